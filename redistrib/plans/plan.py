@@ -1,0 +1,94 @@
+"""A plan: source, target, and the steps between, as one frozen value with a JSON form.
+
+A plan is data. It is made by the synthesis, but it can be shipped, loaded and run without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from redistrib.errors import PlanFormError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
+from redistrib.plans.steps import Step
+from redistrib.theory.semantics import Placement, lower_bound, placement_of
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked sequence of collectives from one distributed type to another.
+
+    Attributes:
+        source, target: the types, with the same global shape.
+        source_mesh, target_mesh: the meshes they live on; the same devices, perhaps in another order.
+        dtype: name of the element type, as NumPy or ml_dtypes spells it.
+        itemsize: bytes per element (sub-byte types count as one byte, as arrays hold them).
+        steps: the collectives, in order.
+        algorithm: which algorithm found it.
+        cost_model: name of the model that chose it.
+        cost: its price under that model, in the model's unit.
+        unit: that unit: "elements" or "seconds".
+    """
+
+    source: DistType
+    source_mesh: Mesh
+    target: DistType
+    target_mesh: Mesh
+    dtype: str
+    itemsize: int
+    steps: tuple[Step, ...]
+    algorithm: str
+    cost_model: str
+    cost: float
+    unit: str
+
+    def __post_init__(self) -> None:
+        if self.source_mesh.size != self.target_mesh.size:
+            raise PlanFormError(
+                f"source mesh {self.source_mesh} has {self.source_mesh.size} devices and target mesh "
+                f"{self.target_mesh} has {self.target_mesh.size}; a plan needs the same devices on both sides"
+            )
+
+    @cached_property
+    def before(self) -> Placement:
+        """Where the data is at the start: the placement of the source type."""
+        return placement_of(self.source, self.source_mesh)
+
+    @cached_property
+    def after(self) -> Placement:
+        """Where the data must be at the end: the placement of the target type."""
+        return placement_of(self.target, self.target_mesh)
+
+    @property
+    def devices(self) -> int:
+        return self.source_mesh.size
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global shape, in elements."""
+        return self.source.global_shape
+
+    @cached_property
+    def height(self) -> int:
+        """Elements of the largest tile on the way (Definition 4.4)."""
+        placements = [self.before, *(step.after for step in self.steps)]
+        return max(p.tile_size for p in placements)
+
+    @cached_property
+    def received(self) -> tuple[int, ...]:
+        """Elements each device receives from others, exactly, one integer per device."""
+        total = [0] * self.devices
+        for step in self.steps:
+            total = [a + b for a, b in zip(total, step.received(), strict=True)]
+        return tuple(total)
+
+    @cached_property
+    def lower_bound(self) -> tuple[int, ...]:
+        """Elements each device cannot do without receiving, one integer per device."""
+        return tuple(lower_bound(self.before, self.after))
+
+    @property
+    def collectives(self) -> int:
+        """Collective operations launched."""
+        return sum(step.collectives for step in self.steps)

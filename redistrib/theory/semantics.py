@@ -1,0 +1,165 @@
+"""What a type means: base offset maps as placements, and exact overlap.
+
+The meaning of a type is which tile each device holds (Section 4.1, Figure 7a). A `Placement` records it
+as an integer array of tile indices on a grid. This module knows nothing of the typing rules in `rules`: soundness
+is a statement between the two.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from redistrib.errors import PlacementError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
+
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Which tile of a global array each device holds.
+
+    Attributes:
+        shape: global shape, in elements.
+        grid: number of tiles along each dimension; divides `shape`.
+        index: `[devices, rank]` tile indices, `0 <= index[d, i] < grid[i]`; read-only. Row `d` belongs to
+            device number `d`, whatever mesh the devices form.
+    """
+
+    shape: tuple[int, ...]
+    grid: tuple[int, ...]
+    index: Int64
+
+    def __post_init__(self) -> None:
+        index = np.asarray(self.index, dtype=np.int64)
+        if index.ndim != 2 or index.shape[1] != len(self.shape) or len(self.grid) != len(self.shape):
+            raise PlacementError(
+                f"a placement of rank {len(self.shape)} needs one grid entry and one index column per dimension, "
+                f"got grid {self.grid} and index of shape {index.shape}"
+            )
+        for size, count in zip(self.shape, self.grid, strict=True):
+            if count < 1 or size % count:
+                raise PlacementError(f"{count} tiles do not divide a dimension of {size} elements")
+        if index.size and ((index < 0).any() or (index >= np.array(self.grid)).any()):
+            raise PlacementError(f"a tile index lies outside the grid {self.grid}")
+        if index.flags.writeable:
+            index = index.copy()
+            index.flags.writeable = False
+        object.__setattr__(self, "index", index)
+
+    def __eq__(self, other: object) -> bool:
+        """Two placements are equal iff every device holds the same box of the same array."""
+        if not isinstance(other, Placement):
+            return NotImplemented
+        return self.shape == other.shape and self.grid == other.grid and np.array_equal(self.index, other.index)
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.grid, self.index.tobytes()))
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return int(self.index.shape[0])
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @cached_property
+    def tile(self) -> tuple[int, ...]:
+        """Shape of one tile, in elements."""
+        return tuple(size // count for size, count in zip(self.shape, self.grid, strict=True))
+
+    @cached_property
+    def tile_size(self) -> int:
+        """Elements in one tile (localsize of Figure 6); a Python integer, since it may exceed 64 bits."""
+        return math.prod(self.tile)
+
+    @cached_property
+    def tiles(self) -> int:
+        """Number of distinct tiles of the grid."""
+        return math.prod(self.grid)
+
+    @property
+    def start(self) -> Int64:
+        """`[devices, rank]` base offsets in elements: the base offset map itself."""
+        return self.index * np.array(self.tile, dtype=np.int64)
+
+    @cached_property
+    def number(self) -> Int64:
+        """`[devices]` row-major tile numbers."""
+        return number_of(self.index, self.grid)
+
+    def is_uniform(self) -> bool:
+        """Whether every tile of the grid is held by equally many devices (needed by Lemma 5.1)."""
+        if self.devices % self.tiles:
+            return False
+        counts = np.bincount(self.number, minlength=self.tiles)
+        return bool((counts == self.devices // self.tiles).all())
+
+    def coarse(self, grid: tuple[int, ...]) -> Int64:
+        """`[devices, rank]` index of the cell of the coarser `grid` that holds each device's tile."""
+        factor = [fine // count for fine, count in zip(self.grid, grid, strict=True)]
+        return self.index // np.array(factor, dtype=np.int64)
+
+
+def number_of(index: Int64, grid: tuple[int, ...]) -> Int64:
+    """Row-major numbers of index rows `[..., rank]` on `grid`."""
+    number = np.zeros(index.shape[:-1], dtype=np.int64)
+    for i, count in enumerate(grid):
+        number = number * count + index[..., i]
+    return number
+
+
+def placement_of(dist_type: DistType, mesh: Mesh) -> Placement:
+    """T[[type]] of Figure 7a: the placement a type means on a mesh.
+
+    The axes of a dimension are read minor to major, so the first one advances the tile index by one.
+
+    Raises:
+        TypeFormError: if the type is not well-formed over the mesh.
+    """
+    dist_type.check(mesh)
+    coordinates = mesh.coordinates  # [devices, axes], row d for device number d
+    column = {axis.name: k for k, axis in enumerate(mesh.axes)}
+    index = np.zeros((mesh.size, len(dist_type.dims)), dtype=np.int64)
+    grid = []
+    for i, dim in enumerate(dist_type.dims):
+        weight = 1
+        for name in dim.axes:
+            index[:, i] += weight * coordinates[:, column[name]]
+            weight *= mesh.axis(name).size
+        grid.append(weight)
+    return Placement(dist_type.global_shape, tuple(grid), index)
+
+
+def overlap(a: Placement, b: Placement) -> list[int]:
+    """Elements of device d's tile under `a` that its tile under `b` also holds, exactly, per device."""
+    return _volumes(np.maximum(a.start, b.start), np.minimum(a.start + a.tile, b.start + b.tile))
+
+
+def _volumes(start: Int64, stop: Int64) -> list[int]:
+    """Volumes of boxes `[boxes, rank]`, as Python integers: rank 6 of 4096 each exceeds 64 bits."""
+    extent = np.maximum(stop - start, 0)
+    if _fits(extent):
+        return [int(v) for v in extent.prod(axis=1)]
+    return [math.prod(int(e) for e in row) for row in extent]
+
+
+def _fits(extent: Int64) -> bool:
+    largest = math.prod(int(e) for e in extent.max(axis=0)) if len(extent) else 0
+    return largest < 2**62
+
+
+def lower_bound(source: Placement, target: Placement) -> list[int]:
+    """Elements each device must receive: those of its target tile that its source tile does not hold.
+
+    No plan receives less (Section 1 of the design: information-theoretic bound), one integer per device.
+    """
+    return [target.tile_size - kept for kept in overlap(source, target)]
