@@ -1,0 +1,40 @@
+"""Memory-efficient redistribution of distributed arrays by portable collectives.
+
+Names are imported when first used, so `import redistrib` stays light: it loads neither JAX nor MPI nor SciPy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from redistrib.errors import RedistribError
+    from redistrib.lang.mesh import Axis, Mesh
+    from redistrib.lang.types import DimType, DistType
+    from redistrib.plans.plan import Plan
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Axis": "redistrib.lang.mesh",
+    "DimType": "redistrib.lang.types",
+    "DistType": "redistrib.lang.types",
+    "Mesh": "redistrib.lang.mesh",
+    "Plan": "redistrib.plans.plan",
+    "RedistribError": "redistrib.errors",
+}
+
+__all__ = ["Axis", "DimType", "DistType", "Mesh", "Plan", "RedistribError", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'redistrib' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

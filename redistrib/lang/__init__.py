@@ -1,0 +1,1 @@
+"""What can be said: the notation, meshes and distributed types."""

@@ -1,0 +1,91 @@
+"""Whole-number arithmetic: prime factors and mixed-radix digits."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+
+
+def as_integer(value: object) -> int | None:
+    """The value as a Python integer, NumPy's integers included; None for booleans, floats and all else."""
+    if isinstance(value, bool | np.bool_):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def prime_factors(n: int) -> tuple[int, ...]:
+    """Prime factors of `n >= 1` with multiplicity, ascending; the empty tuple for 1.
+
+    By trial division, so meant for sizes of mesh axes rather than for arbitrary large integers.
+
+    >>> prime_factors(360)
+    (2, 2, 2, 3, 3, 5)
+    """
+    if n < 1:
+        raise ValueError(f"only positive integers have a prime factorisation, got {n}")
+    return tuple(_prime_factors(n))
+
+
+def _prime_factors(n: int) -> Iterator[int]:
+    factor = 2
+    while factor * factor <= n:
+        while n % factor == 0:
+            yield factor
+            n //= factor
+        factor += 1 if factor == 2 else 2
+    if n > 1:
+        yield n
+
+
+@lru_cache(maxsize=4096)
+def divisors(n: int) -> tuple[int, ...]:
+    """All divisors of `n >= 1`, ascending.
+
+    >>> divisors(12)
+    (1, 2, 3, 4, 6, 12)
+    """
+    found = [1]
+    for prime, run in groupby(prime_factors(n)):
+        powers = [prime**k for k in range(len(list(run)) + 1)]
+        found = [divisor * power for divisor in found for power in powers]
+    return tuple(sorted(found))
+
+
+def to_digits(numbers: npt.ArrayLike, radices: Sequence[int]) -> Int64:
+    """Mixed-radix digits `[..., len(radices)]` of `numbers` `[...]`, least significant first.
+
+    >>> to_digits([0, 1, 3, 5], (3, 2)).tolist()
+    [[0, 0], [1, 0], [0, 1], [2, 1]]
+    """
+    rest = np.asarray(numbers, dtype=np.int64)
+    digits = np.empty((*rest.shape, len(radices)), dtype=np.int64)
+    for k, radix in enumerate(radices):
+        digits[..., k] = rest % radix
+        rest = rest // radix
+    return digits
+
+
+def from_digits(digits: npt.ArrayLike, radices: Sequence[int]) -> Int64:
+    """Numbers `[...]` of mixed-radix `digits` `[..., len(radices)]`, least significant first; inverts `to_digits`.
+
+    >>> from_digits([[0, 0], [1, 0], [0, 1], [2, 1]], (3, 2)).tolist()
+    [0, 1, 3, 5]
+    """
+    table = np.asarray(digits, dtype=np.int64)
+    numbers = np.zeros(table.shape[:-1], dtype=np.int64)
+    weight = 1
+    for k, radix in enumerate(radices):
+        numbers += weight * table[..., k]
+        weight *= radix
+    return numbers

@@ -1,0 +1,220 @@
+"""Meshes: named axes over numbered devices, and their decomposition into prime axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from redistrib.arith import Int64, as_integer, from_digits, prime_factors, to_digits
+from redistrib.errors import (
+    AxisNameError,
+    AxisSizeError,
+    DeviceOrderError,
+    DuplicateAxisError,
+    MeshValueError,
+    UnknownAxisError,
+)
+from redistrib.lang import notation
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A mesh axis.
+
+    Attributes:
+        name: any non-empty string.
+        size: devices along it, at least 1.
+    """
+
+    name: str
+    size: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise AxisNameError(self.name)
+        size = as_integer(self.size)
+        if size is None or size < 1:
+            raise AxisSizeError(self.name, self.size)
+        object.__setattr__(self, "size", size)
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Ordered named axes over devices numbered from 0 (Figure 6).
+
+    Attributes:
+        axes: the axes; the last one varies fastest, as in `jax.sharding.Mesh`.
+        devices: device numbers at the row-major mesh positions; `0, 1, 2, ...` unless given. Another order is
+            another mesh over the same devices.
+
+    Raises:
+        MeshError: a subclass for each rule: axis names unique, sizes positive, every device number exactly once.
+
+    >>> mesh = Mesh.of("x=4,y=6")
+    >>> print(mesh, mesh.size, mesh.coordinates[7])
+    {x:4, y:6} 24 [1 1]
+    """
+
+    axes: tuple[Axis, ...]
+    devices: tuple[int, ...] = None  # type: ignore[assignment]  # filled in below
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "axes", tuple(self.axes))
+        seen: set[str] = set()
+        for axis in self.axes:
+            if axis.name in seen:
+                raise DuplicateAxisError(axis.name, str(self))
+            seen.add(axis.name)
+        if self.devices is None:
+            object.__setattr__(self, "devices", tuple(range(self.size)))
+            return
+        numbers = tuple(as_integer(device) for device in self.devices)
+        if len(numbers) != self.size or set(numbers) != set(range(self.size)):
+            raise DeviceOrderError(str(self), self.size, tuple(self.devices))
+        object.__setattr__(self, "devices", numbers)
+
+    @classmethod
+    def of(cls, value: Any) -> Mesh:
+        """A mesh from a `Mesh`, a mapping of names to sizes, text such as `x=4,y=6`, or a `jax.sharding.Mesh`.
+
+        A JAX mesh is read by its attributes, without importing JAX; its devices are numbered by row-major
+        position, whatever ids they have.
+
+        Raises:
+            MeshError: if the value describes no mesh; `NotationError` if the text cannot be read.
+        """
+        if isinstance(value, Mesh):
+            return value
+        if isinstance(value, str):
+            entries = notation.parse_mesh(value).entries
+            return cls(tuple(Axis(entry.axis.name, entry.size) for entry in entries))
+        if isinstance(value, Mapping):
+            return cls(tuple(Axis(name, size) for name, size in value.items()))
+        names = getattr(value, "axis_names", None)
+        sizes = getattr(value, "axis_sizes", None)
+        if names is None or sizes is None:
+            raise MeshValueError(value)
+        return cls(tuple(Axis(name, size) for name, size in zip(names, sizes, strict=True)))
+
+    def __str__(self) -> str:
+        return notation.print_mesh((axis.name, axis.size) for axis in self.axes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Axis names, in order."""
+        return tuple(axis.name for axis in self.axes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Axis sizes, in order."""
+        return tuple(axis.size for axis in self.axes)
+
+    @cached_property
+    def size(self) -> int:
+        """Number of devices."""
+        return math.prod(axis.size for axis in self.axes)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Axis]:
+        return {axis.name: axis for axis in self.axes}
+
+    def axis(self, name: str) -> Axis:
+        """The axis of that name.
+
+        Raises:
+            UnknownAxisError: if there is none.
+        """
+        try:
+            return self._by_name[name]
+        except (KeyError, TypeError):
+            raise UnknownAxisError(name, str(self), self.names) from None
+
+    @cached_property
+    def coordinates(self) -> Int64:
+        """`[devices, axes]`, read-only: row d holds the coordinates of device number d."""
+        position = np.empty(self.size, dtype=np.int64)
+        position[list(self.devices)] = np.arange(self.size, dtype=np.int64)
+        # radices run from the least significant, which is the last axis
+        table = np.ascontiguousarray(to_digits(position, self.shape[::-1])[:, ::-1])
+        table.flags.writeable = False
+        return table
+
+    def prime(self) -> PrimeMesh:
+        """The same devices with every axis split into prime factors (Principle 1 of Section 3)."""
+        return self._prime
+
+    @cached_property
+    def _prime(self) -> PrimeMesh:
+        return PrimeMesh.split(self)
+
+
+@dataclass(frozen=True)
+class PrimeMesh:
+    """A mesh, the same devices under prime axes, and how the two correspond.
+
+    An axis `x` becomes the axes `x0, x1, ...`, minor to major, the largest prime the most minor, as in Example 3.1;
+    an axis of prime size keeps its name, an axis of size 1 disappears. In the prime mesh they stand in the place of
+    `x`, major first, so that row-major positions, and with them device numbers, stay what they are.
+
+    Attributes:
+        user: the mesh that was split.
+        mesh: the prime mesh.
+        parts: for each axis of `user`, in order, its prime axes minor to major.
+
+    >>> print(Mesh.of("x=4,y=6").prime().mesh)
+    {x1:2, x0:2, y1:2, y0:3}
+    """
+
+    user: Mesh
+    mesh: Mesh
+    parts: tuple[tuple[Axis, ...], ...]
+
+    @classmethod
+    def split(cls, user: Mesh) -> PrimeMesh:
+        """Split every axis of a mesh."""
+        taken = set(user.names)
+        parts: list[tuple[Axis, ...]] = []
+        for axis in user.axes:
+            primes = prime_factors(axis.size)[::-1]
+            if len(primes) == 1:
+                parts.append((axis,))
+                continue
+            link = ""
+            while any(f"{axis.name}{link}{k}" in taken for k in range(len(primes))):
+                link += "_"
+            split = tuple(Axis(f"{axis.name}{link}{k}", prime) for k, prime in enumerate(primes))
+            taken.update(part.name for part in split)
+            parts.append(split)
+        axes = tuple(part for split in parts for part in reversed(split))
+        return cls(user, Mesh(axes, user.devices), tuple(parts))
+
+    def of_axis(self, name: str) -> tuple[Axis, ...]:
+        """The prime axes of a user axis, minor to major.
+
+        Raises:
+            UnknownAxisError: if the user mesh has no such axis.
+        """
+        return self.parts[self.user.axes.index(self.user.axis(name))]
+
+    def to_prime(self, coordinates: Int64) -> Int64:
+        """Prime coordinates `[..., prime axes]` of user coordinates `[..., user axes]`."""
+        columns = [
+            to_digits(coordinates[..., k], [part.size for part in split])[..., ::-1]
+            for k, split in enumerate(self.parts)
+        ]
+        return np.concatenate([np.empty((*coordinates.shape[:-1], 0), dtype=np.int64), *columns], axis=-1)
+
+    def to_user(self, coordinates: Int64) -> Int64:
+        """User coordinates `[..., user axes]` of prime coordinates `[..., prime axes]`; inverts `to_prime`."""
+        result = np.zeros((*coordinates.shape[:-1], len(self.parts)), dtype=np.int64)
+        start = 0
+        for k, split in enumerate(self.parts):
+            digits = coordinates[..., start : start + len(split)][..., ::-1]
+            result[..., k] = from_digits(digits, [part.size for part in split])
+            start += len(split)
+        return result

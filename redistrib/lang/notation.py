@@ -1,0 +1,306 @@
+"""The notation of types and meshes: tokens, recursive-descent parser, plain syntax tree, printer.
+
+Nothing here knows what a type means or whether it is well-formed. Every parsing function shows in its docstring the
+piece of the grammar it reads; terminals are quoted or in capitals:
+
+* `NUMBER`: one or more digits 0 to 9.
+* `NAME`: a letter or underscore, then letters, digits and underscores.
+* `STRING`: any characters between double quotes, with `\\"` and `\\\\` for a quote and a backslash.
+
+Blanks between terminals are skipped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NoReturn, TypeAlias
+
+from redistrib.errors import NotationError
+
+Kind: TypeAlias = Literal["number", "name", "string", "mark", "end", "stray"]
+
+_TOKEN = re.compile(
+    r"""
+    (?P<blank> \s+ )
+  | (?P<number> [0-9]+ )
+  | (?P<name> [^\W\d]\w* )
+  | (?P<string> "(?:[^"\\]|\\["\\])*" )
+  | (?P<mark> [\[\]{},:=] )
+  | (?P<stray> . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_PLAIN_NAME = re.compile(r"[^\W\d]\w*")
+_MOST_DIGITS = 1000  # Python itself refuses to read an integer of more than 4300
+
+
+# ------------------------------------------------------------------------------------------- syntax tree
+
+
+@dataclass(frozen=True)
+class Span:
+    """A half-open range of characters of the source text."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class AxisNode:
+    """An axis name, unquoted."""
+
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class DimNode:
+    """One dimension: tile size, axes minor to major, global size. An unpartitioned `12` has tile and size 12."""
+
+    tile: int
+    axes: tuple[AxisNode, ...]
+    size: int
+    span: Span
+
+
+@dataclass(frozen=True)
+class TypeNode:
+    """A distributed type."""
+
+    dims: tuple[DimNode, ...]
+    span: Span
+
+
+@dataclass(frozen=True)
+class MeshEntryNode:
+    """One axis of a mesh and its size."""
+
+    axis: AxisNode
+    size: int
+    span: Span
+
+
+@dataclass(frozen=True)
+class MeshNode:
+    """A mesh."""
+
+    entries: tuple[MeshEntryNode, ...]
+    span: Span
+
+
+# --------------------------------------------------------------------------------------------- tokenizer
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: Kind
+    text: str
+    span: Span
+
+
+def _tokens(text: str) -> list[_Token]:
+    tokens = [
+        _Token(match.lastgroup, match.group(), Span(*match.span()))  # type: ignore[arg-type]
+        for match in _TOKEN.finditer(text)
+        if match.lastgroup != "blank"
+    ]
+    return [*tokens, _Token("end", "", Span(len(text), len(text)))]
+
+
+# ------------------------------------------------------------------------------------------------ parser
+
+
+def parse_type(text: str) -> TypeNode:
+    """Read a distributed type.
+
+    type := "[" ( dim ( "," dim )* )? "]"
+
+    Raises:
+        NotationError: with the text, the span and what was expected there.
+
+    >>> [dim.tile for dim in parse_type("[3{x}12, 2{y}12]").dims]
+    [3, 2]
+    """
+    parser = _Parser(text)
+    node = parser.dist_type()
+    parser.end("the type")
+    return node
+
+
+def parse_mesh(text: str) -> MeshNode:
+    """Read a mesh, as a user types it or as it is printed.
+
+    mesh := entry ( "," entry )* | "{" ( entry ( "," entry )* )? "}"
+
+    Raises:
+        NotationError: with the text, the span and what was expected there.
+
+    >>> [(entry.axis.name, entry.size) for entry in parse_mesh("x=4,y=6").entries]
+    [('x', 4), ('y', 6)]
+    """
+    parser = _Parser(text)
+    node = parser.mesh()
+    parser.end("the mesh")
+    return node
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = _tokens(text)
+        self.position = 0
+
+    @property
+    def token(self) -> _Token:
+        return self.tokens[self.position]
+
+    def at(self, mark: str) -> bool:
+        return self.token.kind == "mark" and self.token.text == mark
+
+    def take(self) -> _Token:
+        token = self.token
+        self.position += 1
+        return token
+
+    def skip(self, mark: str) -> bool:
+        """Take the mark if it comes next."""
+        if self.at(mark):
+            self.position += 1
+            return True
+        return False
+
+    def require(self, mark: str, expected: str) -> _Token:
+        if not self.at(mark):
+            self.fail(expected)
+        return self.take()
+
+    def fail(self, expected: str) -> NoReturn:
+        token = self.token
+        if token.kind == "stray" and token.text == '"':
+            start = token.span.start
+            raise NotationError(self.text, start, len(self.text), "a closing '\"'", "none: this string does not end")
+        found = "the end" if token.kind == "end" else f"'{token.text}'"
+        raise NotationError(self.text, token.span.start, token.span.end, expected, found)
+
+    def end(self, what: str) -> None:
+        if self.token.kind != "end":
+            self.fail(f"nothing after {what}")
+
+    def number(self, expected: str) -> int:
+        """NUMBER"""
+        if self.token.kind != "number":
+            self.fail(expected)
+        if len(self.token.text) > _MOST_DIGITS:
+            self.fail(f"a number of at most {_MOST_DIGITS} digits")
+        return int(self.take().text)
+
+    def axis(self, expected: str) -> AxisNode:
+        """axis := NAME | STRING"""
+        if self.token.kind not in ("name", "string"):
+            self.fail(expected)
+        token = self.take()
+        name = token.text
+        if token.kind == "string":
+            name = re.sub(r"\\(.)", r"\1", name[1:-1])
+        return AxisNode(name, token.span)
+
+    def dist_type(self) -> TypeNode:
+        """type := "[" ( dim ( "," dim )* )? "]" """
+        opening = self.require("[", "'[' at the start of a type")
+        dims: list[DimNode] = []
+        if not self.at("]"):
+            dims.append(self.dim("a dimension or ']'"))
+            while self.skip(","):
+                dims.append(self.dim("a dimension after ','"))
+        after = "',' or ']' after a dimension"
+        if dims and self.tokens[self.position - 1].kind == "number" and not dims[-1].axes:
+            after = "',', ']' or '{' after a size" if self._bare(dims[-1]) else after
+        closing = self.require("]", after)
+        return TypeNode(tuple(dims), Span(opening.span.start, closing.span.end))
+
+    def _bare(self, dim: DimNode) -> bool:
+        return "{" not in self.text[dim.span.start : dim.span.end]
+
+    def dim(self, expected: str) -> DimNode:
+        """dim := NUMBER | NUMBER "{" ( axis ( "," axis )* )? "}" NUMBER"""
+        start = self.token.span.start
+        tile = self.number(expected)
+        if not self.skip("{"):
+            return DimNode(tile, (), tile, Span(start, self.tokens[self.position - 1].span.end))
+        axes: list[AxisNode] = []
+        if not self.at("}"):
+            axes.append(self.axis("an axis name or '}'"))
+            while self.skip(","):
+                axes.append(self.axis("an axis name after ','"))
+        self.require("}", "',' or '}' after an axis name")
+        size = self.number("the global size after '}'")
+        return DimNode(tile, tuple(axes), size, Span(start, self.tokens[self.position - 1].span.end))
+
+    def mesh(self) -> MeshNode:
+        """mesh := entries | "{" entries? "}"; entries := entry ( "," entry )*"""
+        start = self.token.span.start
+        braces = self.skip("{")
+        entries: list[MeshEntryNode] = []
+        if not (braces and self.at("}")):
+            entries.append(self.entry("an axis name or '}'" if braces else "an axis such as x=4"))
+            while self.skip(","):
+                entries.append(self.entry("an axis name after ','"))
+        if braces:
+            self.require("}", "',' or '}' after an axis size")
+        elif self.token.kind != "end":
+            self.fail("',' or the end after an axis size")
+        return MeshNode(tuple(entries), Span(start, self.tokens[self.position - 1].span.end))
+
+    def entry(self, expected: str) -> MeshEntryNode:
+        """entry := axis ( "=" | ":" ) NUMBER"""
+        axis = self.axis(expected)
+        if not self.skip("="):
+            self.require(":", "'=' or ':' after an axis name")
+        size = self.number("the size of the axis")
+        return MeshEntryNode(axis, size, Span(axis.span.start, self.tokens[self.position - 1].span.end))
+
+
+# ----------------------------------------------------------------------------------------------- printer
+
+
+def print_axis(name: str) -> str:
+    """An axis name as the notation writes it: quoted unless it is a plain name.
+
+    >>> print_axis("x"), print_axis("model.head")
+    ('x', '"model.head"')
+    """
+    if _PLAIN_NAME.fullmatch(name):
+        return name
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def print_dim(tile: int, axes: Sequence[str], size: int) -> str:
+    """One dimension; the short form when it is unpartitioned.
+
+    >>> print_dim(3, ("x", "y"), 24), print_dim(12, (), 12)
+    ('3{x,y}24', '12')
+    """
+    if not axes and tile == size:
+        return str(size)
+    return f"{tile}{{{','.join(print_axis(name) for name in axes)}}}{size}"
+
+
+def print_type(dims: Iterable[tuple[int, Sequence[str], int]]) -> str:
+    """A distributed type from (tile, axes minor to major, size) of each dimension.
+
+    >>> print_type([(3, ("x",), 12), (12, (), 12)])
+    '[3{x}12, 12]'
+    """
+    return f"[{', '.join(print_dim(*dim) for dim in dims)}]"
+
+
+def print_mesh(axes: Iterable[tuple[str, int]]) -> str:
+    """A mesh from (name, size) of each axis.
+
+    >>> print_mesh([("x", 4), ("y", 6)])
+    '{x:4, y:6}'
+    """
+    return f"{{{', '.join(f'{print_axis(name)}:{size}' for name, size in axes)}}}"

@@ -1,0 +1,167 @@
+"""Distributed types: how the dimensions of an array are cut over the axes of a mesh (Figures 6 and 7b)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from redistrib.arith import as_integer
+from redistrib.errors import AxisNameError, AxisReusedError, DimSizeError, TileProductError, TypeValueError
+from redistrib.lang import notation
+from redistrib.lang.mesh import Mesh, PrimeMesh
+
+_LARGEST = 2**63 - 1  # offsets are held in 64 bits
+
+
+@dataclass(frozen=True)
+class DimType:
+    """One dimension of a distributed type, `tile{axes}size`.
+
+    Attributes:
+        tile: elements of a tile along this dimension.
+        axes: the mesh axes that cut it, minor to major: consecutive coordinates of the first hold neighbouring tiles.
+        size: elements of the global array along this dimension.
+
+    >>> print(DimType(3, ("x",), 12))
+    3{x}12
+    """
+
+    tile: int
+    axes: tuple[str, ...]
+    size: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "axes", tuple(self.axes))
+        for what in ("tile", "size"):
+            value = as_integer(getattr(self, what))
+            if value is None or not 0 <= value <= _LARGEST:
+                raise DimSizeError("global size" if what == "size" else what, getattr(self, what))
+            object.__setattr__(self, what, value)
+        for name in self.axes:
+            if not isinstance(name, str) or not name:
+                raise AxisNameError(name)
+
+    def __str__(self) -> str:
+        return notation.print_dim(self.tile, self.axes, self.size)
+
+
+@dataclass(frozen=True)
+class DistType:
+    """A distributed array type: one `DimType` for each dimension.
+
+    A type is a value of its own; whether it is well-formed depends on the mesh, see `check`.
+
+    >>> t = DistType.parse("[3{x}12, 2{y}12]")
+    >>> t.global_shape, t.local_shape, t.local_size, t.axes
+    ((12, 12), (3, 2), 6, ('x', 'y'))
+    """
+
+    dims: tuple[DimType, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dims", tuple(self.dims))
+
+    @classmethod
+    def parse(cls, text: str) -> DistType:
+        """Read the notation, `[3{x}12, 2{y}12]`.
+
+        Raises:
+            NotationError: if the text cannot be read.
+        """
+        dims = notation.parse_type(text).dims
+        return cls(tuple(DimType(dim.tile, tuple(axis.name for axis in dim.axes), dim.size) for dim in dims))
+
+    @classmethod
+    def of(cls, value: DistType | str | Iterable[DimType]) -> DistType:
+        """A type from itself, from its notation, or from its dimensions.
+
+        Raises:
+            TypeFormError: if the value describes no type; `NotationError` if the text cannot be read.
+        """
+        if isinstance(value, DistType):
+            return value
+        if isinstance(value, str):
+            return cls.parse(value)
+        if isinstance(value, Iterable):
+            dims = tuple(value)
+            if all(isinstance(dim, DimType) for dim in dims):
+                return cls(dims)
+        raise TypeValueError(value)
+
+    def __str__(self) -> str:
+        return notation.print_type((dim.tile, dim.axes, dim.size) for dim in self.dims)
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.dims)
+
+    @cached_property
+    def global_shape(self) -> tuple[int, ...]:
+        """Shape of the whole array, in elements (globaltype of Figure 6)."""
+        return tuple(dim.size for dim in self.dims)
+
+    @cached_property
+    def local_shape(self) -> tuple[int, ...]:
+        """Shape of one tile, in elements (localtype of Figure 6)."""
+        return tuple(dim.tile for dim in self.dims)
+
+    @property
+    def global_size(self) -> int:
+        """Elements of the whole array."""
+        return math.prod(self.global_shape)
+
+    @property
+    def local_size(self) -> int:
+        """Elements of one tile."""
+        return math.prod(self.local_shape)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Names of all mesh axes that cut the array, dimension by dimension."""
+        return tuple(name for dim in self.dims for name in dim.axes)
+
+    def check(self, mesh: Mesh) -> None:
+        """Check that the type is well-formed over a mesh (Figure 7b).
+
+        Raises:
+            UnknownAxisError: an axis that the mesh lacks.
+            AxisReusedError: an axis that cuts twice.
+            TileProductError: a dimension whose tile times the sizes of its axes is not its global size.
+        """
+        seen: set[str] = set()
+        for i, dim in enumerate(self.dims):
+            tiles = 1
+            for name in dim.axes:
+                tiles *= mesh.axis(name).size
+                if name in seen:
+                    raise AxisReusedError(name, f"type {self}")
+                seen.add(name)
+            if dim.tile * tiles != dim.size:
+                raise TileProductError(str(self), i, dim.tile, tiles, dim.size, _remedy(dim, tiles))
+
+
+def _remedy(dim: DimType, tiles: int) -> str:
+    if dim.size % tiles == 0:
+        return f"write {DimType(dim.size // tiles, dim.axes, dim.size)}"
+    return f"{tiles} does not divide {dim.size}: take other axes, or pad the dimension to {-(-dim.size // tiles) * tiles}"
+
+
+def prime_type(dist_type: DistType, prime: PrimeMesh) -> DistType:
+    """The type on the prime mesh that means what `dist_type` means on the user's mesh.
+
+    Raises:
+        TypeFormError: if the type is not well-formed over the user's mesh.
+
+    >>> print(prime_type(DistType.parse("[3{x}12, 2{y}12]"), Mesh.of("x=4,y=6").prime()))
+    [3{x0,x1}12, 2{y0,y1}12]
+    """
+    dist_type.check(prime.user)
+    return DistType(
+        tuple(
+            DimType(dim.tile, tuple(part.name for name in dim.axes for part in prime.of_axis(name)), dim.size)
+            for dim in dist_type.dims
+        )
+    )
