@@ -198,3 +198,10 @@ class StepFormError(RedistribError):
 
 class PlanFormError(RedistribError):
     """A plan whose parts do not fit together."""
+
+
+# --------------------------------------------------------------------------------------- the JAX backend
+
+
+class HloTextError(RedistribError):
+    """Text that is not a compiled HLO module, or says something in a way not known here."""
