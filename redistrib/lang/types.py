@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeAlias
 
 from redistrib.arith import as_integer
-from redistrib.errors import AxisNameError, AxisReusedError, DimSizeError, TileProductError, TypeValueError
+from redistrib.errors import (
+    AxisNameError,
+    AxisReusedError,
+    DimSizeError,
+    SpecDivisionError,
+    SpecEntryError,
+    SpecRankError,
+    TileProductError,
+    TypeValueError,
+    UnconstrainedSpecError,
+    UnreducedSpecError,
+)
 from redistrib.lang import notation
 from redistrib.lang.mesh import Mesh, PrimeMesh
 
@@ -165,3 +177,98 @@ def prime_type(dist_type: DistType, prime: PrimeMesh) -> DistType:
             for dim in dist_type.dims
         )
     )
+
+
+# ----------------------------------------------------------------------------------------- partition specs
+
+SpecEntry: TypeAlias = str | tuple[str, ...] | None
+
+
+def _turned(axes: tuple[str, ...]) -> tuple[str, ...]:
+    """Axes minor to major from axes major to minor, and back.
+
+    The one place where the order of a `PartitionSpec` (major to minor) meets ours: `P(('y', 'x'))` is `3{x,y}12`.
+    """
+    return axes[::-1]
+
+
+def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh) -> DistType:
+    """The type of an array of global `shape` cut by a partition spec over `mesh`.
+
+    Args:
+        spec: a `jax.sharding.PartitionSpec`, or a sequence of its entries: None, an axis name, or a tuple of axis
+            names major to minor. Missing trailing entries mean None. JAX is not imported.
+        shape: global shape, in elements.
+        mesh: the mesh whose axes the spec names.
+
+    Raises:
+        SpecError: a subclass for each kind of spec that has no meaning here.
+        UnknownAxisError: an axis that the mesh lacks.
+        AxisReusedError: an axis that appears twice.
+
+    >>> print(from_partition_spec((("y", "x"), None), (48, 5), Mesh.of("x=4,y=6")))
+    [2{x,y}48, 5]
+    """
+    for what in ("unreduced", "reduced"):
+        summed = getattr(spec, what, None)
+        if summed:
+            raise UnreducedSpecError(what, sorted(summed))
+    entries = tuple(getattr(spec, "partitions", spec))
+    if len(entries) > len(shape):
+        raise SpecRankError(len(entries), shape)
+    cuts = [_turned(_entry_axes(i, entry)) for i, entry in enumerate(entries)]
+    cuts += [()] * (len(shape) - len(entries))
+    seen: set[str] = set()
+    dims = []
+    for i, (axes, size) in enumerate(zip(cuts, shape, strict=True)):
+        for name in axes:
+            mesh.axis(name)
+            if name in seen:
+                raise AxisReusedError(name, f"partition spec {entries}")
+            seen.add(name)
+        tiles = math.prod(mesh.axis(name).size for name in axes)
+        if size % tiles:
+            raise SpecDivisionError(i, size, _turned(axes), tiles)
+        dims.append(DimType(size // tiles, axes, size))
+    return DistType(tuple(dims))
+
+
+def to_partition_entries(dist_type: DistType) -> tuple[SpecEntry, ...]:
+    """The entries of the partition spec that means `dist_type`, one for each dimension: `PartitionSpec(*entries)`.
+
+    >>> to_partition_entries(DistType.parse("[2{x,y}48, 3{x}12, 5]"))
+    (('y', 'x'), 'x', None)
+    """
+    return tuple(_entry(_turned(dim.axes)) for dim in dist_type.dims)
+
+
+def _entry(axes: tuple[str, ...]) -> SpecEntry:
+    if len(axes) > 1:
+        return axes
+    return axes[0] if axes else None
+
+
+def _entry_axes(dim: int, entry: object) -> tuple[str, ...]:
+    if entry is None:
+        return ()
+    if isinstance(entry, str):
+        return (entry,)
+    if isinstance(entry, tuple | list) and all(isinstance(name, str) for name in entry):
+        return tuple(entry)
+    # JAX has one such value, PartitionSpec.UNCONSTRAINED; its class is recognised by name, JAX not being imported
+    if type(entry).__name__ == "UnconstrainedSingleton":
+        raise UnconstrainedSpecError(dim)
+    raise SpecEntryError(dim, entry)
+
+
+def from_named_sharding(sharding: Any, shape: Sequence[int]) -> tuple[DistType, Mesh]:
+    """The type and the mesh of an array of global `shape` under a `jax.sharding.NamedSharding`.
+
+    Devices are numbered by their row-major position in the sharding's mesh.
+
+    Raises:
+        SpecError, UnknownAxisError, AxisReusedError: see `from_partition_spec`.
+        MeshError: if the sharding's mesh cannot be read.
+    """
+    mesh = Mesh.of(sharding.mesh)
+    return from_partition_spec(sharding.spec, shape, mesh), mesh
