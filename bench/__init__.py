@@ -1,0 +1,1 @@
+"""Side by side with XLA, DTensor and the TPU compiler: `python -m bench --help`."""

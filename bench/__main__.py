@@ -1,0 +1,36 @@
+"""`python -m bench COMMAND`: run a bench, or write the report from the results there are."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+COMMANDS = {
+    "xla-cpu": ("bench.xla_cpu", "ours and XLA's reshard on virtual CPU devices, paired"),
+    "cluster": ("bench.cluster", "ours and XLA's reshard on an emulated cluster of four hosts, paired"),
+    "tpu": ("bench.tpu", "ours and XLA's reshard under the TPU compiler"),
+    "dtensor": ("bench.dtensor", "PyTorch DTensor's planners on the same problems"),
+    "scaling": ("bench.scaling", "planning time and quality against devices, rank and primes"),
+    "report": ("bench.report", "write docs/benchmarks.md and its pictures from the results"),
+    "sample": ("bench.everything", "a sample of everything, then the report: minutes"),
+    "full": ("bench.everything", "everything, then the report: hours"),
+    "compare": ("bench.compare", "the speed tests of the parts against their stored baseline"),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
+    for name, (module, text) in COMMANDS.items():
+        sub = commands.add_parser(name, help=text, description=text)
+        if name == wanted:
+            importlib.import_module(module).add_arguments(sub)
+    arguments = parser.parse_args()
+    result: int = importlib.import_module(COMMANDS[arguments.command][0]).main(arguments)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""Work in child processes that may die: XLA's partitioner kills its process on some types, and compilers may not end.
+
+A child reads one task per line from standard input and answers on the file descriptor named by `REPLY_VARIABLE` with
+lines `{"part": {...}}`, any number per task, and then `{"done": true}`. Parts that came before a crash are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+REPLY_VARIABLE = "BENCH_REPLY_FD"
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Child:
+    """A restartable child that runs `python -m MODULE`.
+
+    Attributes:
+        restarts: how often it had to be started again after a crash or a time limit.
+    """
+
+    def __init__(
+        self, module: str, environment: Mapping[str, str], interpreter: str = sys.executable, prefix: Sequence[str] = ()
+    ) -> None:
+        self._command = [*prefix, interpreter, "-m", module]
+        self._environment = {**os.environ, **environment}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reply = -1
+        handle, log = tempfile.mkstemp(prefix=f"{module}-", suffix=".log")
+        os.close(handle)
+        self._log = Path(log)
+        self.restarts = -1
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._log.unlink(missing_ok=True)
+
+    def ask(self, task: Mapping[str, Any], limit: float) -> dict[str, Any]:
+        """Run one task; the parts of its answer merged, with `status` "ok", "crash", "limit" or "error".
+
+        Args:
+            task: anything JSON.
+            limit: seconds after which the child is killed.
+        """
+        self.send(task)
+        return self.answer(time.monotonic() + limit)
+
+    def send(self, task: Mapping[str, Any]) -> None:
+        """Hand over one task without waiting; starts the child where it does not run."""
+        process = self._running()
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(task).encode() + b"\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it died in between; `answer` reports the crash
+
+    def answer(self, deadline: float) -> dict[str, Any]:
+        """The answer to the task that was sent, waiting until `deadline` on the monotonic clock."""
+        process = self._running()
+        answer: dict[str, Any] = {"status": "ok"}
+        pending = b""
+        while True:
+            ready, _, _ = select.select([self._reply], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                self.stop()
+                return {**answer, "status": "limit"}
+            chunk = os.read(self._reply, 1 << 20)
+            if not chunk:
+                code = process.wait()
+                self.stop()
+                return {**answer, "status": "crash", "signal": _signal_name(code), "log": self._last_words()}
+            pending += chunk
+            *lines, pending = pending.split(b"\n")
+            for line in lines:
+                message = json.loads(line)
+                if message.get("done"):
+                    return answer
+                answer.update(message["part"])
+
+    def stop(self) -> None:
+        """End the child and everything it started."""
+        if self._process is not None:
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+        if self._reply >= 0:
+            os.close(self._reply)
+            self._reply = -1
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            self._reply, write_end = os.pipe()
+            with self._log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    self._command, cwd=ROOT, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True,
+                    pass_fds=[write_end], env={**self._environment, REPLY_VARIABLE: str(write_end)},
+                )
+            os.close(write_end)
+            self.restarts += 1
+        return self._process
+
+    def _last_words(self) -> str:
+        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        telling = [line for line in lines if line.startswith("F0") or "Check failed" in line or "Fatal" in line]
+        return (telling or lines or [""])[-1][:300]
+
+
+def _signal_name(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit {code}"
+
+
+def serve(handle: Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], None]) -> None:
+    """The child's side: call `handle(task, part)` for each task; `part` sends a part of the answer at once.
+
+    An exception becomes a part `{"status": "error", "error": text}`: it is the task's result, not the child's end.
+    """
+    reply = os.fdopen(int(os.environ[REPLY_VARIABLE]), "w")
+
+    def send(message: dict[str, Any]) -> None:
+        reply.write(json.dumps(message) + "\n")
+        reply.flush()
+
+    for line in _lines():
+        try:
+            handle(json.loads(line), lambda part: send({"part": part}))
+        except Exception as error:  # the child must answer for any task, whatever a compiler raises
+            text = f"{type(error).__name__}: {error}"
+            send({"part": {"status": "error", "error": text[:600]}})
+        send({"done": True})
+
+
+def _lines() -> Iterator[str]:
+    yield from iter(sys.stdin.readline, "")
+
+
+def progress(items: Iterable[Any], label: str) -> Iterator[Any]:
+    """Yield the items, saying on standard error how far we are, at most every ten seconds."""
+    everything = list(items)
+    said = time.monotonic()
+    for done, item in enumerate(everything):
+        if time.monotonic() - said > 10:
+            print(f"{label}: {done} of {len(everything)}", file=sys.stderr, flush=True)
+            said = time.monotonic()
+        yield item

@@ -1,0 +1,131 @@
+"""Ours against XLA's own reshard on an emulated cluster: four hosts whose links have a limited rate.
+
+Each host is a network namespace with one JAX process and two virtual CPU devices; between hosts every byte passes
+a token bucket of 500 Mbit/s in each direction, so bytes cost here what they cost in life. Collectives are XLA's own
+for distributed CPU programs (gloo). Needs root and iproute2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+from bench import results
+from bench.children import Child, progress
+from bench.network import Network, why_not
+from bench.problems import DEFAULT_SEED, MEGABYTE, Problem, problem_set
+from bench.summary import print_pairs
+from bench.xla_cpu import parse_sets
+
+HOSTS = 4
+DEVICES_PER_HOST = 2
+PORT = 20000
+SAMPLE = {"U222": 16, "H222": 8, "paper": 4, "layouts": 12}
+FULL = {"U222": 120, "H222": 80, "paper": 4, "layouts": 12}
+
+
+class Cluster:
+    """A `jax.distributed` job on a network, started again where a problem kills it.
+
+    Attributes:
+        restarts: how often the whole job had to be started again.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._children: list[Child] = []
+        self._generation = 0
+        self.restarts = 0
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.stop()
+
+    def ask(self, task: dict[str, Any], limit: float) -> dict[str, Any]:
+        """One task on all hosts: host 0's answer, with each round's time that of the slowest host."""
+        if not self._children:
+            self._start()
+        for child in self._children:
+            child.send(task)
+        deadline = time.monotonic() + limit
+        answers = [child.answer(deadline) for child in self._children]
+        bad = [a for a in answers if a["status"] in ("crash", "limit")]
+        answer = {**answers[0], "status": bad[0]["status"] if bad else answers[0]["status"]}
+        if bad:
+            answer.pop("times", None)
+            answer["log"] = bad[0].get("log", "")
+            self.stop()
+            self.restarts += 1
+        elif all("times" in a for a in answers):
+            names = answer["times"]
+            answer["times"] = {n: [max(t) for t in zip(*(a["times"][n] for a in answers), strict=True)] for n in names}
+            for other in answers[1:]:
+                if "wrong" in other:
+                    answer["wrong"] = other["wrong"]
+        return answer
+
+    def stop(self) -> None:
+        """End all processes of the job."""
+        for child in self._children:
+            child.stop()
+        self._children = []
+
+    def _start(self) -> None:
+        address = f"{self._network.addresses[0]}:{PORT + self._generation % 1000}"  # a fresh port: the old may linger
+        self._generation += 1
+        for host in range(HOSTS):
+            environment = {
+                "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2", "BENCH_CLUSTER_ADDRESS": address,
+                "BENCH_CLUSTER_PROCESSES": str(HOSTS), "BENCH_CLUSTER_NUMBER": str(host),
+                "BENCH_CLUSTER_DEVICES": str(DEVICES_PER_HOST),
+            }
+            self._children.append(Child("bench.worker_cluster", environment, prefix=self._network.prefix(host)))
+
+
+def measure(
+    problems: list[Problem], options: dict[str, Any], megabytes: float, limit: float, rate: str
+) -> list[dict[str, Any]]:
+    """One record per problem, each of 8 devices."""
+    records = []
+    with Network(HOSTS, rate) as network, Cluster(network) as cluster:
+        for problem in progress(problems, "emulated cluster"):
+            small = problem.scaled(int(megabytes * MEGABYTE))
+            answer = cluster.ask({**options, "problem": small.to_json()}, limit)
+            records.append({"problem": small.to_json(), "bound": small.lower_bound_bytes() / small.devices,
+                            "tile": small.tile_bytes, **answer})
+    return records
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--full", action="store_true", help="more problems")
+    parser.add_argument("--sets", help="sets and counts of 8-device problems, such as U222=50,paper")
+    parser.add_argument("--seed", type=int, default=DEFAULT_SEED)
+    parser.add_argument("--rounds", type=int, default=9, help="paired measurements per problem")
+    parser.add_argument("--megabytes", type=float, default=16.0, help="shrink arrays to this size")
+    parser.add_argument("--rate", default="500mbit", help="of each host's link, in each direction")
+    parser.add_argument("--limit", type=float, default=240.0, help="seconds per problem")
+    parser.add_argument("--algorithm", default=None, help="algorithm given to synthesize")
+    parser.add_argument("--null", action="store_true", help="XLA against itself: what the harness's noise is")
+    parser.add_argument("--name", default="cluster", help="name of the results file")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    reason = why_not()
+    if reason:
+        print(f"skipped: {reason}", file=sys.stderr)
+        return 3
+    sets = parse_sets(arguments.sets, FULL if arguments.full else SAMPLE)
+    drawn = [p for name, count in sets.items() for p in problem_set(name, arguments.seed, count)]
+    problems = [p for p in drawn if p.devices == HOSTS * DEVICES_PER_HOST]
+    options = {"rounds": arguments.rounds, "algorithm": arguments.algorithm, "null": arguments.null}
+    records = measure(problems, options, arguments.megabytes, arguments.limit, arguments.rate)
+    settings = {"seed": arguments.seed, "sets": sets, "megabytes": arguments.megabytes, "hosts": HOSTS,
+                "devices_per_host": DEVICES_PER_HOST, "rate": arguments.rate, **options}
+    results.save(arguments.name, records, settings)
+    print_pairs(records)
+    return 0

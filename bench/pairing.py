@@ -1,0 +1,191 @@
+"""Ours beside XLA's own reshard, in one process, on the same buffers: counts, compile times, run times.
+
+The one place where the benches touch JAX and the library's JAX backend.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from bench.problems import Problem
+
+Part = Callable[[dict[str, Any]], None]
+Barrier = Callable[[], None]
+
+OURS, XLA = "ours", "xla"
+DTYPE = np.float32
+
+
+class Case:
+    """A problem on given JAX devices.
+
+    Attributes:
+        mesh: the mesh over the first devices.
+        source, target: shardings of the array before and after.
+    """
+
+    def __init__(self, problem: Problem, devices: Sequence[Any]) -> None:
+        self.problem = problem
+        names = tuple(name for name, _ in problem.mesh)
+        sizes = tuple(size for _, size in problem.mesh)
+        self.mesh = Mesh(np.array(devices[: math.prod(sizes)], dtype=object).reshape(sizes), names)
+        self.source = NamedSharding(self.mesh, PartitionSpec(*problem.source_entries))
+        self.target = NamedSharding(self.mesh, PartitionSpec(*problem.target_entries))
+
+    @property
+    def argument(self) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(self.problem.shape, DTYPE, sharding=self.source)
+
+    def plan(self, options: dict[str, Any]) -> Any:
+        """Ours: the plan, under `options["algorithm"]` and `options["cost_model"]` where given."""
+        import redistrib as rd
+
+        chosen = {key: options[key] for key in ("algorithm", "cost_model") if options.get(key)}
+        problem = self.problem
+        return rd.synthesize(problem.source, problem.target, problem.axes, dtype="float32", **chosen)
+
+    def ours(self, plan: Any) -> Any:
+        """The plan as a jitted function of one global array."""
+        import redistrib as rd
+
+        return jax.jit(rd.to_jax(plan, self.mesh), in_shardings=self.source)
+
+    def xla(self) -> Any:
+        """XLA's reshard: the identity, with one sharding in and another out."""
+        return jax.jit(lambda x: x, in_shardings=self.source, out_shardings=self.target)
+
+    def array(self) -> jax.Array:
+        """The input: every element says where it is, as far as float32 counts exactly."""
+        shape = self.problem.shape
+        return jax.make_array_from_callback(shape, self.source, lambda index: _values(shape, index))
+
+    def check(self, result: jax.Array) -> str | None:
+        """What is wrong with a result, or None: every element on every device of this process is compared."""
+        if not result.sharding.is_equivalent_to(self.target, len(self.problem.shape)):
+            return f"sharding {result.sharding}, wanted {self.target}"
+        for shard in result.addressable_shards:
+            if not np.array_equal(np.asarray(shard.data), _values(self.problem.shape, shard.index)):
+                return f"wrong elements on device {shard.device.id}"
+        return None
+
+
+def _values(shape: tuple[int, ...], index: tuple[slice, ...]) -> np.ndarray:
+    total = np.zeros((), dtype=np.int64)
+    for size, part in zip(shape, index, strict=True):
+        total = total[..., None] * size + np.arange(*part.indices(size))
+    return (total % 8388593).astype(DTYPE)
+
+
+def counts(compiled: Any, problem: Problem) -> dict[str, Any]:
+    """Collectives, bytes and memory of a compiled program, from its HLO; bytes are per device."""
+    from redistrib.backends.jax.inspect import inspect
+
+    found = inspect(compiled)
+    largest = found.largest_array()
+    return {
+        "kinds": dict(found.kinds),
+        "received": float(found.received_per_device),
+        "scratch": found.scratch,
+        "largest": largest.bytes if largest else 0,
+        "copied": found.copied_bytes,
+        "exact": found.exact,
+    }
+
+
+def compile_timed(function: Any, argument: Any) -> tuple[Any, float]:
+    """Trace, lower and compile; the executable and the seconds all three took."""
+    start = time.perf_counter()
+    compiled = function.lower(argument).compile()
+    return compiled, time.perf_counter() - start
+
+
+def describe_plan(plan: Any, seconds: float, itemsize: int) -> dict[str, Any]:
+    """What the report says of a plan; bytes are means over devices."""
+    return {
+        "plan_s": seconds,
+        "steps": [f"{step.kind}/{getattr(step, 'group_size', step.collectives)}" for step in plan.steps],
+        "collectives": plan.collectives,
+        "planned": sum(plan.received) * itemsize / plan.devices,
+        "bound": sum(plan.lower_bound) * itemsize / plan.devices,
+        "height": plan.height * itemsize,
+        "algorithm": plan.algorithm,
+    }
+
+
+def compile_both(case: Case, options: dict[str, Any], part: Part, report: bool = True) -> dict[str, Any]:
+    """Compile ours, then XLA's (which may kill the process, so ours is reported first); the executables by name.
+
+    An exception on one side is that side's result. With `options["null"]` both are XLA's: a test of the harness, whose
+    ratios must be 1.
+    """
+    programs: dict[str, Any] = {}
+    for name in (OURS, XLA):
+        if name in options.get("skip", ()):
+            continue
+        part({"stage": name})
+        entry: dict[str, Any] = {}
+        try:
+            if name == OURS and not options.get("null"):
+                start = time.perf_counter()
+                plan = case.plan(options)
+                entry.update(describe_plan(plan, time.perf_counter() - start, case.problem.itemsize))
+                function = case.ours(plan)
+            else:
+                function = case.xla()
+            programs[name], entry["compile_s"] = compile_timed(function, case.argument)
+            if report:
+                entry.update(counts(programs[name], case.problem))
+        except Exception as error:  # a compiler raises what it likes; it is that side's result
+            entry["error"] = f"{type(error).__name__}: {error}"[:400]
+            programs.pop(name, None)
+        part({name: entry})
+    return programs
+
+
+def run_paired(
+    case: Case, programs: dict[str, Any], options: dict[str, Any], part: Part, barrier: Barrier | None = None
+) -> None:
+    """Time both on one input buffer in alternating order; every result is checked once before.
+
+    Sends `times`: name -> seconds per round, and `wrong` where a result is.
+    """
+    part({"stage": "run"})
+    x = case.array()
+    for name, program in programs.items():
+        wrong = case.check(program(x))
+        if wrong:
+            part({"wrong": {name: wrong}})
+    times: dict[str, list[float]] = {name: [] for name in programs}
+    repeats = options.get("repeats") or _repeats(programs, x) if barrier is None else 1
+    gc.disable()
+    try:
+        for turn in range(options["rounds"]):
+            names = list(programs) if turn % 2 == 0 else list(programs)[::-1]
+            for name in names:
+                times[name].append(_seconds(programs[name], x, repeats, barrier))
+    finally:
+        gc.enable()
+    part({"times": times, "repeats": repeats, "stage": "done"})
+
+
+def _seconds(program: Any, x: jax.Array, repeats: int, barrier: Barrier | None) -> float:
+    if barrier is not None:
+        barrier()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        program(x).block_until_ready()
+    return (time.perf_counter() - start) / repeats
+
+
+def _repeats(programs: dict[str, Any], x: jax.Array) -> int:
+    """So many runs per measurement that the faster side takes about 20 ms; the same for both."""
+    quickest = min(_seconds(program, x, 2, None) for program in programs.values())
+    return max(1, min(50, math.ceil(0.02 / max(quickest, 1e-6))))

@@ -1,0 +1,327 @@
+"""The problems that every bench runs: drawn at random as in the paper's Section 8, and layouts from practice.
+
+A problem is a global shape, a mesh, and for each dimension the mesh axes that cut it, before and after. Nothing here
+depends on the library, so the same file serves its tests, the benches and an interpreter that holds only PyTorch.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+Variant = Literal["H", "U"]
+Cut = tuple[tuple[str, ...], ...]
+
+MEGABYTE = 1_000_000
+SIZE_RANGE = (64 * MEGABYTE, 800 * MEGABYTE)
+MAX_RANK = 6
+DEFAULT_SEED = 2021
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One redistribution of one array.
+
+    Attributes:
+        name: unique within its set; says set and number, or the layout.
+        shape: global shape, in elements.
+        source_axes, target_axes: for each dimension, the mesh axes that cut it, minor to major.
+        mesh: axis name -> size, in mesh order.
+        itemsize: bytes per element.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    source_axes: Cut
+    target_axes: Cut
+    mesh: tuple[tuple[str, int], ...]
+    itemsize: int = 4
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """The mesh as `synthesize` takes it."""
+        return dict(self.mesh)
+
+    @property
+    def devices(self) -> int:
+        return math.prod(size for _, size in self.mesh)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the global array."""
+        return math.prod(self.shape) * self.itemsize
+
+    @property
+    def source(self) -> str:
+        """The source type in the paper's notation, `[tile{axes}size, ...]`."""
+        return self._notation(self.source_axes)
+
+    @property
+    def target(self) -> str:
+        """The target type in the paper's notation."""
+        return self._notation(self.target_axes)
+
+    @property
+    def source_entries(self) -> tuple[tuple[str, ...] | None, ...]:
+        """Entries of a `jax.sharding.PartitionSpec`: major to minor, the reverse of the notation."""
+        return tuple(tuple(reversed(axes)) or None for axes in self.source_axes)
+
+    @property
+    def target_entries(self) -> tuple[tuple[str, ...] | None, ...]:
+        return tuple(tuple(reversed(axes)) or None for axes in self.target_axes)
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of the larger of the source and the target tile: the yardstick for scratch."""
+        return max(self._tile_bytes(self.source_axes), self._tile_bytes(self.target_axes))
+
+    def _counts(self, cut: Cut) -> list[int]:
+        axes = self.axes
+        return [math.prod(axes[name] for name in names) for names in cut]
+
+    def _tile_bytes(self, cut: Cut) -> int:
+        return self.nbytes // math.prod(self._counts(cut))
+
+    def _notation(self, cut: Cut) -> str:
+        dims = []
+        for size, names, count in zip(self.shape, cut, self._counts(cut), strict=True):
+            dims.append(f"{size // count}{{{','.join(names)}}}{size}" if names else str(size))
+        return f"[{', '.join(dims)}]"
+
+    def lower_bound_bytes(self) -> int:
+        """Bytes that all devices together must receive, computed from first principles, without the library.
+
+        Each device's box is intersected with itself before and after, dimension by dimension.
+        """
+        held = 0
+        for coordinates in _positions([size for _, size in self.mesh]):
+            position = {name: c for (name, _), c in zip(self.mesh, coordinates, strict=True)}
+            kept = 1
+            for size, before, after in zip(self.shape, self.source_axes, self.target_axes, strict=True):
+                low_b, high_b = self._interval(size, before, position)
+                low_a, high_a = self._interval(size, after, position)
+                kept *= max(0, min(high_b, high_a) - max(low_b, low_a))
+            held += kept
+        return self.devices * self._tile_bytes(self.target_axes) - held * self.itemsize
+
+    def _interval(self, size: int, names: Sequence[str], position: Mapping[str, int]) -> tuple[int, int]:
+        index, count = 0, 1
+        for name in names:
+            index += count * position[name]
+            count *= self.axes[name]
+        return index * (size // count), (index + 1) * (size // count)
+
+    def scaled(self, max_bytes: int) -> Problem:
+        """The same problem with the array shrunk to about `max_bytes`, everything still divisible.
+
+        The dimensions keep their proportions as far as divisibility allows: a dimension stays a multiple of the
+        whole mesh where that fits into `max_bytes`, else of the two tile counts only.
+        """
+        if self.nbytes <= max_bytes:
+            return self
+        needs = _needs(self.source_axes, self.target_axes, self.axes)
+        grain = [max(self.devices, need) if size % self.devices == 0 else need
+                 for need, size in zip(needs, self.shape, strict=True)]
+        if math.prod(grain) * self.itemsize > max_bytes:
+            grain = needs
+        factors = [size // unit for size, unit in zip(self.shape, grain, strict=True)]
+        budget = max(1, max_bytes // (math.prod(grain) * self.itemsize))
+        while math.prod(factors) > budget:
+            widest = max(range(len(factors)), key=lambda i: factors[i])
+            factors[widest] -= max(1, factors[widest] // 8)
+        shape = tuple(f * unit for f, unit in zip(factors, grain, strict=True))
+        return replace(self, shape=shape)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Problem:
+        return Problem(
+            data["name"], tuple(data["shape"]), _as_cut(data["source_axes"]), _as_cut(data["target_axes"]),
+            tuple((name, int(size)) for name, size in data["mesh"]), int(data["itemsize"]),
+        )
+
+
+def _as_cut(lists: Sequence[Sequence[str]]) -> Cut:
+    return tuple(tuple(names) for names in lists)
+
+
+def _positions(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    if not sizes:
+        yield ()
+        return
+    for first in range(sizes[0]):
+        for rest in _positions(sizes[1:]):
+            yield (first, *rest)
+
+
+def _needs(source: Cut, target: Cut, axes: Mapping[str, int]) -> list[int]:
+    """What each dimension must be a multiple of: both tile counts."""
+    return [
+        math.lcm(math.prod(axes[n] for n in s), math.prod(axes[n] for n in t))
+        for s, t in zip(source, target, strict=True)
+    ]
+
+
+# ---------------------------------------------------------------------------------------------- random problems
+
+
+def mesh_of(sizes: Sequence[int]) -> tuple[tuple[str, int], ...]:
+    """A mesh with axes named x, y, z, u, v, w, ... in order."""
+    return tuple(zip("xyzuvwabcdefghijklmnopqrst"[: len(sizes)], sizes, strict=True))
+
+
+def _draw_cut(rng: random.Random, mesh: tuple[tuple[str, int], ...], rank: int, variant: Variant) -> Cut:
+    dims: list[list[str]] = [[] for _ in range(rank)]
+    for name, _ in mesh:
+        if variant == "H":
+            where = rng.randrange(rank) if rng.random() < 0.5 else None
+        else:
+            pick = rng.randrange(rank + 1)
+            where = pick if pick < rank else None
+        if where is not None:
+            dims[where].append(name)
+    for names in dims:
+        rng.shuffle(names)
+    return tuple(tuple(names) for names in dims)
+
+
+def _draw_shape(rng: random.Random, grain: Sequence[int], itemsize: int) -> tuple[int, ...] | None:
+    """A shape of multiples of `grain` whose bytes are log-uniform in `SIZE_RANGE`, or None where it does not fit."""
+    low, high = (size / itemsize for size in SIZE_RANGE)
+    unit = math.prod(grain)
+    if unit > high:
+        return None
+    wanted = math.exp(rng.uniform(math.log(max(low, unit)), math.log(high)))
+    weights = [rng.random() + 0.3 for _ in grain]
+    stretch = math.log(wanted / unit) / sum(weights)
+    shape = [max(1, round(math.exp(stretch * w))) * g for g, w in zip(grain, weights, strict=True)]
+    return tuple(shape) if low <= math.prod(shape) <= high else None
+
+
+def draw(rng: random.Random, name: str, sizes: Sequence[int], variant: Variant, *, small_dimensions: bool) -> Problem:
+    """One random problem with a lower bound above zero.
+
+    Dimensions are multiples of the whole mesh where 800 MB allow it (so in the paper's Figure 13), else of the two
+    tile counts. With `small_dimensions` they are one to three times the two tile counts, whatever the bytes: these are
+    the problems on which divisibility binds.
+    """
+    mesh = mesh_of(sizes)
+    axes = dict(mesh)
+    while True:
+        rank = rng.randint(1, MAX_RANK)
+        source, target = _draw_cut(rng, mesh, rank, variant), _draw_cut(rng, mesh, rank, variant)
+        needs = _needs(source, target, axes)
+        shape: tuple[int, ...] | None
+        if small_dimensions:
+            shape = tuple(need * rng.randint(1, 3) for need in needs)
+        else:
+            shape = _draw_shape(rng, [math.prod(sizes)] * rank, 4) or _draw_shape(rng, needs, 4)
+        if shape is None:
+            continue
+        problem = Problem(name, shape, source, target, mesh)
+        if problem.lower_bound_bytes() > 0:
+            return problem
+
+
+@dataclass(frozen=True)
+class ProblemSet:
+    """A named set of problems.
+
+    Attributes:
+        name: key used in results and on the command line.
+        sizes: mesh shape.
+        variant: "H": an axis is replicated with probability one half; "U": uniform over replicated and dimensions.
+        count: problems in the full set.
+    """
+
+    name: str
+    sizes: tuple[int, ...]
+    variant: Variant
+    count: int
+    small_dimensions: bool = False
+
+    def problems(self, seed: int = DEFAULT_SEED, count: int | None = None) -> list[Problem]:
+        """The first `count` problems of the set; a shorter draw is a prefix of a longer one."""
+        rng = random.Random(f"{seed}/{self.name}")
+        wanted = self.count if count is None else count
+        return [
+            draw(rng, f"{self.name}/{i}", self.sizes, self.variant, small_dimensions=self.small_dimensions)
+            for i in range(wanted)
+        ]
+
+
+SETS: dict[str, ProblemSet] = {
+    s.name: s
+    for s in (
+        ProblemSet("H222", (2, 2, 2), "H", 500),
+        ProblemSet("U222", (2, 2, 2), "U", 500),
+        ProblemSet("U444", (4, 4, 4), "U", 60),
+        ProblemSet("U88", (8, 8), "U", 60),
+        ProblemSet("U46", (4, 6), "U", 60),
+        ProblemSet("U234", (2, 3, 4), "U", 60),
+        ProblemSet("U2222", (2, 2, 2, 2), "U", 60),
+        ProblemSet("S223", (2, 2, 3), "U", 300, small_dimensions=True),
+        ProblemSet("S233", (2, 3, 3), "U", 300, small_dimensions=True),
+        ProblemSet("S234", (2, 3, 4), "U", 300, small_dimensions=True),
+    )
+}
+
+
+# ------------------------------------------------------------------------------------------------ fixed problems
+
+
+def _fixed(name: str, shape: Sequence[int], source: str, target: str, **mesh: int) -> Problem:
+    """A problem from two strings of axis names per dimension, minor to major: `"a,b | | c"`."""
+    cuts = [_as_cut([[a for a in dim.replace(" ", "").split(",") if a] for dim in text.split("|")])
+            for text in (source, target)]
+    return Problem(name, tuple(shape), cuts[0], cuts[1], tuple(mesh.items()))
+
+
+def paper_problems() -> list[Problem]:
+    """P1 to P4 of the paper's Figure 13, where its search lost most to XLA."""
+    mesh = {"a": 2, "b": 2, "c": 2}
+    return [
+        _fixed("P1", (360, 368, 320), "|c|", "c,a||b", **mesh),
+        _fixed("P2", (80, 80, 72, 64), "|c||", "b||c|", **mesh),
+        _fixed("P3", (296, 360, 312), "||c", "b,c|a|", **mesh),
+        _fixed("P4", (16,) * 6, "c|||a||b", "|||||a", **mesh),
+    ]
+
+
+def layout_problems() -> list[Problem]:
+    """Layout changes from training and serving. All axes of a mesh are named by the job they do."""
+    return [
+        _fixed("FSDP to TP, column", (4096, 14336), "t,f|", "|t", f=4, t=2),
+        _fixed("FSDP to TP, row", (14336, 4096), "t,f|", "t|", f=4, t=2),
+        _fixed("FSDPxTP to TP8, column", (4096, 14336), "f|t", "|t,f", f=4, t=2),
+        _fixed("FSDPxTP to TP8, row", (14336, 4096), "t|f", "t,f|", f=4, t=2),
+        _fixed("TP to FSDP, attention", (4096, 32, 128), "|t|", "t,f||", f=4, t=2),
+        _fixed("TP to EP, experts up", (8, 2048, 8192), "||t", "t||", d=2, t=4),
+        _fixed("EP to TP, experts down", (8, 8192, 2048), "e,d||", "|e,d|", d=2, e=4),
+        _fixed("EPxTP to EP, experts", (16, 1024, 4096), "e||t", "t,e||", e=4, t=2),
+        _fixed("sequence to head parallel", (2, 8192, 32, 128), "d|s||", "d||s|", d=2, s=4),
+        _fixed("head to sequence parallel, 8 way", (1, 16384, 32, 128), "||s|", "|s||", s=8),
+        # A 2x4 mesh on which rows and columns are cut, restored on 4x2: axes a, b, c are the common refinement.
+        _fixed("checkpoint 2x4 to 4x2", (8192, 8192), "a|c,b", "b,a|c", a=2, b=2, c=2),
+        _fixed("checkpoint 2x4 to 8", (8192, 8192), "a|c,b", "c,b,a|", a=2, b=2, c=2),
+        _fixed("checkpoint 4x6 to 6x4", (4608, 4608), "x|y", "y|x", x=4, y=6),
+        _fixed("checkpoint 8x8 transposed", (8192, 8192), "x|y", "y|x", x=8, y=8),
+        # ep = (a, b), pp = c before; dp = a, tp = (b, c) after, on the same 64 devices in the same order.
+        _fixed("EP16xPP4 to TP8xDP8", (16, 16, 512, 1024), "c|b,a||", "|||c,b", a=8, b=2, c=4),
+    ]
+
+
+def problem_set(name: str, seed: int = DEFAULT_SEED, count: int | None = None) -> list[Problem]:
+    """Problems of a random set, of `"paper"` (P1 to P4), or of `"layouts"`."""
+    if name == "paper":
+        return paper_problems()[:count]
+    if name == "layouts":
+        return layout_problems()[:count]
+    if name not in SETS:
+        raise ValueError(f"no problem set {name!r}; there are {', '.join([*SETS, 'paper', 'layouts'])}")
+    return SETS[name].problems(seed, count)

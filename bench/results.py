@@ -1,0 +1,42 @@
+"""Results as JSON files, one per bench, with machine, seed and command beside the records."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench import machine
+
+DIRECTORY = Path(os.environ.get("BENCH_RESULTS", Path(__file__).parent / "results"))
+
+
+def save(name: str, records: list[dict[str, Any]], settings: dict[str, Any], directory: Path | None = None) -> Path:
+    """Write `NAME.json`; the path written."""
+    folder = directory or DIRECTORY
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
+    lines = ",\n".join(json.dumps(_short(record), separators=(",", ":")) for record in records)
+    head = json.dumps({"machine": machine.describe(), "settings": settings}, indent=1)[:-2]
+    path.write_text(f'{head},\n "records": [\n{lines}\n]}}\n')
+    print(f"wrote {path}", file=sys.stderr)
+    return path
+
+
+def load(name: str, directory: Path | None = None) -> dict[str, Any] | None:
+    """What `save` wrote, or None where this bench has not been run."""
+    path = (directory or DIRECTORY) / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def _short(value: Any) -> Any:
+    """Seven significant digits are more than any timing holds."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, dict):
+        return {key: _short(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_short(item) for item in value]
+    return value

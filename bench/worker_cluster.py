@@ -1,0 +1,50 @@
+"""Child of `bench.cluster`: one process of a `jax.distributed` job with gloo collectives.
+
+All processes get the same tasks in the same order; each times itself, and the parent takes the slowest.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+
+from bench.children import serve
+from bench.pairing import Case, Part, compile_both, run_paired
+from bench.problems import Problem
+
+ADDRESS, PROCESSES, NUMBER, DEVICES = (f"BENCH_CLUSTER_{n}" for n in ("ADDRESS", "PROCESSES", "NUMBER", "DEVICES"))
+
+
+def start() -> None:
+    """Join the job that the environment describes."""
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_num_cpu_devices", int(os.environ[DEVICES]))
+    jax.distributed.initialize(os.environ[ADDRESS], int(os.environ[PROCESSES]), int(os.environ[NUMBER]))
+
+
+def barrier() -> None:
+    """Return when every process has come here: a sum over one number per process."""
+    multihost_utils.process_allgather(jnp.zeros(1))
+
+
+def agree(fine: bool) -> bool:
+    """Whether every process says so; without it one failing side would leave the others waiting in a collective."""
+    return bool(np.all(multihost_utils.process_allgather(jnp.array([fine]))))
+
+
+def handle(task: dict[str, Any], part: Part) -> None:
+    case = Case(Problem.from_json(task["problem"]), jax.devices())
+    first = jax.process_index() == 0
+    programs = compile_both(case, task, part, report=first)
+    if agree(len(programs) == 2):
+        run_paired(case, programs, task, part, barrier)
+
+
+if __name__ == "__main__":
+    start()
+    serve(handle)
