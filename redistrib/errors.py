@@ -105,6 +105,14 @@ class DuplicateAxisError(MeshError):
         super().__init__(f"axis {name!r} appears twice in mesh {mesh}; give every axis of a mesh its own name")
 
 
+class MeshSizeError(MeshError):
+    """A mesh of more devices than can be listed."""
+
+    def __init__(self, mesh: str, size: int, most: int) -> None:
+        self.mesh, self.size, self.most = mesh, size, most
+        super().__init__(f"mesh {mesh} has {size} devices and at most {most} are possible; take a smaller mesh")
+
+
 class DeviceOrderError(MeshError):
     """A device order that is not a permutation of the device numbers."""
 
@@ -292,7 +300,7 @@ class ShapeMismatchError(VerificationError):
     """Source, target and all placements must be of one global shape."""
 
 
-class DeviceCountError(VerificationError):
+class PlacedDevicesError(VerificationError):
     """Every placement must say what each device of the mesh holds, and no more."""
 
 
@@ -465,3 +473,84 @@ class UnknownDtypeError(RedistribError):
 
 class HloTextError(RedistribError):
     """Text that is not a compiled HLO module, or says something in a way not known here."""
+
+
+# ---- synthesis ----------------------------------------------------------------------------------------------------------
+
+
+class UnknownCostModelError(RedistribError):
+    """A cost model that is neither a `CostModel` nor the name of one."""
+
+    def __init__(self, value: object, known: Sequence[str]) -> None:
+        self.value = value
+        self.known = tuple(known)
+        super().__init__(f"no cost model {value!r}; give a CostModel or one of the names {_listed(self.known)}")
+
+
+class UnknownAlgorithmError(RedistribError):
+    """An algorithm the synthesis does not have."""
+
+    def __init__(self, value: object, known: Sequence[str]) -> None:
+        self.value = value
+        self.known = tuple(known)
+        super().__init__(f"no algorithm {value!r}; give one of {_listed(self.known)}")
+
+
+class GlobalShapeError(RedistribError):
+    """Source and target are arrays of different global shapes (Section 2.5)."""
+
+    def __init__(self, source: tuple[int, ...], target: tuple[int, ...]) -> None:
+        self.source = source
+        self.target = target
+        what = "ranks" if len(source) != len(target) else "global shapes"
+        super().__init__(
+            f"source and target have different {what}: {list(source)} and {list(target)}; a redistribution moves an array "
+            "and never changes it, so reshape before or after"
+        )
+
+
+class MeshDevicesError(RedistribError):
+    """Source and target meshes with different numbers of devices."""
+
+    def __init__(self, source: int, target: int) -> None:
+        self.source = source
+        self.target = target
+        super().__init__(
+            f"the source mesh has {source} devices and the target mesh has {target}; both must be made of the same devices"
+        )
+
+
+class DtypeError(RedistribError):
+    """An element type that is not known by that name."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+        super().__init__(f"{value!r} names no element type; give a NumPy or ml_dtypes name such as 'float32' or 'bfloat16'")
+
+
+class MemoryLimitError(RedistribError):
+    """No plan fits the memory limit.
+
+    Attributes:
+        limit: the limit, in bytes per device.
+        least: the least limit that a plan would fit, in bytes per device.
+    """
+
+    def __init__(self, limit: int, least: int) -> None:
+        self.limit = limit
+        self.least = least
+        super().__init__(
+            f"no plan fits in {limit:,} bytes per device; the least memory_limit that one fits is {least:,} bytes"
+        )
+
+
+class MemorySizeError(RedistribError):
+    """A memory limit that is no size."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+        super().__init__(f"{value!r} is no memory size; give bytes as an integer, or a text such as '512MiB' or '2GiB'")
+
+
+class ProfileError(RedistribError):
+    """A cost profile that is malformed, of another version, or holds impossible figures."""

@@ -1,0 +1,46 @@
+"""What the checks of a plan share: finding the first device at fault, and saying what it holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from redistrib.errors import DeviceNumberError
+from redistrib.theory.semantics import Int64, Placement
+
+
+def first(wrong: npt.ArrayLike) -> int:
+    """Position of the first True."""
+    return int(np.argmax(wrong))
+
+
+def row(index: Int64) -> tuple[int, ...]:
+    """One row of a table as a tuple of integers."""
+    return tuple(int(i) for i in index)
+
+
+def box(start: Any, size: Any) -> str:
+    """A box of elements as it would be sliced: `[0:3, 4:8]`."""
+    return "[" + ", ".join(f"{int(a)}:{int(a) + int(n)}" for a, n in zip(start, size, strict=True)) + "]"
+
+
+def held(placement: Placement, device: int) -> str:
+    """The box that a device holds."""
+    return box(
+        placement.index[device] * np.array(placement.tile, dtype=np.int64),
+        placement.tile,
+    )
+
+
+def check_numbers(step: int, kind: str, what: str, devices: Int64, count: int) -> None:
+    """Raise unless all numbers are those of devices."""
+    if devices.size and (devices.min() < 0 or devices.max() >= count):
+        device = int(devices[first((devices < 0) | (devices >= count))])
+        raise DeviceNumberError(
+            f"step {step} ({kind}) names device {device} in {what}; the devices are 0 to {count - 1}",
+            step,
+            device,
+            count=count,
+        )

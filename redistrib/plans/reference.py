@@ -1,0 +1,236 @@
+"""What a plan does, on NumPy tiles: the interpreter every backend is held against.
+
+Each step is carried out from its groups, pairs or shares: a device reads its own buffer and those of the devices
+that send to it, and lays out what it receives by position, as a collective does. Nothing here looks at the target.
+There is no second interpreter; `verify` decides by arithmetic what this one does by copying.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from redistrib.errors import TilesError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
+from redistrib.plans.plan import Plan
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.theory.semantics import Placement, placement_of
+
+Tile: TypeAlias = npt.NDArray[Any]
+_Ints: TypeAlias = tuple[int, ...]
+
+
+def run(plan: Plan, tiles: Sequence[Tile]) -> list[Tile]:
+    """Carry out a plan.
+
+    Args:
+        plan: the plan; nothing in it is checked beyond what copying needs, see `verify`.
+        tiles: the source tile of every device, by device number.
+
+    Returns:
+        The tile of every device after the last step, by device number, in buffers of their own.
+
+    Raises:
+        TilesError: if the tiles are not those of the plan's source, or a step reads outside a tile.
+
+    >>> from redistrib.plans.steps import AllGather
+    >>> from redistrib.theory.semantics import placement_of
+    >>> mesh = Mesh.of("x=2")
+    >>> source, target = DistType.of("[2{x}4]"), DistType.of("[4]")
+    >>> gather = AllGather(placement_of(source, mesh), placement_of(target, mesh), [[0, 1]])
+    >>> plan = Plan(source, mesh, target, mesh, "int64", 8, (gather,), "by hand", "exact", 2, "elements")
+    >>> run(plan, scatter(np.arange(4), plan.before))
+    [array([0, 1, 2, 3]), array([0, 1, 2, 3])]
+    """
+    _check_tiles(tiles, plan.before, "the plan's source")
+    held = [np.array(tile) for tile in tiles]
+    for step in plan.steps:
+        held = run_step(step, held)
+    return held
+
+
+def run_step(step: Step, tiles: Sequence[Tile]) -> list[Tile]:
+    """Carry out one step on the tiles of all devices, by device number.
+
+    Raises:
+        TilesError: if the tiles do not fit the step.
+    """
+    match step:
+        case DynSlice():
+            return _dynslice(step, tiles)
+        case AllGather():
+            return _allgather(step, tiles)
+        case AllToAll():
+            return _alltoall(step, tiles)
+        case AllPermute():
+            return _allpermute(step, tiles)
+        case Exchange():
+            return _exchange(step, tiles)
+
+
+def _dynslice(step: DynSlice, tiles: Sequence[Tile]) -> list[Tile]:
+    offset = (step.after.start - step.before.start).tolist()
+    return [_read(tile, offset[d], step.after.tile) for d, tile in enumerate(tiles)]
+
+
+def _allgather(step: AllGather, tiles: Sequence[Tile]) -> list[Tile]:
+    merged = _ratio(step.before.grid, step.after.grid)
+    result = list(tiles)
+    for group in step.groups.tolist():
+        for receiver in group:
+            result[receiver] = _laid_out([tiles[sender] for sender in group], merged)
+    return result
+
+
+def _alltoall(step: AllToAll, tiles: Sequence[Tile]) -> list[Tile]:
+    before, after, share = step.before, step.after, step.share
+    merged, split = _ratio(before.grid, after.grid), _ratio(after.grid, before.grid)
+    # where in its own tile a sender finds the part of the receiver: the receiver's position among the split parts
+    offset = [tuple(i % s * n for i, s, n in zip(index, split, share, strict=True)) for index in after.index.tolist()]
+    result = list(tiles)
+    for group in step.groups.tolist():
+        for receiver in group:
+            result[receiver] = _laid_out([_read(tiles[sender], offset[receiver], share) for sender in group], merged)
+    return result
+
+
+def _allpermute(step: AllPermute, tiles: Sequence[Tile]) -> list[Tile]:
+    result = list(tiles)
+    for sender, receiver in step.pairs.tolist():
+        result[receiver] = tiles[sender].copy()
+    return result
+
+
+def _exchange(step: Exchange, tiles: Sequence[Tile]) -> list[Tile]:
+    before, after, shares = step.before, step.after, step.shares
+    starts_before, starts_after = before.start.tolist(), after.start.tolist()
+    result = [np.zeros(after.tile, dtype=tile.dtype) for tile in tiles]
+    for d, (old, new) in enumerate(zip(starts_before, starts_after, strict=True)):
+        low = tuple(max(a, b) for a, b in zip(old, new, strict=True))
+        high = tuple(min(a + n, b + m) for a, n, b, m in zip(old, before.tile, new, after.tile, strict=True))
+        size = tuple(b - a for a, b in zip(low, high, strict=True))
+        if all(n > 0 for n in size):
+            kept = _read(tiles[d], _minus(low, old), size)
+            _write(result[d], _minus(low, new), kept)
+    for k in np.argsort(shares.round, kind="stable").tolist():
+        sender, receiver = int(shares.src[k]), int(shares.dst[k])
+        start, size = tuple(shares.start[k].tolist()), tuple(shares.size[k].tolist())
+        sent = _read(tiles[sender], _minus(start, starts_before[sender]), size)
+        _write(result[receiver], _minus(start, starts_after[receiver]), sent)
+    return result
+
+
+def _ratio(fine: _Ints, coarse: _Ints) -> _Ints:
+    """How many tiles of one grid make one of the other, where the other is coarser; else 1."""
+    return tuple(max(1, f // c) for f, c in zip(fine, coarse, strict=True))
+
+
+def _laid_out(parts: Sequence[Tile], factors: _Ints) -> Tile:
+    """One tile from equal parts in row-major order: part k sits at the digits of k in the radices `factors`."""
+    if len(parts) != math.prod(factors):
+        raise TilesError(f"{len(parts)} parts do not make {' x '.join(map(str, factors))} of them")
+    size = parts[0].shape
+    whole = np.zeros(tuple(n * f for n, f in zip(size, factors, strict=True)), dtype=parts[0].dtype)
+    for part, position in zip(parts, np.ndindex(factors), strict=True):
+        _write(whole, tuple(p * n for p, n in zip(position, size, strict=True)), part)
+    return whole
+
+
+def _minus(a: Sequence[int], b: Sequence[int]) -> _Ints:
+    return tuple(x - y for x, y in zip(a, b, strict=True))
+
+
+def _window(tile: Tile, offset: Sequence[int], size: Sequence[int]) -> tuple[slice, ...]:
+    """The box as an index; NumPy would clip a box that sticks out, or count it from the end."""
+    if any(o < 0 or o + n > limit for o, n, limit in zip(offset, size, tile.shape, strict=True)):
+        raise TilesError(f"a box of shape {tuple(size)} at {tuple(offset)} is not inside a tile of shape {tile.shape}")
+    return tuple(slice(o, o + n) for o, n in zip(offset, size, strict=True))
+
+
+def _read(tile: Tile, offset: Sequence[int], size: Sequence[int]) -> Tile:
+    return np.array(tile[_window(tile, offset, size)])  # a copy, and an array even of rank 0
+
+
+def _write(tile: Tile, offset: Sequence[int], part: Tile) -> None:
+    tile[_window(tile, offset, part.shape)] = part
+
+
+# ------------------------------------------------------------------------------- arrays and their tiles
+
+
+def scatter(array: npt.ArrayLike, placement: Placement) -> list[Tile]:
+    """Cut a global array into the tile of every device, by device number.
+
+    Raises:
+        TilesError: if the array is not of the placement's shape.
+    """
+    whole = np.asarray(array)
+    if whole.shape != placement.shape:
+        raise TilesError(f"an array of shape {whole.shape} cannot be placed as one of shape {placement.shape}")
+    return [_read(whole, start, placement.tile) for start in placement.start.tolist()]
+
+
+def tile_of(array: npt.ArrayLike, dist_type: DistType | str, mesh: Any, device: int) -> Tile:
+    """The tile of a global array that one device holds.
+
+    Args:
+        array: the whole array.
+        dist_type: how it is cut, as a `DistType` or its notation.
+        mesh: the mesh, in any form that `Mesh.of` reads.
+        device: a device number.
+
+    Raises:
+        TilesError: if the array is not of the type's global shape, or there is no such device.
+        TypeFormError: if the type is not well-formed over the mesh.
+
+    >>> tile_of(np.arange(12), "[3{x}12]", "x=4,y=6", device=7)
+    array([3, 4, 5])
+    """
+    form, over = DistType.of(dist_type), Mesh.of(mesh)
+    placement = placement_of(form, over)
+    if not 0 <= device < placement.devices:
+        raise TilesError(f"there is no device {device} in mesh {over}; its devices are 0 to {placement.devices - 1}")
+    whole = np.asarray(array)
+    if whole.shape != placement.shape:
+        raise TilesError(f"an array of shape {whole.shape} is not of type {form}, whose shape is {placement.shape}")
+    return _read(whole, placement.start[device].tolist(), placement.tile)
+
+
+def assemble(tiles: Sequence[Tile], placement: Placement) -> Tile:
+    """Put the tiles of all devices together again; the inverse of `scatter`.
+
+    Raises:
+        TilesError: if a tile is not of the placement's tile shape, two devices that hold one tile disagree in any
+            bit, or no device holds some part of the array.
+    """
+    _check_tiles(tiles, placement, "the placement")
+    dtype = tiles[0].dtype if tiles else np.dtype(np.float64)
+    whole = np.zeros(placement.shape, dtype=dtype)
+    holder: dict[_Ints, int] = {}
+    for d, index in enumerate(map(tuple, placement.index.tolist())):
+        first = holder.setdefault(index, d)
+        if first == d:
+            _write(whole, placement.start[d].tolist(), tiles[d])
+        elif tiles[d].tobytes() != tiles[first].tobytes():
+            raise TilesError(f"devices {first} and {d} hold the same tile {index} with different contents")
+    if len(holder) < placement.tiles:
+        missing = next(index for index in _indices(placement.grid) if index not in holder)
+        raise TilesError(f"no device holds tile {missing} of the grid {placement.grid}")
+    return whole
+
+
+def _indices(grid: _Ints) -> Iterator[_Ints]:
+    return iter(np.ndindex(grid))
+
+
+def _check_tiles(tiles: Sequence[Tile], placement: Placement, whose: str) -> None:
+    if len(tiles) != placement.devices:
+        raise TilesError(f"{len(tiles)} tiles were given, {whose} has {placement.devices} devices")
+    for d, tile in enumerate(tiles):
+        if tile.shape != placement.tile:
+            raise TilesError(f"device {d} holds a tile of shape {tile.shape}, {whose} gives it {placement.tile}")

@@ -1,0 +1,401 @@
+"""Is a plan right? Decided from its placements and groups alone, trusting nothing that the search believed.
+
+`verify` reads a plan as `reference` does and accepts it only if carrying it out moves every device from its source
+tile to its target tile, every device sending only what it holds. Each rule has an error class of its own.
+The certificate is the one sketched in Section 5 of the paper (a sequence of collectives realises a
+redistribution iff its base offset maps join up), with explicit groups in the place of mesh axes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from redistrib.errors import (
+    AllToAllGridError,
+    DisconnectedStepsError,
+    DisjointMembersError,
+    DuplicateMemberError,
+    DuplicateReceiverError,
+    DuplicateSenderError,
+    GatherGridError,
+    GroupSizeError,
+    IdleTileError,
+    MemberOrderError,
+    MissingMemberError,
+    PermutedTileError,
+    PermuteGridError,
+    PlacedDevicesError,
+    RepeatedChunkError,
+    SelfSendError,
+    ShapeMismatchError,
+    SliceGridError,
+    SliceOutsideTileError,
+    TileAboveBoundError,
+    TileIndexError,
+    UnknownStepError,
+    WrongEndError,
+    WrongStartError,
+)
+from redistrib.plans._evidence import check_numbers, first, held, row
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange
+from redistrib.plans.verify_exchange import check_exchange
+from redistrib.theory.semantics import Int64, Placement, number_of, placement_of
+
+if TYPE_CHECKING:
+    from redistrib.plans.plan import Plan
+
+
+def verify(plan: Plan, bound: int | None = None) -> Plan:
+    """Check a plan and return it.
+
+    Args:
+        plan: any plan, wherever it came from.
+        bound: the largest tile allowed on the way, in elements; by default the larger of the source tile and the
+            target tile (the promise of Section 6). A plan made under a larger memory limit needs its own bound.
+
+    Raises:
+        VerificationError: the subclass of the first rule that is broken, with step, device and values.
+        TypeFormError: if a type of the plan is not well-formed over its mesh.
+    """
+    source = placement_of(plan.source, plan.source_mesh)
+    target = placement_of(plan.target, plan.target_mesh)
+    if source.shape != target.shape:
+        raise ShapeMismatchError(
+            f"the source is an array of shape {source.shape} and the target one of shape {target.shape}; "
+            "a plan moves one array, so both must be equal",
+            source=source.shape,
+            target=target.shape,
+        )
+    limit = max(source.tile_size, target.tile_size) if bound is None else bound
+    _check_bound(0, source, limit)
+    here = source
+    for number, step in enumerate(plan.steps, 1):
+        check = _CHECKS.get(type(step))
+        if check is None:
+            raise UnknownStepError(
+                f"step {number} is a {type(step).__name__}; a step is one of "
+                + ", ".join(kind.__name__ for kind in _CHECKS),
+                number,
+                kind=type(step).__name__,
+            )
+        if step.before is not here:
+            _check_placement(number, step.before, source)
+            if step.before != here:
+                _fail_start(number, step.before, here)
+        _check_placement(number, step.after, source)
+        check(number, step)
+        _check_bound(number, step.after, limit)
+        here = step.after
+    if here != target:
+        device = _first_difference(here, target)
+        raise WrongEndError(
+            f"the plan ends with device {device} holding {held(here, device)}, "
+            f"where the target {plan.target} gives it {held(target, device)}",
+            len(plan.steps) or None,
+            device,
+            ends=held(here, device),
+            target=held(target, device),
+        )
+    return plan
+
+
+def _check_placement(number: int, placement: Placement, source: Placement) -> None:
+    """Shape, grid and indices, again: a placement may have been made without its constructor."""
+    if placement.shape != source.shape:
+        raise ShapeMismatchError(
+            f"step {number} is about an array of shape {placement.shape}, the plan about one of shape {source.shape}",
+            number,
+            step_shape=placement.shape,
+            plan_shape=source.shape,
+        )
+    if placement.index.shape != source.index.shape:
+        raise PlacedDevicesError(
+            f"step {number} places {placement.index.shape[0]} devices with {placement.index.shape[1]} indices each, "
+            f"the plan has {source.devices} devices and rank {source.rank}",
+            number,
+            devices=placement.index.shape[0],
+            expected=source.devices,
+        )
+    grid = placement.grid
+    if len(grid) != source.rank or any(n < 1 or s % n for s, n in zip(source.shape, grid, strict=True)):
+        raise TileIndexError(
+            f"step {number} cuts an array of shape {source.shape} by the grid {grid}, which does not divide it",
+            number,
+            grid=grid,
+        )
+    index = placement.index
+    if index.size and (index.min() < 0 or (index.max(axis=0) >= grid).any()):
+        device = first(((index < 0) | (index >= np.array(grid))).any(axis=1))
+        raise TileIndexError(
+            f"step {number} gives device {device} the tile {row(index[device])}, which is not on the grid {grid}",
+            number,
+            device,
+            index=row(index[device]),
+            grid=grid,
+        )
+
+
+def _check_bound(number: int, placement: Placement, limit: int) -> None:
+    if placement.tile_size > limit:
+        where = f"after step {number}" if number else "at the source"
+        raise TileAboveBoundError(
+            f"{where} a tile has {placement.tile_size} elements, more than the bound of {limit}; "
+            "choose another plan, or pass the bound that this one was made under",
+            number,
+            tile=placement.tile_size,
+            bound=limit,
+        )
+
+
+def _fail_start(number: int, before: Placement, here: Placement) -> None:
+    device = _first_difference(before, here)
+    starts, expected = held(before, device), held(here, device)
+    if number == 1:
+        raise WrongStartError(
+            f"step 1 starts with device {device} holding {starts}, where the source gives it {expected}",
+            number,
+            device,
+            starts=starts,
+            source=expected,
+        )
+    raise DisconnectedStepsError(
+        f"step {number} starts with device {device} holding {starts}, where step {number - 1} left it {expected}",
+        number,
+        device,
+        starts=starts,
+        ended=expected,
+    )
+
+
+def _check_dynslice(number: int, step: DynSlice) -> None:
+    before, after = step.before, step.after
+    if any(a % b for b, a in zip(before.grid, after.grid, strict=True)):
+        raise SliceGridError(
+            f"step {number} (dynslice) goes from the grid {before.grid} to {after.grid}; "
+            "a slice cuts every tile into equal parts, so each count must be a multiple of the one before",
+            number,
+            before=before.grid,
+            after=after.grid,
+        )
+    outside = (after.coarse(before.grid) != before.index).any(axis=1)
+    if outside.any():
+        device = first(outside)
+        raise SliceOutsideTileError(
+            f"step {number} (dynslice) leaves device {device} with {held(after, device)}, "
+            f"which is not part of the {held(before, device)} it held",
+            number,
+            device,
+            held=held(before, device),
+            kept=held(after, device),
+        )
+
+
+def _check_allgather(number: int, step: AllGather) -> None:
+    before, after = step.before, step.after
+    if any(b % a for b, a in zip(before.grid, after.grid, strict=True)):
+        raise GatherGridError(
+            f"step {number} (allgather) goes from the grid {before.grid} to {after.grid}; "
+            "a gather merges equally many tiles everywhere, so each count must divide the one before",
+            number,
+            before=before.grid,
+            after=after.grid,
+        )
+    _check_groups(number, step)
+    _check_union(number, step)
+
+
+def _check_alltoall(number: int, step: AllToAll) -> None:
+    before, after = step.before, step.after
+    if any(b % a and a % b for b, a in zip(before.grid, after.grid, strict=True)):
+        raise AllToAllGridError(
+            f"step {number} (alltoall) goes from the grid {before.grid} to {after.grid}; its shares are of one shape "
+            "only where in every dimension one count divides the other; an exchange has no such rule",
+            number,
+            before=before.grid,
+            after=after.grid,
+        )
+    _check_groups(number, step)
+    _check_union(number, step)
+
+
+def _check_groups(number: int, step: AllGather | AllToAll) -> None:
+    """Groups partition the devices. They are of equal size by being rows of one table."""
+    flat = step.groups.ravel()
+    check_numbers(number, step.kind, "a group", flat, step.devices)
+    count = np.bincount(flat, minlength=step.devices)
+    if count.min() == 1 == count.max():
+        return
+    if count.max() > 1:
+        device = first(count > 1)
+        rows = np.nonzero((step.groups == device).any(axis=1))[0].tolist()
+        raise DuplicateMemberError(
+            f"step {number} ({step.kind}) names device {device} {count[device]} times, in groups {rows}; "
+            "groups partition the devices",
+            number,
+            device,
+            times=int(count[device]),
+            groups=rows,
+        )
+    device = first(count == 0)
+    raise MissingMemberError(
+        f"step {number} ({step.kind}) has device {device} in no group; groups partition the devices, "
+        "a device with nothing to do included",
+        number,
+        device,
+    )
+
+
+def _check_union(number: int, step: AllGather | AllToAll) -> None:
+    """after(d) is the disjoint union of before(m) & after(d) over the members m of d's group, in member order.
+
+    On the grid that is the coarser of the two in each dimension, all members must lie in one cell, before and
+    after; then before(m) & after(d) is one share, and the union is exact iff the members' tiles are the
+    different parts of that cell.
+    """
+    before, after, groups = step.before, step.after, step.groups
+    common = tuple(min(b, a) for b, a in zip(before.grid, after.grid, strict=True))
+    merged = np.array([b // c for b, c in zip(before.grid, common, strict=True)], dtype=np.int64)
+    members = groups.shape[1]
+    parts = math.prod(merged.tolist())
+    if parts != members:
+        raise GroupSizeError(
+            f"step {number} ({step.kind}) has groups of {members}, but goes from the grid {before.grid} "
+            f"to {after.grid}, which merges {parts} tiles into one",
+            number,
+            members=members,
+            parts=parts,
+        )
+    cell, chunk = np.divmod(before.index, merged)
+    cell_after = after.coarse(common)
+    expected = cell_after[groups[:, 0]]
+    for found, is_sender in ((cell[groups], True), (cell_after[groups], False)):
+        stray = (found != expected[:, None]).any(axis=2)
+        if stray.any():
+            group, member = divmod(first(stray.ravel()), members)
+            device, leader = int(groups[group, member]), int(groups[group, 0])
+            sender, receiver = (device, leader) if is_sender else (leader, device)
+            raise DisjointMembersError(
+                f"step {number} ({step.kind}) has devices {sender} and {receiver} in one group, but device {sender} "
+                f"holds {held(before, sender)}, none of it part of the {held(after, receiver)} "
+                f"that device {receiver} ends with",
+                number,
+                receiver,
+                sender=sender,
+                group=group,
+            )
+    order = number_of(chunk, tuple(merged.tolist()))[groups]
+    wrong = order != np.arange(members)
+    if wrong.any():
+        group, member = divmod(first(wrong.ravel()), members)
+        _fail_order(number, step, group, member, order[group])
+
+
+def _fail_order(number: int, step: AllGather | AllToAll, group: int, member: int, order: Int64) -> None:
+    before, members = step.before, step.groups[group]
+    parts = order.tolist()
+    repeated = next((p for p in parts if parts.count(p) > 1), None)
+    if repeated is not None:
+        one, other = (int(d) for d in members[order == repeated][:2])
+        raise RepeatedChunkError(
+            f"step {number} ({step.kind}) has devices {one} and {other} in one group, both holding "
+            f"{held(before, one)}; a group merges different tiles",
+            number,
+            one,
+            other=other,
+            group=group,
+        )
+    device = int(members[member])
+    raise MemberOrderError(
+        f"step {number} ({step.kind}) lists device {device} as member {member} of group {group}, but its tile is "
+        f"part {parts[member]} of what the group merges; list {members[np.argsort(order)].tolist()}",
+        number,
+        device,
+        group=group,
+        member=member,
+        part=parts[member],
+    )
+
+
+def _check_allpermute(number: int, step: AllPermute) -> None:
+    before, after = step.before, step.after
+    if before.grid != after.grid:
+        raise PermuteGridError(
+            f"step {number} (allpermute) goes from the grid {before.grid} to {after.grid}; "
+            "a permute moves whole tiles, so the grid stays",
+            number,
+            before=before.grid,
+            after=after.grid,
+        )
+    sender, receiver = step.pairs[:, 0], step.pairs[:, 1]
+    check_numbers(number, "allpermute", "a pair", step.pairs.ravel(), step.devices)
+    if (sender == receiver).any():
+        device = int(sender[first(sender == receiver)])
+        raise SelfSendError(
+            f"step {number} (allpermute) has device {device} send to itself; leave the pair out",
+            number,
+            device,
+        )
+    _check_once(number, sender, "send", DuplicateSenderError, step.devices)
+    _check_once(number, receiver, "receive", DuplicateReceiverError, step.devices)
+    origin = np.arange(step.devices)
+    origin[receiver] = sender
+    wrong = (after.index != before.index[origin]).any(axis=1)
+    if wrong.any():
+        device = first(wrong)
+        if origin[device] == device:
+            raise IdleTileError(
+                f"step {number} (allpermute) sends device {device} nothing, yet it goes from "
+                f"{held(before, device)} to {held(after, device)}",
+                number,
+                device,
+                held=held(before, device),
+                ends=held(after, device),
+            )
+        raise PermutedTileError(
+            f"step {number} (allpermute) sends device {device} the {held(before, int(origin[device]))} that device "
+            f"{origin[device]} holds, yet it ends with {held(after, device)}",
+            number,
+            device,
+            sender=int(origin[device]),
+            sent=held(before, int(origin[device])),
+            ends=held(after, device),
+        )
+
+
+def _check_once(
+    number: int,
+    devices: Int64,
+    verb: str,
+    error: type[DuplicateSenderError | DuplicateReceiverError],
+    count: int,
+) -> None:
+    times = np.bincount(devices, minlength=count)
+    if times.max() > 1:
+        device = first(times > 1)
+        raise error(
+            f"step {number} (allpermute) has device {device} {verb} {times[device]} tiles; "
+            "a permute moves at most one tile from and to each device",
+            number,
+            device,
+            times=int(times[device]),
+        )
+
+
+def _first_difference(one: Placement, other: Placement) -> int:
+    """The first device that holds different boxes in two unequal placements of one shape."""
+    if one.tile != other.tile:
+        return 0
+    return first((one.start != other.start).any(axis=1))
+
+
+_CHECKS: dict[type, Callable[..., None]] = {
+    DynSlice: _check_dynslice,
+    AllGather: _check_allgather,
+    AllToAll: _check_alltoall,
+    AllPermute: _check_allpermute,
+    Exchange: check_exchange,
+}
