@@ -95,6 +95,10 @@ class _Step:
         """Elements each device takes in from other devices, exactly; one integer per device."""
         raise NotImplementedError
 
+    def received_total(self) -> int:
+        """Elements received, summed over the devices."""
+        return sum(self.received())
+
     @property
     def collectives(self) -> int:
         """Number of collective operations this step launches."""
@@ -119,6 +123,9 @@ class DynSlice(_Step):
 
     def received(self) -> list[int]:
         return [0] * self.devices
+
+    def received_total(self) -> int:
+        return 0
 
     @property
     def collectives(self) -> int:
@@ -169,6 +176,9 @@ class AllGather(_GroupStep):
     def received(self) -> list[int]:
         return [(self.group_size - 1) * self.before.tile_size] * self.devices
 
+    def received_total(self) -> int:
+        return (self.group_size - 1) * self.before.tile_size * self.devices
+
 
 @dataclass(frozen=True, eq=False)
 class AllToAll(_GroupStep):
@@ -189,6 +199,9 @@ class AllToAll(_GroupStep):
 
     def received(self) -> list[int]:
         return [(self.group_size - 1) * math.prod(self.share)] * self.devices
+
+    def received_total(self) -> int:
+        return (self.group_size - 1) * math.prod(self.share) * self.devices
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,6 +238,9 @@ class AllPermute(_Step):
             taken[receiver] += self.before.tile_size
         return taken
 
+    def received_total(self) -> int:
+        return len(self.pairs) * self.before.tile_size
+
 
 @dataclass(frozen=True, eq=False)
 class Exchange(_Step):
@@ -255,6 +271,11 @@ class Exchange(_Step):
         for receiver, volume in zip(self.shares.dst, self.shares.volumes(), strict=True):
             taken[receiver] += volume
         return taken
+
+    def round_sizes(self) -> list[int]:
+        """Elements of the share that travels in each round."""
+        _, first = np.unique(self.shares.round, return_index=True)
+        return [math.prod(int(e) for e in self.shares.size[k]) for k in first]
 
     @property
     def collectives(self) -> int:

@@ -1,0 +1,202 @@
+"""Who keeps what, and who talks to whom: the choices that a weak path leaves open.
+
+Everything here works on placements, not on axes: groups may follow no mesh axis. All of it is sorting, so it is fast
+for many devices.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from redistrib.theory.semantics import Int64, Placement, number_of
+from redistrib.theory.weak import Grid, common
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """A cell of a coarse grid for every device.
+
+    Attributes:
+        grid: cells per dimension.
+        index: `[devices, rank]` cell indices.
+    """
+
+    grid: Grid
+    index: Int64
+
+    @classmethod
+    def of(cls, placement: Placement, grid: Grid) -> Cells:
+        """The cells of a coarser grid in which the tiles of a placement lie."""
+        return cls(grid, placement.index if grid == placement.grid else placement.coarse(grid))
+
+    @property
+    def number(self) -> Int64:
+        """`[devices]` row-major cell numbers."""
+        return number_of(self.index, self.grid)
+
+
+def refine(
+    shape: tuple[int, ...],
+    inside: Cells,
+    fine: Grid,
+    prefer: Cells | None = None,
+    spread: Int64 | None = None,
+    hosts: Int64 | None = None,
+) -> Placement:
+    """Give every device a tile of `fine` inside its cell, each tile to equally many devices.
+
+    As many devices as possible get a tile inside the cell they prefer; there the tiles are dealt out in turn,
+    so that devices alike in `spread` (and those of one host) end with different tiles.
+
+    Args:
+        shape: global shape, in elements.
+        inside: the cell of each device, every cell with equally many devices; its grid divides `fine`.
+        fine: the grid to place on.
+        prefer: the cell each device would like to end in; its grid divides `fine`.
+        spread: `[devices]` classes over which the tiles of a cell should be spread evenly.
+        hosts: `[devices]` host numbers; devices of one host should get different tiles.
+    """
+    devices = len(inside.index)
+    fine_counts = np.array(fine, dtype=np.int64)
+    scale = fine_counts // np.array(inside.grid, dtype=np.int64)
+    low = inside.index * scale
+    high = low + scale
+    wanted = np.zeros(devices, dtype=np.int64)
+    willing = np.ones(devices, dtype=bool)
+    if prefer is not None:
+        step = fine_counts // np.array(prefer.grid, dtype=np.int64)
+        liked = prefer.index * step
+        inner_low, inner_high = np.maximum(low, liked), np.minimum(high, liked + step)
+        willing = (inner_low < inner_high).all(axis=1)
+        low = np.where(willing[:, None], inner_low, low)
+        high = np.where(willing[:, None], inner_high, high)
+        wanted = np.where(willing, prefer.number, -1)
+    extent = high - low
+    volume = extent.prod(axis=1) if extent.size else np.ones(devices, dtype=np.int64)
+    per_tile = devices // math.prod(fine)
+    cell = inside.number
+    keys = [np.arange(devices)]
+    if hosts is not None:
+        keys.append(hosts)
+    if spread is not None:
+        keys.append(spread)
+    order = np.lexsort((*keys, wanted, cell))
+    position = _position_in_run(cell[order], wanted[order])
+    rank_in_group = np.empty(devices, dtype=np.int64)
+    rank_in_group[order] = position
+    seated = willing & (rank_in_group < per_tile * volume)
+    index = low + _unravel(rank_in_group % volume, extent)
+    if not seated.all():
+        _seat_the_rest(index, seated, inside, fine, per_tile, order)
+    return Placement(shape, fine, index)
+
+
+def _seat_the_rest(
+    index: Int64, seated: np.ndarray, inside: Cells, fine: Grid, per_tile: int, order: Int64
+) -> None:
+    """Give the devices that did not get what they wanted the places left over in their cells, in place."""
+    taken = np.bincount(number_of(index[seated], fine), minlength=math.prod(fine))
+    tiles = np.stack(np.unravel_index(np.arange(math.prod(fine)), fine), axis=1) if fine else np.zeros((1, 0), np.int64)
+    tile_cell = number_of(tiles // (np.array(fine) // np.array(inside.grid)), inside.grid) if fine else np.zeros(1, np.int64)
+    free = np.repeat(np.arange(len(tiles)), per_tile - taken)
+    free = free[np.argsort(tile_cell[free], kind="stable")]
+    waiting = order[~seated[order]]
+    waiting = waiting[np.argsort(inside.number[waiting], kind="stable")]
+    index[waiting] = tiles[free]
+
+
+def _position_in_run(*sorted_keys: Int64) -> Int64:
+    """Position of each row in its run of equal keys, the rows being sorted by those keys."""
+    count = len(sorted_keys[0])
+    fresh = np.zeros(count, dtype=bool)
+    fresh[:1] = True
+    for key in sorted_keys:
+        fresh[1:] |= key[1:] != key[:-1]
+    starts = np.flatnonzero(fresh)
+    return np.arange(count) - np.repeat(starts, np.diff(np.append(starts, count)))
+
+
+def _unravel(number: Int64, extent: Int64) -> Int64:
+    """Row-major indices of numbers in boxes of different extents, `[boxes, rank]`."""
+    index = np.empty_like(extent)
+    for i in range(extent.shape[1] - 1, -1, -1):
+        index[:, i] = number % extent[:, i]
+        number = number // extent[:, i]
+    return index
+
+
+def chunk_groups(
+    before: Placement, cells: Grid, keys: tuple[Int64, ...] = ()
+) -> Int64:
+    """Partition the devices of every cell into groups that hold each chunk of the cell once.
+
+    A chunk is a tile of `before`; the members of a group are in row-major order of their chunks. Devices with
+    the same chunk join groups in the order of `keys` (most significant first), then of their numbers.
+
+    Returns:
+        `[groups, members]` device numbers.
+    """
+    scale = np.array(before.grid, dtype=np.int64) // np.array(cells, dtype=np.int64)
+    members = int(scale.prod()) if len(scale) else 1
+    cell = number_of(before.index // scale, cells)
+    chunk = number_of(before.index % scale, tuple(int(s) for s in scale))
+    order = np.lexsort((*reversed(keys), chunk, cell))
+    table = order.reshape(math.prod(cells), members, -1)
+    return np.ascontiguousarray(table.transpose(0, 2, 1)).reshape(-1, members)
+
+
+def permutation_pairs(before: Placement, after: Placement, hosts: Int64 | None = None) -> Int64:
+    """Who sends a whole tile to whom, naming only the devices whose tile changes.
+
+    Args:
+        before, after: uniform placements on one grid.
+        hosts: `[devices]` host numbers; a tile is taken from the same host where one there gives it up.
+
+    Returns:
+        `[pairs, 2]` senders and receivers, by receiver.
+    """
+    moving = np.flatnonzero(before.number != after.number)
+    gives, takes = before.number[moving], after.number[moving]
+    if hosts is None:
+        senders = moving[np.lexsort((moving, gives))]
+        receivers = moving[np.lexsort((moving, takes))]
+    else:
+        senders, receivers = _pair_within_hosts(moving, gives, takes, hosts[moving])
+    pairs = np.stack([senders, receivers], axis=1)
+    return pairs[np.argsort(pairs[:, 1], kind="stable")]
+
+
+def _pair_within_hosts(moving: Int64, gives: Int64, takes: Int64, hosts: Int64) -> tuple[Int64, Int64]:
+    """First pair what stays on a host, then the rest."""
+    tiles = int(max(gives.max(initial=0), takes.max(initial=0))) + 1
+    giving, taking = hosts * tiles + gives, hosts * tiles + takes
+    give_order, take_order = np.lexsort((moving, giving)), np.lexsort((moving, taking))
+    give_rank, take_rank = np.empty_like(moving), np.empty_like(moving)
+    give_rank[give_order] = _position_in_run(giving[give_order])
+    take_rank[take_order] = _position_in_run(taking[take_order])
+    local_send = np.isin(_pair_key(giving, give_rank, len(moving)), _pair_key(taking, take_rank, len(moving)))
+    local_take = np.isin(_pair_key(taking, take_rank, len(moving)), _pair_key(giving, give_rank, len(moving)))
+    senders, receivers = [], []
+    for send, take, gkey, tkey in (
+        (local_send, local_take, _pair_key(giving, give_rank, len(moving)), _pair_key(taking, take_rank, len(moving))),
+        (~local_send, ~local_take, gives, takes),
+    ):
+        senders.append(moving[send][np.lexsort((moving[send], gkey[send]))])
+        receivers.append(moving[take][np.lexsort((moving[take], tkey[take]))])
+    return np.concatenate(senders), np.concatenate(receivers)
+
+
+def _pair_key(key: Int64, rank: Int64, count: int) -> Int64:
+    return key * (count + 1) + rank
+
+
+def agree(a: Placement, b: Placement) -> bool:
+    """Whether two placements put every device in the same cell of their finest common grid.
+
+    Exactly then an all-to-all between groups of devices leads from one to the other.
+    """
+    grid = common(a.grid, b.grid)
+    return np.array_equal(a.coarse(grid), b.coarse(grid))

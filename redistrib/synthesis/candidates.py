@@ -1,0 +1,96 @@
+"""The plans worth pricing: slice, exchange, gather in all the ways that `exchange` knows, and the paper's own.
+
+Every redistribution has a plan of at most three phases, slice, exchange, gather, that costs no more than the near-optimal
+sequence of Theorem 6.7 and has its height. The phases meet at two placements, chosen here; the rest is in `exchange`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import product
+
+from redistrib.arith import divisors
+from redistrib.plans.steps import AllGather, Step
+from redistrib.synthesis import exchange
+from redistrib.synthesis.assignment import Cells, chunk_groups, refine
+from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.weak import Grid, common, nested
+
+MOST_GATHERS = 24
+
+
+def single(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
+    """At most one collective, receiving exactly the lower bound; None where there is no such plan here."""
+    for way in (exchange.contained, exchange.permuted, exchange.gathered, exchange.exchanged):
+        steps = way(before, after) if way is exchange.contained else way(before, after, hosts)
+        if steps is not None:
+            return steps
+    return None
+
+
+def exchanges(before: Placement, after: Placement, hosts: Int64 | None = None) -> Iterator[list[Step]]:
+    """Ways from one placement to another without a gather of its own at the end."""
+    one = single(before, after, hosts)
+    if one is not None:
+        yield one
+        return
+    for way in (exchange.in_rounds, exchange.aligned_then_permuted, exchange.permuted_then_aligned):
+        steps = way(before, after, hosts)
+        if steps is not None:
+            yield steps
+
+
+def three_phases(before: Placement, after: Placement, hosts: Int64 | None = None) -> Iterator[list[Step]]:
+    """Slice, exchange, gather: every useful choice of the two placements between, the direct exchange first."""
+    for cut in _slicings(before, after, hosts):
+        sliced = exchange.contained(before, cut)
+        assert sliced is not None
+        for part in _gatherings(cut, after, hosts):
+            last: list[Step] = []
+            if part != after:
+                keys = () if hosts is None else (hosts,)
+                last = [AllGather(part, after, chunk_groups(part, after.grid, keys))]
+            for steps in exchanges(cut, part, hosts):
+                yield [*sliced, *steps, *last]
+
+
+def _slicings(before: Placement, after: Placement, hosts: Int64 | None) -> Iterator[Placement]:
+    """The source itself, and where counts do not nest, the source cut finer until they do."""
+    yield before
+    if nested(before.grid, after.grid):
+        return
+    grid = tuple(
+        b if b % a == 0 or a % b == 0 else math.lcm(a, b) for b, a in zip(before.grid, after.grid, strict=True)
+    )
+    if _exists(before, grid):
+        shared = common(grid, after.grid)
+        yield refine(
+            before.shape, Cells(before.grid, before.index), grid, Cells.of(after, shared), after.number, hosts
+        )
+
+
+def _gatherings(before: Placement, after: Placement, hosts: Int64 | None) -> Iterator[Placement]:
+    """The target itself, and the target cut finer where replicas could share the work and gather at the end."""
+    yield after
+    spare = after.devices // after.tiles
+    if spare == 1:
+        return
+    missing = [b // g for b, g in zip(before.grid, common(before.grid, after.grid), strict=True)]
+    choices = [f for f in product(*(divisors(m) for m in missing)) if 1 < math.prod(f) and spare % math.prod(f) == 0]
+    choices.sort(key=lambda f: (-math.prod(f), f))
+    for factors in choices[:MOST_GATHERS]:
+        grid = tuple(a * f for a, f in zip(after.grid, factors, strict=True))
+        if _exists(after, grid):
+            shared = common(grid, before.grid)
+            yield refine(
+                after.shape, Cells(after.grid, after.index), grid, Cells.of(before, shared), before.number, hosts
+            )
+
+
+def _exists(placement: Placement, grid: Grid) -> bool:
+    return placement.devices % math.prod(grid) == 0 and all(
+        size % count == 0 for size, count in zip(placement.shape, grid, strict=True)
+    )
+
+

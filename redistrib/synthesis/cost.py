@@ -1,0 +1,122 @@
+"""What a step costs: one abstract `CostModel` and its models.
+
+A model prices two things: a weak edge, before device groups are known (used by the search, so it must never
+exceed the price of a step that realises the edge), and a lowered step.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from redistrib.errors import UnknownCostModelError
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.theory.semantics import Int64
+from redistrib.theory.weak import WeakEdge, WeakSpace
+
+
+class CostModel(ABC):
+    """A price for weak edges and for steps.
+
+    Attributes:
+        name: how the model is asked for and recorded in plans.
+        unit: unit of its prices, "elements" or "seconds".
+        normal_forms_suffice: whether some cheapest weak sequence is in normal form (Lemma 6.5). False once a
+            collective has a latency.
+    """
+
+    name: str
+    unit: ClassVar[str]
+    normal_forms_suffice: ClassVar[bool]
+
+    @abstractmethod
+    def edge(self, edge: WeakEdge, space: WeakSpace) -> float:
+        """Price of a weak edge; at most the price of any step that realises it."""
+
+    @abstractmethod
+    def step(self, step: Step, itemsize: int) -> float:
+        """Price of a lowered step on elements of `itemsize` bytes."""
+
+    def hosts(self, devices: int) -> Int64 | None:
+        """`[devices]` host numbers where links between hosts are slower than inside; None where all are alike."""
+        return None
+
+    def total(self, steps: Sequence[Step], itemsize: int) -> float:
+        """Price of a sequence of steps."""
+        return sum(self.step(step, itemsize) for step in steps)
+
+    def key(self, steps: Sequence[Step], itemsize: int) -> tuple[float, ...]:
+        """What plans are compared by: the price, then collectives, then elements received, then steps."""
+        return (
+            self.total(steps, itemsize),
+            sum(step.collectives for step in steps),
+            sum(step.received_total() for step in steps),
+            len(steps),
+        )
+
+
+@dataclass(frozen=True)
+class PaperCost(CostModel):
+    """Elements per device, without the (n-1)/n of what stays at home (Figure 11)."""
+
+    name: str = "paper"
+    unit: ClassVar[str] = "elements"
+    normal_forms_suffice: ClassVar[bool] = True
+
+    def edge(self, edge: WeakEdge, space: WeakSpace) -> float:
+        if edge.kind == "dynslice":
+            return 0
+        return space.local_size(edge.target)
+
+    def step(self, step: Step, itemsize: int) -> float:
+        match step:
+            case DynSlice():
+                return 0
+            case AllGather() | AllToAll():
+                return step.after.tile_size
+            case AllPermute():
+                return step.before.tile_size
+            case Exchange():
+                return sum(step.round_sizes())
+
+
+@dataclass(frozen=True)
+class ExactCost(CostModel):
+    """Elements received from other devices, summed over the devices; exact integers."""
+
+    name: str = "exact"
+    unit: ClassVar[str] = "elements"
+    normal_forms_suffice: ClassVar[bool] = True
+
+    def edge(self, edge: WeakEdge, space: WeakSpace) -> float:
+        if edge.kind == "dynslice":
+            return 0
+        after = space.local_size(edge.target)
+        return space.devices * (after - after // edge.factor)
+
+    def step(self, step: Step, itemsize: int) -> float:
+        return step.received_total()
+
+
+MODELS: dict[str, CostModel] = {"paper": PaperCost(), "exact": ExactCost()}
+
+
+def cost_model(model: CostModel | str) -> CostModel:
+    """A cost model from itself or from its name.
+
+    Raises:
+        UnknownCostModelError: if no model has that name.
+    """
+    if isinstance(model, CostModel):
+        return model
+    if isinstance(model, str):
+        from redistrib.synthesis.presets import PRESETS
+
+        known = {**MODELS, **PRESETS}
+        if model in known:
+            return known[model]
+        raise UnknownCostModelError(model, tuple(known))
+    raise UnknownCostModelError(model, tuple(MODELS))
+

@@ -1,0 +1,201 @@
+"""Placement to placement: the ways of moving shares, and which of them meets the lower bound.
+
+Every function here returns steps that end exactly at the placement asked for, or None where that way is not open. None
+of them searches over weak paths.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
+from redistrib.synthesis.assignment import Cells, agree, chunk_groups, permutation_pairs, refine
+from redistrib.synthesis.colouring import colour_rounds
+from redistrib.synthesis.lowering import all_to_all_groups
+from redistrib.theory.semantics import Int64, Placement, number_of
+from redistrib.theory.weak import Grid, common, nested, refined
+
+
+def contained(before: Placement, after: Placement) -> list[Step] | None:
+    """Nothing, or one slice, where every device already holds its tile."""
+    if before == after:
+        return []
+    if all(a % b == 0 for b, a in zip(before.grid, after.grid, strict=True)) and np.array_equal(
+        after.coarse(before.grid), before.index
+    ):
+        return [DynSlice(before, after)]
+    return None
+
+
+def permuted(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
+    """One permute, where every tile of `after` lies inside one tile of `before`: each sender first cuts its share.
+
+    Receives exactly the lower bound: only the devices that lack their tile take part.
+    """
+    if any(a % b for b, a in zip(before.grid, after.grid, strict=True)):
+        return None
+    if before.grid == after.grid:
+        return [AllPermute(before, after, permutation_pairs(before, after, hosts))]
+    # Who holds a wanted tile keeps it; the others are dealt the tiles still to be sent from inside their own.
+    cut = refine(before.shape, Cells(before.grid, before.index), after.grid, Cells(after.grid, after.index), hosts=hosts)
+    steps: list[Step] = [DynSlice(before, cut)]
+    if cut != after:
+        steps.append(AllPermute(cut, after, permutation_pairs(cut, after, hosts)))
+    return steps
+
+
+def gathered(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
+    """One all-gather, where groups exist whose members all want the same tile: each first cuts its part of it."""
+    if not (nested(before.grid, after.grid) and agree(before, after)):
+        return None
+    keys = (after.number,) if hosts is None else (after.number, hosts)
+    groups = chunk_groups(before, common(before.grid, after.grid), keys)
+    wanted = after.number[groups]
+    if not (wanted == wanted[:, :1]).all():
+        return None
+    fine = refined(before.grid, after.grid)
+    parts = _meet(before, after, fine)
+    steps: list[Step] = [] if parts == before else [DynSlice(before, parts)]
+    # The groups hold every part of the target tile once; order them by part rather than by source tile.
+    groups = chunk_groups(parts, after.grid, () if hosts is None else (hosts,))
+    return [*steps, AllGather(parts, after, groups)]
+
+
+def exchanged(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
+    """One dense all-to-all over any dimensions at once, with repeated shares where the target is replicated.
+
+    Open where the grids are nested and the groups close, that is, where both placements agree on their common
+    grid. It then receives exactly the lower bound.
+    """
+    if not (nested(before.grid, after.grid) and agree(before, after)):
+        return None
+    return [AllToAll(before, after, all_to_all_groups(before, after, hosts))]
+
+
+def in_rounds(
+    before: Placement, after: Placement, hosts: Int64 | None = None, most_shares: int = 1 << 16
+) -> list[Step] | None:
+    """The direct exchange: every device is sent exactly what it lacks, in rounds of permutes.
+
+    Receives the lower bound by definition. None where it would take more than `most_shares` shares.
+    """
+    if _share_count(before, after) > most_shares:
+        return None
+    if nested(before.grid, after.grid):
+        shares = _equal_shares(before, after, hosts)
+    else:
+        shares = colour_rounds(_unequal_shares(before, after), before, hosts)
+    return [Exchange(before, after, shares)]
+
+
+def aligned_then_permuted(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
+    """One dense all-to-all to the right tiles, then one permute to the right devices."""
+    if not nested(before.grid, after.grid):
+        return None
+    cells = common(before.grid, after.grid)
+    near = refine(
+        before.shape, Cells.of(before, cells), after.grid, Cells(after.grid, after.index), after.number, hosts=hosts
+    )
+    if near == after:
+        return None
+    steps = exchanged(before, near, hosts)
+    assert steps is not None
+    return [*steps, AllPermute(near, after, permutation_pairs(near, after, hosts))]
+
+
+def permuted_then_aligned(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
+    """One permute to the right devices, then one dense all-to-all to the right tiles."""
+    if not nested(before.grid, after.grid):
+        return None
+    cells = common(before.grid, after.grid)
+    near = refine(
+        before.shape, Cells.of(after, cells), before.grid, Cells(before.grid, before.index), before.number, hosts=hosts
+    )
+    if near == before:
+        return None
+    steps = exchanged(near, after, hosts)
+    assert steps is not None
+    return [AllPermute(before, near, permutation_pairs(before, near, hosts)), *steps]
+
+
+def whole_then_sliced(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
+    """One all-gather of more than is wanted, then a slice: fewest collectives, most memory."""
+    cells = common(before.grid, after.grid)
+    grid = tuple(
+        count if np.array_equal(before.coarse(cells)[:, i], after.coarse(cells)[:, i]) else 1
+        for i, count in enumerate(cells)
+    )
+    whole = Placement(before.shape, grid, before.coarse(grid))
+    if whole == before:
+        return None
+    keys = () if hosts is None else (hosts,)
+    steps: list[Step] = [AllGather(before, whole, chunk_groups(before, grid, keys))]
+    return steps if whole == after else [*steps, DynSlice(whole, after)]
+
+
+def _meet(before: Placement, after: Placement, fine: Grid) -> Placement:
+    """What every device holds of its own target tile, where the placements agree and the grids are nested."""
+    tile = np.array([s // f for s, f in zip(before.shape, fine, strict=True)], dtype=np.int64)
+    return Placement(before.shape, fine, np.maximum(before.start, after.start) // np.maximum(tile, 1))
+
+
+def _span(before: Placement, after: Placement) -> tuple[Int64, Int64]:
+    """First and one past the last tile of `before`, per dimension, that each device's target tile touches."""
+    fine_b, fine_a = np.array(before.grid, dtype=np.int64), np.array(after.grid, dtype=np.int64)
+    first = after.index * fine_b // fine_a
+    stop = -((-(after.index + 1) * fine_b) // fine_a)
+    return first, stop
+
+
+def _share_count(before: Placement, after: Placement) -> int:
+    first, stop = _span(before, after)
+    return int((stop - first).prod(axis=1).sum()) if before.rank else 0
+
+
+def _equal_shares(before: Placement, after: Placement, hosts: Int64 | None) -> Shares:
+    """All shares of an exchange between nested grids, with senders and rounds in closed form.
+
+    In each cell of the common grid a receiver needs one share of every chunk. Receiver t takes chunk (t + c) mod M
+    from that chunk's holder t // M in round c, so every device sends and receives once a round (Koenig's bound).
+    """
+    cells = common(before.grid, after.grid)
+    scale = tuple(b // c for b, c in zip(before.grid, cells, strict=True))
+    chunks = math.prod(scale)
+    keys = () if hosts is None else (hosts,)
+    groups = chunk_groups(before, cells, keys)  # [cells * holders, chunks]
+    per_cell = groups.reshape(math.prod(cells), -1, chunks)
+    goal = number_of(after.coarse(cells), cells)
+    receivers = np.lexsort((np.arange(before.devices), *keys, goal)).reshape(math.prod(cells), -1)
+    turn = np.arange(receivers.shape[1])
+    src, dst, rounds = [], [], []
+    for c in range(chunks):
+        src.append(per_cell[:, turn // chunks, (turn + c) % chunks].reshape(-1))
+        dst.append(receivers.reshape(-1))
+        rounds.append(np.full(receivers.size, c))
+    sender, receiver, turn_of = np.concatenate(src), np.concatenate(dst), np.concatenate(rounds)
+    # A share that the receiver holds itself stays at home, whoever was to send it.
+    start = np.maximum(before.start[sender], after.start[receiver])
+    keep = before.number[receiver] != before.number[sender]
+    size = np.minimum(np.array(before.tile), np.array(after.tile)).astype(np.int64)
+    _, compact = np.unique(turn_of[keep], return_inverse=True)
+    return Shares(
+        sender[keep], receiver[keep], start[keep], np.broadcast_to(size, start[keep].shape).copy(), compact
+    )
+
+
+def _unequal_shares(before: Placement, after: Placement) -> list[tuple[int, int, Int64, Int64]]:
+    """Every (receiver, source tile number, start, size) that must travel, tiles nesting or not."""
+    first, stop = _span(before, after)
+    tile_b, tile_a = np.array(before.tile, dtype=np.int64), np.array(after.tile, dtype=np.int64)
+    result = []
+    for d in range(before.devices):
+        for offset in np.ndindex(*(stop[d] - first[d])):
+            tile = first[d] + np.array(offset, dtype=np.int64)
+            if (tile == before.index[d]).all():
+                continue
+            start = np.maximum(tile * tile_b, after.start[d])
+            end = np.minimum((tile + 1) * tile_b, after.start[d] + tile_a)
+            result.append((d, int(number_of(tile, before.grid)), start, end - start))
+    return result

@@ -1,0 +1,228 @@
+"""The latency-bandwidth model: what a step takes in seconds.
+
+A collective takes a latency that depends on its kind and group size, the bytes its busiest device receives over the
+bandwidth of the links they cross, and the local copies around it over the bandwidth of memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from redistrib.errors import ProfileError
+from redistrib.lang.mesh import Mesh
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.synthesis.cost import CostModel
+from redistrib.theory.semantics import Int64, number_of
+from redistrib.theory.weak import WeakEdge, WeakSpace
+
+FORMAT = "redistrib-profile"
+VERSION = 1
+KINDS = ("allgather", "alltoall", "allpermute")
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds before the first byte: `launch + member * (group size - 1)`."""
+
+    launch: float
+    member: float = 0.0
+
+    def seconds(self, members: int) -> float:
+        """Latency of a collective over `members` devices."""
+        return self.launch + self.member * (members - 1)
+
+
+@dataclass(frozen=True)
+class LatencyBandwidth(CostModel):
+    """Seconds by latency, links and local copies.
+
+    Attributes:
+        name: recorded in plans.
+        latency: per kind ("allgather", "alltoall", "allpermute"; a round of an exchange is an "allpermute").
+        bandwidth: bytes per second a device receives over the fast links.
+        memory_bandwidth: bytes per second of a local copy (read and written once).
+        slow_bandwidth: bytes per second a device receives over links between hosts; None where there are none.
+        devices_per_host: consecutive device numbers that share fast links.
+        axis_bandwidth: bytes per second per mesh axis, for meshes whose axes have links of different speed; an
+            axis not named has `bandwidth`. Takes the place of `devices_per_host`; bound to a mesh by `on`.
+        source: where the figures come from.
+    """
+
+    name: str
+    latency: Mapping[str, Latency]
+    bandwidth: float
+    memory_bandwidth: float
+    slow_bandwidth: float | None = None
+    devices_per_host: int | None = None
+    axis_bandwidth: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    source: str = ""
+    _coordinates: Int64 | None = field(default=None, repr=False, compare=False)
+    _axis_speed: tuple[float, ...] = field(default=(), repr=False, compare=False)
+
+    unit: ClassVar[str] = "seconds"
+    normal_forms_suffice: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        missing = [kind for kind in KINDS if kind not in self.latency]
+        if missing:
+            raise ProfileError(f"profile {self.name!r} has no latency for {missing[0]!r}; it needs one for each of {KINDS}")
+        speeds = [self.bandwidth, self.memory_bandwidth, *self.axis_bandwidth.values()]
+        if self.slow_bandwidth is not None:
+            speeds.append(self.slow_bandwidth)
+        if any(not (s > 0 and math.isfinite(s)) for s in speeds):
+            raise ProfileError(f"profile {self.name!r} has a bandwidth that is not a positive number of bytes per second")
+
+    def on(self, mesh: Mesh) -> LatencyBandwidth:
+        """This model with its axis bandwidths read on a mesh."""
+        if not any(axis.name in self.axis_bandwidth for axis in mesh.axes):
+            return self
+        speed = tuple(float(self.axis_bandwidth.get(axis.name, self.bandwidth)) for axis in mesh.axes)
+        return replace(self, _coordinates=mesh.coordinates, _axis_speed=speed)
+
+    def hosts(self, devices: int) -> Int64 | None:
+        """`[devices]` numbers of the groups that fast links join; None where all links are alike."""
+        if self._coordinates is not None:
+            slowest = min(self._axis_speed)
+            slow = [k for k, speed in enumerate(self._axis_speed) if speed == slowest]
+            if len(slow) == len(self._axis_speed):
+                return None
+            sizes = tuple(int(self._coordinates[:, k].max()) + 1 for k in slow)
+            return number_of(self._coordinates[:, slow], sizes)
+        if self.slow_bandwidth is None or self.devices_per_host is None or devices <= self.devices_per_host:
+            return None
+        return np.arange(devices, dtype=np.int64) // self.devices_per_host
+
+    def edge(self, edge: WeakEdge, space: WeakSpace) -> float:
+        if edge.kind == "dynslice":
+            return 0.0
+        after = space.local_size(edge.target)
+        # In the cheapest case all links are fast, nothing is copied, and an element is one byte.
+        return self.latency[edge.kind].seconds(edge.factor) + (after - after // edge.factor) / self._fastest
+
+    @property
+    def _fastest(self) -> float:
+        return max((self.bandwidth, *self._axis_speed))
+
+    def step(self, step: Step, itemsize: int) -> float:
+        match step:
+            case DynSlice():
+                return self._copy(step.after.tile_size * itemsize)
+            case AllGather():
+                share = step.before.tile_size * itemsize
+                return self._grouped(step.groups, "allgather", share) + self._copy(step.after.tile_size * itemsize)
+            case AllToAll():
+                share = math.prod(step.share) * itemsize
+                copied = (share * step.group_size + step.after.tile_size * itemsize)
+                return self._grouped(step.groups, "alltoall", share) + self._copy(copied)
+            case AllPermute():
+                size = step.before.tile_size * itemsize
+                return self._paired(step.pairs, size) + self._copy(size)
+            case Exchange():
+                return self._rounds(step, itemsize)
+
+    def _rounds(self, step: Exchange, itemsize: int) -> float:
+        seconds = self._copy(step.after.tile_size * itemsize)
+        order = np.argsort(step.shares.round, kind="stable")
+        stops = np.flatnonzero(np.diff(step.shares.round[order])) + 1
+        for rows, size in zip(np.split(order, stops), step.round_sizes(), strict=True):
+            pairs = np.stack([step.shares.src[rows], step.shares.dst[rows]], axis=1)
+            seconds += self._paired(pairs, size * itemsize) + self._copy(2 * size * itemsize)
+        if step.realisation == "ragged":
+            rounds = step.collectives if step.realisation == "rounds" else step.shares.rounds
+            seconds -= self.latency["allpermute"].seconds(2) * rounds
+            seconds += self.latency["alltoall"].seconds(rounds + 1)
+        return seconds
+
+    def _copy(self, size: int) -> float:
+        return size / self.memory_bandwidth
+
+    def _grouped(self, groups: Int64, kind: str, share: int) -> float:
+        """A collective in which every member receives `share` bytes from every other."""
+        members = groups.shape[1]
+        seconds = self.latency[kind].seconds(members)
+        if self._uniform_links(int(groups.size)):
+            return seconds + (members - 1) * share / self.bandwidth
+        worst = 0.0
+        for k in range(members):
+            per_byte = self._seconds_per_byte(groups, np.broadcast_to(groups[:, k : k + 1], groups.shape))
+            worst = max(worst, float(per_byte.sum(axis=1).max()))
+        return seconds + share * worst
+
+    def _paired(self, pairs: Int64, size: int) -> float:
+        seconds = self.latency["allpermute"].seconds(2)
+        if not len(pairs):
+            return 0.0
+        if self._uniform_links(None):
+            return seconds + size / self.bandwidth
+        return seconds + size * float(self._seconds_per_byte(pairs[:, 0], pairs[:, 1]).max())
+
+    def _uniform_links(self, devices: int | None) -> bool:
+        if self._coordinates is not None:
+            return len(set(self._axis_speed)) == 1 and self._axis_speed[0] == self.bandwidth
+        if self.slow_bandwidth is None or self.devices_per_host is None:
+            return True
+        return devices is not None and devices <= self.devices_per_host
+
+    def _seconds_per_byte(self, sender: Int64, receiver: Int64) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Inverse bandwidth of the slowest link between two devices; zero from a device to itself."""
+        slowest = np.zeros(np.broadcast(sender, receiver).shape)
+        if self._coordinates is not None:
+            for k, speed in enumerate(self._axis_speed):
+                crosses = self._coordinates[sender, k] != self._coordinates[receiver, k]
+                slowest = np.where(crosses, np.maximum(slowest, 1 / speed), slowest)
+            return slowest
+        assert self.slow_bandwidth is not None and self.devices_per_host is not None
+        away = sender // self.devices_per_host != receiver // self.devices_per_host
+        return np.where(away, 1 / self.slow_bandwidth, np.where(sender == receiver, 0.0, 1 / self.bandwidth))
+
+    def to_json(self) -> str:
+        """The profile as JSON text; `from_json` reads it back."""
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "name": self.name,
+                "latency": {kind: [lat.launch, lat.member] for kind, lat in self.latency.items()},
+                "bandwidth": self.bandwidth,
+                "memory_bandwidth": self.memory_bandwidth,
+                "slow_bandwidth": self.slow_bandwidth,
+                "devices_per_host": self.devices_per_host,
+                "axis_bandwidth": dict(self.axis_bandwidth),
+                "source": self.source,
+            },
+            indent=2,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> LatencyBandwidth:
+        """A profile from JSON text.
+
+        Raises:
+            ProfileError: if the text is no profile of this version.
+        """
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ProfileError(f"a profile must be JSON, but {error}") from None
+        if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
+            raise ProfileError(f"this is no {FORMAT} of version {VERSION}; write one with `redistrib calibrate`")
+        try:
+            return cls(
+                name=str(data["name"]),
+                latency={kind: Latency(float(a), float(b)) for kind, (a, b) in data["latency"].items()},
+                bandwidth=float(data["bandwidth"]),
+                memory_bandwidth=float(data["memory_bandwidth"]),
+                slow_bandwidth=None if data["slow_bandwidth"] is None else float(data["slow_bandwidth"]),
+                devices_per_host=None if data["devices_per_host"] is None else int(data["devices_per_host"]),
+                axis_bandwidth={str(k): float(v) for k, v in data["axis_bandwidth"].items()},
+                source=str(data["source"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProfileError(f"the profile is malformed: {error!r}; write one with `redistrib calibrate`") from None

@@ -1,0 +1,137 @@
+"""From a weak path to placements, groups and steps (Section 6.1, without its axes).
+
+The lowering never searches for paths. It chooses who keeps what so as to reach the target placement itself; only where the
+path cannot do that does it add one permute, at the smallest tile of the path (Section 7.3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Step
+from redistrib.synthesis.assignment import Cells, chunk_groups, permutation_pairs, refine
+from redistrib.theory.semantics import Int64, Placement, number_of
+from redistrib.theory.weak import Grid, common
+
+
+def lower(
+    grids: Sequence[Grid], source: Placement, target: Placement, hosts: Int64 | None = None
+) -> list[Step]:
+    """Steps along a path of grids, from the source placement to the target placement.
+
+    Without a permute wherever the choices made here reach the target; otherwise with one, naming only the devices
+    that move, at that point of the path where the fewest do.
+    """
+    straight = chain(grids, source, target, hosts)
+    if straight[-1] == target:
+        return connect(straight)
+    back = chain(grids[::-1], target, source, hosts)[::-1]
+    smallest = max(math.prod(grid) for grid in grids)
+    best: list[Step] | None = None
+    fewest = math.inf
+    for t in (t for t, grid in enumerate(grids) if math.prod(grid) == smallest):
+        there = chain(grids[: t + 1], source, back[t], hosts)
+        moved = int((there[-1].number != back[t].number).sum())
+        # At equal numbers the later place wins: nearer to the gathers, further from the slices.
+        if moved <= fewest:
+            fewest = moved
+            steps = connect(there)
+            if moved:
+                steps.append(AllPermute(there[-1], back[t], permutation_pairs(there[-1], back[t], hosts)))
+            best = steps + connect(back[t:])
+    assert best is not None
+    return best
+
+
+def chain(
+    grids: Sequence[Grid], source: Placement, target: Placement, hosts: Int64 | None = None
+) -> list[Placement]:
+    """Placements on the given grids, each reachable from the last by one weak collective, starting at the source.
+
+    Each device heads for its target tile as far as the cell it is confined to allows. What no later step may change is
+    taken from the target first; what is free is dealt out evenly over the choices still to come.
+    """
+    placements = [source]
+    for t in range(1, len(grids)):
+        cells = common(grids[t - 1], grids[t])
+        inside = Cells.of(placements[-1], cells)
+        if cells == grids[t]:
+            placements.append(Placement(source.shape, cells, inside.index))
+            continue
+        fixed = _common_of(grids[t:])
+        wanted = common(fixed, target.grid)
+        later = common(_common_of(grids[_lifetime(grids, t, cells, fixed) :]), target.grid)
+        placements.append(
+            refine(
+                source.shape,
+                inside,
+                grids[t],
+                prefer=Cells.of(target, wanted),
+                spread=Cells.of(target, later).number,
+                hosts=hosts,
+            )
+        )
+    return placements
+
+
+def _common_of(grids: Sequence[Grid]) -> Grid:
+    result = grids[0]
+    for grid in grids[1:]:
+        result = common(result, grid)
+    return result
+
+
+def _lifetime(grids: Sequence[Grid], t: int, cells: Grid, fixed: Grid) -> int:
+    """The last point of the path at which something freely chosen at point t still stands."""
+    settled = tuple(math.lcm(c, f) for c, f in zip(cells, fixed, strict=True))
+    standing, last = grids[t], t
+    for s in range(t, len(grids)):
+        standing = common(standing, grids[s])
+        if all(b % a == 0 for a, b in zip(standing, settled, strict=True)):
+            break
+        last = s
+    return last
+
+
+def connect(placements: Sequence[Placement]) -> list[Step]:
+    """The steps between successive placements that are one collective apart."""
+    steps: list[Step] = []
+    for before, after in zip(placements, placements[1:], strict=False):
+        if before == after:
+            continue
+        cells = common(before.grid, after.grid)
+        if cells == before.grid:
+            steps.append(DynSlice(before, after))
+        elif cells == after.grid:
+            steps.append(AllGather(before, after, chunk_groups(before, cells)))
+        else:
+            steps.append(AllToAll(before, after, all_to_all_groups(before, after)))
+    return steps
+
+
+def all_to_all_groups(before: Placement, after: Placement, hosts: Int64 | None = None) -> Int64:
+    """Groups for an all-to-all between placements that agree on their common grid.
+
+    Prefers groups in which all members want their shares in the same order: then no table of orders is needed.
+    """
+    cells = common(before.grid, after.grid)
+    first = () if hosts is None else (hosts,)
+    scale = tuple(a // c for a, c in zip(after.grid, cells, strict=True))
+    chunk_after = _number_within(after, scale)
+    chunk_before = _number_within(before, tuple(b // c for b, c in zip(before.grid, cells, strict=True)))
+    plain = chunk_groups(before, cells, first)
+    if _one_order(chunk_after[plain]):
+        return plain
+    aligned = chunk_groups(before, cells, (*first, (chunk_after - chunk_before) % math.prod(scale)))
+    return aligned if _one_order(chunk_after[aligned]) else plain
+
+
+def _number_within(placement: Placement, scale: Grid) -> Int64:
+    return number_of(placement.index % np.array(scale, dtype=np.int64), scale)
+
+
+def _one_order(orders: Int64) -> bool:
+    return bool((orders == orders[:1]).all())

@@ -1,0 +1,49 @@
+"""Latency-bandwidth profiles to start from; `redistrib calibrate` measures better ones.
+
+The bandwidths are the vendors' published figures. The latencies are round numbers of the order that collective
+libraries show on such links; they only decide between few large and many small collectives.
+"""
+
+from __future__ import annotations
+
+from redistrib.synthesis.latency import Latency, LatencyBandwidth
+
+DEFAULT = "tpu"
+
+PRESETS: dict[str, LatencyBandwidth] = {
+    "tpu": LatencyBandwidth(
+        name="tpu",
+        latency={
+            "allgather": Latency(5e-6, 1e-6),
+            "alltoall": Latency(5e-6, 1e-6),
+            "allpermute": Latency(5e-6, 0.0),
+        },
+        bandwidth=200e9,
+        memory_bandwidth=819e9,
+        source="Cloud TPU v5e system architecture: 1,600 Gbit/s interchip interconnect per chip, 819 GB/s HBM",
+    ),
+    "gpu": LatencyBandwidth(
+        name="gpu",
+        latency={
+            "allgather": Latency(12e-6, 1e-6),
+            "alltoall": Latency(12e-6, 1e-6),
+            "allpermute": Latency(12e-6, 0.0),
+        },
+        bandwidth=450e9,
+        memory_bandwidth=3350e9,
+        slow_bandwidth=50e9,
+        devices_per_host=8,
+        source="NVIDIA DGX H100: 900 GB/s NVLink both ways, 3.35 TB/s HBM3, one 400 Gbit/s adapter per GPU between hosts",
+    ),
+    "cpu": LatencyBandwidth(
+        name="cpu",
+        latency={
+            "allgather": Latency(60e-6, 5e-6),
+            "alltoall": Latency(60e-6, 5e-6),
+            "allpermute": Latency(40e-6, 0.0),
+        },
+        bandwidth=2e9,
+        memory_bandwidth=4e9,
+        source="order of magnitude of 8 virtual XLA:CPU devices on 2 cores; run `redistrib calibrate`",
+    ),
+}

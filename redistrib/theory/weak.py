@@ -1,0 +1,137 @@
+"""Weak types: what is left of a type when devices may be renumbered (Section 5).
+
+With the global shape and the number of devices fixed, a weak type is the number of tiles per dimension (Section 7.2), here
+called a grid. That needs no prime axes; that every grid passing `is_node` is the grid of some type does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+from redistrib.arith import divisors
+
+Grid: TypeAlias = tuple[int, ...]
+EdgeKind: TypeAlias = Literal["dynslice", "alltoall", "allgather"]
+
+
+@dataclass(frozen=True)
+class WeakSpace:
+    """The weak types of one redistribution problem.
+
+    Attributes:
+        shape: global shape, in elements.
+        devices: number of devices.
+        bound: largest tile allowed, in elements.
+    """
+
+    shape: tuple[int, ...]
+    devices: int
+    bound: int
+
+    def local_size(self, grid: Grid) -> int:
+        """Elements of one tile."""
+        return math.prod(self.shape) // math.prod(grid)
+
+    def is_node(self, grid: Grid) -> bool:
+        """Whether a weak type exists and respects the memory bound.
+
+        The counts divide the shape and their product divides the number of devices: exactly the grids of
+        well-formed types over prime axes. Equivalently, in local sizes c: every c_i divides s_i, and
+        the product of s divides N times the product of c.
+        """
+        return (
+            all(count >= 1 and size % count == 0 for size, count in zip(self.shape, grid, strict=True))
+            and self.devices % math.prod(grid) == 0
+            and self.local_size(grid) <= self.bound
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WeakEdge:
+    """One multi-axis weak collective (Definition 5.3 and Section 7.1).
+
+    Attributes:
+        kind: which collective.
+        source, target: grids before and after.
+        dim: the dimension sliced or gathered, or the one that an all-to-all takes the factor from.
+        to: the dimension that an all-to-all gives the factor to; equal to `dim` otherwise.
+        factor: the product of the sizes of the axes that move.
+    """
+
+    kind: EdgeKind
+    source: Grid
+    target: Grid
+    dim: int
+    to: int
+    factor: int
+
+
+def edges(space: WeakSpace, grid: Grid, kinds: tuple[EdgeKind, ...]) -> Iterator[WeakEdge]:
+    """Every weak collective of the given kinds that leaves a node, to nodes of the space."""
+    rank = len(grid)
+    free = space.devices // math.prod(grid)
+    for kind in kinds:
+        if kind == "dynslice":
+            for i in range(rank):
+                for m in factors(math.gcd(space.shape[i] // grid[i], free)):
+                    yield WeakEdge(kind, grid, scaled(grid, i, m), i, i, m)
+        elif kind == "alltoall":
+            for i in range(rank):
+                for j in range(rank):
+                    if i != j:
+                        for m in factors(math.gcd(grid[i], space.shape[j] // grid[j])):
+                            yield WeakEdge(kind, grid, scaled(divided(grid, i, m), j, m), i, j, m)
+        else:
+            for i in range(rank):
+                for m in factors(grid[i]):
+                    target = divided(grid, i, m)
+                    if space.local_size(target) <= space.bound:
+                        yield WeakEdge(kind, grid, target, i, i, m)
+
+
+@lru_cache(maxsize=4096)
+def factors(n: int) -> tuple[int, ...]:
+    """Divisors of n above 1, ascending."""
+    return tuple(d for d in divisors(n) if d > 1)
+
+
+def scaled(grid: Grid, dim: int, factor: int) -> Grid:
+    """The grid with `factor` times as many tiles along one dimension."""
+    return (*grid[:dim], grid[dim] * factor, *grid[dim + 1 :])
+
+
+def divided(grid: Grid, dim: int, factor: int) -> Grid:
+    """The grid with `factor` times fewer tiles along one dimension."""
+    return (*grid[:dim], grid[dim] // factor, *grid[dim + 1 :])
+
+
+def common(a: Grid, b: Grid) -> Grid:
+    """The finest grid that both refine."""
+    return tuple(math.gcd(x, y) for x, y in zip(a, b, strict=True))
+
+
+def refined(a: Grid, b: Grid) -> Grid:
+    """The coarsest grid that refines both."""
+    return tuple(math.lcm(x, y) for x, y in zip(a, b, strict=True))
+
+
+def nested(a: Grid, b: Grid) -> bool:
+    """Whether in every dimension one count divides the other."""
+    return all(x % y == 0 or y % x == 0 for x, y in zip(a, b, strict=True))
+
+
+def multiples(grid: Grid, space: WeakSpace) -> Iterator[Grid]:
+    """Every node that refines `grid`, each once, itself first: what slicing can reach."""
+
+    def grow(dim: int, current: Grid, free: int) -> Iterator[Grid]:
+        if dim == len(current):
+            yield current
+            return
+        for m in divisors(math.gcd(space.shape[dim] // current[dim], free)):
+            yield from grow(dim + 1, scaled(current, dim, m), free // m)
+
+    yield from grow(0, grid, space.devices // math.prod(grid))
