@@ -16,10 +16,13 @@ from redistrib.errors import (
     AxisSizeError,
     DeviceOrderError,
     DuplicateAxisError,
+    MeshSizeError,
     MeshValueError,
     UnknownAxisError,
 )
 from redistrib.lang import notation
+
+_MOST_DEVICES = 2**20  # every device is listed
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ class Mesh:
             if axis.name in seen:
                 raise DuplicateAxisError(axis.name, str(self))
             seen.add(axis.name)
+        if self.size > _MOST_DEVICES:
+            raise MeshSizeError(str(self), self.size, _MOST_DEVICES)
         if self.devices is None:
             object.__setattr__(self, "devices", tuple(range(self.size)))
             return
@@ -96,7 +101,7 @@ class Mesh:
         if isinstance(value, Mapping):
             return cls(tuple(Axis(name, size) for name, size in value.items()))
         names = getattr(value, "axis_names", None)
-        sizes = getattr(value, "axis_sizes", None)
+        sizes = getattr(value, "axis_sizes", None) or getattr(getattr(value, "devices", None), "shape", None)
         if names is None or sizes is None:
             raise MeshValueError(value)
         return cls(tuple(Axis(name, size) for name, size in zip(names, sizes, strict=True)))

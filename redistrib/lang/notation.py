@@ -176,12 +176,17 @@ class _Parser:
             self.fail(expected)
         return self.take()
 
+    def follow(self, marks: tuple[str, ...], expected: str) -> None:
+        """Refuse whatever cannot come next, where the message can still say what was being read."""
+        if not any(self.at(mark) for mark in marks):
+            self.fail(expected)
+
     def fail(self, expected: str) -> NoReturn:
         token = self.token
         if token.kind == "stray" and token.text == '"':
             start = token.span.start
             raise NotationError(self.text, start, len(self.text), "a closing '\"'", "none: this string does not end")
-        found = "the end" if token.kind == "end" else f"'{token.text}'"
+        found = "the end" if token.kind == "end" else repr(token.text)
         raise NotationError(self.text, token.span.start, token.span.end, expected, found)
 
     def end(self, what: str) -> None:
@@ -214,28 +219,24 @@ class _Parser:
             dims.append(self.dim("a dimension or ']'"))
             while self.skip(","):
                 dims.append(self.dim("a dimension after ','"))
-        after = "',' or ']' after a dimension"
-        if dims and self.tokens[self.position - 1].kind == "number" and not dims[-1].axes:
-            after = "',', ']' or '{' after a size" if self._bare(dims[-1]) else after
-        closing = self.require("]", after)
+        closing = self.take()  # a ']': every other token was refused, here or at the end of a dimension
         return TypeNode(tuple(dims), Span(opening.span.start, closing.span.end))
-
-    def _bare(self, dim: DimNode) -> bool:
-        return "{" not in self.text[dim.span.start : dim.span.end]
 
     def dim(self, expected: str) -> DimNode:
         """dim := NUMBER | NUMBER "{" ( axis ( "," axis )* )? "}" NUMBER"""
         start = self.token.span.start
-        tile = self.number(expected)
-        if not self.skip("{"):
-            return DimNode(tile, (), tile, Span(start, self.tokens[self.position - 1].span.end))
+        tile = size = self.number(expected)
         axes: list[AxisNode] = []
-        if not self.at("}"):
-            axes.append(self.axis("an axis name or '}'"))
-            while self.skip(","):
-                axes.append(self.axis("an axis name after ','"))
-        self.require("}", "',' or '}' after an axis name")
-        size = self.number("the global size after '}'")
+        if self.skip("{"):
+            if not self.at("}"):
+                axes.append(self.axis("an axis name or '}'"))
+                while self.skip(","):
+                    axes.append(self.axis("an axis name after ','"))
+            self.require("}", "',' or '}' after an axis name")
+            size = self.number("the global size after '}'")
+            self.follow((",", "]"), "',' or ']' after a dimension")
+        else:
+            self.follow(("{", ",", "]"), "'{', ',' or ']' after a size")
         return DimNode(tile, tuple(axes), size, Span(start, self.tokens[self.position - 1].span.end))
 
     def mesh(self) -> MeshNode:

@@ -158,7 +158,9 @@ class DistType:
 def _remedy(dim: DimType, tiles: int) -> str:
     if dim.size % tiles == 0:
         return f"write {DimType(dim.size // tiles, dim.axes, dim.size)}"
-    return f"{tiles} does not divide {dim.size}: take other axes, or pad the dimension to {-(-dim.size // tiles) * tiles}"
+    return (
+        f"{tiles} does not divide {dim.size}: take other axes, or pad the dimension to {-(-dim.size // tiles) * tiles}"
+    )
 
 
 def prime_type(dist_type: DistType, prime: PrimeMesh) -> DistType:
