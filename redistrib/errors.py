@@ -197,6 +197,28 @@ class SpecError(TypeFormError):
     """A partition spec that has no meaning as a distributed type."""
 
 
+class SpecFormError(SpecError):
+    """A value that is no sequence of entries."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+        super().__init__(
+            f"{value!r} is no partition spec; give a jax.sharding.PartitionSpec, or a tuple with one entry "
+            f"for each dimension: None, an axis name, or a tuple of axis names from major to minor"
+        )
+
+
+class ShardingFormError(SpecError):
+    """A sharding that is not a mesh and a partition spec."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+        super().__init__(
+            f"{value!r} has no mesh and partition spec; give a jax.sharding.NamedSharding, "
+            f"the one kind of sharding that a distributed type can say"
+        )
+
+
 class SpecEntryError(SpecError):
     """An entry of a partition spec that is neither None, nor an axis name, nor a tuple of axis names."""
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 from redistrib.errors import UnknownCostModelError
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.theory.semantics import Int64
-from redistrib.theory.weak import WeakEdge, WeakSpace
+from redistrib.theory.weak import Grid, WeakEdge, WeakSpace
 
 
 class CostModel(ABC):
@@ -38,6 +38,10 @@ class CostModel(ABC):
     @abstractmethod
     def step(self, step: Step, itemsize: int) -> float:
         """Price of a lowered step on elements of `itemsize` bytes."""
+
+    def permute_at_least(self, space: WeakSpace, grids: Sequence[Grid]) -> float:
+        """A price that a permute anywhere on a path of grids cannot go below."""
+        return 0.0
 
     def hosts(self, devices: int) -> Int64 | None:
         """`[devices]` host numbers where links between hosts are slower than inside; None where all are alike."""
@@ -80,6 +84,9 @@ class PaperCost(CostModel):
                 return step.before.tile_size
             case Exchange():
                 return sum(step.round_sizes())
+
+    def permute_at_least(self, space: WeakSpace, grids: Sequence[Grid]) -> float:
+        return min(space.local_size(grid) for grid in grids)
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,27 @@ def lower(
 ) -> list[Step]:
     """Steps along a path of grids, from the source placement to the target placement.
 
-    Without a permute wherever the choices made here reach the target; otherwise with one, naming only the devices
-    that move, at that point of the path where the fewest do.
+    Without a permute wherever the choices made here reach the target; otherwise with one.
     """
+    steps = lower_straight(grids, source, target, hosts)
+    return lower_with_permute(grids, source, target, hosts) if steps is None else steps
+
+
+def lower_straight(
+    grids: Sequence[Grid], source: Placement, target: Placement, hosts: Int64 | None = None
+) -> list[Step] | None:
+    """Steps along a path of grids without a permute; None where the choices made here do not reach the target."""
+    untouched = _common_of(grids)
+    if not np.array_equal(source.coarse(untouched), target.coarse(untouched)):
+        return None
     straight = chain(grids, source, target, hosts)
-    if straight[-1] == target:
-        return connect(straight)
+    return connect(straight) if straight[-1] == target else None
+
+
+def lower_with_permute(
+    grids: Sequence[Grid], source: Placement, target: Placement, hosts: Int64 | None = None
+) -> list[Step]:
+    """Steps along a path of grids with one permute, at that smallest tile of the path where the fewest devices move."""
     back = chain(grids[::-1], target, source, hosts)[::-1]
     smallest = max(math.prod(grid) for grid in grids)
     best: list[Step] | None = None

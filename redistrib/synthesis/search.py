@@ -41,11 +41,15 @@ class Search:
         over_partition: whether to slice along replicated axes further than source and target ask (Figure 12).
         expansions: nodes expanded before the search stops with what it has found.
         revisits: how many paths through one node are followed.
+        paths: how many paths the caller looks at before it takes the best.
+        below: paths that cost this much or more are of no interest.
     """
 
     over_partition: bool = True
     expansions: int = 20_000
     revisits: int = 6
+    paths: int = 4_096
+    below: float = math.inf
 
 
 def shortest_paths(
@@ -87,7 +91,7 @@ def _normal_forms(
 
     def push(cost: float, grid: Grid, phase: int, path: tuple[Grid, ...]) -> None:
         estimate = cost + at_least(grid, phase)
-        if estimate < math.inf:
+        if estimate < search.below:
             heapq.heappush(queue, (estimate, len(path), next(tick), cost, grid, phase, path))
 
     plain = math.lcm(math.prod(source), at_target)
@@ -138,7 +142,6 @@ def _any_order(space: WeakSpace, source: Grid, target: Grid, model: CostModel, s
         for edge in edges(space, grid, ANY):
             if edge.target in path or (not search.over_partition and math.prod(edge.target) > most):
                 continue
-            heapq.heappush(
-                queue,
-                (cost + model.edge(edge, space), len(path), next(tick), edge.target, (*path, edge.target)),
-            )
+            onward = cost + model.edge(edge, space)
+            if onward < search.below:
+                heapq.heappush(queue, (onward, len(path), next(tick), edge.target, (*path, edge.target)))

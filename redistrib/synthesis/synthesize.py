@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal, TypeAlias, cast, get_args
 
 import numpy as np
@@ -16,9 +16,9 @@ from redistrib.plans.steps import Step
 from redistrib.plans.verify import verify
 from redistrib.synthesis.candidates import single, three_phases
 from redistrib.synthesis.cost import CostModel, ExactCost, cost_model
-from redistrib.synthesis.lowering import lower
+from redistrib.synthesis.lowering import lower_straight, lower_with_permute
 from redistrib.synthesis.search import Search, shortest_paths
-from redistrib.theory.semantics import Int64, Placement, lower_bound, placement_of
+from redistrib.theory.semantics import Placement, lower_bound, placement_of
 from redistrib.theory.weak import WeakSpace
 
 Algorithm: TypeAlias = Literal["best", "paper"]
@@ -57,11 +57,13 @@ def synthesize(
     if source_mesh.size != target_mesh.size:
         raise MeshDevicesError(source_mesh.size, target_mesh.size)
     before, after = placement_of(source, source_mesh), placement_of(target, target_mesh)
-    search = Search(over_partition=over_partition)
     if algorithm == "paper":
-        steps = paper_steps(before, after, chosen, search, size)
+        found = paper_steps(before, after, chosen, Search(over_partition=over_partition), size)
+        assert found is not None  # a normal form within the bound always exists (Theorem 4.8)
+        steps = found
     else:
-        steps = best_steps(before, after, chosen, search, size)
+        brief = Search(over_partition=over_partition, expansions=2_000, revisits=2, paths=8)
+        steps = best_steps(before, after, chosen, brief, size)
     return verify(
         Plan(
             source=source,
@@ -79,23 +81,29 @@ def synthesize(
     )
 
 
-def paper_steps(before: Placement, after: Placement, model: CostModel, search: Search, itemsize: int) -> list[Step]:
+def paper_steps(
+    before: Placement, after: Placement, model: CostModel, search: Search, itemsize: int
+) -> list[Step] | None:
     """The paper's plan: the cheapest weak path, lowered, a permute priced in (Sections 6 and 7).
 
-    Among plans of one price, one without a permute is taken.
+    Among plans of one price, one without a permute is taken. None if no path is below `search.below`.
     """
     space = WeakSpace(before.shape, before.devices, max(before.tile_size, after.tile_size))
+    hosts = model.hosts(before.devices)
     best: list[Step] | None = None
-    best_key: tuple[float, ...] = (math.inf,)
-    for path in shortest_paths(space, before.grid, after.grid, model, search):
-        if (path.cost, 0) >= best_key[:2]:
+    best_key: tuple[float, ...] = (math.inf, 0)
+    for count, path in enumerate(shortest_paths(space, before.grid, after.grid, model, search)):
+        if (path.cost, 0) >= best_key[:2] or count >= search.paths:
             break
-        steps = lower(path.grids, before, after, model.hosts(before.devices))
+        steps = lower_straight(path.grids, before, after, hosts)
+        if steps is None:
+            if path.cost + model.permute_at_least(space, path.grids) >= best_key[0]:
+                continue
+            steps = lower_with_permute(path.grids, before, after, hosts)
         cost, *rest = model.key(steps, itemsize)
         key = (cost, sum(step.kind == "allpermute" for step in steps), *rest)
         if key < best_key:
             best, best_key = steps, key
-    assert best is not None  # slicing to the finest grid always leaves a path within the bound (Theorem 4.8)
     return best
 
 
@@ -110,7 +118,7 @@ def best_steps(before: Placement, after: Placement, model: CostModel, search: Se
     least = sum(lower_bound(before, after))
     best: list[Step] | None = None
     best_key: tuple[float, ...] = (math.inf,)
-    for steps in _candidates(before, after, model, search, itemsize, hosts):
+    for steps in three_phases(before, after, hosts):
         if any(step.after.tile_size > bound for step in steps):
             continue
         key = model.key(steps, itemsize)
@@ -118,15 +126,12 @@ def best_steps(before: Placement, after: Placement, model: CostModel, search: Se
             best, best_key = steps, key
         if isinstance(model, ExactCost) and key[:2] == (least, 2):
             break  # one collective was ruled out above
+    below = best_key[0] + 1 if isinstance(model, ExactCost) else best_key[0]
+    papers = paper_steps(before, after, model, replace(search, below=below), itemsize)
+    if papers is not None and model.key(papers, itemsize) < best_key:
+        best = papers
     assert best is not None
     return best
-
-
-def _candidates(
-    before: Placement, after: Placement, model: CostModel, search: Search, itemsize: int, hosts: Int64 | None
-) -> Iterator[list[Step]]:
-    yield from three_phases(before, after, hosts)
-    yield paper_steps(before, after, model, search, itemsize)
 
 
 def itemsize_of(dtype: str) -> int:
