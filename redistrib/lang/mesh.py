@@ -64,7 +64,7 @@ class Mesh:
     """
 
     axes: tuple[Axis, ...]
-    devices: tuple[int, ...] = None  # type: ignore[assignment]  # filled in below
+    devices: tuple[int, ...] = ()  # stands for row by row, and is replaced by it
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "axes", tuple(self.axes))
@@ -75,7 +75,7 @@ class Mesh:
             seen.add(axis.name)
         if self.size > _MOST_DEVICES:
             raise MeshSizeError(str(self), self.size, _MOST_DEVICES)
-        if self.devices is None:
+        if not self.devices:
             object.__setattr__(self, "devices", tuple(range(self.size)))
             return
         numbers = tuple(as_integer(device) for device in self.devices)
@@ -108,6 +108,11 @@ class Mesh:
 
     def __str__(self) -> str:
         return notation.print_mesh((axis.name, axis.size) for axis in self.axes)
+
+    def __repr__(self) -> str:
+        if self.devices == tuple(range(self.size)):
+            return f"Mesh({self})"
+        return f"Mesh({self}, devices={self.devices})"
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -13,8 +13,10 @@ from redistrib.errors import (
     AxisNameError,
     AxisReusedError,
     DimSizeError,
+    ShardingFormError,
     SpecDivisionError,
     SpecEntryError,
+    SpecFormError,
     SpecRankError,
     TileProductError,
     TypeValueError,
@@ -46,7 +48,7 @@ class DimType:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "axes", tuple(self.axes))
-        for what in ("tile", "size"):
+        for what in ("size", "tile"):
             value = as_integer(getattr(self, what))
             if value is None or not 0 <= value <= _LARGEST:
                 raise DimSizeError("global size" if what == "size" else what, getattr(self, what))
@@ -211,18 +213,15 @@ def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh) -> DistType
     >>> print(from_partition_spec((("y", "x"), None), (48, 5), Mesh.of("x=4,y=6")))
     [2{x,y}48, 5]
     """
-    for what in ("unreduced", "reduced"):
-        summed = getattr(spec, what, None)
-        if summed:
-            raise UnreducedSpecError(what, sorted(summed))
-    entries = tuple(getattr(spec, "partitions", spec))
-    if len(entries) > len(shape):
-        raise SpecRankError(len(entries), shape)
+    entries = _spec_entries(spec)
+    whole = DistType(tuple(DimType(size, (), size) for size in shape))
+    if len(entries) > whole.rank:
+        raise SpecRankError(len(entries), whole.global_shape)
     cuts = [_turned(_entry_axes(i, entry)) for i, entry in enumerate(entries)]
-    cuts += [()] * (len(shape) - len(entries))
+    cuts += [()] * (whole.rank - len(entries))
     seen: set[str] = set()
     dims = []
-    for i, (axes, size) in enumerate(zip(cuts, shape, strict=True)):
+    for i, (axes, size) in enumerate(zip(cuts, whole.global_shape, strict=True)):
         for name in axes:
             mesh.axis(name)
             if name in seen:
@@ -233,6 +232,17 @@ def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh) -> DistType
             raise SpecDivisionError(i, size, _turned(axes), tiles)
         dims.append(DimType(size // tiles, axes, size))
     return DistType(tuple(dims))
+
+
+def _spec_entries(spec: Any) -> tuple[object, ...]:
+    for what in ("unreduced", "reduced"):
+        summed = getattr(spec, what, None)
+        if summed:
+            raise UnreducedSpecError(what, sorted(summed))
+    entries = getattr(spec, "partitions", spec)
+    if not isinstance(entries, tuple | list):
+        raise SpecFormError(spec)
+    return tuple(entries)
 
 
 def to_partition_entries(dist_type: DistType) -> tuple[SpecEntry, ...]:
@@ -269,8 +279,11 @@ def from_named_sharding(sharding: Any, shape: Sequence[int]) -> tuple[DistType, 
     Devices are numbered by their row-major position in the sharding's mesh.
 
     Raises:
+        ShardingFormError: another kind of sharding.
         SpecError, UnknownAxisError, AxisReusedError: see `from_partition_spec`.
         MeshError: if the sharding's mesh cannot be read.
     """
+    if not hasattr(sharding, "mesh") or not hasattr(sharding, "spec"):
+        raise ShardingFormError(sharding)
     mesh = Mesh.of(sharding.mesh)
     return from_partition_spec(sharding.spec, shape, mesh), mesh
