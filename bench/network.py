@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 PREFIX = "rdb"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 HOSTS_DIRECTORY = Path("/etc/netns")
 
 
@@ -67,7 +68,7 @@ class Network:
         self.addresses = tuple(f"10.213.0.{k + 1}" for k in range(hosts))
         self._bridge = f"{tag}b"
         self._closed = False
-        self._previous = {s: signal.signal(s, _interrupt) for s in (signal.SIGTERM, signal.SIGHUP)}
+        self._previous = {s: signal.signal(s, _interrupt) for s in SIGNALS}
         atexit.register(self.close)
         try:
             self._build(tag, ("tbf", "rate", rate, "burst", burst, "latency", latency))
@@ -102,6 +103,8 @@ class Network:
         if self._closed:
             return
         self._closed = True
+        for number in SIGNALS:  # a second interrupt must not stop the clearing up
+            signal.signal(number, signal.SIG_IGN)
         for name in self.names:
             _remove_namespace(name)
         _quiet("ip", "link", "del", self._bridge)

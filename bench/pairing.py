@@ -16,11 +16,11 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bench.problems import Problem
+from bench.summary import OURS, XLA
 
 Part = Callable[[dict[str, Any]], None]
 Barrier = Callable[[], None]
 
-OURS, XLA = "ours", "xla"
 DTYPE = np.float32
 
 

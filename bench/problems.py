@@ -265,6 +265,9 @@ SETS: dict[str, ProblemSet] = {
         ProblemSet("U46", (4, 6), "U", 60),
         ProblemSet("U234", (2, 3, 4), "U", 60),
         ProblemSet("U2222", (2, 2, 2, 2), "U", 60),
+        ProblemSet("U44", (4, 4), "U", 60),
+        ProblemSet("U888", (8, 8, 8), "U", 20),
+        ProblemSet("U161616", (16, 16, 16), "U", 12),
         ProblemSet("S223", (2, 2, 3), "U", 300, small_dimensions=True),
         ProblemSet("S233", (2, 3, 3), "U", 300, small_dimensions=True),
         ProblemSet("S234", (2, 3, 4), "U", 300, small_dimensions=True),
@@ -314,6 +317,11 @@ def layout_problems() -> list[Problem]:
         # ep = (a, b), pp = c before; dp = a, tp = (b, c) after, on the same 64 devices in the same order.
         _fixed("EP16xPP4 to TP8xDP8", (16, 16, 512, 1024), "c|b,a||", "|||c,b", a=8, b=2, c=4),
     ]
+
+
+def swap_problem(x: int, y: int, n: int) -> Problem:
+    """`[{x}n, {y}n] -> [{y}n, {x}n]`, the change that no sequence of single-axis collectives does in place."""
+    return _fixed(f"swap {x}x{y}", (n, n), "x|y", "y|x", x=x, y=y)
 
 
 def problem_set(name: str, seed: int = DEFAULT_SEED, count: int | None = None) -> list[Problem]:

@@ -9,6 +9,8 @@ from bench.stats import Interval, bootstrap_geomean, geomean, paired_ratio, quan
 
 Record = dict[str, Any]
 
+OURS, XLA = "ours", "xla"
+
 
 @dataclass(frozen=True)
 class Sides:
@@ -36,6 +38,8 @@ def set_name(record: Record) -> str:
     name: str = record["problem"]["name"]
     if "/" in name:
         return name.split("/")[0]
+    if name.startswith("swap"):
+        return "swap"
     return "paper" if name[:1] == "P" and name[1:].isdigit() else "layouts"
 
 
@@ -54,8 +58,9 @@ def fate(record: Record, side: str) -> str:
     """ "ok", "error", "crash" or "limit": what became of one side's compilation."""
     if compiled(record, side):
         return "ok"
-    if "error" in record.get(side, {}):
-        return "error"
+    entry = record.get(side, {})
+    if "error" in entry or "fate" in entry:
+        return str(entry.get("fate", "error"))
     return str(record["status"]) if record.get("stage") == side else "not reached"
 
 
@@ -107,7 +112,7 @@ def print_pairs(records: list[Record]) -> None:
     print(f"{'set':8} {'side':5} {'n':>4} {'bytes/bound geo p90 max':>26} {'over':>5} "
           f"{'scratch/tile med p90 max':>26} {'scratch GB':>10} {'compile s':>9}  fates")
     for name, group in by_set(records).items():
-        for side in ("ours", "xla"):
+        for side in (OURS, XLA):
             s = sides(group, side)
             fates = {f: n for f in ("error", "crash", "limit") if (n := sum(fate(r, side) == f for r in group))}
             b, c = s.over_bound, s.scratch
