@@ -46,7 +46,7 @@ class Placement:
         for size, count in zip(self.shape, self.grid, strict=True):
             if count < 1 or size % count:
                 raise PlacementError(f"{count} tiles do not divide a dimension of {size} elements")
-        if index.size and ((index < 0).any() or (index >= np.array(self.grid)).any()):
+        if index.size and (index.min() < 0 or (index.max(axis=0) >= self.grid).any()):
             raise PlacementError(f"a tile index lies outside the grid {self.grid}")
         if index.flags.writeable:
             index = index.copy()
@@ -55,6 +55,8 @@ class Placement:
 
     def __eq__(self, other: object) -> bool:
         """Two placements are equal iff every device holds the same box of the same array."""
+        if self is other:
+            return True
         if not isinstance(other, Placement):
             return NotImplemented
         return self.shape == other.shape and self.grid == other.grid and np.array_equal(self.index, other.index)
@@ -86,14 +88,22 @@ class Placement:
         """Number of distinct tiles of the grid."""
         return math.prod(self.grid)
 
-    @property
+    @cached_property
     def start(self) -> Int64:
-        """`[devices, rank]` base offsets in elements: the base offset map itself."""
-        return self.index * np.array(self.tile, dtype=np.int64)
+        """`[devices, rank]` base offsets in elements: the base offset map itself; read-only."""
+        start = self.index * np.array(self.tile, dtype=np.int64)
+        start.flags.writeable = False
+        return start
 
     @cached_property
     def number(self) -> Int64:
-        """`[devices]` row-major tile numbers."""
+        """`[devices]` row-major tile numbers.
+
+        Raises:
+            PlacementError: if the grid has too many tiles to number in 64 bits.
+        """
+        if self.tiles >= 2**63:
+            raise PlacementError(f"the {self.tiles} tiles of the grid {self.grid} cannot be numbered in 64 bits")
         return number_of(self.index, self.grid)
 
     def is_uniform(self) -> bool:
@@ -126,35 +136,35 @@ def placement_of(dist_type: DistType, mesh: Mesh) -> Placement:
         TypeFormError: if the type is not well-formed over the mesh.
     """
     dist_type.check(mesh)
-    coordinates = mesh.coordinates  # [devices, axes], row d for device number d
     column = {axis.name: k for k, axis in enumerate(mesh.axes)}
-    index = np.zeros((mesh.size, len(dist_type.dims)), dtype=np.int64)
+    weights = np.zeros((len(mesh.axes), dist_type.rank), dtype=np.int64)
     grid = []
     for i, dim in enumerate(dist_type.dims):
         weight = 1
         for name in dim.axes:
-            index[:, i] += weight * coordinates[:, column[name]]
-            weight *= mesh.axis(name).size
+            weights[column[name], i] = weight
+            weight *= mesh.axes[column[name]].size
         grid.append(weight)
+    index = mesh.coordinates @ weights
+    index.flags.writeable = False  # nobody else has it, so it need not be copied
     return Placement(dist_type.global_shape, tuple(grid), index)
 
 
 def overlap(a: Placement, b: Placement) -> list[int]:
     """Elements of device d's tile under `a` that its tile under `b` also holds, exactly, per device."""
-    return _volumes(np.maximum(a.start, b.start), np.minimum(a.start + a.tile, b.start + b.tile))
+    low = np.maximum(a.start, b.start)
+    high = np.minimum(a.start + np.array(a.tile, dtype=np.int64), b.start + np.array(b.tile, dtype=np.int64))
+    return volumes(np.maximum(high - low, 0))
 
 
-def _volumes(start: Int64, stop: Int64) -> list[int]:
-    """Volumes of boxes `[boxes, rank]`, as Python integers: rank 6 of 4096 each exceeds 64 bits."""
-    extent = np.maximum(stop - start, 0)
-    if _fits(extent):
-        return [int(v) for v in extent.prod(axis=1)]
-    return [math.prod(int(e) for e in row) for row in extent]
-
-
-def _fits(extent: Int64) -> bool:
-    largest = math.prod(int(e) for e in extent.max(axis=0)) if len(extent) else 0
-    return largest < 2**62
+def volumes(extent: Int64) -> list[int]:
+    """Elements of boxes of extents `[boxes, rank]`, as Python integers: rank 6 of 4096 each exceeds 64 bits."""
+    if not len(extent):
+        return []
+    if math.prod(extent.max(axis=0).tolist()) >= 2**63:
+        extent = extent.astype(object)
+    result: list[int] = extent.prod(axis=1).tolist()
+    return result
 
 
 def lower_bound(source: Placement, target: Placement) -> list[int]:
