@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from bench.library import describe, plan_of
 from bench.problems import Problem
 from bench.summary import OURS, XLA
 
@@ -43,14 +44,6 @@ class Case:
     @property
     def argument(self) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(self.problem.shape, DTYPE, sharding=self.source)
-
-    def plan(self, options: dict[str, Any]) -> Any:
-        """Ours: the plan, under `options["algorithm"]` and `options["cost_model"]` where given."""
-        import redistrib as rd
-
-        chosen = {key: options[key] for key in ("algorithm", "cost_model") if options.get(key)}
-        problem = self.problem
-        return rd.synthesize(problem.source, problem.target, problem.axes, dtype="float32", **chosen)
 
     def ours(self, plan: Any) -> Any:
         """The plan as a jitted function of one global array."""
@@ -107,19 +100,6 @@ def compile_timed(function: Any, argument: Any) -> tuple[Any, float]:
     return compiled, time.perf_counter() - start
 
 
-def describe_plan(plan: Any, seconds: float, itemsize: int) -> dict[str, Any]:
-    """What the report says of a plan; bytes are means over devices."""
-    return {
-        "plan_s": seconds,
-        "steps": [f"{step.kind}/{getattr(step, 'group_size', step.collectives)}" for step in plan.steps],
-        "collectives": plan.collectives,
-        "planned": sum(plan.received) * itemsize / plan.devices,
-        "bound": sum(plan.lower_bound) * itemsize / plan.devices,
-        "height": plan.height * itemsize,
-        "algorithm": plan.algorithm,
-    }
-
-
 def compile_both(case: Case, options: dict[str, Any], part: Part, report: bool = True) -> dict[str, Any]:
     """Compile ours, then XLA's (which may kill the process, so ours is reported first); the executables by name.
 
@@ -134,9 +114,8 @@ def compile_both(case: Case, options: dict[str, Any], part: Part, report: bool =
         entry: dict[str, Any] = {}
         try:
             if name == OURS and not options.get("null"):
-                start = time.perf_counter()
-                plan = case.plan(options)
-                entry.update(describe_plan(plan, time.perf_counter() - start, case.problem.itemsize))
+                plan, seconds = plan_of(case.problem, options)
+                entry.update(describe(plan, seconds))
                 function = case.ours(plan)
             else:
                 function = case.xla()

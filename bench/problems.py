@@ -203,7 +203,15 @@ def _draw_shape(rng: random.Random, grain: Sequence[int], itemsize: int) -> tupl
     return tuple(shape) if low <= math.prod(shape) <= high else None
 
 
-def draw(rng: random.Random, name: str, sizes: Sequence[int], variant: Variant, *, small_dimensions: bool) -> Problem:
+def draw(
+    rng: random.Random,
+    name: str,
+    sizes: Sequence[int],
+    variant: Variant,
+    *,
+    small_dimensions: bool,
+    ranks: tuple[int, int] = (1, MAX_RANK),
+) -> Problem:
     """One random problem with a lower bound above zero.
 
     Dimensions are multiples of the whole mesh where 800 MB allow it (so in the paper's Figure 13), else of the two
@@ -213,7 +221,7 @@ def draw(rng: random.Random, name: str, sizes: Sequence[int], variant: Variant, 
     mesh = mesh_of(sizes)
     axes = dict(mesh)
     while True:
-        rank = rng.randint(1, MAX_RANK)
+        rank = rng.randint(*ranks)
         source, target = _draw_cut(rng, mesh, rank, variant), _draw_cut(rng, mesh, rank, variant)
         needs = _needs(source, target, axes)
         shape: tuple[int, ...] | None
