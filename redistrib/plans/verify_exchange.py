@@ -24,7 +24,7 @@ from redistrib.errors import (
 )
 from redistrib.plans._evidence import box, check_numbers, first, held
 from redistrib.plans.steps import Exchange
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.semantics import Int64, Placement, volumes
 
 
 def check_exchange(step: int, exchange: Exchange) -> None:
@@ -178,40 +178,76 @@ def _check_rounds(step: int, exchange: Exchange) -> None:
 
 
 def _check_cover(step: int, exchange: Exchange) -> None:
-    """What a device keeps and receives fills its tile, every element once.
-
-    Boxes fill a tile exactly once iff their signed corners add up to those of the tile, since a function of
-    bounded support is determined by its mixed difference. That needs neither volumes, which may exceed 64 bits,
-    nor a comparison of every two boxes.
-    """
+    """What a device keeps and receives fills its tile, every element once."""
     before, after, shares = exchange.before, exchange.after, exchange.shares
-    tile = np.array(after.tile, dtype=np.int64)
-    goal = after.start
-    kept_low = np.maximum(before.start, goal)
-    kept_high = np.minimum(before.start + np.array(before.tile, dtype=np.int64), goal + tile)
-    keeps = np.flatnonzero((kept_low < kept_high).all(axis=1))
-    fills = np.arange(after.devices) if after.tile_size else np.arange(0)
-    owner = np.concatenate([fills, keeps, shares.dst])
-    base = goal[owner]
-    low = np.concatenate([goal[fills], kept_low[keeps], shares.start]) - base
-    high = np.concatenate([goal[fills] + tile, kept_high[keeps], shares.start + shares.size]) - base
-    sign = np.ones(len(owner), dtype=np.int64)
-    sign[: len(fills)] = -1
-    key, span = owner, after.devices
-    for i in range(after.rank):
-        if (low[:, i] == 0).all() and (high[:, i] == tile[i]).all():
+    if not after.tile_size:
+        return  # nothing to fill, and no share fits in
+    goal, tile = after.start, np.array(after.tile, dtype=np.int64)
+    low = np.maximum(before.start, goal)
+    high = np.minimum(before.start + np.array(before.tile, dtype=np.int64), goal + tile)
+    keeps = np.flatnonzero((low < high).all(axis=1))
+    if not len(shares) or _are_meets(exchange):
+        holder, owner = np.concatenate([keeps, shares.src]), np.concatenate([keeps, shares.dst])
+        if not _are_all_cells(exchange, holder, owner):
+            _fail_cover(step, exchange)
+        return
+    start = np.concatenate([low[keeps], shares.start])
+    stop = np.concatenate([high[keeps], shares.start + shares.size])
+    owner = np.concatenate([keeps, shares.dst])
+    if not _fill_once(start - goal[owner], stop - goal[owner], owner, tile, after.devices):
+        _fail_cover(step, exchange)
+
+
+def _are_meets(exchange: Exchange) -> bool:
+    """Whether every share is all that its sender holds of its receiver's tile."""
+    before, after, shares = exchange.before, exchange.after, exchange.shares
+    held_start, goal = before.start[shares.src], after.start[shares.dst]
+    low = np.maximum(held_start, goal)
+    if (low != shares.start).any():
+        return False
+    high = np.minimum(held_start + np.array(before.tile, dtype=np.int64), goal + np.array(after.tile, dtype=np.int64))
+    return not (high - low != shares.size).any()
+
+
+def _are_all_cells(exchange: Exchange, holder: Int64, owner: Int64) -> bool:
+    """Whether the tiles of the holders are the different cells of the first grid that meet their owner's tile.
+
+    Every holder's tile does meet it, so it is enough that they differ and are as many as there are to meet.
+    """
+    before, after = exchange.before, exchange.after
+    tile = np.array(before.tile, dtype=np.int64)
+    cells = (after.start + np.array(after.tile, dtype=np.int64) - 1) // tile - after.start // tile + 1
+    if len(owner) != sum(volumes(cells)):
+        return False
+    number, span = np.zeros(before.devices, dtype=np.int64), 1
+    for i, count in enumerate(before.grid):
+        number, span = _joined(number, span, before.index[:, i], count)
+    key = np.sort(_joined(owner, before.devices, number[holder], span)[0])
+    return not (key[1:] == key[:-1]).any()
+
+
+def _fill_once(low: Int64, high: Int64, owner: Int64, tile: Int64, devices: int) -> bool:
+    """Whether the boxes, relative to the tile of their owner, fill it once.
+
+    They do iff their signed corners add up to those of the tile, since a function of bounded support is determined
+    by its mixed difference. That needs neither volumes, which may exceed 64 bits, nor all pairs of boxes.
+    """
+    low = np.concatenate([np.zeros((devices, len(tile)), dtype=np.int64), low])
+    high = np.concatenate([np.broadcast_to(tile, (devices, len(tile))), high])
+    key, span = np.concatenate([np.arange(devices), owner]), devices
+    sign = np.ones(len(key), dtype=np.int64)
+    sign[:devices] = -1
+    for i, extent in enumerate(tile.tolist()):
+        if (low[:, i] == 0).all() and (high[:, i] == extent).all():
             continue  # every box spans the tile here, so corners along it say nothing more
-        repeats = len(key) // len(owner)
+        repeats = len(key) // len(low)
         corner = np.concatenate([np.tile(low[:, i], repeats), np.tile(high[:, i], repeats)])
-        key, span = _joined(np.tile(key, 2), span, corner, int(tile[i]) + 1)
+        key, span = _joined(np.tile(key, 2), span, corner, extent + 1)
         sign = np.concatenate([sign, -sign])
     order = np.argsort(key)
     ordered = key[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(key) else order
-    excess = np.add.reduceat(sign[order], starts) if len(key) else sign
-    if excess.any():
-        at = order[starts[first(excess != 0)]] % len(owner)
-        _fail_cover(step, exchange, int(owner[at]))
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    return not np.add.reduceat(sign[order], starts).any()
 
 
 def _joined(key: Int64, span: int, digit: Int64, base: int) -> tuple[Int64, int]:
@@ -225,45 +261,43 @@ def _joined(key: Int64, span: int, digit: Int64, base: int) -> tuple[Int64, int]
     return key * base + digit, span * base
 
 
-def _fail_cover(step: int, exchange: Exchange, device: int) -> NoReturn:
-    """Say whether the boxes of one device overlap or leave a gap."""
+def _fail_cover(step: int, exchange: Exchange) -> NoReturn:
+    """Find the device whose boxes overlap or leave a gap, and say where."""
     before, after, shares = exchange.before, exchange.after, exchange.shares
-    to_device = np.flatnonzero(shares.dst == device).tolist()
-    boxes = [
-        (
-            tuple(shares.start[k].tolist()),
-            tuple(shares.size[k].tolist()),
-            int(shares.src[k]),
-        )
-        for k in to_device
-    ]
-    kept = _meet(
-        (tuple(before.start[device].tolist()), before.tile),
-        (tuple(after.start[device].tolist()), after.tile),
-    )
-    if kept is not None:
-        boxes.insert(0, (*kept, device))
-    for one, other in itertools.combinations(boxes, 2):
-        common = _meet(one[:2], other[:2])
-        if common is not None:
-            origin = f"it keeps {box(*one[:2])}" if one[2] == device else f"device {one[2]} sends {box(*one[:2])}"
-            raise OverlappingSharesError(
-                f"step {step} (exchange) fills {box(*common)} of device {device} twice: {origin} and "
-                f"device {other[2]} sends {box(*other[:2])}",
+    boxes: list[list[tuple[_Box, int]]] = [[] for _ in range(after.devices)]
+    goals: list[_Box] = [(tuple(start), after.tile) for start in after.start.tolist()]
+    for d, start in enumerate(before.start.tolist()):
+        kept = _meet((tuple(start), before.tile), goals[d])
+        if kept is not None:
+            boxes[d].append((kept, d))
+    for src, dst, start, size in zip(
+        *(t.tolist() for t in (shares.src, shares.dst, shares.start, shares.size)), strict=True
+    ):
+        boxes[dst].append(((tuple(start), tuple(size)), src))
+    for device, parts in enumerate(boxes):
+        for (one, sender), (other, rival) in itertools.combinations(parts, 2):
+            common = _meet(one, other)
+            if common is not None:
+                origin = f"it keeps {box(*one)}" if sender == device else f"device {sender} sends {box(*one)}"
+                raise OverlappingSharesError(
+                    f"step {step} (exchange) fills {box(*common)} of device {device} twice: {origin} and "
+                    f"device {rival} sends {box(*other)}",
+                    step,
+                    device,
+                    senders=(sender, rival),
+                    overlap=box(*common),
+                )
+        filled = sum(math.prod(size) for (_, size), _ in parts)
+        if filled != after.tile_size:
+            raise UncoveredTileError(
+                f"step {step} (exchange) fills only {filled} of the {after.tile_size} elements {held(after, device)} "
+                f"of device {device}; what it keeps and what it receives must fill its tile",
                 step,
                 device,
-                senders=(one[2], other[2]),
-                overlap=box(*common),
+                filled=filled,
+                needed=after.tile_size,
             )
-    filled = sum(math.prod(size) for _, size, _ in boxes)
-    raise UncoveredTileError(
-        f"step {step} (exchange) fills only {filled} of the {after.tile_size} elements {held(after, device)} of "
-        f"device {device}; what it keeps and what it receives must fill its tile",
-        step,
-        device,
-        filled=filled,
-        needed=after.tile_size,
-    )
+    raise AssertionError("the boxes of every device fill its tile once")
 
 
 _Box: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # start and size
