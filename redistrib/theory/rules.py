@@ -1,0 +1,374 @@
+"""What a collective does to a type: the four collectives as values, and their typing rules as data.
+
+Three of the four move a sequence of mesh axes: they take it away from one dimension, or give it to one, or both.
+What differs is only where from, where to, and under which premises, so the rules are a table, `PREMISES`, and
+one conclusion. The fourth moves whole tiles.
+
+==============  ============  ==========  =================================================================
+collective      takes from    gives to    its premises, beyond a well-formed type
+==============  ============  ==========  =================================================================
+`AllGather`     its dim       -           the axes cut that dimension
+`DynSlice`      -             its dim     the axes are free and their sizes divide its tile
+`AllToAll`      its source    its target  the axes cut the source, and their sizes divide the target's tile
+`AllPermute`    -             -           the target type has the same global shape and the same tiles
+==============  ============  ==========  =================================================================
+
+Each has two judgements. `apply` is Figure 8, generalised to several axes as in Section 7.1: axes are taken from
+the minor end of a dimension. `lower` is Figure 10: they may stand anywhere in it, not even side by side, and
+a change of the device map pays for that. A device map is the device order of a `Mesh`, so a device assignment
+⟨φ, T[[type]]⟩ of Definition 6.1 is a type together with a mesh.
+
+This module knows nothing of `semantics`: that the rules mean what they say is a statement between the two.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias, final
+
+from redistrib.arith import from_digits, to_digits
+from redistrib.errors import (
+    AxesNotMinorError,
+    AxisAbsentError,
+    AxisInUseError,
+    NoAxisError,
+    PermuteDevicesError,
+    PermuteShapeError,
+    PermuteTargetError,
+    PermuteTilesError,
+    RepeatedAxisError,
+    RuleDimensionError,
+    SameDimensionError,
+    TileDivisionError,
+    TypeFormError,
+)
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.notation import print_axis
+from redistrib.lang.types import DimType, DistType
+
+
+class Collective(ABC):
+    """A collective operation on distributed arrays, as the typing rules see it."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def apply(self, dist_type: DistType, mesh: Mesh) -> DistType:
+        """The type after the collective, on the same mesh (Figure 8).
+
+        Raises:
+            TypeFormError: if `dist_type` is not well-formed over `mesh`.
+            RuleError: a subclass for each premise that fails.
+        """
+
+    @abstractmethod
+    def lower(self, dist_type: DistType, mesh: Mesh) -> tuple[DistType, Mesh]:
+        """The type after the collective and the mesh, with its device order, that it is to be read on (Figure 10).
+
+        Raises:
+            TypeFormError: if `dist_type` is not well-formed over `mesh`.
+            RuleError: a subclass for each premise that fails.
+        """
+
+
+class AxesCollective(Collective):
+    """A collective that takes mesh axes from a dimension, gives them to one, or both.
+
+    Attributes:
+        axes: the axes, minor to major; at least one, each once.
+    """
+
+    axes: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def takes_from(self) -> int | None:
+        """The dimension that loses the axes, and whose tile grows by their sizes."""
+
+    @property
+    @abstractmethod
+    def gives_to(self) -> int | None:
+        """The dimension that gets the axes at its minor end, and whose tile shrinks by their sizes."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "axes", tuple(self.axes))
+        if not self.axes:
+            raise NoAxisError(self.name)
+        for k, axis in enumerate(self.axes):
+            if axis in self.axes[:k]:
+                raise RepeatedAxisError(str(self), axis)
+
+    def __str__(self) -> str:
+        dims = [dim for dim in (self.takes_from, self.gives_to) if dim is not None]
+        return f"{self.name}({', '.join(map(str, dims))}, {{{','.join(map(print_axis, self.axes))}}})"
+
+    @final
+    def apply(self, dist_type: DistType, mesh: Mesh) -> DistType:
+        dist_type.check(mesh)
+        for premise in PREMISES[type(self)]:
+            premise(self, dist_type, mesh)
+        if self.takes_from is not None:
+            _axes_lead(self, dist_type, self.takes_from)
+        return self._conclusion(dist_type, mesh)
+
+    @final
+    def lower(self, dist_type: DistType, mesh: Mesh) -> tuple[DistType, Mesh]:
+        dist_type.check(mesh)
+        for premise in PREMISES[type(self)]:
+            premise(self, dist_type, mesh)
+        if self.takes_from is not None:
+            rest = tuple(name for name in dist_type.dims[self.takes_from].axes if name not in self.axes)
+            dist_type, mesh = reorder(dist_type, mesh, self.takes_from, self.axes + rest)
+        return self._conclusion(dist_type, mesh), mesh
+
+    def _conclusion(self, dist_type: DistType, mesh: Mesh) -> DistType:
+        factor = _count(self.axes, mesh)
+        dims = list(dist_type.dims)
+        if self.takes_from is not None:
+            dim = dims[self.takes_from]
+            dims[self.takes_from] = DimType(dim.tile * factor, dim.axes[len(self.axes) :], dim.size)
+        if self.gives_to is not None:
+            dim = dims[self.gives_to]
+            dims[self.gives_to] = DimType(dim.tile // factor, self.axes + dim.axes, dim.size)
+        return DistType(tuple(dims))
+
+
+@final
+@dataclass(frozen=True)
+class AllGather(AxesCollective):
+    """Devices that differ in `axes` only exchange all their tiles; dimension `dim` is no longer cut by them.
+
+    >>> mesh = Mesh.of("x=4,y=4")
+    >>> print(AllGather(0, ("x",)).apply(DistType.parse("[32{x,y}512, 512]"), mesh))
+    [128{y}512, 512]
+    """
+
+    dim: int
+    axes: tuple[str, ...]
+
+    name: ClassVar[str] = "allgather"
+    __str__ = AxesCollective.__str__
+
+    @property
+    def takes_from(self) -> int:
+        return self.dim
+
+    @property
+    def gives_to(self) -> None:
+        return None
+
+
+@final
+@dataclass(frozen=True)
+class DynSlice(AxesCollective):
+    """Every device keeps one part of its tile, by its coordinates along `axes`; nothing travels.
+
+    >>> mesh = Mesh.of("x=4,y=4")
+    >>> print(DynSlice(0, ("x",)).apply(DistType.parse("[128{y}512]"), mesh))
+    [32{x,y}512]
+    """
+
+    dim: int
+    axes: tuple[str, ...]
+
+    name: ClassVar[str] = "dynslice"
+    __str__ = AxesCollective.__str__
+
+    @property
+    def takes_from(self) -> None:
+        return None
+
+    @property
+    def gives_to(self) -> int:
+        return self.dim
+
+
+@final
+@dataclass(frozen=True)
+class AllToAll(AxesCollective):
+    """Devices that differ in `axes` only trade parts of tiles; the axes cut `target` instead of `source`.
+
+    >>> mesh = Mesh.of("devs=32")
+    >>> print(AllToAll(1, 0, ("devs",)).apply(DistType.parse("[32, 64{devs}2048]"), mesh))
+    [1{devs}32, 2048]
+    """
+
+    source: int
+    target: int
+    axes: tuple[str, ...]
+
+    name: ClassVar[str] = "alltoall"
+    __str__ = AxesCollective.__str__
+
+    @property
+    def takes_from(self) -> int:
+        return self.source
+
+    @property
+    def gives_to(self) -> int:
+        return self.target
+
+
+@final
+@dataclass(frozen=True)
+class AllPermute(Collective):
+    """Whole tiles change devices, to where `target` wants them.
+
+    The paper asks for equal local types only; by that `[2{x}4]` could become `[2]`. The target must also be
+    well-formed, of the same global shape, and cut into as many tiles in every dimension, which follows from
+    equal tiles unless a dimension is empty.
+
+    Attributes:
+        target: the type afterwards.
+        onto: for `lower`, the mesh that `target` is to be read on, with its axes and its device order; None for
+            the mesh at hand.
+
+    >>> mesh = Mesh.of("x=4,y=4")
+    >>> print(AllPermute(DistType.parse("[32{y}128]")).apply(DistType.parse("[32{x}128]"), mesh))
+    [32{y}128]
+    """
+
+    target: DistType
+    onto: Mesh | None = None
+
+    name: ClassVar[str] = "allpermute"
+
+    def __str__(self) -> str:
+        return f"{self.name} to {self.target}"
+
+    def apply(self, dist_type: DistType, mesh: Mesh) -> DistType:
+        self._check(dist_type, mesh, mesh)
+        return self.target
+
+    def lower(self, dist_type: DistType, mesh: Mesh) -> tuple[DistType, Mesh]:
+        onto = mesh if self.onto is None else self.onto
+        if onto.size != mesh.size:
+            raise PermuteDevicesError(str(self), str(mesh), mesh.size, str(onto), onto.size)
+        self._check(dist_type, mesh, onto)
+        return self.target, onto
+
+    def _check(self, dist_type: DistType, mesh: Mesh, onto: Mesh) -> None:
+        dist_type.check(mesh)
+        if dist_type.global_shape != self.target.global_shape:
+            raise PermuteShapeError(str(dist_type), str(self.target))
+        try:
+            self.target.check(onto)
+        except TypeFormError as error:
+            raise PermuteTargetError(str(self), str(error)) from error
+        before = tuple(_count(dim.axes, mesh) for dim in dist_type.dims)
+        after = tuple(_count(dim.axes, onto) for dim in self.target.dims)
+        if before != after:
+            raise PermuteTilesError(
+                str(dist_type), before, dist_type.local_shape, str(self.target), after, self.target.local_shape
+            )
+
+
+# ---------------------------------------------------------------------------------------------- premises
+
+Premise: TypeAlias = Callable[[AxesCollective, DistType, Mesh], None]
+
+
+def _count(axes: Iterable[str], mesh: Mesh) -> int:
+    return math.prod(mesh.axis(name).size for name in axes)
+
+
+def dimensions_exist(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
+    """The array has the dimensions that the collective names."""
+    for dim in (collective.takes_from, collective.gives_to):
+        if dim is not None and not 0 <= dim < dist_type.rank:
+            raise RuleDimensionError(str(collective), dim, str(dist_type), dist_type.rank)
+
+
+def dimensions_differ(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
+    """Axes move to another dimension than their own (left out in the paper)."""
+    if collective.takes_from == collective.gives_to:
+        raise SameDimensionError(str(collective))
+
+
+def axes_cut_source(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
+    """Every axis cuts the dimension that it is taken from."""
+    assert collective.takes_from is not None
+    dim = dist_type.dims[collective.takes_from]
+    for name in collective.axes:
+        if name not in dim.axes:
+            raise AxisAbsentError(str(collective), name, collective.takes_from, str(dist_type), dim.axes)
+
+
+def axes_are_free(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
+    """No axis cuts the array yet, and the mesh has them all."""
+    for name in collective.axes:
+        mesh.axis(name)
+        if name in dist_type.axes:
+            free = [axis for axis in mesh.names if axis not in dist_type.axes]
+            raise AxisInUseError(str(collective), name, str(dist_type), free)
+
+
+def sizes_divide_tile(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
+    """The number of parts divides the tile of the dimension that is to be cut."""
+    assert collective.gives_to is not None
+    parts = _count(collective.axes, mesh)
+    tile = dist_type.dims[collective.gives_to].tile
+    if tile % parts:
+        raise TileDivisionError(str(collective), collective.gives_to, str(dist_type), tile, parts)
+
+
+PREMISES: dict[type[AxesCollective], tuple[Premise, ...]] = {
+    AllGather: (dimensions_exist, axes_cut_source),
+    DynSlice: (dimensions_exist, axes_are_free, sizes_divide_tile),
+    AllToAll: (dimensions_exist, dimensions_differ, axes_cut_source, sizes_divide_tile),
+}
+
+
+def _axes_lead(collective: AxesCollective, dist_type: DistType, dim: int) -> None:
+    """Figure 8 alone: the axes stand at the minor end, in their order."""
+    if dist_type.dims[dim].axes[: len(collective.axes)] != collective.axes:
+        raise AxesNotMinorError(str(collective), dim, str(dist_type), dist_type.dims[dim].axes)
+
+
+# ------------------------------------------------------------------------------- device maps, sequences
+
+
+def reorder(dist_type: DistType, mesh: Mesh, dim: int, axes: tuple[str, ...]) -> tuple[DistType, Mesh]:
+    """List the axes of a dimension in another order, and the devices so that every one keeps its tile.
+
+    Returns the type with `axes` in dimension `dim` and the mesh with the new device map φ' for which
+    β' ∘ φ'⁻¹ = β ∘ φ⁻¹ (Figure 10); no data moves. Of all such maps it is the one that leaves the coordinates along
+    other axes alone.
+
+    >>> mesh = Mesh.of("x=2,y=3")
+    >>> new_type, new_mesh = reorder(DistType.parse("[1{x,y}6]"), mesh, 0, ("y", "x"))
+    >>> print(new_type, new_mesh.devices)
+    [1{y,x}6] (0, 3, 1, 4, 2, 5)
+    """
+    old = dist_type.dims[dim]
+    if old.axes == axes:
+        return dist_type, mesh
+    columns = {name: k for k, name in enumerate(mesh.names)}
+    positions = Mesh(mesh.axes).coordinates  # row p: coordinates of position p
+    tile = from_digits(positions[:, [columns[n] for n in axes]], [mesh.axis(n).size for n in axes])
+    moved = positions.copy()
+    moved[:, [columns[n] for n in old.axes]] = to_digits(tile, [mesh.axis(n).size for n in old.axes])
+    there = from_digits(moved[:, ::-1], mesh.shape[::-1])
+    devices = tuple(mesh.devices[p] for p in there.tolist())
+    dims = list(dist_type.dims)
+    dims[dim] = DimType(old.tile, axes, old.size)
+    return DistType(tuple(dims)), Mesh(mesh.axes, devices)
+
+
+def derive(dist_type: DistType, collectives: Iterable[Collective], mesh: Mesh) -> tuple[DistType, ...]:
+    """All types along a sequence of collectives, the first included (the relation −→∗ of Section 4).
+
+    Raises:
+        RuleError: at the first collective that does not apply.
+
+    >>> steps = [AllGather(0, ("x",)), AllToAll(1, 0, ("y",))]
+    >>> print(*derive(DistType.parse("[3{x}12, 2{y}12]"), steps, Mesh.of("x=4,y=6")), sep=" ")
+    [3{x}12, 2{y}12] [12, 2{y}12] [2{y}12, 12]
+    """
+    types = [dist_type]
+    for collective in collectives:
+        types.append(collective.apply(types[-1], mesh))
+    return tuple(types)

@@ -1,0 +1,542 @@
+"""Typing rules: the paper's examples, every failing premise, and soundness against the meaning of types."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redistrib.errors import (
+    AxesNotMinorError,
+    AxisAbsentError,
+    AxisInUseError,
+    NoAxisError,
+    PermuteDevicesError,
+    PermuteShapeError,
+    PermuteTargetError,
+    PermuteTilesError,
+    RedistribError,
+    RepeatedAxisError,
+    RuleDimensionError,
+    RuleError,
+    SameDimensionError,
+    TileDivisionError,
+    TileProductError,
+    TypeFormError,
+    UnknownAxisError,
+)
+from redistrib.lang.mesh import Axis, Mesh
+from redistrib.lang.types import DimType, DistType, prime_type
+from redistrib.theory.rules import (
+    PREMISES,
+    AllGather,
+    AllPermute,
+    AllToAll,
+    AxesCollective,
+    Collective,
+    DynSlice,
+    derive,
+    reorder,
+)
+from redistrib.theory.semantics import Placement, number_of, placement_of
+
+XY = Mesh.of("x=4,y=4")
+
+
+def ty(text: str) -> DistType:
+    return DistType.parse(text)
+
+
+# -------------------------------------------------------------------------------------- the paper's examples
+
+
+def test_figure_2_and_listing_3_are_one_alltoall() -> None:
+    """Figure 2: over 32 devices, columns of [32, 64] become rows of [1, 2048] by one all-to-all."""
+    mesh = Mesh.of('"devs"=32')
+    assert AllToAll(1, 0, ("devs",)).apply(ty('[32, 64{"devs"}2048]'), mesh) == ty('[1{"devs"}32, 2048]')
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("[64{ydev,xdev}2048, 128]", "[64{xdev,ydev}2048, 128]"),  # swap within dimension
+        ("[32{xdev}128, 16{ydev}64]", "[32{ydev}128, 16{xdev}64]"),  # swap across dimensions
+        ("[32{xdev}128]", "[32{ydev}128]"),  # swap for replicated axis
+    ],
+)
+def test_example_2_1_and_figure_3_are_permutes(source: str, target: str) -> None:
+    mesh = Mesh.of("xdev=4,ydev=4")
+    if source.startswith("[64"):  # the figure's 2048 are 16 tiles of 128; its 64 is a slip
+        source, target = source.replace("64{", "128{"), target.replace("64{", "128{")
+    assert AllPermute(ty(target)).apply(ty(source), mesh) == ty(target)
+    assert AllPermute(ty(source)).apply(ty(target), mesh) == ty(source)
+
+
+def test_figure_4() -> None:
+    mesh = Mesh.of("xdev=4,ydev=4")
+    assert AllPermute(ty("[32{ydev}128]")).apply(ty("[32{xdev}128]"), mesh) == ty("[32{ydev}128]")
+    gathered = AllGather(0, ("xdev",)).apply(ty("[32{xdev,ydev}512, 512]"), mesh)
+    assert gathered == ty("[128{ydev}512, 512]")
+
+
+def move(source: int, target: int, axis: str) -> AllToAll:
+    return AllToAll(source, target, (axis,))
+
+
+FIGURE_5 = [
+    (
+        ["[32{x,y}512, 128]", "[32{y,x}512, 128]", "[128{x}512, 32{y}128]"],
+        [AllPermute(ty("[32{y,x}512, 128]")), move(0, 1, "y")],
+    ),
+    (
+        ["[32{x,y}512, 128]", "[128{y}512, 32{x}128]", "[128{x}512, 32{y}128]"],
+        [move(0, 1, "x"), AllPermute(ty("[128{x}512, 32{y}128]"))],
+    ),
+    (
+        ["[32{x}128, 512, 32{y}128]", "[128, 128{x}512, 32{y}128]", "[128, 32{y,x}512, 128]"],
+        [move(0, 1, "x"), move(2, 1, "y")],
+    ),
+    (
+        [
+            "[32{x}128, 512, 32{y}128]",
+            "[32{x}128, 128{y}512, 128]",
+            "[128, 32{x,y}512, 128]",
+            "[128, 32{y,x}512, 128]",
+        ],
+        [move(2, 1, "y"), move(0, 1, "x"), AllPermute(ty("[128, 32{y,x}512, 128]"))],
+    ),
+    (
+        ["[32{x}128, 512, 32{y}128]", "[128, 512, 32{y}128]", "[128, 128{y}512, 128]"],
+        [AllGather(0, ("x",)), move(2, 1, "y")],
+    ),
+    (
+        ["[32{x}128, 512, 32{y}128]", "[32{x}128, 128{y}512, 128]", "[128, 128{y}512, 128]"],
+        [move(2, 1, "y"), AllGather(0, ("x",))],
+    ),
+]
+
+
+@pytest.mark.parametrize(("types", "collectives"), FIGURE_5)
+def test_figure_5_both_sides_of_every_row(types: list[str], collectives: list[Collective]) -> None:
+    assert [str(t) for t in derive(ty(types[0]), collectives, XY)] == types
+
+
+def test_both_sides_of_a_row_of_figure_5_do_the_same() -> None:
+    for left, right in zip(FIGURE_5[::2], FIGURE_5[1::2], strict=True):
+        assert (left[0][0], left[0][-1]) == (right[0][0], right[0][-1])
+        assert left[1] != right[1]
+
+
+def test_example_3_1_on_the_prime_mesh_never_exceeds_a_tile_of_6() -> None:
+    """Example 3.1: all-to-alls and permutes by turns, every tile of 6 elements, where the plain mesh gathers 144."""
+    prime = Mesh.of("x=4,y=6").prime()
+    source = prime_type(ty("[3{x}12, 2{y}12]"), prime)
+    target = prime_type(ty("[2{y}12, 3{x}12]"), prime)
+    types = derive(
+        source,
+        [
+            move(1, 0, "y0"),
+            AllPermute(ty("[1{x0,y0,x1}12, 6{y1}12]")),
+            move(0, 1, "x0"),
+            AllPermute(target),
+        ],
+        prime.mesh,
+    )
+    assert [str(t) for t in types] == [
+        "[3{x0,x1}12, 2{y0,y1}12]",
+        "[1{y0,x0,x1}12, 6{y1}12]",
+        "[1{x0,y0,x1}12, 6{y1}12]",
+        "[2{y0,x1}12, 3{x0,y1}12]",
+        "[2{y0,y1}12, 3{x0,x1}12]",
+    ]
+    assert [t.local_size for t in types] == [6] * 5
+
+
+def test_example_3_1_needs_no_permute_between_the_two_low_level_alltoalls() -> None:
+    prime = Mesh.of("x=4,y=6").prime()
+    source = prime_type(ty("[3{x}12, 2{y}12]"), prime)
+    middle, mesh = move(1, 0, "y0").lower(source, prime.mesh)
+    assert (str(middle), mesh) == ("[1{y0,x0,x1}12, 6{y1}12]", prime.mesh)
+    after, mesh = move(0, 1, "x0").lower(middle, mesh)
+    assert str(after) == "[2{y0,x1}12, 3{x0,y1}12]"
+    assert mesh != prime.mesh
+
+
+def test_sequence_10_of_example_6_8_takes_the_major_axis() -> None:
+    mesh = Mesh.of("c0=2,c1=2,c2=2")
+    at, on = ty("[1{c0,c1,c2}8, 8{}8]"), mesh
+    seen = []
+    for axis in ("c2", "c1", "c0"):
+        at, on = move(0, 1, axis).lower(at, on)
+        seen.append(str(at))
+    assert seen == ["[2{c0,c1}8, 4{c2}8]", "[4{c0}8, 2{c1,c2}8]", "[8, 1{c0,c1,c2}8]"]
+    final, home = AllPermute(ty("[8, 1{c0,c1,c2}8]"), onto=mesh).lower(at, on)
+    assert (str(final), home) == ("[8, 1{c0,c1,c2}8]", mesh)
+
+
+def test_example_7_1_is_one_alltoall_over_three_axes_and_no_permute() -> None:
+    mesh = Mesh.of("c=8").prime().mesh
+    names = ("c0", "c1", "c2")
+    after = AllToAll(0, 1, names).lower(ty("[1{c0,c1,c2}8, 8]"), mesh)
+    assert after == (ty("[8, 1{c0,c1,c2}8]"), mesh)
+
+
+def test_figure_12_types_both_sides() -> None:
+    mesh = Mesh.of("x=4,y=2,z=4")
+    left = derive(ty("[1{y,x}8, 8, 8, 4]"), [move(0, 1, "y"), move(0, 2, "x")], mesh)
+    right = derive(
+        ty("[1{y,x}8, 8, 8, 4]"),
+        [DynSlice(3, ("z",)), move(0, 1, "y"), move(0, 2, "x"), AllGather(3, ("z",))],
+        mesh,
+    )
+    assert left[-1] == right[-1] == ty("[8, 4{y}8, 2{x}8, 4]")
+    assert [t.local_size for t in right] == [256, 64, 64, 64, 256]
+
+
+# ----------------------------------------------------------------------------------------- failing premises
+
+REFUSED = [
+    (AllGather(2, ("x",)), "[3{x}12]", RuleDimensionError,
+     "allgather(2, {x}) acts on dimension 2 of [3{x}12]; its dimensions are 0 to 0"),
+    (AllGather(-1, ("x",)), "[3{x}12]", RuleDimensionError,
+     "allgather(-1, {x}) acts on dimension -1 of [3{x}12]; its dimensions are 0 to 0"),
+    (DynSlice(0, ("x",)), "[]", RuleDimensionError,
+     "dynslice(0, {x}) acts on dimension 0 of []; it has rank 0"),
+    (AllGather(0, ("y",)), "[3{x}12]", AxisAbsentError,
+     "allgather(0, {y}) takes axis 'y' from dimension 0 of [3{x}12], which is cut by 'x'; "
+     "take an axis that cuts the dimension"),
+    (AllToAll(1, 0, ("x",)), "[4, 12]", AxisAbsentError,
+     "alltoall(1, 0, {x}) takes axis 'x' from dimension 1 of [4, 12], which is cut by none; "
+     "take an axis that cuts the dimension"),
+    (AllGather(0, ("y",)), "[3{x,y}48]", AxesNotMinorError,
+     "allgather(0, {y}) needs its axes at the minor end of dimension 0 of [3{x,y}48], in this order, and the dimension "
+     "has 'x', 'y' from minor to major; allpermute first, or use `lower`, where the order is free"),
+    (AllGather(0, ("y", "x")), "[3{x,y}48]", AxesNotMinorError,
+     "allgather(0, {y,x}) needs its axes at the minor end of dimension 0 of [3{x,y}48], in this order, and the "
+     "dimension has 'x', 'y' from minor to major; allpermute first, or use `lower`, where the order is free"),
+    (AllToAll(0, 0, ("x",)), "[4{x}16]", SameDimensionError,
+     "alltoall(0, 0, {x}) moves axes within one dimension; reorder them there by an allpermute instead"),
+    (AllToAll(0, 1, ("x",)), "[4{x}16, 6]", TileDivisionError,
+     "alltoall(0, 1, {x}) cuts the tile of dimension 1 of [4{x}16, 6] into 4 parts, and its 6 elements are not "
+     "divisible by 4; use axes whose sizes divide 6"),
+    (DynSlice(0, ("x", "y")), "[8]", TileDivisionError,
+     "dynslice(0, {x,y}) cuts the tile of dimension 0 of [8] into 16 parts, and its 8 elements are not "
+     "divisible by 16; use axes whose sizes divide 8"),
+    (DynSlice(0, ("x",)), "[8, 4{x}16]", AxisInUseError,
+     "dynslice(0, {x}) slices along axis 'x', which already cuts [8, 4{x}16]; free axes: 'y'"),
+    (DynSlice(0, ("z",)), "[8]", UnknownAxisError,
+     "mesh {x:4, y:4} has no axis 'z'; its axes are 'x', 'y'"),
+    (AllPermute(ty("[32{xdevs,ydevs}1024, 32]")), "[32{x}128, 64{y}256]", PermuteShapeError,
+     "allpermute cannot turn [32{x}128, 64{y}256] into [32{xdevs,ydevs}1024, 32]: their global shapes differ; "
+     "choose a target of the same global shape"),
+    (AllPermute(ty("[3{x}12, 12]")), "[12, 3{x}12]", PermuteTilesError,
+     "allpermute cannot turn [12, 3{x}12] into [3{x}12, 12]: it moves whole tiles, and these are (1, 4) tiles of shape "
+     "(12, 3) against (4, 1) tiles of shape (3, 12); slice, gather or exchange axes between dimensions first"),
+    # proofs: equal local types alone would let this through
+    (AllPermute(ty("[4{}16]")), "[4{x}16]", PermuteTargetError,
+     "allpermute to [4{}16], which is not well-formed: dimension 0 of [4{}16]: 1 tile of 4 makes 4 elements, "
+     "not 16; write 16"),
+    (AllPermute(ty("[4]")), "[4{x}16]", PermuteShapeError,
+     "allpermute cannot turn [4{x}16] into [4]: their global shapes differ; choose a target of the same global shape"),
+    (AllPermute(ty("[0]")), "[0{x}0]", PermuteTilesError,
+     "allpermute cannot turn [0{x}0] into [0]: it moves whole tiles, and these are (4,) tiles of shape (0,) against "
+     "(1,) tiles of shape (0,); slice, gather or exchange axes between dimensions first"),
+    (AllGather(0, ("x",)), "[5{x}16]", TileProductError,
+     "dimension 0 of [5{x}16]: 4 tiles of 5 make 20 elements, not 16; write 4{x}16"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("collective", "source", "kind", "message"), REFUSED)
+def test_a_failing_premise_has_its_own_error(
+    collective: Collective, source: str, kind: type[RedistribError], message: str
+) -> None:
+    with pytest.raises(RedistribError) as caught:
+        collective.apply(ty(source), XY)
+    assert type(caught.value) is kind
+    assert str(caught.value) == message
+    if kind is not AxesNotMinorError:  # the one premise that Figure 10 drops
+        with pytest.raises(kind) as caught:
+            collective.lower(ty(source), XY)
+        assert str(caught.value) == message
+
+
+def test_a_collective_names_axes_and_each_once() -> None:
+    with pytest.raises(NoAxisError) as none:
+        AllGather(0, ())
+    assert str(none.value) == "allgather needs at least one mesh axis; leave it out where nothing moves"
+    with pytest.raises(RepeatedAxisError) as twice:
+        AllToAll(0, 1, ("x", "y", "x"))
+    assert str(twice.value) == "alltoall(0, 1, {x,y,x}) names axis 'x' twice; name every axis once"
+
+
+def test_a_permute_needs_the_same_number_of_devices() -> None:
+    with pytest.raises(PermuteDevicesError) as caught:
+        AllPermute(ty("[3{x}12]"), onto=Mesh.of("x=4")).lower(ty("[3{x}12]"), XY)
+    assert str(caught.value) == (
+        "allpermute to [3{x}12]: mesh {x:4, y:4} has 16 devices and mesh {x:4} has 4; "
+        "both must be made of the same devices"
+    )
+
+
+def test_collectives_print_as_they_are_written() -> None:
+    assert [str(c) for c in (AllGather(0, ("x",)), DynSlice(1, ("x", "a b")), AllToAll(2, 0, ("y",)))] == [
+        "allgather(0, {x})",
+        'dynslice(1, {x,"a b"})',
+        "alltoall(2, 0, {y})",
+    ]
+    assert str(AllPermute(ty("[3{x}12]"))) == "allpermute to [3{x}12]"
+
+
+def test_every_rule_is_in_the_table() -> None:
+    assert set(PREMISES) == set(AxesCollective.__subclasses__())
+    assert all(premise.__doc__ for premises in PREMISES.values() for premise in premises)
+
+
+# ---------------------------------------------------------------------------- soundness against the meaning
+
+
+def types_on(mesh: Mesh, shape: tuple[int, ...]) -> Iterator[DistType]:
+    """Every well-formed type of a global shape."""
+    rank = len(shape)
+    for places in itertools.product(range(-1, rank), repeat=len(mesh.axes)):
+        cuts = [[name for name, place in zip(mesh.names, places, strict=True) if place == i] for i in range(rank)]
+        counts = [math.prod(mesh.axis(name).size for name in cut) for cut in cuts]
+        if all(size % count == 0 for size, count in zip(shape, counts, strict=True)):
+            for axes in itertools.product(*(itertools.permutations(cut) for cut in cuts)):
+                yield DistType(tuple(map(DimType, (s // c for s, c in zip(shape, counts, strict=True)), axes, shape)))
+
+
+def collectives_on(mesh: Mesh, rank: int) -> Iterator[AxesCollective]:
+    """Every collective over axes of the mesh, applicable or not."""
+    for length in range(1, len(mesh.axes) + 1):
+        for axes in itertools.permutations(mesh.names, length):
+            for i in range(rank):
+                yield AllGather(i, axes)
+                yield DynSlice(i, axes)
+                for j in range(rank):
+                    yield AllToAll(i, j, axes)
+
+
+def groups(mesh: Mesh, axes: tuple[str, ...]) -> np.ndarray[Any, Any]:
+    """`[groups, members]` device numbers that agree on all coordinates but those of `axes`."""
+    kept = [k for k, name in enumerate(mesh.names) if name not in axes]
+    keys: dict[tuple[int, ...], list[int]] = {}
+    for device, row in enumerate(mesh.coordinates[:, kept].tolist()):
+        keys.setdefault(tuple(row), []).append(device)
+    return np.array(list(keys.values()))
+
+
+def joined(fine: Placement, coarse: Placement, members: np.ndarray[Any, Any]) -> None:
+    """In every group, the fine tiles are all different, lie in the coarse tile of each member, and fill it."""
+    assert (fine.coarse(coarse.grid) == coarse.index).all()
+    tiles = np.sort(fine.number[members], axis=1)
+    assert (np.diff(tiles, axis=1) > 0).all()
+    cells = coarse.number[members]
+    assert (cells == cells[:, :1]).all()
+    assert fine.tiles == coarse.tiles * members.shape[1]
+
+
+def means_what_it_says(collective: AxesCollective, before: Placement, after: Placement, mesh: Mesh) -> None:
+    """The placements before and after a collective are related as its name says; `mesh` is the one afterwards."""
+    members = groups(mesh, collective.axes)
+    match collective:
+        case AllGather():
+            joined(before, after, members)
+        case DynSlice():
+            joined(after, before, members)
+        case AllToAll():
+            # a group holds one cell between them, cut one way before and the other way after
+            assert before.tiles == after.tiles
+            assert before.tile_size == after.tile_size
+            grid = tuple(map(min, before.grid, after.grid))
+            cell = Placement(before.shape, grid, before.coarse(grid))
+            joined(before, cell, members)
+            joined(after, cell, members)
+
+
+LAW_MESHES = [("x=4", (8, 12)), ("x=2,y=3", (12, 6)), ("x=2,y=2,z=2", (8, 16)), ("x=4,y=6", (24, 12))]
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"), [*LAW_MESHES, ("x=2,y=3", (6, 6, 6)), ("x=2,y=2", (0, 4)), ("x=1,y=2", (2, 4))]
+)
+@pytest.mark.parametrize("backwards", [False, True])
+def test_rules_are_sound_and_no_stricter_than_the_meaning(text: str, shape: tuple[int, ...], backwards: bool) -> None:
+    """Every collective on every type: if it applies, the meaning changes as it says; if not, the result is no type."""
+    mesh = Mesh.of(text)
+    if backwards:
+        mesh = Mesh(mesh.axes, mesh.devices[::-1])
+    applied = refused = 0
+    for source in types_on(mesh, shape):
+        before = placement_of(source, mesh)
+        for collective in collectives_on(mesh, len(shape)):
+            try:
+                after, new_mesh = collective.lower(source, mesh)
+            except RuleError:
+                refused += 1
+                assert not _conclusion_is_a_type(collective, source, mesh)
+                with pytest.raises(RuleError):
+                    collective.apply(source, mesh)
+                continue
+            applied += 1
+            after.check(new_mesh)
+            assert after.global_shape == source.global_shape
+            means_what_it_says(collective, before, placement_of(after, new_mesh), new_mesh)
+            _agrees_with_figure_8(collective, source, mesh, (after, new_mesh))
+    assert applied
+    assert refused
+
+
+def _agrees_with_figure_8(
+    collective: AxesCollective, source: DistType, mesh: Mesh, lowered: tuple[DistType, Mesh]
+) -> None:
+    taken = () if collective.takes_from is None else source.dims[collective.takes_from].axes
+    if collective.takes_from is None or taken[: len(collective.axes)] == collective.axes:
+        assert (collective.apply(source, mesh), mesh) == lowered
+    else:
+        with pytest.raises(AxesNotMinorError):
+            collective.apply(source, mesh)
+
+
+def _conclusion_is_a_type(collective: AxesCollective, source: DistType, mesh: Mesh) -> bool:
+    """Whether taking the axes from one dimension and giving them to the other is possible and makes a type at all."""
+    if collective.takes_from == collective.gives_to:
+        return False
+    cuts = [list(dim.axes) for dim in source.dims]
+    if collective.takes_from is not None:
+        if not set(collective.axes) <= set(cuts[collective.takes_from]):
+            return False
+        cuts[collective.takes_from] = [n for n in cuts[collective.takes_from] if n not in collective.axes]
+    if collective.gives_to is not None:
+        cuts[collective.gives_to] = [*collective.axes, *cuts[collective.gives_to]]
+    try:
+        dims = []
+        for size, axes in zip(source.global_shape, cuts, strict=True):
+            dims.append(DimType(size // math.prod(mesh.axis(n).size for n in axes), tuple(axes), size))
+        DistType(tuple(dims)).check(mesh)
+    except TypeFormError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("text", "shape"), [*LAW_MESHES, ("x=2,y=2", (0, 4)), ("x=2,y=4,z=2", (8, 4))])
+def test_a_permute_applies_exactly_where_tiles_correspond_one_to_one(text: str, shape: tuple[int, ...]) -> None:
+    mesh = Mesh.of(text)
+    types = list(types_on(mesh, shape))
+    applied = refused = 0
+    for source, target in itertools.product(types, types):
+        before, after = placement_of(source, mesh), placement_of(target, mesh)
+        held = [np.bincount(p.number, minlength=p.tiles).tolist() for p in (before, after)]
+        bijection = before.grid == after.grid and held[0] == held[1]
+        try:
+            assert AllPermute(target).apply(source, mesh) == target
+        except PermuteTilesError:
+            refused += 1
+            assert not bijection
+        else:
+            applied += 1
+            assert bijection
+    assert applied
+    assert refused
+
+
+@pytest.mark.parametrize(("text", "shape"), LAW_MESHES)
+def test_reordering_axes_moves_no_data(text: str, shape: tuple[int, ...]) -> None:
+    mesh = Mesh.of(text)
+    rotated = Mesh(mesh.axes, (*mesh.devices[1:], mesh.devices[0]))
+    for source in types_on(mesh, shape):
+        for dim, side in enumerate(source.dims):
+            for axes in itertools.permutations(side.axes):
+                for on in (mesh, rotated):
+                    after, new_mesh = reorder(source, on, dim, axes)
+                    assert after.dims[dim].axes == axes
+                    assert placement_of(after, new_mesh) == placement_of(source, on)
+
+
+def test_several_axes_at_once_are_one_after_the_other() -> None:
+    """Section 7.1: a multi-axis collective is the sequence of single-axis ones."""
+    mesh = Mesh.of("x=2,y=3,z=2")
+    start = ty("[2{x,y,z}24, 12]")
+    whole = AllGather(0, ("x", "y")).apply(start, mesh)
+    assert whole == derive(start, [AllGather(0, ("x",)), AllGather(0, ("y",))], mesh)[-1] == ty("[12{z}24, 12]")
+    assert DynSlice(0, ("x", "y")).apply(whole, mesh) == start
+    assert derive(whole, [DynSlice(0, ("y",)), DynSlice(0, ("x",))], mesh)[-1] == start
+    at_once = AllToAll(0, 1, ("x", "y")).apply(start, mesh)
+    assert at_once == ty("[12{z}24, 2{x,y}12]")
+    assert derive(start, [move(0, 1, "x"), move(0, 1, "y")], mesh)[-1] == ty("[12{z}24, 2{y,x}12]")
+
+
+def test_axes_that_are_not_side_by_side() -> None:
+    """From axes of sizes 2, 3, 2 in one dimension, a gather by 4 takes the first and the last."""
+    mesh = Mesh.of("a=2,b=3,c=2")
+    source = ty("[1{a,b,c}12]")
+    after, on = AllGather(0, ("a", "c")).lower(source, mesh)
+    assert (str(after), on == mesh) == ("[4{b}12]", False)
+    means_what_it_says(AllGather(0, ("a", "c")), placement_of(source, mesh), placement_of(after, on), on)
+    other, there = AllGather(0, ("c", "a")).lower(source, mesh)
+    assert str(other) == "[4{b}12]"
+    # the cell a device ends with is the same: which four tiles are neighbours does not depend on the order
+    assert placement_of(other, there) == placement_of(after, on)
+
+
+@st.composite
+def walks(draw: st.DrawFn) -> tuple[Mesh, DistType, list[AxesCollective]]:
+    """A mesh, a type on it, and collectives that may or may not apply."""
+    sizes = draw(st.lists(st.sampled_from([1, 2, 3, 4, 5]), min_size=1, max_size=4))
+    total = math.prod(sizes)
+    axes = tuple(Axis(name, size) for name, size in zip("wxyz", sizes, strict=False))
+    mesh = Mesh(axes, tuple(draw(st.permutations(range(total)))))
+    rank = draw(st.integers(1, 3))
+    cuts: list[list[str]] = [[] for _ in range(rank)]
+    for name in draw(st.permutations(mesh.names)):
+        place = draw(st.integers(-1, rank - 1))
+        if place >= 0:
+            cuts[place].append(name)
+    dims = []
+    for cut in cuts:
+        count = math.prod(mesh.axis(name).size for name in cut)
+        tile = draw(st.sampled_from([1, 2, 6, 12, 60]))
+        dims.append(DimType(tile, tuple(cut), tile * count))
+    steps: list[AxesCollective] = []
+    for _ in range(draw(st.integers(1, 4))):
+        names = tuple(draw(st.lists(st.sampled_from(mesh.names), min_size=1, max_size=3, unique=True)))
+        i, j = draw(st.integers(0, rank - 1)), draw(st.integers(0, rank - 1))
+        steps.append(draw(st.sampled_from([AllGather(i, names), DynSlice(i, names), AllToAll(i, j, names)])))
+    return mesh, DistType(tuple(dims)), steps
+
+
+@given(walks())
+def test_sequences_of_low_level_rules_are_sound(walk: tuple[Mesh, DistType, list[AxesCollective]]) -> None:
+    mesh, at, steps = walk
+    for step in steps:
+        before = placement_of(at, mesh)
+        try:
+            at, mesh = step.lower(at, mesh)
+        except RuleError:
+            continue
+        means_what_it_says(step, before, placement_of(at, mesh), mesh)
+
+
+@given(walks())
+def test_a_sequence_ends_a_permute_away_from_its_type_on_the_first_mesh(
+    walk: tuple[Mesh, DistType, list[AxesCollective]],
+) -> None:
+    """Equation (7): what device maps have drifted apart, one final permute brings home."""
+    home, at, steps = walk
+    mesh = home
+    for step in steps:
+        try:
+            at, mesh = step.lower(at, mesh)
+        except RuleError:
+            continue
+    final, onto = AllPermute(at, onto=home).lower(at, mesh)
+    assert (final, onto) == (at, home)
+    drifted, wanted = placement_of(at, mesh), placement_of(final, onto)
+    assert sorted(drifted.number.tolist()) == sorted(wanted.number.tolist())
+    assert (number_of(wanted.index, wanted.grid) == wanted.number).all()
