@@ -11,6 +11,7 @@ from functools import cached_property
 from redistrib.errors import PlanFormError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
+from redistrib.plans.memory import peak_bytes
 from redistrib.plans.steps import Step
 from redistrib.theory.semantics import Placement, lower_bound, placement_of
 
@@ -92,3 +93,8 @@ class Plan:
     def collectives(self) -> int:
         """Collective operations launched."""
         return sum(step.collectives for step in self.steps)
+
+    @cached_property
+    def peak_bytes(self) -> int:
+        """Bytes per device that source, target and scratch are predicted to take together."""
+        return peak_bytes(self.steps, self.before.tile_size, self.after.tile_size, self.itemsize)

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from redistrib.theory.semantics import Int64, Placement, number_of
 from redistrib.theory.weak import Grid, common
@@ -57,55 +58,62 @@ def refine(
         fine: the grid to place on.
         prefer: the cell each device would like to end in; its grid divides `fine`.
         spread: `[devices]` classes over which the tiles of a cell should be spread evenly.
-        hosts: `[devices]` host numbers; devices of one host should get different tiles.
+        hosts: `[devices]` host numbers; where the numbers allow it, the devices of each host that share a cell
+            share out all its tiles.
     """
     devices = len(inside.index)
-    fine_counts = np.array(fine, dtype=np.int64)
-    scale = fine_counts // np.array(inside.grid, dtype=np.int64)
-    low = inside.index * scale
-    high = low + scale
+    scale = np.array(fine, dtype=np.int64) // np.array(inside.grid, dtype=np.int64)
+    choices = int(scale.prod()) if len(scale) else 1
+    first = inside.index * scale
+    low, high = np.zeros_like(first), np.broadcast_to(scale, first.shape)
     wanted = np.zeros(devices, dtype=np.int64)
-    willing = np.ones(devices, dtype=bool)
+    willing: npt.NDArray[np.bool_] = np.ones(devices, dtype=bool)
     if prefer is not None:
-        step = fine_counts // np.array(prefer.grid, dtype=np.int64)
-        liked = prefer.index * step
+        step = np.array(fine, dtype=np.int64) // np.array(prefer.grid, dtype=np.int64)
+        liked = prefer.index * step - first
         inner_low, inner_high = np.maximum(low, liked), np.minimum(high, liked + step)
-        willing = (inner_low < inner_high).all(axis=1)
+        willing = np.all(inner_low < inner_high, axis=1)
         low = np.where(willing[:, None], inner_low, low)
         high = np.where(willing[:, None], inner_high, high)
         wanted = np.where(willing, prefer.number, -1)
+    kind, seats = _classes(inside, choices, hosts)
+    keys = (np.arange(devices),) if spread is None else (np.arange(devices), spread)
+    order = np.lexsort((*keys, wanted, kind))
+    turn = np.empty(devices, dtype=np.int64)
+    turn[order] = _position_in_run(kind[order], wanted[order])
     extent = high - low
-    volume = extent.prod(axis=1) if extent.size else np.ones(devices, dtype=np.int64)
-    per_tile = devices // math.prod(fine)
-    cell = inside.number
-    keys = [np.arange(devices)]
-    if hosts is not None:
-        keys.append(hosts)
-    if spread is not None:
-        keys.append(spread)
-    order = np.lexsort((*keys, wanted, cell))
-    position = _position_in_run(cell[order], wanted[order])
-    rank_in_group = np.empty(devices, dtype=np.int64)
-    rank_in_group[order] = position
-    seated = willing & (rank_in_group < per_tile * volume)
-    index = low + _unravel(rank_in_group % volume, extent)
+    volume = extent.prod(axis=1)
+    seated = willing & (turn < seats[kind] * volume)
+    local = low + _unravel(turn % np.maximum(volume, 1), extent)
     if not seated.all():
-        _seat_the_rest(index, seated, inside, fine, per_tile, order)
-    return Placement(shape, fine, index)
+        _seat_the_rest(local, seated, kind, seats, tuple(int(s) for s in scale), order)
+    return Placement(shape, fine, first + local)
+
+
+def _classes(inside: Cells, choices: int, hosts: Int64 | None) -> tuple[Int64, Int64]:
+    """Classes of devices that share out the tiles of a cell among themselves, and the devices per tile of each class.
+
+    The devices of one cell, or where their numbers allow it, of one cell and host.
+    """
+    kind = inside.number
+    if hosts is not None:
+        _, fine_kind = np.unique(kind * (int(hosts.max()) + 1) + hosts, return_inverse=True)
+        sizes = np.bincount(fine_kind)
+        if not (sizes % choices).any():
+            return fine_kind, sizes // choices
+    return kind, np.bincount(kind) // choices
 
 
 def _seat_the_rest(
-    index: Int64, seated: np.ndarray, inside: Cells, fine: Grid, per_tile: int, order: Int64
+    local: Int64, seated: npt.NDArray[np.bool_], kind: Int64, seats: Int64, scale: tuple[int, ...], order: Int64
 ) -> None:
-    """Give the devices that did not get what they wanted the places left over in their cells, in place."""
-    taken = np.bincount(number_of(index[seated], fine), minlength=math.prod(fine))
-    tiles = np.stack(np.unravel_index(np.arange(math.prod(fine)), fine), axis=1) if fine else np.zeros((1, 0), np.int64)
-    tile_cell = number_of(tiles // (np.array(fine) // np.array(inside.grid)), inside.grid) if fine else np.zeros(1, np.int64)
-    free = np.repeat(np.arange(len(tiles)), per_tile - taken)
-    free = free[np.argsort(tile_cell[free], kind="stable")]
+    """Give the devices that did not get what they wanted the places left over in their classes, in place."""
+    choices = math.prod(scale)
+    taken = np.bincount(kind[seated] * choices + number_of(local[seated], scale), minlength=len(seats) * choices)
+    free = np.repeat(np.arange(len(seats) * choices), np.repeat(seats, choices) - taken)
     waiting = order[~seated[order]]
-    waiting = waiting[np.argsort(inside.number[waiting], kind="stable")]
-    index[waiting] = tiles[free]
+    places = free % choices
+    local[waiting] = _unravel(places, np.broadcast_to(np.array(scale, dtype=np.int64), (len(places), len(scale))))
 
 
 def _position_in_run(*sorted_keys: Int64) -> Int64:
@@ -128,9 +136,7 @@ def _unravel(number: Int64, extent: Int64) -> Int64:
     return index
 
 
-def chunk_groups(
-    before: Placement, cells: Grid, keys: tuple[Int64, ...] = ()
-) -> Int64:
+def chunk_groups(before: Placement, cells: Grid, keys: tuple[Int64, ...] = ()) -> Int64:
     """Partition the devices of every cell into groups that hold each chunk of the cell once.
 
     A chunk is a tile of `before`; the members of a group are in row-major order of their chunks. Devices with

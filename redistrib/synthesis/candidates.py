@@ -22,11 +22,10 @@ MOST_GATHERS = 24
 
 def single(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
     """At most one collective, receiving exactly the lower bound; None where there is no such plan here."""
-    for way in (exchange.contained, exchange.permuted, exchange.gathered, exchange.exchanged):
-        steps = way(before, after) if way is exchange.contained else way(before, after, hosts)
-        if steps is not None:
-            return steps
-    return None
+    steps = exchange.contained(before, after)
+    for way in (exchange.permuted, exchange.gathered, exchange.exchanged):
+        steps = way(before, after, hosts) if steps is None else steps
+    return steps
 
 
 def exchanges(before: Placement, after: Placement, hosts: Int64 | None = None) -> Iterator[list[Step]]:
@@ -65,9 +64,7 @@ def _slicings(before: Placement, after: Placement, hosts: Int64 | None) -> Itera
     )
     if _exists(before, grid):
         shared = common(grid, after.grid)
-        yield refine(
-            before.shape, Cells(before.grid, before.index), grid, Cells.of(after, shared), after.number, hosts
-        )
+        yield refine(before.shape, Cells(before.grid, before.index), grid, Cells.of(after, shared), after.number, hosts)
 
 
 def _gatherings(before: Placement, after: Placement, hosts: Int64 | None) -> Iterator[Placement]:
@@ -77,7 +74,7 @@ def _gatherings(before: Placement, after: Placement, hosts: Int64 | None) -> Ite
     if spare == 1:
         return
     missing = [b // g for b, g in zip(before.grid, common(before.grid, after.grid), strict=True)]
-    choices = [f for f in product(*(divisors(m) for m in missing)) if 1 < math.prod(f) and spare % math.prod(f) == 0]
+    choices = [f for f in product(*(divisors(m) for m in missing)) if math.prod(f) > 1 and spare % math.prod(f) == 0]
     choices.sort(key=lambda f: (-math.prod(f), f))
     for factors in choices[:MOST_GATHERS]:
         grid = tuple(a * f for a, f in zip(after.grid, factors, strict=True))
@@ -92,5 +89,3 @@ def _exists(placement: Placement, grid: Grid) -> bool:
     return placement.devices % math.prod(grid) == 0 and all(
         size % count == 0 for size, count in zip(placement.shape, grid, strict=True)
     )
-
-

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-import networkx as nx
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from redistrib.plans.steps import Shares
 from redistrib.theory.semantics import Int64, Placement
 
 Lack = tuple[int, int, Int64, Int64]
+FORBIDDEN = 1e9
 
 
 def colour_rounds(lacking: list[Lack], before: Placement, hosts: Int64 | None = None) -> Shares:
@@ -31,23 +32,23 @@ def colour_rounds(lacking: list[Lack], before: Placement, hosts: Int64 | None = 
     by_size: dict[tuple[int, ...], list[Lack]] = defaultdict(list)
     for row in lacking:
         by_size[tuple(row[3].tolist())].append(row)
-    columns: tuple[list[int], list[int], list[Int64], list[Int64], list[int]] = ([], [], [], [], [])
+    src: list[int] = []
+    rounds: list[int] = []
+    placed: list[Lack] = []
     base = 0
     for size in sorted(by_size, reverse=True):
         rows = by_size[size]
         senders = _balanced_senders(rows, holders, hosts)
         colours = edge_colouring([(s, row[0]) for s, row in zip(senders, rows, strict=True)])
-        for sender, row, colour in zip(senders, rows, colours, strict=True):
-            for column, value in zip(columns, (sender, row[0], row[2], row[3], base + colour), strict=True):
-                column.append(value)  # type: ignore[arg-type]
+        src += senders
+        placed += rows
+        rounds += [base + colour for colour in colours]
         base += max(colours) + 1
-    src, dst, start, sizes, rounds = columns
-    rank = before.rank
     return Shares(
         np.array(src, dtype=np.int64),
-        np.array(dst, dtype=np.int64),
-        np.array(start, dtype=np.int64).reshape(-1, rank),
-        np.array(sizes, dtype=np.int64).reshape(-1, rank),
+        np.array([row[0] for row in placed], dtype=np.int64),
+        np.array([row[2] for row in placed], dtype=np.int64).reshape(-1, before.rank),
+        np.array([row[3] for row in placed], dtype=np.int64).reshape(-1, before.rank),
         np.array(rounds, dtype=np.int64),
     )
 
@@ -68,23 +69,20 @@ def _balanced_senders(rows: list[Lack], holders: dict[int, list[int]], hosts: In
         most += 1
 
 
-def _flow_senders(
-    rows: list[Lack], holders: dict[int, list[int]], hosts: Int64 | None, most: int
-) -> list[int] | None:
-    graph = nx.DiGraph()
-    graph.add_node("source", demand=-len(rows))
-    graph.add_node("sink", demand=len(rows))
-    for k, row in enumerate(rows):
-        graph.add_edge("source", ("share", k), capacity=1, weight=0)
-        for device in holders[row[1]]:
-            far = int(hosts is not None and hosts[device] != hosts[row[0]])
-            graph.add_edge(("share", k), ("device", device), capacity=1, weight=far)
-            graph.add_edge(("device", device), "sink", capacity=most, weight=0)
-    try:
-        flow = nx.min_cost_flow(graph)
-    except nx.NetworkXUnfeasible:
+def _flow_senders(rows: list[Lack], holders: dict[int, list[int]], hosts: Int64 | None, most: int) -> list[int] | None:
+    """One holder per share with no sender used more than `most` times, few of them on other hosts; None if impossible."""
+    devices = sorted({device for row in rows for device in holders[row[1]]})
+    if len(devices) * most < len(rows):
         return None
-    return [next(node[1] for node, used in flow[("share", k)].items() if used) for k in range(len(rows))]
+    place = {device: k for k, device in enumerate(devices)}
+    price = np.full((len(rows), len(devices)), FORBIDDEN)
+    for k, row in enumerate(rows):
+        for device in holders[row[1]]:
+            price[k, place[device]] = float(hosts is not None and hosts[device] != hosts[row[0]])
+    chosen_rows, chosen = linear_sum_assignment(np.repeat(price, most, axis=1))
+    if price[chosen_rows, chosen // most].max() >= FORBIDDEN:
+        return None
+    return [devices[c // most] for c in chosen]
 
 
 def edge_colouring(edges: list[tuple[int, int]]) -> list[int]:

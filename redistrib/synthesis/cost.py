@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from redistrib.errors import UnknownCostModelError
+from redistrib.lang.mesh import Mesh
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.theory.semantics import Int64
 from redistrib.theory.weak import Grid, WeakEdge, WeakSpace
@@ -42,6 +43,10 @@ class CostModel(ABC):
     def permute_at_least(self, space: WeakSpace, grids: Sequence[Grid]) -> float:
         """A price that a permute anywhere on a path of grids cannot go below."""
         return 0.0
+
+    def on(self, mesh: Mesh) -> CostModel:
+        """This model for devices that form a given mesh; itself unless it prices mesh axes apart."""
+        return self
 
     def hosts(self, devices: int) -> Int64 | None:
         """`[devices]` host numbers where links between hosts are slower than inside; None where all are alike."""
@@ -126,4 +131,3 @@ def cost_model(model: CostModel | str) -> CostModel:
             return known[model]
         raise UnknownCostModelError(model, tuple(known))
     raise UnknownCostModelError(model, tuple(MODELS))
-

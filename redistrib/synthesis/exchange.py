@@ -7,12 +7,13 @@ of them searches over weak paths.
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
 import numpy as np
 
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
 from redistrib.synthesis.assignment import Cells, agree, chunk_groups, permutation_pairs, refine
-from redistrib.synthesis.colouring import colour_rounds
+from redistrib.synthesis.colouring import Lack, colour_rounds
 from redistrib.synthesis.lowering import all_to_all_groups
 from redistrib.theory.semantics import Int64, Placement, number_of
 from redistrib.theory.weak import Grid, common, nested, refined
@@ -39,7 +40,9 @@ def permuted(before: Placement, after: Placement, hosts: Int64 | None = None) ->
     if before.grid == after.grid:
         return [AllPermute(before, after, permutation_pairs(before, after, hosts))]
     # Who holds a wanted tile keeps it; the others are dealt the tiles still to be sent from inside their own.
-    cut = refine(before.shape, Cells(before.grid, before.index), after.grid, Cells(after.grid, after.index), hosts=hosts)
+    cut = refine(
+        before.shape, Cells(before.grid, before.index), after.grid, Cells(after.grid, after.index), hosts=hosts
+    )
     steps: list[Step] = [DynSlice(before, cut)]
     if cut != after:
         steps.append(AllPermute(cut, after, permutation_pairs(cut, after, hosts)))
@@ -86,7 +89,11 @@ def in_rounds(
     if nested(before.grid, after.grid):
         shares = _equal_shares(before, after, hosts)
     else:
-        shares = colour_rounds(_unequal_shares(before, after), before, hosts)
+        lacking = _unequal_shares(before, after)
+        shares = min(
+            (colour_rounds(_in_units(lacking, unit), before, hosts) for unit in _units(before, after)),
+            key=lambda table: table.rounds,
+        )
     return [Exchange(before, after, shares)]
 
 
@@ -180,12 +187,10 @@ def _equal_shares(before: Placement, after: Placement, hosts: Int64 | None) -> S
     keep = before.number[receiver] != before.number[sender]
     size = np.minimum(np.array(before.tile), np.array(after.tile)).astype(np.int64)
     _, compact = np.unique(turn_of[keep], return_inverse=True)
-    return Shares(
-        sender[keep], receiver[keep], start[keep], np.broadcast_to(size, start[keep].shape).copy(), compact
-    )
+    return Shares(sender[keep], receiver[keep], start[keep], np.broadcast_to(size, start[keep].shape).copy(), compact)
 
 
-def _unequal_shares(before: Placement, after: Placement) -> list[tuple[int, int, Int64, Int64]]:
+def _unequal_shares(before: Placement, after: Placement) -> list[Lack]:
     """Every (receiver, source tile number, start, size) that must travel, tiles nesting or not."""
     first, stop = _span(before, after)
     tile_b, tile_a = np.array(before.tile, dtype=np.int64), np.array(after.tile, dtype=np.int64)
@@ -199,3 +204,66 @@ def _unequal_shares(before: Placement, after: Placement) -> list[tuple[int, int,
             end = np.minimum((tile + 1) * tile_b, after.start[d] + tile_a)
             result.append((d, int(number_of(tile, before.grid)), start, end - start))
     return result
+
+
+def _units(before: Placement, after: Placement) -> list[Int64 | None]:
+    """Sizes to cut unequal shares into: not at all, or the common unit of both grids along some crossing dimensions.
+
+    Cut into equal units, shares of different sizes can fill each other's rounds.
+    """
+    crossing = [i for i, (b, a) in enumerate(zip(before.grid, after.grid, strict=True)) if b % a and a % b]
+    fine = refined(before.grid, after.grid)
+    units: list[Int64 | None] = [None]
+    for count in range(1, len(crossing) + 1):
+        for dims in combinations(crossing, count):
+            unit = np.array(before.shape, dtype=np.int64)
+            for i in dims:
+                unit[i] = before.shape[i] // fine[i]
+            units.append(unit)
+    return units
+
+
+def _in_units(lacking: list[Lack], unit: Int64 | None) -> list[Lack]:
+    """The same shares, cut into pieces of at most `unit` elements along each dimension."""
+    if unit is None:
+        return lacking
+    result: list[Lack] = []
+    for receiver, tile, start, size in lacking:
+        piece = np.minimum(size, unit)
+        for offset in np.ndindex(*(size // piece)):
+            result.append((receiver, tile, start + np.array(offset, dtype=np.int64) * piece, piece))
+    return result
+
+
+def chunked(step: Exchange, largest: int) -> Exchange:
+    """The same exchange with its shares cut, along their longest dimensions, to at most `largest` elements each.
+
+    More rounds, less scratch. Cuts no further than single elements.
+    """
+    shares = step.shares
+    while len(shares) and max(shares.volumes()) > largest and int(shares.size.max()) > 1:
+        shares = _halved(shares, largest)
+    return Exchange(step.before, step.after, shares, step.realisation)
+
+
+def _halved(shares: Shares, largest: int) -> Shares:
+    """Every share above `largest` elements cut in two along its longest dimension; equal sizes again share rounds."""
+    big = np.array(shares.volumes(), dtype=object) > largest
+    rows = np.flatnonzero(big)
+    longest = shares.size[rows].argmax(axis=1)
+    half = shares.size.copy()
+    half[rows, longest] = (half[rows, longest] + 1) // 2
+    rest = shares.size[rows].copy()
+    pick = np.arange(len(rows))
+    rest[pick, longest] -= half[rows, longest]
+    start = shares.start[rows].copy()
+    start[pick, longest] += half[rows, longest]
+    src = np.concatenate([shares.src, shares.src[rows]])
+    dst = np.concatenate([shares.dst, shares.dst[rows]])
+    size = np.concatenate([half, rest])
+    kept = (size > 0).all(axis=1)
+    # A round is split by size: every (old round, size) pair is a round of its own, first halves and second halves apart.
+    turn = np.concatenate([shares.round * 2, shares.round[rows] * 2 + 1])
+    _, turn = np.unique(np.column_stack([turn, size])[kept], axis=0, return_inverse=True)
+    starts = np.concatenate([shares.start, start])
+    return Shares(src[kept], dst[kept], starts[kept], size[kept], turn.reshape(-1))

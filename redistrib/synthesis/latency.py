@@ -72,12 +72,16 @@ class LatencyBandwidth(CostModel):
     def __post_init__(self) -> None:
         missing = [kind for kind in KINDS if kind not in self.latency]
         if missing:
-            raise ProfileError(f"profile {self.name!r} has no latency for {missing[0]!r}; it needs one for each of {KINDS}")
+            raise ProfileError(
+                f"profile {self.name!r} has no latency for {missing[0]!r}; it needs one for each of {KINDS}"
+            )
         speeds = [self.bandwidth, self.memory_bandwidth, *self.axis_bandwidth.values()]
         if self.slow_bandwidth is not None:
             speeds.append(self.slow_bandwidth)
         if any(not (s > 0 and math.isfinite(s)) for s in speeds):
-            raise ProfileError(f"profile {self.name!r} has a bandwidth that is not a positive number of bytes per second")
+            raise ProfileError(
+                f"profile {self.name!r} has a bandwidth that is not a positive number of bytes per second"
+            )
 
     def on(self, mesh: Mesh) -> LatencyBandwidth:
         """This model with its axis bandwidths read on a mesh."""
@@ -104,7 +108,7 @@ class LatencyBandwidth(CostModel):
             return 0.0
         after = space.local_size(edge.target)
         # In the cheapest case all links are fast, nothing is copied, and an element is one byte.
-        return self.latency[edge.kind].seconds(edge.factor) + (after - after // edge.factor) / self._fastest
+        return float(self.latency[edge.kind].seconds(edge.factor) + (after - after // edge.factor) / self._fastest)
 
     @property
     def _fastest(self) -> float:
@@ -119,7 +123,7 @@ class LatencyBandwidth(CostModel):
                 return self._grouped(step.groups, "allgather", share) + self._copy(step.after.tile_size * itemsize)
             case AllToAll():
                 share = math.prod(step.share) * itemsize
-                copied = (share * step.group_size + step.after.tile_size * itemsize)
+                copied = share * step.group_size + step.after.tile_size * itemsize
                 return self._grouped(step.groups, "alltoall", share) + self._copy(copied)
             case AllPermute():
                 size = step.before.tile_size * itemsize
@@ -135,9 +139,8 @@ class LatencyBandwidth(CostModel):
             pairs = np.stack([step.shares.src[rows], step.shares.dst[rows]], axis=1)
             seconds += self._paired(pairs, size * itemsize) + self._copy(2 * size * itemsize)
         if step.realisation == "ragged":
-            rounds = step.collectives if step.realisation == "rounds" else step.shares.rounds
-            seconds -= self.latency["allpermute"].seconds(2) * rounds
-            seconds += self.latency["alltoall"].seconds(rounds + 1)
+            seconds -= self.latency["allpermute"].seconds(2) * step.shares.rounds
+            seconds += self.latency["alltoall"].seconds(step.shares.rounds + 1)
         return seconds
 
     def _copy(self, size: int) -> float:

@@ -17,9 +17,7 @@ from redistrib.theory.semantics import Int64, Placement, number_of
 from redistrib.theory.weak import Grid, common
 
 
-def lower(
-    grids: Sequence[Grid], source: Placement, target: Placement, hosts: Int64 | None = None
-) -> list[Step]:
+def lower(grids: Sequence[Grid], source: Placement, target: Placement, hosts: Int64 | None = None) -> list[Step]:
     """Steps along a path of grids, from the source placement to the target placement.
 
     Without a permute wherever the choices made here reach the target; otherwise with one.
@@ -61,9 +59,7 @@ def lower_with_permute(
     return best
 
 
-def chain(
-    grids: Sequence[Grid], source: Placement, target: Placement, hosts: Int64 | None = None
-) -> list[Placement]:
+def chain(grids: Sequence[Grid], source: Placement, target: Placement, hosts: Int64 | None = None) -> list[Placement]:
     """Placements on the given grids, each reachable from the last by one weak collective, starting at the source.
 
     Each device heads for its target tile as far as the cell it is confined to allows. What no later step may change is

@@ -33,7 +33,7 @@ PRESETS: dict[str, LatencyBandwidth] = {
         memory_bandwidth=3350e9,
         slow_bandwidth=50e9,
         devices_per_host=8,
-        source="NVIDIA DGX H100: 900 GB/s NVLink both ways, 3.35 TB/s HBM3, one 400 Gbit/s adapter per GPU between hosts",
+        source="NVIDIA DGX H100: 900 GB/s NVLink both ways, 3.35 TB/s HBM3, a 400 Gbit/s adapter per GPU between hosts",
     ),
     "cpu": LatencyBandwidth(
         name="cpu",

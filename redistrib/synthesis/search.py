@@ -25,7 +25,7 @@ class WeakPath:
     """A sequence of weak collectives and its price.
 
     Attributes:
-        grids: the weak types visited, source first. Two neighbours may differ by a slice over several dimensions at once.
+        grids: the weak types visited, source first. The first step may slice several dimensions at once.
         cost: the sum of the edge prices.
     """
 
@@ -66,9 +66,7 @@ def shortest_paths(
         yield from _any_order(space, source, target, model, search)
 
 
-def _normal_forms(
-    space: WeakSpace, source: Grid, target: Grid, model: CostModel, search: Search
-) -> Iterator[WeakPath]:
+def _normal_forms(space: WeakSpace, source: Grid, target: Grid, model: CostModel, search: Search) -> Iterator[WeakPath]:
     tick = count()
     queue: list[tuple[float, int, int, float, Grid, int, tuple[Grid, ...]]] = []
     at_target = math.prod(target)

@@ -1,7 +1,7 @@
 """Weak types: what is left of a type when devices may be renumbered (Section 5).
 
-With the global shape and the number of devices fixed, a weak type is the number of tiles per dimension (Section 7.2), here
-called a grid. That needs no prime axes; that every grid passing `is_node` is the grid of some type does.
+With the global shape and the number of devices fixed, a weak type is the number of tiles per dimension (Section
+7.2), here called a grid. That needs no prime axes; that every grid passing `is_node` is the grid of some type does.
 """
 
 from __future__ import annotations

@@ -1,0 +1,140 @@
+"""What users call. A backend is imported inside the function that needs it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from redistrib.errors import DeviceSetError, MemorySizeError, MissingShapeError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType, from_named_sharding
+from redistrib.plans.plan import Plan
+from redistrib.synthesis.synthesize import synthesize as _synthesize
+
+if TYPE_CHECKING:
+    from redistrib.synthesis.cost import CostModel
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def synthesize(
+    source: Any,
+    target: Any,
+    mesh: Mesh | Mapping[str, int] | str | Any | None = None,
+    *,
+    target_mesh: Mesh | Mapping[str, int] | str | Any | None = None,
+    shape: Sequence[int] | None = None,
+    dtype: Any = "float32",
+    cost_model: CostModel | str | None = None,
+    algorithm: str = "best",
+    over_partition: bool = True,
+    memory_limit: int | str | None = None,
+) -> Plan:
+    """Find a plan that moves an array from one distributed type to another, and verify it.
+
+    Args:
+        source, target: a type, its notation such as `"[3{x}12, 2{y}12]"`, or a `jax.sharding.NamedSharding`
+            (then `shape` is needed, and the sharding brings its own mesh).
+        mesh: the devices: a `Mesh`, a dict or text of axis sizes (`{"x": 4}`, `"x=4,y=6"`), or a `jax.sharding.Mesh`.
+        target_mesh: the mesh of the target type where it is another one over the same devices.
+        shape: global shape in elements, for shardings.
+        dtype: element type: a name, or anything with one.
+        cost_model: what to minimise: a `CostModel` or one of `"exact"` (elements received), `"paper"` (Figure 11),
+            or a latency-bandwidth preset, `"tpu"` (the default), `"gpu"`, `"cpu"`.
+        algorithm: `"best"`, or `"paper"` for the paper's search and lowering alone.
+        over_partition: whether the paper's search may slice along replicated axes (Figure 12).
+        memory_limit: bytes per device that source, target and scratch may take together: an integer or a text such as
+            `"2GiB"`. Without one, no tile on the way is larger than the larger of source and target.
+
+    Returns:
+        A verified plan.
+
+    Raises:
+        RedistribError: one subclass for each thing that can be wrong with the arguments; `MemoryLimitError` if
+            nothing fits the limit.
+
+    >>> plan = synthesize("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6}, cost_model="exact")
+    >>> plan.height, sum(plan.received) == sum(plan.lower_bound)
+    (6, True)
+    """
+    source_type, source_mesh = _typed(source, mesh, shape)
+    target_type, other_mesh = _typed(target, target_mesh if target_mesh is not None else mesh, shape)
+    if _is_sharding(source) and _is_sharding(target):
+        other_mesh = _same_devices(source.mesh, target.mesh, other_mesh)
+    return _synthesize(
+        source_type,
+        source_mesh,
+        target_type,
+        other_mesh,
+        dtype=dtype_name(dtype),
+        model=DEFAULT_COST_MODEL if cost_model is None else cost_model,
+        algorithm=algorithm,
+        over_partition=over_partition,
+        memory_limit=None if memory_limit is None else parse_size(memory_limit),
+    )
+
+
+DEFAULT_COST_MODEL = "tpu"
+
+
+def to_jax(plan: Plan, mesh: Any, **options: Any) -> Any:
+    """A function of one global `jax.Array` that carries out a plan; see `redistrib.backends.jax.to_jax`."""
+    from redistrib.backends.jax import to_jax as run
+
+    return run(plan, mesh, **options)
+
+
+def to_mpi(plan: Plan, comm: Any, **options: Any) -> Any:
+    """A persistent executor of a plan on an `mpi4py` communicator; see `redistrib.backends.mpi.to_mpi`."""
+    from redistrib.backends.mpi import to_mpi as run
+
+    return run(plan, comm, **options)
+
+
+def parse_size(value: int | str) -> int:
+    """Bytes from an integer or a text with a unit.
+
+    Raises:
+        MemorySizeError: if it is neither, or not positive.
+
+    >>> parse_size("2GiB"), parse_size("1.5 kB"), parse_size(64)
+    (2147483648, 1500, 64)
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
+        if match and match[2].upper() in _UNITS:
+            size = int(float(match[1]) * _UNITS[match[2].upper()])
+            if size > 0:
+                return size
+    raise MemorySizeError(value)
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of an element type given as a name, a NumPy dtype or a scalar type."""
+    if isinstance(dtype, str):
+        return dtype
+    return str(getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype)
+
+
+def _is_sharding(value: Any) -> bool:
+    return hasattr(value, "spec") and hasattr(value, "mesh")
+
+
+def _typed(value: Any, mesh: Any, shape: Sequence[int] | None) -> tuple[DistType, Mesh]:
+    if _is_sharding(value):
+        if shape is None:
+            raise MissingShapeError(value)
+        return from_named_sharding(value, tuple(shape))
+    return DistType.of(value), Mesh.of(mesh)
+
+
+def _same_devices(source: Any, target: Any, mesh: Mesh) -> Mesh:
+    """The target mesh with its devices numbered by their place in the source mesh."""
+    number = {device: k for k, device in enumerate(source.devices.flat)}
+    order = list(target.devices.flat)
+    if set(order) != set(number):
+        raise DeviceSetError(len(number), len(order), len(set(order) & set(number)))
+    return Mesh(mesh.axes, tuple(number[device] for device in order))

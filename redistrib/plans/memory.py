@@ -1,0 +1,49 @@
+"""The memory certificate: how many bytes a plan keeps alive per device, predicted from its steps.
+
+Peak = source + target + scratch, where scratch is what the worst step needs besides: tiles between the first and the last,
+and the buffers its collective packs into. Backends hold their own figures against this prediction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
+
+
+def buffers(step: Step) -> int:
+    """Elements that the collective of a step packs into, besides its tiles before and after."""
+    match step:
+        case DynSlice():
+            return 0
+        case AllGather():
+            return 0 if _gathers_leading(step) else step.after.tile_size
+        case AllToAll():
+            return 2 * step.group_size * math.prod(step.share)
+        case AllPermute():
+            return step.before.tile_size
+        case Exchange():
+            # Rounds are kept in sequence: one share on its way out, one on its way in.
+            return 2 * max(step.round_sizes(), default=0)
+
+
+def _gathers_leading(step: AllGather) -> bool:
+    grown = [i for i, (b, a) in enumerate(zip(step.before.grid, step.after.grid, strict=True)) if b != a]
+    return all(step.before.tile[i] == 1 for i in range(max(grown, default=0))) if len(grown) <= 1 else False
+
+
+def scratch(steps: Sequence[Step]) -> int:
+    """Elements of scratch per device: the worst step's buffers and the intermediate tiles alive with them."""
+    worst = 0
+    for k, step in enumerate(steps):
+        alive = buffers(step)
+        alive += step.before.tile_size if k > 0 else 0
+        alive += step.after.tile_size if k < len(steps) - 1 else 0
+        worst = max(worst, alive)
+    return worst
+
+
+def peak_bytes(steps: Sequence[Step], source_tile: int, target_tile: int, itemsize: int) -> int:
+    """Bytes per device that source, target and scratch take together, at the worst moment."""
+    return (source_tile + target_tile + scratch(steps)) * itemsize

@@ -1,0 +1,110 @@
+"""The cheapest plan of all candidates: what `algorithm="best"` means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from redistrib.errors import MemoryLimitError
+from redistrib.plans.memory import peak_bytes
+from redistrib.plans.steps import Exchange, Step
+from redistrib.synthesis import exchange
+from redistrib.synthesis.candidates import single, three_phases
+from redistrib.synthesis.cost import CostModel, ExactCost
+from redistrib.synthesis.paper import paper_steps
+from redistrib.synthesis.search import Search
+from redistrib.theory.semantics import Int64, Placement, lower_bound
+
+# The paper's plan is a candidate too, but found on a short leash: it rarely wins, and its search is the slow part.
+LEASH = Search(expansions=2_000, revisits=2, paths=8)
+# Largest share, as a fraction of the larger tile, of the exchanges that trade rounds for scratch.
+CHUNKS = (1, 2, 4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What `best_steps` decides on.
+
+    Attributes:
+        before, after: source and target placements.
+        itemsize: bytes per element.
+        memory_limit: bytes per device for source, target and scratch; None bounds the tiles instead.
+        over_partition: see `Search`.
+    """
+
+    before: Placement
+    after: Placement
+    itemsize: int
+    memory_limit: int | None = None
+    over_partition: bool = True
+
+    def fits(self, steps: list[Step]) -> bool:
+        """Whether the steps keep to the memory limit, or without one to the paper's bound on tiles."""
+        if self.memory_limit is None:
+            bound = max(self.before.tile_size, self.after.tile_size)
+            return all(step.after.tile_size <= bound for step in steps)
+        return self.peak(steps) <= self.memory_limit
+
+    def peak(self, steps: list[Step]) -> int:
+        """Predicted bytes per device."""
+        return peak_bytes(steps, self.before.tile_size, self.after.tile_size, self.itemsize)
+
+
+def best_steps(problem: Problem, model: CostModel) -> list[Step]:
+    """The cheapest candidate that fits; ties go to fewer collectives.
+
+    Raises:
+        MemoryLimitError: if no candidate fits the memory limit.
+    """
+    before, after = problem.before, problem.after
+    hosts = model.hosts(before.devices)
+    if hosts is None and problem.memory_limit is None:
+        one = single(before, after)
+        if one is not None:
+            return one
+    exact = isinstance(model, ExactCost) and problem.memory_limit is None
+    enough = (sum(lower_bound(before, after)), 2) if exact else (-1, 0)
+    best: list[Step] | None = None
+    best_key: tuple[float, ...] = (math.inf,)
+    least = math.inf
+    for steps in _candidates(problem, hosts):
+        if not problem.fits(steps):
+            least = min(least, problem.peak(steps))
+            continue
+        key = model.key(steps, problem.itemsize)
+        if key < best_key:
+            best, best_key = steps, key
+        if key[:2] == enough:
+            break  # one collective was ruled out above
+    below = best_key[0] + 1 if exact else best_key[0]
+    leash = replace(LEASH, over_partition=problem.over_partition, below=below)
+    papers = paper_steps(before, after, model, leash, problem.itemsize)
+    if papers is not None and problem.fits(papers) and model.key(papers, problem.itemsize) < best_key:
+        best = papers
+    if best is None:
+        assert problem.memory_limit is not None  # without a limit a normal form always fits (Theorem 4.8)
+        raise MemoryLimitError(problem.memory_limit, int(least))
+    return best
+
+
+def _candidates(problem: Problem, hosts: Int64 | None) -> Iterator[list[Step]]:
+    yield from three_phases(problem.before, problem.after, hosts)
+    if problem.memory_limit is not None:
+        yield from _for_memory(problem, hosts)
+
+
+def _for_memory(problem: Problem, hosts: Int64 | None) -> Iterator[list[Step]]:
+    """What only a memory limit makes worth trying: more memory for fewer collectives, and more rounds for less."""
+    before, after = problem.before, problem.after
+    whole = exchange.whole_then_sliced(before, after, hosts)
+    if whole is not None:
+        yield whole
+    direct = exchange.in_rounds(before, after, hosts)
+    if direct is None:
+        return
+    larger = max(before.tile_size, after.tile_size)
+    for parts in CHUNKS:
+        yield [
+            exchange.chunked(step, max(1, larger // parts)) if isinstance(step, Exchange) else step for step in direct
+        ]

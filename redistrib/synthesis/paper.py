@@ -1,0 +1,38 @@
+"""The paper's algorithm alone: shortest path over weak types, then lowering (Sections 6 and 7)."""
+
+from __future__ import annotations
+
+import math
+
+from redistrib.plans.steps import Step
+from redistrib.synthesis.cost import CostModel
+from redistrib.synthesis.lowering import lower_straight, lower_with_permute
+from redistrib.synthesis.search import Search, shortest_paths
+from redistrib.theory.semantics import Placement
+from redistrib.theory.weak import WeakSpace
+
+
+def paper_steps(
+    before: Placement, after: Placement, model: CostModel, search: Search, itemsize: int
+) -> list[Step] | None:
+    """The paper's plan: the cheapest weak path, lowered, a permute priced in (Sections 6 and 7).
+
+    Among plans of one price, one without a permute is taken. None if no path is below `search.below`.
+    """
+    space = WeakSpace(before.shape, before.devices, max(before.tile_size, after.tile_size))
+    hosts = model.hosts(before.devices)
+    best: list[Step] | None = None
+    best_key: tuple[float, ...] = (math.inf, 0)
+    for count, path in enumerate(shortest_paths(space, before.grid, after.grid, model, search)):
+        if (path.cost, 0) >= best_key[:2] or count >= search.paths:
+            break
+        steps = lower_straight(path.grids, before, after, hosts)
+        if steps is None:
+            if path.cost + model.permute_at_least(space, path.grids) >= best_key[0]:
+                continue
+            steps = lower_with_permute(path.grids, before, after, hosts)
+        cost, *rest = model.key(steps, itemsize)
+        key = (cost, sum(step.kind == "allpermute" for step in steps), *rest)
+        if key < best_key:
+            best, best_key = steps, key
+    return best
