@@ -757,3 +757,14 @@ class DeviceSetError(RedistribError):
             f"source and target meshes have {source} and {target} devices, of which they share {common}; "
             "a plan moves data between the same devices, so use jax.device_put to move an array to others"
         )
+
+
+# ---------------------------------------------------------------------------------------- the MPI backend
+
+
+class CommunicatorError(RedistribError):
+    """A communicator that cannot run a plan: wrong size, wrong kind, or ranks that do not ask for the same."""
+
+
+class ArrayMismatchError(TilesError):
+    """An array that is not the tile its rank should hold; raised on every rank with one message."""
