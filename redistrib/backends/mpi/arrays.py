@@ -1,0 +1,69 @@
+"""Tiles as users hand them over: any host buffer in, flat bytes for MPI inside, NumPy arrays out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from redistrib.backends.mpi.layout import Bytes
+from redistrib.errors import ArrayMismatchError, DtypeError
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of a plan: NumPy's own, or one of ml_dtypes.
+
+    Raises:
+        DtypeError: if the name is not known, or names Python objects, which no wire carries.
+    """
+    try:
+        dtype = np.dtype(name)
+    except TypeError:
+        try:
+            import ml_dtypes
+
+            dtype = np.dtype(getattr(ml_dtypes, name))
+        except (ImportError, AttributeError, TypeError):
+            raise DtypeError(name) from None
+    if dtype.hasobject:
+        raise DtypeError(name)
+    return dtype
+
+
+def tile_of(value: Any, what: str, shape: tuple[int, ...], dtype: np.dtype[Any], writable: bool) -> npt.NDArray[Any]:
+    """A value as a C-ordered array over its own memory.
+
+    Args:
+        value: a NumPy array, or an object with the buffer or array interface; flat memory of the right length will do.
+        what: what to call it in errors.
+        shape, dtype: what the plan asks for.
+        writable: whether it is written; then no copy is ever made.
+
+    Raises:
+        ArrayMismatchError: if it is anything else.
+    """
+    if hasattr(value, "__cuda_array_interface__"):
+        raise ArrayMismatchError(f"{what} lies on a device; MPI tiles lie in host memory, so copy it there first")
+    try:
+        array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise ArrayMismatchError(f"{what} of type {type(value).__name__} is no array: {error}") from None
+    if array.dtype != dtype:
+        raise ArrayMismatchError(f"{what} has dtype {array.dtype} where the plan has {dtype}; convert it with astype")
+    if array.shape != shape and not (array.ndim == 1 and array.size == int(np.prod(shape, dtype=object))):
+        raise ArrayMismatchError(
+            f"{what} has shape {list(array.shape)} where the tile is {list(shape)}; pass this rank's tile, not the array"
+        )
+    if writable and not array.flags.writeable:
+        raise ArrayMismatchError(f"{what} is read-only; pass an array that may be written")
+    if not array.flags.c_contiguous:
+        if writable:
+            raise ArrayMismatchError(f"{what} is not C-contiguous, with strides {array.strides}; pass a contiguous one")
+        array = np.ascontiguousarray(array)
+    return array.reshape(shape)
+
+
+def flat(array: npt.NDArray[Any]) -> Bytes:
+    """The bytes of a C-ordered array, without copying."""
+    return array.reshape(-1).view(np.uint8)

@@ -1,0 +1,336 @@
+"""A plan on an MPI communicator: made once, run any number of times."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from redistrib.backends.mpi import choice, messages, shared
+from redistrib.backends.mpi.arrays import dtype_of, flat, tile_of
+from redistrib.backends.mpi.groups import Groups
+from redistrib.backends.mpi.layout import Bytes, copy, pair
+from redistrib.backends.mpi.messages import Runner
+from redistrib.backends.mpi.shared import Shared, SharedTile
+from redistrib.backends.mpi.stage import Memory, Route, Stage, route
+from redistrib.backends.mpi.traffic import stays_within, tile_box
+from redistrib.errors import ArrayMismatchError, CommunicatorError, RedistribError
+from redistrib.plans.plan import Plan
+
+# One bit of the word that all ranks agree on before a call; the bits below say which shared blocks a rank has free.
+_FINE = 62
+
+
+def to_mpi(
+    plan: Plan,
+    comm: MPI.Intracomm,
+    *,
+    memory_limit: int | None = None,
+    profile: Mapping[str, Any] | None = None,
+    realisation: str | None = None,
+) -> Executor:
+    """Prepare a plan to run on a communicator; to be called on all its ranks together, with equal arguments.
+
+    Rank r of the communicator is device number r of the plan's meshes. Groups, datatypes and staging memory are made
+    here, once.
+
+    Args:
+        plan: the plan, synthesized here or read from JSON.
+        comm: an mpi4py communicator with one rank per device.
+        memory_limit: bytes per rank for source, target and everything between; None for no limit.
+        profile: what `calibrate.run` returned, to choose between realisations; None for the usual order.
+        realisation: "shared" (copies through memory that ranks of one host share), "packed" (contiguous collectives
+            around local copies) or "datatypes" (`Alltoallw` without any staging), to insist on one.
+
+    Raises:
+        CommunicatorError: if the communicator does not have one rank per device, the ranks give different plans or
+            arguments, or the realisation asked for cannot be had; the same message on every rank.
+        MemoryLimitError: if nothing fits the limit.
+    """
+    return Executor(plan, comm, memory_limit=memory_limit, profile=profile, realisation=realisation)
+
+
+class Executor:
+    """A plan ready to run; see `to_mpi`.
+
+    Calling it is collective. `free` gives groups, datatypes and shared memory back, on all ranks together; used
+    as a context manager it does so at the end of the block.
+
+    Attributes:
+        plan: what it runs.
+        realisations: the realisation of every step that moves data, in order.
+        scratch_bytes: staging memory on this rank, beside source, target and `middle_bytes`.
+        middle_bytes: memory for tiles between source and target.
+        sent_bytes, received_bytes: what this rank sends to and receives from other ranks in one call.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        comm: MPI.Intracomm,
+        *,
+        memory_limit: int | None = None,
+        profile: Mapping[str, Any] | None = None,
+        realisation: str | None = None,
+    ) -> None:
+        _check(plan, comm, memory_limit, profile, realisation)
+        self.plan = plan
+        self.dtype = dtype_of(plan.dtype)
+        self.comm: MPI.Intracomm = comm.Dup()
+        self._groups = Groups(self.comm)
+        self._route: Route = route(plan, comm.rank)
+        self._source_shape, self._target_shape = plan.before.tile, plan.after.tile
+        self._target_bytes = plan.after.tile_size * plan.itemsize
+        self.realisations = self._choose(memory_limit, profile, realisation)
+        self._blocks: list[SharedTile] = []
+        self._current: SharedTile | None = None
+        self._shared_middle: dict[Memory, SharedTile] = {}
+        self._middle: dict[Memory, Bytes] = {}
+        self._make_memory()
+        self._runners = [self._runner(k, name) for k, name in enumerate(self.realisations)]
+        staging = max((r.scratch for r in self._runners), default=0)
+        scratch = np.empty(staging, np.uint8)
+        for runner in self._runners:
+            runner.bind(scratch)
+        self.scratch_bytes = staging
+        self.middle_bytes = sum(self._route.middle)
+        self.sent_bytes = sum(stage.sent_bytes for stage in self._route.stages)
+        self.received_bytes = sum(stage.received_bytes for stage in self._route.stages)
+        self._open = True
+
+    # ------------------------------------------------------------------------------------------- running
+
+    def __call__(self, x: Any, out: Any = None) -> npt.NDArray[Any]:
+        """Redistribute: this rank's source tile in, its target tile out.
+
+        Args:
+            x: the tile, of shape `plan.before.tile`; never written. A C-contiguous one is not copied.
+            out: where to put the target tile, of shape `plan.after.tile`, C-contiguous; a new array by default. New
+                arrays may lie in memory shared between ranks, which saves a copy; they are the caller's to keep.
+
+        Raises:
+            ArrayMismatchError: on every rank, with one message, if any rank passes a wrong array.
+            CommunicatorError: if the executor was freed.
+        """
+        if not self._open:
+            raise CommunicatorError("this executor was freed; make another with to_mpi")
+        problem, source, given = self._accept(x, out)
+        block = self._agree(problem, given)
+        if block is None:
+            result = np.empty(self._target_shape, self.dtype) if given is None else given
+            target = flat(result)
+        else:
+            self._current = block
+            target = block.own
+        memory = {"source": flat(source), "target": target, **self._middle}
+        for stage, runner in zip(self._route.stages, self._runners, strict=True):
+            runner.run(memory[stage.reads], memory[stage.writes])
+        if self._route.last != "target":
+            box = tile_box(self.plan.after, self.comm.rank)
+            if box.volume:
+                of, to = pair(box, tile_box(self._route.held, self.comm.rank), box, self.plan.itemsize)
+                copy(target, to, memory[self._route.last], of)
+        if block is None:
+            return result
+        if given is None:
+            return block.lease().view(self.dtype).reshape(self._target_shape)
+        if not _same_memory(flat(given), target):
+            np.copyto(flat(given), target)
+        return given
+
+    def _accept(self, x: Any, out: Any) -> tuple[str, npt.NDArray[Any], npt.NDArray[Any] | None]:
+        """What is wrong with the arrays, if anything, and the arrays themselves."""
+        given = None
+        try:
+            source = tile_of(x, "the array", self._source_shape, self.dtype, writable=False)
+            if out is not None:
+                given = tile_of(out, "out", self._target_shape, self.dtype, writable=True)
+                if given.size and np.may_share_memory(source, given):
+                    raise ArrayMismatchError("out overlaps the array that is redistributed; pass memory of its own")
+        except RedistribError as error:
+            return str(error), np.empty(0, self.dtype), None
+        return "", source, given
+
+    def _agree(self, problem: str, given: npt.NDArray[Any] | None) -> SharedTile | None:
+        """One word from every rank: whether all is well, and a shared block that all have free for the result."""
+        free = 0
+        for k, block in enumerate(self._blocks):
+            if block.free or (given is not None and _same_memory(flat(given), block.own)):
+                free |= 1 << k
+        word = np.array([free | (0 if problem else 1 << _FINE)], np.int64)
+        self.comm.Allreduce(MPI.IN_PLACE, word, MPI.BAND)
+        agreed = int(word[0])
+        if not agreed >> _FINE & 1:
+            problems = self.comm.allgather(problem)
+            rank = next(r for r, text in enumerate(problems) if text)
+            raise ArrayMismatchError(f"rank {rank}: {problems[rank]}")
+        if not self._shares_target:
+            return None
+        if not agreed & ((1 << _FINE) - 1):
+            return self._new_block()
+        return self._blocks[(agreed & -agreed).bit_length() - 1]
+
+    # -------------------------------------------------------------------------------------------- making
+
+    def _choose(self, limit: int | None, profile: Mapping[str, Any] | None, forced: str | None) -> list[str]:
+        """The realisation of every stage; equal on all ranks, since the figures are those of the worst rank."""
+        stages, hosts = self._route.stages, self._groups.hosts
+        size = self.plan.itemsize
+        source_bytes = self.plan.before.tile_size * size
+        middle = sum(self._route.middle)
+        # Pages of other ranks' memory that a rank writes count as its own resident memory, as does the block that
+        # stands behind a private `out`.
+        behind = self._target_bytes
+        room = shared.free_shared_memory()
+        wanted = self._groups.host.size * (2 * self._target_bytes + middle) if stages else 0
+        fits = self.comm.allreduce(room is None or wanted * 1.1 < room, MPI.LAND)
+        rows = np.zeros((len(stages), 4), np.int64)
+        for k, stage in enumerate(stages):
+            packed = _packed_scratch(stage)
+            rows[k] = packed, stage.sent_bytes + behind, stage.received_bytes, len(stage.traffic.partners) + 1
+        self.comm.Allreduce(MPI.IN_PLACE, rows, MPI.MAX)
+        table = []
+        for k, stage in enumerate(stages):
+            scratch = {"packed": int(rows[k, 0]), "datatypes": 0}
+            if fits and stays_within(stage.step, hosts):
+                scratch["shared"] = int(rows[k, 1])
+            if forced is not None:
+                if forced not in scratch:
+                    raise CommunicatorError(
+                        f"step {stage.step.kind} cannot run through shared memory: its ranks are on different hosts, or "
+                        f"{shared.SHARED_MEMORY} has less than {wanted:,} bytes left; leave realisation out"
+                    )
+                scratch = {forced: scratch[forced]}
+            seconds = {
+                name: choice.predicted(profile, name, int(rows[k, 3]), int(rows[k, 2])) for name in scratch
+            }
+            table.append({name: (seconds[name], scratch[name]) for name in scratch})
+        return choice.choose(table, source_bytes + self._target_bytes + middle, limit, frozenset({"shared"}))
+
+    def _make_memory(self) -> None:
+        self._shares_target = any(
+            name == "shared" and stage.writes == "target"
+            for stage, name in zip(self._route.stages, self.realisations, strict=True)
+        )
+        memories: tuple[Memory, Memory] = ("middle 0", "middle 1")
+        for memory, nbytes in zip(memories, self._route.middle, strict=True):
+            if not nbytes:
+                continue
+            if any(
+                name == "shared" and stage.writes == memory
+                for stage, name in zip(self._route.stages, self.realisations, strict=True)
+            ):
+                block = SharedTile(self._groups.host, nbytes)
+                self._shared_middle[memory] = block
+                self._middle[memory] = block.own
+            else:
+                self._middle[memory] = np.empty(nbytes, np.uint8)
+        if self._shares_target:
+            self._new_block()
+
+    def _new_block(self) -> SharedTile:
+        room = shared.free_shared_memory()
+        short = room is not None and room < self._groups.host.size * self._target_bytes
+        if self.comm.allreduce(short or len(self._blocks) >= _FINE, MPI.LOR):
+            raise CommunicatorError(
+                f"no shared memory is left for another result of {self._target_bytes:,} bytes beside the "
+                f"{len(self._blocks)} in use; drop results no longer needed, or make the executor with realisation='packed'"
+            )
+        block = SharedTile(self._groups.host, self._target_bytes)
+        self._blocks.append(block)
+        return block
+
+    def _runner(self, k: int, name: str) -> Runner:
+        stage = self._route.stages[k]
+        if name == "shared":
+            mixed = k > 0 and self.realisations[k - 1] != "shared"
+            return Shared(stage, self._groups.host_rank, self._place(stage.writes), mixed)
+        make = messages.packed if name == "packed" else messages.typed
+        return make(stage, self.comm, lambda: self._groups.of(stage))
+
+    def _place(self, memory: Memory) -> Any:
+        if memory == "target":
+            executor = weakref.proxy(self)  # no cycle: results must be released as soon as they are dropped
+            return lambda: executor._current
+        block = self._shared_middle[memory]
+        return lambda: block
+
+    # ------------------------------------------------------------------------------------------- freeing
+
+    def free(self) -> None:
+        """Give everything back; collective. Results already handed out stay valid. A second call does nothing."""
+        if not self._open:
+            return
+        self._open = False
+        for runner in self._runners:
+            runner.free()
+        for block in [*self._shared_middle.values(), *self._blocks]:
+            if self.comm.allreduce(block.free, MPI.LAND):
+                block.close()
+        self._groups.free()
+        self.comm.Free()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:  # after an error the ranks may not be together any more
+            self.free()
+
+
+def _packed_scratch(stage: Stage) -> int:
+    """An upper bound on the staging of the packed realisation, without making it."""
+    own = sum(box.volume for box in stage.traffic.keeps) * stage.itemsize
+    return stage.sent_bytes + stage.received_bytes + 2 * own
+
+
+def _same_memory(a: Bytes, b: Bytes) -> bool:
+    return a.nbytes == b.nbytes and a.ctypes.data == b.ctypes.data
+
+
+def _check(
+    plan: Plan, comm: MPI.Intracomm, limit: int | None, profile: Mapping[str, Any] | None, realisation: str | None
+) -> None:
+    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+        raise CommunicatorError(f"{comm!r} is no intra-communicator of mpi4py; pass one such as MPI.COMM_WORLD")
+    if comm.size != plan.devices:
+        raise CommunicatorError(
+            f"the plan is for {plan.devices} devices and the communicator has {comm.size} ranks; give it one rank per "
+            f"device, for example with mpiexec -n {plan.devices} or comm.Split"
+        )
+    if realisation is not None and realisation not in choice.REALISATIONS:
+        raise CommunicatorError(
+            f"no realisation {realisation!r}; give one of {', '.join(map(repr, choice.REALISATIONS))}, or leave it out"
+        )
+    given = (hash_of(plan), limit, repr(profile), realisation)
+    everyone = comm.allgather(given)
+    names = ("plan", "memory_limit", "profile", "realisation")
+    for rank, other in enumerate(everyone):
+        for name, a, b in zip(names, everyone[0], other, strict=True):
+            if a != b:
+                raise CommunicatorError(
+                    f"rank {rank} gives another {name} than rank 0; give the same on all ranks, a plan for example by "
+                    f"comm.bcast(plan.to_json())"
+                )
+
+
+def hash_of(plan: Plan) -> str:
+    """A digest of what a plan does, equal on all ranks that hold the same plan."""
+    import hashlib
+
+    digest = hashlib.sha256(f"{plan.source}|{plan.target}|{plan.dtype}|{plan.shape}".encode())
+    for step in plan.steps:
+        digest.update(step.kind.encode())
+        digest.update(step.before.index.tobytes())
+        digest.update(step.after.index.tobytes())
+        for name in ("groups", "pairs"):
+            if hasattr(step, name):
+                digest.update(getattr(step, name).tobytes())
+        if hasattr(step, "shares"):
+            for name in ("src", "dst", "start", "size"):
+                digest.update(getattr(step.shares, name).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,56 @@
+"""The communicators of a plan: hosts, groups and neighbourhoods, each made once."""
+
+from __future__ import annotations
+
+from mpi4py import MPI
+
+from redistrib.backends.mpi.messages import neighbours
+from redistrib.backends.mpi.stage import Stage
+from redistrib.backends.mpi.traffic import members
+from redistrib.plans.steps import AllGather, AllToAll
+
+
+class Groups:
+    """Sub-communicators of one communicator.
+
+    Attributes:
+        host: the ranks that share this rank's memory.
+        hosts: number of every rank's host: the lowest rank on it.
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self.comm = comm
+        self.host: MPI.Intracomm = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
+        on_host: list[int] = self.host.allgather(comm.rank)
+        self._host_rank = {rank: k for k, rank in enumerate(on_host)}
+        self.hosts: list[int] = comm.allgather(min(on_host))
+        self._made: dict[object, MPI.Intracomm] = {}
+
+    def host_rank(self, rank: int) -> int:
+        """A rank's number among the ranks of this host."""
+        return self._host_rank[rank]
+
+    def of(self, stage: Stage) -> MPI.Intracomm:
+        """The group of this rank in a gather or an all-to-all, or the neighbourhood of an exchange; collective.
+
+        Steps over the same groups share one communicator.
+        """
+        step = stage.step
+        if isinstance(step, AllGather | AllToAll):
+            key: object = step.groups.tobytes()
+            if key not in self._made:
+                order = members(step, stage.device)
+                self._made[key] = self.comm.Split(min(order), order.index(stage.device))
+        else:
+            key = step
+            if key not in self._made:
+                sources, destinations = neighbours(stage)
+                self._made[key] = self.comm.Create_dist_graph_adjacent(sources, destinations)
+        return self._made[key]
+
+    def free(self) -> None:
+        """Release them all; collective."""
+        for made in self._made.values():
+            made.Free()
+        self._made.clear()
+        self.host.Free()

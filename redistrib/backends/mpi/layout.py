@@ -1,0 +1,143 @@
+"""Boxes of tiles as strided memory: what a copy or an MPI datatype needs to know, and nothing of MPI.
+
+A tile is a C-ordered block of bytes that begins somewhere in the global array. A box inside it is a run of
+contiguous bytes, repeated along outer dimensions. NumPy copies short runs several times faster as one opaque item
+each than element by element, so views are made of runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Ints: TypeAlias = tuple[int, ...]
+
+# Runs up to this many bytes are copied as one item; beyond it a plain contiguous inner loop is as fast.
+LONGEST_ITEM = 2048
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box of the global array: first element and extent, in elements."""
+
+    start: Ints
+    size: Ints
+
+    @property
+    def volume(self) -> int:
+        """Elements in the box."""
+        return math.prod(self.size)
+
+    def meet(self, other: Box) -> Box:
+        """What two boxes share; of volume 0 where they are apart."""
+        start = tuple(map(max, self.start, other.start))
+        stop = (min(a + m, b + n) for a, m, b, n in zip(self.start, self.size, other.start, other.size, strict=True))
+        return Box(start, tuple(max(0, e - s) for s, e in zip(start, stop, strict=True)))
+
+
+@dataclass(frozen=True)
+class Strided:
+    """Equally long runs of bytes in a flat buffer.
+
+    Attributes:
+        run: bytes in one run.
+        shape: number of runs along each outer dimension.
+        strides: bytes from one run to the next along each outer dimension.
+        offset: first byte.
+    """
+
+    run: int
+    shape: Ints
+    strides: Ints
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes covered."""
+        return self.run * math.prod(self.shape)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the runs lie end to end."""
+        expected = self.run
+        for count, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if count != 1 and stride != expected:
+                return False
+            expected *= count
+        return True
+
+    def view(self, buffer: Bytes) -> npt.NDArray[Any]:
+        """The runs inside a buffer, as an array of items or of bytes."""
+        if self.run > LONGEST_ITEM:
+            return np.ndarray((*self.shape, self.run), np.uint8, buffer, self.offset, (*self.strides, 1))
+        return np.ndarray(self.shape, _item(self.run), buffer, self.offset, self.strides)
+
+
+def _item(run: int) -> np.dtype[Any]:
+    return np.dtype({1: "u1", 2: "u2", 4: "u4", 8: "u8"}.get(run, f"V{run}"))
+
+
+def _suffix(box: Box, origin: Ints, shape: Ints) -> int:
+    """The first dimension from which the box is one contiguous run of a tile of this shape."""
+    first = len(shape)
+    while first > 0:
+        first -= 1
+        if box.size[first] != shape[first]:
+            break
+    return first
+
+
+def pair(box: Box, a: Box, b: Box, itemsize: int, a_offset: int = 0, b_offset: int = 0) -> tuple[Strided, Strided]:
+    """One box inside two tiles, cut into the same runs on both sides.
+
+    Args:
+        box: what is copied, a box inside both tiles.
+        a, b: the boxes the two tiles hold.
+        itemsize: bytes per element.
+        a_offset, b_offset: where the tiles begin in their buffers, in bytes.
+    """
+    first = max(_suffix(box, a.start, a.size), _suffix(box, b.start, b.size))
+    return _strided(box, a, itemsize, first, a_offset), _strided(box, b, itemsize, first, b_offset)
+
+
+def inside(box: Box, tile: Box, itemsize: int, offset: int = 0) -> Strided:
+    """A box inside one tile, as the longest runs there are."""
+    return _strided(box, tile, itemsize, _suffix(box, tile.start, tile.size), offset)
+
+
+def _strided(box: Box, tile: Box, itemsize: int, first: int, base: int) -> Strided:
+    steps = [itemsize] * len(tile.size)
+    for i in range(len(steps) - 2, -1, -1):
+        steps[i] = steps[i + 1] * tile.size[i + 1]
+    offset = base + sum((b - t) * s for b, t, s in zip(box.start, tile.start, steps, strict=True))
+    run = itemsize * math.prod(box.size[first:])
+    shape, strides = _merged(box.size[:first], tuple(steps[:first]))
+    return Strided(run, shape, strides, offset)
+
+
+def _merged(shape: Ints, strides: Ints) -> tuple[Ints, Ints]:
+    kept = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
+    return tuple(n for n, _ in kept), tuple(s for _, s in kept)
+
+
+def copy(target: Bytes, to: Strided, source: Bytes, of: Strided) -> None:
+    """Copy runs from one buffer into another."""
+    np.copyto(to.view(target), of.view(source))
+
+
+def consecutive(parts: Sequence[Strided]) -> int | None:
+    """The first byte of parts that lie end to end in one buffer; None where they do not."""
+    if not parts:
+        return None
+    at = parts[0].offset
+    for part in parts:
+        if not part.contiguous or part.offset != at:
+            return None
+        at += part.nbytes
+    return parts[0].offset

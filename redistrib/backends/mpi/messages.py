@@ -1,0 +1,301 @@
+"""Steps as MPI messages: packed collectives, collectives over datatypes, and point to point.
+
+Every runner is made once, on every rank of the communicator at the same time, and then runs any number of times on
+flat byte buffers. What a device keeps is copied by NumPy; only what travels is handed to MPI.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import numpy as np
+from mpi4py import MPI
+
+from redistrib.backends.mpi.datatypes import run_type, strided_type
+from redistrib.backends.mpi.layout import Box, Bytes, Strided, consecutive, copy, inside, pair
+from redistrib.backends.mpi.stage import Stage
+from redistrib.backends.mpi.traffic import members
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll
+
+TAG = 7
+
+
+class Runner(ABC):
+    """One stage, ready to run.
+
+    Attributes:
+        name: what the report calls it.
+        scratch: bytes of staging memory it needs; `bind` provides them.
+    """
+
+    name: ClassVar[str]
+    scratch: int = 0
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.keeps = stage.keeps()
+        self._types: list[MPI.Datatype] = []
+
+    def bind(self, scratch: Bytes) -> None:  # noqa: B027 - most runners need none
+        """Take staging memory of at least `scratch` bytes."""
+
+    @abstractmethod
+    def run(self, source: Bytes, target: Bytes) -> None:
+        """Carry out the stage from one flat buffer into another (the same one where it works in place)."""
+
+    def free(self) -> None:
+        """Release MPI datatypes; groups are released by who made them."""
+        for datatype in self._types:
+            datatype.Free()
+        self._types.clear()
+
+    def _keep(self, source: Bytes, target: Bytes) -> None:
+        for of, to in self.keeps:
+            copy(target, to, source, of)
+
+    def _typed(self, datatype: MPI.Datatype) -> MPI.Datatype:
+        self._types.append(datatype)
+        return datatype
+
+
+class _Side:
+    """One side of a packed message: boxes of a tile laid end to end, in place where they already are."""
+
+    def __init__(self, boxes: Sequence[Box], tile: Box, itemsize: int) -> None:
+        self.nbytes = sum(box.volume for box in boxes) * itemsize
+        self.copies: list[tuple[Strided, Strided]] = []  # (in the tile, in the staging memory)
+        at = 0
+        for box in boxes:
+            self.copies.append(pair(box, tile, box, itemsize, 0, at))
+            at += box.volume * itemsize
+        self.direct = consecutive([inside(box, tile, itemsize) for box in boxes])
+        self.staged = self.direct is None and self.nbytes > 0
+        self.scratch = self.nbytes if self.staged else 0
+        self.memory: Bytes = np.empty(0, np.uint8)
+
+    def window(self, tile: Bytes) -> Bytes:
+        """The bytes that MPI reads or writes."""
+        if self.staged:
+            return self.memory
+        start = self.direct or 0
+        return tile[start : start + self.nbytes]
+
+    def pack(self, tile: Bytes) -> None:
+        if self.staged:
+            for in_tile, in_stage in self.copies:
+                copy(self.memory, in_stage, tile, in_tile)
+
+    def unpack(self, tile: Bytes) -> None:
+        if self.staged:
+            for in_tile, in_stage in self.copies:
+                copy(tile, in_tile, self.memory, in_stage)
+
+
+class _Packed(Runner):
+    """Boxes packed end to end, one collective over contiguous memory, and boxes laid out again."""
+
+    name = "packed"
+
+    def __init__(self, stage: Stage, out: Sequence[Box], into: Sequence[Box]) -> None:
+        super().__init__(stage)
+        self.out = _Side(out, stage.source, stage.itemsize)
+        self.into = _Side(into, stage.target(), stage.itemsize)
+        self.scratch = self.out.scratch + self.into.scratch
+
+    def bind(self, scratch: Bytes) -> None:
+        self.out.memory = scratch[: self.out.scratch]
+        self.into.memory = scratch[self.out.scratch : self.scratch]
+
+    @abstractmethod
+    def _send(self, out: Bytes, into: Bytes) -> None: ...
+
+    def run(self, source: Bytes, target: Bytes) -> None:
+        self.out.pack(source)
+        self._send(self.out.window(source), self.into.window(target))
+        self._keep(source, target)
+        self.into.unpack(target)
+
+
+class PackedGather(_Packed):
+    """`Allgather` of whole tiles, in place where the gathered tile is their concatenation."""
+
+    def __init__(self, stage: Stage, group: MPI.Intracomm) -> None:
+        assert isinstance(stage.step, AllGather)
+        self.group = group
+        order = members(stage.step, stage.device)
+        own = [box for box in stage.traffic.keeps]
+        boxes = dict(stage.traffic.receives)
+        super().__init__(stage, own, [boxes.get(m, own[0]) for m in order] if own else [])
+        self.block = self._typed(run_type(self.out.nbytes))
+        self.in_place = stage.reads == stage.writes and not self.into.staged
+        self.keeps = []  # the collective delivers the own tile too
+        if self.in_place:
+            self.scratch = 0
+            self.out.staged = False
+
+    def _send(self, out: Bytes, into: Bytes) -> None:
+        mine = MPI.IN_PLACE if self.in_place else [out, 1, self.block]
+        self.group.Allgather(mine, [into, 1, self.block])
+
+
+class PackedAllToAll(_Packed):
+    """`Alltoall` of equal shares, the own one included."""
+
+    def __init__(self, stage: Stage, group: MPI.Intracomm) -> None:
+        assert isinstance(stage.step, AllToAll)
+        self.group = group
+        order = members(stage.step, stage.device)
+        own = list(stage.traffic.keeps)
+        sends, receives = dict(stage.traffic.sends), dict(stage.traffic.receives)
+        super().__init__(
+            stage,
+            [sends.get(m, own[0]) for m in order] if own else [],
+            [receives.get(m, own[0]) for m in order] if own else [],
+        )
+        self.block = self._typed(run_type(self.out.nbytes // max(1, len(order))))
+        self.keeps = []  # the collective delivers the own share too
+
+    def _send(self, out: Bytes, into: Bytes) -> None:
+        self.group.Alltoall([out, 1, self.block], [into, 1, self.block])
+
+
+class PackedNeighbours(_Packed):
+    """One neighbourhood collective over exactly the devices that share data, on packed shares."""
+
+    def __init__(self, stage: Stage, graph: MPI.Distgraphcomm) -> None:
+        self.graph = graph
+        out, into = _by_device(stage.traffic.sends), _by_device(stage.traffic.receives)
+        super().__init__(stage, [b for _, boxes in out for b in boxes], [b for _, boxes in into for b in boxes])
+        self.send = self._blocks(out)
+        self.receive = self._blocks(into)
+
+    def _blocks(self, peers: list[tuple[int, list[Box]]]) -> tuple[list[int], list[int], list[MPI.Datatype]]:
+        sizes = [sum(box.volume for box in boxes) * self.stage.itemsize for _, boxes in peers]
+        starts = [sum(sizes[:k]) for k in range(len(sizes))]
+        return [1] * len(sizes), starts, [self._typed(run_type(size)) for size in sizes]
+
+    def _send(self, out: Bytes, into: Bytes) -> None:
+        (counts, starts, types), (into_counts, into_starts, into_types) = self.send, self.receive
+        self.graph.Neighbor_alltoallw([out, counts, starts, types], [into, into_counts, into_starts, into_types])
+
+
+class PackedPermute(_Packed):
+    """Whole tiles from point to point; straight out of and into place where they are contiguous there."""
+
+    def __init__(self, stage: Stage, comm: MPI.Intracomm) -> None:
+        assert isinstance(stage.step, AllPermute)
+        self.comm = comm
+        sends, receives = stage.traffic.sends, stage.traffic.receives
+        super().__init__(stage, [box for _, box in sends], [box for _, box in receives])
+        self.to = [device for device, _ in sends]
+        self.of = [device for device, _ in receives]
+        self.block = self._typed(run_type(max(self.out.nbytes, self.into.nbytes)))
+
+    def _send(self, out: Bytes, into: Bytes) -> None:
+        requests = [self.comm.Irecv([into, 1, self.block], device, TAG) for device in self.of]
+        requests += [self.comm.Isend([out, 1, self.block], device, TAG) for device in self.to]
+        MPI.Request.Waitall(requests)
+
+
+class _Typed(Runner):
+    """Boxes described to MPI by datatypes: no staging memory on our side."""
+
+    name = "datatypes"
+
+    def _type(self, boxes: Sequence[Box], tile: Box) -> MPI.Datatype:
+        return self._typed(strided_type([inside(box, tile, self.stage.itemsize) for box in boxes]))
+
+
+class TypedGroup(_Typed):
+    """One `Alltoallw` over the group of a gather or an all-to-all."""
+
+    def __init__(self, stage: Stage, group: MPI.Intracomm) -> None:
+        super().__init__(stage)
+        assert isinstance(stage.step, AllGather | AllToAll)
+        self.group = group
+        order = members(stage.step, stage.device)
+        self.send = self._columns(order, dict(stage.traffic.sends), stage.source)
+        self.receive = self._columns(order, dict(stage.traffic.receives), stage.target())
+
+    def _columns(self, order: list[int], boxes: dict[int, Box], tile: Box) -> tuple[list[int], list[MPI.Datatype]]:
+        counts = [1 if m in boxes else 0 for m in order]
+        types = [self._type([boxes[m]], tile) if m in boxes else MPI.BYTE for m in order]
+        return counts, types
+
+    def run(self, source: Bytes, target: Bytes) -> None:
+        zeros = [0] * len(self.send[0])
+        self.group.Alltoallw(
+            [source, (self.send[0], zeros), self.send[1]], [target, (self.receive[0], zeros), self.receive[1]]
+        )
+        self._keep(source, target)
+
+
+class TypedNeighbours(_Typed):
+    """One `Neighbor_alltoallw` over exactly the devices that share data: an exchange as it is."""
+
+    def __init__(self, stage: Stage, graph: MPI.Distgraphcomm) -> None:
+        super().__init__(stage)
+        self.graph = graph
+        self.send = [self._type(boxes, stage.source) for _, boxes in _by_device(stage.traffic.sends)]
+        self.receive = [self._type(boxes, stage.target()) for _, boxes in _by_device(stage.traffic.receives)]
+
+    def run(self, source: Bytes, target: Bytes) -> None:
+        out, into = len(self.send), len(self.receive)
+        self.graph.Neighbor_alltoallw(
+            [source, [1] * out, [0] * out, self.send], [target, [1] * into, [0] * into, self.receive]
+        )
+        self._keep(source, target)
+
+
+class TypedPermute(_Typed):
+    """Tiles from point to point between boxes of larger tiles."""
+
+    def __init__(self, stage: Stage, comm: MPI.Intracomm) -> None:
+        super().__init__(stage)
+        self.comm = comm
+        self.send = [(device, self._type([box], stage.source)) for device, box in stage.traffic.sends]
+        self.receive = [(device, self._type([box], stage.target())) for device, box in stage.traffic.receives]
+
+    def run(self, source: Bytes, target: Bytes) -> None:
+        requests = [self.comm.Irecv([target, 1, datatype], device, TAG) for device, datatype in self.receive]
+        requests += [self.comm.Isend([source, 1, datatype], device, TAG) for device, datatype in self.send]
+        MPI.Request.Waitall(requests)
+        self._keep(source, target)
+
+
+def neighbours(stage: Stage) -> tuple[list[int], list[int]]:
+    """Ranks (received from, sent to) of an exchange, in the order that its neighbourhood collectives use."""
+    return [d for d, _ in _by_device(stage.traffic.receives)], [d for d, _ in _by_device(stage.traffic.sends)]
+
+
+def _by_device(moves: Sequence[tuple[int, Box]]) -> list[tuple[int, list[Box]]]:
+    grouped: dict[int, list[Box]] = {}
+    for device, box in moves:
+        grouped.setdefault(device, []).append(box)
+    return sorted(grouped.items())
+
+
+def packed(stage: Stage, comm: MPI.Intracomm, group: Callable[[], MPI.Intracomm]) -> Runner:
+    """The packed realisation of a stage; `group` gives the communicator of its group or neighbourhood."""
+    if isinstance(stage.step, AllGather):
+        return PackedGather(stage, group())
+    if isinstance(stage.step, AllToAll):
+        return PackedAllToAll(stage, group())
+    if isinstance(stage.step, AllPermute):
+        return PackedPermute(stage, comm)
+    graph = group()
+    assert isinstance(graph, MPI.Distgraphcomm)
+    return PackedNeighbours(stage, graph)
+
+
+def typed(stage: Stage, comm: MPI.Intracomm, group: Callable[[], MPI.Intracomm]) -> Runner:
+    """The realisation of a stage by datatypes; `group` gives the communicator of its group or neighbourhood."""
+    if isinstance(stage.step, AllGather | AllToAll):
+        return TypedGroup(stage, group())
+    if isinstance(stage.step, AllPermute):
+        return TypedPermute(stage, comm)
+    graph = group()
+    assert isinstance(graph, MPI.Distgraphcomm)
+    return TypedNeighbours(stage, graph)

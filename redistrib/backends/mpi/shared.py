@@ -1,0 +1,116 @@
+"""Memory that the ranks of one host share, and steps as copies straight into it.
+
+Every rank writes its boxes where they belong in the receiver's tile, so each element is read once and written
+once: no packing, no staging, no copy inside the MPI library. Results are handed out as NumPy arrays over that memory, and
+their place is used again when the last reference to it is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from redistrib.backends.mpi.layout import Bytes, Strided, copy, pair
+from redistrib.backends.mpi.messages import Runner
+from redistrib.backends.mpi.stage import Stage
+
+# Where Linux keeps shared memory; a container may allow little of it, and writing beyond that kills the process.
+SHARED_MEMORY = "/dev/shm"
+
+
+def free_shared_memory() -> int | None:
+    """Bytes of shared memory that this host has left; None where that cannot be told."""
+    try:
+        status = os.statvfs(SHARED_MEMORY)
+    except OSError:
+        return None
+    return status.f_bavail * status.f_frsize
+
+
+class SharedTile:
+    """One block of memory per rank of a host, which all of them can write.
+
+    Attributes:
+        tiles: the block of every rank of the host, by host rank.
+        free: whether no array over the own block is in use.
+    """
+
+    def __init__(self, host: MPI.Intracomm, nbytes: int) -> None:
+        self.host = host
+        self.window = MPI.Win.Allocate_shared(nbytes, 1, comm=host)
+        # No lock is ever contended: epochs here only make Sync legal, and NOCHECK keeps them free of messages.
+        self.window.Lock_all(MPI.MODE_NOCHECK)
+        self.tiles: list[Bytes] = []
+        for rank in range(host.size):
+            memory, _ = self.window.Shared_query(rank)
+            self.tiles.append(np.frombuffer(memory, np.uint8, nbytes) if nbytes else np.empty(0, np.uint8))
+        self.free = True
+
+    @property
+    def own(self) -> Bytes:
+        """This rank's block."""
+        return self.tiles[self.host.rank]
+
+    def lease(self) -> Bytes:
+        """The own block as an array; the block counts as in use until the array and all views of it are gone."""
+        holder = _Lease(self, self.own)
+        self.free = False
+        weakref.finalize(holder, setattr, self, "free", True)
+        return np.asarray(holder)
+
+    def meet(self) -> None:
+        """Make what every rank of the host wrote before this call visible to all after it."""
+        self.window.Sync()
+        self.host.Barrier()
+        self.window.Sync()
+
+    def close(self) -> None:
+        """Give the memory back; on all ranks of the host together."""
+        self.tiles.clear()
+        self.window.Unlock_all()
+        self.window.Free()
+
+
+class _Lease:
+    def __init__(self, tile: SharedTile, memory: Bytes) -> None:
+        self.tile = tile
+        self.__array_interface__: dict[str, Any] = dict(memory.__array_interface__)
+
+
+class Shared(Runner):
+    """A stage as copies into the other ranks' tiles.
+
+    `place` gives the memory that the stage writes, chosen anew for every call.
+    """
+
+    name = "shared"
+
+    def __init__(self, stage: Stage, host_rank: Callable[[int], int], place: Callable[[], SharedTile], wait: bool) -> None:
+        super().__init__(stage)
+        self.place = place
+        self.wait = wait
+        count = stage.step.devices
+        ring = sorted(stage.traffic.sends, key=lambda move: (move[0] - stage.device) % count)  # no two start at one
+        self.puts: list[tuple[int, Strided, Strided]] = []
+        for device, box in ring:
+            of, to = pair(box, stage.source, stage.target(device), stage.itemsize)
+            self.puts.append((host_rank(device), of, to))
+
+    def run(self, source: Bytes, target: Bytes) -> None:
+        place = self.place()
+        if self.wait:  # until the others have sent what they read from the memory written here
+            place.meet()
+        for rank, of, to in self.puts:
+            put(place.tiles[rank], to, source, of)
+        self._keep(source, target)
+        place.meet()
+
+
+def put(target: Bytes, to: Strided, source: Bytes, of: Strided) -> None:
+    """Write a box into another rank's tile: the one way in which data leaves a rank here."""
+    copy(target, to, source, of)

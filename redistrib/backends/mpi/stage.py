@@ -1,0 +1,107 @@
+"""A plan cut into stages: the steps that move data, and the memory each reads and writes.
+
+A slice moves nothing: the next stage reads its box where it lies. Where only gathers follow, a stage writes straight
+into the final tile, and the gathers fill in the rest around it. So slice, exchange, gather needs no memory beside
+source and target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from redistrib.backends.mpi.layout import Box, Strided, pair
+from redistrib.backends.mpi.traffic import Traffic, tile_box, traffic_of
+from redistrib.plans.plan import Plan
+from redistrib.plans.steps import AllGather, DynSlice, Step
+from redistrib.theory.semantics import Placement
+
+Memory: TypeAlias = Literal["source", "middle 0", "middle 1", "target"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step that moves data, for one device.
+
+    Attributes:
+        step: the step.
+        traffic: this device's part in it.
+        reads, writes: which memory it reads and writes; the same one where a gather fills a tile in place.
+        held, made: the placements of the whole tiles in those memories, of which the step may touch a part.
+        device: this device's number.
+        itemsize: bytes per element.
+    """
+
+    step: Step
+    traffic: Traffic
+    reads: Memory
+    writes: Memory
+    held: Placement
+    made: Placement
+    device: int
+    itemsize: int
+
+    @property
+    def source(self) -> Box:
+        """The box in the memory that is read."""
+        return tile_box(self.held, self.device)
+
+    def target(self, device: int | None = None) -> Box:
+        """The box in the memory that a device writes; this device's by default."""
+        return tile_box(self.made, self.device if device is None else device)
+
+    def keeps(self) -> list[tuple[Strided, Strided]]:
+        """Copies (from, to) of what stays on the device; none where it already lies in place."""
+        if self.reads == self.writes:
+            return []
+        target = self.target()
+        return [pair(box, self.source, target, self.itemsize) for box in self.traffic.keeps]
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes this device sends to others."""
+        return self.traffic.sent() * self.itemsize
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes this device receives from others."""
+        return self.traffic.received() * self.itemsize
+
+
+@dataclass(frozen=True)
+class Route:
+    """All stages of a plan for one device.
+
+    Attributes:
+        stages: in order.
+        last: the memory that holds the result, and the placement of the tile it holds; where that is not the target
+            itself, a last local copy makes it so.
+        middle: bytes of the two memories between source and target.
+    """
+
+    stages: tuple[Stage, ...]
+    last: Memory
+    held: Placement
+    middle: tuple[int, int]
+
+
+def route(plan: Plan, device: int) -> Route:
+    """Assign memory to every step of a plan."""
+    moving = [k for k, step in enumerate(plan.steps) if not isinstance(step, DynSlice)]
+    reads: Memory = "source"
+    held = plan.before
+    stages: list[Stage] = []
+    middle = [0, 0]
+    flip = 0
+    for k in moving:
+        step = plan.steps[k]
+        writes: Memory
+        if all(isinstance(later, AllGather) for later in plan.steps[k + 1 :]):
+            writes, made = "target", plan.after
+        else:
+            writes, made = ("middle 1", step.after) if flip else ("middle 0", step.after)
+            middle[flip] = max(middle[flip], made.tile_size * plan.itemsize)
+            flip = 1 - flip
+        stages.append(Stage(step, traffic_of(step, device), reads, writes, held, made, device, plan.itemsize))
+        reads, held = writes, made
+    return Route(tuple(stages), reads, held, (middle[0], middle[1]))
