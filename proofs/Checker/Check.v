@@ -1,0 +1,211 @@
+(** * The checker: a plan goes in, a boolean comes out
+
+    Everything is binary integers and lists, so that [vm_compute] runs it; [&&&] is lazy, so that cheap checks
+    guard the enumerations behind them. *)
+
+From Coq Require Import ZArith List Bool.
+From Redistrib.Checker Require Import Spec.
+Import ListNotations.
+Open Scope Z_scope.
+Open Scope lazy_bool_scope.
+
+(** ** Small tools *)
+
+Definition range (k : Z) : list Z := map Z.of_nat (seq 0 (Z.to_nat k)).
+
+Definition mem (d : Z) (l : list Z) : bool := existsb (Z.eqb d) l.
+
+Fixpoint distinct (l : list Z) : bool :=
+  match l with
+  | [] => true
+  | x :: r => negb (mem x r) &&& distinct r
+  end.
+
+Definition len {A} (l : list A) : Z := Z.of_nat (length l).
+
+Fixpoint all2 {A B} (f : A -> B -> bool) (l : list A) (m : list B) : bool :=
+  match l, m with
+  | [], [] => true
+  | x :: r, y :: s => f x y &&& all2 f r s
+  | _, _ => false
+  end.
+
+Definition same : point -> point -> bool := all2 Z.eqb.
+
+Definition divides : point -> point -> bool := all2 (fun x y => y mod x =? 0).
+
+(** Do these partition the device numbers below [n]? *)
+Definition partition (n : Z) (l : list device) : bool :=
+  (len l =? n) &&& forallb (is_device n) l &&& distinct l &&& forallb (fun d => mem d l) (range n).
+
+(** All pairs of a list, each tested once. *)
+Fixpoint pairwise {A} (f : A -> A -> bool) (l : list A) : bool :=
+  match l with
+  | [] => true
+  | x :: r => forallb (f x) r &&& pairwise f r
+  end.
+
+(** Cells of a grid in row-major order. *)
+Fixpoint cells (radices : list Z) : list point :=
+  match radices with
+  | [] => [[]]
+  | r :: rest => let tails := cells rest in flat_map (fun c => map (cons c) tails) (range r)
+  end.
+
+(** ** Boxes as lists of intervals, the upper end excluded *)
+
+Definition box := list (Z * Z).
+Definition box_at (lo ext : point) : box := combine lo (plus lo ext).
+
+Definition within : box -> box -> bool := all2 (fun i j => (fst j <=? fst i) && (snd i <=? snd j)).
+
+Fixpoint apart (b c : box) : bool :=
+  match b, c with
+  | i :: b', j :: c' => (snd i <=? fst j) || (snd j <=? fst i) || apart b' c'
+  | _, _ => false
+  end.
+
+(** Boxes that make up what is left of [b] when [c] is taken away. *)
+Fixpoint cut (b c : box) : list box :=
+  match b, c with
+  | (l, h) :: b', (l', h') :: c' =>
+      (if l <? l' then [(l, Z.min h l') :: b'] else []) ++
+      (if h' <? h then [(Z.max l h', h) :: b'] else []) ++
+      (if Z.max l l' <? Z.min h h' then map (cons (Z.max l l', Z.min h h')) (cut b' c') else [])
+  | _, _ => []
+  end.
+
+Definition cut_all (b : box) (cs : list box) : list box :=
+  fold_left (fun left c => flat_map (fun x => cut x c) left) cs [b].
+
+Definition covered (b : box) (cs : list box) : bool :=
+  match cut_all b cs with [] => true | _ => false end.
+
+(** ** Meshes, types, placements *)
+
+Definition check_mesh (m : mesh) : bool :=
+  forallb (Z.leb 1) (axis_sizes m) &&& partition (devices m) (device_at m).
+
+Definition check_type (m : mesh) (t : type) : bool :=
+  forallb (fun x => is_device (len (axis_sizes m)) x) (flat_map axes t) &&&
+  distinct (flat_map axes t) &&&
+  forallb (fun e => (1 <=? tile e) && (tile e * prod (map (entry 0 (axis_sizes m)) (axes e)) =? size e)) t.
+
+Definition check_placement (n : Z) (s : point) (p : placement) : bool :=
+  all2 (fun e g => (1 <=? e) && (1 <=? g) && (e mod g =? 0)) s (grid p) &&&
+  (len (index p) =? n) &&& forallb (inside (grid p)) (index p).
+
+(** ** Steps *)
+
+Section Steps.
+  Variables (n : Z) (s : point) (b a : placement).
+  Let tb := tile_of s b.
+  Let ta := tile_of s a.
+  Let ob := offset_of s b.
+  Let oa := offset_of s a.
+  Let all_devices (f : device -> bool) : bool := forallb f (range n).
+
+  Definition check_slice : bool :=
+    divides ta tb &&& all_devices (fun d => within (box_at (oa d) ta) (box_at (ob d) tb)).
+
+  Definition check_groups (groups : list (list device)) : bool :=
+    partition n (concat groups) &&&
+    match groups with [] => true | g :: rest => forallb (fun h => len h =? len g) rest end.
+
+  (** The share from [m], for cell [c] of [d]'s new tile, lies in [m]'s tile and where the cell says. *)
+  Definition check_share (chunk : point) (d m : device) (c : point) : bool :=
+    let skip := beyond (ob m) (oa d) in
+    all2 Z.leb (plus skip chunk) tb &&& same (plus (ob m) skip) (plus (oa d) (times c chunk)).
+
+  Definition check_members (chunk : point) (groups : list (list device)) : bool :=
+    let factors := quotient ta chunk in
+    check_groups groups &&&
+    divides chunk ta &&& divides chunk tb &&&
+    forallb (fun g => len g =? prod factors) groups &&&
+    let cs := cells factors in
+    forallb (fun g => forallb (fun d => all2 (check_share chunk d) g cs) g) groups.
+
+  Definition check_one_way (pairs : list (device * device)) : bool :=
+    forallb (fun p => is_device n (fst p) && is_device n (snd p) && negb (fst p =? snd p)) pairs &&&
+    distinct (map fst pairs) &&& distinct (map snd pairs).
+
+  Definition check_permute (pairs : list (device * device)) : bool :=
+    check_one_way pairs &&& same ta tb &&&
+    all_devices (fun d =>
+      same (oa d) (ob (match find (fun p => snd p =? d) pairs with Some (m, _) => m | None => d end))).
+
+  Definition share_box (h : share) : box := box_at (corner h) (extent h).
+
+  Definition check_travel (h : share) : bool :=
+    is_device n (src h) &&& is_device n (dst h) &&&
+    (len (corner h) =? len s) &&& (len (extent h) =? len s) &&& forallb (Z.leb 1) (extent h) &&&
+    within (share_box h) (box_at (ob (src h)) tb) &&&
+    within (share_box h) (box_at (oa (dst h)) ta) &&&
+    apart (share_box h) (box_at (ob (dst h)) tb).
+
+  Definition check_round (shares : list share) (r : Z) : bool :=
+    let now := in_round r shares in
+    check_one_way (map (fun h => (src h, dst h)) now) &&&
+    match now with [] => true | h :: rest => forallb (fun k => same (extent h) (extent k)) rest end.
+
+  (** Rounds are numbered from 0 without gaps. *)
+  Definition check_round_number (shares : list share) (h : share) : bool :=
+    (round h =? 0) || (0 <? round h) && mem (round h - 1) (map round shares).
+
+  Definition to_device (d : device) (shares : list share) : list share := filter (fun h => dst h =? d) shares.
+
+  Definition check_arrivals (shares : list share) (d : device) : bool :=
+    let boxes := map share_box (to_device d shares) in
+    pairwise apart boxes &&& covered (box_at (oa d) ta) (box_at (ob d) tb :: boxes).
+
+  Definition check_exchange (shares : list share) : bool :=
+    forallb check_travel shares &&&
+    forallb (check_round_number shares) shares &&&
+    forallb (fun h => check_round shares (round h)) shares &&&
+    all_devices (check_arrivals shares).
+
+  Definition check_action (x : action) : bool :=
+    match x with
+    | DynSlice => check_slice
+    | AllGather groups => same (smaller tb ta) tb &&& check_members tb groups
+    | AllToAll groups => check_members (smaller tb ta) groups
+    | AllPermute pairs => check_permute pairs
+    | Exchange _ shares => check_exchange shares
+    end.
+End Steps.
+
+(** ** Plans *)
+
+Section Plans.
+  Variable p : plan.
+  Let n := device_count p.
+  Let s := array_shape p.
+
+  Definition check_same_place (t t' : point) (o o' : device -> point) : bool :=
+    same t t' &&& forallb (fun d => same (o d) (o' d)) (range n).
+
+  Definition check_bound (t : point) : bool :=
+    prod t <=? Z.max (prod (local_shape (source p))) (prod (local_shape (target p))).
+
+  Fixpoint check_path (t : point) (o : device -> point) (ss : list step) : bool :=
+    match ss with
+    | [] => check_same_place t (local_shape (target p)) o (base_offset (target_mesh p) (target p))
+    | st :: rest =>
+        match lookup (placements p) (before st), lookup (placements p) (after st) with
+        | Some b, Some a =>
+            check_same_place t (tile_of s b) o (offset_of s b) &&&
+            check_bound (tile_of s a) &&&
+            check_action n s b a (act st) &&&
+            check_path (tile_of s a) (offset_of s a) rest
+        | _, _ => false
+        end
+    end.
+
+  Definition check_plan : bool :=
+    check_mesh (source_mesh p) &&& check_mesh (target_mesh p) &&&
+    (devices (target_mesh p) =? devices (source_mesh p)) &&&
+    check_type (source_mesh p) (source p) &&& check_type (target_mesh p) (target p) &&&
+    same (global_shape (target p)) (global_shape (source p)) &&&
+    forallb (check_placement n s) (placements p) &&&
+    check_path (local_shape (source p)) (base_offset (source_mesh p) (source p)) (steps p).
+End Plans.
