@@ -24,7 +24,7 @@ from typing import ClassVar, Literal, TypeAlias
 import numpy as np
 
 from redistrib.errors import StepFormError
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.semantics import Int64, Placement, summed_volumes, volumes
 
 Realisation: TypeAlias = Literal["rounds", "ragged"]
 
@@ -69,7 +69,8 @@ class Shares:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Shares):
             return NotImplemented
-        return all(np.array_equal(getattr(self, n), getattr(other, n)) for n in ("src", "dst", "start", "size", "round"))
+        columns = ("src", "dst", "start", "size", "round")
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in columns)
 
     def __hash__(self) -> int:
         return hash((self.src.tobytes(), self.dst.tobytes(), self.start.tobytes(), self.round.tobytes()))
@@ -81,7 +82,7 @@ class Shares:
 
     def volumes(self) -> list[int]:
         """Elements of each share."""
-        return [math.prod(int(e) for e in row) for row in self.size]
+        return volumes(self.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,10 +234,8 @@ class AllPermute(_Step):
         return hash((self.kind, self.before, self.after, self.pairs.tobytes()))
 
     def received(self) -> list[int]:
-        taken = [0] * self.devices
-        for receiver in self.pairs[:, 1]:
-            taken[receiver] += self.before.tile_size
-        return taken
+        tile = self.before.tile_size
+        return [times * tile for times in np.bincount(self.pairs[:, 1], minlength=self.devices).tolist()]
 
     def received_total(self) -> int:
         return len(self.pairs) * self.before.tile_size
@@ -267,10 +266,7 @@ class Exchange(_Step):
         return hash((self.kind, self.before, self.after, self.shares, self.realisation))
 
     def received(self) -> list[int]:
-        taken = [0] * self.devices
-        for receiver, volume in zip(self.shares.dst, self.shares.volumes(), strict=True):
-            taken[receiver] += volume
-        return taken
+        return summed_volumes(self.shares.size, self.shares.dst, self.devices)
 
     def round_sizes(self) -> list[int]:
         """Elements of the share that travels in each round."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -158,13 +159,26 @@ def overlap(a: Placement, b: Placement) -> list[int]:
 
 
 def volumes(extent: Int64) -> list[int]:
-    """Elements of boxes of extents `[boxes, rank]`, as Python integers: rank 6 of 4096 each exceeds 64 bits."""
-    if not len(extent):
-        return []
-    if math.prod(extent.max(axis=0).tolist()) >= 2**63:
-        extent = extent.astype(object)
-    result: list[int] = extent.prod(axis=1).tolist()
+    """Elements of boxes of extents `[boxes, rank]`, exactly."""
+    result: list[int] = _volumes(extent, 1).tolist()
     return result
+
+
+def summed_volumes(extent: Int64, owner: Int64, owners: int) -> list[int]:
+    """Elements of all boxes of each owner, exactly: box k is `extent[k]` and belongs to `owner[k]`."""
+    volume = _volumes(extent, len(extent))
+    total = np.zeros(owners, dtype=volume.dtype)
+    np.add.at(total, owner, volume)
+    result: list[int] = total.tolist()
+    return result
+
+
+def _volumes(extent: Int64, summands: int) -> npt.NDArray[Any]:
+    """Volumes of boxes; as Python integers where a sum of so many may exceed 64 bits (rank 6 of 4096 each does)."""
+    if len(extent) and math.prod(extent.max(axis=0).tolist()) * summands >= 2**63:
+        extent = extent.astype(object)
+    volume: npt.NDArray[Any] = extent.prod(axis=1)
+    return volume
 
 
 def lower_bound(source: Placement, target: Placement) -> list[int]:
