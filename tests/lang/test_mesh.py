@@ -143,6 +143,7 @@ def test_prime_axes_keep_their_name_and_unit_axes_disappear() -> None:
 
 def test_new_names_clash_with_none() -> None:
     assert str(Mesh.of("x=4,x0=2,x_1=3").prime().mesh) == "{x__1:2, x__0:2, x0:2, x_1:3}"
+    assert str(Mesh.of("x=4,x0=2,x_=4").prime().mesh) == "{x_1:2, x_0:2, x0:2, x__1:2, x__0:2}"
     assert Mesh.of("x=4,x1=1").prime().mesh.names == ("x_1", "x_0")
 
 
