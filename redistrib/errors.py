@@ -646,10 +646,6 @@ class PlanDigestError(PlanJsonError):
     """A plan's JSON form does not match its digest: it was changed after it was written."""
 
 
-class UnknownDtypeError(RedistribError):
-    """A dtype's name is not one that NumPy, ml_dtypes or JAX knows."""
-
-
 # --------------------------------------------------------------------------------------- the JAX backend
 
 
@@ -768,3 +764,63 @@ class CommunicatorError(RedistribError):
 
 class ArrayMismatchError(TilesError):
     """An array that is not the tile its rank should hold; raised on every rank with one message."""
+
+
+class ForeignMeshError(RedistribError):
+    """A JAX mesh whose axes are not those of the plan's mesh."""
+
+    def __init__(self, mesh: str, size: int, given: str, given_size: int) -> None:
+        self.mesh, self.size, self.given, self.given_size = mesh, size, given, given_size
+        super().__init__(
+            f"the plan is for mesh {mesh} with {size} devices, the JAX mesh is {given} with {given_size}; "
+            f"pass a mesh of the same axes in the same order, or plan for this one"
+        )
+
+
+class TwoMeshesError(RedistribError):
+    """A plan between two meshes, where one function under one mesh is asked for."""
+
+    def __init__(self, source: str, target: str) -> None:
+        self.source, self.target = source, target
+        super().__init__(
+            f"the plan goes from mesh {source} to mesh {target}; a function under one JAX mesh needs source and target "
+            f"types over the same mesh and device order, use redistrib.reshard to move between meshes"
+        )
+
+
+class NotAnArrayError(RedistribError):
+    """A value that is no `jax.Array`."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        super().__init__(
+            f"a plan runs on a jax.Array that lives on its mesh, got {kind}; "
+            f"place the value first: jax.device_put(value, f.source_sharding)"
+        )
+
+
+class SourceArrayError(RedistribError):
+    """An array that is not of the plan's source type."""
+
+    def __init__(self, what: str, expected: object, given: object, remedy: str) -> None:
+        self.what, self.expected, self.given = what, expected, given
+        super().__init__(f"the plan starts from an array of {what} {expected}, got {given}; {remedy}")
+
+
+class ScheduleError(RedistribError):
+    """The name of a schedule that does not exist."""
+
+    def __init__(self, schedule: object) -> None:
+        self.schedule = schedule
+        super().__init__(f"there is no schedule {schedule!r}; choose 'overlap' or 'sequential'")
+
+
+class ManualMeshError(RedistribError):
+    """A plan run inside a `shard_map` over the axes it needs."""
+
+    def __init__(self, axes: Sequence[str]) -> None:
+        self.axes = tuple(axes)
+        super().__init__(
+            f"inside a shard_map over {_listed(axes)} an array is already a tile; call the plan's function outside, "
+            f"on the global array"
+        )

@@ -1,0 +1,227 @@
+"""A plan as a function of one global `jax.Array`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, TypeAlias, get_args
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_derivatives import linear_call
+from jax.sharding import AxisType, NamedSharding
+
+from redistrib.backends.jax.lowering import Frame, Schedule, local_program
+from redistrib.backends.jax.sharding import named_sharding, partition_spec
+from redistrib.errors import (
+    ManualMeshError,
+    NotAnArrayError,
+    ScheduleError,
+    SourceArrayError,
+    TwoMeshesError,
+)
+from redistrib.plans.plan import Plan
+
+Reverse: TypeAlias = Plan | Callable[[], Plan] | None
+
+
+def to_jax(
+    plan: Plan,
+    mesh: jax.sharding.Mesh,
+    *,
+    reverse: Reverse = None,
+    schedule: Schedule = "overlap",
+    donate: bool = False,
+) -> Redistribution:
+    """The function that carries out a plan: from a global array to the same array under the target's sharding.
+
+    It may be called eagerly, under `jax.jit`, and under forward and reverse differentiation. As a function of global
+    arrays it is the identity, so its tangent runs the same plan, and its cotangent travels back by `reverse`.
+
+    Eagerly, an array that is not placed as the plan's source says is refused. Under `jit` on a mesh of Auto axes
+    nothing says how a traced array is placed: the function constrains it to the source's sharding, and XLA moves it
+    there first if it was elsewhere. On a mesh of Explicit axes the placement is part of the traced type, and another
+    one is refused.
+
+    Args:
+        plan: from a type on the mesh to another type on the same mesh.
+        mesh: a JAX mesh with the axes of the plan's mesh; its devices are numbered row by row.
+        reverse: the plan back, or a function that makes it, called when a cotangent needs it; without one, XLA moves
+            the cotangent in its own way.
+        schedule: `"overlap"` lets rounds of permutes run at the same time, in at most two tiles of scratch;
+            `"sequential"` runs one after the other in parts, in at most half a tile for a plan of one exchange.
+        donate: eagerly, give the source's buffer up.
+
+    Raises:
+        ForeignMeshError: if the mesh has other axes than the plan's.
+        TwoMeshesError: if source and target live on different meshes.
+        ScheduleError: if there is no such schedule.
+    """
+    return Redistribution(plan, mesh, reverse=reverse, schedule=schedule, donate=donate)
+
+
+class Redistribution:
+    """What `to_jax` returns: a plan, bound to a JAX mesh, as a function.
+
+    Attributes:
+        plan: the plan.
+        mesh: the JAX mesh.
+        source_sharding, target_sharding: of the array before and after.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        mesh: jax.sharding.Mesh,
+        *,
+        reverse: Reverse = None,
+        schedule: Schedule = "overlap",
+        donate: bool = False,
+    ) -> None:
+        if schedule not in get_args(Schedule):
+            raise ScheduleError(schedule)
+        if plan.source_mesh != plan.target_mesh:
+            raise TwoMeshesError(_described(plan.source_mesh), _described(plan.target_mesh))
+        self.plan, self.mesh = plan, mesh
+        self.source_sharding = named_sharding(plan.source, plan.source_mesh, mesh)
+        self.target_sharding = named_sharding(plan.target, plan.target_mesh, mesh)
+        self._reverse, self._schedule = reverse, schedule
+        self._compiled = jax.jit(self._run, donate_argnums=(0,) if donate else (), inline=True)
+
+    def __repr__(self) -> str:
+        return f"Redistribution({self.plan.source} -> {self.plan.target} on {self.plan.source_mesh})"
+
+    def __call__(self, array: jax.Array) -> jax.Array:
+        """The same global array, placed as the plan's target says.
+
+        Raises:
+            NotAnArrayError: if the value is no `jax.Array`.
+            SourceArrayError: if shape, dtype or sharding are not those of the plan's source.
+        """
+        if not isinstance(array, jax.Array):
+            raise NotAnArrayError(type(array).__name__)
+        self._check_value(array)
+        if isinstance(array, jax.core.Tracer):
+            array = self._placed(array)
+        else:
+            self._check_sharding(array)
+        result: jax.Array = self._compiled(array)
+        return result
+
+    def _check_value(self, array: jax.Array) -> None:
+        if array.shape != self.plan.shape:
+            raise SourceArrayError("shape", self.plan.shape, array.shape, "plan for this shape")
+        if str(array.dtype) != self.plan.dtype:
+            raise SourceArrayError("dtype", self.plan.dtype, array.dtype, "plan for this dtype, or convert the array")
+
+    def _check_sharding(self, array: jax.Array) -> None:
+        if not array.sharding.is_equivalent_to(self.source_sharding, array.ndim):
+            raise SourceArrayError(
+                "sharding",
+                _shown(self.source_sharding),
+                _shown(array.sharding),
+                "place it with jax.device_put(array, f.source_sharding), or plan from where it is",
+            )
+
+    def _placed(self, array: jax.Array) -> jax.Array:
+        """A traced array, known to be placed as the source says."""
+        kinds = dict(zip(self.mesh.axis_names, self.mesh.axis_types, strict=True))
+        sharding = jax.typeof(array).sharding
+        manual = [name for name, kind in _axis_types(sharding.mesh).items() if kind == AxisType.Manual]
+        if any(name in kinds for name in manual):
+            raise ManualMeshError(manual)
+        if AxisType.Explicit in kinds.values():
+            expected = self.source_sharding.spec
+            given = sharding.spec if not sharding.mesh.empty else jax.sharding.PartitionSpec()
+            if _normal(given, array.ndim) != _normal(expected, array.ndim):
+                raise SourceArrayError(
+                    "sharding", expected, given, "move it with jax.sharding.reshard, or plan from where it is"
+                )
+            return array
+        return lax.with_sharding_constraint(array, self.source_sharding)
+
+    @cached_property
+    def _frame(self) -> Frame:
+        mesh = self.plan.source_mesh
+        on_cpu = self.mesh.devices.flat[0].platform == "cpu"
+        return Frame(mesh.names, mesh.shape, mesh.devices, self._schedule, pieces=32 if on_cpu else 0)
+
+    def _mapped(self, array: jax.Array) -> jax.Array:
+        """The one `shard_map`."""
+        program = _carried(local_program(self.plan.steps, self._frame), self._frame)
+        mapped = jax.shard_map(
+            program,
+            mesh=self.mesh,
+            in_specs=partition_spec(self.plan.source),
+            out_specs=partition_spec(self.plan.target),
+            check_vma=False,
+        )
+        result: jax.Array = mapped(array)
+        return result
+
+    def _run(self, array: jax.Array) -> jax.Array:
+        if not jnp.issubdtype(array.dtype, jnp.inexact):  # no derivative, and linear_call knows no symbolic zeros
+            return self._mapped(array)
+
+        @jax.custom_jvp
+        def move(value: jax.Array) -> jax.Array:
+            return self._mapped(value)
+
+        @move.defjvp
+        def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+            moved = linear_call(lambda _, t: self._mapped(t), lambda _, ct: self._back(ct), (), tangents[0])
+            return move(primals[0]), moved
+
+        result: jax.Array = move(array)
+        return result
+
+    def _back(self, cotangent: jax.Array) -> jax.Array:
+        """A cotangent, moved from the target's sharding to the source's."""
+        if self._reverse is None:
+            if AxisType.Explicit in self.mesh.axis_types:
+                return jax.sharding.reshard(cotangent, self.source_sharding)
+            return lax.with_sharding_constraint(cotangent, self.source_sharding)
+        return self._returning._mapped(self._returning._placed(cotangent))
+
+    @cached_property
+    def _returning(self) -> Redistribution:
+        plan = self._reverse if isinstance(self._reverse, Plan) else self._reverse() if self._reverse else self.plan
+        return Redistribution(plan, self.mesh, schedule=self._schedule)
+
+
+def _carried(program: Callable[[jax.Array], jax.Array], frame: Frame) -> Callable[[jax.Array], jax.Array]:
+    """The program on values of any dtype: those that collectives cannot carry travel as ones they can."""
+
+    def run(tile: jax.Array) -> jax.Array:
+        dtype = tile.dtype
+        if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+            data = program(jax.random.key_data(tile))
+            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(tile))
+        if jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits < 4:  # XLA:CPU cannot gather int2
+            wide = jnp.int8 if jnp.issubdtype(dtype, jnp.signedinteger) else jnp.uint8
+            return program(tile.astype(wide)).astype(dtype)
+        return program(tile)
+
+    return run
+
+
+def _axis_types(mesh: Any) -> dict[str, AxisType]:
+    return dict(zip(mesh.axis_names, mesh.axis_types, strict=True)) if not mesh.empty else {}
+
+
+def _normal(spec: Any, rank: int) -> tuple[tuple[str, ...], ...]:
+    entries = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec]
+    return tuple(entries + [()] * (rank - len(entries)))
+
+
+def _shown(sharding: Any) -> str:
+    if isinstance(sharding, NamedSharding):
+        sizes = ", ".join(f"{name}:{size}" for name, size in sharding.mesh.shape.items())
+        return f"{sharding.spec} on mesh {{{sizes}}}"
+    return str(sharding)
+
+
+def _described(mesh: Any) -> str:
+    order = "" if mesh.devices == tuple(range(mesh.size)) else f" in device order {list(mesh.devices)}"
+    return f"{mesh}{order}"

@@ -1,0 +1,313 @@
+"""The program of one device: each step of a plan as `jax.lax` operations on its tile.
+
+`local_program` knows devices by number and a tuple of mesh axes, so it runs under any `shard_map` whose manual axes
+enumerate the devices. Every device runs the same operations; what differs between devices is read from small int32
+tables at the device's own position.
+
+Two schedules exist for what travels in rounds. `"overlap"` leaves the order of rounds to the compiler as long as what
+is in flight fits in one tile. `"sequential"` starts a round when the one before has been written, in parts of at most
+a fifth of a tile, and runs all-to-alls and strided gathers as such rounds too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from redistrib.backends.jax.groups import axes_of_groups
+from redistrib.backends.jax.rounds import Write, in_parts, schedule, shares_of
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.theory.semantics import Int64, Placement
+
+Schedule: TypeAlias = Literal["overlap", "sequential"]
+Offsets: TypeAlias = Sequence[int | jax.Array]
+
+PARTS_PER_TILE = 5  # sequential rounds: one part is sliced and one received at a time, 2/5 of a tile
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where a program runs.
+
+    Attributes:
+        names, sizes: the manual mesh axes, in mesh order.
+        order: `order[p]` is the device number at row-major position p.
+        schedule: see the module.
+        pieces: all-to-alls over at most so many members cut and join shares one by one; larger ones, and all on
+            compilers that like one packed buffer better, reshape and transpose.
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+    schedule: Schedule = "overlap"
+    pieces: int = 32
+    position: Int64 = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        position = np.empty(len(self.order), dtype=np.int64)
+        position[list(self.order)] = np.arange(len(self.order))
+        object.__setattr__(self, "position", position)
+
+    def lookup(self, table: np.ndarray) -> Any:
+        """The entry `table[d]` of the device that runs, of a table over device numbers."""
+        rows = jnp.asarray(table[list(self.order)])
+        return lax.dynamic_index_in_dim(rows, lax.axis_index(self.names), keepdims=False)
+
+    def offsets(self, table: Int64) -> list[int | jax.Array]:
+        """Row d of `[devices, rank]` offsets as scalars, on the device d that runs; numbers where all rows agree."""
+        return [
+            int(column[0]) if (column == column[0]).all() else self.lookup(column.astype(np.int32))
+            for column in table.T
+        ]
+
+    def groups(self, groups: Int64) -> dict[str, Any]:
+        """Keyword arguments that name the groups of a collective: mesh axes where they follow some."""
+        placed = self.position[groups]
+        axes = axes_of_groups(placed, self.sizes)
+        if axes is not None:
+            return {"axis_name": tuple(self.names[axis] for axis in axes)}
+        return {"axis_name": self.names, "axis_index_groups": placed.tolist()}
+
+    def permute(self, tile: jax.Array, pairs: Int64) -> jax.Array:
+        """`lax.ppermute` between device numbers; devices that receive nothing get zeros."""
+        return lax.ppermute(tile, self.names, [(a, b) for a, b in self.position[pairs].tolist()])
+
+
+def local_program(steps: Sequence[Step], frame: Frame) -> Callable[[jax.Array], jax.Array]:
+    """The function from a device's source tile to its target tile, to be run under the frame's manual axes.
+
+    Tiles may have dimensions beyond the plan's rank; they travel along.
+    """
+
+    def program(tile: jax.Array) -> jax.Array:
+        pending: DynSlice | None = None
+        for step in steps:
+            if isinstance(step, DynSlice):
+                pending = DynSlice(pending.before if pending else step.before, step.after)
+                continue
+            if pending is not None and _in_rounds(step, frame):  # shares can be read from the larger tile as well
+                tile = _rounds(pending.before, step, tile, frame)
+            else:
+                if pending is not None:
+                    tile = _box(tile, frame.offsets(_within(pending)), pending.after.tile)
+                tile = _step(step, tile, frame)
+            pending = None
+        if pending is not None:
+            tile = _box(tile, frame.offsets(_within(pending)), pending.after.tile)
+        return tile
+
+    return program
+
+
+def _within(step: DynSlice) -> Int64:
+    return step.after.start - step.before.start
+
+
+def _step(step: Step, tile: jax.Array, frame: Frame) -> jax.Array:
+    if tile.size == 0:
+        return jnp.zeros((*step.after.tile, *tile.shape[step.after.rank :]), tile.dtype)
+    if _in_rounds(step, frame):
+        return _rounds(step.before, step, tile, frame)
+    if isinstance(step, AllGather):
+        return _gather(step, tile, frame) if step.group_size > 1 else tile
+    assert isinstance(step, AllToAll)
+    return _all_to_all(step, tile, frame)
+
+
+def _in_rounds(step: Step, frame: Frame) -> bool:
+    if isinstance(step, AllPermute | Exchange):
+        return True
+    if isinstance(step, AllToAll) and step.group_size == 1:
+        return True
+    if frame.schedule == "overlap" or isinstance(step, DynSlice):
+        return False
+    return not (isinstance(step, AllGather) and _is_leading(step))
+
+
+# ---------------------------------------------------------------------------------- boxes of a tile
+
+
+def _box(tile: jax.Array, offsets: Offsets, size: Sequence[int]) -> jax.Array:
+    """The box of `size` at `offsets` of the leading dimensions, whole in all others."""
+    rest = tile.ndim - len(size)
+    full = (*size, *tile.shape[len(size) :])
+    if full == tile.shape:
+        return tile
+    if all(isinstance(offset, int) for offset in offsets):
+        return tile[tuple(slice(o, o + n) for o, n in zip(offsets, size, strict=True))]  # type: ignore[operator]
+    return lax.dynamic_slice(tile, _starts(offsets, rest), full)
+
+
+def _put(tile: jax.Array, box: jax.Array, offsets: Offsets) -> jax.Array:
+    return lax.dynamic_update_slice(tile, box, _starts(offsets, tile.ndim - len(offsets)))
+
+
+def _starts(offsets: Offsets, rest: int) -> list[Any]:
+    return [jnp.int32(offset) if isinstance(offset, int) else offset for offset in (*offsets, *(0,) * rest)]
+
+
+def _ratio(fine: Placement, coarse: Placement) -> tuple[int, ...]:
+    """How many tiles of one placement make a tile of the other along each dimension; at least 1."""
+    return tuple(max(1, f // c) for f, c in zip(fine.grid, coarse.grid, strict=True))
+
+
+def _joined(parts: jax.Array, factors: Sequence[int]) -> jax.Array:
+    """One tile from `[parts, *part]`, row-major over `factors`: by one transpose, or none if nothing must move."""
+    rank, part = len(factors), parts.shape[1:]
+    grown = [i for i in range(rank) if factors[i] > 1]
+    stacked = parts.reshape(*(factors[i] for i in grown), *part)
+    order: list[int] = []
+    for i in range(len(part)):
+        order += [grown.index(i)] if i in grown else []
+        order.append(len(grown) + i)
+    whole = [n * (factors[i] if i < rank else 1) for i, n in enumerate(part)]
+    return stacked.transpose(order).reshape(whole)
+
+
+# -------------------------------------------------------------------------------- grouped collectives
+
+
+def _is_leading(step: AllGather) -> bool:
+    """Whether the parts follow one another in memory: all dimensions before the last that grows have extent 1."""
+    grown = [i for i, f in enumerate(_ratio(step.before, step.after)) if f > 1]
+    return not grown or all(n == 1 for n in step.before.tile[: grown[-1]])
+
+
+def _gather(step: AllGather, tile: jax.Array, frame: Frame) -> jax.Array:
+    # Gathering along a new leading dimension and transposing once is faster than tiled=True along an inner one.
+    parts = lax.all_gather(tile, **frame.groups(step.groups))
+    return _joined(parts, _ratio(step.before, step.after))
+
+
+def _all_to_all(step: AllToAll, tile: jax.Array, frame: Frame) -> jax.Array:
+    split, merged = _ratio(step.after, step.before), _ratio(step.before, step.after)
+    one_by_one = step.group_size <= frame.pieces
+    sent = _pieces(step, split, tile, frame) if one_by_one else _chunks(step, split, tile, frame)
+    received = lax.all_to_all(sent, split_axis=0, concat_axis=0, tiled=True, **frame.groups(step.groups))
+    return _concatenated(received, merged) if one_by_one else _joined(received, merged)
+
+
+def _receivers(step: AllToAll) -> Int64:
+    """`[devices, members]`: the members of each device's group, in order."""
+    table = np.empty((step.devices, step.group_size), dtype=np.int64)
+    for group in step.groups:
+        table[group] = group
+    return table
+
+
+def _pieces(step: AllToAll, split: Sequence[int], tile: jax.Array, frame: Frame) -> jax.Array:
+    """`[members, *share]`, cut one by one: the order of shares is in the offsets, so it costs nothing."""
+    to = _receivers(step)
+    place = step.after.index % np.array(split) * np.array(step.share)  # of the share of a receiver, in every sender
+    return jnp.stack([_box(tile, frame.offsets(place[to[:, j]]), step.share) for j in range(step.group_size)])
+
+
+def _chunks(step: AllToAll, split: Sequence[int], tile: jax.Array, frame: Frame) -> jax.Array:
+    """`[members, *share]` by one reshape and transpose, and a take where the order of shares asks for one."""
+    rank = len(split)
+    cut = [i for i in range(rank) if split[i] > 1]
+    shape: list[int] = []
+    for i, n in enumerate(tile.shape):
+        shape += [split[i], n // split[i]] if i in cut else [n]
+    first = [i + cut.index(i) for i in cut]
+    order = first + [k for k in range(len(shape)) if k not in first]
+    share = [n // (split[i] if i < rank else 1) for i, n in enumerate(tile.shape)]
+    chunks = tile.reshape(shape).transpose(order).reshape(-1, *share)
+    number = np.zeros(step.devices, dtype=np.int64)
+    for i in range(rank):
+        number = number * split[i] + step.after.index[:, i] % split[i]
+    wanted = number[_receivers(step)].astype(np.int32)  # [devices, members] chunk numbers
+    if (wanted == wanted[0]).all():
+        if np.array_equal(wanted[0], np.arange(chunks.shape[0])):
+            return chunks
+        return jnp.take(chunks, jnp.asarray(wanted[0]), axis=0, mode="clip", unique_indices=False)
+    return jnp.take(chunks, frame.lookup(wanted), axis=0, mode="clip", unique_indices=False)
+
+
+_SHORT_RUN = 16  # elements: joining parts whose rows are shorter is faster in one transpose than part by part
+
+
+def _concatenated(parts: jax.Array, factors: Sequence[int]) -> jax.Array:
+    """As `_joined`, part by part, which copies long rows and not single elements."""
+    grown = [i for i, f in enumerate(factors) if f > 1]
+    if grown and math.prod(parts.shape[1 + grown[-1] :]) < _SHORT_RUN:
+        return _joined(parts, factors)
+    rows = [parts[k] for k in range(parts.shape[0])]
+    for i in reversed(grown):
+        rows = [jnp.concatenate(rows[k : k + factors[i]], axis=i) for k in range(0, len(rows), factors[i])]
+    return rows[0]
+
+
+# --------------------------------------------------------------------------------------------- rounds
+
+
+def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame) -> jax.Array:
+    """Carry out a step as writes into its output tile; `before` may be any placement that holds what is sent."""
+    assert not isinstance(step, DynSlice)
+    after = step.after
+    larger = max(before.tile_size, after.tile_size)
+    window = larger if frame.schedule == "overlap" else 0
+    writes = schedule(before, after, shares_of(step))
+    if frame.schedule == "sequential":
+        writes = [part for w in writes for part in (in_parts(w, larger // PARTS_PER_TILE) if _travels(w) else [w])]
+    shape = (*after.tile, *tile.shape[after.rank :])
+    out: jax.Array | None = None
+    ordered: int | jax.Array = 0
+    in_flight = 0
+    for write in writes:
+        if _travels(write):
+            if in_flight and in_flight + write.volume > window and out is not None:
+                ordered, in_flight = _zero_after(out, frame), 0
+            in_flight += write.volume
+        source = _later(frame.offsets(write.source), ordered, write.size, before.tile)
+        box = _box(tile, source, write.size)
+        if write.pairs is not None:
+            box = frame.permute(box, write.pairs)
+        target = frame.offsets(write.target)
+        if write.writes is not None:
+            present = jnp.zeros(shape, tile.dtype) if out is None else out
+            box = jnp.where(frame.lookup(write.writes), box, _box(present, target, write.size))
+        if write.size == after.tile:
+            out = box
+        else:
+            out = _put(lax.empty(shape, tile.dtype) if out is None else out, box, target)
+    assert out is not None
+    return out
+
+
+def _travels(write: Write) -> bool:
+    return write.pairs is not None
+
+
+def _later(offsets: list[int | jax.Array], zero: int | jax.Array, size: Sequence[int], tile: Sequence[int]) -> Offsets:
+    """The same offsets, known only once `zero` is."""
+    if isinstance(zero, int):
+        return offsets
+    for i, (n, whole) in enumerate(zip(size, tile, strict=True)):
+        if n < whole:
+            return [*offsets[:i], offsets[i] + zero, *offsets[i + 1 :]]
+    return offsets
+
+
+def _zero_after(array: jax.Array, frame: Frame) -> jax.Array:
+    """Zero, computed from an element of the array in a way that no compiler sees through.
+
+    Compilers drop `lax.optimization_barrier` before they order operations. A true dependency stays: some bit of an
+    element, and an entry of a table that is zero for every device that exists.
+    """
+    corner = array[(0,) * array.ndim]
+    if jnp.issubdtype(corner.dtype, jnp.complexfloating):
+        corner = corner.real
+    if jnp.issubdtype(corner.dtype, jnp.floating):
+        corner = lax.bitcast_convert_type(corner.astype(jnp.float32), jnp.int32)
+    table = jnp.asarray(np.append(np.zeros(len(frame.order), dtype=np.int32), np.int32(1)))
+    entry = lax.dynamic_index_in_dim(table, lax.axis_index(frame.names), keepdims=False)
+    return corner.astype(jnp.int32) & entry

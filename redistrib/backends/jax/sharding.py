@@ -1,0 +1,70 @@
+"""JAX shardings as types, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from redistrib.errors import ForeignMeshError, NotAnArrayError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType, from_named_sharding, to_partition_entries
+
+
+def partition_spec(dist_type: DistType) -> PartitionSpec:
+    """The partition spec that means a type; one entry for each dimension.
+
+    >>> partition_spec(DistType.parse("[2{x,y}48, 5]"))
+    PartitionSpec(('y', 'x'), None)
+    """
+    return PartitionSpec(*to_partition_entries(dist_type))
+
+
+def named_sharding(dist_type: DistType, mesh: Mesh, jax_mesh: jax.sharding.Mesh) -> NamedSharding:
+    """The sharding that means `dist_type`, a type over `mesh`, on a JAX mesh of the same axes.
+
+    Raises:
+        ForeignMeshError: if the JAX mesh has other axes than `mesh`.
+        TypeFormError: if the type is not well-formed over the mesh.
+    """
+    check_same_axes(mesh, jax_mesh)
+    dist_type.check(mesh)
+    return NamedSharding(jax_mesh, partition_spec(dist_type))
+
+
+def check_same_axes(mesh: Mesh, jax_mesh: Any) -> None:
+    """Check that a JAX mesh has the axes of `mesh`, in order.
+
+    Raises:
+        ForeignMeshError: if not.
+        MeshError: if the value is no mesh.
+    """
+    given = Mesh.of(jax_mesh)
+    if (given.names, given.shape) != (mesh.names, mesh.shape):
+        raise ForeignMeshError(str(mesh), mesh.size, str(given), given.size)
+
+
+def type_and_mesh(sharding: Any, shape: Sequence[int]) -> tuple[DistType, Mesh]:
+    """The type and the mesh of an array of global `shape` under a `NamedSharding`.
+
+    Devices are numbered by their row-major position in the sharding's mesh.
+
+    Raises:
+        ShardingFormError: another kind of sharding.
+        SpecError, UnknownAxisError, AxisReusedError: a spec that has no meaning as a type.
+    """
+    return from_named_sharding(sharding, shape)
+
+
+def type_of(array: Any) -> tuple[DistType, Mesh]:
+    """The type and the mesh of a `jax.Array`, from its sharding.
+
+    Raises:
+        NotAnArrayError: if the value is no `jax.Array`.
+        ShardingFormError, SpecError: see `type_and_mesh`.
+    """
+    if not isinstance(array, jax.Array):
+        raise NotAnArrayError(type(array).__name__)
+    return type_and_mesh(array.sharding, array.shape)
