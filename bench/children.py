@@ -1,7 +1,7 @@
 """Work in child processes that may die: XLA's partitioner kills its process on some types, and compilers may not end.
 
 A child reads one task per line from standard input and answers on the file descriptor named by `REPLY_VARIABLE` with
-lines `{"part": {...}}`, any number per task, and then `{"done": true}`. Parts that came before a crash are kept.
+first `{"ready": true}`, then for each task any number of `{"part": {...}}` and one `{"done": true}`. Parts that came before a crash are kept.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 REPLY_VARIABLE = "BENCH_REPLY_FD"
+START_LIMIT = 180.0  # seconds for a child to import what it needs and join its job
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -36,6 +37,7 @@ class Child:
         self._environment = {**os.environ, **environment}
         self._process: subprocess.Popen[bytes] | None = None
         self._reply = -1
+        self._ready = False
         handle, log = tempfile.mkstemp(prefix=f"{module}-", suffix=".log")
         os.close(handle)
         self._log = Path(log)
@@ -56,7 +58,7 @@ class Child:
             limit: seconds after which the child is killed.
         """
         self.send(task)
-        return self.answer(time.monotonic() + limit)
+        return self.answer(limit)
 
     def send(self, task: Mapping[str, Any]) -> None:
         """Hand over one task without waiting; starts the child where it does not run."""
@@ -68,10 +70,11 @@ class Child:
         except BrokenPipeError:
             pass  # it died in between; `answer` reports the crash
 
-    def answer(self, deadline: float) -> dict[str, Any]:
-        """The answer to the task that was sent, waiting until `deadline` on the monotonic clock."""
+    def answer(self, limit: float) -> dict[str, Any]:
+        """The answer to the task that was sent; the limit does not count a child's own start."""
         process = self._running()
         answer: dict[str, Any] = {"status": "ok"}
+        deadline = time.monotonic() + (limit if self._ready else START_LIMIT)
         pending = b""
         while True:
             ready, _, _ = select.select([self._reply], [], [], max(0.0, deadline - time.monotonic()))
@@ -87,9 +90,13 @@ class Child:
             *lines, pending = pending.split(b"\n")
             for line in lines:
                 message = json.loads(line)
-                if message.get("done"):
+                if message.get("ready"):
+                    self._ready = True
+                    deadline = time.monotonic() + limit
+                elif message.get("done"):
                     return answer
-                answer.update(message["part"])
+                else:
+                    answer.update(message["part"])
 
     def stop(self) -> None:
         """End the child and everything it started."""
@@ -104,6 +111,7 @@ class Child:
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
+            self._ready = False
             self._reply, write_end = os.pipe()
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
@@ -135,6 +143,7 @@ def serve(handle: Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], N
         reply.write(json.dumps(message) + "\n")
         reply.flush()
 
+    send({"ready": True})
     for line in _lines():
         try:
             handle(json.loads(line), lambda part: send({"part": part}))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from types import TracebackType
 from typing import Any
 
@@ -52,9 +51,11 @@ class Cluster:
             self._start()
         for child in self._children:
             child.send(task)
-        deadline = time.monotonic() + limit
-        answers = [child.answer(deadline) for child in self._children]
-        bad = [a for a in answers if a["status"] in ("crash", "limit")]
+        answers: list[dict[str, Any]] = []
+        bad: list[dict[str, Any]] = []
+        for child in self._children:
+            answers.append(child.answer(10 if bad else limit))
+            bad += [a for a in answers[-1:] if a["status"] in ("crash", "limit")]
         answer = {**answers[0], "status": bad[0]["status"] if bad else answers[0]["status"]}
         if bad:
             answer.pop("times", None)
@@ -110,6 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", default="500mbit", help="of each host's link, in each direction")
     parser.add_argument("--limit", type=float, default=240.0, help="seconds per problem")
     parser.add_argument("--algorithm", default=None, help="algorithm given to synthesize")
+    parser.add_argument("--cost-model", default="cluster", help="cost model, or profile in bench/profiles, for ours")
     parser.add_argument("--null", action="store_true", help="XLA against itself: what the harness's noise is")
     parser.add_argument("--name", default="cluster", help="name of the results file")
 
@@ -122,7 +124,7 @@ def main(arguments: argparse.Namespace) -> int:
     sets = parse_sets(arguments.sets, FULL if arguments.full else SAMPLE)
     drawn = [p for name, count in sets.items() for p in problem_set(name, arguments.seed, count)]
     problems = [p for p in drawn if p.devices == HOSTS * DEVICES_PER_HOST]
-    options = {"rounds": arguments.rounds, "algorithm": arguments.algorithm, "null": arguments.null}
+    options = {"rounds": arguments.rounds, "algorithm": arguments.algorithm, "cost_model": arguments.cost_model, "null": arguments.null}
     records = measure(problems, options, arguments.megabytes, arguments.limit, arguments.rate)
     settings = {"seed": arguments.seed, "sets": sets, "megabytes": arguments.megabytes, "hosts": HOSTS,
                 "devices_per_host": DEVICES_PER_HOST, "rate": arguments.rate, **options}

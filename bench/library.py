@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import time
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType
+from redistrib.api import synthesize
 from redistrib.plans.plan import Plan
-from redistrib.synthesis.synthesize import synthesize
+from redistrib.synthesis.latency import LatencyBandwidth
 
 from bench.problems import Problem
 
-CHOICES = ("algorithm", "model")
+PROFILES = Path(__file__).parent / "profiles"
+
+
+@cache
+def model_of(name: str) -> Any:
+    """A cost model by the name `synthesize` knows, or by that of a profile measured for a bench."""
+    path = PROFILES / f"{name}.json"
+    return LatencyBandwidth.from_json(path.read_text()) if path.exists() else name
 
 
 def plan_of(problem: Problem, options: dict[str, Any] | None = None) -> tuple[Plan, float]:
-    """The plan under `options["algorithm"]` and `options["model"]` where given, and the seconds it took."""
-    chosen = {key: options[key] for key in CHOICES if options and options.get(key)}
+    """The plan under `options["algorithm"]` and `options["cost_model"]` where given, and the seconds it took."""
+    chosen = {key: options[key] for key in ("algorithm", "cost_model") if options and options.get(key)}
+    if "cost_model" in chosen:
+        chosen["cost_model"] = model_of(chosen["cost_model"])
     start = time.perf_counter()
-    mesh = Mesh.of(problem.axes)
-    source, target = DistType.parse(problem.source), DistType.parse(problem.target)
-    plan = synthesize(source, mesh, target, mesh, dtype="float32", **chosen)
+    plan = synthesize(problem.source, problem.target, problem.axes, dtype="float32", **chosen)
     return plan, time.perf_counter() - start
 
 

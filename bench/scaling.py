@@ -104,7 +104,7 @@ def measure(seed: int, count: int, limit: float, python: str | None) -> list[dic
             for system in systems:
                 for name in system.names:
                     ended = sum("plan_s" in r.get(name, {}) for r in here)
-                    if ended * 2 <= len(here):
+                    if ended * 2 < len(here):
                         system.hopeless.add((series.name, name))
             records += here
     finally:

@@ -83,6 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED)
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for each side of a problem")
     parser.add_argument("--algorithm", default=None, help="algorithm given to synthesize")
+    parser.add_argument("--cost-model", default="tpu", help="cost model, or profile in bench/profiles, for ours")
     parser.add_argument("--null", action="store_true", help="XLA in both places")
     parser.add_argument("--name", default="tpu", help="name of the results file")
 
@@ -96,7 +97,7 @@ def main(arguments: argparse.Namespace) -> int:
         chosen = dict(item.split("=") if "=" in item else (item, "") for item in arguments.only.split(","))
         counts = [(job, int(chosen[key]) if chosen[key] else count)
                   for job, count in counts for key in (job.topology, f"{job.topology}/{job.set}") if key in chosen]
-    options = {"algorithm": arguments.algorithm, "null": arguments.null}
+    options = {"algorithm": arguments.algorithm, "cost_model": arguments.cost_model, "null": arguments.null}
     records = measure(counts, arguments.seed, arguments.limit, options)
     settings = {"seed": arguments.seed, "limit_s": arguments.limit, **options,
                 "jobs": [[job.topology, job.set, count] for job, count in counts]}

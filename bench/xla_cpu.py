@@ -63,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--megabytes", type=float, default=32.0, help="shrink arrays to this size")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds per problem")
     parser.add_argument("--algorithm", default=None, help="algorithm given to synthesize")
+    parser.add_argument("--cost-model", default="cpu", help="cost model, or profile in bench/profiles, for ours")
     parser.add_argument("--null", action="store_true", help="XLA against itself: what the harness's noise is")
     parser.add_argument("--name", default="xla_cpu", help="name of the results file")
 
@@ -70,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     sets = parse_sets(arguments.sets, FULL if arguments.full else SAMPLE)
     problems = [p for name, count in sets.items() for p in problem_set(name, arguments.seed, count)]
-    options = {"rounds": arguments.rounds, "algorithm": arguments.algorithm, "null": arguments.null}
+    options = {"rounds": arguments.rounds, "algorithm": arguments.algorithm, "cost_model": arguments.cost_model, "null": arguments.null}
     records = measure(problems, options, arguments.megabytes, arguments.limit)
     settings = {"seed": arguments.seed, "sets": sets, "megabytes": arguments.megabytes, **options}
     results.save(arguments.name, records, settings)
