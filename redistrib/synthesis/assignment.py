@@ -164,8 +164,21 @@ def permutation_pairs(before: Placement, after: Placement, hosts: Int64 | None =
     Returns:
         `[pairs, 2]` senders and receivers, by receiver.
     """
-    moving = np.flatnonzero(before.number != after.number)
-    gives, takes = before.number[moving], after.number[moving]
+    return sending_pairs(before.number, after.number, hosts)
+
+
+def sending_pairs(held: Int64, wanted: Int64, hosts: Int64 | None = None) -> Int64:
+    """Pair every device that lacks what it wants with one that holds it and wants something else.
+
+    Args:
+        held, wanted: `[devices]` numbers of what each device holds and wants; each number occurs equally often in both.
+        hosts: `[devices]` host numbers; a pair stays on one host where it can.
+
+    Returns:
+        `[pairs, 2]` senders and receivers, by receiver.
+    """
+    moving = np.flatnonzero(held != wanted)
+    gives, takes = held[moving], wanted[moving]
     if hosts is None:
         senders = moving[np.lexsort((moving, gives))]
         receivers = moving[np.lexsort((moving, takes))]

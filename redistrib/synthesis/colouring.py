@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-
 from redistrib.plans.steps import Shares
 from redistrib.theory.semantics import Int64, Placement
 
@@ -71,6 +69,8 @@ def _balanced_senders(rows: list[Lack], holders: dict[int, list[int]], hosts: In
 
 def _flow_senders(rows: list[Lack], holders: dict[int, list[int]], hosts: Int64 | None, most: int) -> list[int] | None:
     """One holder per share with no sender used more than `most` times, few of them on other hosts; None if impossible."""
+    from scipy.optimize import linear_sum_assignment  # slow to import, seldom needed
+
     devices = sorted({device for row in rows for device in holders[row[1]]})
     if len(devices) * most < len(rows):
         return None

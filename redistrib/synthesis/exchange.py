@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
-from redistrib.synthesis.assignment import Cells, agree, chunk_groups, permutation_pairs, refine
+from redistrib.synthesis.assignment import Cells, agree, chunk_groups, permutation_pairs, refine, sending_pairs
 from redistrib.synthesis.colouring import Lack, colour_rounds
 from redistrib.synthesis.lowering import all_to_all_groups
 from redistrib.theory.semantics import Int64, Placement, number_of
@@ -39,14 +39,12 @@ def permuted(before: Placement, after: Placement, hosts: Int64 | None = None) ->
         return None
     if before.grid == after.grid:
         return [AllPermute(before, after, permutation_pairs(before, after, hosts))]
-    # Who holds a wanted tile keeps it; the others are dealt the tiles still to be sent from inside their own.
-    cut = refine(
-        before.shape, Cells(before.grid, before.index), after.grid, Cells(after.grid, after.index), hosts=hosts
-    )
-    steps: list[Step] = [DynSlice(before, cut)]
-    if cut != after:
-        steps.append(AllPermute(cut, after, permutation_pairs(cut, after, hosts)))
-    return steps
+    # Who holds its target tile keeps it; every other device cuts out the tile of the one device it sends to.
+    pairs = sending_pairs(before.number, number_of(after.coarse(before.grid), before.grid), hosts)
+    cut_index = after.index.copy()
+    cut_index[pairs[:, 0]] = after.index[pairs[:, 1]]
+    cut = Placement(before.shape, after.grid, cut_index)
+    return [DynSlice(before, cut), AllPermute(cut, after, pairs)]
 
 
 def gathered(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
