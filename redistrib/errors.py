@@ -824,3 +824,15 @@ class ManualMeshError(RedistribError):
             f"inside a shard_map over {_listed(axes)} an array is already a tile; call the plan's function outside, "
             f"on the global array"
         )
+
+
+class DeviceShortageError(RedistribError):
+    """More devices asked for than JAX has."""
+
+    def __init__(self, wanted: int, found: int) -> None:
+        self.wanted = wanted
+        self.found = found
+        super().__init__(
+            f"the mesh has {wanted} devices but JAX has started with {found}; start a new process, or set "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={wanted} before importing jax"
+        )

@@ -5,7 +5,7 @@ A plan is data. It is made by the synthesis, but it can be shipped, loaded and r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from redistrib.errors import PlanFormError
@@ -16,7 +16,7 @@ from redistrib.plans.steps import Step
 from redistrib.theory.semantics import Placement, lower_bound, placement_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """A checked sequence of collectives from one distributed type to another.
 
@@ -30,6 +30,8 @@ class Plan:
         cost_model: name of the model that chose it.
         cost: its price under that model, in the model's unit.
         unit: that unit: "elements" or "seconds".
+        step_costs: the price of each step, where the maker of the plan tells; for display only, neither compared nor
+            written to JSON.
     """
 
     source: DistType
@@ -43,6 +45,7 @@ class Plan:
     cost_model: str
     cost: float
     unit: str
+    step_costs: tuple[float, ...] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.source_mesh.size != self.target_mesh.size:
@@ -79,10 +82,8 @@ class Plan:
     @cached_property
     def received(self) -> tuple[int, ...]:
         """Elements each device receives from others, exactly, one integer per device."""
-        total = [0] * self.devices
-        for step in self.steps:
-            total = [a + b for a, b in zip(total, step.received(), strict=True)]
-        return tuple(total)
+        by_step = [[0] * self.devices, *(step.received() for step in self.steps)]
+        return tuple(map(sum, zip(*by_step, strict=True)))
 
     @cached_property
     def lower_bound(self) -> tuple[int, ...]:
@@ -98,3 +99,35 @@ class Plan:
     def peak_bytes(self) -> int:
         """Bytes per device that source, target and scratch are predicted to take together."""
         return peak_bytes(self.steps, self.before.tile_size, self.after.tile_size, self.itemsize)
+
+    def to_json(self) -> str:
+        """The plan as JSON, version 1, sealed with a digest; `from_json` reads it back.
+
+        Raises:
+            PlanFormError: if the plan's itemsize is not that of its dtype.
+        """
+        from redistrib.plans.serial import to_json
+
+        return to_json(self)
+
+    @staticmethod
+    def from_json(text: str, bound: int | None = None) -> Plan:
+        """A plan from JSON, verified; `bound` is the largest tile allowed, None allows the plan its own height.
+
+        Raises:
+            PlanJsonError: if the text is not a plan of version 1, or was changed after it was written.
+            VerificationError: if the plan is not correct.
+        """
+        from redistrib.plans.serial import from_json
+
+        return from_json(text, bound)
+
+    def __str__(self) -> str:
+        """A table of the steps, in plain text; see `redistrib.plans.table`."""
+        from redistrib.plans.table import render
+
+        return render(self)
+
+    def __repr__(self) -> str:
+        steps = ", ".join(step.kind for step in self.steps) or "no steps"
+        return f"<Plan {self.source} on {self.source_mesh} -> {self.target} on {self.target_mesh}: {steps}>"

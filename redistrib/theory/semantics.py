@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from redistrib.errors import PlacementError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType
+from redistrib.lang.types import DimType, DistType
 
 Int64 = npt.NDArray[np.int64]
 
@@ -149,6 +149,39 @@ def placement_of(dist_type: DistType, mesh: Mesh) -> Placement:
     index = mesh.coordinates @ weights
     index.flags.writeable = False  # nobody else has it, so it need not be copied
     return Placement(dist_type.global_shape, tuple(grid), index)
+
+
+def type_of(placement: Placement, mesh: Mesh) -> DistType | None:
+    """A type that means a placement on a mesh, the inverse of `placement_of`; None where no type does.
+
+    >>> mesh = Mesh.of("x=4,y=6")
+    >>> print(type_of(placement_of(DistType.of("[3{x}12, 2{y}12]"), mesh), mesh))
+    [3{x}12, 2{y}12]
+    """
+    if placement.devices != mesh.size:
+        return None
+    cuts: list[list[tuple[int, str, int]]] = [[] for _ in placement.shape]  # per dimension: weight, axis name, size
+    stride = mesh.size
+    for axis in mesh.axes:
+        stride //= axis.size
+        if axis.size > 1:
+            step = placement.index[mesh.devices[stride]]  # the device with coordinate 1 on this axis, 0 on all others
+            for i in np.flatnonzero(step).tolist():
+                cuts[i].append((int(step[i]), axis.name, axis.size))
+    dims = []
+    for size, count, cut in zip(placement.shape, placement.grid, cuts, strict=True):
+        weight = 1
+        for found, _, extent in sorted(cut):
+            if found != weight:
+                return None
+            weight *= extent
+        if weight != count:
+            return None
+        dims.append(DimType(size // count, tuple(name for _, name, _ in sorted(cut)), size))
+    candidate = DistType(tuple(dims))
+    if len(set(candidate.axes)) < len(candidate.axes):
+        return None
+    return candidate if placement_of(candidate, mesh) == placement else None
 
 
 def overlap(a: Placement, b: Placement) -> list[int]:

@@ -1,0 +1,341 @@
+"""A plan as JSON, version 1: canonical, sealed with a digest, and read as if a stranger had written it.
+
+The form is one object. `placements` lists each placement once; steps refer to them by position. Device numbers,
+groups, pairs and shares stand in it as they do in `steps`; a share is `[src, dst, round, start, size]`. `digest` is the
+SHA-256 of the text without it, keys sorted and no spaces: it tells accident from intent no better than a
+checksum, so a loaded plan is verified as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn, TypeVar, cast
+
+import numpy as np
+
+from redistrib.errors import PlanDigestError, PlanFormError, PlanJsonError, PlanVersionError, RedistribError
+from redistrib.lang.mesh import Axis, Mesh
+from redistrib.lang.types import DistType
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.plan import Plan
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Realisation, Shares, Step
+from redistrib.plans.verify import verify
+from redistrib.theory.semantics import Int64, Placement
+
+_T = TypeVar("_T")
+
+FORMAT = "redistrib-plan"
+VERSION = 1
+
+_PLAN_FIELDS = (
+    "format", "version", "dtype", "source", "target", "algorithm", "cost_model", "cost", "unit", "placements", "steps",
+    "digest",
+)  # fmt: skip
+_STEP_FIELDS = {
+    "dynslice": (),
+    "allgather": ("groups",),
+    "alltoall": ("groups",),
+    "allpermute": ("pairs",),
+    "exchange": ("realisation", "shares"),
+}
+
+
+# ---------------------------------------------------------------------------------------------- writing
+
+
+def to_json(plan: Plan) -> str:
+    """The JSON form of a plan: one line, keys sorted, sealed with a digest.
+
+    Raises:
+        PlanFormError: if the plan's itemsize is not that of its dtype, so that it could not be read back as it is.
+        DtypeError: if its dtype has no known size.
+    """
+    if plan.itemsize != itemsize_of(plan.dtype):
+        raise PlanFormError(
+            f"the plan counts {plan.itemsize} bytes per element, but {plan.dtype} has {itemsize_of(plan.dtype)}; "
+            "its JSON form records the dtype alone"
+        )
+    placements: list[Placement] = []
+    position: dict[Placement, int] = {}
+
+    def place(placement: Placement) -> int:
+        if placement not in position:
+            position[placement] = len(placements)
+            placements.append(placement)
+        return position[placement]
+
+    steps = [_step_form(step, place) for step in plan.steps]
+    form = {
+        "format": FORMAT,
+        "version": VERSION,
+        "dtype": plan.dtype,
+        "source": _side_form(plan.source, plan.source_mesh),
+        "target": _side_form(plan.target, plan.target_mesh),
+        "algorithm": plan.algorithm,
+        "cost_model": plan.cost_model,
+        "cost": plan.cost.item() if isinstance(plan.cost, np.generic) else plan.cost,
+        "unit": plan.unit,
+        "placements": [{"grid": list(p.grid), "index": p.index.tolist()} for p in placements],
+        "steps": steps,
+    }
+    return _canonical({**form, "digest": _digest(form)})
+
+
+def _canonical(form: dict[str, Any]) -> str:
+    return json.dumps(form, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _digest(form: dict[str, Any]) -> str:
+    return hashlib.sha256(_canonical(form).encode("ascii")).hexdigest()
+
+
+def _side_form(dist_type: DistType, mesh: Mesh) -> dict[str, Any]:
+    axes = [[axis.name, axis.size] for axis in mesh.axes]
+    return {"type": str(dist_type), "mesh": {"axes": axes, "devices": list(mesh.devices)}}
+
+
+def _step_form(step: Step, place: Callable[[Placement], int]) -> dict[str, Any]:
+    form: dict[str, Any] = {"kind": step.kind, "before": place(step.before), "after": place(step.after)}
+    match step:
+        case AllGather() | AllToAll():
+            form["groups"] = step.groups.tolist()
+        case AllPermute():
+            form["pairs"] = step.pairs.tolist()
+        case Exchange():
+            shares = step.shares
+            columns = (shares.src, shares.dst, shares.round, shares.start, shares.size)
+            form["realisation"] = step.realisation
+            form["shares"] = [list(row) for row in zip(*(c.tolist() for c in columns), strict=True)]
+    return form
+
+
+# ---------------------------------------------------------------------------------------------- reading
+
+
+def from_json(text: str, bound: int | None = None) -> Plan:
+    """Read a plan and verify it.
+
+    Args:
+        text: what `to_json` wrote.
+        bound: the largest tile allowed, in elements. None allows the plan its own height, since it may have been
+            made under a memory limit; `verify(plan)` holds it to the larger of source and target.
+
+    Raises:
+        PlanVersionError: if the text is of another version.
+        PlanDigestError: if it does not match its digest.
+        PlanJsonError: if it is not JSON, or a field is missing, unknown or has a value it cannot have.
+        VerificationError: if it is a plan, but not a correct one.
+    """
+    form = _object(_parse(text), "the plan", None)
+    if form.get("format") != FORMAT:
+        _refuse("format", f"is {_shown(form.get('format'))}, a plan has {FORMAT!r}")
+    if type(form.get("version")) is not int or form["version"] != VERSION:
+        raise PlanVersionError(
+            f"the plan is of version {_shown(form.get('version'))}, this release reads version {VERSION}; "
+            "write it again with this release",
+            "version",
+        )
+    _object(form, "the plan", _PLAN_FIELDS)
+    sealed = {name: value for name, value in form.items() if name != "digest"}
+    digest = _digest(sealed)
+    if form["digest"] != digest:
+        raise PlanDigestError(
+            f"the plan's digest is {_shown(form['digest'])}, but its contents have {digest!r}; "
+            "it was changed after it was written: make the plan again",
+            "digest",
+        )
+    plan = _plan(form)
+    return verify(plan, plan.height if bound is None else bound)
+
+
+def _plan(form: dict[str, Any]) -> Plan:
+    source, source_mesh = _side(form["source"], "source")
+    target, target_mesh = _side(form["target"], "target")
+    placements = [
+        _placement(entry, f"placements[{k}]", source) for k, entry in enumerate(_list(form["placements"], "placements"))
+    ]
+    steps = [_step(entry, f"steps[{k}]", placements) for k, entry in enumerate(_list(form["steps"], "steps"))]
+    cost = form["cost"]
+    if type(cost) not in (int, float) or not math.isfinite(cost) or cost < 0:
+        _refuse("cost", f"is {_shown(cost)}, which is not a price")
+    if form["unit"] not in ("elements", "seconds"):
+        _refuse("unit", f"is {_shown(form['unit'])}, a cost is in 'elements' or 'seconds'")
+    dtype = _string(form["dtype"], "dtype")
+    return _at(
+        "the plan",
+        lambda: Plan(
+            source=source,
+            source_mesh=source_mesh,
+            target=target,
+            target_mesh=target_mesh,
+            dtype=dtype,
+            itemsize=itemsize_of(dtype),
+            steps=tuple(steps),
+            algorithm=_string(form["algorithm"], "algorithm"),
+            cost_model=_string(form["cost_model"], "cost_model"),
+            cost=cost,
+            unit=form["unit"],
+        ),
+    )
+
+
+def _side(value: Any, where: str) -> tuple[DistType, Mesh]:
+    side = _object(value, where, ("type", "mesh"))
+    mesh_form = _object(side["mesh"], f"{where}.mesh", ("axes", "devices"))
+    axes = []
+    for k, entry in enumerate(_list(mesh_form["axes"], f"{where}.mesh.axes")):
+        if not isinstance(entry, list) or len(entry) != 2 or type(entry[1]) is not int:
+            _refuse(f"{where}.mesh.axes[{k}]", f"is {_shown(entry)}, an axis is a name and a size")
+        axes.append(entry)
+    devices = tuple(_row(mesh_form["devices"], f"{where}.mesh.devices"))
+    mesh = _at(f"{where}.mesh", lambda: Mesh(tuple(Axis(name, size) for name, size in axes), devices))
+    dist_type = _at(f"{where}.type", lambda: DistType.parse(_string(side["type"], f"{where}.type")))
+    _at(f"{where}.type", lambda: dist_type.check(mesh))
+    return dist_type, mesh
+
+
+def _placement(value: Any, where: str, source: DistType) -> Placement:
+    entry = _object(value, where, ("grid", "index"))
+    grid = tuple(_row(entry["grid"], f"{where}.grid"))
+    index = _table(entry["index"], f"{where}.index", source.rank)
+    return _at(where, lambda: Placement(source.global_shape, grid, index))
+
+
+def _step(value: Any, where: str, placements: list[Placement]) -> Step:
+    entry = _object(value, where, None)
+    kind = entry.get("kind")
+    if not isinstance(kind, str) or kind not in _STEP_FIELDS:
+        _refuse(f"{where}.kind", f"is {_shown(kind)}, a step is one of {', '.join(_STEP_FIELDS)}")
+    _object(entry, where, ("kind", "before", "after", *_STEP_FIELDS[kind]))
+    before = _reference(entry["before"], f"{where}.before", placements)
+    after = _reference(entry["after"], f"{where}.after", placements)
+    if kind == "dynslice":
+        return DynSlice(before, after)
+    if kind == "allpermute":
+        return AllPermute(before, after, _table(entry["pairs"], f"{where}.pairs", 2))
+    if kind == "exchange":
+        realisation = entry["realisation"]
+        if realisation not in ("rounds", "ragged"):
+            _refuse(f"{where}.realisation", f"is {_shown(realisation)}, an exchange runs as 'rounds' or 'ragged'")
+        shares = _shares(entry["shares"], f"{where}.shares", len(before.shape))
+        return Exchange(before, after, shares, cast(Realisation, realisation))
+    groups = _table(entry["groups"], f"{where}.groups", None)
+    return AllGather(before, after, groups) if kind == "allgather" else AllToAll(before, after, groups)
+
+
+def _shares(value: Any, where: str, rank: int) -> Shares:
+    rows = _list(value, where)
+    for k, row in enumerate(rows):
+        if not isinstance(row, list) or len(row) != 5:
+            _refuse(f"{where}[{k}]", f"is {_shown(row)}, a share is [src, dst, round, start, size]")
+    heads = _table([row[:3] for row in rows], where, 3)
+    start, size = (_table([row[k] for row in rows], where, rank) for k in (3, 4))
+    return Shares(heads[:, 0], heads[:, 1], start, size, heads[:, 2])
+
+
+def _reference(value: Any, where: str, placements: list[Placement]) -> Placement:
+    if type(value) is not int or not 0 <= value < len(placements):
+        _refuse(where, f"is {_shown(value)}, which is not a position in the list of {len(placements)} placements")
+    return placements[value]
+
+
+# ------------------------------------------------------------------------------- values of JSON, checked
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_without_repeats, parse_float=_finite, parse_constant=_finite)
+    except PlanJsonError:
+        raise
+    except (ValueError, TypeError, RecursionError) as error:
+        raise PlanJsonError(f"the text is not JSON: {error}") from None
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    form = dict(pairs)
+    if len(form) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        _refuse(repeated, "is given twice")
+    return form
+
+
+def _finite(literal: str) -> float:
+    number = float(literal)
+    if not math.isfinite(number):
+        raise PlanJsonError(f"the text is not a plan: {literal} is not a finite number")
+    return number
+
+
+def _object(value: Any, where: str, fields: Iterable[str] | None) -> dict[str, Any]:
+    """An object, with exactly these fields unless None is given."""
+    if not isinstance(value, dict):
+        _refuse(where, f"is {_shown(value)}, where an object is expected")
+    if fields is not None:
+        expected = set(fields)
+        for name in sorted(expected - value.keys()):
+            _refuse(where, f"lacks the field {name!r}")
+        for name in sorted(value.keys() - expected):
+            _refuse(where, f"has the field {name!r}, which version {VERSION} does not know")
+    return value
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        _refuse(where, f"is {_shown(value)}, where a list is expected")
+    return value
+
+
+def _string(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        _refuse(where, f"is {_shown(value)}, where a text is expected")
+    return value
+
+
+def _row(value: Any, where: str) -> list[int]:
+    """A list of integers."""
+    row = _list(value, where)
+    for k, number in enumerate(row):
+        if type(number) is not int:  # a bool is no number here
+            _refuse(f"{where}[{k}]", f"is {_shown(number)}, where an integer is expected")
+    return row
+
+
+def _table(value: Any, where: str, columns: int | None) -> Int64:
+    """A list of equally long lists of 64-bit integers."""
+    rows = _list(value, where)
+    for k, row in enumerate(rows):
+        if not isinstance(row, list) or len(row) != (len(rows[0]) if columns is None else columns):
+            length = "as long as the first" if columns is None else f"of {columns} integers"
+            _refuse(f"{where}[{k}]", f"is {_shown(row)}, where a list {length} is expected")
+    if not set(map(type, itertools.chain.from_iterable(rows))) <= {int}:
+        for k, row in enumerate(rows):
+            _row(row, f"{where}[{k}]")
+    try:
+        table = np.array(rows, dtype=np.int64)
+    except OverflowError:
+        _refuse(where, "has a number that does not fit 64 bits")
+    return table.reshape(len(rows), columns if columns is not None else table.size // max(1, len(rows)))
+
+
+def _at(where: str, build: Callable[[], _T]) -> _T:
+    """What `build` makes; what it refuses is said with the field it stands in."""
+    try:
+        return build()
+    except PlanJsonError:
+        raise
+    except RedistribError as error:
+        raise PlanJsonError(f"{where}: {error}", where) from error
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+
+
+def _refuse(where: str, why: str) -> NoReturn:
+    raise PlanJsonError(f"{where} {why}", where)

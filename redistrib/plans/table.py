@@ -1,0 +1,195 @@
+"""The table that `print(plan)` shows: what each step does, what it costs, how far from the lower bound it all is."""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from rich.box import Box
+from rich.console import Console
+from rich.table import Table
+
+from redistrib.lang.mesh import Mesh
+from redistrib.plans.plan import Plan
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.theory.semantics import Placement, type_of
+
+_RULED = Box("    \n    \n -- \n    \n    \n -- \n    \n    \n", ascii=True)
+
+
+def render(plan: Plan, width: int = 118) -> str:
+    """The table as plain text, at most `width` characters wide; long types are folded.
+
+    Received elements are the mean over the devices, and the maximum where it differs. A cost is shown for every
+    step whose maker told it.
+    """
+    table = Table(box=_RULED, show_footer=True, show_edge=False, pad_edge=False)
+    received = plan.received
+    table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("step", footer="total", no_wrap=True)
+    table.add_column("groups", footer=_count(plan.collectives, "collective"))
+    table.add_column("type after", overflow="fold")
+    table.add_column("tile", justify="right", no_wrap=True)
+    table.add_column("received per device", footer=_received(received, plan.itemsize), justify="right", no_wrap=True)
+    table.add_column("cost", footer=_cost(plan.cost, plan.unit), justify="right", no_wrap=True)
+    names = _Names(plan)
+    table.add_row("", "source", "", names.of(plan.before), _size(plan.before.tile_size, plan.itemsize), "", "")
+    costs: Sequence[float | None] = plan.step_costs or [None] * len(plan.steps)
+    for number, (step, cost) in enumerate(zip(plan.steps, costs, strict=True), 1):
+        table.add_row(
+            str(number),
+            what(step),
+            groups(step),
+            names.of(step.after),
+            _size(step.after.tile_size, plan.itemsize),
+            _received(step.received(), plan.itemsize),
+            "" if cost is None else _cost(cost, plan.unit),
+        )
+    text = [*_head(plan), "", *_plain(table, width).splitlines(), "", *names.notes(), *_foot(plan)]
+    lines = [part for line in text for part in (_folded(line, width) if len(line.rstrip()) > width else [line])]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def what(step: Step) -> str:
+    """Kind and dimensions of a step: `alltoall 0->1` cuts dimension 1 by what cut dimension 0.
+
+    A permute names none, since it changes no tile's shape.
+    """
+    coarser = [str(i) for i, (b, a) in enumerate(zip(step.before.grid, step.after.grid, strict=True)) if a < b]
+    finer = [str(i) for i, (b, a) in enumerate(zip(step.before.grid, step.after.grid, strict=True)) if a > b]
+    dims = "->".join(",".join(part) for part in (coarser, finer) if part)
+    return f"{step.kind} {dims}".rstrip()
+
+
+def groups(step: Step) -> str:
+    """Who takes part: `6 groups of 4`, `12 pairs`, `24 shares in 3 rounds`."""
+    match step:
+        case DynSlice():
+            return ""
+        case AllGather() | AllToAll():
+            return f"{_count(len(step.groups), 'group')} of {step.group_size}"
+        case AllPermute():
+            return _count(len(step.pairs), "pair")
+        case Exchange():
+            shares = _count(len(step.shares), "share")
+            if step.realisation == "ragged":
+                return f"{shares}, ragged"
+            return f"{shares} in {_count(step.shares.rounds, 'round')}"
+
+
+class _Names:
+    """Types of placements, on the first mesh that has one, and what has to be said about these meshes."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._meshes = [(plan.source_mesh, "")]
+        if plan.target_mesh != plan.source_mesh:
+            self._meshes.append((plan.target_mesh, " on the target mesh"))
+        self._meshes += [(mesh.prime().mesh, whose) for mesh, whose in self._meshes]
+        self._users = [plan.source_mesh, plan.target_mesh]
+        self._used: set[str] = set()
+
+    def of(self, placement: Placement) -> str:
+        """The notation of a placement, or its tiles and grid where no type says it."""
+        for mesh, whose in self._meshes:
+            found = type_of(placement, mesh)
+            if found is not None:
+                self._used.update(found.axes)
+                return f"{found}{whose}"
+        return f"(no type) {_times(placement.tile)} tiles on a {_times(placement.grid)} grid"
+
+    def notes(self) -> list[str]:
+        """What the prime axes in the table are parts of."""
+        parts = {}
+        for mesh in self._users:
+            for axis, split in zip(mesh.axes, mesh.prime().parts, strict=True):
+                if any(part.name != axis.name and part.name in self._used for part in split):
+                    parts[axis.name] = ", ".join(f"{part.name}:{part.size}" for part in split)
+        return [f"{name} is made of {split}, minor to major" for name, split in parts.items()]
+
+
+def _head(plan: Plan) -> list[str]:
+    target = str(plan.target)
+    if plan.target_mesh != plan.source_mesh:
+        target += f" on {plan.target_mesh}{_order(plan.target_mesh)}"
+    return [
+        f"{plan.source} -> {target}",
+        f"{plan.dtype} over {_count(plan.devices, 'device')}, mesh {plan.source_mesh}{_order(plan.source_mesh)}; "
+        f"algorithm {plan.algorithm}, cost model {plan.cost_model}",
+    ]
+
+
+def _order(mesh: Mesh) -> str:
+    return "" if mesh.devices == tuple(range(mesh.size)) else " in another device order"
+
+
+def _foot(plan: Plan) -> list[str]:
+    received, bound = sum(plan.received), sum(plan.lower_bound)
+    if bound:
+        ratio = f"received is {received / bound:.2f} times the bound"
+    else:
+        ratio = "nothing is received" if not received else "nothing need be received"
+    larger = max(plan.before.tile_size, plan.after.tile_size)
+    above = "" if plan.height <= larger else f", above the larger of source and target, {_size(larger, plan.itemsize)}"
+    return [
+        f"lower bound: {_received(plan.lower_bound, plan.itemsize)} per device; {ratio}",
+        f"height: {_size(plan.height, plan.itemsize)}, the largest tile on the way{above}; "
+        f"predicted peak {_bytes(plan.peak_bytes)} per device",
+    ]
+
+
+def _plain(table: Table, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(table, markup=False, highlight=False)
+    return capture.get()
+
+
+def _folded(line: str, width: int) -> list[str]:
+    return textwrap.wrap(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def _times(counts: Iterable[int]) -> str:
+    return "x".join(map(str, counts))
+
+
+def _size(elements: int, itemsize: int) -> str:
+    return f"{_number(elements)} ({_bytes(elements * itemsize)})"
+
+
+def _received(elements: Sequence[int], itemsize: int) -> str:
+    """Mean per device, and the maximum where devices differ."""
+    total, most = sum(elements), max(elements)
+    if total == most * len(elements):
+        return _size(most, itemsize) if most else "0"
+    mean = total / len(elements)
+    return f"{_number(mean)} ({_bytes(mean * itemsize)}), max {_size(most, itemsize)}"
+
+
+def _number(number: float) -> str:
+    """With separators while that can be read, and two decimals where it is not whole."""
+    if number >= 10**15:
+        return f"{number:.3e}"
+    return f"{number:,.0f}" if number == math.floor(number) else f"{number:,.2f}"
+
+
+def _bytes(number: float) -> str:
+    units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB"]
+    while number >= 1024 and len(units) > 1:
+        number /= 1024
+        units.pop(0)
+    return f"{number:.1f}".removesuffix(".0") + f" {units[0]}"
+
+
+def _cost(cost: float, unit: str) -> str:
+    if unit != "seconds":
+        return _number(cost)
+    for scale, name in ((1, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if cost >= scale:
+            return f"{cost / scale:.3g} {name}"
+    return f"{cost / 1e-9:.3g} ns"
