@@ -1,7 +1,8 @@
 """Work in child processes that may die: XLA's partitioner kills its process on some types, and compilers may not end.
 
-A child reads one task per line from standard input and answers on the file descriptor named by `REPLY_VARIABLE` with
-first `{"ready": true}`, then for each task any number of `{"part": {...}}` and one `{"done": true}`. Parts that came before a crash are kept.
+A child reads one task per line from standard input and answers on the file descriptor named by `REPLY_VARIABLE`:
+first `{"ready": true}`, then for each task any number of `{"part": {...}}` and one `{"done": true}`. Parts that came
+before a crash are kept.
 """
 
 from __future__ import annotations
@@ -115,8 +116,14 @@ class Child:
             self._reply, write_end = os.pipe()
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
-                    self._command, cwd=ROOT, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True,
-                    pass_fds=[write_end], env={**self._environment, REPLY_VARIABLE: str(write_end)},
+                    self._command,
+                    cwd=ROOT,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    pass_fds=[write_end],
+                    env={**self._environment, REPLY_VARIABLE: str(write_end)},
                 )
             os.close(write_end)
             self.restarts += 1

@@ -81,8 +81,11 @@ class Cluster:
         self._generation += 1
         for host in range(HOSTS):
             environment = {
-                "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2", "BENCH_CLUSTER_ADDRESS": address,
-                "BENCH_CLUSTER_PROCESSES": str(HOSTS), "BENCH_CLUSTER_NUMBER": str(host),
+                "JAX_PLATFORMS": "cpu",
+                "TF_CPP_MIN_LOG_LEVEL": "2",
+                "BENCH_CLUSTER_ADDRESS": address,
+                "BENCH_CLUSTER_PROCESSES": str(HOSTS),
+                "BENCH_CLUSTER_NUMBER": str(host),
                 "BENCH_CLUSTER_DEVICES": str(DEVICES_PER_HOST),
             }
             self._children.append(Child("bench.worker_cluster", environment, prefix=self._network.prefix(host)))
@@ -97,8 +100,14 @@ def measure(
         for problem in progress(problems, "emulated cluster"):
             small = problem.scaled(int(megabytes * MEGABYTE))
             answer = cluster.ask({**options, "problem": small.to_json()}, limit)
-            records.append({"problem": small.to_json(), "bound": small.lower_bound_bytes() / small.devices,
-                            "tile": small.tile_bytes, **answer})
+            records.append(
+                {
+                    "problem": small.to_json(),
+                    "bound": small.lower_bound_bytes() / small.devices,
+                    "tile": small.tile_bytes,
+                    **answer,
+                }
+            )
     return records
 
 
@@ -112,6 +121,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=float, default=240.0, help="seconds per problem")
     parser.add_argument("--algorithm", default=None, help="algorithm given to synthesize")
     parser.add_argument("--cost-model", default="cluster", help="cost model, or profile in bench/profiles, for ours")
+    parser.add_argument("--schedule", default=None, help="how ours runs its rounds")
     parser.add_argument("--null", action="store_true", help="XLA against itself: what the harness's noise is")
     parser.add_argument("--name", default="cluster", help="name of the results file")
 
@@ -124,10 +134,17 @@ def main(arguments: argparse.Namespace) -> int:
     sets = parse_sets(arguments.sets, FULL if arguments.full else SAMPLE)
     drawn = [p for name, count in sets.items() for p in problem_set(name, arguments.seed, count)]
     problems = [p for p in drawn if p.devices == HOSTS * DEVICES_PER_HOST]
-    options = {"rounds": arguments.rounds, "algorithm": arguments.algorithm, "cost_model": arguments.cost_model, "null": arguments.null}
+    options = {key: getattr(arguments, key) for key in ("rounds", "algorithm", "cost_model", "schedule", "null")}
     records = measure(problems, options, arguments.megabytes, arguments.limit, arguments.rate)
-    settings = {"seed": arguments.seed, "sets": sets, "megabytes": arguments.megabytes, "hosts": HOSTS,
-                "devices_per_host": DEVICES_PER_HOST, "rate": arguments.rate, **options}
+    settings = {
+        "seed": arguments.seed,
+        "sets": sets,
+        "megabytes": arguments.megabytes,
+        "hosts": HOSTS,
+        "devices_per_host": DEVICES_PER_HOST,
+        "rate": arguments.rate,
+        **options,
+    }
     results.save(arguments.name, records, settings)
     print_pairs(records)
     return 0

@@ -23,8 +23,8 @@ def quotients() -> dict[str, float]:
     """Each test's quickest time over the quickest calibration loop beside it, from a run made now."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "speed.json"
-        command = [sys.executable, "-m", "pytest", "bench/test_speed.py", "-q", "-p", "no:cacheprovider", "-p", "no:xdist",
-                   "--benchmark-only", "--benchmark-disable-gc", f"--benchmark-json={path}", "--benchmark-columns=min"]
+        options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--benchmark-only", "--benchmark-disable-gc"]
+        command = [sys.executable, "-m", "pytest", "bench/test_speed.py", *options, f"--benchmark-json={path}"]
         subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
         records = json.loads(path.read_text())["benchmarks"]
     return {r["name"]: r["stats"]["min"] / r["extra_info"]["calibration"] for r in records}
@@ -44,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     now = quotients()
     if arguments.store:
-        text = json.dumps({"machine": machine.describe(), "quotients": {n: round(q, 3) for n, q in now.items()}}, indent=1)
+        rounded = {name: round(quotient, 3) for name, quotient in now.items()}
+        text = json.dumps({"machine": machine.describe(), "quotients": rounded}, indent=1)
         BASELINE.write_text(text + "\n")
         print(f"wrote {BASELINE}")
         return 0

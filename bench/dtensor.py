@@ -23,8 +23,18 @@ from bench.xla_cpu import parse_sets
 PLANNERS = ("shipped", "dijkstra")
 SAMPLE = {"H222": 60, "U222": 60, "U444": 20, "U88": 20, "U46": 20, "U234": 20, "S234": 40, "paper": 4, "layouts": 15}
 FULL = {
-    "H222": 500, "U222": 500, "U444": 60, "U88": 60, "U46": 60, "U234": 60, "U2222": 60,
-    "S223": 300, "S233": 300, "S234": 300, "paper": 4, "layouts": 15,
+    "H222": 500,
+    "U222": 500,
+    "U444": 60,
+    "U88": 60,
+    "U46": 60,
+    "U234": 60,
+    "U2222": 60,
+    "S223": 300,
+    "S233": 300,
+    "S234": 300,
+    "paper": 4,
+    "layouts": 15,
 }
 
 
@@ -41,22 +51,32 @@ def measure(problems: list[Problem], python: str, limit: float) -> list[dict[str
     with Child("bench.worker_dtensor", {"CUDA_VISIBLE_DEVICES": ""}, python) as child:
         for problem in progress(problems, "DTensor planners"):
             answer = child.ask({"problem": problem.to_json(), "planners": PLANNERS}, limit)
-            records.append({"problem": problem.to_json(), "tile": problem.tile_bytes,
-                            "bound": problem.lower_bound_bytes() / problem.devices, **answer})
+            records.append(
+                {
+                    "problem": problem.to_json(),
+                    "tile": problem.tile_bytes,
+                    "bound": problem.lower_bound_bytes() / problem.devices,
+                    **answer,
+                }
+            )
     return records
 
 
 def print_planners(records: list[dict[str, Any]]) -> None:
     """A line per set and planner on standard output."""
-    print(f"{'set':8} {'planner':9} {'n':>4} {'bytes/bound geo':>15} {'max':>7} {'over':>6} {'plan s p50':>10} {'max':>8}")
+    print(
+        f"{'set':8} {'planner':9} {'n':>4} {'bytes/bound geo':>15} {'max':>7} {'over':>6} {'plan s p50':>10} {'max':>8}"
+    )
     for name, group in by_set(records).items():
         for planner in PLANNERS:
             done = [r for r in group if compiled(r, planner)]
             ratios = [bytes_ratio(r, planner) for r in done]
             over = sum(r[planner]["largest"] > r["tile"] for r in done) / max(1, len(done))
             seconds = [r[planner]["plan_s"] for r in done]
-            print(f"{name:8} {planner:9} {len(done):4d} {geomean(ratios):15.3f} {max(ratios, default=0):7.2f} {over:6.1%} "
-                  f"{quantile(seconds, 0.5):10.4f} {max(seconds, default=0):8.3f}")
+            print(
+                f"{name:8} {planner:9} {len(done):4d} {geomean(ratios):15.3f} {max(ratios, default=0):7.2f} "
+                f"{over:6.1%} {quantile(seconds, 0.5):10.4f} {max(seconds, default=0):8.3f}"
+            )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,21 +84,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sets", help="sets and counts, such as U222=50,paper")
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED)
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for both planners on one problem")
-    parser.add_argument("--python", default=os.environ.get("BENCH_TORCH_PYTHON", sys.executable),
-                        help="interpreter that has torch")
+    parser.add_argument(
+        "--python", default=os.environ.get("BENCH_TORCH_PYTHON", sys.executable), help="interpreter that has torch"
+    )
     parser.add_argument("--name", default="dtensor", help="name of the results file")
 
 
 def main(arguments: argparse.Namespace) -> int:
     version = torch_version(arguments.python)
     if version is None:
-        print(f"skipped: {arguments.python} has no PyTorch; pip install torch==2.13.0 there, or name another "
-              "interpreter with --python", file=sys.stderr)
+        print(
+            f"skipped: {arguments.python} has no PyTorch; pip install torch==2.13.0 there, or name another "
+            "interpreter with --python",
+            file=sys.stderr,
+        )
         return 3
     sets = parse_sets(arguments.sets, FULL if arguments.full else SAMPLE)
     problems = [p for name, count in sets.items() for p in problem_set(name, arguments.seed, count)]
     records = measure(problems, arguments.python, arguments.limit)
-    results.save(arguments.name, records, {"seed": arguments.seed, "sets": sets, "limit_s": arguments.limit,
-                                           "torch": version})
+    results.save(
+        arguments.name, records, {"seed": arguments.seed, "sets": sets, "limit_s": arguments.limit, "torch": version}
+    )
     print_planners(records)
     return 0

@@ -7,11 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from bench.problems import Problem
 from redistrib.api import synthesize
 from redistrib.plans.plan import Plan
 from redistrib.synthesis.latency import LatencyBandwidth
-
-from bench.problems import Problem
 
 PROFILES = Path(__file__).parent / "profiles"
 

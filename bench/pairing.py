@@ -45,11 +45,12 @@ class Case:
     def argument(self) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(self.problem.shape, DTYPE, sharding=self.source)
 
-    def ours(self, plan: Any) -> Any:
-        """The plan as a jitted function of one global array."""
-        import redistrib as rd
+    def ours(self, plan: Any, options: dict[str, Any]) -> Any:
+        """The plan as a jitted function of one global array, under `options["schedule"]` where given."""
+        from redistrib.backends.jax.execute import to_jax
 
-        return jax.jit(rd.to_jax(plan, self.mesh), in_shardings=self.source)
+        chosen = {"schedule": options["schedule"]} if options.get("schedule") else {}
+        return jax.jit(to_jax(plan, self.mesh, **chosen), in_shardings=self.source)
 
     def xla(self) -> Any:
         """XLA's reshard: the identity, with one sharding in and another out."""
@@ -116,7 +117,7 @@ def compile_both(case: Case, options: dict[str, Any], part: Part, report: bool =
             if name == OURS and not options.get("null"):
                 plan, seconds = plan_of(case.problem, options)
                 entry.update(describe(plan, seconds))
-                function = case.ours(plan)
+                function = case.ours(plan, options)
             else:
                 function = case.xla()
             programs[name], entry["compile_s"] = compile_timed(function, case.argument)

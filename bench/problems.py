@@ -123,8 +123,10 @@ class Problem:
         if self.nbytes <= max_bytes:
             return self
         needs = _needs(self.source_axes, self.target_axes, self.axes)
-        grain = [max(self.devices, need) if size % self.devices == 0 else need
-                 for need, size in zip(needs, self.shape, strict=True)]
+        grain = [
+            max(self.devices, need) if size % self.devices == 0 else need
+            for need, size in zip(needs, self.shape, strict=True)
+        ]
         if math.prod(grain) * self.itemsize > max_bytes:
             grain = needs
         factors = [size // unit for size, unit in zip(self.shape, grain, strict=True)]
@@ -141,8 +143,12 @@ class Problem:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Problem:
         return Problem(
-            data["name"], tuple(data["shape"]), _as_cut(data["source_axes"]), _as_cut(data["target_axes"]),
-            tuple((name, int(size)) for name, size in data["mesh"]), int(data["itemsize"]),
+            data["name"],
+            tuple(data["shape"]),
+            _as_cut(data["source_axes"]),
+            _as_cut(data["target_axes"]),
+            tuple((name, int(size)) for name, size in data["mesh"]),
+            int(data["itemsize"]),
         )
 
 
@@ -288,8 +294,10 @@ SETS: dict[str, ProblemSet] = {
 
 def _fixed(name: str, shape: Sequence[int], source: str, target: str, **mesh: int) -> Problem:
     """A problem from two strings of axis names per dimension, minor to major: `"a,b | | c"`."""
-    cuts = [_as_cut([[a for a in dim.replace(" ", "").split(",") if a] for dim in text.split("|")])
-            for text in (source, target)]
+    cuts = [
+        _as_cut([[a for a in dim.replace(" ", "").split(",") if a] for dim in text.split("|")])
+        for text in (source, target)
+    ]
     return Problem(name, tuple(shape), cuts[0], cuts[1], tuple(mesh.items()))
 
 

@@ -42,8 +42,9 @@ class Series:
     def problems(self, point: int, seed: int, count: int) -> Iterator[Problem]:
         rng = random.Random(f"{seed}/{self.name}/{point}")
         for i in range(count):
-            yield draw(rng, f"{self.name}{point}/{i}", self.mesh(point), "U", small_dimensions=True,
-                       ranks=self.ranks(point))
+            yield draw(
+                rng, f"{self.name}{point}/{i}", self.mesh(point), "U", small_dimensions=True, ranks=self.ranks(point)
+            )
 
 
 def three_axes(devices: int) -> tuple[int, ...]:
@@ -53,8 +54,13 @@ def three_axes(devices: int) -> tuple[int, ...]:
 
 
 SERIES = (
-    Series("devices", "devices (three mesh axes, rank 2 to 4)", tuple(2**k for k in range(3, 17)), three_axes,
-           lambda _: (2, 4)),
+    Series(
+        "devices",
+        "devices (three mesh axes, rank 2 to 4)",
+        tuple(2**k for k in range(3, 17)),
+        three_axes,
+        lambda _: (2, 4),
+    ),
     Series("rank", "rank of the array (mesh 4 x 4 x 4)", (1, 2, 3, 4, 5, 6), lambda _: (4, 4, 4), lambda r: (r, r)),
     Series("primes", "mesh axes of size two (rank 4)", tuple(range(2, 13)), lambda k: (2,) * k, lambda _: (4, 4)),
 )
@@ -96,8 +102,13 @@ def measure(seed: int, count: int, limit: float, python: str | None) -> list[dic
         for series, point in progress([(s, p) for s in SERIES for p in s.points], "scaling"):
             here = []
             for problem in series.problems(point, seed, count):
-                record = {"series": series.name, "point": point, "problem": problem.to_json(),
-                          "bound": problem.lower_bound_bytes() / problem.devices, "tile": problem.tile_bytes}
+                record = {
+                    "series": series.name,
+                    "point": point,
+                    "problem": problem.to_json(),
+                    "bound": problem.lower_bound_bytes() / problem.devices,
+                    "tile": problem.tile_bytes,
+                }
                 for system in systems:
                     record.update(system.ask(series.name, problem, limit))
                 here.append(record)
@@ -125,8 +136,10 @@ def print_scaling(records: list[dict[str, Any]]) -> None:
                 done = [r for r in here if "plan_s" in r.get(name, {})]
                 seconds = [r[name]["plan_s"] for r in done]
                 ratio = geomean([r[name]["received"] / r["bound"] for r in done])
-                cells.append(f"{name} {quantile(seconds, 0.5):8.3f} {max(seconds, default=0):8.3f} {ratio:6.2f}"
-                             f" ({sum(name in r for r in here) - len(done)})")
+                cells.append(
+                    f"{name} {quantile(seconds, 0.5):8.3f} {max(seconds, default=0):8.3f} {ratio:6.2f}"
+                    f" ({sum(name in r for r in here) - len(done)})"
+                )
             print(f"{point:6d}  " + "   ".join(cells))
 
 
@@ -135,8 +148,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED)
     parser.add_argument("--count", type=int, default=None, help="problems per point")
     parser.add_argument("--limit", type=float, default=None, help="seconds for one plan")
-    parser.add_argument("--python", default=os.environ.get("BENCH_TORCH_PYTHON", sys.executable),
-                        help="interpreter that has torch")
+    parser.add_argument(
+        "--python", default=os.environ.get("BENCH_TORCH_PYTHON", sys.executable), help="interpreter that has torch"
+    )
     parser.add_argument("--name", default="scaling", help="name of the results file")
 
 

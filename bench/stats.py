@@ -48,8 +48,9 @@ def _bootstrap(data: np.ndarray, statistic: object, seed: int) -> Interval:
     samples = data[rng.integers(0, len(data), size=(RESAMPLES, len(data)))]
     estimates = statistic(samples, axis=1)
     tail = 100 * (1 - CONFIDENCE) / 2
-    return Interval(float(statistic(data)), float(np.percentile(estimates, tail)),
-                    float(np.percentile(estimates, 100 - tail)))
+    return Interval(
+        float(statistic(data)), float(np.percentile(estimates, tail)), float(np.percentile(estimates, 100 - tail))
+    )
 
 
 def paired_ratio(theirs: Sequence[float], ours: Sequence[float]) -> Interval:

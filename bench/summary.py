@@ -109,20 +109,27 @@ def xla_gathers(record: Record) -> bool:
 
 def print_pairs(records: list[Record]) -> None:
     """A short table on standard output, a line per set and side."""
-    print(f"{'set':8} {'side':5} {'n':>4} {'bytes/bound geo p90 max':>26} {'over':>5} "
-          f"{'scratch/tile med p90 max':>26} {'scratch GB':>10} {'compile s':>9}  fates")
+    print(
+        f"{'set':8} {'side':5} {'n':>4} {'bytes/bound geo p90 max':>26} {'over':>5} "
+        f"{'scratch/tile med p90 max':>26} {'scratch GB':>10} {'compile s':>9}  fates"
+    )
     for name, group in by_set(records).items():
         for side in (OURS, XLA):
             s = sides(group, side)
             fates = {f: n for f in ("error", "crash", "limit") if (n := sum(fate(r, side) == f for r in group))}
             b, c = s.over_bound, s.scratch
-            print(f"{name:8} {side:5} {s.problems:4d} {b[0]:8.3f} {b[1]:8.2f} {b[2]:8.2f} {s.over_tile:6.1%}"
-                  f" {c[0]:8.2f} {c[1]:8.2f} {c[2]:8.2f} {s.scratch_total / 1e9:10.3f} {s.compile_s:9.3f}  {fates or ''}")
+            print(
+                f"{name:8} {side:5} {s.problems:4d} {b[0]:8.3f} {b[1]:8.2f} {b[2]:8.2f} {s.over_tile:6.1%}"
+                f" {c[0]:8.2f} {c[1]:8.2f} {c[2]:8.2f} {s.scratch_total / 1e9:10.3f} {s.compile_s:9.3f}"
+                f"  {fates or ''}"
+            )
         if timed(group):
             ratios = [speed(r) for r in timed(group)]
-            print(f"{name:8} XLA's time / ours: geomean {speed_of(group)}, best {max(x.value for x in ratios):.2f}, "
-                  f"worst {min(x.value for x in ratios):.2f}, below 0.9 beyond noise {len(slower_than(group, 0.9))}"
-                  f" of {len(ratios)}")
+            print(
+                f"{name:8} XLA's time / ours: geomean {speed_of(group)}, best {max(x.value for x in ratios):.2f}, "
+                f"worst {min(x.value for x in ratios):.2f}, below 0.9 beyond noise {len(slower_than(group, 0.9))}"
+                f" of {len(ratios)}"
+            )
         wrong = [r["problem"]["name"] for r in group if r.get("wrong")]
         if wrong:
             print(f"{name:8} WRONG RESULTS: {wrong}")

@@ -1,7 +1,7 @@
 """How fast the parts are: parse, search, lower, verify, JSON, a planned problem, a cache hit.
 
-`python -m bench compare` runs these and names what became slower; by hand, `pytest bench/test_speed.py`. Beside every part
-a calibration loop of the same kind of work is timed, so that machines and moments can be compared by ratio.
+`python -m bench compare` runs these and names what became slower; by hand, `pytest bench/test_speed.py`. Beside every
+part a calibration loop of the same kind of work is timed, so that machines and moments can be compared by ratio.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from bench.library import plan_of
+from bench.problems import Problem, problem_set, swap_problem
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
@@ -21,9 +24,6 @@ from redistrib.synthesis.lowering import lower_straight
 from redistrib.synthesis.search import Search, shortest_paths
 from redistrib.theory.semantics import placement_of
 from redistrib.theory.weak import WeakSpace
-
-from bench.library import plan_of
-from bench.problems import Problem, problem_set, swap_problem
 
 CASES = {"U222": problem_set("U222", count=12), "U234": problem_set("U234", count=12)}
 LARGE = swap_problem(16, 28, 16 * 28 * 4)

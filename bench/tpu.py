@@ -13,11 +13,15 @@ from typing import Any
 
 from bench import results
 from bench.children import Child, progress
-from bench.summary import OURS, XLA, print_pairs
 from bench.problems import DEFAULT_SEED, Problem, problem_set, swap_problem
+from bench.summary import OURS, XLA, print_pairs
 
-ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-               "TF_CPP_MIN_LOG_LEVEL": "2"}
+ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
 
 
 @dataclass(frozen=True)
@@ -63,14 +67,20 @@ def measure(jobs: list[tuple[Job, int]], seed: int, limit: float, options: dict[
             task = {**options, "topology": job.topology}
             size = child.ask(task, 120).get("topology_devices")
             if size is None or size < problem.devices:
-                print(f"skipped: {job.topology} has {size} devices, {problem.name} needs {problem.devices}",
-                      file=sys.stderr)
+                print(
+                    f"skipped: {job.topology} has {size} devices, {problem.name} needs {problem.devices}",
+                    file=sys.stderr,
+                )
                 continue
             task["problem"] = problem.to_json()
             mine = child.ask({**task, "skip": [XLA]}, limit)
             theirs = child.ask({**task, "skip": [OURS]}, limit)
-            record = {"topology": job.topology, "problem": problem.to_json(), "tile": problem.tile_bytes,
-                      "bound": problem.lower_bound_bytes() / problem.devices}
+            record = {
+                "topology": job.topology,
+                "problem": problem.to_json(),
+                "tile": problem.tile_bytes,
+                "bound": problem.lower_bound_bytes() / problem.devices,
+            }
             for side, answer in ((OURS, mine), (XLA, theirs)):
                 record[side] = answer.get(side, {"fate": answer["status"], "log": answer.get("log", "")})
             records.append(record)
@@ -84,6 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for each side of a problem")
     parser.add_argument("--algorithm", default=None, help="algorithm given to synthesize")
     parser.add_argument("--cost-model", default="tpu", help="cost model, or profile in bench/profiles, for ours")
+    parser.add_argument("--schedule", default=None, help="how ours runs its rounds")
     parser.add_argument("--null", action="store_true", help="XLA in both places")
     parser.add_argument("--name", default="tpu", help="name of the results file")
 
@@ -95,12 +106,20 @@ def main(arguments: argparse.Namespace) -> int:
     counts = [(job, job.full if arguments.full else job.sample) for job in JOBS]
     if arguments.only:
         chosen = dict(item.split("=") if "=" in item else (item, "") for item in arguments.only.split(","))
-        counts = [(job, int(chosen[key]) if chosen[key] else count)
-                  for job, count in counts for key in (job.topology, f"{job.topology}/{job.set}") if key in chosen]
-    options = {"algorithm": arguments.algorithm, "cost_model": arguments.cost_model, "null": arguments.null}
+        counts = [
+            (job, int(chosen[key]) if chosen[key] else count)
+            for job, count in counts
+            for key in (job.topology, f"{job.topology}/{job.set}")
+            if key in chosen
+        ]
+    options = {key: getattr(arguments, key) for key in ("algorithm", "cost_model", "schedule", "null")}
     records = measure(counts, arguments.seed, arguments.limit, options)
-    settings = {"seed": arguments.seed, "limit_s": arguments.limit, **options,
-                "jobs": [[job.topology, job.set, count] for job, count in counts]}
+    settings = {
+        "seed": arguments.seed,
+        "limit_s": arguments.limit,
+        **options,
+        "jobs": [[job.topology, job.set, count] for job, count in counts],
+    }
     results.save(arguments.name, records, settings)
     for topology in dict.fromkeys(r["topology"] for r in records):
         print(topology)

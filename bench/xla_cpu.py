@@ -15,16 +15,29 @@ from bench.problems import DEFAULT_SEED, MEGABYTE, Problem, problem_set
 
 SAMPLE = {"H222": 20, "U222": 30, "U234": 10, "U46": 8, "S234": 20, "paper": 4, "layouts": 14}
 FULL = {
-    "H222": 500, "U222": 500, "U444": 60, "U88": 60, "U46": 60, "U234": 60, "U2222": 60,
-    "S223": 300, "S233": 300, "S234": 300, "paper": 4, "layouts": 15,
+    "H222": 500,
+    "U222": 500,
+    "U444": 60,
+    "U88": 60,
+    "U46": 60,
+    "U234": 60,
+    "U2222": 60,
+    "S223": 300,
+    "S233": 300,
+    "S234": 300,
+    "paper": 4,
+    "layouts": 15,
 }
 TIMED_DEVICES = 24  # on more virtual devices than this only counts are taken: a core cannot time 64 of them
 
 
 def environment(devices: int) -> dict[str, str]:
     """So that a child has `devices` virtual CPU devices and sees no other platform."""
-    return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-            "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
 
 
 def measure(problems: list[Problem], options: dict[str, Any], megabytes: float, limit: float) -> list[dict[str, Any]]:
@@ -39,8 +52,14 @@ def measure(problems: list[Problem], options: dict[str, Any], megabytes: float, 
                 small = problem.scaled(int(megabytes * MEGABYTE))
                 rounds = options["rounds"] if devices <= TIMED_DEVICES else 0
                 answer = child.ask({**options, "rounds": rounds, "problem": small.to_json()}, limit)
-                records.append({"problem": small.to_json(), "bound": small.lower_bound_bytes() / devices,
-                                "tile": small.tile_bytes, **answer})
+                records.append(
+                    {
+                        "problem": small.to_json(),
+                        "bound": small.lower_bound_bytes() / devices,
+                        "tile": small.tile_bytes,
+                        **answer,
+                    }
+                )
     return records
 
 
@@ -64,6 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=float, default=120.0, help="seconds per problem")
     parser.add_argument("--algorithm", default=None, help="algorithm given to synthesize")
     parser.add_argument("--cost-model", default="cpu", help="cost model, or profile in bench/profiles, for ours")
+    parser.add_argument("--schedule", default=None, help="how ours runs its rounds")
     parser.add_argument("--null", action="store_true", help="XLA against itself: what the harness's noise is")
     parser.add_argument("--name", default="xla_cpu", help="name of the results file")
 
@@ -71,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     sets = parse_sets(arguments.sets, FULL if arguments.full else SAMPLE)
     problems = [p for name, count in sets.items() for p in problem_set(name, arguments.seed, count)]
-    options = {"rounds": arguments.rounds, "algorithm": arguments.algorithm, "cost_model": arguments.cost_model, "null": arguments.null}
+    options = {key: getattr(arguments, key) for key in ("rounds", "algorithm", "cost_model", "schedule", "null")}
     records = measure(problems, options, arguments.megabytes, arguments.limit)
     settings = {"seed": arguments.seed, "sets": sets, "megabytes": arguments.megabytes, **options}
     results.save(arguments.name, records, settings)
@@ -79,5 +99,3 @@ def main(arguments: argparse.Namespace) -> int:
 
     print_pairs(records)
     return 0
-
-

@@ -27,12 +27,8 @@ def cases(ranks: int, scale: int) -> dict[str, list[Case]]:
         Case(t(d(n), d(64), d(128, "x", p)), t(d(n), d(64, "x", p), d(128)), one, "complex64"),
     ]
     pencil = [
-        Case(
-            t(d(n, "x", a), d(64, "y", b), d(128)), t(d(n, "x", a), d(64), d(128, "y", b)), two, "float64"
-        ),
-        Case(
-            t(d(n, "x", a), d(64), d(128, "y", b)), t(d(n), d(64, "x", a), d(128, "y", b)), two, "complex64"
-        ),
+        Case(t(d(n, "x", a), d(64, "y", b), d(128)), t(d(n, "x", a), d(64), d(128, "y", b)), two, "float64"),
+        Case(t(d(n, "x", a), d(64), d(128, "y", b)), t(d(n), d(64, "x", a), d(128, "y", b)), two, "complex64"),
         Case(
             t(d(n, "x", a), d(16, "y", b), d(16), d(32)), t(d(n, "x", a), d(16), d(16, "y", b), d(32)), two, "float32"
         ),
