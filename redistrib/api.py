@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redistrib.errors import DeviceSetError, MemorySizeError, MissingShapeError
+from redistrib.errors import DeviceSetError, MemorySizeError, MissingShapeError, ProfileError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
 from redistrib.plans.plan import Plan
@@ -14,6 +15,7 @@ from redistrib.synthesis.synthesize import synthesize as _synthesize
 
 if TYPE_CHECKING:
     from redistrib.synthesis.cost import CostModel
+    from redistrib.synthesis.latency import LatencyBandwidth
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -90,6 +92,21 @@ def to_mpi(plan: Plan, comm: Any, **options: Any) -> Any:
     from redistrib.backends.mpi import to_mpi as run
 
     return run(plan, comm, **options)
+
+
+def load_profile(path: Path) -> LatencyBandwidth:
+    """The cost model in a profile that `redistrib calibrate` wrote.
+
+    Raises:
+        ProfileError: if the file is no profile.
+    """
+    from redistrib.synthesis.latency import LatencyBandwidth
+
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise ProfileError(f"cannot read the profile {path}: {error.strerror}") from None
+    return LatencyBandwidth.from_json(text)
 
 
 def parse_size(value: int | str) -> int:

@@ -7,7 +7,7 @@ import math
 from redistrib.plans.steps import Step
 from redistrib.synthesis.cost import CostModel
 from redistrib.synthesis.lowering import lower_straight, lower_with_permute
-from redistrib.synthesis.search import Search, shortest_paths
+from redistrib.synthesis.search import Limit, Search, shortest_paths
 from redistrib.theory.semantics import Placement
 from redistrib.theory.weak import WeakSpace
 
@@ -23,7 +23,8 @@ def paper_steps(
     hosts = model.hosts(before.devices)
     best: list[Step] | None = None
     best_key: tuple[float, ...] = (math.inf, 0)
-    for count, path in enumerate(shortest_paths(space, before.grid, after.grid, model, search)):
+    limit = Limit()
+    for count, path in enumerate(shortest_paths(space, before.grid, after.grid, model, search, limit)):
         if (path.cost, 0) >= best_key[:2] or count >= search.paths:
             break
         steps = lower_straight(path.grids, before, after, hosts)
@@ -35,4 +36,5 @@ def paper_steps(
         key = (cost, sum(step.kind == "allpermute" for step in steps), *rest)
         if key < best_key:
             best, best_key = steps, key
+            limit.price = cost
     return best

@@ -10,14 +10,19 @@ import heapq
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
+from typing import TypeAlias
 
 from redistrib.arith import prime_factors
 from redistrib.synthesis.cost import CostModel
 from redistrib.theory.weak import EdgeKind, Grid, WeakEdge, WeakSpace, edges, multiples, refined
 
-PHASES: tuple[tuple[EdgeKind, ...], ...] = (("alltoall", "allgather"), ("allgather",))
+SHRINKING: tuple[EdgeKind, ...] = ("allgather",)
+SHUFFLING: tuple[EdgeKind, ...] = ("alltoall", "allgather")
 ANY: tuple[EdgeKind, ...] = ("dynslice", "alltoall", "allgather")
+
+_Hop: TypeAlias = tuple[Grid, float, bool]  # where to, at what price, whether by a gather
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class WeakPath:
     """A sequence of weak collectives and its price.
 
     Attributes:
-        grids: the weak types visited, source first. The first step may slice several dimensions at once.
+        grids: the weak types visited, source first. Two neighbours may differ by a slice over several dimensions at once.
         cost: the sum of the edge prices.
     """
 
@@ -40,7 +45,8 @@ class Search:
     Attributes:
         over_partition: whether to slice along replicated axes further than source and target ask (Figure 12).
         expansions: nodes expanded before the search stops with what it has found.
-        revisits: how many paths through one node are followed.
+        revisits: how many paths through one node are followed, for each slice they begin with.
+        ties: nodes expanded on paths of exactly the price of the best plan, once one is known.
         paths: how many paths the caller looks at before it takes the best.
         below: paths that cost this much or more are of no interest.
     """
@@ -48,87 +54,194 @@ class Search:
     over_partition: bool = True
     expansions: int = 20_000
     revisits: int = 6
-    paths: int = 4_096
+    ties: int = 600
+    paths: int = 1_024
     below: float = math.inf
 
 
+@dataclass
+class Limit:
+    """What the caller of a running search has learnt.
+
+    Attributes:
+        price: price of the best plan known; dearer paths are not followed.
+        expanded: nodes expanded so far, written by the search.
+    """
+
+    price: float = math.inf
+    expanded: int = 0
+
+
 def shortest_paths(
-    space: WeakSpace, source: Grid, target: Grid, model: CostModel, search: Search | None = None
+    space: WeakSpace,
+    source: Grid,
+    target: Grid,
+    model: CostModel,
+    search: Search | None = None,
+    limit: Limit | None = None,
 ) -> Iterator[WeakPath]:
     """Paths from source to target, cheapest first.
 
     In a model where normal forms suffice (Lemma 6.5) only those are searched: one slice, all-to-alls, gathers.
     """
-    search = search or Search()
-    if model.normal_forms_suffice:
-        yield from _normal_forms(space, source, target, model, search)
-    else:
-        yield from _any_order(space, source, target, model, search)
+    graph = _Graph(space, source, target, model)
+    walk = _normal_forms if model.normal_forms_suffice else _any_order
+    yield from walk(graph, search or Search(), limit or Limit())
 
 
-def _normal_forms(space: WeakSpace, source: Grid, target: Grid, model: CostModel, search: Search) -> Iterator[WeakPath]:
-    tick = count()
-    queue: list[tuple[float, int, int, float, Grid, int, tuple[Grid, ...]]] = []
-    at_target = math.prod(target)
+def used_dimensions(space: WeakSpace, source: Grid, target: Grid) -> tuple[int, ...]:
+    """The dimensions worth cutting: those cut in source or target, and one more to over-partition.
 
-    def at_least(grid: Grid, phase: int) -> float:
-        growing = [i for i, (c, t) in enumerate(zip(grid, target, strict=True)) if c % t]
+    Dimensions cut in neither are alike. One that takes as many tiles as there are devices can stand in for all others: tile
+    numbers along two of them make one tile number along it, and a path is never dearer for that.
+    """
+    idle = [i for i, (s, t) in enumerate(zip(source, target, strict=True)) if s == t == 1]
+    roomy = [i for i in idle if space.shape[i] % space.devices == 0]
+    spare = roomy[-1:] or idle
+    return tuple(i for i in range(len(source)) if i not in idle or i in spare)
+
+
+class _Graph:
+    """The weak graph of one problem, each node's edges and estimate computed once."""
+
+    def __init__(self, space: WeakSpace, source: Grid, target: Grid, model: CostModel) -> None:
+        self.space, self.source, self.target, self.model = space, source, target, model
+        self.dims = used_dimensions(space, source, target)
+        self.at_target = math.prod(target)
+        self._edges: dict[tuple[Grid, tuple[EdgeKind, ...]], list[_Hop]] = {}
+        self._estimates: dict[tuple[Grid, int], float] = {}
+
+    def edges(self, grid: Grid, kinds: tuple[EdgeKind, ...]) -> list[_Hop]:
+        """Where the weak collectives of these kinds lead."""
+        found = self._edges.get((grid, kinds))
+        if found is None:
+            price, space = self.model.edge, self.space
+            found = [
+                (edge.target, price(edge, space), edge.kind == "allgather")
+                for edge in edges(space, grid, kinds, self.dims)
+            ]
+            self._edges[grid, kinds] = found
+        return found
+
+    def still(self, grid: Grid, phase: int) -> float:
+        """A price that no normal form from here to the target undercuts; phase 1 has only gathers left."""
+        found = self._estimates.get((grid, phase))
+        if found is None:
+            found = self._estimates[grid, phase] = self._still(grid, phase)
+        return found
+
+    def _still(self, grid: Grid, phase: int) -> float:
+        space, target, price = self.space, self.target, self.model.edge
+        growing = [t // math.gcd(c, t) for c, t in zip(grid, target, strict=True) if c % t]
+        surplus = math.prod(grid) // self.at_target
         if phase and growing:
             return math.inf
-        # Every dimension still to grow costs an all-to-all by a prime or more; being too fine costs one last gather.
-        estimate = 0.0
-        for i in growing:
-            p = prime_factors(target[i] // math.gcd(grid[i], target[i]))[0]
-            estimate += model.edge(WeakEdge("alltoall", grid, grid, i, i, p), space)
-        surplus = math.prod(grid) // at_target
+        # Factors m1, m2, ... that a dimension takes up cost at least what their product would, and so do gathers.
+        estimate = sum(price(WeakEdge("alltoall", grid, grid, 0, 0, need), space) for need in growing)
         if surplus > 1:
-            estimate += min(
-                model.edge(WeakEdge("allgather", target, target, 0, 0, p), space) for p in set(prime_factors(surplus))
-            )
+            return estimate + price(WeakEdge("allgather", target, target, 0, 0, surplus), space)
+        fewest = fewest_transfers(grid, target)
+        if fewest > len(growing):
+            p = min(prime_factors(space.devices))
+            estimate += (fewest - len(growing)) * price(WeakEdge("alltoall", grid, grid, 0, 0, p), space)
         return estimate
 
-    def push(cost: float, grid: Grid, phase: int, path: tuple[Grid, ...]) -> None:
-        estimate = cost + at_least(grid, phase)
+    def shrinking(self, grid: Grid) -> float:
+        """A price that no sequence in any order undercuts: every dimension to be cut less needs a collective of its own."""
+        found = self._estimates.get((grid, 2))
+        if found is None:
+            count = sum(t % c != 0 for c, t in zip(grid, self.target, strict=True))
+            least = 0.0
+            if count:
+                p = min(prime_factors(self.space.devices))
+                fine = tuple(self.space.shape)
+                least = min(self.model.edge(WeakEdge(kind, fine, fine, 0, 0, p), self.space) for kind in SHUFFLING)
+            found = self._estimates[grid, 2] = count * least
+        return found
+
+
+@lru_cache(maxsize=1 << 16)
+def fewest_transfers(grid: Grid, target: Grid) -> int:
+    """All-to-alls that any path between grids of equally many tiles needs at least.
+
+    An all-to-all links two dimensions and leaves the product of their counts. So linked dimensions together have the
+    right product, and c linked dimensions have c - 1 links.
+
+    >>> fewest_transfers((4, 4, 1, 1), (1, 1, 4, 4)), fewest_transfers((4, 9, 1), (1, 1, 36))
+    (2, 2)
+    """
+    ratios = [(a, b) for a, b in zip(grid, target, strict=True) if a != b]
+    if len(ratios) > 8:
+        return -(-len(ratios) // 2)
+    products = [(1, 1)]
+    for a, b in ratios:
+        products += [(x * a, y * b) for x, y in products]
+    parts = [0] * len(products)
+    for subset in range(1, len(products)):
+        x, y = products[subset]
+        inner = max(parts[subset & ~(1 << i)] for i in range(len(ratios)) if subset >> i & 1)
+        parts[subset] = inner + (x == y)
+    return len(ratios) - parts[-1]
+
+
+def _normal_forms(graph: _Graph, search: Search, limit: Limit) -> Iterator[WeakPath]:
+    space, target = graph.space, graph.target
+    tick = count()
+    queue: list[tuple[float, int, int, float, Grid, int, tuple[Grid, ...]]] = []
+    for grid in _starts(graph, search):
+        estimate = graph.still(grid, 0)
         if estimate < search.below:
-            heapq.heappush(queue, (estimate, len(path), next(tick), cost, grid, phase, path))
-
-    plain = math.lcm(math.prod(source), at_target)
-    for grid in multiples(source, space):
-        if math.prod(grid) % at_target:
-            continue
-        if not search.over_partition and math.prod(grid) > plain:
-            continue
-        if space.is_node(grid):
-            push(0.0, grid, 0, (source,) if grid == source else (source, grid))
-
-    visits: dict[tuple[Grid, int], int] = {}
-    expanded = 0
-    while queue and expanded < search.expansions:
-        _, _, _, cost, grid, phase, path = heapq.heappop(queue)
+            path = (grid,) if grid == graph.source else (graph.source, grid)
+            heapq.heappush(queue, (estimate, len(path), next(tick), 0.0, grid, 0, path))
+    visits: dict[tuple[Grid, int, Grid], int] = {}
+    ties = 0
+    while queue and limit.expanded < search.expansions:
+        estimate, _, _, cost, grid, phase, path = heapq.heappop(queue)
+        if estimate > limit.price:
+            return
         if grid == target:
             yield WeakPath(path, cost)
             continue
-        seen = visits.get((grid, phase), 0)
+        if estimate == limit.price:
+            ties += 1
+            if ties > search.ties:
+                return
+        start = path[min(1, len(path) - 1)] if math.prod(path[0]) < math.prod(path[-1]) else path[0]
+        seen = visits.get((grid, phase, start), 0)
         if seen >= search.revisits:
             continue
-        visits[(grid, phase)] = seen + 1
-        expanded += 1
-        for edge in edges(space, grid, PHASES[phase]):
-            if edge.target not in path:
-                gathers = edge.kind == "allgather"
-                if gathers and edge.target[edge.dim] % target[edge.dim]:
-                    continue
-                push(cost + model.edge(edge, space), edge.target, int(gathers), (*path, edge.target))
+        visits[grid, phase, start] = seen + 1
+        limit.expanded += 1
+        for onto, price, gathers in graph.edges(grid, SHRINKING if phase else SHUFFLING):
+            if onto in path:
+                continue
+            onward = cost + price
+            estimate = onward + graph.still(onto, int(gathers))
+            if estimate < search.below and estimate <= limit.price:
+                heapq.heappush(queue, (estimate, len(path), next(tick), onward, onto, int(gathers), (*path, onto)))
 
 
-def _any_order(space: WeakSpace, source: Grid, target: Grid, model: CostModel, search: Search) -> Iterator[WeakPath]:
+def _starts(graph: _Graph, search: Search) -> Iterator[Grid]:
+    """What a first slice may lead to, the source itself included: grids that can still become the target."""
+    plain = math.lcm(math.prod(graph.source), graph.at_target)
+    for grid in multiples(graph.source, graph.space, graph.dims):
+        tiles = math.prod(grid)
+        if tiles % graph.at_target == 0 and (search.over_partition or tiles <= plain) and graph.space.is_node(grid):
+            yield grid
+
+
+def _any_order(graph: _Graph, search: Search, limit: Limit) -> Iterator[WeakPath]:
     tick = count()
-    queue: list[tuple[float, int, int, Grid, tuple[Grid, ...]]] = [(0.0, 0, next(tick), source, (source,))]
+    source, target = graph.source, graph.target
+    queue: list[tuple[float, int, int, float, Grid, tuple[Grid, ...]]] = [
+        (graph.shrinking(source), 0, next(tick), 0.0, source, (source,))
+    ]
     most = math.prod(refined(source, target))
     visits: dict[Grid, int] = {}
-    expanded = 0
-    while queue and expanded < search.expansions:
-        cost, _, _, grid, path = heapq.heappop(queue)
+    while queue and limit.expanded < search.expansions:
+        estimate, _, _, cost, grid, path = heapq.heappop(queue)
+        if estimate > limit.price:
+            return
         if grid == target:
             yield WeakPath(path, cost)
             continue
@@ -136,10 +249,11 @@ def _any_order(space: WeakSpace, source: Grid, target: Grid, model: CostModel, s
         if seen >= search.revisits:
             continue
         visits[grid] = seen + 1
-        expanded += 1
-        for edge in edges(space, grid, ANY):
-            if edge.target in path or (not search.over_partition and math.prod(edge.target) > most):
+        limit.expanded += 1
+        for onto, price, _ in graph.edges(grid, ANY):
+            if onto in path or (not search.over_partition and math.prod(onto) > most):
                 continue
-            onward = cost + model.edge(edge, space)
-            if onward < search.below:
-                heapq.heappush(queue, (onward, len(path), next(tick), edge.target, (*path, edge.target)))
+            onward = cost + price
+            estimate = onward + graph.shrinking(onto)
+            if estimate < search.below and estimate <= limit.price:
+                heapq.heappush(queue, (estimate, len(path), next(tick), onward, onto, (*path, onto)))

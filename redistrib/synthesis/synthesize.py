@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, cast, get_args
 
-import numpy as np
-
 from redistrib.errors import (
-    DtypeError,
     GlobalShapeError,
     MemoryLimitError,
     MeshDevicesError,
@@ -15,6 +12,7 @@ from redistrib.errors import (
 )
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
+from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.verify import verify
 from redistrib.synthesis.best import Problem, best_steps
@@ -85,24 +83,7 @@ def synthesize(
             cost_model=chosen.name,
             cost=chosen.total(steps, size),
             unit=chosen.unit,
+            step_costs=tuple(chosen.step(step, size) for step in steps),
         ),
         bound,
     )
-
-
-def itemsize_of(dtype: str) -> int:
-    """Bytes an element takes in an array; sub-byte types are held one to a byte.
-
-    Raises:
-        DtypeError: if no such type is known.
-    """
-    try:
-        return int(np.dtype(dtype).itemsize)
-    except TypeError:
-        pass
-    try:
-        import ml_dtypes
-
-        return int(np.dtype(getattr(ml_dtypes, dtype)).itemsize)
-    except (ImportError, AttributeError, TypeError):
-        raise DtypeError(dtype) from None

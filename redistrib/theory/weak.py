@@ -7,7 +7,7 @@ With the global shape and the number of devices fixed, a weak type is the number
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
@@ -70,23 +70,25 @@ class WeakEdge:
     factor: int
 
 
-def edges(space: WeakSpace, grid: Grid, kinds: tuple[EdgeKind, ...]) -> Iterator[WeakEdge]:
-    """Every weak collective of the given kinds that leaves a node, to nodes of the space."""
-    rank = len(grid)
+def edges(
+    space: WeakSpace, grid: Grid, kinds: tuple[EdgeKind, ...], dims: Sequence[int] | None = None
+) -> Iterator[WeakEdge]:
+    """Every weak collective of the given kinds, on the given dimensions, that leaves a node, to nodes of the space."""
+    dims = range(len(grid)) if dims is None else dims
     free = space.devices // math.prod(grid)
     for kind in kinds:
         if kind == "dynslice":
-            for i in range(rank):
+            for i in dims:
                 for m in factors(math.gcd(space.shape[i] // grid[i], free)):
                     yield WeakEdge(kind, grid, scaled(grid, i, m), i, i, m)
         elif kind == "alltoall":
-            for i in range(rank):
-                for j in range(rank):
+            for i in dims:
+                for j in dims:
                     if i != j:
                         for m in factors(math.gcd(grid[i], space.shape[j] // grid[j])):
                             yield WeakEdge(kind, grid, scaled(divided(grid, i, m), j, m), i, j, m)
         else:
-            for i in range(rank):
+            for i in dims:
                 for m in factors(grid[i]):
                     target = divided(grid, i, m)
                     if space.local_size(target) <= space.bound:
@@ -124,14 +126,16 @@ def nested(a: Grid, b: Grid) -> bool:
     return all(x % y == 0 or y % x == 0 for x, y in zip(a, b, strict=True))
 
 
-def multiples(grid: Grid, space: WeakSpace) -> Iterator[Grid]:
-    """Every node that refines `grid`, each once, itself first: what slicing can reach."""
+def multiples(grid: Grid, space: WeakSpace, dims: Sequence[int] | None = None) -> Iterator[Grid]:
+    """Every grid of the space that refines `grid` on the given dimensions, each once, itself first: what slicing reaches."""
+    dims = range(len(grid)) if dims is None else dims
 
-    def grow(dim: int, current: Grid, free: int) -> Iterator[Grid]:
-        if dim == len(current):
+    def grow(k: int, current: Grid, free: int) -> Iterator[Grid]:
+        if k == len(dims):
             yield current
             return
+        dim = dims[k]
         for m in divisors(math.gcd(space.shape[dim] // current[dim], free)):
-            yield from grow(dim + 1, scaled(current, dim, m), free // m)
+            yield from grow(k + 1, scaled(current, dim, m), free // m)
 
     yield from grow(0, grid, space.devices // math.prod(grid))

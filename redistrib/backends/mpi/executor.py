@@ -205,9 +205,7 @@ class Executor:
                         f"{shared.SHARED_MEMORY} has less than {wanted:,} bytes left; leave realisation out"
                     )
                 scratch = {forced: scratch[forced]}
-            seconds = {
-                name: choice.predicted(profile, name, int(rows[k, 3]), int(rows[k, 2])) for name in scratch
-            }
+            seconds = {name: choice.predicted(profile, name, int(rows[k, 3]), int(rows[k, 2])) for name in scratch}
             table.append({name: (seconds[name], scratch[name]) for name in scratch})
         return choice.choose(table, source_bytes + self._target_bytes + middle, limit, frozenset({"shared"}))
 

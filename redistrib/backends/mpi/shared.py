@@ -90,7 +90,9 @@ class Shared(Runner):
 
     name = "shared"
 
-    def __init__(self, stage: Stage, host_rank: Callable[[int], int], place: Callable[[], SharedTile], wait: bool) -> None:
+    def __init__(
+        self, stage: Stage, host_rank: Callable[[int], int], place: Callable[[], SharedTile], wait: bool
+    ) -> None:
         super().__init__(stage)
         self.place = place
         self.wait = wait

@@ -1,0 +1,156 @@
+"""One plan beside XLA's own reshard of the same array: values, collectives, bytes, scratch."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from redistrib.backends.jax.execute import to_jax
+from redistrib.backends.jax.inspect import Inspection, inspect
+from redistrib.backends.jax.sharding import named_sharding
+from redistrib.errors import DeviceShortageError
+from redistrib.plans.plan import Plan
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one compiled program does.
+
+    Attributes:
+        collectives: how often each kind runs.
+        received: bytes received from other devices, summed over the devices.
+        scratch: bytes of temporaries per device.
+        wrong: elements that differed from the global array, over all devices and arrays moved.
+    """
+
+    collectives: Counter[str]
+    received: int
+    scratch: int
+    wrong: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Ours and XLA's on the same buffers; `xla` is None where XLA was not asked.
+
+    Attributes:
+        ours, xla: the two programs.
+        compared: elements compared on each side, over all devices and arrays moved.
+        bound: bytes that no program can do without receiving, summed over the devices.
+        peak: bytes per device of source and target tile together, to which each side adds its scratch.
+        tile: bytes of the larger of source and target tile.
+    """
+
+    ours: Side
+    xla: Side | None
+    compared: int
+    bound: int
+    peak: int
+    tile: int
+
+
+class Contest:
+    """A plan and XLA's reshard between the same shardings, each compiled once, to be run on any number of arrays."""
+
+    def __init__(self, plan: Plan, mesh: jax.sharding.Mesh, with_xla: bool = True) -> None:
+        self.plan = plan
+        self.moved = 0
+        self._source = named_sharding(plan.source, plan.source_mesh, mesh)
+        target = named_sharding(plan.target, plan.target_mesh, mesh)
+        abstract = jax.ShapeDtypeStruct(plan.shape, jnp.dtype(plan.dtype), sharding=self._source)
+        functions = [to_jax(plan, mesh)] + ([_identity] if with_xla else [])
+        self._programs = [jax.jit(f, out_shardings=target).lower(abstract).compile() for f in functions]
+        self._wrong = [0] * len(functions)
+
+    def move(self, values: np.ndarray[Any, Any]) -> None:
+        """Move one array by both programs, and compare every element of every tile."""
+        array = jax.device_put(values, self._source)
+        for k, program in enumerate(self._programs):
+            self._wrong[k] += wrong_elements(program(array), values)
+        self.moved += 1
+
+    def result(self) -> Comparison:
+        """The figures of both programs so far."""
+        plan = self.plan
+        sides = []
+        for program, wrong in zip(self._programs, self._wrong, strict=True):
+            seen = inspect(program)
+            sides.append(Side(seen.kinds, seen.received_bytes, seen.scratch or 0, wrong))
+        before, after = plan.before.tile_size, plan.after.tile_size
+        return Comparison(
+            sides[0],
+            sides[1] if len(sides) > 1 else None,
+            compared=self.moved * plan.devices * after,
+            bound=sum(plan.lower_bound) * plan.itemsize,
+            peak=(before + after) * plan.itemsize,
+            tile=max(before, after) * plan.itemsize,
+        )
+
+
+def _identity(array: jax.Array) -> jax.Array:
+    return array
+
+
+def virtual_cpu_devices(count: int) -> list[Any]:
+    """At least `count` CPU devices, made before JAX starts its backend.
+
+    Raises:
+        DeviceShortageError: if JAX has started with fewer.
+    """
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+        jax.config.update("jax_platforms", "cpu")
+    except RuntimeError:
+        pass  # the backend runs already; what it has is counted below
+    devices = jax.devices("cpu")
+    if len(devices) < count:
+        raise DeviceShortageError(count, len(devices))
+    return devices[:count]
+
+
+def mesh_for(plan: Plan, devices: list[Any]) -> jax.sharding.Mesh:
+    """A JAX mesh of Auto axes for the plan's source mesh."""
+    mesh = plan.source_mesh
+    return jax.sharding.Mesh(
+        np.array(devices).reshape(mesh.shape),
+        mesh.names,
+        axis_types=(jax.sharding.AxisType.Auto,) * len(mesh.names),
+    )
+
+
+def counting_array(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    """An array whose elements differ as far as the dtype allows."""
+    numbers = np.arange(math.prod(shape), dtype=np.int64)
+    if dtype == "bool":
+        return (numbers * 2654435761 >> 7 & 1).astype(bool).reshape(shape)
+    kind = jnp.dtype(dtype)
+    if jnp.issubdtype(kind, jnp.integer):
+        return (numbers % (int(jnp.iinfo(kind).max) + 1)).astype(kind).reshape(shape)
+    span = 2 ** min(20, jnp.finfo(kind).nmant) if jnp.issubdtype(kind, jnp.inexact) else 100
+    return (numbers % span).astype(kind).reshape(shape)
+
+
+def compare(plan: Plan, mesh: jax.sharding.Mesh, with_xla: bool = True) -> Comparison:
+    """Run a plan and XLA's reshard on an array whose elements tell where they belong."""
+    contest = Contest(plan, mesh, with_xla)
+    contest.move(counting_array(plan.shape, plan.dtype))
+    return contest.result()
+
+
+def wrong_elements(array: jax.Array, values: np.ndarray[Any, Any]) -> int:
+    """Elements of all shards, replicas included, whose bits differ from those of the global array."""
+    wrong = 0
+    for shard in array.addressable_shards:
+        held = np.ascontiguousarray(np.asarray(shard.data))
+        wanted = np.ascontiguousarray(values[shard.index])
+        width = held.dtype.itemsize
+        if width:
+            same = held.reshape(-1).view(np.uint8).reshape(-1, width) == wanted.reshape(-1).view(np.uint8).reshape(-1, width)
+            wrong += int((~same.all(axis=1)).sum())
+    return wrong

@@ -1,0 +1,22 @@
+"""Tables of text, drawn by rich, without escape codes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+
+def rendered(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int = 118) -> str:
+    """A table as plain text; the first column is flush left, the others flush right."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="", box=box.SIMPLE, pad_edge=False)
+    for k, column in enumerate(columns):
+        table.add_column(column, justify="left" if k == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None, highlight=False, markup=False).print(table)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines() if line.strip())

@@ -1,0 +1,98 @@
+"""What `redistrib run` does: carry a plan out, check every element, and set it beside XLA's own reshard."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from redistrib.plans.plan import Plan
+from redistrib.report import rendered
+
+if TYPE_CHECKING:
+    from redistrib.backends.jax.compare import Comparison, Side
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """A plan and what came of running it.
+
+    Attributes:
+        plan: what ran.
+        comparison: ours and, unless it was left out, XLA's.
+    """
+
+    plan: Plan
+    comparison: Comparison
+
+    @property
+    def correct(self) -> bool:
+        """Whether every element of every tile came out right."""
+        return self.comparison.ours.wrong == 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures, for JSON; bytes are summed over the devices, scratch is per device."""
+        ours, xla = self.comparison.ours, self.comparison.xla
+        return {
+            "source": str(self.plan.source),
+            "target": str(self.plan.target),
+            "mesh": str(self.plan.source_mesh),
+            "compared": self.comparison.compared,
+            "bound_bytes": self.comparison.bound,
+            "tile_bytes": self.comparison.tile,
+            "ours": _side_dict(ours),
+            "xla": None if xla is None else _side_dict(xla),
+        }
+
+    def __str__(self) -> str:
+        ours, xla = self.comparison.ours, self.comparison.xla
+        sides = [("ours", ours), *([("XLA", xla)] if xla is not None else [])]
+        bound = self.comparison.bound
+        rows = [
+            ("collectives", [_kinds(side) for _, side in sides]),
+            ("bytes received, all devices", [f"{side.received:,}" for _, side in sides]),
+            ("over the lower bound", [f"{side.received / bound:.2f}x" if bound else "-" for _, side in sides]),
+            ("scratch per device, bytes", [f"{side.scratch:,}" for _, side in sides]),
+            ("scratch over the larger tile", [_ratio(side.scratch, self.comparison.tile) for _, side in sides]),
+            ("elements that differ", [f"{side.wrong:,}" for _, side in sides]),
+        ]
+        table = rendered("compiled and run", ["", *(name for name, _ in sides)], [[k, *v] for k, v in rows])
+        verdict = "every element is right" if self.correct else f"{ours.wrong:,} ELEMENTS ARE WRONG"
+        return f"{self.plan}\n\n{table}\n{self.comparison.compared:,} elements compared: {verdict}"
+
+
+def _side_dict(side: Side) -> dict[str, Any]:
+    return {
+        "collectives": dict(side.collectives),
+        "received_bytes": side.received,
+        "scratch_bytes": side.scratch,
+        "wrong_elements": side.wrong,
+    }
+
+
+def _kinds(side: Side) -> str:
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(side.collectives.items())) or "none"
+
+
+def _ratio(size: int, tile: int) -> str:
+    return f"{size / tile:.2f}" if tile else "-"
+
+
+def on_virtual_devices(plan: Plan, with_xla: bool = True) -> RunReport:
+    """Run a plan on as many virtual CPU devices as its mesh has."""
+    from redistrib.backends.jax.compare import compare, mesh_for, virtual_cpu_devices
+
+    mesh = mesh_for(plan, virtual_cpu_devices(plan.devices))
+    return RunReport(plan, compare(plan, mesh, with_xla))
+
+
+def under_mpi() -> bool:
+    """Whether this process is one of several that an MPI launcher started."""
+    return any(int(os.environ.get(name, "1")) > 1 for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS"))
+
+
+def on_mpi(plan: Plan, as_json: bool = False) -> int:
+    """Run a plan on `MPI.COMM_WORLD` and return an exit code; see `redistrib.backends.mpi`."""
+    from redistrib.backends.mpi import run_command
+
+    return int(run_command(plan, as_json=as_json))
