@@ -43,7 +43,7 @@ setup: $(VENV)/.dev ## make .venv with everything for development
 test: lint types layers unit ## all checks: lint, format, types, layers, tests, doctests
 
 lint: $(VENV)/.dev
-	$(BIN)/ruff check
+	$(BIN)/ruff check --output-format concise
 	$(BIN)/ruff format --check
 
 types: $(VENV)/.dev
