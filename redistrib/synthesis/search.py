@@ -30,7 +30,7 @@ class WeakPath:
     """A sequence of weak collectives and its price.
 
     Attributes:
-        grids: the weak types visited, source first. Two neighbours may differ by a slice over several dimensions at once.
+        grids: the weak types visited, source first. Two neighbours may differ by a slice over several dimensions.
         cost: the sum of the edge prices.
     """
 
@@ -92,8 +92,8 @@ def shortest_paths(
 def used_dimensions(space: WeakSpace, source: Grid, target: Grid) -> tuple[int, ...]:
     """The dimensions worth cutting: those cut in source or target, and one more to over-partition.
 
-    Dimensions cut in neither are alike. One that takes as many tiles as there are devices can stand in for all others: tile
-    numbers along two of them make one tile number along it, and a path is never dearer for that.
+    Dimensions cut in neither are alike. One that takes as many tiles as there are devices can stand in for all others:
+    tile numbers along two of them make one tile number along it, and a path is never dearer for that.
     """
     idle = [i for i, (s, t) in enumerate(zip(source, target, strict=True)) if s == t == 1]
     roomy = [i for i in idle if space.shape[i] % space.devices == 0]
@@ -147,7 +147,7 @@ class _Graph:
         return estimate
 
     def shrinking(self, grid: Grid) -> float:
-        """A price that no sequence in any order undercuts: every dimension to be cut less needs a collective of its own."""
+        """A price that no sequence in any order undercuts: every dimension to be cut less needs its own collective."""
         found = self._estimates.get((grid, 2))
         if found is None:
             count = sum(t % c != 0 for c, t in zip(grid, self.target, strict=True))
@@ -185,13 +185,13 @@ def fewest_transfers(grid: Grid, target: Grid) -> int:
 
 
 def _normal_forms(graph: _Graph, search: Search, limit: Limit) -> Iterator[WeakPath]:
-    space, target = graph.space, graph.target
+    target = graph.target
     tick = count()
     queue: list[tuple[float, int, int, float, Grid, int, tuple[Grid, ...]]] = []
     for grid in _starts(graph, search):
         estimate = graph.still(grid, 0)
         if estimate < search.below:
-            path = (grid,) if grid == graph.source else (graph.source, grid)
+            path: tuple[Grid, ...] = (grid,) if grid == graph.source else (graph.source, grid)
             heapq.heappush(queue, (estimate, len(path), next(tick), 0.0, grid, 0, path))
     visits: dict[tuple[Grid, int, Grid], int] = {}
     ties = 0
@@ -206,7 +206,7 @@ def _normal_forms(graph: _Graph, search: Search, limit: Limit) -> Iterator[WeakP
             ties += 1
             if ties > search.ties:
                 return
-        start = path[min(1, len(path) - 1)] if math.prod(path[0]) < math.prod(path[-1]) else path[0]
+        start = sliced_to(path)
         seen = visits.get((grid, phase, start), 0)
         if seen >= search.revisits:
             continue
@@ -219,6 +219,11 @@ def _normal_forms(graph: _Graph, search: Search, limit: Limit) -> Iterator[WeakP
             estimate = onward + graph.still(onto, int(gathers))
             if estimate < search.below and estimate <= limit.price:
                 heapq.heappush(queue, (estimate, len(path), next(tick), onward, onto, int(gathers), (*path, onto)))
+
+
+def sliced_to(path: tuple[Grid, ...]) -> Grid:
+    """The grid after the first slice of a normal form; the source where it has none."""
+    return path[1] if len(path) > 1 and math.prod(path[1]) > math.prod(path[0]) else path[0]
 
 
 def _starts(graph: _Graph, search: Search) -> Iterator[Grid]:

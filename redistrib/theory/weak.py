@@ -127,7 +127,7 @@ def nested(a: Grid, b: Grid) -> bool:
 
 
 def multiples(grid: Grid, space: WeakSpace, dims: Sequence[int] | None = None) -> Iterator[Grid]:
-    """Every grid of the space that refines `grid` on the given dimensions, each once, itself first: what slicing reaches."""
+    """Every grid that slices on the given dimensions reach from `grid`, each once, itself first."""
     dims = range(len(grid)) if dims is None else dims
 
     def grow(k: int, current: Grid, free: int) -> Iterator[Grid]:
