@@ -9,23 +9,50 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from redistrib.api import synthesize, to_jax, to_mpi
     from redistrib.errors import RedistribError
     from redistrib.lang.mesh import Axis, Mesh
     from redistrib.lang.types import DimType, DistType
     from redistrib.plans.plan import Plan
+    from redistrib.plans.reference import tile_of
+    from redistrib.plans.verify import verify
+    from redistrib.synthesis.cost import CostModel
+    from redistrib.synthesis.latency import LatencyBandwidth
 
 __version__ = "0.1.0"
 
 _HOME = {
     "Axis": "redistrib.lang.mesh",
+    "CostModel": "redistrib.synthesis.cost",
     "DimType": "redistrib.lang.types",
     "DistType": "redistrib.lang.types",
+    "LatencyBandwidth": "redistrib.synthesis.latency",
     "Mesh": "redistrib.lang.mesh",
     "Plan": "redistrib.plans.plan",
     "RedistribError": "redistrib.errors",
+    "synthesize": "redistrib.api",
+    "tile_of": "redistrib.plans.reference",
+    "to_jax": "redistrib.api",
+    "to_mpi": "redistrib.api",
+    "verify": "redistrib.plans.verify",
 }
 
-__all__ = ["Axis", "DimType", "DistType", "Mesh", "Plan", "RedistribError", "__version__"]
+__all__ = [
+    "Axis",
+    "CostModel",
+    "DimType",
+    "DistType",
+    "LatencyBandwidth",
+    "Mesh",
+    "Plan",
+    "RedistribError",
+    "__version__",
+    "synthesize",
+    "tile_of",
+    "to_jax",
+    "to_mpi",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -43,6 +43,11 @@ def _parser() -> argparse.ArgumentParser:
     _problem(plan)
     plan.set_defaults(command=_plan)
 
+    explain = commands.add_parser("explain", help="say where a plan's traffic goes, and draw it")
+    _problem(explain)
+    explain.add_argument("-o", "--output", type=Path, help="also draw the plan into this PNG, PDF or SVG file")
+    explain.set_defaults(command=_explain)
+
     run = commands.add_parser("run", help="carry a plan out, check every element, and show XLA's beside it")
     _problem(run)
     run.add_argument("--no-xla", action="store_true", help="leave XLA's own reshard out")
@@ -97,6 +102,16 @@ def _synthesize(options: argparse.Namespace) -> Any:
 def _plan(options: argparse.Namespace) -> int:
     plan = _synthesize(options)
     print(plan.to_json() if options.json else plan)
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from redistrib.explain import explain, picture
+
+    plan = _synthesize(options)
+    print(f"{plan}\n\n{explain(plan)}")
+    if options.output is not None:
+        print(f"drew {picture(plan, options.output)}")
     return 0
 
 

@@ -151,6 +151,8 @@ def wrong_elements(array: jax.Array, values: np.ndarray[Any, Any]) -> int:
         wanted = np.ascontiguousarray(values[shard.index])
         width = held.dtype.itemsize
         if width:
-            same = held.reshape(-1).view(np.uint8).reshape(-1, width) == wanted.reshape(-1).view(np.uint8).reshape(-1, width)
+            same = held.reshape(-1).view(np.uint8).reshape(-1, width) == wanted.reshape(-1).view(np.uint8).reshape(
+                -1, width
+            )
             wrong += int((~same.all(axis=1)).sum())
     return wrong

@@ -5,8 +5,9 @@ enumerate the devices. Every device runs the same operations; what differs betwe
 tables at the device's own position.
 
 Two schedules exist for what travels in rounds. `"overlap"` leaves the order of rounds to the compiler as long as what
-is in flight fits in one tile. `"sequential"` starts a round when the one before has been written, in parts of at most
-a fifth of a tile, and runs all-to-alls and strided gathers as such rounds too.
+is in flight fits in one tile. `"sequential"` starts a round when the one before has been written, in parts small
+enough that a plan of one step needs at most half a tile of scratch, and runs all-to-alls and strided gathers as such
+rounds too.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from redistrib.theory.semantics import Int64, Placement
 Schedule: TypeAlias = Literal["overlap", "sequential"]
 Offsets: TypeAlias = Sequence[int | jax.Array]
 
-PARTS_PER_TILE = 5  # sequential rounds: one part is sliced and one received at a time, 2/5 of a tile
+SEQUENTIAL_SCRATCH = 0.48  # of the plan's largest tile: tiles between steps, one part sliced and one received
+SMALLEST_PART = 1 / 16  # of the plan's largest tile: cut no finer, however much the tiles between steps take
 
 
 @dataclass(frozen=True)
@@ -87,19 +89,25 @@ def local_program(steps: Sequence[Step], frame: Frame) -> Callable[[jax.Array], 
     Tiles may have dimensions beyond the plan's rank; they travel along.
     """
 
+    largest = max((max(step.before.tile_size, step.after.tile_size) for step in steps), default=0)
+
     def program(tile: jax.Array) -> jax.Array:
         pending: DynSlice | None = None
-        for step in steps:
+        first = True  # the tile at hand is the program's argument, not a temporary
+        for k, step in enumerate(steps):
+            last = k == len(steps) - 1
+            between = (0 if first else step.before.tile_size) + (0 if last else step.after.tile_size)
+            limits = _limits(largest, between, frame)
             if isinstance(step, DynSlice):
                 pending = DynSlice(pending.before if pending else step.before, step.after)
                 continue
             if pending is not None and _in_rounds(step, frame):  # shares can be read from the larger tile as well
-                tile = _rounds(pending.before, step, tile, frame)
+                tile = _rounds(pending.before, step, tile, frame, limits)
             else:
                 if pending is not None:
                     tile = _box(tile, frame.offsets(_within(pending)), pending.after.tile)
-                tile = _step(step, tile, frame)
-            pending = None
+                tile = _step(step, tile, frame, limits)
+            pending, first = None, False
         if pending is not None:
             tile = _box(tile, frame.offsets(_within(pending)), pending.after.tile)
         return tile
@@ -107,15 +115,30 @@ def local_program(steps: Sequence[Step], frame: Frame) -> Callable[[jax.Array], 
     return program
 
 
+@dataclass(frozen=True)
+class _Limits:
+    """What one step may use: elements in flight at once, and elements of one part."""
+
+    in_flight: int
+    part: int
+
+
+def _limits(largest: int, between: int, frame: Frame) -> _Limits:
+    if frame.schedule == "overlap":
+        return _Limits(in_flight=largest, part=largest)
+    free = (SEQUENTIAL_SCRATCH * largest - between) / 2
+    return _Limits(in_flight=0, part=int(max(free, SMALLEST_PART * largest)))
+
+
 def _within(step: DynSlice) -> Int64:
     return step.after.start - step.before.start
 
 
-def _step(step: Step, tile: jax.Array, frame: Frame) -> jax.Array:
+def _step(step: Step, tile: jax.Array, frame: Frame, limits: _Limits) -> jax.Array:
     if tile.size == 0:
         return jnp.zeros((*step.after.tile, *tile.shape[step.after.rank :]), tile.dtype)
     if _in_rounds(step, frame):
-        return _rounds(step.before, step, tile, frame)
+        return _rounds(step.before, step, tile, frame, limits)
     if isinstance(step, AllGather):
         return _gather(step, tile, frame) if step.group_size > 1 else tile
     assert isinstance(step, AllToAll)
@@ -249,26 +272,20 @@ def _concatenated(parts: jax.Array, factors: Sequence[int]) -> jax.Array:
 # --------------------------------------------------------------------------------------------- rounds
 
 
-def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame) -> jax.Array:
+def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame, limits: _Limits) -> jax.Array:
     """Carry out a step as writes into its output tile; `before` may be any placement that holds what is sent."""
     assert not isinstance(step, DynSlice)
     after = step.after
-    larger = max(before.tile_size, after.tile_size)
-    window = larger if frame.schedule == "overlap" else 0
-    writes = schedule(before, after, shares_of(step))
-    if frame.schedule == "sequential":
-        writes = [part for w in writes for part in (in_parts(w, larger // PARTS_PER_TILE) if _travels(w) else [w])]
     shape = (*after.tile, *tile.shape[after.rank :])
     out: jax.Array | None = None
-    ordered: int | jax.Array = 0
+    ordered: jax.Array | None = None  # a zero that is known when all that came before has been written
     in_flight = 0
-    for write in writes:
-        if _travels(write):
-            if in_flight and in_flight + write.volume > window and out is not None:
+    for write in _parts(schedule(before, after, shares_of(step)), limits):
+        if write.pairs is not None:
+            if in_flight and in_flight + write.volume > limits.in_flight and out is not None:
                 ordered, in_flight = _zero_after(out, frame), 0
             in_flight += write.volume
-        source = _later(frame.offsets(write.source), ordered, write.size, before.tile)
-        box = _box(tile, source, write.size)
+        box = _read(tile, frame.offsets(write.source), write.size, ordered)
         if write.pairs is not None:
             box = frame.permute(box, write.pairs)
         target = frame.offsets(write.target)
@@ -283,18 +300,21 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame) -> jax
     return out
 
 
-def _travels(write: Write) -> bool:
-    return write.pairs is not None
+def _parts(writes: Sequence[Write], limits: _Limits) -> list[Write]:
+    """The writes, with those that travel cut to the limit; what stays on a device needs no scratch."""
+    return [part for write in writes for part in ([write] if write.pairs is None else in_parts(write, limits.part))]
 
 
-def _later(offsets: list[int | jax.Array], zero: int | jax.Array, size: Sequence[int], tile: Sequence[int]) -> Offsets:
-    """The same offsets, known only once `zero` is."""
-    if isinstance(zero, int):
-        return offsets
-    for i, (n, whole) in enumerate(zip(size, tile, strict=True)):
+def _read(tile: jax.Array, offsets: Offsets, size: Sequence[int], zero: jax.Array | None) -> jax.Array:
+    """A box of the tile, read only once `zero` is known."""
+    if zero is None:
+        return _box(tile, offsets, size)
+    for i, (n, whole) in enumerate(zip(size, tile.shape, strict=False)):
         if n < whole:
-            return [*offsets[:i], offsets[i] + zero, *offsets[i + 1 :]]
-    return offsets
+            return _box(tile, [*offsets[:i], offsets[i] + zero, *offsets[i + 1 :]], size)
+    # The whole tile has no offset to tie to the zero, so a copy of it does: its first element is read at the zero.
+    corner = lax.dynamic_slice(tile, [zero] * tile.ndim, (1,) * tile.ndim)
+    return lax.dynamic_update_slice(tile, corner, (0,) * tile.ndim)
 
 
 def _zero_after(array: jax.Array, frame: Frame) -> jax.Array:

@@ -177,6 +177,7 @@ def in_parts(write: Write, largest: int) -> list[Write]:
     if dim is None:
         dim = next(i for i, n in enumerate(write.size) if n > 1)
     extent = max(1, largest // (write.volume // write.size[dim]))
+    extent = -(-write.size[dim] // -(-write.size[dim] // extent))  # as many parts, but even
     parts = []
     for start in range(0, write.size[dim], extent):
         shift = np.zeros(len(write.size), dtype=np.int64)

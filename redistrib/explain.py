@@ -1,0 +1,183 @@
+"""How to see a plan: why it receives what it does, and a picture of who holds what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from redistrib.plans.plan import Plan
+from redistrib.plans.steps import AllPermute, Exchange, Step
+from redistrib.plans.table import what
+from redistrib.report import rendered
+from redistrib.theory.semantics import Int64, Placement
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What one step receives, summed over the devices, in elements.
+
+    Attributes:
+        step: the step.
+        needed: of the target tile of the device that receives it, and not held there at the start.
+        passing: not of its target tile: received only to be sent on or dropped.
+        again: of its target tile, held there at the start, and given up on the way.
+    """
+
+    step: Step
+    needed: int
+    passing: int
+    again: int
+
+
+def traffic(plan: Plan) -> list[Traffic]:
+    """What each step receives, sorted into what was needed and what was not.
+
+    Exactly the needed elements, each once, make up the lower bound.
+    """
+    return [_sorted(plan, step) for step in plan.steps]
+
+
+def _sorted(plan: Plan, step: Step) -> Traffic:
+    device, low, high = _received_boxes(step)
+    everything = _volume(low, high)
+    kept_device, kept_low, kept_high = _kept_boxes(step)
+    everything -= _volume(kept_low, kept_high)
+
+    def within(*placements: Placement) -> int:
+        return _inside(device, low, high, placements) - _inside(kept_device, kept_low, kept_high, placements)
+
+    wanted = within(plan.after)
+    again = within(plan.after, plan.before)
+    return Traffic(step, needed=wanted - again, passing=everything - wanted, again=again)
+
+
+def _received_boxes(step: Step) -> tuple[Int64, Int64, Int64]:
+    """(device, low, high) of boxes that each device ends with because of a step; `_kept_boxes` come off them."""
+    if isinstance(step, Exchange):
+        return step.shares.dst, step.shares.start, step.shares.start + step.shares.size
+    devices = step.pairs[:, 1] if isinstance(step, AllPermute) else np.arange(step.devices)
+    low = step.after.start[devices]
+    return devices, low, low + np.array(step.after.tile, dtype=np.int64)
+
+
+def _kept_boxes(step: Step) -> tuple[Int64, Int64, Int64]:
+    """Boxes among those that never travelled."""
+    none = np.zeros((0, step.before.rank), dtype=np.int64)
+    if isinstance(step, Exchange | AllPermute):
+        return np.zeros(0, dtype=np.int64), none, none
+    before, after = step.before, step.after
+    low = np.maximum(before.start, after.start)
+    high = np.minimum(before.start + np.array(before.tile), after.start + np.array(after.tile))
+    return np.arange(step.devices), low, np.maximum(low, high)
+
+
+def _inside(device: Int64, low: Int64, high: Int64, placements: tuple[Placement, ...]) -> int:
+    for placement in placements:
+        start = placement.start[device]
+        low = np.maximum(low, start)
+        high = np.minimum(high, start + np.array(placement.tile, dtype=np.int64))
+    return _volume(low, high)
+
+
+def _volume(low: Int64, high: Int64) -> int:
+    extent = np.maximum(high - low, 0).astype(object)
+    return int(extent.prod(axis=1).sum()) if len(extent) else 0
+
+
+def explain(plan: Plan) -> str:
+    """Received elements against the lower bound, step by step, and the reason for every excess.
+
+    >>> from redistrib import synthesize
+    >>> plan = synthesize("[2{x}4, 4]", "[4, 2{x}4]", {"x": 2}, cost_model="exact")
+    >>> print(explain(plan).splitlines()[-1])
+    The plan receives exactly the lower bound: no plan can receive less.
+    """
+    rows, reasons = [], []
+    for number, entry in enumerate(traffic(plan), 1):
+        total = entry.needed + entry.passing + entry.again
+        rows.append([f"{number} {what(entry.step)}", *(f"{n:,}" for n in (total, entry.needed, entry.passing, entry.again))])
+        if entry.passing:
+            reasons.append(
+                f"Step {number} ({entry.step.kind}) brings {entry.passing:,} elements to devices whose target tile they "
+                "are no part of: they are sent on later, or dropped."
+            )
+        if entry.again:
+            reasons.append(
+                f"Step {number} ({entry.step.kind}) brings back {entry.again:,} elements that their devices held at the "
+                "start and an earlier step gave away."
+            )
+    received, bound = sum(plan.received), sum(plan.lower_bound)
+    table = rendered("elements received, all devices", ["step", "received", "needed", "passing", "again"], rows)
+    if received == bound:
+        verdict = "The plan receives exactly the lower bound: no plan can receive less."
+    else:
+        verdict = (
+            f"The plan receives {received:,} elements, {received / bound:.2f} times the lower bound of {bound:,}; the cost "
+            f"model {plan.cost_model!r} prices fewer or larger collectives below the difference."
+            if bound
+            else f"The plan receives {received:,} elements where none are needed."
+        )
+    return "\n".join([table, *reasons, verdict])
+
+
+def picture(plan: Plan, path: str | Path, title: str | None = None) -> Path:
+    """Draw who holds what before and after every step, for an array of rank 1 or 2, and write it to a file.
+
+    Each panel is the global array cut into tiles; a tile is coloured by where its first holder's data came from and
+    names the devices that hold it.
+
+    Raises:
+        ValueError: if the rank is neither 1 nor 2.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    if len(plan.shape) not in (1, 2):
+        raise ValueError(f"a picture shows arrays of rank 1 or 2, this one has rank {len(plan.shape)}")
+    placements = [plan.before, *(step.after for step in plan.steps)]
+    names = [f"source\n{plan.source}", *(f"after {what(step)}" for step in plan.steps)]
+    names[-1] += f"\n{plan.target}"
+    figure, axes = plt.subplots(1, len(placements), figsize=(3.2 * len(placements), 3.7), squeeze=False)
+    colour = plt.get_cmap("turbo")(np.linspace(0.12, 0.95, plan.devices))
+    for panel, placement, name in zip(axes[0], placements, names, strict=True):
+        _draw(panel, placement, colour)
+        panel.set_title(name, fontsize=9)
+    figure.suptitle(title or f"{plan.devices} devices; a tile shows the devices that hold it", fontsize=10)
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    return Path(path)
+
+
+def _draw(panel: Any, placement: Placement, colour: Any) -> None:
+    from matplotlib.patches import Rectangle
+
+    rows, columns = placement.shape if placement.rank == 2 else (1, placement.shape[0])
+    holders: dict[tuple[int, ...], list[int]] = {}
+    for device, start in enumerate(placement.start.tolist()):
+        holders.setdefault(tuple(start), []).append(device)
+    for start, devices in holders.items():
+        top, left = (start[0], start[1]) if placement.rank == 2 else (0, start[0])
+        height, width = placement.tile if placement.rank == 2 else (1, placement.tile[0])
+        panel.add_patch(
+            Rectangle((left, top), width, height, facecolor=colour[devices[0]], edgecolor="white", linewidth=1.2)
+        )
+        text = _listed(devices)
+        size = max(4.0, min(9.0, 150 * width / columns / max(2, max(map(len, text.split("\n"))))))
+        panel.text(left + width / 2, top + height / 2, text, ha="center", va="center", fontsize=size, color="black")
+    panel.set_xlim(0, columns)
+    panel.set_ylim(rows, 0)
+    panel.set_xticks([])
+    panel.set_yticks([])
+    panel.set_aspect("auto")
+
+
+def _listed(devices: list[int]) -> str:
+    if len(devices) <= 4:
+        return ",".join(map(str, devices))
+    return f"{devices[0]}..{devices[-1]}\n({len(devices)})"
