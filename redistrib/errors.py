@@ -653,7 +653,7 @@ class HloTextError(RedistribError):
     """Text that is not a compiled HLO module, or says something in a way not known here."""
 
 
-# ---- synthesis ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------- synthesis
 
 
 class UnknownCostModelError(RedistribError):
@@ -682,8 +682,8 @@ class GlobalShapeError(RedistribError):
         self.target = target
         what = "ranks" if len(source) != len(target) else "global shapes"
         super().__init__(
-            f"source and target have different {what}: {list(source)} and {list(target)}; a redistribution moves an array "
-            "and never changes it, so reshape before or after"
+            f"source and target have different {what}: {list(source)} and {list(target)}; "
+            "a redistribution moves an array and never changes it, so reshape before or after"
         )
 
 
@@ -694,7 +694,8 @@ class MeshDevicesError(RedistribError):
         self.source = source
         self.target = target
         super().__init__(
-            f"the source mesh has {source} devices and the target mesh has {target}; both must be made of the same devices"
+            f"the source mesh has {source} devices and the target mesh has {target}; "
+            "both must be made of the same devices"
         )
 
 
@@ -703,7 +704,9 @@ class DtypeError(RedistribError):
 
     def __init__(self, value: object) -> None:
         self.value = value
-        super().__init__(f"{value!r} names no element type; give a NumPy or ml_dtypes name such as 'float32' or 'bfloat16'")
+        super().__init__(
+            f"{value!r} names no element type; give a NumPy or ml_dtypes name such as 'float32' or 'bfloat16'"
+        )
 
 
 class MemoryLimitError(RedistribError):
