@@ -114,7 +114,7 @@ def _check_placement(number: int, placement: Placement, source: Placement) -> No
         )
     if placement.index.shape != source.index.shape:
         raise PlacedDevicesError(
-            f"step {number} places {placement.index.shape[0]} devices with {placement.index.shape[1]} indices each, "
+            f"step {number} places {placement.index.shape[0]} devices by rows of length {placement.index.shape[1]}, "
             f"the plan has {source.devices} devices and rank {source.rank}",
             number,
             devices=placement.index.shape[0],

@@ -1,0 +1,268 @@
+"""Every way an exchange can be wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from redistrib import errors
+from redistrib.plans.plan import Plan
+from redistrib.plans.steps import Exchange
+from tests.plans.corrupt import Corruption, with_share, with_step, without_share
+from tests.plans.hand import GOOD, place, plan, shares
+
+
+def _twice() -> Plan:
+    """Devices 0 and 1 hold one tile, and both send it to device 2."""
+    before, after = place("[2{x}4, 3]", "x=2,y=2"), place("[4, 3]", "x=2,y=2")
+    rows = [(2, 0, 0), (3, 1, 0), (0, 2, 0), (1, 3, 0), (1, 2, 1)]
+    table = shares(*((src, dst, k, [src // 2 * 2, 0], [2, 3]) for src, dst, k in rows))
+    return plan("[2{x}4, 3]", "[4, 3]", "x=2,y=2", Exchange(before, after, table))
+
+
+def _kept_and_sent() -> Plan:
+    """Device 1 is sent what it holds already."""
+    before, after = place("[2{x}4, 3]", "x=2,y=2"), place("[4, 3]", "x=2,y=2")
+    rows = [(2, 0, 0), (3, 1, 0), (0, 2, 0), (1, 3, 0), (0, 1, 1)]
+    table = shares(*((src, dst, k, [src // 2 * 2, 0], [2, 3]) for src, dst, k in rows))
+    return plan("[2{x}4, 3]", "[4, 3]", "x=2,y=2", Exchange(before, after, table))
+
+
+def _too_short() -> Plan:
+    """All shares of round 0 lack their last column."""
+    made = GOOD["exchange split shares"]()
+    step = made.steps[0]
+    assert isinstance(step, Exchange)
+    size = step.shares.size.copy()
+    size[step.shares.round == 0] = [2, 2]
+    return replace(made, steps=(replace(step, shares=replace(step.shares, size=size)),))
+
+
+EXCHANGE_CORRUPTIONS = [
+    Corruption(
+        "an unknown realisation",
+        lambda: with_step("exchange 4 to 6", 1, realisation="carrier pigeon"),
+        errors.RealisationError,
+        1,
+        None,
+        ("step 1 (exchange) is to be realised as 'carrier pigeon'; the realisations are 'rounds' and 'ragged'"),
+    ),
+    Corruption(
+        "shares of another rank",
+        lambda: with_step("exchange 4 to 6", 1, shares=shares((0, 1, 0, [0, 0], [1, 1]))),
+        errors.ShareRankError,
+        1,
+        None,
+        "step 1 (exchange) has shares of rank 2 and 2 (start and size), its array has rank 1",
+    ),
+    Corruption(
+        "a sender beyond the mesh",
+        lambda: with_share("exchange 4 to 6", 0, src=24),
+        errors.DeviceNumberError,
+        1,
+        24,
+        "step 1 (exchange) names device 24 in a share; the devices are 0 to 23",
+    ),
+    Corruption(
+        "a receiver beyond the mesh",
+        lambda: with_share("exchange 4 to 6", 0, dst=-3),
+        errors.DeviceNumberError,
+        1,
+        -3,
+        "step 1 (exchange) names device -3 in a share; the devices are 0 to 23",
+    ),
+    Corruption(
+        "a share to the sender",
+        lambda: with_share("exchange split shares", 0, dst=2),
+        errors.SelfSendError,
+        1,
+        2,
+        "step 1 (exchange) has device 2 send to itself; what a device keeps is no share",
+    ),
+    Corruption(
+        "a share without elements",
+        lambda: with_share("exchange split shares", 0, size=[0, 3]),
+        errors.EmptyShareError,
+        1,
+        2,
+        ("step 1 (exchange) has device 2 send device 0 a share of size (0, 3); leave out shares without elements"),
+    ),
+    Corruption(
+        "a share of negative size",
+        lambda: with_share("exchange split shares", 0, size=[2, -3]),
+        errors.EmptyShareError,
+        1,
+        2,
+        ("step 1 (exchange) has device 2 send device 0 a share of size (2, -3); leave out shares without elements"),
+    ),
+    Corruption(
+        "a share that its sender does not hold",
+        lambda: with_share("exchange split shares", 0, src=1),
+        errors.ShareNotHeldError,
+        1,
+        1,
+        "step 1 (exchange) has device 1 send [4:6, 0:3], but it holds [0:4, 0:3]",
+    ),
+    Corruption(
+        "a share that sticks out of what its sender holds",
+        lambda: with_share("exchange split shares", 4, size=[3, 3]),
+        errors.ShareNotHeldError,
+        1,
+        3,
+        "step 1 (exchange) has device 3 send [6:9, 0:3], but it holds [4:8, 0:3]",
+    ),
+    Corruption(
+        "a share whose end does not fit 64 bits",
+        lambda: with_share("exchange split shares", 4, size=[2**63 - 1, 3]),
+        errors.ShareNotHeldError,
+        1,
+        3,
+        "step 1 (exchange) has device 3 send [6:9223372036854775813, 0:3], but it holds [4:8, 0:3]",
+    ),
+    Corruption(
+        "a share that starts too early by more than 64 bits hold",
+        lambda: with_share("exchange split shares", 4, start=[-(2**63), 0]),
+        errors.ShareNotHeldError,
+        1,
+        3,
+        (
+            "step 1 (exchange) has device 3 send [-9223372036854775808:-9223372036854775806, 0:3], but "
+            "it holds [4:8, 0:3]"
+        ),
+    ),
+    Corruption(
+        "a share that its receiver does not need",
+        lambda: with_share("exchange split shares", 0, dst=3),
+        errors.ShareNotWantedError,
+        1,
+        3,
+        "step 1 (exchange) has device 3 receive [4:6, 0:3], but it ends with [0:4, 0:3]",
+    ),
+    Corruption(
+        "a round number beyond the number of shares",
+        lambda: with_share("exchange 4 to 6", 0, round=10**12),
+        errors.RoundNumberError,
+        1,
+        6,
+        (
+            "step 1 (exchange) has a share in round 1000000000000; 24 shares travel in rounds numbered "
+            "from 0, at most to 23"
+        ),
+    ),
+    Corruption(
+        "a negative round",
+        lambda: with_share("exchange 4 to 6", 0, round=-1),
+        errors.RoundNumberError,
+        1,
+        6,
+        ("step 1 (exchange) has a share in round -1; 24 shares travel in rounds numbered from 0, at most to 23"),
+    ),
+    Corruption(
+        "a round left out",
+        lambda: with_share("exchange split shares", slice(4, 8), round=2),
+        errors.RoundNumberError,
+        1,
+        None,
+        ("step 1 (exchange) has no share in round 1, but some in round 2; rounds are numbered without gaps"),
+    ),
+    Corruption(
+        "two share sizes in a round",
+        lambda: with_share("exchange split shares", 5, size=[1, 3]),
+        errors.RoundSizeError,
+        1,
+        2,
+        (
+            "step 1 (exchange) has shares of sizes (2, 3) and (1, 3) in round 1; a round is one "
+            "collective with one share size: put them in different rounds"
+        ),
+    ),
+    Corruption(
+        "two sends in a round",
+        lambda: with_share("exchange split shares", 0, src=3),
+        errors.RoundSenderError,
+        1,
+        3,
+        ("step 1 (exchange) has device 3 send more than one share in round 0; put them in different rounds"),
+    ),
+    Corruption(
+        "two receipts in a round",
+        lambda: with_share("exchange split shares", 0, dst=1),
+        errors.RoundReceiverError,
+        1,
+        1,
+        ("step 1 (exchange) has device 1 receive more than one share in round 0; put them in different rounds"),
+    ),
+    Corruption(
+        "the same elements twice, in part",
+        lambda: with_share("exchange split shares", slice(0, 4), start=[[5, 0], [6, 0], [0, 0], [2, 0]]),
+        errors.OverlappingSharesError,
+        1,
+        0,
+        (
+            "step 1 (exchange) fills [6:7, 0:3] of device 0 twice: device 2 sends [5:7, 0:3] and device"
+            " 3 sends [6:8, 0:3]"
+        ),
+    ),
+    Corruption(
+        "the same share from two holders",
+        _twice,
+        errors.OverlappingSharesError,
+        1,
+        2,
+        (
+            "step 1 (exchange) fills [0:2, 0:3] of device 2 twice: device 0 sends [0:2, 0:3] and device"
+            " 1 sends [0:2, 0:3]"
+        ),
+    ),
+    Corruption(
+        "a share of what the receiver keeps",
+        _kept_and_sent,
+        errors.OverlappingSharesError,
+        1,
+        1,
+        ("step 1 (exchange) fills [0:2, 0:3] of device 1 twice: it keeps [0:2, 0:3] and device 0 sends [0:2, 0:3]"),
+    ),
+    Corruption(
+        "a share left out",
+        lambda: without_share("exchange split shares", 7),
+        errors.UncoveredTileError,
+        1,
+        3,
+        (
+            "step 1 (exchange) fills only 6 of the 12 elements [0:4, 0:3] of device 3; what it keeps "
+            "and what it receives must fill its tile"
+        ),
+    ),
+    Corruption(
+        "a whole meet left out",
+        lambda: without_share("exchange to larger", -1),
+        errors.UncoveredTileError,
+        1,
+        5,
+        (
+            "step 1 (exchange) fills only 8 of the 12 elements [3:6, 0:4] of device 5; what it keeps "
+            "and what it receives must fill its tile"
+        ),
+    ),
+    Corruption(
+        "a share too short",
+        _too_short,
+        errors.UncoveredTileError,
+        1,
+        0,
+        (
+            "step 1 (exchange) fills only 10 of the 12 elements [4:8, 0:3] of device 0; what it keeps "
+            "and what it receives must fill its tile"
+        ),
+    ),
+    Corruption(
+        "no shares where some are needed",
+        lambda: with_step("exchange split shares", 1, shares=GOOD["exchange nothing"]().steps[0].shares),
+        errors.UncoveredTileError,
+        1,
+        0,
+        (
+            "step 1 (exchange) fills only 0 of the 12 elements [4:8, 0:3] of device 0; what it keeps "
+            "and what it receives must fill its tile"
+        ),
+    ),
+]
