@@ -36,6 +36,35 @@ Proof.
   destruct i as [|i]; [reflexivity|]. apply IH; lia.
 Qed.
 
+Lemma length_plus l m : length l = length m -> length (plus l m) = length l.
+Proof. apply length_zip. Qed.
+Lemma length_minus l m : length l = length m -> length (minus l m) = length l.
+Proof. apply length_zip. Qed.
+Lemma length_times l m : length l = length m -> length (times l m) = length l.
+Proof. apply length_zip. Qed.
+Lemma length_quotient l m : length l = length m -> length (quotient l m) = length l.
+Proof. apply length_zip. Qed.
+Lemma length_remainder l m : length l = length m -> length (remainder l m) = length l.
+Proof. apply length_zip. Qed.
+Lemma length_smaller l m : length l = length m -> length (smaller l m) = length l.
+Proof. apply length_zip. Qed.
+Lemma length_beyond l m : length l = length m -> length (beyond l m) = length l.
+Proof. apply length_zip. Qed.
+Lemma nth_plus l m i : (i < length l)%nat -> length l = length m -> nth i (plus l m) 0 = nth i l 0 + nth i m 0.
+Proof. intros; unfold plus; rewrite nth_zip by assumption; reflexivity. Qed.
+Lemma nth_minus l m i : (i < length l)%nat -> length l = length m -> nth i (minus l m) 0 = nth i l 0 - nth i m 0.
+Proof. intros; unfold minus; rewrite nth_zip by assumption; reflexivity. Qed.
+Lemma nth_times l m i : (i < length l)%nat -> length l = length m -> nth i (times l m) 0 = nth i l 0 * nth i m 0.
+Proof. intros; unfold times; rewrite nth_zip by assumption; reflexivity. Qed.
+Lemma nth_quotient l m i : (i < length l)%nat -> length l = length m -> nth i (quotient l m) 0 = nth i l 0 / nth i m 0.
+Proof. intros; unfold quotient; rewrite nth_zip by assumption; reflexivity. Qed.
+Lemma nth_remainder l m i : (i < length l)%nat -> length l = length m -> nth i (remainder l m) 0 = nth i l 0 mod nth i m 0.
+Proof. intros; unfold remainder; rewrite nth_zip by assumption; reflexivity. Qed.
+Lemma nth_smaller l m i : (i < length l)%nat -> length l = length m -> nth i (smaller l m) 0 = Z.min (nth i l 0) (nth i m 0).
+Proof. intros; unfold smaller; rewrite nth_zip by assumption; reflexivity. Qed.
+Lemma nth_beyond l m i : (i < length l)%nat -> length l = length m -> nth i (beyond l m) 0 = Z.max 0 (nth i m 0 - nth i l 0).
+Proof. intros; unfold beyond; rewrite nth_zip by assumption; reflexivity. Qed.
+
 Lemma all2_iff {A B} (f : A -> B -> bool) l m (x0 : A) (y0 : B) :
   all2 f l m = true <->
   length l = length m /\ forall i, (i < length l)%nat -> f (nth i l x0) (nth i m y0) = true.
