@@ -97,9 +97,7 @@ def all_types(mesh: Mesh, shape: Sequence[int]) -> Iterator[DistType]:
 def cut_type(mesh: Mesh, shape: Sequence[int], cut: Sequence[Sequence[str]]) -> DistType:
     """The type of a global shape whose dimensions are cut by the given axes, minor to major."""
     return DistType(
-        tuple(
-            DimType(size // _tiles(mesh, names), tuple(names), size) for size, names in zip(shape, cut, strict=True)
-        )
+        tuple(DimType(size // _tiles(mesh, names), tuple(names), size) for size, names in zip(shape, cut, strict=True))
     )
 
 
