@@ -149,7 +149,7 @@ class Redistribution:
 
     def _mapped(self, array: jax.Array) -> jax.Array:
         """The one `shard_map`."""
-        program = _carried(local_program(self.plan.steps, self._frame), self._frame)
+        program = carried(local_program(self.plan.steps, self._frame), self._frame)
         mapped = jax.shard_map(
             program,
             mesh=self.mesh,
@@ -190,7 +190,7 @@ class Redistribution:
         return Redistribution(plan, self.mesh, schedule=self._schedule)
 
 
-def _carried(program: Callable[[jax.Array], jax.Array], frame: Frame) -> Callable[[jax.Array], jax.Array]:
+def carried(program: Callable[[jax.Array], jax.Array], frame: Frame) -> Callable[[jax.Array], jax.Array]:
     """The program on values of any dtype: those that collectives cannot carry travel as ones they can."""
 
     def run(tile: jax.Array) -> jax.Array:
