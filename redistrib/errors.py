@@ -839,3 +839,38 @@ class DeviceShortageError(RedistribError):
             f"the mesh has {wanted} devices but JAX has started with {found}; start a new process, or set "
             f"XLA_FLAGS=--xla_force_host_platform_device_count={wanted} before importing jax"
         )
+
+
+class TreeMismatchError(RedistribError):
+    """Shardings that are neither one for all, nor a tree like the arrays', nor a prefix of it."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"the shardings do not match the tree: {reason}; give one sharding, a tree of them of the same structure, or a "
+            "prefix of it"
+        )
+
+
+class LeafError(RedistribError):
+    """Something wrong with one leaf of a tree.
+
+    Attributes:
+        path: of the leaf, as JAX prints paths.
+        reason: what is wrong.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"leaf {path}: {reason}" if path else reason)
+
+
+class UnknownSourceError(RedistribError):
+    """A traced array whose placement nothing tells."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with source=, a sharding or a "
+            "tree of them, or use a mesh of Explicit axes"
+        )
