@@ -312,9 +312,8 @@ def _read(tile: jax.Array, offsets: Offsets, size: Sequence[int], zero: jax.Arra
     for i, (n, whole) in enumerate(zip(size, tile.shape, strict=False)):
         if n < whole:
             return _box(tile, [*offsets[:i], offsets[i] + zero, *offsets[i + 1 :]], size)
-    # The whole tile has no offset to tie to the zero, so a copy of it does: its first element is read at the zero.
-    corner = lax.dynamic_slice(tile, [zero] * tile.ndim, (1,) * tile.ndim)
-    return lax.dynamic_update_slice(tile, corner, (0,) * tile.ndim)
+    # The whole tile has no offset to tie to the zero; a choice that always falls on the tile is tied to it.
+    return lax.select(jnp.broadcast_to(zero == 0, tile.shape), tile, jnp.zeros_like(tile))
 
 
 def _zero_after(array: jax.Array, frame: Frame) -> jax.Array:
