@@ -385,6 +385,7 @@ End Step.
 
 Section Plan.
   Variable p : plan.
+  Variable limit : Z.
   Notation n := (device_count p).
   Notation s := (array_shape p).
 
@@ -416,10 +417,10 @@ Section Plan.
   Definition step_fine (x : step) : Prop :=
     check_placement n s (placed p (before x)) = true /\ check_placement n s (placed p (after x)) = true /\
     check_action n s (placed p (before x)) (placed p (after x)) (act x) = true /\
-    check_bound p (tile_at p (after x)) = true.
+    check_bound limit (tile_at p (after x)) = true.
 
   Lemma check_path_ok : forallb (check_placement n s) (placements p) = true ->
-    forall ss t o, check_path p t o ss = true -> path p t o ss /\ forall x, In x ss -> step_fine x.
+    forall ss t o, check_path p limit t o ss = true -> path p t o ss /\ forall x, In x ss -> step_fine x.
   Proof.
     intros Hp; rewrite forallb_forall in Hp.
     induction ss as [|x ss IH]; intros t o H; cbn [check_path path] in *.
@@ -456,9 +457,9 @@ Section Plan.
   Qed.
 
   (** The checker says yes only to plans that keep every promise. *)
-  Theorem check_plan_sound : check_plan p = true -> promises p.
+  Theorem check_plan_within_sound : check_plan_within p limit = true -> promises p limit.
   Proof.
-    unfold check_plan; intros H; split_bool.
+    unfold check_plan_within; intros H; split_bool.
     match goal with E : forallb (check_placement _ _) _ = true |- _ =>
       destruct (check_path_ok E _ _ _ H) as [Hpath Hfine] end.
     constructor.
@@ -474,7 +475,11 @@ Section Plan.
     - intros x Hx. destruct (fine_routed x (Hfine x Hx)) as [Q1 Q2]. split; [exact Q1|].
       intros d l Hd Hl. destruct (Q2 d l Hd Hl) as (m & k & E & Hm & Hk & _ & Hs).
       exists m, k. repeat split; assumption.
-    - intros x Hx. destruct (Hfine x Hx) as (_ & _ & _ & B). unfold check_bound in B. split_bool. exact B.
+    - split.
+      + unfold check_bound in *; split_bool; assumption.
+      + intros x Hx. destruct (Hfine x Hx) as (_ & _ & _ & B). unfold check_bound in B. split_bool. exact B.
   Qed.
 End Plan.
 
+Theorem check_plan_sound p : check_plan p = true -> promises p (larger_end p).
+Proof. apply check_plan_within_sound. Qed.

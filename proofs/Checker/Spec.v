@@ -313,15 +313,19 @@ Section Promises.
       is_device n m = true /\ inside (tile_at p (before s)) k = true /\
       may_supply (act s) m d (plus (offset_at p (after s) d) l).
 
-  (** No tile on the way exceeds the larger of the source's and the target's. *)
-  Definition within_bound (s : step) : Prop :=
-    prod (tile_at p (after s)) <= Z.max (prod (local_shape (source p))) (prod (local_shape (target p))).
+  (** No tile at the source or on the way exceeds [limit] elements. *)
+  Definition within_bound (limit : Z) : Prop :=
+    prod (local_shape (source p)) <= limit /\
+    forall s, In s (steps p) -> prod (tile_at p (after s)) <= limit.
 
-  Record promises : Prop := {
+  (** What the search promises unless it is allowed more memory. *)
+  Definition larger_end : Z := Z.max (prod (local_shape (source p))) (prod (local_shape (target p))).
+
+  Record promises (limit : Z) : Prop := {
     promises_types : types_ok;
     promises_path : leads_from_source_to_target;
     promises_data : redistributes;
     promises_tracks : tracks_placements;
     promises_lawful : forall s, In s (steps p) -> lawful s;
-    promises_bound : forall s, In s (steps p) -> within_bound s }.
+    promises_bound : within_bound limit }.
 End Promises.
