@@ -6,8 +6,8 @@ device holds, on a grid of tiles. The moves are those of Figure 10 with several 
 * a slice cuts one dimension m times finer; every device keeps a part of its tile, every part as often as any other;
 * a gather makes one dimension m times coarser;
 * an all-to-all makes one dimension m times coarser and another m times finer; every device stays in its cell of the
-  grid that is coarse in both, and may get any tile in it, every tile as often as any other. Groups in which every member
-  has another part before and another after always exist: the devices of a cell are the edges of a regular bipartite
+  grid that is coarse in both, and may get any tile in it, every tile as often as any other. Groups whose members all
+  have another part before and another after always exist: the devices of a cell are the edges of a regular bipartite
   multigraph between the parts before and the parts after, so they split into perfect matchings;
 * a permute leads from any placement on a grid to any other.
 

@@ -2,8 +2,8 @@
 
 The shape is N in every dimension for N devices, so every cut that the mesh allows divides. All pairs are tried, none is
 left out for symmetry. On up to 8 devices the paper's plans are held against the true optimum over low-level sequences
-with free choice of groups (`brute_force`), on 12 devices, where placements are too many, against the weak optimum, which
-no sequence undercuts.
+with free choice of groups (`brute_force`), on 12 devices, where placements are too many, against the weak optimum,
+which no sequence undercuts.
 """
 
 from __future__ import annotations
