@@ -15,6 +15,7 @@ from redistrib.synthesis.synthesize import synthesize as _synthesize
 
 if TYPE_CHECKING:
     from redistrib.synthesis.cost import CostModel
+    from redistrib.synthesis.fit import Fit
     from redistrib.synthesis.latency import LatencyBandwidth
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -92,6 +93,32 @@ def to_mpi(plan: Plan, comm: Any, **options: Any) -> Any:
     from redistrib.backends.mpi import to_mpi as run
 
     return run(plan, comm, **options)
+
+
+def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "calibrated") -> Fit | None:
+    """Measure the collectives of a backend on the devices at hand and fit a latency-bandwidth profile.
+
+    Args:
+        backend: `"jax"`, or `"mpi"` under an MPI launcher.
+        devices: how many devices to measure on; on a machine without accelerators, virtual CPU devices. Default: all.
+        name: recorded in the profile.
+
+    Returns:
+        The profile with its samples and residuals; None on all ranks but the first under MPI.
+    """
+    from redistrib.synthesis.fit import fit_profile
+
+    if backend == "mpi":
+        from redistrib.backends.mpi import calibrate as mpi
+
+        found = mpi.measure()
+        return None if found is None else fit_profile(found, name, "measured with MPI")
+    from redistrib.backends.jax.calibrate import measure
+    from redistrib.backends.jax.compare import calibration_devices
+
+    chosen = calibration_devices(devices)
+    kind = getattr(chosen[0], "device_kind", chosen[0].platform)
+    return fit_profile(measure(chosen), name, f"measured on {len(chosen)} x {kind}")
 
 
 def load_profile(path: Path) -> LatencyBandwidth:

@@ -24,8 +24,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"redistrib: {error}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
-        print(f"redistrib: this command needs {error.name}; install it with pip install 'redistrib[{_extra(error)}]'",
-              file=sys.stderr)
+        print(
+            f"redistrib: this command needs {error.name}; install it with pip install 'redistrib[{_extra(error)}]'",
+            file=sys.stderr,
+        )
         return 2
 
 
@@ -75,7 +77,7 @@ def _problem(command: argparse.ArgumentParser) -> None:
     command.add_argument("--dtype", default="float32", help="element type (default: %(default)s)")
     command.add_argument("--cost-model", help="exact, paper, tpu (default), gpu, cpu, or a profile's JSON file")
     command.add_argument("--algorithm", choices=("best", "paper"), default="best")
-    command.add_argument("--no-over-partition", action="store_true", help="keep the paper's search from over-partitioning")
+    command.add_argument("--no-over-partition", action="store_true", help="no slicing along replicated axes in between")
     command.add_argument("--memory-limit", help="bytes per device for source, target and scratch, such as 2GiB")
     command.add_argument("--json", action="store_true", help="print JSON")
 
@@ -137,12 +139,13 @@ def _demo(options: argparse.Namespace) -> int:
 def _calibrate(options: argparse.Namespace) -> int:
     from redistrib.api import calibrate
 
-    profile = calibrate(options.backend, devices=options.devices, name=options.name)
-    if profile is None:
+    fit = calibrate(options.backend, devices=options.devices, name=options.name)
+    if fit is None:
         return 0  # another rank than the first
+    print(fit, file=sys.stderr)
     if options.output is None:
-        print(profile.to_json())
+        print(fit.profile.to_json())
     else:
-        options.output.write_text(profile.to_json() + "\n")
+        options.output.write_text(fit.profile.to_json() + "\n")
         print(f"wrote {options.output}")
     return 0

@@ -83,8 +83,10 @@ class DemoResult:
         )
         verdict = "bit for bit the same" if self.correct else f"{totals['wrong_elements']:,} DIFFER"
         return (
-            f"{table}\n{totals['parameters']} parameters, {totals['elements_compared']:,} elements compared: {verdict}\n"
-            f"received {totals['received_bytes']:,} bytes over all devices; the lower bound is {totals['bound_bytes']:,}; "
+            f"{table}\n{totals['parameters']} parameters, "
+            f"{totals['elements_compared']:,} elements compared: {verdict}\n"
+            f"received {totals['received_bytes']:,} bytes over all devices; "
+            f"the lower bound is {totals['bound_bytes']:,}; "
             f"XLA's own reshard receives {totals['xla_received_bytes']:,}"
         )
 
@@ -114,9 +116,7 @@ def _cut(shape: tuple[int, ...], axes: tuple[str, ...], last: bool = False) -> s
         ways *= MESH[axis]
     dims = list(range(len(shape)))[:: -1 if last else 1]
     chosen = next((i for i in dims if shape[i] % ways == 0), None) if axes else None
-    parts = [
-        f"{size // ways}{{{','.join(axes)}}}{size}" if i == chosen else str(size) for i, size in enumerate(shape)
-    ]
+    parts = [f"{size // ways}{{{','.join(axes)}}}{size}" if i == chosen else str(size) for i, size in enumerate(shape)]
     return f"[{', '.join(parts)}]"
 
 

@@ -98,16 +98,17 @@ def explain(plan: Plan) -> str:
     rows, reasons = [], []
     for number, entry in enumerate(traffic(plan), 1):
         total = entry.needed + entry.passing + entry.again
-        rows.append([f"{number} {what(entry.step)}", *(f"{n:,}" for n in (total, entry.needed, entry.passing, entry.again))])
+        counts = (total, entry.needed, entry.passing, entry.again)
+        rows.append([f"{number} {what(entry.step)}", *(f"{count:,}" for count in counts)])
         if entry.passing:
             reasons.append(
-                f"Step {number} ({entry.step.kind}) brings {entry.passing:,} elements to devices whose target tile they "
-                "are no part of: they are sent on later, or dropped."
+                f"Step {number} ({entry.step.kind}) brings {entry.passing:,} elements to devices whose target tile "
+                "they are no part of: they are sent on later, or dropped."
             )
         if entry.again:
             reasons.append(
-                f"Step {number} ({entry.step.kind}) brings back {entry.again:,} elements that their devices held at the "
-                "start and an earlier step gave away."
+                f"Step {number} ({entry.step.kind}) brings back {entry.again:,} elements that their devices held at "
+                "the start and an earlier step gave away."
             )
     received, bound = sum(plan.received), sum(plan.lower_bound)
     table = rendered("elements received, all devices", ["step", "received", "needed", "passing", "again"], rows)
@@ -115,8 +116,8 @@ def explain(plan: Plan) -> str:
         verdict = "The plan receives exactly the lower bound: no plan can receive less."
     else:
         verdict = (
-            f"The plan receives {received:,} elements, {received / bound:.2f} times the lower bound of {bound:,}; the cost "
-            f"model {plan.cost_model!r} prices fewer or larger collectives below the difference."
+            f"The plan receives {received:,} elements, {received / bound:.2f} times the lower bound of {bound:,}; the "
+            f"cost model {plan.cost_model!r} prices fewer or larger collectives below the difference."
             if bound
             else f"The plan receives {received:,} elements where none are needed."
         )

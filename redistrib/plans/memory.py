@@ -1,7 +1,7 @@
 """The memory certificate: how many bytes a plan keeps alive per device, predicted from its steps.
 
-Peak = source + target + scratch, where scratch is what the worst step needs besides: tiles between the first and the last,
-and the buffers its collective packs into. Backends hold their own figures against this prediction.
+Peak = source + target + scratch, where scratch is what the worst step needs besides: tiles between the first and the
+last, and the buffers its collective packs into. Backends hold their own figures against this prediction.
 """
 
 from __future__ import annotations

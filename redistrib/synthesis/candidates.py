@@ -1,7 +1,8 @@
 """The plans worth pricing: slice, exchange, gather in all the ways that `exchange` knows, and the paper's own.
 
-Every redistribution has a plan of at most three phases, slice, exchange, gather, that costs no more than the near-optimal
-sequence of Theorem 6.7 and has its height. The phases meet at two placements, chosen here; the rest is in `exchange`.
+Every redistribution has a plan of at most three phases, slice, exchange, gather, that costs no more than the
+near-optimal sequence of Theorem 6.7 and has its height. The phases meet at two placements, chosen here; the rest is in
+`exchange`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
+
 from redistrib.plans.steps import Shares
 from redistrib.theory.semantics import Int64, Placement
 
@@ -68,7 +69,7 @@ def _balanced_senders(rows: list[Lack], holders: dict[int, list[int]], hosts: In
 
 
 def _flow_senders(rows: list[Lack], holders: dict[int, list[int]], hosts: Int64 | None, most: int) -> list[int] | None:
-    """One holder per share with no sender used more than `most` times, few of them on other hosts; None if impossible."""
+    """One holder per share, no sender used more than `most` times, few on other hosts; None if impossible."""
     from scipy.optimize import linear_sum_assignment  # slow to import, seldom needed
 
     devices = sorted({device for row in rows for device in holders[row[1]]})

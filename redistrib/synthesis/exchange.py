@@ -228,8 +228,10 @@ def _in_units(lacking: list[Lack], unit: Int64 | None) -> list[Lack]:
     result: list[Lack] = []
     for receiver, tile, start, size in lacking:
         piece = np.minimum(size, unit)
-        for offset in np.ndindex(*(size // piece)):
-            result.append((receiver, tile, start + np.array(offset, dtype=np.int64) * piece, piece))
+        result += [
+            (receiver, tile, start + np.array(offset, dtype=np.int64) * piece, piece)
+            for offset in np.ndindex(*(size // piece))
+        ]
     return result
 
 
@@ -260,7 +262,7 @@ def _halved(shares: Shares, largest: int) -> Shares:
     dst = np.concatenate([shares.dst, shares.dst[rows]])
     size = np.concatenate([half, rest])
     kept = (size > 0).all(axis=1)
-    # A round is split by size: every (old round, size) pair is a round of its own, first halves and second halves apart.
+    # A round is split by size: every (old round, size) pair is a round of its own, first and second halves apart.
     turn = np.concatenate([shares.round * 2, shares.round[rows] * 2 + 1])
     _, turn = np.unique(np.column_stack([turn, size])[kept], axis=0, return_inverse=True)
     starts = np.concatenate([shares.start, start])

@@ -144,7 +144,7 @@ class LatencyBandwidth(CostModel):
         return seconds
 
     def _copy(self, size: int) -> float:
-        return size / self.memory_bandwidth
+        return float(size / self.memory_bandwidth)
 
     def _grouped(self, groups: Int64, kind: str, share: int) -> float:
         """A collective in which every member receives `share` bytes from every other."""

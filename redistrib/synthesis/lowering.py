@@ -1,13 +1,14 @@
 """From a weak path to placements, groups and steps (Section 6.1, without its axes).
 
-The lowering never searches for paths. It chooses who keeps what so as to reach the target placement itself; only where the
-path cannot do that does it add one permute, at the smallest tile of the path (Section 7.3).
+The lowering never searches for paths. It chooses who keeps what so as to reach the target placement itself; only where
+the path cannot do that does it add one permute, at the smallest tile of the path (Section 7.3).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -110,7 +111,7 @@ def _lifetime(grids: Sequence[Grid], t: int, cells: Grid, fixed: Grid) -> int:
 def connect(placements: Sequence[Placement]) -> list[Step]:
     """The steps between successive placements that are one collective apart."""
     steps: list[Step] = []
-    for before, after in zip(placements, placements[1:], strict=False):
+    for before, after in pairwise(placements):
         if before == after:
             continue
         cells = common(before.grid, after.grid)

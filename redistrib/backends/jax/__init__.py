@@ -1,4 +1,4 @@
-"""The JAX backend: types from shardings, plans as `jax.lax` collectives under one `shard_map`, compiled HLO read back."""
+"""The JAX backend: types from shardings, plans as `jax.lax` collectives, compiled HLO read back."""
 
 from redistrib.backends.jax.execute import Redistribution, to_jax
 

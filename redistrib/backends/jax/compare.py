@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from redistrib.backends.jax.execute import to_jax
-from redistrib.backends.jax.inspect import Inspection, inspect
+from redistrib.backends.jax.inspect import inspect
 from redistrib.backends.jax.sharding import named_sharding
 from redistrib.errors import DeviceShortageError
 from redistrib.plans.plan import Plan
@@ -103,15 +104,27 @@ def virtual_cpu_devices(count: int) -> list[Any]:
     Raises:
         DeviceShortageError: if JAX has started with fewer.
     """
-    try:
+    with contextlib.suppress(RuntimeError):  # the backend runs already; what it has is counted below
         jax.config.update("jax_num_cpu_devices", count)
         jax.config.update("jax_platforms", "cpu")
-    except RuntimeError:
-        pass  # the backend runs already; what it has is counted below
     devices = jax.devices("cpu")
     if len(devices) < count:
         raise DeviceShortageError(count, len(devices))
     return devices[:count]
+
+
+def calibration_devices(count: int | None) -> list[Any]:
+    """The accelerators at hand, or virtual CPU devices, eight if no number is given.
+
+    Raises:
+        DeviceShortageError: if there are fewer than asked for.
+    """
+    with contextlib.suppress(RuntimeError):  # the backend runs already; what it has is counted below
+        jax.config.update("jax_num_cpu_devices", count or 8)
+    devices = jax.devices()
+    if count is not None and len(devices) < count:
+        raise DeviceShortageError(count, len(devices))
+    return devices[: count or len(devices)]
 
 
 def mesh_for(plan: Plan, devices: list[Any]) -> jax.sharding.Mesh:

@@ -1,0 +1,91 @@
+"""From timed collectives to a latency-bandwidth profile: non-negative least squares on relative errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from redistrib.errors import ProfileError
+from redistrib.plans.samples import Sample
+from redistrib.report import rendered
+from redistrib.synthesis.latency import KINDS, Latency, LatencyBandwidth
+
+# A coefficient that the data cannot tell from zero still needs a finite bandwidth, in bytes per second.
+FASTEST = 1e15
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A profile and how well it tells the samples.
+
+    Attributes:
+        profile: the fitted model.
+        samples: what was measured.
+        predicted: seconds that the model gives for each sample.
+    """
+
+    profile: LatencyBandwidth
+    samples: tuple[Sample, ...]
+    predicted: tuple[float, ...]
+
+    @property
+    def relative_errors(self) -> tuple[float, ...]:
+        """(predicted - measured) / measured, per sample."""
+        return tuple(p / s.seconds - 1 for p, s in zip(self.predicted, self.samples, strict=True))
+
+    def __str__(self) -> str:
+        rows = [
+            [
+                f"{s.kind} of {s.members}",
+                f"{s.received:,}",
+                f"{s.seconds * 1e6:,.0f}",
+                f"{s.spread * 1e6:,.0f}",
+                f"{p * 1e6:,.0f}",
+                f"{100 * error:+.0f}%",
+            ]
+            for s, p, error in zip(self.samples, self.predicted, self.relative_errors, strict=True)
+        ]
+        table = rendered("fit", ["collective", "bytes", "us", "+-", "model us", "residual"], rows)
+        middle = float(np.median(np.abs(self.relative_errors)))
+        return f"{table}\nmedian residual {100 * middle:.0f}%"
+
+
+def fit_profile(samples: Sequence[Sample], name: str, source: str) -> Fit:
+    """Fit latencies, link bandwidth and memory bandwidth to samples.
+
+    Every sample weighs the same whatever its size: the squares of relative errors are summed.
+
+    Raises:
+        ProfileError: if some kind of collective was not measured.
+    """
+    missing = [kind for kind in KINDS if not any(s.kind == kind for s in samples)]
+    if missing:
+        raise ProfileError(f"no sample of {missing[0]!r}; a fit needs some of each of {KINDS}")
+    from scipy.optimize import nnls  # slow to import, seldom needed
+
+    rows = np.array([_row(sample) for sample in samples])
+    seconds = np.array([sample.seconds for sample in samples])
+    weighted = rows / seconds[:, None]
+    scale = np.linalg.norm(weighted, axis=0)
+    scale[scale == 0] = 1.0
+    solution = nnls(weighted / scale, np.ones(len(samples)))[0] / scale
+    latency = {kind: Latency(float(solution[2 * k]), float(solution[2 * k + 1])) for k, kind in enumerate(KINDS)}
+    per_byte, per_copy = solution[2 * len(KINDS) :]
+    profile = LatencyBandwidth(
+        name=name,
+        latency=latency,
+        bandwidth=float(1 / max(per_byte, 1 / FASTEST)),
+        memory_bandwidth=float(1 / max(per_copy, 1 / FASTEST)),
+        source=source,
+    )
+    return Fit(profile, tuple(samples), tuple(float(p) for p in rows @ solution))
+
+
+def _row(sample: Sample) -> list[float]:
+    row = [0.0] * (2 * len(KINDS) + 2)
+    k = KINDS.index(sample.kind)
+    row[2 * k], row[2 * k + 1] = 1.0, sample.members - 1.0
+    row[-2], row[-1] = float(sample.received), float(sample.copied)
+    return row
