@@ -7,6 +7,8 @@ before a crash are kept.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import select
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 REPLY_VARIABLE = "BENCH_REPLY_FD"
+PR_SET_PDEATHSIG = 1
 START_LIMIT = 180.0  # seconds for a child to import what it needs and join its job
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -123,6 +126,7 @@ class Child:
                     stderr=log,
                     start_new_session=True,
                     pass_fds=[write_end],
+                    preexec_fn=_end_with_parent,
                     env={**self._environment, REPLY_VARIABLE: str(write_end)},
                 )
             os.close(write_end)
@@ -133,6 +137,12 @@ class Child:
         lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
         telling = [line for line in lines if line.startswith("F0") or "Check failed" in line or "Fatal" in line]
         return (telling or lines or [""])[-1][:300]
+
+
+def _end_with_parent() -> None:
+    """Linux only: a child in a long compilation must not outlive a bench that was killed."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _signal_name(code: int) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Generator
 from types import TracebackType
 from typing import Any
 
 from bench import results
 from bench.children import Child, progress
 from bench.network import Network, why_not
-from bench.problems import DEFAULT_SEED, MEGABYTE, Problem, problem_set
+from bench.problems import DEFAULT_SEED, MEGABYTE, Problem, in_turn
 from bench.summary import print_pairs
 from bench.xla_cpu import parse_sets
 
@@ -93,22 +94,13 @@ class Cluster:
 
 def measure(
     problems: list[Problem], options: dict[str, Any], megabytes: float, limit: float, rate: str
-) -> list[dict[str, Any]]:
+) -> Generator[dict[str, Any]]:
     """One record per problem, each of 8 devices."""
-    records = []
     with Network(HOSTS, rate) as network, Cluster(network) as cluster:
         for problem in progress(problems, "emulated cluster"):
             small = problem.scaled(int(megabytes * MEGABYTE))
             answer = cluster.ask({**options, "problem": small.to_json()}, limit)
-            records.append(
-                {
-                    "problem": small.to_json(),
-                    "bound": small.lower_bound_bytes() / small.devices,
-                    "tile": small.tile_bytes,
-                    **answer,
-                }
-            )
-    return records
+            yield {**small.record(), **answer}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -123,6 +115,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cost-model", default="cluster", help="cost model, or profile in bench/profiles, for ours")
     parser.add_argument("--schedule", default=None, help="how ours runs its rounds")
     parser.add_argument("--null", action="store_true", help="XLA against itself: what the harness's noise is")
+    parser.add_argument("--minutes", type=float, default=None, help="take no new problem after this time")
     parser.add_argument("--name", default="cluster", help="name of the results file")
 
 
@@ -132,10 +125,8 @@ def main(arguments: argparse.Namespace) -> int:
         print(f"skipped: {reason}", file=sys.stderr)
         return 3
     sets = parse_sets(arguments.sets, FULL if arguments.full else SAMPLE)
-    drawn = [p for name, count in sets.items() for p in problem_set(name, arguments.seed, count)]
-    problems = [p for p in drawn if p.devices == HOSTS * DEVICES_PER_HOST]
+    problems = [p for p in in_turn(sets, arguments.seed) if p.devices == HOSTS * DEVICES_PER_HOST]
     options = {key: getattr(arguments, key) for key in ("rounds", "algorithm", "cost_model", "schedule", "null")}
-    records = measure(problems, options, arguments.megabytes, arguments.limit, arguments.rate)
     settings = {
         "seed": arguments.seed,
         "sets": sets,
@@ -145,6 +136,7 @@ def main(arguments: argparse.Namespace) -> int:
         "rate": arguments.rate,
         **options,
     }
-    results.save(arguments.name, records, settings)
+    run = measure(problems, options, arguments.megabytes, arguments.limit, arguments.rate)
+    records = results.collect(arguments.name, run, settings, arguments.minutes)
     print_pairs(records)
     return 0

@@ -11,11 +11,12 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Generator
 from typing import Any
 
 from bench import results
 from bench.children import Child, progress
-from bench.problems import DEFAULT_SEED, Problem, problem_set
+from bench.problems import DEFAULT_SEED, Problem, in_turn
 from bench.stats import geomean, quantile
 from bench.summary import by_set, bytes_ratio, compiled
 from bench.xla_cpu import parse_sets
@@ -45,21 +46,12 @@ def torch_version(python: str) -> str | None:
     return found.stdout.strip() if found.returncode == 0 else None
 
 
-def measure(problems: list[Problem], python: str, limit: float) -> list[dict[str, Any]]:
+def measure(problems: list[Problem], python: str, limit: float) -> Generator[dict[str, Any]]:
     """One record per problem; a planner that passes the limit leaves no entry, and the status says so."""
-    records = []
     with Child("bench.worker_dtensor", {"CUDA_VISIBLE_DEVICES": ""}, python) as child:
         for problem in progress(problems, "DTensor planners"):
             answer = child.ask({"problem": problem.to_json(), "planners": PLANNERS}, limit)
-            records.append(
-                {
-                    "problem": problem.to_json(),
-                    "tile": problem.tile_bytes,
-                    "bound": problem.lower_bound_bytes() / problem.devices,
-                    **answer,
-                }
-            )
-    return records
+            yield {**problem.record(), **answer}
 
 
 def print_planners(records: list[dict[str, Any]]) -> None:
@@ -87,6 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python", default=os.environ.get("BENCH_TORCH_PYTHON", sys.executable), help="interpreter that has torch"
     )
+    parser.add_argument("--minutes", type=float, default=None, help="take no new problem after this time")
     parser.add_argument("--name", default="dtensor", help="name of the results file")
 
 
@@ -100,10 +93,7 @@ def main(arguments: argparse.Namespace) -> int:
         )
         return 3
     sets = parse_sets(arguments.sets, FULL if arguments.full else SAMPLE)
-    problems = [p for name, count in sets.items() for p in problem_set(name, arguments.seed, count)]
-    records = measure(problems, arguments.python, arguments.limit)
-    results.save(
-        arguments.name, records, {"seed": arguments.seed, "sets": sets, "limit_s": arguments.limit, "torch": version}
-    )
-    print_planners(records)
+    settings = {"seed": arguments.seed, "sets": sets, "limit_s": arguments.limit, "torch": version}
+    run = measure(in_turn(sets, arguments.seed), arguments.python, arguments.limit)
+    print_planners(results.collect(arguments.name, run, settings, arguments.minutes))
     return 0

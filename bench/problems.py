@@ -140,6 +140,10 @@ class Problem:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    def record(self) -> dict[str, Any]:
+        """The start of a result: the problem, and in bytes per device its lower bound and its larger tile."""
+        return {"problem": self.to_json(), "bound": self.lower_bound_bytes() / self.devices, "tile": self.tile_bytes}
+
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Problem:
         return Problem(
@@ -338,6 +342,13 @@ def layout_problems() -> list[Problem]:
 def swap_problem(x: int, y: int, n: int) -> Problem:
     """`[{x}n, {y}n] -> [{y}n, {x}n]`, the change that no sequence of single-axis collectives does in place."""
     return _fixed(f"swap {x}x{y}", (n, n), "x|y", "y|x", x=x, y=y)
+
+
+def in_turn(sets: Mapping[str, int], seed: int) -> list[Problem]:
+    """The first problems of several sets, taking turns, so that a bench cut short has seen something of all."""
+    drawn = [problem_set(name, seed, count) for name, count in sets.items()]
+    longest = max((len(problems) for problems in drawn), default=0)
+    return [problems[i] for i in range(longest) for problems in drawn if i < len(problems)]
 
 
 def problem_set(name: str, seed: int = DEFAULT_SEED, count: int | None = None) -> list[Problem]:

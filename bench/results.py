@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 from bench import machine
 
 DIRECTORY = Path(os.environ.get("BENCH_RESULTS", Path(__file__).parent / "results"))
+
+SAVE_EVERY = 60.0  # seconds
 
 
 def save(name: str, records: list[dict[str, Any]], settings: dict[str, Any], directory: Path | None = None) -> Path:
@@ -21,8 +25,35 @@ def save(name: str, records: list[dict[str, Any]], settings: dict[str, Any], dir
     lines = ",\n".join(json.dumps(_short(record), separators=(",", ":")) for record in records)
     head = json.dumps({"machine": machine.describe(), "settings": settings}, indent=1)[:-2]
     path.write_text(f'{head},\n "records": [\n{lines}\n]}}\n')
-    print(f"wrote {path}", file=sys.stderr)
     return path
+
+
+def collect(
+    name: str, records: Generator[dict[str, Any]], settings: dict[str, Any], minutes: float | None = None
+) -> list[dict[str, Any]]:
+    """All records of a bench, saved now and then on the way: a bench that is cut off keeps what it had.
+
+    Args:
+        name: of the results file.
+        records: the bench; closed when the time is up.
+        settings: kept beside the records, which `unfinished` joins where not all were taken.
+        minutes: time after which no further record is taken.
+    """
+    found: list[dict[str, Any]] = []
+    start = saved = time.monotonic()
+    for record in records:
+        found.append(record)
+        now = time.monotonic()
+        if minutes is not None and now - start > 60 * minutes:
+            records.close()
+            settings = {**settings, "unfinished": True}
+            break
+        if now - saved > SAVE_EVERY:
+            save(name, found, {**settings, "unfinished": True})
+            saved = now
+    save(name, found, settings)
+    print(f"wrote {DIRECTORY / name}.json", file=sys.stderr)
+    return found
 
 
 def load(name: str, directory: Path | None = None) -> dict[str, Any] | None:

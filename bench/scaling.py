@@ -9,7 +9,7 @@ import argparse
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,9 +91,8 @@ class System:
         return found
 
 
-def measure(seed: int, count: int, limit: float, python: str | None) -> list[dict[str, Any]]:
+def measure(seed: int, count: int, limit: float, python: str | None) -> Generator[dict[str, Any]]:
     """One record per problem with every planner's seconds; a planner that no longer ends drops out of a series."""
-    records = []
     systems = [System(ALGORITHMS, Child("bench.worker_plan", {}), "algorithms", set())]
     if python:
         child = Child("bench.worker_dtensor", {"CUDA_VISIBLE_DEVICES": ""}, python)
@@ -102,13 +101,7 @@ def measure(seed: int, count: int, limit: float, python: str | None) -> list[dic
         for series, point in progress([(s, p) for s in SERIES for p in s.points], "scaling"):
             here = []
             for problem in series.problems(point, seed, count):
-                record = {
-                    "series": series.name,
-                    "point": point,
-                    "problem": problem.to_json(),
-                    "bound": problem.lower_bound_bytes() / problem.devices,
-                    "tile": problem.tile_bytes,
-                }
+                record = {"series": series.name, "point": point, **problem.record()}
                 for system in systems:
                     record.update(system.ask(series.name, problem, limit))
                 here.append(record)
@@ -117,11 +110,10 @@ def measure(seed: int, count: int, limit: float, python: str | None) -> list[dic
                     ended = sum("plan_s" in r.get(name, {}) for r in here)
                     if ended * 2 < len(here):
                         system.hopeless.add((series.name, name))
-            records += here
+            yield from here
     finally:
         for system in systems:
             system.child.stop()
-    return records
 
 
 def print_scaling(records: list[dict[str, Any]]) -> None:
@@ -151,6 +143,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python", default=os.environ.get("BENCH_TORCH_PYTHON", sys.executable), help="interpreter that has torch"
     )
+    parser.add_argument("--minutes", type=float, default=None, help="take no new problem after this time")
     parser.add_argument("--name", default="scaling", help="name of the results file")
 
 
@@ -160,7 +153,7 @@ def main(arguments: argparse.Namespace) -> int:
     version = torch_version(arguments.python)
     if version is None:
         print(f"DTensor skipped: {arguments.python} has no PyTorch", file=sys.stderr)
-    records = measure(arguments.seed, count, limit, arguments.python if version else None)
-    results.save(arguments.name, records, {"seed": arguments.seed, "count": count, "limit_s": limit, "torch": version})
-    print_scaling(records)
+    settings = {"seed": arguments.seed, "count": count, "limit_s": limit, "torch": version}
+    run = measure(arguments.seed, count, limit, arguments.python if version else None)
+    print_scaling(results.collect(arguments.name, run, settings, arguments.minutes))
     return 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,10 +59,11 @@ def problems_of(job: Job, seed: int, count: int) -> list[Problem]:
     return [SWAP][:count] if job.set == "swap" else problem_set(job.set, seed, count)
 
 
-def measure(jobs: list[tuple[Job, int]], seed: int, limit: float, options: dict[str, Any]) -> list[dict[str, Any]]:
+def measure(jobs: list[tuple[Job, int]], seed: int, limit: float, options: dict[str, Any]) -> Generator[dict[str, Any]]:
     """One record per problem and topology."""
-    work = [(job, problem) for job, count in jobs for problem in problems_of(job, seed, count)]
-    records = []
+    drawn = [(job, problems_of(job, seed, count)) for job, count in jobs]
+    longest = max(len(problems) for _, problems in drawn)
+    work = [(job, problems[i]) for i in range(longest) for job, problems in drawn if i < len(problems)]
     with Child("bench.worker_tpu", ENVIRONMENT) as child:
         for job, problem in progress(work, "TPU compiler"):
             task = {**options, "topology": job.topology}
@@ -75,16 +77,10 @@ def measure(jobs: list[tuple[Job, int]], seed: int, limit: float, options: dict[
             task["problem"] = problem.to_json()
             mine = child.ask({**task, "skip": [XLA]}, limit)
             theirs = child.ask({**task, "skip": [OURS]}, limit)
-            record = {
-                "topology": job.topology,
-                "problem": problem.to_json(),
-                "tile": problem.tile_bytes,
-                "bound": problem.lower_bound_bytes() / problem.devices,
-            }
+            record = {"topology": job.topology, **problem.record()}
             for side, answer in ((OURS, mine), (XLA, theirs)):
                 record[side] = answer.get(side, {"fate": answer["status"], "log": answer.get("log", "")})
-            records.append(record)
-    return records
+            yield record
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,6 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cost-model", default="tpu", help="cost model, or profile in bench/profiles, for ours")
     parser.add_argument("--schedule", default=None, help="how ours runs its rounds")
     parser.add_argument("--null", action="store_true", help="XLA in both places")
+    parser.add_argument("--minutes", type=float, default=None, help="take no new problem after this time")
     parser.add_argument("--name", default="tpu", help="name of the results file")
 
 
@@ -113,14 +110,14 @@ def main(arguments: argparse.Namespace) -> int:
             if key in chosen
         ]
     options = {key: getattr(arguments, key) for key in ("algorithm", "cost_model", "schedule", "null")}
-    records = measure(counts, arguments.seed, arguments.limit, options)
     settings = {
         "seed": arguments.seed,
         "limit_s": arguments.limit,
         **options,
         "jobs": [[job.topology, job.set, count] for job, count in counts],
     }
-    results.save(arguments.name, records, settings)
+    run = measure(counts, arguments.seed, arguments.limit, options)
+    records = results.collect(arguments.name, run, settings, arguments.minutes)
     for topology in dict.fromkeys(r["topology"] for r in records):
         print(topology)
         print_pairs([r for r in records if r["topology"] == topology])

@@ -7,11 +7,13 @@ counts from the compiled HLO hold on any network.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Generator
 from typing import Any
 
 from bench import results
 from bench.children import Child, progress
-from bench.problems import DEFAULT_SEED, MEGABYTE, Problem, problem_set
+from bench.problems import DEFAULT_SEED, MEGABYTE, Problem, in_turn
+from bench.summary import print_pairs
 
 SAMPLE = {"H222": 20, "U222": 30, "U234": 10, "U46": 8, "S234": 20, "paper": 4, "layouts": 14}
 FULL = {
@@ -28,6 +30,7 @@ FULL = {
     "paper": 4,
     "layouts": 15,
 }
+TIMED_BYTES = MEGABYTE  # smaller arrays only measure the launch of a collective between threads
 TIMED_DEVICES = 24  # on more virtual devices than this only counts are taken: a core cannot time 64 of them
 
 
@@ -40,27 +43,22 @@ def environment(devices: int) -> dict[str, str]:
     }
 
 
-def measure(problems: list[Problem], options: dict[str, Any], megabytes: float, limit: float) -> list[dict[str, Any]]:
+def measure(
+    problems: list[Problem], options: dict[str, Any], megabytes: float, limit: float
+) -> Generator[dict[str, Any]]:
     """One record per problem; problems of one device count share a child."""
-    records = []
-    by_devices: dict[int, list[Problem]] = {}
-    for problem in problems:
-        by_devices.setdefault(problem.devices, []).append(problem)
-    for devices, group in by_devices.items():
-        with Child("bench.worker_cpu", environment(devices)) as child:
-            for problem in progress(group, f"XLA on CPU, {devices} devices"):
-                small = problem.scaled(int(megabytes * MEGABYTE))
-                rounds = options["rounds"] if devices <= TIMED_DEVICES else 0
-                answer = child.ask({**options, "rounds": rounds, "problem": small.to_json()}, limit)
-                records.append(
-                    {
-                        "problem": small.to_json(),
-                        "bound": small.lower_bound_bytes() / devices,
-                        "tile": small.tile_bytes,
-                        **answer,
-                    }
-                )
-    return records
+    children: dict[int, Child] = {}
+    try:
+        for problem in progress(problems, "XLA on CPU"):
+            count = problem.devices
+            child = children.setdefault(count, Child("bench.worker_cpu", environment(count)))
+            small = problem.scaled(int(megabytes * MEGABYTE))
+            timed = count <= TIMED_DEVICES and small.nbytes >= TIMED_BYTES
+            answer = child.ask({**options, "rounds": options["rounds"] * timed, "problem": small.to_json()}, limit)
+            yield {**small.record(), **answer}
+    finally:
+        for child in children.values():
+            child.stop()
 
 
 def parse_sets(text: str | None, counts: dict[str, int]) -> dict[str, int]:
@@ -85,17 +83,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cost-model", default="cpu", help="cost model, or profile in bench/profiles, for ours")
     parser.add_argument("--schedule", default=None, help="how ours runs its rounds")
     parser.add_argument("--null", action="store_true", help="XLA against itself: what the harness's noise is")
+    parser.add_argument("--minutes", type=float, default=None, help="take no new problem after this time")
     parser.add_argument("--name", default="xla_cpu", help="name of the results file")
 
 
 def main(arguments: argparse.Namespace) -> int:
     sets = parse_sets(arguments.sets, FULL if arguments.full else SAMPLE)
-    problems = [p for name, count in sets.items() for p in problem_set(name, arguments.seed, count)]
+    problems = in_turn(sets, arguments.seed)
     options = {key: getattr(arguments, key) for key in ("rounds", "algorithm", "cost_model", "schedule", "null")}
-    records = measure(problems, options, arguments.megabytes, arguments.limit)
     settings = {"seed": arguments.seed, "sets": sets, "megabytes": arguments.megabytes, **options}
-    results.save(arguments.name, records, settings)
-    from bench.summary import print_pairs
-
+    run = measure(problems, options, arguments.megabytes, arguments.limit)
+    records = results.collect(arguments.name, run, settings, arguments.minutes)
     print_pairs(records)
     return 0
