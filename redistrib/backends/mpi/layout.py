@@ -131,7 +131,7 @@ def _merged(shape: Ints, strides: Ints) -> tuple[Ints, Ints]:
 
 def copy(target: Bytes, to: Strided, source: Bytes, of: Strided) -> None:
     """Copy runs from one buffer into another."""
-    if to.run > LONGEST_ITEM:
+    if LONGEST_ITEM < to.run < 2**20:
         ahead = target.ctypes.data + to.offset - source.ctypes.data - of.offset
         if 0 < ahead % _PAGE < 32:
             for piece_to, piece_of in zip(_broken(to), _broken(of), strict=True):

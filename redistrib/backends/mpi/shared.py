@@ -68,6 +68,10 @@ class SharedTile:
         weakref.finalize(holder, setattr, self, "free", True)
         return np.asarray(holder)
 
+    def put(self, rank: int, to: Strided, source: Bytes, of: Strided) -> None:
+        """Write a box into the block of a host rank: the one way in which data leaves a rank here."""
+        copy(self.tiles[rank], to, source, of)
+
     def meet(self) -> None:
         """Make what every rank of the host wrote before this call visible to all after it."""
         self.window.Sync()
@@ -113,11 +117,6 @@ class Shared(Runner):
         if self.wait:  # until the others have sent what they read from the memory written here
             place.meet()
         for rank, of, to in self.puts:
-            put(place.tiles[rank], to, source, of)
+            place.put(rank, to, source, of)
         self._keep(source, target)
         place.meet()
-
-
-def put(target: Bytes, to: Strided, source: Bytes, of: Strided) -> None:
-    """Write a box into another rank's tile: the one way in which data leaves a rank here."""
-    copy(target, to, source, of)

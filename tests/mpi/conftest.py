@@ -1,0 +1,10 @@
+"""The programs of this folder run under mpiexec; their launcher is imported by its name."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+collect_ignore = ["programs"]

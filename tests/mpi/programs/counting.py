@@ -1,0 +1,104 @@
+"""A communicator that counts the payload bytes handed to MPI, and what goes through shared memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpi4py import MPI
+
+from redistrib.backends.mpi import shared
+
+
+class Tally:
+    """Bytes that went to, and came from, other ranks."""
+
+    sent = 0
+    received = 0
+    calls: list[str] = []
+    shared_to: dict[int, int] = {}
+
+    @classmethod
+    def clear(cls) -> None:
+        cls.sent = cls.received = 0
+        cls.calls = []
+        cls.shared_to = {}
+
+
+def size_of(message: Any) -> int:
+    """Bytes of [buffer, count, datatype]."""
+    return int(message[1] * message[2].Get_size())
+
+
+def add(call: str, sent: int, received: int) -> None:
+    Tally.calls.append(call)
+    Tally.sent += sent
+    Tally.received += received
+
+
+def column(counts: list[int], types: list[MPI.Datatype], skip: int | None) -> int:
+    return sum(n * t.Get_size() for k, (n, t) in enumerate(zip(counts, types, strict=True)) if k != skip)
+
+
+class CountingGraph(MPI.Distgraphcomm):
+    def Neighbor_alltoallw(self, send: Any, receive: Any) -> None:
+        sources, destinations, _ = self.Get_dist_neighbors()
+        assert self.rank not in sources
+        assert self.rank not in destinations
+        add("Neighbor_alltoallw", column(send[1], send[3], None), column(receive[1], receive[3], None))
+        super().Neighbor_alltoallw(send, receive)
+
+
+class Counting(MPI.Intracomm):
+    """Counts; everything made from it counts too."""
+
+    def Dup(self, info: Any = None) -> Counting:
+        return Counting(super().Dup())
+
+    def Split(self, color: int = 0, key: int = 0) -> Counting:
+        return Counting(super().Split(color, key))
+
+    def Create_dist_graph_adjacent(self, sources: Any, destinations: Any, *rest: Any) -> CountingGraph:
+        return CountingGraph(super().Create_dist_graph_adjacent(sources, destinations, *rest))
+
+    def Allgather(self, send: Any, receive: Any) -> None:
+        block = size_of(receive)
+        add("Allgather", (self.size - 1) * block, (self.size - 1) * block)
+        super().Allgather(send, receive)
+
+    def Alltoall(self, send: Any, receive: Any) -> None:
+        add("Alltoall", (self.size - 1) * size_of(send), (self.size - 1) * size_of(receive))
+        super().Alltoall(send, receive)
+
+    def Alltoallw(self, send: Any, receive: Any) -> None:
+        add("Alltoallw", column(send[1][0], send[2], self.rank), column(receive[1][0], receive[2], self.rank))
+        super().Alltoallw(send, receive)
+
+    def Isend(self, message: Any, dest: int, tag: int = 0) -> MPI.Request:
+        assert dest != self.rank
+        add("Isend", size_of(message), 0)
+        return super().Isend(message, dest, tag)
+
+    def Irecv(self, message: Any, source: int, tag: int = 0) -> MPI.Request:
+        assert source != self.rank
+        add("Irecv", 0, size_of(message))
+        return super().Irecv(message, source, tag)
+
+
+_put = shared.SharedTile.put
+
+
+def counted_put(self: shared.SharedTile, rank: int, to: Any, source: Any, of: Any) -> None:
+    assert rank != self.host.rank
+    nbytes = to.view(self.tiles[rank]).nbytes
+    Tally.calls.append("put")
+    Tally.sent += nbytes
+    Tally.shared_to[rank] = Tally.shared_to.get(rank, 0) + nbytes
+    _put(self, rank, to, source, of)
+
+
+shared.SharedTile.put = counted_put  # type: ignore[method-assign]
+
+
+def received(comm: MPI.Intracomm) -> int:
+    """Bytes that this rank received; those put into its memory are told by who put them. One host only."""
+    return Tally.received + sum(comm.alltoall([Tally.shared_to.get(rank, 0) for rank in range(comm.size)]))

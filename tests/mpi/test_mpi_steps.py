@@ -1,0 +1,30 @@
+"""Every kind of step, in every realisation, on 2 to 24 ranks, bit for bit and byte for byte."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("mpi4py")
+
+from launch import launch, mpiexec
+
+pytestmark = pytest.mark.skipif(mpiexec() is None, reason="no mpiexec: install the extra redistrib[mpi]")
+
+KINDS = {"dynslice", "allgather", "alltoall", "allpermute", "exchange"}
+CALLS = {"Allgather", "Alltoall", "Alltoallw", "Isend", "Irecv", "Neighbor_alltoallw", "put"}
+
+
+@pytest.mark.parametrize(("ranks", "plans"), [(2, 16), (4, 24), (6, 20), (8, 16), (12, 6), (24, 3)])
+def test_results_and_bytes_equal_the_reference(ranks, plans):
+    found = launch(ranks, "steps", str(plans)).figures()
+    assert found["plans"] == plans
+    if ranks in (4, 6, 8):  # small draws need not meet every kind
+        assert {name.split()[0] for name in found["ran"]} == KINDS
+        assert set(found["calls"]) == CALLS
+    if ranks > 4:
+        assert found["odd_groups"] > 0
+
+
+def test_counts_beyond_what_mpi_takes_are_split():
+    found = launch(4, "steps", "8", "3").figures()
+    assert found["plans"] == 8
