@@ -186,7 +186,7 @@ def _check_cover(step: int, exchange: Exchange) -> None:
     low = np.maximum(before.start, goal)
     high = np.minimum(before.start + np.array(before.tile, dtype=np.int64), goal + tile)
     keeps = np.flatnonzero((low < high).all(axis=1))
-    if not len(shares) or _are_meets(exchange):
+    if _are_meets(exchange):
         holder, owner = np.concatenate([keeps, shares.src]), np.concatenate([keeps, shares.dst])
         if not _are_all_cells(exchange, holder, owner):
             _fail_cover(step, exchange)
@@ -199,14 +199,12 @@ def _check_cover(step: int, exchange: Exchange) -> None:
 
 
 def _are_meets(exchange: Exchange) -> bool:
-    """Whether every share is all that its sender holds of its receiver's tile."""
+    """Whether every share, known to lie in both tiles, is all that its sender holds of its receiver's tile."""
     before, after, shares = exchange.before, exchange.after, exchange.shares
     held_start, goal = before.start[shares.src], after.start[shares.dst]
     low = np.maximum(held_start, goal)
-    if (low != shares.start).any():
-        return False
     high = np.minimum(held_start + np.array(before.tile, dtype=np.int64), goal + np.array(after.tile, dtype=np.int64))
-    return not (high - low != shares.size).any()
+    return bool((high - low == shares.size).all())
 
 
 def _are_all_cells(exchange: Exchange, holder: Int64, owner: Int64) -> bool:
