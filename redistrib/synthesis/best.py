@@ -11,7 +11,7 @@ from redistrib.plans.memory import peak_bytes
 from redistrib.plans.steps import Exchange, Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.candidates import single, three_phases
-from redistrib.synthesis.cost import CostModel, ExactCost
+from redistrib.synthesis.cost import CostModel, ExactCost, PaperCost
 from redistrib.synthesis.paper import paper_steps
 from redistrib.synthesis.search import Search
 from redistrib.theory.semantics import Int64, Placement, lower_bound
@@ -59,11 +59,11 @@ def best_steps(problem: Problem, model: CostModel) -> list[Step]:
     """
     before, after = problem.before, problem.after
     hosts = model.hosts(before.devices)
-    if hosts is None and problem.memory_limit is None:
+    exact = isinstance(model, ExactCost) and problem.memory_limit is None
+    if exact:
         one = single(before, after)
         if one is not None:
-            return one
-    exact = isinstance(model, ExactCost) and problem.memory_limit is None
+            return one  # receives the lower bound in one collective: nothing can be better
     enough = (sum(lower_bound(before, after)), 2) if exact else (-1, 0)
     best: list[Step] | None = None
     best_key: tuple[float, ...] = (math.inf,)
@@ -77,11 +77,9 @@ def best_steps(problem: Problem, model: CostModel) -> list[Step]:
             best, best_key = steps, key
         if key[:2] == enough:
             break  # one collective was ruled out above
-    below = best_key[0] + 1 if exact else best_key[0]
-    leash = replace(LEASH, over_partition=problem.over_partition, below=below)
-    papers = paper_steps(before, after, model, leash, problem.itemsize)
-    if papers is not None and problem.fits(papers) and model.key(papers, problem.itemsize) < best_key:
-        best = papers
+    for papers in _papers(problem, model, best_key[0] + 1 if exact else best_key[0]):
+        if problem.fits(papers) and model.key(papers, problem.itemsize) < best_key:
+            best, best_key = papers, model.key(papers, problem.itemsize)
     if best is None:
         assert problem.memory_limit is not None  # without a limit a normal form always fits (Theorem 4.8)
         raise MemoryLimitError(problem.memory_limit, int(least))
@@ -92,6 +90,20 @@ def _candidates(problem: Problem, hosts: Int64 | None) -> Iterator[list[Step]]:
     yield from three_phases(problem.before, problem.after, hosts)
     if problem.memory_limit is not None:
         yield from _for_memory(problem, hosts)
+
+
+def _papers(problem: Problem, model: CostModel, below: float) -> Iterator[list[Step]]:
+    """What the paper's algorithm finds: under this model on a leash, and under the paper's own and the exact one."""
+    leash = replace(LEASH, over_partition=problem.over_partition)
+    found = paper_steps(problem.before, problem.after, model, replace(leash, below=below), problem.itemsize)
+    if found is not None:
+        yield found
+    if not model.normal_forms_suffice:
+        for other in (PaperCost(), ExactCost()):
+            search = Search(over_partition=problem.over_partition)
+            found = paper_steps(problem.before, problem.after, other, search, problem.itemsize)
+            if found is not None:
+                yield found
 
 
 def _for_memory(problem: Problem, hosts: Int64 | None) -> Iterator[list[Step]]:

@@ -151,7 +151,7 @@ class LatencyBandwidth(CostModel):
         members = groups.shape[1]
         seconds = self.latency[kind].seconds(members)
         if self._uniform_links(int(groups.size)):
-            return seconds + (members - 1) * share / self.bandwidth
+            return float(seconds + (members - 1) * share / self.bandwidth)
         worst = 0.0
         for k in range(members):
             per_byte = self._seconds_per_byte(groups, np.broadcast_to(groups[:, k : k + 1], groups.shape))

@@ -55,6 +55,8 @@ def synthesize(
     if algorithm not in get_args(Algorithm):
         raise UnknownAlgorithmError(algorithm, get_args(Algorithm))
     size = itemsize_of(dtype)
+    source.check(source_mesh)
+    target.check(target_mesh)
     if source.global_shape != target.global_shape:
         raise GlobalShapeError(source.global_shape, target.global_shape)
     if source_mesh.size != target_mesh.size:

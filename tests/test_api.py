@@ -1,0 +1,168 @@
+"""The functions users call: what they take, and what they say when it makes no sense."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import redistrib as rd
+from redistrib import errors
+from redistrib.api import dtype_name, parse_size
+from redistrib.synthesis.presets import PRESETS
+
+SOURCE, TARGET, MESH = "[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6}
+
+
+def test_types_meshes_and_their_notation_mean_the_same() -> None:
+    plans = {
+        rd.synthesize(SOURCE, TARGET, MESH),
+        rd.synthesize(rd.DistType.parse(SOURCE), rd.DistType.parse(TARGET), rd.Mesh.of("x=4,y=6")),
+        rd.synthesize(SOURCE, TARGET, "x=4,y=6", target_mesh={"x": 4, "y": 6}),
+    }
+    assert len(plans) == 1
+
+
+def test_the_default_cost_model_is_the_tpu_preset() -> None:
+    assert rd.synthesize(SOURCE, TARGET, MESH).cost_model == "tpu"
+    assert rd.synthesize(SOURCE, TARGET, MESH) == rd.synthesize(SOURCE, TARGET, MESH, cost_model=PRESETS["tpu"])
+
+
+def test_another_mesh_over_the_same_devices() -> None:
+    plan = rd.synthesize("[2{a}16, 8]", "[8{p}16, 2{q}8]", {"a": 8}, target_mesh={"p": 2, "q": 4}, cost_model="exact")
+    assert plan.target_mesh == rd.Mesh.of({"p": 2, "q": 4})
+    assert sum(plan.received) == sum(plan.lower_bound)
+
+
+def test_another_device_order_is_part_of_the_plan() -> None:
+    turned = rd.Mesh(rd.Mesh.of({"a": 4}).axes, (3, 2, 1, 0))
+    plan = rd.synthesize("[2{a}8]", "[2{a}8]", {"a": 4}, target_mesh=turned, cost_model="exact")
+    assert [step.kind for step in plan.steps] == ["allpermute"]
+    assert sorted(map(tuple, plan.steps[0].pairs.tolist())) == [(0, 3), (1, 2), (2, 1), (3, 0)]  # type: ignore[union-attr]
+    # a replicated source needs no permute for it: every device holds its tile already
+    plan = rd.synthesize("[8]", "[2{a}8]", {"a": 4}, target_mesh=turned, cost_model="exact")
+    assert [step.kind for step in plan.steps] == ["dynslice"]
+
+
+def test_dtypes_by_name_or_by_type() -> None:
+    import numpy as np
+
+    assert rd.synthesize(SOURCE, TARGET, MESH, dtype=np.float16).itemsize == 2
+    assert rd.synthesize(SOURCE, TARGET, MESH, dtype="bfloat16").itemsize == 2
+    assert dtype_name(np.dtype("int8")) == "int8"
+
+
+@pytest.mark.parametrize(
+    ("value", "size"), [(7, 7), ("7", 7), ("2GiB", 2**31), ("1.5kB", 1500), (" 3 MiB ", 3 << 20), ("4 gb", 4 * 10**9)]
+)
+def test_memory_sizes(value: int | str, size: int) -> None:
+    assert parse_size(value) == size
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "", "2 XB", "GiB", "1e9", 1.5])
+def test_what_is_no_memory_size(value: Any) -> None:
+    with pytest.raises(errors.MemorySizeError) as caught:
+        parse_size(value)
+    assert str(caught.value) == (
+        f"{value!r} is no memory size; give bytes as an integer, or a text such as '512MiB' or '2GiB'"
+    )
+
+
+REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
+    (
+        ("[2{x}8]", "[4{x}8, 1]", {"x": 4}),
+        {},
+        errors.TileProductError,
+        "dimension 0 of [4{x}8, 1]: 4 tiles of 4 make 16 elements, not 8; write 2{x}8",
+    ),
+    (
+        ("[2{x}8]", "[2{x}8, 1]", {"x": 4}),
+        {},
+        errors.GlobalShapeError,
+        "source and target have different ranks: [8] and [8, 1]; a redistribution moves an array and never changes it, so "
+        "reshape before or after",
+    ),
+    (
+        ("[2{x}8]", "[4{x}16]", {"x": 4}),
+        {},
+        errors.GlobalShapeError,
+        "source and target have different global shapes: [8] and [16]; a redistribution moves an array and never changes "
+        "it, so reshape before or after",
+    ),
+    (
+        ("[2{x}8]", "[8]", {"x": 4}),
+        {"cost_model": "fast"},
+        errors.UnknownCostModelError,
+        "no cost model 'fast'; give a CostModel or one of the names 'paper', 'exact', 'tpu', 'gpu', 'cpu'",
+    ),
+    (
+        ("[2{x}8]", "[8]", {"x": 4}),
+        {"algorithm": "greedy"},
+        errors.UnknownAlgorithmError,
+        "no algorithm 'greedy'; give one of 'best', 'paper'",
+    ),
+    (
+        ("[2{x}8]", "[4{x}8]", {"x": 4}),
+        {"target_mesh": {"x": 2}},
+        errors.MeshDevicesError,
+        "the source mesh has 4 devices and the target mesh has 2; both must be made of the same devices",
+    ),
+    (
+        ("[2{x}8]", "[8]", {"x": 4}),
+        {"dtype": "float33"},
+        errors.DtypeError,
+        "'float33' names no element type; give a NumPy or ml_dtypes name such as 'float32' or 'bfloat16'",
+    ),
+    (
+        ("[64{x}256, 256]", "[256, 64{x}256]", {"x": 4}),
+        {"memory_limit": 1000},
+        errors.MemoryLimitError,
+        "no plan fits in 1,000 bytes per device; the least memory_limit that one fits is 133,120 bytes",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "keywords", "kind", "message"), REFUSED)
+def test_what_makes_no_sense_is_refused(
+    arguments: tuple[Any, ...], keywords: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        rd.synthesize(*arguments, **keywords)
+    assert isinstance(caught.value, rd.RedistribError)
+    assert str(caught.value) == message
+
+
+def test_a_memory_limit_is_kept_and_the_least_one_is_true() -> None:
+    arguments = ("[64{x}256, 256]", "[256, 64{x}256]", {"x": 4})
+    with pytest.raises(errors.MemoryLimitError) as caught:
+        rd.synthesize(*arguments, memory_limit=1)
+    least = caught.value.least
+    assert rd.synthesize(*arguments, memory_limit=least).peak_bytes <= least
+    with pytest.raises(errors.MemoryLimitError):
+        rd.synthesize(*arguments, memory_limit=least - 1)
+
+
+def test_a_plan_never_gets_worse_when_the_memory_limit_grows() -> None:
+    for source, target, mesh in (
+        ("[64{x}256, 256]", "[256, 64{x}256]", {"x": 4}),
+        ("[64{x}256, 128{y}256]", "[128{y}256, 64{x}256]", {"x": 4, "y": 2}),
+        (SOURCE, TARGET, MESH),
+        ("[16{y,x}128, 128]", "[128, 64{y}128]", {"x": 4, "y": 2}),
+    ):
+        unlimited = rd.synthesize(source, target, mesh)
+        costs = []
+        for limit in sorted({1000 * 2**k for k in range(12)} | {unlimited.peak_bytes}):
+            try:
+                costs.append(rd.synthesize(source, target, mesh, memory_limit=limit).cost)
+            except errors.MemoryLimitError:
+                assert not costs, "a larger limit must not lose what a smaller one had"
+        assert costs == sorted(costs, reverse=True)
+        assert costs[-1] <= unlimited.cost
+
+
+def test_no_plan_for_arrays_larger_than_64_bits_can_count() -> None:
+    plan = rd.synthesize(
+        "[" + ", ".join(["4096"] * 5) + ", 512{x}4096]", "[512{x}4096, " + ", ".join(["4096"] * 5) + "]", {"x": 8},
+        cost_model="exact",
+    )  # fmt: skip
+    assert sum(plan.received) == sum(plan.lower_bound) == 7 * 2**72 // 8

@@ -1,0 +1,45 @@
+"""Where the traffic of a plan goes."""
+
+import pytest
+
+import redistrib as rd
+from redistrib.explain import explain, picture, traffic
+
+SWAP = ("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6})
+
+
+@pytest.mark.parametrize("algorithm", ["best", "paper"])
+@pytest.mark.parametrize("model", ["exact", "paper", "tpu"])
+def test_every_received_element_is_accounted_for(algorithm: str, model: str) -> None:
+    for problem in (SWAP, ("[2{x}16, 8{y}16]", "[16, 2{x}16]", {"x": 8, "y": 2}), ("[16]", "[2{x}16]", {"x": 8})):
+        plan = rd.synthesize(*problem, cost_model=model, algorithm=algorithm)
+        entries = traffic(plan)
+        for entry in entries:
+            assert entry.needed + entry.passing + entry.again == sum(entry.step.received())
+            assert min(entry.needed, entry.passing, entry.again) >= 0
+        assert sum(entry.needed for entry in entries) >= sum(plan.lower_bound)
+
+
+def test_a_plan_at_the_bound_carries_nothing_in_vain() -> None:
+    plan = rd.synthesize(*SWAP, cost_model="exact")
+    assert [(entry.needed, entry.passing, entry.again) for entry in traffic(plan)] == [(124, 0, 0)]
+    assert explain(plan).endswith("The plan receives exactly the lower bound: no plan can receive less.")
+
+
+def test_above_the_bound_the_steps_and_reasons_are_named() -> None:
+    plan = rd.synthesize(*SWAP, cost_model="paper", algorithm="paper")
+    lines = explain(plan).splitlines()
+    assert lines[-1] == (
+        "The plan receives 264 elements, 2.13 times the lower bound of 124; the cost model 'paper' prices fewer or larger "
+        "collectives below the difference."
+    )
+    assert (
+        "Step 1 (alltoall) brings 68 elements to devices whose target tile they are no part of: they are sent on later, or "
+        "dropped."
+    ) in lines
+
+
+def test_pictures_are_for_rank_one_and_two(tmp_path: object) -> None:
+    plan = rd.synthesize("[2{x}4, 4, 4]", "[4, 2{x}4, 4]", {"x": 2})
+    with pytest.raises(ValueError, match="rank 3"):
+        picture(plan, "never.png")
