@@ -334,7 +334,7 @@ def _at(where: str, build: Callable[[], _T]) -> _T:
 
 def _shown(value: Any) -> str:
     shown = repr(value)
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
 def _refuse(where: str, why: str) -> NoReturn:
