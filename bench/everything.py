@@ -1,0 +1,46 @@
+"""All benches one after the other, then the report: `sample` in minutes, `full` in hours.
+
+A bench that lacks what it needs (root, libtpu, PyTorch) says so, is left out, and the report names it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+from bench.children import ROOT
+from bench.problems import DEFAULT_SEED
+
+SKIPPED = 3
+# bench -> minutes it may take no longer than before it takes no new problem, in a sample and in full
+BENCHES: tuple[tuple[str, float, float], ...] = (
+    ("cluster", 4, 120),
+    ("cluster --null --name cluster_null --sets U222=12", 1, 5),
+    ("xla-cpu", 4, 180),
+    ("xla-cpu --null --name xla_cpu_null --sets U222=12,U234=6", 1, 5),
+    ("tpu", 4, 240),
+    ("dtensor", 1, 60),
+    ("scaling", 2, 60),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seed", type=int, default=DEFAULT_SEED)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    full = arguments.command == "full"
+    failed = []
+    for bench, short, long in BENCHES:
+        command = [sys.executable, "-m", "bench", *bench.split(), "--seed", str(arguments.seed)]
+        command += ["--minutes", str(long if full else short)]
+        command += ["--full"] if full and "--null" not in command else []
+        print(f"== {' '.join(command[1:])}", flush=True)
+        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        if code not in (0, SKIPPED):
+            failed.append(bench)
+    report = subprocess.run([sys.executable, "-m", "bench", "report"], cwd=ROOT, check=False).returncode
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed or report else 0

@@ -1,0 +1,310 @@
+"""Write docs/benchmarks.md and its pictures from the results there are; what has not been run is named as such."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import results, verdicts
+from bench.children import ROOT
+from bench.stats import geomean, quantile
+from bench.summary import (
+    OURS,
+    XLA,
+    Record,
+    by_set,
+    bytes_ratio,
+    compiled,
+    fate,
+    set_name,
+    sides,
+    slower_than,
+    speed,
+    speed_of,
+    timed,
+    xla_gathers,
+)
+
+BENCHES = {
+    "cluster": "the emulated cluster (`python -m bench cluster`)",
+    "xla_cpu": "XLA on virtual CPU devices (`python -m bench xla-cpu`)",
+    "tpu": "the TPU compiler (`python -m bench tpu`)",
+    "dtensor": "DTensor's planners (`python -m bench dtensor`)",
+    "scaling": "planning time and quality at scale (`python -m bench scaling`)",
+}
+DTENSOR = {"shipped": "DTensor, shipped", "dijkstra": "DTensor, Dijkstra"}
+
+
+# title of a panel, the sets it shows, and the TPU topology they were compiled for
+CURVES = (
+    ("U, (2, 2, 2)", ("U222",), "v5e:2x4"),
+    ("H, (2, 2, 2)", ("H222",), "v5e:2x4"),
+    ("U, 24 devices: (4, 6), (2, 3, 4)", ("U46", "U234"), ""),
+    ("U, 64 devices: (4, 4, 4), (8, 8)", ("U444", "U88"), ""),
+    ("small dimensions, (2, 3, 4)", ("S234",), ""),
+    ("layouts from practice, P1 to P4", ("layouts", "paper"), ""),
+)
+
+
+@dataclass(frozen=True)
+class Results:
+    """All results there are: bench -> file contents."""
+
+    files: dict[str, dict[str, Any]]
+
+    def records(self, name: str) -> list[Record]:
+        found: list[Record] = self.files.get(name, {}).get("records", [])
+        return found
+
+    def of_set(self, bench: str, *names: str) -> list[Record]:
+        return [r for r in self.records(bench) if set_name(r) in names]
+
+    def settings(self, name: str) -> dict[str, Any]:
+        return dict(self.files.get(name, {}).get("settings", {}))
+
+
+def load() -> Results:
+    names = (*BENCHES, "xla_cpu_null", "cluster_null")
+    return Results({name: file for name in names if (file := results.load(name))})
+
+
+# ------------------------------------------------------------------------------------------------------- pictures
+
+
+def draw(found: Results, folder: Path) -> list[str]:
+    """The pictures for which there are results; their file names."""
+    from bench import pictures
+
+    made = []
+
+    def picture(name: str, make: Callable[[Path], None]) -> None:
+        make(folder / name)
+        made.append(name)
+
+    panels = {
+        title: found.records(name)
+        for name, title in (
+            ("cluster", "emulated cluster, 4 hosts x 2 devices"),
+            ("xla_cpu", "virtual CPU devices of one process"),
+        )
+        if timed(found.records(name))
+    }
+    if panels:
+        picture("run-times.png", lambda path: pictures.run_times(panels, path))
+        picture("ratios.png", lambda path: pictures.ratios(panels, path))
+    curves = _byte_curves(found)
+    if curves:
+        picture("bytes-over-bound.png", lambda path: pictures.over_bound(curves, path))
+    memory = _scratch_curves(found)
+    if memory:
+        picture("scratch.png", lambda path: pictures.scratch(memory, path))
+    if found.records("scaling"):
+        limit = float(found.settings("scaling")["limit_s"])
+        picture("planning.png", lambda path: pictures.planning(found.records("scaling"), limit, path))
+    return made
+
+
+def _byte_curves(found: Results) -> dict[str, dict[str, tuple[list[float], int]]]:
+    from bench.pictures import over_bound_values
+
+    panels = {}
+    for title, names, topology in CURVES:
+        systems = {}
+        cpu = found.of_set("xla_cpu", *names)
+        tpu = [r for r in found.of_set("tpu", *names) if r["topology"] == topology]
+        planners = found.of_set("dtensor", *names)
+        if cpu:
+            systems["ours"] = over_bound_values(cpu, OURS)
+            systems["XLA"] = over_bound_values(cpu, XLA)
+        if tpu:
+            systems["ours, TPU"] = over_bound_values(tpu, OURS)
+            systems["XLA, TPU"] = over_bound_values(tpu, XLA)
+        for key, label in DTENSOR.items():
+            if planners:
+                systems[label] = over_bound_values(planners, key)
+        if systems:
+            panels[title] = systems
+    return panels
+
+
+def _scratch_curves(found: Results) -> dict[str, dict[str, list[float]]]:
+    from bench.pictures import scratch_values
+
+    panels = {}
+    for title, names in (("U and H, (2, 2, 2)", ("U222", "H222")), ("U, 24 devices", ("U46", "U234"))):
+        cpu, tpu = found.of_set("xla_cpu", *names), found.of_set("tpu", *names)
+        systems = {"ours": scratch_values(cpu, OURS), "XLA": scratch_values(cpu, XLA)} if cpu else {}
+        if tpu:
+            systems |= {"ours, TPU": scratch_values(tpu, OURS), "XLA, TPU": scratch_values(tpu, XLA)}
+        if systems:
+            panels[title] = systems
+    return panels
+
+
+# ----------------------------------------------------------------------------------------------------------- text
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
+    return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows])
+
+
+def _speeds(records: list[Record], limit: float) -> str:
+    rows = []
+    for name, group in by_set(timed(records)).items():
+        values = [speed(r).value for r in group]
+        gathers = [r for r in group if xla_gathers(r)]
+        rows.append(
+            [name, str(len(group)), str(speed_of(group)), f"{quantile(values, 0.5):.2f}", f"{max(values):.2f}",
+             f"{min(values):.2f}", str(len(slower_than(group, limit))),
+             f"{speed_of(gathers)} ({len(gathers)})" if gathers else "none"]
+        )  # fmt: skip
+    head = ["set", "problems", "geomean [95%]", "median", "best", "worst", f"below {limit:g}x beyond noise",
+            "geomean where XLA gathers past the tile"]  # fmt: skip
+    return table(head, rows)
+
+
+def _counted(records: list[Record]) -> str:
+    rows = []
+    for name, group in by_set(records).items():
+        for side, label in ((OURS, "ours"), (XLA, "XLA")):
+            s = sides(group, side)
+            lost = {f: n for f in ("crash", "limit", "error") if (n := sum(fate(r, side) == f for r in group))}
+            rows.append(
+                [name, label, str(s.problems), ", ".join(f"{n} {f}" for f, n in lost.items()) or "none",
+                 " / ".join(f"{x:.2f}" for x in s.over_bound), f"{s.over_tile:.0%}",
+                 " / ".join(f"{x:.2f}" for x in s.scratch), f"{s.scratch_total / 1e9:.2f}", f"{s.compile_s:.2f}"]
+            )  # fmt: skip
+    head = ["set", "", "compiled", "lost", "bytes/bound geomean / p90 / max", "over", "scratch/tile median / p90 / max",
+            "scratch in all, GB", "compile s, median"]  # fmt: skip
+    return table(head, rows)
+
+
+def _planners(found: Results) -> str:
+    rows = []
+    for name, group in by_set(found.records("dtensor")).items():
+        for key, label in DTENSOR.items():
+            done = [r for r in group if compiled(r, key)]
+            values = [bytes_ratio(r, key) for r in done]
+            over = sum(r[key]["largest"] > r["tile"] for r in done) / max(1, len(done))
+            seconds = [r[key]["plan_s"] for r in done]
+            ratio = f"{geomean(values):.2f} / {max(values, default=0):.1f}"
+            rows.append([name, label, f"{len(done)} of {len(group)}", ratio, f"{over:.0%}",
+                         f"{quantile(seconds, 0.5):.4f} / {max(seconds, default=0):.2f}"])  # fmt: skip
+    return table(["set", "planner", "planned", "bytes/bound geomean / max", "over", "seconds median / max"], rows)
+
+
+def _worst(found: Results) -> str:
+    """The ten problems on which ours does worst against XLA, of all timed ones, with the reason the counts give."""
+    everything = [(bench, r) for bench in ("cluster", "xla_cpu") for r in timed(found.records(bench))]
+    everything.sort(key=lambda item: speed(item[1]).value)
+    rows = []
+    for bench, record in everything[:10]:
+        problem = verdicts.problem_of(record)
+        rows.append([bench, f"`{problem.source}` -> `{problem.target}` on {dict(problem.mesh)}".replace("'", ""),
+                     str(speed(record)), verdicts.reason(record)])  # fmt: skip
+    return table(["bench", "problem", "XLA's time / ours [noise]", "reason"], rows)
+
+
+def write(found: Results, path: Path) -> None:
+    """Pictures beside the page, in a folder of its name, and the page."""
+    made = draw(found, path.parent / "benchmarks")
+    picture = {name: f"![{name[:-4]}](benchmarks/{name})\n" for name in made}
+    parts = [INTRODUCTION, "## What must hold, and whether it does\n", verdicts.goals_table(found)]
+    if found.records("cluster"):
+        s = found.settings("cluster")
+        parts += [CLUSTER.format(**s), _speeds(found.records("cluster"), 0.95), picture.get("run-times.png", ""),
+                  picture.get("ratios.png", ""), verdicts.noise(found, "cluster_null")]  # fmt: skip
+    if found.records("xla_cpu"):
+        parts += [CPU.format(**found.settings("xla_cpu")), _speeds(found.records("xla_cpu"), 0.9),
+                  verdicts.noise(found, "xla_cpu_null"), COUNTED, _counted(found.records("xla_cpu")),
+                  picture.get("bytes-over-bound.png", ""), picture.get("scratch.png", "")]  # fmt: skip
+    if found.records("tpu"):
+        parts.append(TPU.format(**found.settings("tpu")))
+        for topology in dict.fromkeys(r["topology"] for r in found.records("tpu")):
+            parts += [f"**{topology}**\n", _counted([r for r in found.records("tpu") if r["topology"] == topology])]
+        parts.append(verdicts.swap(found))
+    if found.records("dtensor"):
+        parts += [PLANNERS_TEXT.format(**found.settings("dtensor")), _planners(found)]
+    if found.records("scaling"):
+        parts += [SCALING, picture["planning.png"]]
+    if timed(found.records("cluster")) or timed(found.records("xla_cpu")):
+        parts += ["## The ten problems where we are worst\n", _worst(found)]
+    parts += [verdicts.provenance(found), verdicts.not_measured(found, BENCHES)]
+    path.write_text("\n".join(part.rstrip() + "\n" for part in parts if part))
+
+
+INTRODUCTION = """# Benchmarks
+
+Written by `python -m bench report` from the files in `bench/results`; edit the benches, not this page.
+
+A ratio of run times is XLA's time over ours, so above 1 ours is faster. Both run in one process (one job on the
+cluster) on the same input buffer in alternating order; a problem's ratio is the median over rounds of the ratio within
+a round, with a 95% bootstrap interval over rounds as its noise. The interval of a geometric mean is over problems.
+Every result was compared with the right answer, element by element, before it was timed.
+
+Bytes are counted from the compiled program: what a device receives from others, mean over devices, over the exact lower
+bound, which is the part of its target tile that a device does not hold already. *Over* is the share of problems with an
+array larger than the larger of source and target tile. Scratch is what the compiler reports as temporary memory.
+
+Sets: `U222` is drawn on a (2, 2, 2) mesh, each axis replicated or cutting one of the dimensions with equal odds; in `H`
+it is replicated with odds one half; `S` has small dimensions, on which divisibility binds. `paper` is P1 to P4 of
+Figure 13, `layouts` are changes from practice (FSDP to tensor parallel, tensor to expert parallel, sequence to head
+parallel, checkpoints onto another topology).
+"""
+
+CLUSTER = """## Emulated cluster
+
+{hosts} hosts as network namespaces on one machine, {devices_per_host} JAX CPU devices in each, links of {rate} in each
+direction (token bucket), XLA's gloo collectives; arrays of up to {megabytes:g} MB. Bytes that leave a host cost what they
+would cost on such a network; the hosts share this machine's cores.
+"""
+
+CPU = """## Virtual CPU devices of one process
+
+Here a collective is a copy in memory, so run times weigh local copies and launches, not a network. Arrays of up to
+{megabytes:g} MB; sets of 64 devices and of tiny arrays are compiled and counted, not timed.
+"""
+
+COUNTED = """### Counted from the compiled programs
+
+"Lost" are problems on which compiling killed the process (crash), passed the time limit or raised an error.
+"""
+
+TPU = """## The TPU compiler
+
+Compiled by libtpu for topologies that are not attached; nothing ran. Arrays have their full size of 64 to 800 MB. Each
+side had {limit_s:g} s. Compile seconds of ours include planning. The compiler keeps some small tiles on chip and reports
+no scratch for them.
+"""
+
+PLANNERS_TEXT = """## DTensor
+
+PyTorch {torch}, planned on pretended process groups, counted by the same rules. "Shipped" is what `redistribute` does
+by default, "Dijkstra" the planner behind `use_min_cost_redistribution_plan`. Both have {limit_s:g} s per problem.
+"""
+
+SCALING = """## Planning at scale
+
+Seconds to plan one problem on one core. The shaded range covers all problems of a point; DTensor's memoisation is
+cleared before each. Below, received bytes over the lower bound of what was planned.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "benchmarks.md", help="where to write the page")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    found = load()
+    if not found.files:
+        print(f"no results in {results.DIRECTORY}; run a bench first")
+        return 1
+    arguments.page.parent.mkdir(parents=True, exist_ok=True)
+    write(found, arguments.page)
+    print(f"wrote {arguments.page}")
+    return 0

@@ -1,0 +1,200 @@
+"""What the report concludes from the records: goals met or not, reasons for losses, where and how it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from bench.problems import Problem
+from bench.stats import quantile
+from bench.summary import (
+    OURS,
+    XLA,
+    Record,
+    compiled,
+    fate,
+    slower_than,
+    speed,
+    speed_of,
+    timed,
+    xla_gathers,
+)
+
+if TYPE_CHECKING:
+    from bench.report import Results
+
+
+def problem_of(record: Record) -> Problem:
+    return Problem.from_json(record["problem"])
+
+
+# ---------------------------------------------------------------------------------------------------------- goals
+
+
+def _row(goal: str, measured: str, met: bool | None) -> str:
+    verdict = {True: "yes", False: "**no**", None: "not measured"}[met]
+    return f"| {goal} | {measured} | {verdict} |"
+
+
+def _speed_goal(goal: str, records: list[Record], least: float) -> str:
+    chosen = timed(records)
+    if not chosen:
+        return _row(goal, "", None)
+    found = speed_of(chosen)
+    return _row(goal, f"{found} over {len(chosen)} problems", found.value >= least)
+
+
+def _best_goal(goal: str, records: list[Record], least: float) -> str:
+    values = [speed(r).value for r in timed(records)]
+    return _row(goal, f"{max(values):.2f}x", max(values) >= least) if values else _row(goal, "", None)
+
+
+def _floor_goal(goal: str, records: list[Record], limit: float) -> str:
+    chosen = timed(records)
+    if not chosen:
+        return _row(goal, "", None)
+    slow = slower_than(chosen, limit)
+    worst = min(speed(r).value for r in chosen)
+    return _row(goal, f"{len(slow)} of {len(chosen)} are; worst median {worst:.2f}x", not slow)
+
+
+def goals_table(found: Results) -> str:
+    """A row per figure that must hold, with what was measured."""
+    cluster, cpu = found.records("cluster"), found.records("xla_cpu")
+    tpu = [r for r in found.of_set("tpu", "U222") if r["topology"] == "v5e:2x4"]
+    rows = [
+        "| goal | measured | holds |\n| --- | --- | --- |",
+        _speed_goal("cluster, U: geomean at least 1.5x XLA", found.of_set("cluster", "U222"), 1.5),
+        _speed_goal("cluster, H: geomean at least 1.3x", found.of_set("cluster", "H222"), 1.3),
+        _speed_goal(
+            "cluster, where XLA gathers past the tile: at least 2.5x", [r for r in cluster if xla_gathers(r)], 2.5
+        ),
+        _best_goal("cluster, best problem: at least 5.7x", cluster, 5.7),
+        _floor_goal("cluster, no problem below 0.95x beyond its noise", cluster, 0.95),
+        _speed_goal("8 CPU devices, U: geomean at least 1.2x", found.of_set("xla_cpu", "U222"), 1.2),
+        _speed_goal("24 CPU devices, (2, 3, 4): geomean at least 2x", found.of_set("xla_cpu", "U234"), 2.0),
+        _floor_goal("CPU devices, no problem below 0.9x beyond its noise", cpu, 0.9),
+        *_tpu_goals(tpu),
+    ]
+    return "\n".join(rows)
+
+
+def _tpu_goals(records: list[Record]) -> list[str]:
+    goals = [
+        "TPU v5e 2x4, U: every problem compiles",
+        "TPU v5e 2x4, U: median compile time at most half of XLA's",
+        "TPU v5e 2x4, U: collective bytes at most XLA's on every problem",
+        "TPU v5e 2x4, U: scratch in total at most half of XLA's",
+    ]
+    if not records:
+        return [_row(goal, "", None) for goal in goals]
+    ours = [r for r in records if compiled(r, OURS)]
+    both = [r for r in ours if compiled(r, XLA)]
+    mine = quantile([r[OURS]["compile_s"] + r[OURS].get("plan_s", 0.0) for r in ours], 0.5)
+    theirs = quantile([r[XLA]["compile_s"] if compiled(r, XLA) else float("inf") for r in records], 0.5)
+    more = [r for r in both if r[OURS]["received"] > r[XLA]["received"] * (1 + 1e-9)]
+    own, other = (sum(r[side]["scratch"] or 0 for r in both) for side in (OURS, XLA))
+    return [
+        _row(goals[0], f"{len(ours)} of {len(records)}; XLA's {sum(compiled(r, XLA) for r in records)}",
+             len(ours) == len(records)),
+        _row(goals[1], f"{mine:.2f} s against {theirs:.2f} s", mine <= theirs / 2),
+        _row(goals[2], f"more on {len(more)} of {len(both)}", not more),
+        _row(goals[3], f"{own / 1e9:.2f} GB against {other / 1e9:.2f} GB", own <= other / 2),
+    ]  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------------------------- reasons
+
+
+def _kinds(side: Mapping[str, Any]) -> str:
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(side["kinds"].items())) or "nothing"
+
+
+def reason(record: Record) -> str:
+    """Why ours is slow on a problem, as far as the counts of the two compiled programs tell."""
+    ours, theirs, tile = record[OURS], record[XLA], record["tile"]
+    found = []
+    interval = speed(record)
+    if interval.low <= 1.0 <= interval.high:
+        found.append("within noise of XLA")
+    if ours["received"] > theirs["received"] * 1.01:
+        found.append(f"receives more: {ours['received'] / record['bound']:.2f} of the bound against "
+                     f"{theirs['received'] / record['bound']:.2f}")  # fmt: skip
+    mine, other = sum(ours["kinds"].values()), sum(theirs["kinds"].values())
+    if mine > other:
+        found.append(f"more collectives: {_kinds(ours)} against {_kinds(theirs)}")
+    elif ours["kinds"] == theirs["kinds"]:
+        found.append(f"the same collectives ({_kinds(ours)})")
+    else:
+        found.append(f"{_kinds(ours)} against {_kinds(theirs)}")
+    if ours["copied"] > theirs["copied"] * 1.2 + 0.05 * tile:
+        found.append(
+            f"more local copies: {ours['copied'] / tile:.1f} tiles written against {theirs['copied'] / tile:.1f}"
+        )
+    return "; ".join(found)
+
+
+def swap(found: Results) -> str:
+    """What became of the 80x112 swap."""
+    for record in found.of_set("tpu", "swap"):
+        words = []
+        for side, label in ((OURS, "Ours"), (XLA, "XLA's")):
+            if compiled(record, side):
+                entry = record[side]
+                words.append(f"{label} compiles in {entry['compile_s'] + entry.get('plan_s', 0.0):.1f} s, receives "
+                             f"{entry['received'] / record['bound']:.2f} of the bound and takes "
+                             f"{(entry['scratch'] or 0) / record['tile']:.2f} tiles of scratch.")  # fmt: skip
+            else:
+                told = record[side].get("error") or record[side].get("fate", "")
+                words.append(f"{label} fails: {told.splitlines()[0] if told else fate(record, side)}")
+        problem = problem_of(record)
+        return f"The swap `{problem.source}` -> `{problem.target}` on {record['topology']}: {' '.join(words)}\n"
+    return ""
+
+
+# ------------------------------------------------------------------------------------------------ where and how
+
+
+def noise(found: Results, name: str) -> str:
+    """What the harness says of XLA against itself."""
+    records = timed(found.records(name))
+    if not records:
+        return "The harness's own noise (XLA against itself, `--null`) was not measured.\n"
+    values = [speed(r).value for r in records]
+    slow = len(slower_than(records, 0.95))
+    return (
+        f"XLA against itself in the same harness: geomean {speed_of(records)}, single problems from {min(values):.2f} to "
+        f"{max(values):.2f}, {slow} of {len(records)} below 0.95x beyond their noise.\n"
+    )
+
+
+def provenance(found: Results) -> str:
+    """Machine, versions, seed and date of every results file."""
+    lines = ["## Where and how this was measured\n", "| bench | date | commit | seed | machine | versions |",
+             "| --- | --- | --- | --- | --- | --- |"]  # fmt: skip
+    for name, file in found.files.items():
+        m, s = file["machine"], file["settings"]
+        versions = ", ".join(f"{key} {value}" for key, value in m["versions"].items() if key != "torch")
+        if "torch" in s:
+            versions += f", torch {s['torch']}"
+        part = ", cut short by its time budget" if s.get("unfinished") else ""
+        lines.append(
+            f"| {name}{part} | {m['date']} | {m['commit']} | {s['seed']} | {m['processor']}, {m['cores']} cores, "
+            f"{m['memory_gib']} GiB, {m['system']}, load {m['load']} | Python {m['python']}, {versions} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def not_measured(found: Results, benches: Mapping[str, str]) -> str:
+    """What this page does not say."""
+    lines = [
+        "## What was not measured\n",
+        "- No TPU and no network between real hosts took part; the cluster is emulated.",
+        "- XLA's flags were left at their defaults.",
+        "- The paper's own prototype is not public; `the paper's search` is this library's `algorithm=\"paper\"`.",
+        "- DTensor's planners were counted, not run beside ours on a network.",
+    ]
+    lines += [f"- Not run: {text}." for name, text in benches.items() if name not in found.files]
+    lines += [f"- Cut short by its time budget: {benches.get(name, name)}." for name in found.files
+              if found.settings(name).get("unfinished")]  # fmt: skip
+    return "\n".join(lines) + "\n"
