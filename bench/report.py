@@ -260,8 +260,8 @@ parallel, checkpoints onto another topology).
 CLUSTER = """## Emulated cluster
 
 {hosts} hosts as network namespaces on one machine, {devices_per_host} JAX CPU devices in each, links of {rate} in each
-direction (token bucket), XLA's gloo collectives; arrays of up to {megabytes:g} MB. Bytes that leave a host cost what they
-would cost on such a network; the hosts share this machine's cores.
+direction (token bucket), XLA's gloo collectives; arrays of up to {megabytes:g} MB. Bytes that leave a host cost what
+they would cost on such a network; the hosts share this machine's cores.
 """
 
 CPU = """## Virtual CPU devices of one process
@@ -278,8 +278,8 @@ COUNTED = """### Counted from the compiled programs
 TPU = """## The TPU compiler
 
 Compiled by libtpu for topologies that are not attached; nothing ran. Arrays have their full size of 64 to 800 MB. Each
-side had {limit_s:g} s. Compile seconds of ours include planning. The compiler keeps some small tiles on chip and reports
-no scratch for them.
+side had {limit_s:g} s. Compile seconds of ours include planning. The compiler keeps some small tiles on chip and
+reports no scratch for them.
 """
 
 PLANNERS_TEXT = """## DTensor

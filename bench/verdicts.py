@@ -163,8 +163,8 @@ def noise(found: Results, name: str) -> str:
     values = [speed(r).value for r in records]
     slow = len(slower_than(records, 0.95))
     return (
-        f"XLA against itself in the same harness: geomean {speed_of(records)}, single problems from {min(values):.2f} to "
-        f"{max(values):.2f}, {slow} of {len(records)} below 0.95x beyond their noise.\n"
+        f"XLA against itself in the same harness: geomean {speed_of(records)}, single problems from {min(values):.2f} "
+        f"to {max(values):.2f}, {slow} of {len(records)} below 0.95x beyond their noise.\n"
     )
 
 
