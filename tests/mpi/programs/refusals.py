@@ -1,0 +1,63 @@
+"""Wrong communicators and arrays on 4 ranks: what every rank says; rank 0 prints all messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+from mpi4py import MPI
+
+from redistrib.api import synthesize
+from redistrib.backends.mpi import gather, scatter, to_mpi
+from redistrib.errors import RedistribError
+
+comm = MPI.COMM_WORLD
+rank = comm.rank
+plan = synthesize("[4{x}16, 8]", "[16, 2{x}8]", "x=4")
+good = np.zeros((4, 8), np.float32)
+said: dict[str, list[str]] = {}
+
+
+def refused(name: str, run: Callable[[], object]) -> None:
+    message = "accepted"
+    try:
+        run()
+    except RedistribError as error:
+        message = f"{type(error).__name__}: {error}"
+    said[name] = comm.allgather(message)
+
+
+def only(odd: int, wrong: object) -> object:
+    return wrong if rank == odd else good
+
+
+half = comm.Split(rank // 2, rank)
+refused("size", lambda: to_mpi(plan, half))
+refused("kind", lambda: to_mpi(plan, "world"))
+refused("realisation", lambda: to_mpi(plan, comm, realisation="magic"))
+refused("limit", lambda: to_mpi(plan, comm, memory_limit=100))
+other = synthesize("[4{x}16, 8]", "[16, 8]", "x=4")
+refused("plans", lambda: to_mpi(other if rank == 2 else plan, comm))
+refused("limits", lambda: to_mpi(plan, comm, memory_limit=10**6 if rank == 3 else 10**7))
+for how in ("shared", "packed", "datatypes"):
+    execute = to_mpi(plan, comm, realisation=how)
+    refused(f"shape {how}", lambda execute=execute: execute(only(1, np.zeros((16, 8), np.float32))))
+    refused(f"dtype {how}", lambda execute=execute: execute(only(2, np.zeros((4, 8)))))
+    refused(f"none {how}", lambda execute=execute: execute(only(3, None)))
+    fixed = np.zeros((16, 2), np.float32)
+    fixed.flags.writeable = rank != 1
+    refused(f"out {how}", lambda execute=execute, fixed=fixed: execute(good, out=fixed))
+    turned = np.zeros((2, 16), np.float32).T if rank == 1 else np.zeros((16, 2), np.float32)
+    refused(f"turned {how}", lambda execute=execute, turned=turned: execute(good, out=turned))
+    flat = np.zeros(32, np.float32)
+    refused(f"overlap {how}", lambda execute=execute, flat=flat: execute(flat, out=flat))
+    execute(good)  # still in order after all that
+    execute.free()
+    refused(f"freed {how}", lambda execute=execute: execute(good))
+refused("scatter", lambda: scatter(np.zeros((3, 3)) if rank == 1 else None, "[4{x}16]", "x=4", comm, root=1))
+refused("scatter root", lambda: scatter(None, "[4{x}16]", "x=4", comm, root=4))
+refused("gather", lambda: gather(np.zeros(5 if rank == 2 else 4), "[4{x}16]", "x=4", comm))
+refused("gather dtype", lambda: gather(np.zeros(4, np.int8 if rank == 2 else np.int16), "[4{x}16]", "x=4", comm))
+if rank == 0:
+    print(json.dumps(said))

@@ -1,0 +1,79 @@
+"""Arrays in and out, refusals, failures, roots, hosts, and the command line, under mpiexec."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("mpi4py")
+
+from launch import ROOT, launch, mpiexec
+
+pytestmark = pytest.mark.skipif(mpiexec() is None, reason="no mpiexec: install the extra redistrib[mpi]")
+
+
+def test_arrays_of_every_dtype_and_buffer():
+    found = launch(4, "arrays").figures()
+    assert len(found["dtypes"]) == 24
+    assert found["buffers"] == 7
+    assert found["blocks"] == 5  # four results held at once, and one more while ranks disagreed on what is free
+
+
+def test_wrong_use_is_refused_on_every_rank_with_one_message():
+    said = launch(4, "refusals").figures()
+    for name, messages in said.items():
+        assert len(set(messages)) == 1, (name, messages)
+        assert messages[0] != "accepted", name
+    message = {name: messages[0] for name, messages in said.items()}
+    assert message["size"].startswith("CommunicatorError: the plan is for 4 devices and the communicator has 2 ranks")
+    assert message["limit"].startswith("MemoryLimitError: no plan fits in 100 bytes")
+    assert "rank 2 gives another plan" in message["plans"]
+    assert "rank 3 gives another memory_limit" in message["limits"]
+    assert "'magic'" in message["realisation"]
+    for how in ("shared", "packed", "datatypes"):
+        assert "rank 1: the array has shape [16, 8] where the tile is [4, 8]" in message[f"shape {how}"]
+        assert "rank 2: the array has dtype float64 where the plan has float32" in message[f"dtype {how}"]
+        assert "rank 3: the array" in message[f"none {how}"]
+        assert "rank 1: out is read-only" in message[f"out {how}"]
+        assert "rank 1: out is not C-contiguous" in message[f"turned {how}"]
+        assert "rank 0: out overlaps" in message[f"overlap {how}"]
+        assert "was freed" in message[f"freed {how}"]
+    assert "rank 1: the global array has shape [3, 3]" in message["scatter"]
+    assert "no rank 4 among 4" in message["scatter root"]
+    assert "rank 2: the tile has shape [5]" in message["gather"]
+    assert "rank 2: the tile has dtype int8 where that of rank 0 has int16" in message["gather dtype"]
+
+
+@pytest.mark.parametrize("how", ["shared", "packed", "datatypes"])
+def test_a_failing_rank_ends_the_job(how):
+    start = time.monotonic()
+    done = launch(4, "failing", how, timeout=60)
+    assert done.code != 0
+    assert "rank two has had enough" in done.err
+    assert "reached the end" not in done.out
+    assert time.monotonic() - start < 30
+
+
+def test_roots_scatter_and_gather_in_two_calls():
+    found = launch(6, "roots").figures()
+    assert found == {"most": 2, "least": 1, "calls": ["Allgather", "Alltoallw", "Bcast"]}  # one where tiles are empty
+
+
+def test_shared_memory_is_used_within_hosts_only():
+    found = launch(8, "hosts", MPIR_CVAR_ODD_EVEN_CLIQUES="1").figures()
+    assert found["hosts"] == 2
+    assert {"packed", "shared", "packed+shared"} <= set(found["seen"])
+
+
+def test_the_command_runs_under_mpiexec():
+    launcher = mpiexec()
+    assert launcher is not None
+    command = [launcher, "-n", "4", sys.executable, "-m", "mpi4py", "-m", "redistrib", "run", "[4{x}8, 4{y}8]"]
+    command += ["[4{y}8, 4{x}8]", "--mesh", "x=2,y=2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "run on 4 MPI ranks" in done.stdout
+    assert "64 elements compared: every element is right" in done.stdout
