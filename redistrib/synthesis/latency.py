@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.synthesis.cost import CostModel
 from redistrib.theory.semantics import Int64, number_of
-from redistrib.theory.weak import WeakEdge, WeakSpace
+from redistrib.theory.weak import Grid, WeakEdge, WeakSpace
 
 FORMAT = "redistrib-profile"
 VERSION = 1
@@ -65,6 +65,7 @@ class LatencyBandwidth(CostModel):
     source: str = ""
     _coordinates: Int64 | None = field(default=None, repr=False, compare=False)
     _axis_speed: tuple[float, ...] = field(default=(), repr=False, compare=False)
+    _itemsize: int = field(default=1, repr=False, compare=False)
 
     unit: ClassVar[str] = "seconds"
     normal_forms_suffice: ClassVar[bool] = False
@@ -107,8 +108,21 @@ class LatencyBandwidth(CostModel):
         if edge.kind == "dynslice":
             return 0.0
         after = space.local_size(edge.target)
-        # In the cheapest case all links are fast, nothing is copied, and an element is one byte.
-        return float(self.latency[edge.kind].seconds(edge.factor) + (after - after // edge.factor) / self._fastest)
+        moved, copies = after - after // edge.factor, 1 if edge.kind == "allgather" else 2
+        # What the step will be priced at where all links are fast.
+        return float(
+            self.latency[edge.kind].seconds(edge.factor)
+            + moved * self._itemsize / self._fastest
+            + self._copy(copies * after * self._itemsize)
+        )
+
+    def for_items(self, itemsize: int) -> LatencyBandwidth:
+        return replace(self, _itemsize=itemsize)
+
+    def permute_at_least(self, space: WeakSpace, grids: Sequence[Grid]) -> float:
+        smallest = min(space.local_size(grid) for grid in grids)
+        size = smallest * self._itemsize
+        return self.latency["allpermute"].seconds(2) + size / self._fastest + self._copy(size)
 
     @property
     def _fastest(self) -> float:
@@ -133,6 +147,8 @@ class LatencyBandwidth(CostModel):
 
     def _rounds(self, step: Exchange, itemsize: int) -> float:
         seconds = self._copy(step.after.tile_size * itemsize)
+        if not len(step.shares):
+            return seconds
         order = np.argsort(step.shares.round, kind="stable")
         stops = np.flatnonzero(np.diff(step.shares.round[order])) + 1
         for rows, size in zip(np.split(order, stops), step.round_sizes(), strict=True):
