@@ -1,0 +1,48 @@
+(** * The promises bite: small plans accepted, and broken ones that really do leave wrong data *)
+
+From Coq Require Import ZArith List Bool.
+From Redistrib.Checker Require Import Spec Check Sound.
+Import ListNotations.
+Open Scope Z_scope.
+
+(** A gather on two devices, [[2{x}4] -> [4]], with the members of its one group in a given order. *)
+Definition gather (group : list device) : plan :=
+  let m := Mesh [2] [0; 1] in
+  Plan [Dim 2 [0] 4] m [Dim 4 [] 4] m
+    [Placement [2] [[0]; [1]]; Placement [1] [[0]; [0]]]
+    [Step 0 1 (AllGather [group])].
+
+Example gather_accepted : check_plan (gather [0; 1]) = true.
+Proof. reflexivity. Qed.
+
+Example gather_out_of_order_refused : check_plan (gather [1; 0]) = false.
+Proof. reflexivity. Qed.
+
+(** Out of order it is wrong indeed: device 0 would hold element 2 first. *)
+Theorem gather_out_of_order_wrong : ~ redistributes (gather [1; 0]).
+Proof.
+  intros H. specialize (H Z (fun g => nth 0 g 0) 0 [0]). vm_compute in H. discriminate.
+Qed.
+
+(** Tiles that do not divide one another: two halves become thirds, on six devices. *)
+Definition halves_to_thirds (corner_of_first : Z) : plan :=
+  let m := Mesh [2; 3] [0; 1; 2; 3; 4; 5] in
+  Plan [Dim 6 [0] 12] m [Dim 4 [1] 12] m
+    [Placement [2] [[0]; [0]; [0]; [1]; [1]; [1]]; Placement [3] [[0]; [1]; [2]; [0]; [1]; [2]]]
+    [Step 0 1 (Exchange Rounds
+      [Share 4 1 0 [corner_of_first] [2]; Share 1 4 0 [4] [2]; Share 5 2 1 [8] [4]; Share 0 3 1 [0] [4]])].
+
+Example halves_to_thirds_accepted : check_plan (halves_to_thirds 6) = true.
+Proof. reflexivity. Qed.
+
+Example halves_to_thirds_moved_refused : check_plan (halves_to_thirds 7) = false.
+Proof. reflexivity. Qed.
+
+(** With the first share one element further, device 1 lacks an element: nobody supplies it. *)
+Theorem halves_to_thirds_moved_wrong : ~ redistributes (halves_to_thirds 7).
+Proof.
+  intros H. specialize (H Z (fun g => nth 0 g 0) 1 [2]). vm_compute in H. discriminate.
+Qed.
+
+Corollary halves_to_thirds_kept : promises (halves_to_thirds 6) 6.
+Proof. apply check_plan_within_sound; reflexivity. Qed.

@@ -1,0 +1,1 @@
+"""Plans as Coq terms, and the Coq checker and `verify` held against each other."""

@@ -1,0 +1,217 @@
+"""Hold `verify` and the Coq checker against each other, plan by plan.
+
+    python -m proofs.bridge.compare            # from the root of the repository; Coq files compiled before
+
+Plans of the search, the same plans changed harmlessly, and the same plans broken; every one is judged by
+`redistrib.verify` and, in Coq, by `check_plan_within` under `vm_compute`. Exits with 1 on any disagreement, on a
+refused plan of the search, or on a corpus that falls short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from proofs.bridge.corpus import WAYS, Sample, corpus
+from proofs.bridge.export import Form, plan_term
+from proofs.bridge.mutate import BREAKING, HARMLESS, changed
+from redistrib import Plan
+from redistrib.errors import RedistribError
+
+CHECKER = Path(__file__).resolve().parents[1] / "Checker"
+LEAST = 500
+PREAMBLE = """From Coq Require Import ZArith List.
+From Redistrib.Checker Require Import Spec Check Sound.
+Import ListNotations.
+Open Scope Z_scope.
+"""
+# The kernel computes the checker's answer, and `check_plan_within_sound` turns it into the promises.
+KEPT = """Theorem kept : Forall (fun q => promises (fst q) (snd q)) plans.
+Proof.
+  apply Forall_forall; intros q Hq; apply check_plan_within_sound.
+  assert (E : forallb (fun q => check_plan_within (fst q) (snd q)) plans = true) by (vm_compute; reflexivity).
+  rewrite forallb_forall in E; exact (E q Hq).
+Qed.
+Print Assumptions kept.
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan to be judged: what was done to it, its JSON form, the largest tile allowed."""
+
+    change: str
+    form: Form
+    bound: int
+
+
+def cases_of(samples: Sequence[Sample], seed: int = 8, breaks: int = 2) -> list[Case]:
+    """The samples as they are, each with a harmless change where one applies, and each broken in several ways."""
+    rng = random.Random(seed)
+    cases = [Case("", sample.form, sample.bound) for sample in samples]
+    used: Counter[str] = Counter()
+    for sample in samples:
+        for changes, wanted in ((HARMLESS, 1), (BREAKING, breaks)):
+            # the changes used least come first, so that each kind gets its share
+            for name in sorted(changes, key=lambda name: (used[name], rng.random())):
+                if wanted == 0:
+                    break
+                form = changed(changes[name], rng, sample.form)
+                if form is not None:
+                    cases.append(Case(name, form, sample.bound))
+                    used[name] += 1
+                    wanted -= 1
+    return cases
+
+
+# ------------------------------------------------------------------------------------------- the verdicts
+
+
+def sealed(form: Form) -> str:
+    """The JSON text of a form, with the digest that belongs to it."""
+    rest = {name: value for name, value in form.items() if name != "digest"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return json.dumps({**rest, "digest": hashlib.sha256(text.encode()).hexdigest()})
+
+
+def python_verdict(case: Case) -> tuple[bool, str]:
+    """Whether the library takes the plan, and if not the name of the error."""
+    try:
+        Plan.from_json(sealed(case.form), case.bound)
+    except RedistribError as error:
+        return False, type(error).__name__
+    return True, ""
+
+
+def coq_file(cases: Sequence[Case], proved: bool) -> str:
+    """A Coq file that prints the verdicts on some cases, or proves that all keep their promises."""
+    terms = ";\n".join(f"({plan_term(case.form)}, {case.bound})" for case in cases)
+    verdicts = "Eval vm_compute in map (fun q => check_plan_within (fst q) (snd q)) plans.\n"
+    return f"{PREAMBLE}Definition plans : list (plan * Z) := [\n{terms}].\n{verdicts}{KEPT if proved else ''}"
+
+
+def coq_verdicts(
+    cases: Sequence[Case], coqc: str = "coqc", checker: Path = CHECKER, batch: int = 60, jobs: int = 2
+) -> list[bool]:
+    """What the checker in Coq says of every case.
+
+    Cases without a change are the search's own; for these Coq also proves that they keep the promises of Spec.v.
+    """
+    own = sum(not case.change for case in cases)
+    assert all(not case.change for case in cases[:own])
+    parts = [*range(0, own, batch), *range(own, len(cases), batch), len(cases)]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+
+        def judge(k: int) -> list[bool]:
+            part, proved = cases[parts[k] : parts[k + 1]], parts[k] < own
+            path = Path(folder) / f"batch{k}.v"
+            path.write_text(coq_file(part, proved))
+            command = [coqc, "-q", "-Q", str(checker), "Redistrib.Checker", str(path)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            shown = done.stdout.partition(": list bool")[0]
+            said = [word == "true" for word in re.findall(r"\b(?:true|false)\b", shown)]
+            closed = not proved or "Closed under the global context" in done.stdout
+            refused = proved and not all(said)  # then the theorem fails, and the disagreement is shown by the caller
+            if len(said) != len(part) or not (refused or (done.returncode == 0 and closed)):
+                raise RuntimeError(f"coqc failed on {path.name}:\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}")
+            return said
+
+        return [verdict for said in pool.map(judge, range(len(parts) - 1)) for verdict in said]
+
+
+# --------------------------------------------------------------------------------------------- the report
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A case with both verdicts."""
+
+    case: Case
+    python: bool
+    error: str
+    coq: bool
+
+
+def judge(cases: Sequence[Case], coqc: str = "coqc", checker: Path = CHECKER) -> list[Judged]:
+    """Both verdicts on every case; the Coq files in the folder `checker` must be compiled."""
+    spoken = [python_verdict(case) for case in cases]
+    formal = coq_verdicts(cases, coqc, checker)
+    return [Judged(case, python, error, coq) for case, (python, error), coq in zip(cases, spoken, formal, strict=True)]
+
+
+def faults(judged: Sequence[Judged]) -> list[str]:
+    """Disagreements, and verdicts that the kind of change rules out."""
+    found = []
+    for one in judged:
+        text = sealed(one.case.form)
+        if one.python != one.coq:
+            found.append(f"verify says {one.python} {one.error}, Coq says {one.coq}, after {one.case.change!r}: {text}")
+        elif not one.coq and (not one.case.change or one.case.change in HARMLESS):
+            found.append(f"refused ({one.error}), after {one.case.change!r}: {text}")
+    return found
+
+
+def shortfalls(samples: Sequence[Sample], judged: Sequence[Judged]) -> list[str]:
+    """What the corpus lacks."""
+    ways = Counter(way for sample in samples for way in sample.ways)
+    changes = Counter(one.case.change for one in judged if not one.coq)
+    found = [f"no plan of the search shows: {way}" for way in WAYS if not ways[way]]
+    found += [f"no plan broken by {name} was refused" for name in BREAKING if not changes[name]]
+    if len(samples) < LEAST:
+        found.append(f"{len(samples)} plans of the search, fewer than {LEAST}")
+    if changes.total() < LEAST:
+        found.append(f"{changes.total()} broken plans refused, fewer than {LEAST}")
+    return found
+
+
+def summary(samples: Sequence[Sample], judged: Sequence[Judged]) -> str:
+    """Counts, for people."""
+    ways = Counter(way for sample in samples for way in sample.ways)
+    refused = Counter(one.case.change for one in judged if not one.coq)
+    taken = Counter(one.case.change for one in judged if one.coq and one.case.change in BREAKING)
+    harmless = Counter(one.case.change for one in judged if one.case.change in HARMLESS)
+    errors = Counter(one.error for one in judged if one.error)
+    lines = [f"{len(samples)} plans of the search, all accepted by both:"]
+    lines += [f"  {ways[way]:5d}  {way}" for way in WAYS]
+    lines += [f"{harmless.total()} harmless changes, all accepted by both:"]
+    lines += [f"  {harmless[name]:5d}  {name}" for name in HARMLESS]
+    lines += [f"{refused.total()} broken plans refused by both ({taken.total()} changes made another correct plan):"]
+    lines += [f"  {refused[name]:5d}  {name}" + (f" (+{taken[name]})" if taken[name] else "") for name in BREAKING]
+    lines += ["errors of verify: " + ", ".join(f"{name} {count}" for name, count in errors.most_common())]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Hold verify and the Coq checker against each other.")
+    parser.add_argument("--plans", type=int, default=600, help="plans of the search (default 600)")
+    parser.add_argument("--coqc", default="coqc")
+    options = parser.parse_args()
+    begun = time.monotonic()
+    samples = corpus(options.plans)
+    cases = cases_of(samples)
+    searched = time.monotonic()
+    judged = judge(cases, options.coqc)
+    print(summary(samples, judged))
+    print(f"{searched - begun:.0f} s of search, {time.monotonic() - searched:.0f} s of verdicts")
+    found = [*faults(judged), *shortfalls(samples, judged)]
+    for fault in found:
+        print("FAULT:", fault, file=sys.stderr)
+    if not found:
+        print(f"verify and the Coq checker agree on all {len(judged)} plans")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

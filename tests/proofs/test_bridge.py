@@ -1,0 +1,126 @@
+"""The Coq checker and `verify` agree, here on a sample; `make -C proofs bridge` holds them together on all plans."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from proofs.bridge import compare
+from proofs.bridge.compare import CHECKER, Case, Judged, cases_of, coq_verdicts, faults, judge, shortfalls
+from proofs.bridge.corpus import Sample, corpus
+from proofs.bridge.export import dimensions, plan_term
+from proofs.bridge.mutate import BREAKING, HARMLESS, changed
+from redistrib.plans import verify
+
+GATHER = {
+    "source": {"type": "[2{x}4, 3]", "mesh": {"axes": [["x", 2]], "devices": [0, 1]}},
+    "target": {"type": "[4, 3]", "mesh": {"axes": [["y", 1], ["x", 2]], "devices": [1, 0]}},
+    "placements": [{"grid": [2, 1], "index": [[0, 0], [1, 0]]}, {"grid": [1, 1], "index": [[0, 0], [0, 0]]}],
+    "steps": [{"kind": "allgather", "before": 0, "after": 1, "groups": [[0, 1]]}],
+}
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[Sample]:
+    return corpus(50)
+
+
+@pytest.fixture(scope="module")
+def checker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the compiled checker."""
+    if shutil.which("coqc") is None:
+        pytest.skip("Coq is not installed")
+    folder = tmp_path_factory.mktemp("Checker")
+    for name in ("Spec", "Check", "Vectors", "Sound"):
+        shutil.copy(CHECKER / f"{name}.v", folder)
+        command = ["coqc", "-q", "-Q", str(folder), "Redistrib.Checker", str(folder / f"{name}.v")]
+        subprocess.run(command, check=True)
+    return folder
+
+
+def test_a_type_is_read_as_it_is_written() -> None:
+    assert dimensions("[3{x,y_0}12, 5,2{}2]") == [(3, ["x", "y_0"], 12), (5, [], 5), (2, [], 2)]
+    assert dimensions("[]") == []
+
+
+@pytest.mark.parametrize("text", ["3", "[3{x]", "[x]", "[3 4]"])
+def test_what_is_no_type_is_not_read(text: str) -> None:
+    with pytest.raises(ValueError, match="is no type"):
+        dimensions(text)
+
+
+def test_a_plan_as_a_term() -> None:
+    assert plan_term(GATHER) == (
+        "Plan [Dim 2 [0] 4; Dim 3 [] 3] (Mesh [2] [0; 1]) [Dim 4 [] 4; Dim 3 [] 3] (Mesh [1; 2] [1; 0]) "
+        "[Placement [2; 1] [[0; 0]; [1; 0]]; Placement [1; 1] [[0; 0]; [0; 0]]] [Step 0 1 (AllGather [[0; 1]])]"
+    )
+
+
+def test_an_exchange_as_a_term() -> None:
+    share = [0, 1, 2, [3, -4], [5, 6]]
+    step = {"kind": "exchange", "before": 0, "after": 1, "realisation": "ragged", "shares": [share]}
+    assert plan_term({**GATHER, "steps": [step]}).endswith(
+        "[Step 0 1 (Exchange Ragged [Share 0 1 2 [3; (-4)] [5; 6]])]"
+    )
+
+
+def test_an_unknown_axis_becomes_one_that_the_mesh_lacks() -> None:
+    side = {"type": "[2{w}4, 3]", "mesh": {"axes": [["x", 2]], "devices": [0, 1]}}
+    assert plan_term({**GATHER, "source": side}).startswith("Plan [Dim 2 [1] 4; Dim 3 [] 3] (Mesh [2] [0; 1])")
+
+
+def test_the_corpus_is_the_same_every_time(samples: list[Sample]) -> None:
+    assert corpus(50) == samples
+    assert cases_of(samples) == cases_of(samples)
+
+
+@pytest.mark.parametrize("name", [*BREAKING, *HARMLESS])
+def test_every_change_applies_to_some_plan(name: str, samples: list[Sample]) -> None:
+    change = {**BREAKING, **HARMLESS}[name]
+    assert any(changed(change, random.Random(1), sample.form) is not None for sample in samples)
+
+
+def test_the_checker_agrees_with_verify(samples: list[Sample], checker: Path) -> None:
+    judged = judge(cases_of(samples, breaks=3), checker=checker)
+    assert faults(judged) == []
+    assert sum(one.coq for one in judged) > len(samples)
+    assert sum(not one.coq for one in judged) > 2 * len(samples)
+
+
+def test_a_verify_that_overlooks_something_is_found_out(
+    samples: list[Sample], checker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "_check_union", lambda number, step: None)
+    changes = ("members_out_of_order", "members_change_groups")
+    cases = [case for case in cases_of(samples, breaks=8) if case.change in changes]
+    assert len(cases) > 10
+    found = faults(judge(cases, checker=checker))
+    assert any("verify says True" in fault and "Coq says False" in fault for fault in found)
+
+
+def test_a_broken_checker_file_is_an_error_and_no_verdict(samples: list[Sample], tmp_path: Path) -> None:
+    if shutil.which("coqc") is None:
+        pytest.skip("Coq is not installed")
+    with pytest.raises(RuntimeError, match="coqc failed"):
+        coq_verdicts([Case("lost_row", samples[0].form, samples[0].bound)], checker=tmp_path)
+
+
+def test_disagreements_and_refusals_are_faults(samples: list[Sample]) -> None:
+    own = Case("", samples[0].form, samples[0].bound)
+    broken = Case("lost_row", samples[0].form, samples[0].bound)
+    assert len(faults([Judged(own, True, "", False)])) == 1
+    assert len(faults([Judged(broken, False, "WrongEndError", True)])) == 1
+    assert len(faults([Judged(own, False, "WrongEndError", False)])) == 1
+    assert faults([Judged(own, True, "", True), Judged(broken, False, "WrongEndError", False)]) == []
+
+
+def test_a_corpus_that_is_too_small_falls_short(samples: list[Sample]) -> None:
+    judged = [Judged(case, True, "", True) for case in cases_of(samples)]
+    found = shortfalls(samples, judged)
+    assert f"50 plans of the search, fewer than {compare.LEAST}" in found
+    assert f"0 broken plans refused, fewer than {compare.LEAST}" in found
+    assert "no plan broken by crowded_round was refused" in found
