@@ -239,6 +239,24 @@ elim: p x => [|[k x1] p IH] x // /seg_inv [st kS /IH]; rewrite /wcost /= => ->.
 by case: k kS {st}.
 Qed.
 
+Lemma seg_slice_vol w x p y : seg w is_slice x p y -> vol y <= vol x.
+Proof.
+elim: p x => [|[k x1] p IH] x; first by case=> /= ->.
+by case/seg_inv; case: k => // /wstep_vol_slice le _ /IH le'; apply: leq_trans le' le.
+Qed.
+
+Lemma seg_alltoall_vol w x p y : seg w is_alltoall x p y -> vol y = vol x.
+Proof.
+elim: p x => [|[k x1] p IH] x; first by case=> /= ->.
+by case/seg_inv; case: k => // /(wstep_vol_middle (k := AllToAll) isT) <- _ /IH.
+Qed.
+
+Lemma seg_gather_vol w x p y : seg w is_gather x p y -> vol x <= vol y.
+Proof.
+elim: p x => [|[k x1] p IH] x; first by case=> /= ->.
+by case/seg_inv; case: k => // /wstep_vol_gather le _ /IH; apply: leq_trans.
+Qed.
+
 Lemma seg_normal w x d1 d2 y p1 p2 p3 : seg w is_slice x p1 d1 -> seg w is_alltoall d1 p2 d2 -> seg w is_gather d2 p3 y ->
   normal (kinds (p1 ++ p2 ++ p3)).
 Proof.
