@@ -13,7 +13,7 @@ from redistrib.synthesis import exchange
 from redistrib.synthesis.candidates import single, three_phases
 from redistrib.synthesis.cost import CostModel, ExactCost, PaperCost
 from redistrib.synthesis.paper import paper_steps
-from redistrib.synthesis.search import Search
+from redistrib.synthesis.search import Limit, Search
 from redistrib.theory.semantics import Int64, Placement, lower_bound
 
 # The paper's plan is a candidate too, but found on a short leash: it rarely wins, and its search is the slow part.
@@ -58,12 +58,12 @@ def best_steps(problem: Problem, model: CostModel) -> list[Step]:
         MemoryLimitError: if no candidate fits the memory limit.
     """
     before, after = problem.before, problem.after
+    model = model.for_items(problem.itemsize)
     hosts = model.hosts(before.devices)
     exact = isinstance(model, ExactCost) and problem.memory_limit is None
-    if exact:
-        one = single(before, after)
-        if one is not None:
-            return one  # receives the lower bound in one collective: nothing can be better
+    one = single(before, after, hosts) if problem.memory_limit is None else None
+    if one is not None and (exact or not any(step.collectives for step in one)):
+        return one  # receives the lower bound in one collective or none: nothing can be better
     enough = (sum(lower_bound(before, after)), 2) if exact else (-1, 0)
     best: list[Step] | None = None
     best_key: tuple[float, ...] = (math.inf,)
@@ -93,17 +93,17 @@ def _candidates(problem: Problem, hosts: Int64 | None) -> Iterator[list[Step]]:
 
 
 def _papers(problem: Problem, model: CostModel, below: float) -> Iterator[list[Step]]:
-    """What the paper's algorithm finds: under this model on a leash, and under the paper's own and the exact one."""
+    """What the paper's algorithm finds, under this model on a leash, and under the paper's own."""
     leash = replace(LEASH, over_partition=problem.over_partition)
-    found = paper_steps(problem.before, problem.after, model, replace(leash, below=below), problem.itemsize)
+    limit = Limit()
+    found = paper_steps(problem.before, problem.after, model, replace(leash, below=below), problem.itemsize, limit)
     if found is not None:
         yield found
-    if not model.normal_forms_suffice:
-        for other in (PaperCost(), ExactCost()):
-            search = Search(over_partition=problem.over_partition)
-            found = paper_steps(problem.before, problem.after, other, search, problem.itemsize)
-            if found is not None:
-                yield found
+    if limit.skipped and not model.normal_forms_suffice:
+        search = Search(over_partition=problem.over_partition)
+        found = paper_steps(problem.before, problem.after, PaperCost(), search, problem.itemsize)
+        if found is not None:
+            yield found
 
 
 def _for_memory(problem: Problem, hosts: Int64 | None) -> Iterator[list[Step]]:

@@ -48,6 +48,10 @@ class CostModel(ABC):
         """This model for devices that form a given mesh; itself unless it prices mesh axes apart."""
         return self
 
+    def for_items(self, itemsize: int) -> CostModel:
+        """This model with edges priced for elements of `itemsize` bytes; until then they are priced for one byte."""
+        return self
+
     def hosts(self, devices: int) -> Int64 | None:
         """`[devices]` host numbers where links between hosts are slower than inside; None where all are alike."""
         return None
@@ -110,6 +114,9 @@ class ExactCost(CostModel):
 
     def step(self, step: Step, itemsize: int) -> float:
         return step.received_total()
+
+    def permute_at_least(self, space: WeakSpace, grids: Sequence[Grid]) -> float:
+        return 2 * min(space.local_size(grid) for grid in grids)  # what one device gives up another one takes
 
 
 MODELS: dict[str, CostModel] = {"paper": PaperCost(), "exact": ExactCost()}

@@ -13,23 +13,28 @@ from redistrib.theory.weak import WeakSpace
 
 
 def paper_steps(
-    before: Placement, after: Placement, model: CostModel, search: Search, itemsize: int
+    before: Placement, after: Placement, model: CostModel, search: Search, itemsize: int, limit: Limit | None = None
 ) -> list[Step] | None:
     """The paper's plan: the cheapest weak path, lowered, a permute priced in (Sections 6 and 7).
 
-    Among plans of one price, one without a permute is taken. None if no path is below `search.below`.
+    Among plans of one price, one without a permute is taken. None if no path is below `search.below`; if then
+    `limit.skipped` is still false, no sequence of the paper's collectives is.
     """
     space = WeakSpace(before.shape, before.devices, max(before.tile_size, after.tile_size))
+    model = model.for_items(itemsize)
     hosts = model.hosts(before.devices)
     best: list[Step] | None = None
     best_key: tuple[float, ...] = (math.inf, 0)
-    limit = Limit()
+    limit = limit or Limit()
     for count, path in enumerate(shortest_paths(space, before.grid, after.grid, model, search, limit)):
-        if (path.cost, 0) >= best_key[:2] or count >= search.paths:
+        if (path.cost, 0) >= best_key[:2]:
+            break
+        if count >= search.paths:
+            limit.skipped = True
             break
         steps = lower_straight(path.grids, before, after, hosts)
         if steps is None:
-            if path.cost + model.permute_at_least(space, path.grids) >= best_key[0]:
+            if path.cost + model.permute_at_least(space, path.grids) >= min(best_key[0], search.below):
                 continue
             steps = lower_with_permute(path.grids, before, after, hosts)
         cost, *rest = model.key(steps, itemsize)

@@ -66,10 +66,12 @@ class Limit:
     Attributes:
         price: price of the best plan known; dearer paths are not followed.
         expanded: nodes expanded so far, written by the search.
+        skipped: whether the search left out a path that is not too dear, written by the search.
     """
 
     price: float = math.inf
     expanded: int = 0
+    skipped: bool = False
 
 
 def shortest_paths(
@@ -205,10 +207,11 @@ def _normal_forms(graph: _Graph, search: Search, limit: Limit) -> Iterator[WeakP
         if estimate == limit.price:
             ties += 1
             if ties > search.ties:
-                return
+                break
         start = sliced_to(path)
         seen = visits.get((grid, phase, start), 0)
         if seen >= search.revisits:
+            limit.skipped = True
             continue
         visits[grid, phase, start] = seen + 1
         limit.expanded += 1
@@ -219,6 +222,7 @@ def _normal_forms(graph: _Graph, search: Search, limit: Limit) -> Iterator[WeakP
             estimate = onward + graph.still(onto, int(gathers))
             if estimate < search.below and estimate <= limit.price:
                 heapq.heappush(queue, (estimate, len(path), next(tick), onward, onto, int(gathers), (*path, onto)))
+    limit.skipped |= bool(queue)
 
 
 def sliced_to(path: tuple[Grid, ...]) -> Grid:
@@ -252,6 +256,7 @@ def _any_order(graph: _Graph, search: Search, limit: Limit) -> Iterator[WeakPath
             continue
         seen = visits.get(grid, 0)
         if seen >= search.revisits:
+            limit.skipped = True
             continue
         visits[grid] = seen + 1
         limit.expanded += 1
@@ -262,3 +267,4 @@ def _any_order(graph: _Graph, search: Search, limit: Limit) -> Iterator[WeakPath
             estimate = onward + graph.shrinking(onto)
             if estimate < search.below and estimate <= limit.price:
                 heapq.heappush(queue, (estimate, len(path), next(tick), onward, onto, (*path, onto)))
+    limit.skipped |= bool(queue)

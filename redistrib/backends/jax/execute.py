@@ -198,6 +198,10 @@ def carried(program: Callable[[jax.Array], jax.Array], frame: Frame) -> Callable
         if jnp.issubdtype(dtype, jax.dtypes.prng_key):
             data = program(jax.random.key_data(tile))
             return jax.random.wrap_key_data(data, impl=jax.random.key_impl(tile))
+        if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32:
+            # Compilers widen narrow floats to copy them, and lose the payload of a NaN; as integers they stay whole.
+            bits = jnp.dtype(f"uint{jnp.finfo(dtype).bits}")
+            return lax.bitcast_convert_type(program(lax.bitcast_convert_type(tile, bits)), dtype)
         if jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits < 4:  # XLA:CPU cannot gather int2
             wide = jnp.int8 if jnp.issubdtype(dtype, jnp.signedinteger) else jnp.uint8
             return program(tile.astype(wide)).astype(dtype)
