@@ -77,3 +77,17 @@ def test_the_command_runs_under_mpiexec():
     assert done.returncode == 0, done.stderr
     assert "run on 4 MPI ranks" in done.stdout
     assert "64 elements compared: every element is right" in done.stdout
+
+
+def test_a_tight_limit_needs_no_memory_beside_source_and_target():
+    found = launch(2, "memory", "64", "limit").figures()
+    for name, case in found.items():
+        assert case["realisations"] == ["datatypes"], name
+        assert case["source"] + case["target"] <= case["peak"] <= case["allowed"], (name, case)
+
+
+def test_without_a_limit_memory_is_spent_on_speed():
+    found = launch(2, "memory", "64").figures()
+    for name, case in found.items():
+        assert case["realisations"] == ["shared"], name
+        assert case["peak"] > case["allowed"], (name, case)

@@ -14,7 +14,7 @@ KINDS = {"dynslice", "allgather", "alltoall", "allpermute", "exchange"}
 CALLS = {"Allgather", "Alltoall", "Alltoallw", "Isend", "Irecv", "Neighbor_alltoallw", "put"}
 
 
-@pytest.mark.parametrize(("ranks", "plans"), [(2, 16), (4, 24), (6, 20), (8, 16), (12, 6), (24, 3)])
+@pytest.mark.parametrize(("ranks", "plans"), [(2, 16), (4, 24), (6, 14), (8, 12), (12, 4), (24, 2)])
 def test_results_and_bytes_equal_the_reference(ranks, plans):
     found = launch(ranks, "steps", str(plans)).figures()
     assert found["plans"] == plans
@@ -26,5 +26,5 @@ def test_results_and_bytes_equal_the_reference(ranks, plans):
 
 
 def test_counts_beyond_what_mpi_takes_are_split():
-    found = launch(4, "steps", "8", "3").figures()
-    assert found["plans"] == 8
+    assert launch(4, "steps", "8").figures()["largest_count"] > 3
+    assert launch(4, "steps", "8", "3").figures()["largest_count"] == 3

@@ -53,7 +53,8 @@ def tile_of(value: Any, what: str, shape: tuple[int, ...], dtype: np.dtype[Any],
         raise ArrayMismatchError(f"{what} has dtype {array.dtype} where the plan has {dtype}; convert it with astype")
     if array.shape != shape and not (array.ndim == 1 and array.size == int(np.prod(shape, dtype=object))):
         raise ArrayMismatchError(
-            f"{what} has shape {list(array.shape)} where the tile is {list(shape)}; pass this rank's tile, not the array"
+            f"{what} has shape {list(array.shape)} where the tile is {list(shape)}; "
+            f"pass this rank's tile, not the whole array"
         )
     if writable and not array.flags.writeable:
         raise ArrayMismatchError(f"{what} is read-only; pass an array that may be written")

@@ -1,8 +1,8 @@
 """Measure what a step costs here, and fit a latency-bandwidth profile to it.
 
-Every sample is one step run by the executor itself, timed from a barrier until the slowest rank is done. The model is the
-one that plans are priced with: a latency by kind and group size, bytes received over a bandwidth, bytes copied
-over a memory bandwidth; the fit is non-negative least squares of relative errors.
+Every sample is one step run by the executor itself, timed from a barrier until the slowest rank is done. The model
+is the one that plans are priced with: a latency by kind and group size, bytes received over a bandwidth, bytes
+copied over a memory bandwidth; the fit is non-negative least squares of relative errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from redistrib.backends.mpi.choice import REALISATIONS
 from redistrib.backends.mpi.executor import to_mpi
 from redistrib.errors import CommunicatorError
 from redistrib.lang.mesh import Axis, Mesh
-from redistrib.lang.types import DistType, DimType
+from redistrib.lang.types import DimType, DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Step
 from redistrib.theory.semantics import placement_of

@@ -60,7 +60,9 @@ def telling_tile(plan: Plan, placement: Placement, rank: int) -> npt.NDArray[Any
     box = tile_box(placement, rank)
     number = np.zeros(box.size, np.uint64)
     for i, (start, size, whole) in enumerate(zip(box.start, box.size, placement.shape, strict=True)):
-        line = np.arange(start, start + size, dtype=np.uint64).reshape([-1 if k == i else 1 for k in range(len(box.size))])
+        line = np.arange(start, start + size, dtype=np.uint64).reshape(
+            [-1 if k == i else 1 for k in range(len(box.size))]
+        )
         number = number * np.uint64(max(1, whole)) + line
     words = -(-dtype.itemsize // 8)
     hashed = np.stack([_mixed(number + np.uint64(k << 56)) for k in range(words)], axis=-1)

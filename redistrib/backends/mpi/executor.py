@@ -201,8 +201,8 @@ class Executor:
             if forced is not None:
                 if forced not in scratch:
                     raise CommunicatorError(
-                        f"step {stage.step.kind} cannot run through shared memory: its ranks are on different hosts, or "
-                        f"{shared.SHARED_MEMORY} has less than {wanted:,} bytes left; leave realisation out"
+                        f"step {stage.step.kind} cannot run through shared memory: its ranks are on different hosts, "
+                        f"or {shared.SHARED_MEMORY} has less than {wanted:,} bytes left; leave realisation out"
                     )
                 scratch = {forced: scratch[forced]}
             seconds = {name: choice.predicted(profile, name, int(rows[k, 3]), int(rows[k, 2])) for name in scratch}
@@ -236,7 +236,7 @@ class Executor:
         if self.comm.allreduce(short or len(self._blocks) >= _FINE, MPI.LOR):
             raise CommunicatorError(
                 f"no shared memory is left for another result of {self._target_bytes:,} bytes beside the "
-                f"{len(self._blocks)} in use; drop results no longer needed, or make the executor with realisation='packed'"
+                f"{len(self._blocks)} in use; drop results no longer needed, or take realisation='packed'"
             )
         block = SharedTile(self._groups.host, self._target_bytes)
         self._blocks.append(block)

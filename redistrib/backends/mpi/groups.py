@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from mpi4py import MPI
 
 from redistrib.backends.mpi.messages import neighbours
@@ -20,7 +22,7 @@ class Groups:
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         self.comm = comm
-        self.host: MPI.Intracomm = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
+        self.host = cast(MPI.Intracomm, comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank))
         on_host: list[int] = self.host.allgather(comm.rank)
         self._host_rank = {rank: k for k, rank in enumerate(on_host)}
         self.hosts: list[int] = comm.allgather(min(on_host))
@@ -40,7 +42,8 @@ class Groups:
             key: object = step.groups.tobytes()
             if key not in self._made:
                 order = members(step, stage.device)
-                self._made[key] = self.comm.Split(min(order), order.index(stage.device))
+                made = self.comm.Split(min(order), order.index(stage.device))
+                self._made[key] = cast(MPI.Intracomm, made)
         else:
             key = step
             if key not in self._made:

@@ -125,7 +125,7 @@ class PackedGather(_Packed):
         assert isinstance(stage.step, AllGather)
         self.group = group
         order = members(stage.step, stage.device)
-        own = [box for box in stage.traffic.keeps]
+        own = list(stage.traffic.keeps)
         boxes = dict(stage.traffic.receives)
         super().__init__(stage, own, [boxes.get(m, own[0]) for m in order] if own else [])
         self.block = self._typed(run_type(self.out.nbytes))

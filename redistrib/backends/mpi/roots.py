@@ -132,9 +132,7 @@ def _first_holders(placement: Placement) -> set[int]:
 _NOTE = 512
 
 
-def _described(
-    value: Any, what: str, shape: tuple[int, ...], dtype: Any
-) -> tuple[npt.NDArray[Any] | None, str]:
+def _described(value: Any, what: str, shape: tuple[int, ...], dtype: Any) -> tuple[npt.NDArray[Any] | None, str]:
     """An array and a line that says its dtype, or None and a line that says what is wrong."""
     try:
         told = np.asarray(value).dtype if dtype is None else dtype_of(str(dtype))
@@ -166,8 +164,8 @@ def _placed(dist_type: DistType | str, mesh: Any, comm: MPI.Intracomm, root: int
     placement = placement_of(DistType.of(dist_type), Mesh.of(mesh))
     if comm.size != placement.devices:
         raise CommunicatorError(
-            f"the mesh has {placement.devices} devices and the communicator has {comm.size} ranks; give it one rank per "
-            f"device, for example with comm.Split"
+            f"the mesh has {placement.devices} devices and the communicator has {comm.size} ranks; give it one rank "
+            f"per device, for example with comm.Split"
         )
     if not 0 <= root < comm.size:
         raise CommunicatorError(f"there is no rank {root} among {comm.size}; give a root from 0 to {comm.size - 1}")

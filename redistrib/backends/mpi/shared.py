@@ -1,8 +1,8 @@
 """Memory that the ranks of one host share, and steps as copies straight into it.
 
 Every rank writes its boxes where they belong in the receiver's tile, so each element is read once and written
-once: no packing, no staging, no copy inside the MPI library. Results are handed out as NumPy arrays over that memory, and
-their place is used again when the last reference to it is gone.
+once: no packing, no staging, no copy inside the MPI library. Results are handed out as NumPy arrays over that
+memory, and their place is used again when the last reference to it is gone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SharedTile:
         self.window.Lock_all(MPI.MODE_NOCHECK)
         self.tiles: list[Bytes] = []
         for rank in range(host.size):
-            memory = np.frombuffer(self.window.Shared_query(rank)[0], np.uint8)
+            memory = np.asarray(self.window.Shared_query(rank)[0]).view(np.uint8)
             start = (BEGIN - memory.ctypes.data) % 64
             self.tiles.append(memory[start : start + nbytes])
         self.free = True

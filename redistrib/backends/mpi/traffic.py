@@ -76,8 +76,8 @@ def traffic_of(step: Step, device: int) -> Traffic:
         out = np.flatnonzero(step.shares.src == device)
         into = np.flatnonzero(step.shares.dst == device)
         return Traffic(
-            _moved((int(step.shares.dst[k]), _share(step, k)) for k in out),
-            _moved((int(step.shares.src[k]), _share(step, k)) for k in into),
+            _moved((int(step.shares.dst[k]), _share(step, int(k))) for k in out),
+            _moved((int(step.shares.src[k]), _share(step, int(k))) for k in into),
             _kept([before.meet(after)]),
         )
     raise TypeError(f"no MPI realisation for a step of kind {type(step).__name__}")

@@ -69,7 +69,12 @@ def every_buffer() -> int:
 
 
 def empty_tiles() -> None:
-    for source, target in (("[0, 2{x}4]", "[0, 2{y}4]"), ("[0{x}0, 4]", "[0, 2{x}4]"), ("[]", "[]"), ("[4]", "[2{x}4]")):
+    for source, target in (
+        ("[0, 2{x}4]", "[0, 2{y}4]"),
+        ("[0{x}0, 4]", "[0, 2{x}4]"),
+        ("[]", "[]"),
+        ("[4]", "[2{x}4]"),
+    ):
         plan = synthesize(source, target, MESH, dtype="float32", cost_model="exact")
         x, want = telling_tile(plan, plan.before, rank), telling_tile(plan, plan.after, rank)
         for how in HOWS:

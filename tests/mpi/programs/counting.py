@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from mpi4py import MPI
 
@@ -14,8 +14,8 @@ class Tally:
 
     sent = 0
     received = 0
-    calls: list[str] = []
-    shared_to: dict[int, int] = {}
+    calls: ClassVar[list[str]] = []
+    shared_to: ClassVar[dict[int, int]] = {}
 
     @classmethod
     def clear(cls) -> None:

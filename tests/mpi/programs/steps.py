@@ -26,8 +26,26 @@ if rank == 0:
     plans = [plan.to_json() for plan in drawn_plans(comm.size, int(sys.argv[1]))]
 plans = [Plan.from_json(text) for text in comm.bcast(plans)]
 largest = int(sys.argv[2]) if len(sys.argv) > 2 else None
+counts_seen = [0]
+
+
+def largest_count(datatype: MPI.Datatype) -> int:
+    """The largest repetition count in a datatype, all the way down."""
+    inner, combiner, given = datatype.decode()
+    if combiner == "NAMED":
+        return 1
+    below = [largest_count(t) for t in (given["datatypes"] if combiner == "STRUCT" else [inner])]
+    return max([int(given.get("count", 1)), *(int(n) for n in given.get("blocklengths", [])), *below])
+
+
+def noted(datatype: MPI.Datatype) -> MPI.Datatype:
+    counts_seen.append(largest_count(datatype))
+    return datatype.Commit()
+
+
 if largest is not None:
     datatypes.LARGEST_COUNT = largest
+datatypes._committed = noted
 
 ran: Counter[str] = Counter()
 calls: Counter[str] = Counter()
@@ -61,4 +79,14 @@ for number, plan in enumerate(plans):
         ran.update(f"{step.kind} {how}" for step in plan.steps)
 calls = sum(comm.allgather(calls), Counter())
 if rank == 0:
-    print(json.dumps({"ran": ran, "calls": calls, "odd_groups": odd_groups, "plans": len(plans)}))
+    print(
+        json.dumps(
+            {
+                "ran": ran,
+                "calls": calls,
+                "odd_groups": odd_groups,
+                "plans": len(plans),
+                "largest_count": max(counts_seen),
+            }
+        )
+    )
