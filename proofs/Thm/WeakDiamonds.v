@@ -136,6 +136,7 @@ Qed.
 (** Lemma 4.6, weak: a peak becomes slice? alltoall? gather?, at no greater price. *)
 Lemma peak w x y z : wstep w AllGather x y -> wstep w DynSlice y z ->
   exists d1 d2, [/\ ostep w DynSlice x d1, ostep w AllToAll d1 d2, ostep w AllGather d2 z &
+    (w = Single -> d1 = d2 \/ x = d1 /\ d2 = z) /\
     forall M, oprice M AllToAll d1 d2 + oprice M AllGather d2 z <= price M AllGather x y].
 Proof.
 move=> [xN _ [i [m [mF ->]]]] [_ zN [j [n [nF E]]]].
@@ -155,7 +156,8 @@ case: (eqVneq i j) E => [<-|ij] E.
   - by apply: ostep_slice; rewrite -?Ex.
   - by left.
   - by apply: ostep_gather; rewrite -?Ez.
-  move=> M; rewrite price_gather {1}/oprice eqxx add0n.
+  split=> [_|M]; first by left.
+  rewrite price_gather {1}/oprice eqxx add0n.
   apply: leq_trans (oprice_gather _ _ _ _) _; apply: leq_trans (opr_le _ _ _) _.
   by rewrite vol_mul Em num_peak_eq.
 have [e [Ex Ez]] := split_neq ij E.
@@ -170,7 +172,10 @@ exists (mul j g e), (mul i g e); split.
 - by rewrite Ex'; apply: ostep_slice; rewrite -?Ex'.
 - exact: ostep_alltoall.
 - by rewrite Ez'; apply: ostep_gather; rewrite -?Ez'.
-move=> M; rewrite price_gather; apply: leq_trans (leq_add (oprice_alltoall _ _ ij g0) _) _.
+split=> [w1|M].
+  move: mF nF; rewrite w1 /= Em En => /prime_mul_eq1 [m1|g1'] /prime_mul_eq1 [n1|g1'']; try by left; rewrite ?g1' ?g1'' !mul1.
+  by right; rewrite Ex' Ez' m1 n1 !mul1.
+rewrite price_gather; apply: leq_trans (leq_add (oprice_alltoall _ _ ij g0) _) _.
   by rewrite Ez'; apply: oprice_gather.
 by rewrite Ex !vol_mul Em En num_peak_neq.
 Qed.

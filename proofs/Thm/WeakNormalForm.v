@@ -178,7 +178,7 @@ case: (eqVneq x y) => [-> sg | xy].
   exists z, z, ((k, y1) :: p), [::]; split=> // [|M]; first by left.
   by rewrite /oprice !eqxx.
 case/seg_inv; case: k => // yS _ sg; case: st => [E|st]; first by rewrite E eqxx in xy.
-have [e1 [e2 [S1 A G P]]] := peak st yS.
+have [e1 [e2 [S1 A G [_ P]]]] := peak st yS.
 have [d1 [d2 [p1 [p2 [sp1 sp2 Gz P2]]]]] := IH _ _ G sg.
 have [u [q [sq Au PAu]]] := alltoall_slices A sp1.
 have [q1 [sq1 _ _]] := seg_ocons (K := is_slice) (k := DynSlice) isT S1 sq.
@@ -297,7 +297,7 @@ Theorem weak_peak w x y z : wstep w AllGather x y -> wstep w DynSlice y z ->
   exists p, [/\ wrun w x p z, size p <= 3, normal (kinds p), wheight x p <= maxn (vol x) (vol z) &
     forall M, wcost M x p <= wcost M x [:: (AllGather, y); (DynSlice, z)]].
 Proof.
-move=> G S; have [d1 [d2 [o1 o2 o3 P]]] := peak G S.
+move=> G S; have [d1 [d2 [o1 o2 o3 [_ P]]]] := peak G S.
 have [p1 [s1 l1 c1]] := seg_one (K := is_slice) (k := DynSlice) isT o1.
 have [p2 [s2 l2 c2]] := seg_one (K := is_alltoall) (k := AllToAll) isT o2.
 have [p3 [s3 l3 c3]] := seg_one (K := is_gather) (k := AllGather) isT o3.
