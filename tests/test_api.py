@@ -79,15 +79,15 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
         ("[2{x}8]", "[2{x}8, 1]", {"x": 4}),
         {},
         errors.GlobalShapeError,
-        "source and target have different ranks: [8] and [8, 1]; a redistribution moves an array and never changes it, so "
-        "reshape before or after",
+        "source and target have different ranks: [8] and [8, 1]; a redistribution moves an array and never changes it, "
+        "so reshape before or after",
     ),
     (
         ("[2{x}8]", "[4{x}16]", {"x": 4}),
         {},
         errors.GlobalShapeError,
-        "source and target have different global shapes: [8] and [16]; a redistribution moves an array and never changes "
-        "it, so reshape before or after",
+        "source and target have different global shapes: [8] and [16]; a redistribution moves an array and never "
+        "changes it, so reshape before or after",
     ),
     (
         ("[2{x}8]", "[8]", {"x": 4}),

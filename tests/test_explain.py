@@ -30,12 +30,12 @@ def test_above_the_bound_the_steps_and_reasons_are_named() -> None:
     plan = rd.synthesize(*SWAP, cost_model="paper", algorithm="paper")
     lines = explain(plan).splitlines()
     assert lines[-1] == (
-        "The plan receives 264 elements, 2.13 times the lower bound of 124; the cost model 'paper' prices fewer or larger "
-        "collectives below the difference."
+        "The plan receives 264 elements, 2.13 times the lower bound of 124; the cost model 'paper' prices fewer or "
+        "larger collectives below the difference."
     )
     assert (
-        "Step 1 (alltoall) brings 68 elements to devices whose target tile they are no part of: they are sent on later, or "
-        "dropped."
+        "Step 1 (alltoall) brings 68 elements to devices whose target tile they are no part of: they are sent on "
+        "later, or dropped."
     ) in lines
 
 

@@ -49,10 +49,11 @@ def crossing_bound(before: Placement, after: Placement) -> int:
             held[tuple(slice(i * s, (i + 1) * s) for i, s in zip(index, scale, strict=True))] = True
         return held
 
-    return unit * sum(
-        int((union(after, mine) & ~union(before, mine)).sum())
-        for mine in (np.flatnonzero(h == HOSTS) for h in range(4))
-    )
+    total = 0
+    for host in range(4):
+        mine = np.flatnonzero(host == HOSTS)
+        total += int((union(after, mine) & ~union(before, mine)).sum())
+    return unit * total
 
 
 def problems(sizes: tuple[int, ...], count: int, seed: int) -> list[Problem]:
