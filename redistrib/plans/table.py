@@ -30,19 +30,21 @@ def render(plan: Plan, width: int = 118) -> str:
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("step", footer="total", no_wrap=True)
     table.add_column("groups", footer=_count(plan.collectives, "collective"))
-    table.add_column("type after", overflow="fold")
+    names = _Names(plan)
+    after = [names.of(placement) for placement in (plan.before, *(step.after for step in plan.steps))]
+    word = max(len(part) for name in after for part in name.split(" "))
+    table.add_column("type after", overflow="fold", min_width=min(word, 40))
     table.add_column("tile", justify="right", no_wrap=True)
     table.add_column("received per device", footer=_received(received, plan.itemsize), justify="right", no_wrap=True)
     table.add_column("cost", footer=_cost(plan.cost, plan.unit), justify="right", no_wrap=True)
-    names = _Names(plan)
-    table.add_row("", "source", "", names.of(plan.before), _size(plan.before.tile_size, plan.itemsize), "", "")
+    table.add_row("", "source", "", after[0], _size(plan.before.tile_size, plan.itemsize), "", "")
     costs: Sequence[float | None] = plan.step_costs or [None] * len(plan.steps)
-    for number, (step, cost) in enumerate(zip(plan.steps, costs, strict=True), 1):
+    for number, (step, name, cost) in enumerate(zip(plan.steps, after[1:], costs, strict=True), 1):
         table.add_row(
             str(number),
             what(step),
             groups(step),
-            names.of(step.after),
+            name,
             _size(step.after.tile_size, plan.itemsize),
             _received(step.received(), plan.itemsize),
             "" if cost is None else _cost(cost, plan.unit),
@@ -116,7 +118,7 @@ def _head(plan: Plan) -> list[str]:
     return [
         f"{plan.source} -> {target}",
         f"{plan.dtype} over {_count(plan.devices, 'device')}, mesh {plan.source_mesh}{_order(plan.source_mesh)}; "
-        f"algorithm {plan.algorithm}, cost model {plan.cost_model}",
+        f"algorithm {plan.algorithm}, cost in {plan.unit} by the model {plan.cost_model}",
     ]
 
 
