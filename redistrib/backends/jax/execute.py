@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias, get_args
 
@@ -12,7 +12,7 @@ from jax import lax
 from jax.custom_derivatives import linear_call
 from jax.sharding import AxisType, NamedSharding
 
-from redistrib.backends.jax.lowering import Frame, Schedule, local_program
+from redistrib.backends.jax.lowering import Frame, Schedule, is_bare, local_program
 from redistrib.backends.jax.sharding import named_sharding, partition_spec
 from redistrib.errors import (
     ManualMeshError,
@@ -22,6 +22,7 @@ from redistrib.errors import (
     TwoMeshesError,
 )
 from redistrib.plans.plan import Plan
+from redistrib.plans.steps import Step
 
 Reverse: TypeAlias = Plan | Callable[[], Plan] | None
 
@@ -149,7 +150,7 @@ class Redistribution:
 
     def _mapped(self, array: jax.Array) -> jax.Array:
         """The one `shard_map`."""
-        program = carried(local_program(self.plan.steps, self._frame), self._frame)
+        program = carried(local_program(self.plan.steps, self._frame), self.plan.steps)
         mapped = jax.shard_map(
             program,
             mesh=self.mesh,
@@ -190,15 +191,20 @@ class Redistribution:
         return Redistribution(plan, self.mesh, schedule=self._schedule)
 
 
-def carried(program: Callable[[jax.Array], jax.Array], frame: Frame) -> Callable[[jax.Array], jax.Array]:
-    """The program on values of any dtype: those that collectives cannot carry travel as ones they can."""
+def carried(program: Callable[[jax.Array], jax.Array], steps: Sequence[Step]) -> Callable[[jax.Array], jax.Array]:
+    """The program of some steps on values of any dtype, exact to the bit.
+
+    What compilers cannot carry, or change on the way, travels as integers: keys, integers below 4 bits, and floats
+    below 32 bits, unless there is nothing but one collective to go through.
+    """
+    bare = is_bare(steps)
 
     def run(tile: jax.Array) -> jax.Array:
         dtype = tile.dtype
         if jnp.issubdtype(dtype, jax.dtypes.prng_key):
             data = program(jax.random.key_data(tile))
             return jax.random.wrap_key_data(data, impl=jax.random.key_impl(tile))
-        if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32:
+        if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32 and not bare:
             # Compilers widen narrow floats to copy them, and lose the payload of a NaN; as integers they stay whole.
             bits = jnp.dtype(f"uint{jnp.finfo(dtype).bits}")
             return lax.bitcast_convert_type(program(lax.bitcast_convert_type(tile, bits)), dtype)

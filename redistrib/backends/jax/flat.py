@@ -48,7 +48,7 @@ class FlatProgram:
         self._sharding = NamedSharding(mesh, PartitionSpec(AXIS))
         on_cpu = self.devices[0].platform == "cpu"
         frame = Frame((AXIS,), (plan.devices,), tuple(range(plan.devices)), schedule, pieces=32 if on_cpu else 0)
-        program = self._program(carried(local_program(plan.steps, frame), frame))
+        program = self._program(carried(local_program(plan.steps, frame), plan.steps))
         mapped = jax.shard_map(program, mesh=mesh, in_specs=PartitionSpec(AXIS), out_specs=PartitionSpec(AXIS), check_vma=False)
         self._rows_in = self._rows(plan.before.tile)
         jitted = jax.jit(mapped, donate_argnums=tuple(range(count)) if donate else ())

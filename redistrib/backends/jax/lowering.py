@@ -155,6 +155,11 @@ def _in_rounds(step: Step, frame: Frame) -> bool:
     return not (isinstance(step, AllGather) and _is_leading(step))
 
 
+def is_bare(steps: Sequence[Step]) -> bool:
+    """Whether the program is one gather and nothing else, not even a local copy."""
+    return len(steps) == 1 and isinstance(steps[0], AllGather) and _is_leading(steps[0])
+
+
 # ---------------------------------------------------------------------------------- boxes of a tile
 
 
