@@ -11,8 +11,6 @@ Open Scope lazy_bool_scope.
 
 (** ** Small tools *)
 
-Definition range (k : Z) : list Z := map Z.of_nat (seq 0 (Z.to_nat k)).
-
 Definition mem (d : Z) (l : list Z) : bool := existsb (Z.eqb d) l.
 
 Fixpoint distinct (l : list Z) : bool :=
@@ -20,8 +18,6 @@ Fixpoint distinct (l : list Z) : bool :=
   | [] => true
   | x :: r => negb (mem x r) &&& distinct r
   end.
-
-Definition len {A} (l : list A) : Z := Z.of_nat (length l).
 
 Fixpoint all2 {A B} (f : A -> B -> bool) (l : list A) (m : list B) : bool :=
   match l, m with
@@ -43,13 +39,6 @@ Fixpoint pairwise {A} (f : A -> A -> bool) (l : list A) : bool :=
   match l with
   | [] => true
   | x :: r => forallb (f x) r &&& pairwise f r
-  end.
-
-(** Cells of a grid in row-major order. *)
-Fixpoint cells (radices : list Z) : list point :=
-  match radices with
-  | [] => [[]]
-  | r :: rest => let tails := cells rest in flat_map (fun c => map (cons c) tails) (range r)
   end.
 
 (** ** Boxes as lists of intervals, the upper end excluded *)

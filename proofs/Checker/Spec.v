@@ -13,7 +13,7 @@ Open Scope Z_scope.
 (** ** 1. Plans *)
 
 Definition device := Z.
-Definition point := list Z.  (** one coordinate per dimension, or one extent *)
+Definition point := list Z.  (** one coordinate per dimension, or one extent, or one count *)
 
 (** [Dim c xs s] is the dimension [c{xs}s]: tile, axes from minor to major as numbers of mesh axes, size. *)
 Record dim := Dim { tile : Z; axes : list Z; size : Z }.
@@ -91,6 +91,19 @@ Fixpoint row_major (radices cell : list Z) : Z :=
   | _ :: rs, c :: cs => c * prod rs + row_major rs cs
   | _, _ => 0
   end.
+
+(** The numbers below [k], and the local indices of a box of this shape, row-major. *)
+Definition range (k : Z) : list Z := map Z.of_nat (seq 0 (Z.to_nat k)).
+
+Fixpoint cells (shape : point) : list point :=
+  match shape with
+  | [] => [[]]
+  | s :: rest => let tails := cells rest in flat_map (fun c => map (cons c) tails) (range s)
+  end.
+
+Definition len {A} (l : list A) : Z := Z.of_nat (length l).
+
+Definition sum (l : list Z) : Z := fold_right Z.add 0 l.
 
 (** ** 2. What a type means *)
 
@@ -218,6 +231,25 @@ Section Running.
   Definition run {V} (ss : list step) (st : state V) : state V := fold_left run_step ss st.
 End Running.
 
+(** How many elements of its new tile device [d] takes from other devices: the library's [received], and what that
+    is to count. *)
+Definition received (s : point) (b a : placement) (x : action) (d : device) : Z :=
+  let tb := tile_of s b in let ta := tile_of s a in
+  match x with
+  | DynSlice => 0
+  | AllGather groups => (len (group_of groups d) - 1) * prod tb
+  | AllToAll groups => (len (group_of groups d) - 1) * prod (smaller tb ta)
+  | AllPermute pairs => if existsb (fun p => snd p =? d) pairs then prod tb else 0
+  | Exchange _ shares => sum (map (fun h => prod (extent h)) (filter (fun h => dst h =? d) shares))
+  end.
+
+Definition from_others (n : Z) (s : point) (b a : placement) (x : action) (d : device) : Z :=
+  len (filter (fun l => match supply n s b a x d l with Some (m, _) => negb (m =? d) | None => false end)
+         (cells (tile_of s a))).
+
+Definition plan_received (p : plan) (d : device) : Z :=
+  sum (map (fun s => received (array_shape p) (placed p (before s)) (placed p (after s)) (act s) d) (steps p)).
+
 (** ** 4. What an accepted plan promises *)
 
 (** Who may hand data to device [d] in a step: [d] itself, members of its group, its sender, senders of its shares.
@@ -313,6 +345,12 @@ Section Promises.
       is_device n m = true /\ inside (tile_at p (before s)) k = true /\
       may_supply (act s) m d (plus (offset_at p (after s) d) l).
 
+  (** What the library reports as received is exactly what comes from other devices. *)
+  Definition counts_exactly (s : step) : Prop :=
+    forall d, is_device n d = true ->
+    let b := placed p (before s) in let a := placed p (after s) in
+    from_others n (array_shape p) b a (act s) d = received (array_shape p) b a (act s) d.
+
   (** No tile at the source or on the way exceeds [limit] elements. *)
   Definition within_bound (limit : Z) : Prop :=
     prod (local_shape (source p)) <= limit /\
@@ -327,5 +365,6 @@ Section Promises.
     promises_data : redistributes;
     promises_tracks : tracks_placements;
     promises_lawful : forall s, In s (steps p) -> lawful s;
+    promises_received : forall s, In s (steps p) -> counts_exactly s;
     promises_bound : within_bound limit }.
 End Promises.

@@ -3,8 +3,9 @@
     python -m proofs.bridge.compare            # from the root of the repository; Coq files compiled before
 
 Plans of the search, the same plans changed harmlessly, and the same plans broken; every one is judged by
-`redistrib.verify` and, in Coq, by `check_plan_within` under `vm_compute`. Exits with 1 on any disagreement, on a
-refused plan of the search, or on a corpus that falls short.
+`redistrib.verify` and, in Coq, by `check_plan_within` under `vm_compute`. Where both accept, they must also count the
+same elements received on every device. Exits with 1 on any disagreement, on a refused plan of the search, or on a
+corpus that falls short.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from proofs.bridge.corpus import WAYS, Sample, corpus
 from proofs.bridge.export import Form, plan_term
@@ -36,6 +38,11 @@ PREAMBLE = """From Coq Require Import ZArith List.
 From Redistrib.Checker Require Import Spec Check Sound.
 Import ListNotations.
 Open Scope Z_scope.
+Set Printing Depth 1000000.
+"""
+VERDICTS = """Eval vm_compute in map (fun q : plan * Z =>
+  if check_plan_within (fst q) (snd q)
+  then Some (map (plan_received (fst q)) (range (device_count (fst q)))) else None) plans.
 """
 # The kernel computes the checker's answer, and `check_plan_within_sound` turns it into the promises.
 KEPT = """Theorem kept : Forall (fun q => promises (fst q) (snd q)) plans.
@@ -86,49 +93,69 @@ def sealed(form: Form) -> str:
     return json.dumps({**rest, "digest": hashlib.sha256(text.encode()).hexdigest()})
 
 
-def python_verdict(case: Case) -> tuple[bool, str]:
-    """Whether the library takes the plan, and if not the name of the error."""
+Verdict: TypeAlias = tuple[int, ...] | None
+"""Elements received on every device by an accepted plan; None for a refused one."""
+
+
+def python_verdict(case: Case) -> tuple[Verdict, str]:
+    """What the library says of a plan, and the name of the error if it refuses it."""
     try:
-        Plan.from_json(sealed(case.form), case.bound)
+        return Plan.from_json(sealed(case.form), case.bound).received, ""
     except RedistribError as error:
-        return False, type(error).__name__
-    return True, ""
+        return None, type(error).__name__
 
 
 def coq_file(cases: Sequence[Case], proved: bool) -> str:
-    """A Coq file that prints the verdicts on some cases, or proves that all keep their promises."""
+    """A Coq file that prints the verdicts on some cases, and may prove that all keep their promises."""
     terms = ";\n".join(f"({plan_term(case.form)}, {case.bound})" for case in cases)
-    verdicts = "Eval vm_compute in map (fun q => check_plan_within (fst q) (snd q)) plans.\n"
-    return f"{PREAMBLE}Definition plans : list (plan * Z) := [\n{terms}].\n{verdicts}{KEPT if proved else ''}"
+    return f"{PREAMBLE}Definition plans : list (plan * Z) := [\n{terms}].\n{VERDICTS}{KEPT if proved else ''}"
 
 
 def coq_verdicts(
     cases: Sequence[Case], coqc: str = "coqc", checker: Path = CHECKER, batch: int = 60, jobs: int = 2
-) -> list[bool]:
+) -> list[Verdict]:
     """What the checker in Coq says of every case.
 
-    Cases without a change are the search's own; for these Coq also proves that they keep the promises of Spec.v.
+    Cases without a change are the search's own and come first; for these Coq also proves that they keep the promises
+    of Spec.v.
+
+    Raises:
+        RuntimeError: if Coq fails where it was not the checker that refused a plan.
     """
     own = sum(not case.change for case in cases)
-    assert all(not case.change for case in cases[:own])
+    if any(case.change for case in cases[:own]):
+        raise ValueError("plans of the search come before changed ones")
     parts = [*range(0, own, batch), *range(own, len(cases), batch), len(cases)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
 
-        def judge(k: int) -> list[bool]:
+        def judge_part(k: int) -> list[Verdict]:
             part, proved = cases[parts[k] : parts[k + 1]], parts[k] < own
             path = Path(folder) / f"batch{k}.v"
             path.write_text(coq_file(part, proved))
             command = [coqc, "-q", "-Q", str(checker), "Redistrib.Checker", str(path)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
-            shown = done.stdout.partition(": list bool")[0]
-            said = [word == "true" for word in re.findall(r"\b(?:true|false)\b", shown)]
+            said = _read_verdicts(done.stdout.partition(": list (option")[0])
             closed = not proved or "Closed under the global context" in done.stdout
-            refused = proved and not all(said)  # then the theorem fails, and the disagreement is shown by the caller
+            refused = proved and None in said  # then the theorem fails too, and the caller sees why
             if len(said) != len(part) or not (refused or (done.returncode == 0 and closed)):
                 raise RuntimeError(f"coqc failed on {path.name}:\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}")
             return said
 
-        return [verdict for said in pool.map(judge, range(len(parts) - 1)) for verdict in said]
+        return [verdict for said in pool.map(judge_part, range(len(parts) - 1)) for verdict in said]
+
+
+def _read_verdicts(printed: str) -> list[Verdict]:
+    """The verdicts that Coq printed.
+
+    >>> _read_verdicts("= [Some [0; 12]; None]")
+    [(0, 12), None]
+    """
+    said = re.findall(r"None|Some\s+\[([^\]]*)\]", printed)
+    words = re.findall(r"None|Some", printed)
+    return [
+        tuple(int(number) for number in numbers.split(";")) if word == "Some" else None
+        for word, numbers in zip(words, said, strict=True)
+    ]
 
 
 # --------------------------------------------------------------------------------------------- the report
@@ -139,9 +166,14 @@ class Judged:
     """A case with both verdicts."""
 
     case: Case
-    python: bool
+    python: Verdict
     error: str
-    coq: bool
+    coq: Verdict
+
+    @property
+    def refused(self) -> bool:
+        """Whether Coq refused it."""
+        return self.coq is None
 
 
 def judge(cases: Sequence[Case], coqc: str = "coqc", checker: Path = CHECKER) -> list[Judged]:
@@ -155,18 +187,21 @@ def faults(judged: Sequence[Judged]) -> list[str]:
     """Disagreements, and verdicts that the kind of change rules out."""
     found = []
     for one in judged:
-        text = sealed(one.case.form)
-        if one.python != one.coq:
-            found.append(f"verify says {one.python} {one.error}, Coq says {one.coq}, after {one.case.change!r}: {text}")
-        elif not one.coq and (not one.case.change or one.case.change in HARMLESS):
-            found.append(f"refused ({one.error}), after {one.case.change!r}: {text}")
+        where = f"after {one.case.change!r}: {sealed(one.case.form)}"
+        if (one.python is None) != one.refused:
+            says = ["accepts", "refuses"]
+            found.append(f"verify {says[one.python is None]} {one.error}, Coq {says[one.refused]}, {where}")
+        elif one.python != one.coq:
+            found.append(f"the library counts {one.python} received, Coq {one.coq}, {where}")
+        elif one.refused and (not one.case.change or one.case.change in HARMLESS):
+            found.append(f"refused ({one.error}), {where}")
     return found
 
 
 def shortfalls(samples: Sequence[Sample], judged: Sequence[Judged]) -> list[str]:
     """What the corpus lacks."""
     ways = Counter(way for sample in samples for way in sample.ways)
-    changes = Counter(one.case.change for one in judged if not one.coq)
+    changes = Counter(one.case.change for one in judged if one.refused)
     found = [f"no plan of the search shows: {way}" for way in WAYS if not ways[way]]
     found += [f"no plan broken by {name} was refused" for name in BREAKING if not changes[name]]
     if len(samples) < LEAST:
@@ -179,8 +214,8 @@ def shortfalls(samples: Sequence[Sample], judged: Sequence[Judged]) -> list[str]
 def summary(samples: Sequence[Sample], judged: Sequence[Judged]) -> str:
     """Counts, for people."""
     ways = Counter(way for sample in samples for way in sample.ways)
-    refused = Counter(one.case.change for one in judged if not one.coq)
-    taken = Counter(one.case.change for one in judged if one.coq and one.case.change in BREAKING)
+    refused = Counter(one.case.change for one in judged if one.refused)
+    taken = Counter(one.case.change for one in judged if not one.refused and one.case.change in BREAKING)
     harmless = Counter(one.case.change for one in judged if one.case.change in HARMLESS)
     errors = Counter(one.error for one in judged if one.error)
     lines = [f"{len(samples)} plans of the search, all accepted by both:"]
@@ -209,7 +244,9 @@ def main() -> int:
     for fault in found:
         print("FAULT:", fault, file=sys.stderr)
     if not found:
-        print(f"verify and the Coq checker agree on all {len(judged)} plans")
+        print(
+            f"verify and the Coq checker agree on all {len(judged)} plans, elements received on every device included"
+        )
     return 1 if found else 0
 
 

@@ -15,6 +15,7 @@ from proofs.bridge.corpus import Sample, corpus
 from proofs.bridge.export import dimensions, plan_term
 from proofs.bridge.mutate import BREAKING, HARMLESS, changed
 from redistrib.plans import verify
+from redistrib.plans.steps import AllPermute
 
 GATHER = {
     "source": {"type": "[2{x}4, 3]", "mesh": {"axes": [["x", 2]], "devices": [0, 1]}},
@@ -35,7 +36,7 @@ def checker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("coqc") is None:
         pytest.skip("Coq is not installed")
     folder = tmp_path_factory.mktemp("Checker")
-    for name in ("Spec", "Check", "Vectors", "Sound"):
+    for name in ("Spec", "Check", "Vectors", "Steps", "Counts", "Sound"):
         shutil.copy(CHECKER / f"{name}.v", folder)
         command = ["coqc", "-q", "-Q", str(folder), "Redistrib.Checker", str(folder / f"{name}.v")]
         subprocess.run(command, check=True)
@@ -87,8 +88,8 @@ def test_every_change_applies_to_some_plan(name: str, samples: list[Sample]) -> 
 def test_the_checker_agrees_with_verify(samples: list[Sample], checker: Path) -> None:
     judged = judge(cases_of(samples, breaks=3), checker=checker)
     assert faults(judged) == []
-    assert sum(one.coq for one in judged) > len(samples)
-    assert sum(not one.coq for one in judged) > 2 * len(samples)
+    assert sum(not one.refused for one in judged) > len(samples)
+    assert sum(one.refused for one in judged) > 2 * len(samples)
 
 
 def test_a_verify_that_overlooks_something_is_found_out(
@@ -99,7 +100,14 @@ def test_a_verify_that_overlooks_something_is_found_out(
     cases = [case for case in cases_of(samples, breaks=8) if case.change in changes]
     assert len(cases) > 10
     found = faults(judge(cases, checker=checker))
-    assert any("verify says True" in fault and "Coq says False" in fault for fault in found)
+    assert any(fault.startswith("verify accepts") and "Coq refuses" in fault for fault in found)
+
+
+def test_a_wrong_count_is_found_out(samples: list[Sample], checker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AllPermute, "received", lambda step: [step.before.tile_size] * step.devices)
+    cases = [case for case in cases_of(samples) if not case.change and "permute" in str(case.form)]
+    found = faults(judge(cases, checker=checker))
+    assert any(fault.startswith("the library counts") for fault in found)
 
 
 def test_a_broken_checker_file_is_an_error_and_no_verdict(samples: list[Sample], tmp_path: Path) -> None:
@@ -112,14 +120,15 @@ def test_a_broken_checker_file_is_an_error_and_no_verdict(samples: list[Sample],
 def test_disagreements_and_refusals_are_faults(samples: list[Sample]) -> None:
     own = Case("", samples[0].form, samples[0].bound)
     broken = Case("lost_row", samples[0].form, samples[0].bound)
-    assert len(faults([Judged(own, True, "", False)])) == 1
-    assert len(faults([Judged(broken, False, "WrongEndError", True)])) == 1
-    assert len(faults([Judged(own, False, "WrongEndError", False)])) == 1
-    assert faults([Judged(own, True, "", True), Judged(broken, False, "WrongEndError", False)]) == []
+    assert len(faults([Judged(own, (1, 2), "", None)])) == 1
+    assert len(faults([Judged(broken, None, "WrongEndError", (1, 2))])) == 1
+    assert len(faults([Judged(own, None, "WrongEndError", None)])) == 1
+    assert len(faults([Judged(own, (1, 2), "", (2, 1))])) == 1
+    assert faults([Judged(own, (1, 2), "", (1, 2)), Judged(broken, None, "WrongEndError", None)]) == []
 
 
 def test_a_corpus_that_is_too_small_falls_short(samples: list[Sample]) -> None:
-    judged = [Judged(case, True, "", True) for case in cases_of(samples)]
+    judged = [Judged(case, (0,), "", (0,)) for case in cases_of(samples)]
     found = shortfalls(samples, judged)
     assert f"50 plans of the search, fewer than {compare.LEAST}" in found
     assert f"0 broken plans refused, fewer than {compare.LEAST}" in found
