@@ -1,0 +1,125 @@
+"""What plans and steps say of themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from redistrib.errors import PlanFormError, StepFormError
+from redistrib.lang.mesh import Mesh
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
+from tests.plans.hand import GOOD, place, plan, pulled, shares
+
+
+def test_a_plan_counts_exactly_per_device() -> None:
+    made = GOOD["exchange to larger"]()
+    assert made.received == (8, 8, 12, 12, 8, 8) == made.lower_bound
+    assert (made.devices, made.shape, made.height, made.collectives) == (6, (6, 4), 12, 3)
+    three = GOOD["three phases"]()
+    assert [step.received() for step in three.steps] == [[0] * 8, [12] * 8, [16] * 8]
+    assert three.received == (28,) * 8
+    assert three.lower_bound == (16,) * 8
+    assert (three.height, three.collectives) == (32, 2)
+
+
+def test_height_looks_at_every_placement() -> None:
+    cut, whole = place("[2{x}8, 4]", "x=4"), place("[8, 4]", "x=4")
+    bounce = plan("[2{x}8, 4]", "[2{x}8, 4]", "x=4", AllGather(cut, whole, [[0, 1, 2, 3]]), DynSlice(whole, cut))
+    assert bounce.height == 32
+    assert GOOD["alltoall slicing"]().height == 8  # the source
+    assert GOOD["gather off axis"]().height == 6  # the target
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_totals_are_the_sums_over_devices(name: str) -> None:
+    made = GOOD[name]()
+    assert sum(step.received_total() for step in made.steps) == sum(made.received)
+    assert all(got >= bound for got, bound in zip(made.received, made.lower_bound, strict=True))
+
+
+def test_an_exchange_launches_a_collective_a_round_or_one_if_ragged() -> None:
+    step = GOOD["exchange 4 to 6"]().steps[0]
+    assert step.collectives == 6
+    assert replace(step, realisation="ragged").collectives == 1
+    assert GOOD["exchange nothing"]().steps[0].collectives == 0
+    assert GOOD["slice"]().steps[0].collectives == 0
+    assert GOOD["permute"]().steps[0].collectives == 1
+
+
+def test_shares_of_an_all_to_all() -> None:
+    steps = [GOOD[name]().steps[0] for name in ("alltoall", "alltoall repeated", "alltoall slicing")]
+    assert [step.share for step in steps if isinstance(step, AllToAll)] == [(1, 2), (1, 2), (2, 1)]
+
+
+def test_meshes_of_two_sizes_make_no_plan() -> None:
+    with pytest.raises(PlanFormError) as caught:
+        plan("[4]", "[4]", "x=2", target_mesh=Mesh.of("x=2,y=2"))
+    assert str(caught.value) == (
+        "source mesh {x:2} has 2 devices and target mesh {x:2, y:2} has 4; a plan needs the same devices on both sides"
+    )
+
+
+def test_plans_are_equal_iff_all_but_the_prices_of_steps_is() -> None:
+    made, again = GOOD["three phases"](), GOOD["three phases"]()
+    assert made == again
+    assert hash(made) == hash(again)
+    assert replace(made, step_costs=(0, 1, 2)) == made
+    for changed in (
+        replace(made, dtype="float64"),
+        replace(made, cost=1),
+        replace(made, steps=made.steps[:2]),
+        replace(made, target_mesh=Mesh(made.target_mesh.axes, (1, 0, 2, 3, 4, 5, 6, 7))),
+    ):
+        assert changed != made
+
+
+def _variants() -> list[Step]:
+    cut, whole = place("[2{x}4]", "x=2"), place("[4]", "x=2")
+    exchange = pulled(cut, whole)
+    other = Shares(*(getattr(exchange.shares, name)[::-1] for name in ("src", "dst", "start", "size", "round")))
+    return [
+        DynSlice(whole, cut),
+        DynSlice(whole, whole),
+        AllGather(cut, whole, [[0, 1]]),
+        AllGather(cut, whole, [[1, 0]]),
+        AllToAll(cut, whole, [[0, 1]]),
+        AllPermute(cut, cut, [[0, 1]]),
+        AllPermute(cut, cut, [[1, 0]]),
+        exchange,
+        Exchange(cut, whole, exchange.shares, "ragged"),
+        Exchange(cut, whole, other),
+    ]
+
+
+def test_steps_are_equal_iff_they_do_the_same_in_the_same_way() -> None:
+    for i, step in enumerate(_variants()):
+        for j, other in enumerate(_variants()):
+            assert (step == other) == (i == j)
+            assert i != j or hash(step) == hash(other)
+    assert shares((0, 1, 0, [0], [1])) != "shares"
+
+
+def test_tables_of_steps_cannot_be_changed() -> None:
+    table = np.array([[0, 1]])
+    step = AllGather(place("[2{x}4]", "x=2"), place("[4]", "x=2"), table)
+    table[:] = 0
+    assert step.groups.tolist() == [[0, 1]]
+    with pytest.raises(ValueError, match="read-only"):
+        step.groups[0] = 0
+
+
+def test_tables_of_the_wrong_form_make_no_step() -> None:
+    cut, whole = place("[2{x}4]", "x=2"), place("[4]", "x=2")
+    for make, message in (
+        (lambda: AllGather(cut, whole, [0, 1]), "groups form a table [groups, members], got 1 dimensions"),
+        (lambda: AllPermute(cut, cut, [[0, 1, 2]]), "pairs form a table [pairs, 2], got shape (1, 3)"),
+        (
+            lambda: Shares([0], [1, 2], [[0]], [[1]], [0]),
+            "the columns of a table of shares must have equal length",
+        ),
+    ):
+        with pytest.raises(StepFormError) as caught:
+            make()
+        assert str(caught.value) == message
