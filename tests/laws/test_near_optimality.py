@@ -1,0 +1,56 @@
+"""Near-optimality (Theorem 6.7, sharpened): within the smaller of the two tiles of the cheapest low-level sequence."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+
+from redistrib.lang.types import DimType, DistType
+from redistrib.synthesis.cost import PaperCost
+from redistrib.testing import Redistribution, redistributions
+from tests.synthesis import brute_force
+
+
+def roomy(pair: Redistribution) -> Redistribution:
+    """The same cuts of an array in which every dimension can be cut by any divisor of the number of devices."""
+    n = pair.mesh.size
+
+    def scaled(dist_type: DistType) -> DistType:
+        return DistType(tuple(DimType(dim.tile * n, dim.axes, dim.size * n) for dim in dist_type.dims))
+
+    return Redistribution(scaled(pair.source), scaled(pair.target), pair.mesh, pair.target_mesh)
+
+
+@given(redistributions(max_devices=6, max_rank=3).filter(lambda pair: pair.source.rank > 0))
+def test_the_paper_is_within_the_smaller_tile_of_the_true_optimum(pair: Redistribution) -> None:
+    """The optimum, over all choices of groups and without a memory bound, is found by exhaustion."""
+    wide = roomy(pair)
+    plan = wide.plan("paper", "paper")
+    before, after = ((p.grid, p.number) for p in (plan.before, plan.after))
+    unit = math.prod(plan.shape) // plan.devices
+    anywhere = brute_force.optimum(before, after, bounded=False) * unit
+    assert anywhere <= plan.cost <= anywhere + min(wide.source.local_size, wide.target.local_size)
+    assert plan.cost == brute_force.optimum(before, after, bounded=True) * unit
+
+
+@given(redistributions(max_devices=24))
+def test_the_paper_is_within_the_smaller_tile_of_the_weak_optimum(pair: Redistribution) -> None:
+    """On more devices: no sequence is cheaper than one that may renumber devices for nothing."""
+    wide = roomy(pair)
+    plan = wide.plan("paper", "paper")
+    weak = brute_force.weak_distances(plan.devices, plan.before.grid)[plan.after.grid]
+    weak *= math.prod(plan.shape) // plan.devices
+    assert weak <= plan.cost <= weak + min(wide.source.local_size, wide.target.local_size)
+
+
+@given(redistributions())
+def test_the_plan_is_priced_as_its_steps_are(pair: Redistribution) -> None:
+    plan = pair.plan("paper", "paper")
+    assert plan.cost == PaperCost().total(plan.steps, plan.itemsize)
+
+
+@given(redistributions())
+def test_the_best_plan_receives_no_more_than_the_paper(pair: Redistribution) -> None:
+    best, paper = pair.plan("best", "exact"), pair.plan("paper", "paper")
+    assert (sum(best.received), best.collectives) <= (sum(paper.received), paper.collectives)

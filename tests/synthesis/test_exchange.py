@@ -1,0 +1,111 @@
+"""Every realisation of one exchange leaves the same tiles, receives what it says, and verifies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
+from redistrib.plans.plan import Plan
+from redistrib.plans.steps import AllGather, AllToAll, Exchange, Step
+from redistrib.plans.verify import verify
+from redistrib.synthesis import exchange
+from redistrib.testing import Redistribution, is_exact, redistributions
+from redistrib.theory.semantics import Placement
+
+WAYS = {
+    "contained": exchange.contained,
+    "permuted": exchange.permuted,
+    "gathered": exchange.gathered,
+    "exchanged": exchange.exchanged,
+    "in rounds": exchange.in_rounds,
+    "all-to-all, then permute": exchange.aligned_then_permuted,
+    "permute, then all-to-all": exchange.permuted_then_aligned,
+    "whole, then sliced": exchange.whole_then_sliced,
+}
+AT_THE_BOUND = ("contained", "permuted", "gathered", "exchanged", "in rounds")
+
+
+def plan(pair: Redistribution, steps: list[Step]) -> Plan:
+    return Plan(
+        pair.source,
+        pair.mesh,
+        pair.target,
+        pair.target_mesh,
+        "float32",
+        4,
+        tuple(steps),
+        "best",
+        "exact",
+        0,
+        "elements",
+    )
+
+
+@given(redistributions())
+@settings(max_examples=150)
+def test_every_realisation_gives_the_same_tiles(pair: Redistribution) -> None:
+    before, after = pair.before, pair.after
+    for name, way in WAYS.items():
+        steps = way(before, after)
+        if steps is None:
+            continue
+        found = plan(pair, steps)
+        verify(found, bound=before.tile_size * before.tiles)
+        assert is_exact(found), name
+        if name in AT_THE_BOUND:
+            assert found.received == found.lower_bound, name
+            assert name == "in rounds" or found.collectives <= 1
+
+
+@given(redistributions())
+@settings(max_examples=100)
+def test_the_direct_exchange_is_always_open_and_ragged_moves_the_same_shares(pair: Redistribution) -> None:
+    steps = exchange.in_rounds(pair.before, pair.after)
+    assert steps is not None
+    for step in steps:
+        if isinstance(step, Exchange):
+            ragged = Exchange(step.before, step.after, step.shares, "ragged")
+            assert ragged.received() == step.received()
+            found = plan(pair, [ragged])
+            verify(found, bound=step.before.tile_size * step.before.tiles)
+            assert is_exact(found)
+
+
+@given(redistributions())
+@settings(max_examples=100)
+def test_hosts_change_who_talks_to_whom_but_not_what_arrives(pair: Redistribution) -> None:
+    before, after = pair.before, pair.after
+    assume(before.devices % 2 == 0)
+    hosts = np.arange(before.devices) // (before.devices // 2)
+    for name, way in WAYS.items():
+        steps = None if name == "contained" else way(before, after, hosts)  # type: ignore[operator]
+        if steps is not None:
+            found = plan(pair, steps)
+            verify(found, bound=before.tile_size * before.tiles)
+            assert is_exact(found), name
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "mesh", "kinds"),
+    [
+        ("[8{x}16, 4]", "[16, 2{x}4]", "x=2,y=2", [AllToAll]),
+        ("[2{x,y}8]", "[8]", "x=2,y=2", [AllGather]),
+        ("[4{x}8, 4{y}8]", "[8, 8]", "x=2,y=2", [AllGather]),  # two dimensions in one gather
+        ("[2{x,y}8, 8]", "[8, 4{y}8]", "x=2,y=2", [AllToAll]),  # repeated shares: exchange and gather in one
+    ],
+)
+def test_one_collective_does_it(source: str, target: str, mesh: str, kinds: list[type]) -> None:
+    over = Mesh.of(mesh)
+    found = Redistribution(DistType.of(source), DistType.of(target), over, over).plan()
+    assert [type(step) for step in found.steps if step.collectives] == kinds
+    assert found.received == found.lower_bound
+
+
+def test_placements_that_do_not_close_have_no_dense_exchange() -> None:
+    before = Placement((4,), (4,), np.array([[0], [1], [2], [3]]))
+    after = Placement((4,), (2,), np.array([[0], [1], [0], [1]]))
+    assert exchange.exchanged(before, after) is None
+    assert exchange.in_rounds(before, after) is not None
