@@ -510,6 +510,10 @@ class TileAboveBoundError(VerificationError):
     """No tile on the way may be larger than the bound."""
 
 
+class MemoryAboveLimitError(VerificationError):
+    """A plan made under a memory limit keeps to it."""
+
+
 class SliceGridError(VerificationError):
     """A slice may only cut tiles finer."""
 
@@ -873,4 +877,34 @@ class UnknownSourceError(RedistribError):
         super().__init__(
             "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with source=, a sharding or a "
             "tree of them, or use a mesh of Explicit axes"
+        )
+
+
+class TracedOrderError(RedistribError):
+    """Two meshes inside one `jit` that order their devices in two ways, or are not made of the same devices.
+
+    Attributes:
+        source, target: device ids, in mesh order.
+    """
+
+    def __init__(self, source: Sequence[int], target: Sequence[int]) -> None:
+        self.source, self.target = tuple(source), tuple(target)
+        super().__init__(
+            f"inside one jit all meshes have the same devices in the same order, and these have {_shown(source)} and "
+            f"{_shown(target)}; call redistrib.reshard outside jit, where the order of devices is free"
+        )
+
+
+def _shown(numbers: Sequence[int], most: int = 12) -> str:
+    shown = ", ".join(map(str, numbers[:most]))
+    return f"[{shown}]" if len(numbers) <= most else f"[{shown}, and {len(numbers) - most} more]"
+
+
+class TracedDonationError(RedistribError):
+    """`donate=True` inside `jit`."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "donate=True has no meaning for a traced array, whose memory belongs to the compiled function; "
+            "donate the arguments of that function with jax.jit(..., donate_argnums=...)"
         )

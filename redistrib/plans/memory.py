@@ -12,8 +12,13 @@ from collections.abc import Sequence
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 
 
-def buffers(step: Step) -> int:
-    """Elements that the collective of a step packs into, besides its tiles before and after."""
+def buffers(step: Step, sequential: bool = False) -> int:
+    """Elements that the collective of a step packs into, besides its tiles before and after.
+
+    Args:
+        step: any step.
+        sequential: whether rounds run one after the other; otherwise as many at once as fit in a tile.
+    """
     match step:
         case DynSlice():
             return 0
@@ -24,26 +29,30 @@ def buffers(step: Step) -> int:
         case AllPermute():
             return step.before.tile_size
         case Exchange():
-            # Rounds are kept in sequence: one share on its way out, one on its way in.
-            return 2 * max(step.round_sizes(), default=0)
+            sizes = step.round_sizes()
+            largest = max(step.before.tile_size, step.after.tile_size)
+            # A share on its way out and one on its way in, for every round in flight.
+            return 2 * (max(sizes, default=0) if sequential else min(sum(sizes), largest))
 
 
 def _gathers_leading(step: AllGather) -> bool:
     grown = [i for i, (b, a) in enumerate(zip(step.before.grid, step.after.grid, strict=True)) if b != a]
-    return all(step.before.tile[i] == 1 for i in range(max(grown, default=0))) if len(grown) <= 1 else False
+    return len(grown) <= 1 and all(step.before.tile[i] == 1 for i in range(max(grown, default=0)))
 
 
-def scratch(steps: Sequence[Step]) -> int:
+def scratch(steps: Sequence[Step], sequential: bool = False) -> int:
     """Elements of scratch per device: the worst step's buffers and the intermediate tiles alive with them."""
     worst = 0
     for k, step in enumerate(steps):
-        alive = buffers(step)
+        alive = buffers(step, sequential)
         alive += step.before.tile_size if k > 0 else 0
         alive += step.after.tile_size if k < len(steps) - 1 else 0
         worst = max(worst, alive)
     return worst
 
 
-def peak_bytes(steps: Sequence[Step], source_tile: int, target_tile: int, itemsize: int) -> int:
+def peak_bytes(
+    steps: Sequence[Step], source_tile: int, target_tile: int, itemsize: int, sequential: bool = False
+) -> int:
     """Bytes per device that source, target and scratch take together, at the worst moment."""
-    return (source_tile + target_tile + scratch(steps)) * itemsize
+    return (source_tile + target_tile + scratch(steps, sequential)) * itemsize

@@ -30,6 +30,8 @@ class Plan:
         cost_model: name of the model that chose it.
         cost: its price under that model, in the model's unit.
         unit: that unit: "elements" or "seconds".
+        memory_limit: bytes per device that source, target and scratch may take together, if the plan was made for a
+            limit: backends then keep rounds in sequence and shares small. None: the bound on tiles alone.
         step_costs: the price of each step, where the maker of the plan tells; for display only, neither compared nor
             written to JSON.
     """
@@ -45,6 +47,7 @@ class Plan:
     cost_model: str
     cost: float
     unit: str
+    memory_limit: int | None = None
     step_costs: tuple[float, ...] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -98,7 +101,9 @@ class Plan:
     @cached_property
     def peak_bytes(self) -> int:
         """Bytes per device that source, target and scratch are predicted to take together."""
-        return peak_bytes(self.steps, self.before.tile_size, self.after.tile_size, self.itemsize)
+        return peak_bytes(
+            self.steps, self.before.tile_size, self.after.tile_size, self.itemsize, self.memory_limit is not None
+        )
 
     def to_json(self) -> str:
         """The plan as JSON, version 1, sealed with a digest; `from_json` reads it back.

@@ -32,8 +32,8 @@ FORMAT = "redistrib-plan"
 VERSION = 1
 
 _PLAN_FIELDS = (
-    "format", "version", "dtype", "source", "target", "algorithm", "cost_model", "cost", "unit", "placements", "steps",
-    "digest",
+    "format", "version", "dtype", "source", "target", "algorithm", "cost_model", "cost", "unit", "memory_limit", "placements",
+    "steps", "digest",
 )  # fmt: skip
 _STEP_FIELDS = {
     "dynslice": (),
@@ -79,6 +79,7 @@ def to_json(plan: Plan) -> str:
         "cost_model": plan.cost_model,
         "cost": plan.cost.item() if isinstance(plan.cost, np.generic) else plan.cost,
         "unit": plan.unit,
+        "memory_limit": plan.memory_limit,
         "placements": [{"grid": list(p.grid), "index": p.index.tolist()} for p in placements],
         "steps": steps,
     }
@@ -149,7 +150,7 @@ def from_json(text: str, bound: int | None = None) -> Plan:
             "digest",
         )
     plan = _plan(form)
-    return verify(plan, plan.height if bound is None else bound)
+    return verify(plan, bound)
 
 
 def _plan(form: dict[str, Any]) -> Plan:
@@ -164,6 +165,9 @@ def _plan(form: dict[str, Any]) -> Plan:
         _refuse("cost", f"is {_shown(cost)}, which is not a price")
     if form["unit"] not in ("elements", "seconds"):
         _refuse("unit", f"is {_shown(form['unit'])}, a cost is in 'elements' or 'seconds'")
+    limit = form["memory_limit"]
+    if limit is not None and (type(limit) is not int or limit < 1):
+        _refuse("memory_limit", f"is {_shown(limit)}, a limit is a number of bytes or null")
     dtype = _string(form["dtype"], "dtype")
     return _at(
         "the plan",
@@ -179,6 +183,7 @@ def _plan(form: dict[str, Any]) -> Plan:
             cost_model=_string(form["cost_model"], "cost_model"),
             cost=cost,
             unit=form["unit"],
+            memory_limit=limit,
         ),
     )
 

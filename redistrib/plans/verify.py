@@ -25,6 +25,7 @@ from redistrib.errors import (
     GroupSizeError,
     IdleTileError,
     MemberOrderError,
+    MemoryAboveLimitError,
     MissingMemberError,
     PermutedTileError,
     PermuteGridError,
@@ -54,8 +55,9 @@ def verify(plan: Plan, bound: int | None = None) -> Plan:
 
     Args:
         plan: any plan, wherever it came from.
-        bound: the largest tile allowed on the way, in elements; by default the larger of the source tile and the
-            target tile (the promise of Section 6). A plan made under a larger memory limit needs its own bound.
+        bound: the largest tile allowed on the way, in elements. By default the larger of the source tile and the
+            target tile (the promise of Section 6), or where the plan was made under a memory limit, any tile with which
+            its predicted peak keeps to that limit.
 
     Raises:
         VerificationError: the subclass of the first rule that is broken, with step, device and values.
@@ -70,7 +72,7 @@ def verify(plan: Plan, bound: int | None = None) -> Plan:
             source=source.shape,
             target=target.shape,
         )
-    limit = max(source.tile_size, target.tile_size) if bound is None else bound
+    limit = _largest_tile(plan, source, target) if bound is None else bound
     _check_bound(0, source, limit)
     here = source
     for number, step in enumerate(plan.steps, 1):
@@ -101,6 +103,18 @@ def verify(plan: Plan, bound: int | None = None) -> Plan:
             target=held(target, device),
         )
     return plan
+
+
+def _largest_tile(plan: Plan, source: Placement, target: Placement) -> int:
+    if plan.memory_limit is None:
+        return max(source.tile_size, target.tile_size)
+    if plan.peak_bytes > plan.memory_limit:
+        raise MemoryAboveLimitError(
+            f"the plan takes {plan.peak_bytes:,} bytes per device, above the limit of {plan.memory_limit:,} it was made for",
+            peak=plan.peak_bytes,
+            limit=plan.memory_limit,
+        )
+    return plan.memory_limit // plan.itemsize
 
 
 def _check_placement(number: int, placement: Placement, source: Placement) -> None:

@@ -48,7 +48,9 @@ class Problem:
 
     def peak(self, steps: list[Step]) -> int:
         """Predicted bytes per device."""
-        return peak_bytes(steps, self.before.tile_size, self.after.tile_size, self.itemsize)
+        return peak_bytes(
+            steps, self.before.tile_size, self.after.tile_size, self.itemsize, self.memory_limit is not None
+        )
 
 
 def best_steps(problem: Problem, model: CostModel) -> list[Step]:

@@ -145,7 +145,7 @@ class _Graph:
         fewest = fewest_transfers(grid, target)
         if fewest > len(growing):
             p = min(prime_factors(space.devices))
-            estimate += (fewest - len(growing)) * price(WeakEdge("alltoall", grid, grid, 0, 0, p), space)
+            estimate = max(estimate, fewest * price(WeakEdge("alltoall", grid, grid, 0, 0, p), space))
         return estimate
 
     def shrinking(self, grid: Grid) -> float:

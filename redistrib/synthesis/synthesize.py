@@ -71,7 +71,6 @@ def synthesize(
         steps = found
     else:
         steps = best_steps(Problem(before, after, size, memory_limit, over_partition), chosen)
-    bound = None if memory_limit is None else max(p.tile_size for p in (before, after, *(s.after for s in steps)))
     return verify(
         Plan(
             source=source,
@@ -85,7 +84,7 @@ def synthesize(
             cost_model=chosen.name,
             cost=chosen.total(steps, size),
             unit=chosen.unit,
+            memory_limit=memory_limit,
             step_costs=tuple(chosen.step(step, size) for step in steps),
-        ),
-        bound,
+        )
     )

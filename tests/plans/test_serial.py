@@ -63,7 +63,7 @@ def test_the_form_is_the_documented_one() -> None:
     made = plan("[1{x}2]", "[2]", "x=2", AllGather(place("[1{x}2]", "x=2"), place("[2]", "x=2"), [[0, 1]]))
     assert made.to_json() == (
         '{"algorithm":"by hand","cost":2,"cost_model":"exact",'
-        '"digest":"DIGEST","dtype":"float32","format":"redistrib-plan",'
+        '"digest":"DIGEST","dtype":"float32","format":"redistrib-plan","memory_limit":null,'
         '"placements":[{"grid":[2],"index":[[0],[1]]},{"grid":[1],"index":[[0],[0]]}],'
         '"source":{"mesh":{"axes":[["x",2]],"devices":[0,1]},"type":"[1{x}2]"},'
         '"steps":[{"after":1,"before":0,"groups":[[0,1]],"kind":"allgather"}],'
@@ -123,9 +123,14 @@ def test_a_price_that_is_no_number_is_not_written() -> None:
 def test_a_plan_made_under_a_memory_limit_may_be_as_high_as_it_is() -> None:
     cut, whole = place("[2{x}8, 4]", "x=4"), place("[8, 4]", "x=4")
     bounce = plan("[2{x}8, 4]", "[2{x}8, 4]", "x=4", AllGather(cut, whole, [[0, 1, 2, 3]]), DynSlice(whole, cut))
-    assert Plan.from_json(bounce.to_json()) == bounce
     with pytest.raises(errors.TileAboveBoundError):
-        Plan.from_json(bounce.to_json(), bound=31)
+        Plan.from_json(bounce.to_json())
+    limited = replace(bounce, memory_limit=192)
+    assert Plan.from_json(limited.to_json()) == limited
+    with pytest.raises(errors.MemoryAboveLimitError):
+        Plan.from_json(replace(bounce, memory_limit=191).to_json())
+    with pytest.raises(errors.TileAboveBoundError):
+        Plan.from_json(limited.to_json(), bound=31)
 
 
 @given(st.data())

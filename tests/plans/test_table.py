@@ -42,7 +42,7 @@ float32 over 24 devices, mesh {x:4, y:6}; algorithm by hand, cost in elements by
     total        6 collectives                                   1.50 (6 B), max 2 (8 B)     36
 
 lower bound: 1.50 (6 B), max 2 (8 B) per device; received is 1.00 times the bound
-height: 3 (12 B), the largest tile on the way; predicted peak 36 B per device"""
+height: 3 (12 B), the largest tile on the way; predicted peak 44 B per device"""
 
 
 def test_a_plan_of_three_phases_with_the_price_of_each_step() -> None:
