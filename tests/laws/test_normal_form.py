@@ -99,7 +99,7 @@ def test_each_rewrite_is_no_higher_and_no_dearer(case: tuple[WeakSpace, list[Wea
 
 
 def test_a_rising_edge_can_need_one_collective_more() -> None:
-    """Why Lemma 6.5 fails for models with a latency: 2 collectives, and 3 in normal form, though for 45 instead of 60."""
+    """Why Lemma 6.5 fails for models with a latency: 2 collectives, 3 in normal form, though for 45 and not 60."""
     space = WeakSpace((30, 10), 60, 300)
     walk = [
         WeakEdge("allgather", (6, 10), (1, 10), 0, 0, 6),
