@@ -1,6 +1,8 @@
-# Included by ../Makefile. Plans of the search, changed and broken ones too: `verify` and the Coq checker must agree.
-PYTHON ?= python3
-
+# Included by ../Makefile: on plans of the search, changed and broken ones too, `verify` and the Coq checker must agree.
+# PYTHON needs what the library needs (NumPy, SciPy).
 .PHONY: bridge
-bridge: Checker/Sound.vo
-	cd .. && $(PYTHON) -m proofs.bridge.compare --coqc "$(or $(COQC),coqc)"
+
+all: bridge
+
+bridge: compile
+	PYTHONPATH=.. $(PYTHON) -m proofs.bridge.compare

@@ -1,0 +1,59 @@
+"""Changes to a plan's JSON form: the registry, and what they pick from a plan."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from proofs.bridge.export import Form
+
+Change = Callable[[random.Random, Form], bool]
+"""Alters a form; False where it does not apply."""
+
+BREAKING: dict[str, Change] = {}
+HARMLESS: dict[str, Change] = {}
+
+
+def breaking(change: Change) -> Change:
+    """Register a change meant to break a plan; now and then it makes another correct one."""
+    BREAKING[change.__name__] = change
+    return change
+
+
+def harmless(change: Change) -> Change:
+    """Register a change that keeps a correct plan correct."""
+    HARMLESS[change.__name__] = change
+    return change
+
+
+def any_step(rng: random.Random, form: Form, *kinds: str) -> Form | None:
+    steps = [step for step in form["steps"] if not kinds or step["kind"] in kinds]
+    return rng.choice(steps) if steps else None
+
+
+def any_groups(rng: random.Random, form: Form, least: int = 1) -> list[list[int]] | None:
+    step = any_step(rng, form, "allgather", "alltoall")
+    return step["groups"] if step and len(step["groups"]) >= least else None
+
+
+def any_pairs(rng: random.Random, form: Form) -> list[list[int]] | None:
+    step = any_step(rng, form, "allpermute")
+    return step["pairs"] if step and step["pairs"] else None
+
+
+def any_shares(rng: random.Random, form: Form) -> list[list[Any]] | None:
+    step = any_step(rng, form, "exchange")
+    return step["shares"] if step and step["shares"] else None
+
+
+def devices(form: Form) -> int:
+    return len(form["source"]["mesh"]["devices"])
+
+
+def other_device(rng: random.Random, form: Form, device: int) -> int:
+    return (device + rng.randrange(1, max(2, devices(form)))) % devices(form)
+
+
+def outsider(rng: random.Random, form: Form) -> int:
+    return rng.choice((-1, devices(form), devices(form) + rng.randrange(1, 2**40)))

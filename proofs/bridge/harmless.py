@@ -1,0 +1,95 @@
+"""Changes that must not matter: the verdict stays."""
+
+from __future__ import annotations
+
+import copy
+import random
+
+from proofs.bridge.change import any_groups, any_pairs, any_shares, any_step, devices, harmless
+from proofs.bridge.export import Form
+
+
+@harmless
+def groups_in_another_order(rng: random.Random, form: Form) -> bool:
+    groups = any_groups(rng, form, 2)
+    if groups is None:
+        return False
+    rng.shuffle(groups)
+    return True
+
+
+@harmless
+def pairs_in_another_order(rng: random.Random, form: Form) -> bool:
+    pairs = any_pairs(rng, form)
+    if pairs is None:
+        return False
+    rng.shuffle(pairs)
+    return True
+
+
+@harmless
+def shares_in_another_order(rng: random.Random, form: Form) -> bool:
+    shares = any_shares(rng, form)
+    if shares is None:
+        return False
+    rng.shuffle(shares)
+    return True
+
+
+@harmless
+def rounds_in_another_order(rng: random.Random, form: Form) -> bool:
+    shares = any_shares(rng, form)
+    if shares is None:
+        return False
+    rounds = list(range(1 + max(share[2] for share in shares)))
+    rng.shuffle(rounds)
+    for share in shares:
+        share[2] = rounds[share[2]]
+    return True
+
+
+@harmless
+def share_in_two_parts(rng: random.Random, form: Form) -> bool:
+    shares = any_shares(rng, form)
+    if shares is None:
+        return False
+    share = rng.choice(shares)
+    i = max(range(len(share[4])), key=share[4].__getitem__)
+    half = share[4][i] // 2
+    alone = sum(other[2] == share[2] for other in shares) == 1
+    if half == 0 or alone:
+        return False
+    rounds = 1 + max(other[2] for other in shares)
+    second = copy.deepcopy(share)
+    share[2], share[4][i] = rounds, half
+    second[2], second[3][i], second[4][i] = rounds + 1, second[3][i] + half, second[4][i] - half
+    shares.append(second)
+    return True
+
+
+@harmless
+def ragged_exchange(rng: random.Random, form: Form) -> bool:
+    step = any_step(rng, form, "exchange")
+    if step is None:
+        return False
+    step["realisation"] = "ragged"
+    return True
+
+
+@harmless
+def detour_over_a_permute(rng: random.Random, form: Form) -> bool:
+    """There and back again: the tiles go round by one device, and home."""
+    if not form["steps"]:
+        return False
+    last, count = form["steps"][-1]["after"], devices(form)
+    if count < 2:
+        return False
+    index = form["placements"][last]["index"]
+    away = len(form["placements"])
+    form["placements"].append({"grid": list(form["placements"][last]["grid"]), "index": index[-1:] + index[:-1]})
+    there = [[d, (d + 1) % count] for d in range(count)]
+    form["steps"] += [
+        {"kind": "allpermute", "before": last, "after": away, "pairs": there},
+        {"kind": "allpermute", "before": away, "after": last, "pairs": [pair[::-1] for pair in there]},
+    ]
+    return True
