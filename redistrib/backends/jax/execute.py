@@ -194,17 +194,17 @@ class Redistribution:
 def carried(program: Callable[[jax.Array], jax.Array], steps: Sequence[Step]) -> Callable[[jax.Array], jax.Array]:
     """The program of some steps on values of any dtype, exact to the bit.
 
-    What compilers cannot carry, or change on the way, travels as integers: keys, integers below 4 bits, and floats
-    below 32 bits, unless there is nothing but one collective to go through.
+    What compilers cannot carry, or change on the way, travels as integers: keys, integers below 4 bits, floats below
+    32 bits; but 16 bits are safe where there is nothing but one collective to go through.
     """
-    bare = is_bare(steps)
+    narrow = 16 if is_bare(steps) else 32
 
     def run(tile: jax.Array) -> jax.Array:
         dtype = tile.dtype
         if jnp.issubdtype(dtype, jax.dtypes.prng_key):
             data = program(jax.random.key_data(tile))
             return jax.random.wrap_key_data(data, impl=jax.random.key_impl(tile))
-        if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32 and not bare:
+        if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < narrow:
             # Compilers widen narrow floats to copy them, and lose the payload of a NaN; as integers they stay whole.
             bits = jnp.dtype(f"uint{jnp.finfo(dtype).bits}")
             return lax.bitcast_convert_type(program(lax.bitcast_convert_type(tile, bits)), dtype)
