@@ -13,16 +13,19 @@ from mpi4py import MPI
 from redistrib.backends.mpi import choice, messages, shared
 from redistrib.backends.mpi.arrays import dtype_of, flat, tile_of
 from redistrib.backends.mpi.groups import Groups
-from redistrib.backends.mpi.layout import Bytes, copy, pair
+from redistrib.backends.mpi.layout import Bytes, Strided, copy, pair
 from redistrib.backends.mpi.messages import Runner
-from redistrib.backends.mpi.shared import Shared, SharedTile
+from redistrib.backends.mpi.shared import Block, Shared, SharedTile
 from redistrib.backends.mpi.stage import Memory, Route, Stage, route
 from redistrib.backends.mpi.traffic import stays_within, tile_box
 from redistrib.errors import ArrayMismatchError, CommunicatorError, RedistribError
 from redistrib.plans.plan import Plan
+from redistrib.plans.steps import AllGather, AllPermute
 
-# One bit of the word that all ranks agree on before a call; the bits below say which shared blocks a rank has free.
+# Bits of the word that all ranks agree on before a call: all is well; the result goes to memory of the caller's own.
+# The bits below say which shared blocks a rank has free.
 _FINE = 62
+_OWN_OUT = 61
 
 
 def to_mpi(
@@ -87,11 +90,13 @@ class Executor:
         self._target_bytes = plan.after.tile_size * plan.itemsize
         self.realisations = self._choose(memory_limit, profile, realisation)
         self._blocks: list[SharedTile] = []
+        self._private: list[Block] = []
         self._current: SharedTile | None = None
         self._shared_middle: dict[Memory, SharedTile] = {}
         self._middle: dict[Memory, Bytes] = {}
         self._make_memory()
         self._runners = [self._runner(k, name) for k, name in enumerate(self.realisations)]
+        self._straight = self._straight_runners() if realisation is None else None
         staging = max((r.scratch for r in self._runners), default=0)
         scratch = np.empty(staging, np.uint8)
         for runner in self._runners:
@@ -119,27 +124,28 @@ class Executor:
         if not self._open:
             raise CommunicatorError("this executor was freed; make another with to_mpi")
         problem, source, given = self._accept(x, out)
-        block = self._agree(problem, given)
-        if block is None:
-            result = np.empty(self._target_shape, self.dtype) if given is None else given
-            target = flat(result)
+        block: Block | None = self._agree(problem, given)
+        if block is not None:
+            target = block.own
+        elif given is not None:
+            target = flat(given)
         else:
-            self._current = block
+            block = self._private_block()
             target = block.own
         memory = {"source": flat(source), "target": target, **self._middle}
-        for stage, runner in zip(self._route.stages, self._runners, strict=True):
+        runners = self._runners if block is not None or self._straight is None else self._straight
+        for stage, runner in zip(self._route.stages, runners, strict=True):
             runner.run(memory[stage.reads], memory[stage.writes])
         if self._route.last != "target":
             box = tile_box(self.plan.after, self.comm.rank)
             if box.volume:
                 of, to = pair(box, tile_box(self._route.held, self.comm.rank), box, self.plan.itemsize)
                 copy(target, to, memory[self._route.last], of)
-        if block is None:
-            return result
         if given is None:
+            assert block is not None
             return block.lease().view(self.dtype).reshape(self._target_shape)
         if not _same_memory(flat(given), target):
-            np.copyto(flat(given), target)
+            copy(flat(given), whole := Strided(target.nbytes, (), (), 0), target, whole)
         return given
 
     def _accept(self, x: Any, out: Any) -> tuple[str, npt.NDArray[Any], npt.NDArray[Any] | None]:
@@ -157,10 +163,12 @@ class Executor:
 
     def _agree(self, problem: str, given: npt.NDArray[Any] | None) -> SharedTile | None:
         """One word from every rank: whether all is well, and a shared block that all have free for the result."""
-        free = 0
+        free, own_out = 0, given is not None
         for k, block in enumerate(self._blocks):
-            if block.free or (given is not None and _same_memory(flat(given), block.own)):
-                free |= 1 << k
+            lent = given is not None and _same_memory(flat(given), block.own)
+            free |= (block.free or lent) << k
+            own_out = own_out and not lent
+        free |= own_out << _OWN_OUT
         word = np.array([free | (0 if problem else 1 << _FINE)], np.int64)
         self.comm.Allreduce(MPI.IN_PLACE, word, MPI.BAND)
         agreed = int(word[0])
@@ -168,11 +176,14 @@ class Executor:
             problems = self.comm.allgather(problem)
             rank = next(r for r, text in enumerate(problems) if text)
             raise ArrayMismatchError(f"rank {rank}: {problems[rank]}")
-        if not self._shares_target:
+        if not self._shares_target or (self._straight is not None and agreed >> _OWN_OUT & 1):
             return None
-        if not agreed & ((1 << _FINE) - 1):
-            return self._new_block()
-        return self._blocks[(agreed & -agreed).bit_length() - 1]
+        agreed &= (1 << _OWN_OUT) - 1
+        if agreed:
+            self._current = self._blocks[(agreed & -agreed).bit_length() - 1]
+        else:
+            self._current = self._new_block()
+        return self._current
 
     # -------------------------------------------------------------------------------------------- making
 
@@ -233,13 +244,21 @@ class Executor:
     def _new_block(self) -> SharedTile:
         room = shared.free_shared_memory()
         short = room is not None and room < self._groups.host.size * self._target_bytes
-        if self.comm.allreduce(short or len(self._blocks) >= _FINE, MPI.LOR):
+        if self.comm.allreduce(short or len(self._blocks) >= _OWN_OUT, MPI.LOR):
             raise CommunicatorError(
                 f"no shared memory is left for another result of {self._target_bytes:,} bytes beside the "
                 f"{len(self._blocks)} in use; drop results no longer needed, or take realisation='packed'"
             )
         block = SharedTile(self._groups.host, self._target_bytes)
         self._blocks.append(block)
+        return block
+
+    def _private_block(self) -> Block:
+        """Memory for a result that no other rank writes; memory seen before costs no page faults."""
+        block = next((b for b in self._private if b.free), None)
+        if block is None:
+            block = Block(np.empty(self._target_bytes, np.uint8))
+            self._private.append(block)
         return block
 
     def _runner(self, k: int, name: str) -> Runner:
@@ -249,6 +268,19 @@ class Executor:
             return Shared(stage, self._groups.host_rank, self._place(stage.writes), mixed)
         make = messages.packed if name == "packed" else messages.typed
         return make(stage, self.comm, lambda: self._groups.of(stage))
+
+    def _straight_runners(self) -> list[Runner] | None:
+        """Runners that write memory of the caller's own, where MPI does so in one copy and shared memory takes two.
+
+        So it is for gathers and permutes, whose boxes MPI takes from one rank's memory straight to another's.
+        """
+        last = [k for k, stage in enumerate(self._route.stages) if stage.writes == "target"]
+        if not last or not all(
+            self.realisations[k] == "shared" and isinstance(self._route.stages[k].step, AllGather | AllPermute)
+            for k in last
+        ):
+            return None
+        return [self._runner(k, "datatypes") if k in last else runner for k, runner in enumerate(self._runners)]
 
     def _place(self, memory: Memory) -> Any:
         if memory == "target":
@@ -264,7 +296,8 @@ class Executor:
         if not self._open:
             return
         self._open = False
-        for runner in self._runners:
+        self._private.clear()
+        for runner in {*self._runners, *(self._straight or [])}:
             runner.free()
         for block in [*self._shared_middle.values(), *self._blocks]:
             if self.comm.allreduce(block.free, MPI.LAND):

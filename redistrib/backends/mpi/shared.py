@@ -36,12 +36,37 @@ def free_shared_memory() -> int | None:
     return status.f_bavail * status.f_frsize
 
 
-class SharedTile:
+class Block:
+    """Memory for one result at a time, lent out as arrays.
+
+    Attributes:
+        own: the memory.
+        free: whether no array over it is in use.
+    """
+
+    def __init__(self, own: Bytes) -> None:
+        self.own = own
+        self.free = True
+
+    def lease(self) -> Bytes:
+        """The memory as an array; it counts as in use until the array and all views of it are gone."""
+        holder = _Lease(self, self.own)
+        self.free = False
+        weakref.finalize(holder, setattr, self, "free", True)
+        return np.asarray(holder)
+
+
+class _Lease:
+    def __init__(self, block: Block, memory: Bytes) -> None:
+        self.block = block  # keeps the memory for as long as anyone looks at it
+        self.__array_interface__: dict[str, Any] = dict(memory.__array_interface__)
+
+
+class SharedTile(Block):
     """One block of memory per rank of a host, which all of them can write.
 
     Attributes:
         tiles: the block of every rank of the host, by host rank.
-        free: whether no array over the own block is in use.
     """
 
     def __init__(self, host: MPI.Intracomm, nbytes: int) -> None:
@@ -54,19 +79,7 @@ class SharedTile:
             memory = np.asarray(self.window.Shared_query(rank)[0]).view(np.uint8)
             start = (BEGIN - memory.ctypes.data) % 64
             self.tiles.append(memory[start : start + nbytes])
-        self.free = True
-
-    @property
-    def own(self) -> Bytes:
-        """This rank's block."""
-        return self.tiles[self.host.rank]
-
-    def lease(self) -> Bytes:
-        """The own block as an array; the block counts as in use until the array and all views of it are gone."""
-        holder = _Lease(self, self.own)
-        self.free = False
-        weakref.finalize(holder, setattr, self, "free", True)
-        return np.asarray(holder)
+        super().__init__(self.tiles[host.rank])
 
     def put(self, rank: int, to: Strided, source: Bytes, of: Strided) -> None:
         """Write a box into the block of a host rank: the one way in which data leaves a rank here."""
@@ -83,12 +96,6 @@ class SharedTile:
         self.tiles.clear()
         self.window.Unlock_all()
         self.window.Free()
-
-
-class _Lease:
-    def __init__(self, tile: SharedTile, memory: Bytes) -> None:
-        self.tile = tile
-        self.__array_interface__: dict[str, Any] = dict(memory.__array_interface__)
 
 
 class Shared(Runner):

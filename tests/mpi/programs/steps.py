@@ -49,7 +49,7 @@ datatypes._committed = noted
 
 ran: Counter[str] = Counter()
 calls: Counter[str] = Counter()
-odd_groups = 0
+odd_groups = straight = 0
 for number, plan in enumerate(plans):
     tile = telling_tile(plan, plan.before, rank)
     tiles = comm.gather(tile)
@@ -58,7 +58,7 @@ for number, plan in enumerate(plans):
         if hasattr(step, "groups"):
             gaps = np.diff(step.groups, axis=1)
             odd_groups += bool((gaps != gaps[:, :1]).any())
-    for how in ("shared", "packed", "datatypes"):
+    for how in ("shared", "packed", "datatypes", None):
         with to_mpi(plan, comm, realisation=how) as execute:
             Tally.clear()
             result = execute(tile)
@@ -72,11 +72,14 @@ for number, plan in enumerate(plans):
             assert Tally.sent == execute.sent_bytes, where
             calls.update(Tally.calls)
             again = np.zeros_like(want)
+            Tally.clear()
             assert execute(tile, out=again) is not None, where
+            assert received(comm) == execute.received_bytes, where
+            straight += how is None and "put" not in Tally.calls and Tally.received > 0
             assert again.tobytes() == want.tobytes(), where
             assert result.tobytes() == want.tobytes(), f"{where}: an earlier result was overwritten"
             del result
-        ran.update(f"{step.kind} {how}" for step in plan.steps)
+        ran.update(f"{step.kind} {how or execute.realisations}" for step in plan.steps)
 calls = sum(comm.allgather(calls), Counter())
 if rank == 0:
     print(
@@ -86,6 +89,7 @@ if rank == 0:
                 "calls": calls,
                 "odd_groups": odd_groups,
                 "plans": len(plans),
+                "straight": straight,
                 "largest_count": max(counts_seen),
             }
         )
