@@ -11,6 +11,7 @@ COMMANDS = {
     "cluster": ("bench.cluster", "ours and XLA's reshard on an emulated cluster of four hosts, paired"),
     "tpu": ("bench.tpu", "ours and XLA's reshard under the TPU compiler"),
     "dtensor": ("bench.dtensor", "PyTorch DTensor's planners on the same problems"),
+    "dtensor-run": ("bench.dtensor_run", "DTensor and ours on the emulated cluster, by wall time"),
     "scaling": ("bench.scaling", "planning time and quality against devices, rank and primes"),
     "report": ("bench.report", "write docs/benchmarks.md and its pictures from the results"),
     "sample": ("bench.everything", "a sample of everything, then the report: minutes"),

@@ -102,6 +102,10 @@ class Child:
                 else:
                     answer.update(message["part"])
 
+    def start(self) -> None:
+        """Start the child now instead of at its first task."""
+        self._running()
+
     def stop(self) -> None:
         """End the child and everything it started."""
         if self._process is not None:

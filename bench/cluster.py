@@ -10,11 +10,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Generator
-from types import TracebackType
 from typing import Any
 
 from bench import results
-from bench.children import Child, progress
+from bench.children import progress
+from bench.job import Job
 from bench.network import Network, why_not
 from bench.problems import DEFAULT_SEED, MEGABYTE, Problem, in_turn
 from bench.summary import print_pairs
@@ -22,81 +22,21 @@ from bench.xla_cpu import parse_sets
 
 HOSTS = 4
 DEVICES_PER_HOST = 2
-PORT = 20000
 SAMPLE = {"U222": 16, "H222": 8, "paper": 4, "layouts": 12}
 FULL = {"U222": 120, "H222": 80, "paper": 4, "layouts": 12}
 
 
-class Cluster:
-    """A `jax.distributed` job on a network, started again where a problem kills it.
-
-    Attributes:
-        restarts: how often the whole job had to be started again.
-    """
-
-    def __init__(self, network: Network) -> None:
-        self._network = network
-        self._children: list[Child] = []
-        self._generation = 0
-        self.restarts = 0
-
-    def __enter__(self) -> Cluster:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.stop()
-
-    def ask(self, task: dict[str, Any], limit: float) -> dict[str, Any]:
-        """One task on all hosts: host 0's answer, with each round's time that of the slowest host."""
-        if not self._children:
-            self._start()
-        for child in self._children:
-            child.send(task)
-        answers: list[dict[str, Any]] = []
-        bad: list[dict[str, Any]] = []
-        for child in self._children:
-            answers.append(child.answer(10 if bad else limit))
-            bad += [a for a in answers[-1:] if a["status"] in ("crash", "limit")]
-        answer = {**answers[0], "status": bad[0]["status"] if bad else answers[0]["status"]}
-        if bad:
-            answer.pop("times", None)
-            answer["log"] = bad[0].get("log", "")
-            self.stop()
-            self.restarts += 1
-        elif all("times" in a for a in answers):
-            names = answer["times"]
-            answer["times"] = {n: [max(t) for t in zip(*(a["times"][n] for a in answers), strict=True)] for n in names}
-            for other in answers[1:]:
-                if "wrong" in other:
-                    answer["wrong"] = other["wrong"]
-        return answer
-
-    def stop(self) -> None:
-        """End all processes of the job."""
-        for child in self._children:
-            child.stop()
-        self._children = []
-
-    def _start(self) -> None:
-        address = f"{self._network.addresses[0]}:{PORT + self._generation % 1000}"  # a fresh port: the old may linger
-        self._generation += 1
-        for host in range(HOSTS):
-            environment = {
-                "JAX_PLATFORMS": "cpu",
-                "TF_CPP_MIN_LOG_LEVEL": "2",
-                "BENCH_CLUSTER_ADDRESS": address,
-                "BENCH_CLUSTER_PROCESSES": str(HOSTS),
-                "BENCH_CLUSTER_NUMBER": str(host),
-                "BENCH_CLUSTER_DEVICES": str(DEVICES_PER_HOST),
-            }
-            self._children.append(Child("bench.worker_cluster", environment, prefix=self._network.prefix(host)))
+def jax_job(network: Network) -> Job:
+    """The `jax.distributed` job, one process per host."""
+    environment = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2", "BENCH_CLUSTER_DEVICES": str(DEVICES_PER_HOST)}
+    return Job(network, "bench.worker_cluster", environment)
 
 
 def measure(
     problems: list[Problem], options: dict[str, Any], megabytes: float, limit: float, rate: str
 ) -> Generator[dict[str, Any]]:
     """One record per problem, each of 8 devices."""
-    with Network(HOSTS, rate) as network, Cluster(network) as cluster:
+    with Network(HOSTS, rate) as network, jax_job(network) as cluster:
         for problem in progress(problems, "emulated cluster"):
             small = problem.scaled(int(megabytes * MEGABYTE))
             answer = cluster.ask({**options, "problem": small.to_json()}, limit)

@@ -21,6 +21,7 @@ BENCHES: tuple[tuple[str, float, float], ...] = (
     ("xla-cpu --null --name xla_cpu_null --sets U222=12,U234=6", 1, 5),
     ("tpu", 4, 240),
     ("dtensor", 1, 60),
+    ("dtensor-run", 2, 30),
     ("scaling", 2, 60),
 )
 

@@ -7,9 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import redistrib as rd
 from bench.problems import Problem
-from redistrib.api import synthesize
-from redistrib.plans.plan import Plan
 from redistrib.synthesis.latency import LatencyBandwidth
 
 PROFILES = Path(__file__).parent / "profiles"
@@ -22,17 +21,17 @@ def model_of(name: str) -> Any:
     return LatencyBandwidth.from_json(path.read_text()) if path.exists() else name
 
 
-def plan_of(problem: Problem, options: dict[str, Any] | None = None) -> tuple[Plan, float]:
+def plan_of(problem: Problem, options: dict[str, Any] | None = None) -> tuple[rd.Plan, float]:
     """The plan under `options["algorithm"]` and `options["cost_model"]` where given, and the seconds it took."""
     chosen = {key: options[key] for key in ("algorithm", "cost_model") if options and options.get(key)}
     if "cost_model" in chosen:
         chosen["cost_model"] = model_of(chosen["cost_model"])
     start = time.perf_counter()
-    plan = synthesize(problem.source, problem.target, problem.axes, dtype="float32", **chosen)
+    plan = rd.synthesize(problem.source, problem.target, problem.axes, dtype="float32", **chosen)
     return plan, time.perf_counter() - start
 
 
-def describe(plan: Plan, seconds: float) -> dict[str, Any]:
+def describe(plan: rd.Plan, seconds: float) -> dict[str, Any]:
     """What a record holds of a plan; bytes are means over devices."""
     return {
         "plan_s": seconds,

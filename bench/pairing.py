@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+import redistrib as rd
 from bench.library import describe, plan_of
 from bench.problems import Problem
 from bench.summary import OURS, XLA
@@ -47,10 +48,8 @@ class Case:
 
     def ours(self, plan: Any, options: dict[str, Any]) -> Any:
         """The plan as a jitted function of one global array, under `options["schedule"]` where given."""
-        from redistrib.backends.jax.execute import to_jax
-
         chosen = {"schedule": options["schedule"]} if options.get("schedule") else {}
-        return jax.jit(to_jax(plan, self.mesh, **chosen), in_shardings=self.source)
+        return jax.jit(rd.to_jax(plan, self.mesh, **chosen), in_shardings=self.source)
 
     def xla(self) -> Any:
         """XLA's reshard: the identity, with one sharding in and another out."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -97,21 +97,30 @@ class Problem:
         Each device's box is intersected with itself before and after, dimension by dimension.
         """
         held = 0
-        for coordinates in _positions([size for _, size in self.mesh]):
-            position = {name: c for (name, _), c in zip(self.mesh, coordinates, strict=True)}
+        for device in range(self.devices):
+            position = self.position(device)
             kept = 1
-            for size, before, after in zip(self.shape, self.source_axes, self.target_axes, strict=True):
-                low_b, high_b = self._interval(size, before, position)
-                low_a, high_a = self._interval(size, after, position)
+            for dim, (before, after) in enumerate(zip(self.source_axes, self.target_axes, strict=True)):
+                low_b, high_b = self.interval(dim, before, position)
+                low_a, high_a = self.interval(dim, after, position)
                 kept *= max(0, min(high_b, high_a) - max(low_b, low_a))
             held += kept
         return self.devices * self._tile_bytes(self.target_axes) - held * self.itemsize
 
-    def _interval(self, size: int, names: Sequence[str], position: Mapping[str, int]) -> tuple[int, int]:
+    def position(self, device: int) -> dict[str, int]:
+        """Row-major mesh coordinates of a device number, by axis."""
+        found = {}
+        for name, size in reversed(self.mesh):
+            device, found[name] = divmod(device, size)
+        return found
+
+    def interval(self, dim: int, names: Sequence[str], position: Mapping[str, int]) -> tuple[int, int]:
+        """First and one past the last element along a dimension cut by `names`, minor to major."""
+        axes, size = self.axes, self.shape[dim]
         index, count = 0, 1
         for name in names:
             index += count * position[name]
-            count *= self.axes[name]
+            count *= axes[name]
         return index * (size // count), (index + 1) * (size // count)
 
     def scaled(self, max_bytes: int) -> Problem:
@@ -158,15 +167,6 @@ class Problem:
 
 def _as_cut(lists: Sequence[Sequence[str]]) -> Cut:
     return tuple(tuple(names) for names in lists)
-
-
-def _positions(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    if not sizes:
-        yield ()
-        return
-    for first in range(sizes[0]):
-        for rest in _positions(sizes[1:]):
-            yield (first, *rest)
 
 
 def _needs(source: Cut, target: Cut, axes: Mapping[str, int]) -> list[int]:

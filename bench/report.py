@@ -10,7 +10,8 @@ from typing import Any
 
 from bench import results, verdicts
 from bench.children import ROOT
-from bench.stats import geomean, quantile
+from bench.dtensor_run import speeds
+from bench.stats import bootstrap_geomean, geomean, quantile
 from bench.summary import (
     OURS,
     XLA,
@@ -33,6 +34,7 @@ BENCHES = {
     "xla_cpu": "XLA on virtual CPU devices (`python -m bench xla-cpu`)",
     "tpu": "the TPU compiler (`python -m bench tpu`)",
     "dtensor": "DTensor's planners (`python -m bench dtensor`)",
+    "dtensor_run": "DTensor on the emulated cluster (`python -m bench dtensor-run`)",
     "scaling": "planning time and quality at scale (`python -m bench scaling`)",
 }
 DTENSOR = {"shipped": "DTensor, shipped", "dijkstra": "DTensor, Dijkstra"}
@@ -198,6 +200,17 @@ def _planners(found: Results) -> str:
     return table(["set", "planner", "planned", "bytes/bound geomean / max", "over", "seconds median / max"], rows)
 
 
+def _dtensor_speeds(records: list[Record]) -> str:
+    rows = []
+    for key, label in DTENSOR.items():
+        values = speeds(records, key)
+        if values:
+            rows.append(
+                [label, str(len(values)), str(bootstrap_geomean(values)), f"{max(values):.1f}", f"{min(values):.2f}"]
+            )
+    return table(["planner", "problems", "DTensor's time over ours, geomean [95%]", "best", "worst"], rows)
+
+
 def _worst(found: Results) -> str:
     """The ten problems on which ours does worst against XLA, of all timed ones, with the reason the counts give."""
     everything = [(bench, r) for bench in ("cluster", "xla_cpu") for r in timed(found.records(bench))]
@@ -230,6 +243,8 @@ def write(found: Results, path: Path) -> None:
         parts.append(verdicts.swap(found))
     if found.records("dtensor"):
         parts += [PLANNERS_TEXT.format(**found.settings("dtensor")), _planners(found)]
+    if found.records("dtensor_run"):
+        parts += [DTENSOR_RUN.format(**found.settings("dtensor_run")), _dtensor_speeds(found.records("dtensor_run"))]
     if found.records("scaling"):
         parts += [SCALING, picture["planning.png"]]
     if timed(found.records("cluster")) or timed(found.records("xla_cpu")):
@@ -286,6 +301,13 @@ PLANNERS_TEXT = """## DTensor
 
 PyTorch {torch}, planned on pretended process groups, counted by the same rules. "Shipped" is what `redistribute` does
 by default, "Dijkstra" the planner behind `use_min_cost_redistribution_plan`. Both have {limit_s:g} s per problem.
+"""
+
+DTENSOR_RUN = """### DTensor on the emulated cluster
+
+Wall time of DTensor's public `redistribute` with eight gloo processes on the same network, against ours as above; the two
+take turns problem by problem but share no buffers. {left_out} problems were left out because the public interface cannot
+order their axes. On gloo DTensor's all-to-all is an all-gather and a slice.
 """
 
 SCALING = """## Planning at scale

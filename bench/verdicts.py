@@ -192,7 +192,6 @@ def not_measured(found: Results, benches: Mapping[str, str]) -> str:
         "- No TPU and no network between real hosts took part; the cluster is emulated.",
         "- XLA's flags were left at their defaults.",
         "- The paper's own prototype is not public; `the paper's search` is this library's `algorithm=\"paper\"`.",
-        "- DTensor's planners were counted, not run beside ours on a network.",
     ]
     lines += [f"- Not run: {text}." for name, text in benches.items() if name not in found.files]
     lines += [f"- Cut short by its time budget: {benches.get(name, name)}." for name in found.files

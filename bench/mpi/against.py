@@ -1,6 +1,6 @@
 """Time our executor against its peers, paired in one run.
 
-    mpiexec -n 8 python -m mpi4py bench/mpi/against.py [--scale 4] [--pairs 15] [--json FILE]
+    mpiexec -n 8 python -m mpi4py bench/mpi/against.py [--scale 4] [--pairs 15] [--peers heat] [--json FILE]
 
 Ours and a peer take turns, swapping who goes first; a pair gives one ratio, ours over theirs, of the wall time from
 a barrier to the slowest rank's end. Printed are medians of ratios: below 1 is faster.
@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--realisation", default=None)
+    parser.add_argument("--peers", nargs="+", default=["mpi4py-fft", "heat", "gather-scatter"])
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
     makers: dict[str, Callable[..., peers.Run | None]] = {
@@ -61,6 +62,7 @@ def main() -> None:
         "heat": peers.heat,
         "gather-scatter": peers.gather_scatter,
     }
+    makers = {name: make for name, make in makers.items() if name in args.peers}
     rows: list[dict[str, Any]] = []
     for group, listed in cases(comm.size, args.scale).items():
         for case in listed:

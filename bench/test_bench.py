@@ -1,0 +1,193 @@
+"""The benches themselves: problems are what they claim, children survive crashes, verdicts can say no."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import redistrib as rd
+from bench import compare, network, summary
+from bench.children import Child
+from bench.dtensor_run import in_mesh_order
+from bench.problems import SETS, SIZE_RANGE, Problem, layout_problems, paper_problems, problem_set, swap_problem
+from bench.report import Results, write
+from bench.stats import bootstrap_median, geomean, paired_ratio
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
+from redistrib.theory.semantics import lower_bound, placement_of
+
+FIXED = [*paper_problems(), *layout_problems(), swap_problem(4, 6, 48)]
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_drawn_problems_are_well_formed_and_bounds_agree_with_the_library(name: str) -> None:
+    for problem in problem_set(name, count=8):
+        mesh = Mesh.of(problem.axes)
+        source, target = DistType.parse(problem.source), DistType.parse(problem.target)
+        source.check(mesh)
+        target.check(mesh)
+        bound = lower_bound(placement_of(source, mesh), placement_of(target, mesh))
+        assert problem.lower_bound_bytes() == sum(bound) * problem.itemsize > 0
+        assert problem.tile_bytes == max(source.local_size, target.local_size) * problem.itemsize
+        if not SETS[name].small_dimensions:
+            assert SIZE_RANGE[0] <= problem.nbytes <= SIZE_RANGE[1]
+
+
+@pytest.mark.parametrize("problem", FIXED, ids=lambda p: p.name)
+def test_fixed_problems_are_well_formed(problem: Problem) -> None:
+    for text in (problem.source, problem.target):
+        assert DistType.parse(text).global_shape == problem.shape
+        DistType.parse(text).check(Mesh.of(problem.axes))
+
+
+def test_partition_entries_are_major_to_minor() -> None:
+    problem = Problem("p", (8, 8), (("x", "y"), ()), ((), ("y", "x")), (("x", 2), ("y", 4)))
+    assert problem.source == "[1{x,y}8, 8]"
+    assert problem.source_entries == (("y", "x"), None)
+    assert problem.target_entries == (None, ("x", "y"))
+
+
+def test_seed_makes_the_problems_and_a_sample_is_a_prefix() -> None:
+    assert problem_set("U222", seed=5, count=9)[:4] == problem_set("U222", seed=5, count=4)
+    assert problem_set("U222", seed=5, count=4) != problem_set("U222", seed=6, count=4)
+
+
+def test_paper_sizes() -> None:
+    assert [math.floor(p.nbytes / 2**20 + 0.5) for p in paper_problems()] == [162, 113, 127, 64]  # Figure 13
+
+
+@pytest.mark.parametrize("problem", problem_set("U234", count=6) + problem_set("U222", count=6), ids=lambda p: p.name)
+def test_scaled_problems_stay_divisible(problem: Problem) -> None:
+    small = problem.scaled(8_000_000)
+    assert small.nbytes <= 8_000_000
+    assert (small.source_axes, small.target_axes) == (problem.source_axes, problem.target_axes)
+    for text in (small.source, small.target):
+        DistType.parse(text).check(Mesh.of(small.axes))
+
+
+def test_order_that_dtensor_can_say() -> None:
+    mesh = (("x", 2), ("y", 2))
+    assert in_mesh_order(Problem("p", (8,), (("y", "x"),), ((),), mesh))
+    assert not in_mesh_order(Problem("p", (8,), (("x", "y"),), ((),), mesh))
+
+
+def test_a_child_that_dies_is_counted_and_replaced(tmp_path: Path) -> None:
+    (tmp_path / "dying_worker.py").write_text(
+        textwrap.dedent("""
+        import os, signal, time
+        from bench.children import serve
+        def handle(task, part):
+            part({"first": task["n"]})
+            if task["do"] == "crash":
+                os.kill(os.getpid(), signal.SIGFPE)
+            if task["do"] == "hang":
+                time.sleep(60)
+            if task["do"] == "raise":
+                raise ValueError("told")
+            part({"second": task["n"]})
+        serve(handle)
+        """)
+    )
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parent.parent)])
+    with Child("dying_worker", {"PYTHONPATH": path}) as child:
+        assert child.ask({"do": "work", "n": 1}, 30) == {"status": "ok", "first": 1, "second": 1}
+        crash = child.ask({"do": "crash", "n": 2}, 30)
+        assert (crash["status"], crash["signal"], crash["first"]) == ("crash", "SIGFPE", 2)
+        assert child.ask({"do": "hang", "n": 3}, 0.5) == {"status": "limit", "first": 3}
+        told = child.ask({"do": "raise", "n": 4}, 30)
+        assert (told["status"], told["error"]) == ("error", "ValueError: told")
+        assert child.ask({"do": "work", "n": 5}, 30)["second"] == 5
+        assert child.restarts == 2
+
+
+def test_statistics() -> None:
+    assert geomean([1.0, 4.0]) == pytest.approx(2.0)
+    assert math.isnan(geomean([]))
+    assert paired_ratio([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]).value == 2.0
+    found = bootstrap_median([1.0, 1.1, 0.9, 1.0, 1.05])
+    assert 0.9 <= found.low <= found.value <= found.high <= 1.1
+
+
+def test_comparison_names_what_became_slower() -> None:
+    assert compare.slower({"a": 2.0, "b": 1.0, "new": 9.0}, {"a": 1.0, "b": 1.0}, 1.5) == {"a": 2.0}
+
+
+def _record(name: str, ours: float, xla: float, received: float) -> summary.Record:
+    problem = paper_problems()[0]
+    side = {"received": received, "largest": 10, "scratch": 5, "copied": 3, "compile_s": 1.0}
+    side["kinds"] = {"all-gather": 1}
+    return {
+        "problem": {**problem.to_json(), "name": name}, "bound": 1.0, "tile": 10, "status": "ok", "stage": "done",
+        "ours": {**side, "plan_s": 0.0}, "xla": dict(side), "times": {"ours": [ours] * 5, "xla": [xla] * 5},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("ours", "word"), [(1.0, "yes"), (3.0, "**no**")])
+def test_the_report_says_whether_a_goal_is_met(tmp_path: Path, ours: float, word: str) -> None:
+    machine = {"processor": "p", "cores": 1, "memory_gib": 1, "system": "s", "python": "3"}
+    machine |= {"versions": {}, "commit": "c", "date": "d", "load": 0}
+    settings = {"seed": 1, "hosts": 4, "devices_per_host": 2, "rate": "500mbit", "megabytes": 16.0}
+    records = [_record(f"U222/{k}", ours, 2.0, 1.0) for k in range(3)]
+    found = Results({"cluster": {"machine": machine, "settings": settings, "records": records}})
+    page = tmp_path / "docs" / "benchmarks.md"
+    page.parent.mkdir()
+    write(found, page)
+    lines = page.read_text().splitlines()
+    (goal,) = [line for line in lines if line.startswith("| cluster, U: geomean")]
+    assert goal.endswith(f"| {word} |")
+    assert any(line.startswith("- Not run: the TPU compiler") for line in lines)
+    assert {p.name for p in (tmp_path / "docs" / "benchmarks").iterdir()} == {"run-times.png", "ratios.png"}
+
+
+def test_reports_of_a_crash_count_against_that_side() -> None:
+    record = _record("U222/0", 1.0, 1.0, 1.0)
+    del record["xla"], record["times"]
+    record |= {"status": "crash", "stage": "xla"}
+    assert (summary.fate(record, "ours"), summary.fate(record, "xla")) == ("ok", "crash")
+    assert summary.sides([record], "xla").problems == 0
+
+
+@pytest.mark.skipif(network.why_not() is not None, reason=str(network.why_not()))
+@pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_a_network_leaves_nothing_behind(signal_name: str) -> None:
+    program = """if True:
+        import time
+        from bench.network import Network
+        with Network(2) as n:
+            print(n.names[0], flush=True)
+            time.sleep(60)
+    """
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=compare.ROOT)
+    assert process.stdout is not None
+    name = process.stdout.readline().strip()
+    tag = name.removesuffix("n0")
+    listed = _listed(tag)
+    assert len(listed) == 7  # two namespaces, two hosts files, a bridge and two links
+    process.send_signal(getattr(__import__("signal"), signal_name))
+    process.wait(30)
+    if signal_name == "SIGKILL":
+        assert _listed(tag) == listed
+        assert set(network.remove_stale()) >= {f"{tag}n0", f"{tag}n1", f"{tag}b"}
+    assert _listed(tag) == []
+
+
+def _listed(tag: str) -> list[str]:
+    namespaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout.split()
+    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout.split()
+    hosts = [p.name for p in network.HOSTS_DIRECTORY.iterdir()] if network.HOSTS_DIRECTORY.is_dir() else []
+    return sorted(word for word in [*namespaces, *links, *hosts] if word.startswith(tag) and word[len(tag)] in "nbv")
+
+
+def test_the_same_plan_is_priced_for_the_cluster_and_by_bytes() -> None:
+    from bench.library import plan_of
+
+    plan, seconds = plan_of(paper_problems()[1], {"cost_model": "cluster"})
+    assert isinstance(plan, rd.Plan)
+    assert plan.unit == "seconds"
+    assert seconds > 0
