@@ -305,9 +305,9 @@ by default, "Dijkstra" the planner behind `use_min_cost_redistribution_plan`. Bo
 
 DTENSOR_RUN = """### DTensor on the emulated cluster
 
-Wall time of DTensor's public `redistribute` with eight gloo processes on the same network, against ours as above; the two
-take turns problem by problem but share no buffers. {left_out} problems were left out because the public interface cannot
-order their axes. On gloo DTensor's all-to-all is an all-gather and a slice.
+Wall time of DTensor's public `redistribute` with eight gloo processes on the same network, against ours as above; the
+two take turns problem by problem but share no buffers. {left_out} problems were left out because the public interface
+cannot order their axes. On gloo DTensor's all-to-all is an all-gather and a slice.
 """
 
 SCALING = """## Planning at scale

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -169,7 +171,7 @@ def test_a_network_leaves_nothing_behind(signal_name: str) -> None:
     tag = name.removesuffix("n0")
     listed = _listed(tag)
     assert len(listed) == 7  # two namespaces, two hosts files, a bridge and two links
-    process.send_signal(getattr(__import__("signal"), signal_name))
+    process.send_signal(getattr(signal, signal_name))
     process.wait(30)
     if signal_name == "SIGKILL":
         assert _listed(tag) == listed
@@ -178,10 +180,13 @@ def test_a_network_leaves_nothing_behind(signal_name: str) -> None:
 
 
 def _listed(tag: str) -> list[str]:
-    namespaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout.split()
-    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout.split()
-    hosts = [p.name for p in network.HOSTS_DIRECTORY.iterdir()] if network.HOSTS_DIRECTORY.is_dir() else []
-    return sorted(word for word in [*namespaces, *links, *hosts] if word.startswith(tag) and word[len(tag)] in "nbv")
+    """What there is by that tag: namespaces, interfaces, and folders with a hosts file."""
+    namespaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+    folders = [p.name for p in network.HOSTS_DIRECTORY.iterdir()] if network.HOSTS_DIRECTORY.is_dir() else []
+    found = [f"namespace {name}" for name in re.findall(rf"^({tag}n\d)\b", namespaces, re.MULTILINE)]
+    found += [f"link {name}" for name in re.findall(rf"^\d+: ({tag}\w+)[@:]", links, re.MULTILINE)]
+    return sorted(found + [f"folder {name}" for name in folders if name.startswith(tag)])
 
 
 def test_the_same_plan_is_priced_for_the_cluster_and_by_bytes() -> None:
