@@ -117,7 +117,7 @@ class Plan:
 
     @staticmethod
     def from_json(text: str, bound: int | None = None) -> Plan:
-        """A plan from JSON, verified; `bound` is the largest tile allowed, None allows the plan its own height.
+        """A plan from JSON, verified; `bound` is the largest tile allowed, as in `verify`.
 
         Raises:
             PlanJsonError: if the text is not a plan of version 1, or was changed after it was written.

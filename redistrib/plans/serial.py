@@ -32,8 +32,8 @@ FORMAT = "redistrib-plan"
 VERSION = 1
 
 _PLAN_FIELDS = (
-    "format", "version", "dtype", "source", "target", "algorithm", "cost_model", "cost", "unit", "memory_limit", "placements",
-    "steps", "digest",
+    "format", "version", "dtype", "source", "target", "algorithm", "cost_model", "cost", "unit", "memory_limit",
+    "placements", "steps", "digest",
 )  # fmt: skip
 _STEP_FIELDS = {
     "dynslice": (),
@@ -122,8 +122,7 @@ def from_json(text: str, bound: int | None = None) -> Plan:
 
     Args:
         text: what `to_json` wrote.
-        bound: the largest tile allowed, in elements. None allows the plan its own height, since it may have been
-            made under a memory limit; `verify(plan)` holds it to the larger of source and target.
+        bound: the largest tile allowed, in elements; by default what `verify` allows.
 
     Raises:
         PlanVersionError: if the text is of another version.
@@ -161,7 +160,7 @@ def _plan(form: dict[str, Any]) -> Plan:
     ]
     steps = [_step(entry, f"steps[{k}]", placements) for k, entry in enumerate(_list(form["steps"], "steps"))]
     cost = form["cost"]
-    if type(cost) not in (int, float) or not math.isfinite(cost) or cost < 0:
+    if type(cost) not in (int, float) or cost < 0:
         _refuse("cost", f"is {_shown(cost)}, which is not a price")
     if form["unit"] not in ("elements", "seconds"):
         _refuse("unit", f"is {_shown(form['unit'])}, a cost is in 'elements' or 'seconds'")

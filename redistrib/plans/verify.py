@@ -42,6 +42,7 @@ from redistrib.errors import (
     WrongStartError,
 )
 from redistrib.plans._evidence import check_numbers, first, held, row
+from redistrib.plans.memory import peak_bytes
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange
 from redistrib.plans.verify_exchange import check_exchange
 from redistrib.theory.semantics import Int64, Placement, number_of, placement_of
@@ -56,8 +57,8 @@ def verify(plan: Plan, bound: int | None = None) -> Plan:
     Args:
         plan: any plan, wherever it came from.
         bound: the largest tile allowed on the way, in elements. By default the larger of the source tile and the
-            target tile (the promise of Section 6), or where the plan was made under a memory limit, any tile with which
-            its predicted peak keeps to that limit.
+            target tile (the promise of Section 6), or none where the plan was made under a memory limit, which its
+            predicted peak must keep to instead.
 
     Raises:
         VerificationError: the subclass of the first rule that is broken, with step, device and values.
@@ -72,8 +73,9 @@ def verify(plan: Plan, bound: int | None = None) -> Plan:
             source=source.shape,
             target=target.shape,
         )
-    limit = _largest_tile(plan, source, target) if bound is None else bound
-    _check_bound(0, source, limit)
+    if bound is None and plan.memory_limit is None:
+        bound = max(source.tile_size, target.tile_size)
+    _check_bound(0, source, bound)
     here = source
     for number, step in enumerate(plan.steps, 1):
         check = _CHECKS.get(type(step))
@@ -90,7 +92,7 @@ def verify(plan: Plan, bound: int | None = None) -> Plan:
                 _fail_start(number, step.before, here)
         _check_placement(number, step.after, source)
         check(number, step)
-        _check_bound(number, step.after, limit)
+        _check_bound(number, step.after, bound)
         here = step.after
     if here != target:
         device = _first_difference(here, target)
@@ -102,19 +104,21 @@ def verify(plan: Plan, bound: int | None = None) -> Plan:
             ends=held(here, device),
             target=held(target, device),
         )
+    _check_memory(plan, source, target)
     return plan
 
 
-def _largest_tile(plan: Plan, source: Placement, target: Placement) -> int:
+def _check_memory(plan: Plan, source: Placement, target: Placement) -> None:
     if plan.memory_limit is None:
-        return max(source.tile_size, target.tile_size)
-    if plan.peak_bytes > plan.memory_limit:
+        return
+    peak = peak_bytes(plan.steps, source.tile_size, target.tile_size, plan.itemsize, sequential=True)
+    if peak > plan.memory_limit:
         raise MemoryAboveLimitError(
-            f"the plan takes {plan.peak_bytes:,} bytes per device, above the limit of {plan.memory_limit:,} it was made for",
-            peak=plan.peak_bytes,
+            f"the plan takes {peak} bytes per device, more than the limit of {plan.memory_limit} it was made for; "
+            "plan again for the memory there is",
+            peak=peak,
             limit=plan.memory_limit,
         )
-    return plan.memory_limit // plan.itemsize
 
 
 def _check_placement(number: int, placement: Placement, source: Placement) -> None:
@@ -153,15 +157,15 @@ def _check_placement(number: int, placement: Placement, source: Placement) -> No
         )
 
 
-def _check_bound(number: int, placement: Placement, limit: int) -> None:
-    if placement.tile_size > limit:
+def _check_bound(number: int, placement: Placement, bound: int | None) -> None:
+    if bound is not None and placement.tile_size > bound:
         where = f"after step {number}" if number else "at the source"
         raise TileAboveBoundError(
-            f"{where} a tile has {placement.tile_size} elements, more than the bound of {limit}; "
+            f"{where} a tile has {placement.tile_size} elements, more than the bound of {bound}; "
             "choose another plan, or pass the bound that this one was made under",
             number,
             tile=placement.tile_size,
-            bound=limit,
+            bound=bound,
         )
 
 

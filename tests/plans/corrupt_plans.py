@@ -216,7 +216,10 @@ PLAN_CORRUPTIONS = [
         errors.MemoryAboveLimitError,
         None,
         None,
-        "the plan takes 192 bytes per device, above the limit of 191 it was made for",
+        (
+            "the plan takes 192 bytes per device, more than the limit of 191 it was made for; "
+            "plan again for the memory there is"
+        ),
     ),
     # slices
     Corruption(

@@ -232,6 +232,11 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
         errors.PlanJsonError,
         "steps[0].kind is 'reducescatter', a step is one of dynslice, allgather, alltoall, allpermute, exchange",
     ),
+    "a kind of step that is no text": (
+        lambda: edited("slice", "steps", 0, "kind", value=["dynslice"]),
+        errors.PlanJsonError,
+        "steps[0].kind is ['dynslice'], a step is one of dynslice, allgather, alltoall, allpermute, exchange",
+    ),
     "a step that is no object": (
         lambda: edited("slice", "steps", 0, value=[]),
         errors.PlanJsonError,
@@ -287,6 +292,11 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
         errors.PlanJsonError,
         "steps[0].after is 2, which is not a position in the list of 2 placements",
     ),
+    "a placement by truth": (
+        lambda: edited("permute", "steps", 0, "after", value=True),
+        errors.PlanJsonError,
+        "steps[0].after is True, which is not a position in the list of 2 placements",
+    ),
     "a placement counted from the end": (
         lambda: edited("permute", "steps", 0, "before", value=-1),
         errors.PlanJsonError,
@@ -296,6 +306,11 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
         lambda: edited("exchange ragged", "steps", 0, "realisation", value=["rounds"]),
         errors.PlanJsonError,
         "steps[0].realisation is ['rounds'], an exchange runs as 'rounds' or 'ragged'",
+    ),
+    "a share that is a number": (
+        lambda: edited("exchange 4 to 6", "steps", 0, "shares", 1, value=5),
+        errors.PlanJsonError,
+        "steps[0].shares[1] is 5, a share is [src, dst, round, start, size]",
     ),
     "a share of four": (
         lambda: edited("exchange 4 to 6", "steps", 0, "shares", 1, value=[0, 1, 2, [3]]),
@@ -347,6 +362,26 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
         errors.PlanJsonError,
         "target.mesh.axes[0] is ['x'], an axis is a name and a size",
     ),
+    "an axis that is a number": (
+        lambda: edited("exchange 4 to 6", "target", "mesh", "axes", 0, value=4),
+        errors.PlanJsonError,
+        "target.mesh.axes[0] is 4, an axis is a name and a size",
+    ),
+    "an axis with a size in words": (
+        lambda: edited("exchange 4 to 6", "target", "mesh", "axes", 0, value="x4"),
+        errors.PlanJsonError,
+        "target.mesh.axes[0] is 'x4', an axis is a name and a size",
+    ),
+    "an axis with a truth for a size": (
+        lambda: edited("nothing to do", "target", "mesh", "axes", value=[["x", 2], ["y", True]]),
+        errors.PlanJsonError,
+        "target.mesh.axes[1] is ['y', True], an axis is a name and a size",
+    ),
+    "an axis without a name": (
+        lambda: edited("nothing to do", "target", "mesh", "axes", 0, 0, value=1),
+        errors.PlanJsonError,
+        "target.mesh: the axis name 1 is not a non-empty string; name mesh axes by strings such as 'x'",
+    ),
     "an axis of size 0": (
         lambda: edited("exchange 4 to 6", "target", "mesh", "axes", 0, 1, value=0),
         errors.PlanJsonError,
@@ -382,6 +417,16 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
         lambda: edited("slice", "unit", value="euros"),
         errors.PlanJsonError,
         "unit is 'euros', a cost is in 'elements' or 'seconds'",
+    ),
+    "a memory limit of nothing": (
+        lambda: edited("slice", "memory_limit", value=0),
+        errors.PlanJsonError,
+        "memory_limit is 0, a limit is a number of bytes or null",
+    ),
+    "a memory limit by truth": (
+        lambda: edited("slice", "memory_limit", value=True),
+        errors.PlanJsonError,
+        "memory_limit is True, a limit is a number of bytes or null",
     ),
     "an algorithm without a name": (
         lambda: edited("slice", "algorithm", value=None),
