@@ -262,6 +262,11 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
         errors.PlanJsonError,
         "steps[0].groups[1] is [3, 4], where a list as long as the first is expected",
     ),
+    "groups that are numbers": (
+        lambda: edited("gather off axis", "steps", 0, "groups", value=[0, 1, 2]),
+        errors.PlanJsonError,
+        "steps[0].groups[0] is 0, where a list as long as the first is expected",
+    ),
     "groups of no numbers": (
         lambda: edited("gather off axis", "steps", 0, "groups", value=[["a", "b", "c"]]),
         errors.PlanJsonError,
