@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from redistrib.api import synthesize, to_jax, to_mpi
+    from redistrib.api import cache_info, clear_caches, reshard, reshard_plan, synthesize, to_jax, to_mpi
     from redistrib.errors import RedistribError
     from redistrib.lang.mesh import Axis, Mesh
     from redistrib.lang.types import DimType, DistType
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from redistrib.plans.verify import verify
     from redistrib.synthesis.cost import CostModel
     from redistrib.synthesis.latency import LatencyBandwidth
+    from redistrib.trees.value import TreePlan
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,11 @@ _HOME = {
     "Mesh": "redistrib.lang.mesh",
     "Plan": "redistrib.plans.plan",
     "RedistribError": "redistrib.errors",
+    "TreePlan": "redistrib.trees.value",
+    "cache_info": "redistrib.api",
+    "clear_caches": "redistrib.api",
+    "reshard": "redistrib.api",
+    "reshard_plan": "redistrib.api",
     "synthesize": "redistrib.api",
     "tile_of": "redistrib.plans.reference",
     "to_jax": "redistrib.api",
@@ -46,7 +52,12 @@ __all__ = [
     "Mesh",
     "Plan",
     "RedistribError",
+    "TreePlan",
     "__version__",
+    "cache_info",
+    "clear_caches",
+    "reshard",
+    "reshard_plan",
     "synthesize",
     "tile_of",
     "to_jax",

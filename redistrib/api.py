@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from redistrib.synthesis.cost import CostModel
     from redistrib.synthesis.fit import Fit
     from redistrib.synthesis.latency import LatencyBandwidth
+    from redistrib.trees.cache import CacheInfo
+    from redistrib.trees.value import TreePlan
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -119,6 +121,94 @@ def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "
     chosen = calibration_devices(devices)
     kind = getattr(chosen[0], "device_kind", chosen[0].platform)
     return fit_profile(measure(chosen), name, f"measured on {len(chosen)} x {kind}")
+
+
+def reshard(
+    tree: Any,
+    shardings: Any,
+    *,
+    source: Any = None,
+    donate: bool = False,
+    memory_limit: int | str | None = None,
+    cost_model: CostModel | str | None = None,
+    progress: bool | None = None,
+) -> Any:
+    """Move arrays to other shardings by synthesized plans; use it where you would write `jax.device_put`.
+
+    Source and target may be on different meshes over the same devices, with axes of other names and sizes and devices
+    in another order. Nothing goes through the host. Under `jit` it is a part of the computation, and under
+    differentiation the cotangent travels back by a plan of its own. See docs/reshard.md.
+
+    Handed to `jax.device_put`, because no plan can do it: values that are no `jax.Array`, targets on other devices than
+    the source, and other kinds of memory.
+
+    Args:
+        tree: any pytree of arrays.
+        shardings: a tree like it, a prefix of it, or one sharding for all. Each is a `jax.sharding.Sharding`, a device,
+            or, under `jax.set_mesh`, a `PartitionSpec`.
+        source: where traced arrays are, in the same form. Needed under `jit` on meshes of Auto axes, where nothing else
+            says it; not needed on Explicit axes, and not looked at for arrays that are not traced.
+        donate: give every source up as soon as its array has moved. Nothing is given up before all leaves have been
+            checked, planned and compiled for. An array that stays where it is keeps its buffers, shared by both.
+        memory_limit: bytes per device that all leaves, before and after, and scratch may take together, as an integer
+            or a text such as `"2GiB"`. It decides the order of the leaves, how many travel together, and in how many
+            parts. Under `jit` it is the limit of each leaf's plan.
+        cost_model: see `synthesize`; by default the preset of the devices' platform.
+        progress: whether to show a bar on stderr; None shows one for long moves on a terminal.
+
+    Returns:
+        The tree, every array committed to exactly the sharding asked for, weak types kept.
+
+    Raises:
+        TreeMismatchError: if the shardings are no prefix of the tree.
+        LeafError: for what is wrong with one leaf; names its path.
+        MemoryLimitError: if nothing fits the limit; tells the least that something fits.
+        UnknownSourceError: for a traced array on Auto axes without `source`.
+        TracedOrderError, TracedDonationError: for what cannot be done under `jit`.
+    """
+    from redistrib.trees.reshard import reshard as run
+
+    limit = None if memory_limit is None else parse_size(memory_limit)
+    return run(tree, shardings, source, donate=donate, memory_limit=limit, model=cost_model, progress=progress)
+
+
+def reshard_plan(
+    tree: Any,
+    shardings: Any,
+    *,
+    donate: bool = False,
+    memory_limit: int | str | None = None,
+    cost_model: CostModel | str | None = None,
+) -> TreePlan:
+    """What `reshard` will do with the same arguments: order, launches, bytes alive at the worst moment, as a value.
+
+    Plans and compiles, which `reshard` then need not do again. Print it for a table.
+
+    Args:
+        tree: of arrays, or of `jax.ShapeDtypeStruct` with shardings.
+        shardings, donate, memory_limit, cost_model: as for `reshard`.
+
+    Raises:
+        TreeMismatchError, LeafError, MemoryLimitError: as `reshard` does.
+    """
+    from redistrib.trees.reshard import reshard_plan as run
+
+    limit = None if memory_limit is None else parse_size(memory_limit)
+    return run(tree, shardings, donate=donate, memory_limit=limit, model=cost_model)
+
+
+def cache_info() -> dict[str, CacheInfo]:
+    """Hits, misses, size and limit of `reshard`'s caches: `"routes"`, `"plans"` and `"programs"`."""
+    from redistrib.trees.planning import cache_info as run
+
+    return run()
+
+
+def clear_caches() -> None:
+    """Forget all that `reshard` has planned and compiled."""
+    from redistrib.trees.planning import clear_caches as run
+
+    run()
 
 
 def load_profile(path: Path) -> LatencyBandwidth:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from redistrib.errors import LeafError, MemoryLimitError
+from redistrib.errors import MemoryLimitError
 from redistrib.plans.plan import Plan
 
 MOST_TOGETHER = 64
 STACKED_BELOW = 64 * 1024  # bytes of tile below which a launch costs more than two copies
+TOGETHER_BYTES = 16 * 2**20  # bytes of source and target tiles that travel in one launch, unless one leaf has more
 
 
 @dataclass(frozen=True)
@@ -21,12 +23,16 @@ class Item:
         path: its path in the tree.
         kind: leaves of one kind share a plan and an executable.
         plan: the plan without a memory limit.
+        devices: ids of its devices.
+        donated: whether its source is given up once it has travelled.
     """
 
     index: int
     path: str
     kind: Hashable
     plan: Plan
+    devices: tuple[int, ...]
+    donated: bool = False
 
     @property
     def source_bytes(self) -> int:
@@ -38,10 +44,18 @@ class Item:
         """Bytes of the target tile."""
         return self.plan.after.tile_size * self.plan.itemsize
 
+
+class Program(Protocol):
+    """What carries out a batch."""
+
     @property
-    def scratch_bytes(self) -> int:
-        """Bytes of predicted scratch."""
-        return self.plan.peak_bytes - self.source_bytes - self.target_bytes
+    def plan(self) -> Plan: ...
+
+    @property
+    def stacked(self) -> bool: ...
+
+    @property
+    def added_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -50,103 +64,167 @@ class Batch:
 
     Attributes:
         items: the leaves.
-        plan: the plan they share.
-        stacked: whether their tiles travel side by side in the same collectives.
-        peak_bytes: bytes per device alive while they travel, all leaves counted.
+        program: what moves them.
+        peak_bytes: bytes per device alive at the worst moment of the launch, all leaves of the tree counted.
     """
 
     items: tuple[Item, ...]
-    plan: Plan
-    stacked: bool
+    program: Program
     peak_bytes: int
 
 
-def batches(
-    items: Sequence[Item],
-    resident: int,
-    donate: bool,
-    memory_limit: int | None,
-    replan: Callable[[Item, int], Plan],
-) -> list[Batch]:
-    """Order the leaves and decide which travel together.
+@dataclass
+class Alive:
+    """Bytes alive on each device, by id."""
 
-    Args:
-        items: the leaves to move.
-        resident: bytes per device of leaves that stay as they are.
-        donate: whether a leaf's source is given up once it has travelled.
-        memory_limit: bytes per device that all leaves, before and after, and scratch may take; None for no limit.
-        replan: the plan of a leaf within so many bytes for its own source, target and scratch.
+    bytes: dict[int, int] = field(default_factory=dict)
 
-    Raises:
-        MemoryLimitError: if no order and no plan keeps within the limit.
-        LeafError: if one leaf alone does not.
-    """
-    alive = resident + sum(item.source_bytes for item in items)
-    result: list[Batch] = []
-    queue = sorted(items, key=lambda item: _order(item, donate))
-    while queue:
-        first = queue[0]
-        together = [item for item in queue if item.kind == first.kind][:MOST_TOGETHER]
-        plan, count = first.plan, len(together)
-        each = first.target_bytes + first.scratch_bytes
-        if memory_limit is not None:
-            count = min(count, max(1, (memory_limit - alive) // each if each else count))
-            own = memory_limit - (alive - first.source_bytes)
-            if alive + each > memory_limit:
-                plan, count = _within(first, own, memory_limit, items, resident, donate, replan), 1
-        chosen = tuple(together[:count])
-        scratch = plan.peak_bytes - first.source_bytes - first.target_bytes
-        stacked = count > 1 and 0 < first.source_bytes <= STACKED_BELOW
-        extra = (first.source_bytes + first.target_bytes) * count if stacked and memory_limit is None else 0
-        stacked = stacked and memory_limit is None
-        result.append(Batch(chosen, plan, stacked, alive + count * (first.target_bytes + scratch) + extra))
-        alive += count * (first.target_bytes - (first.source_bytes if donate else 0))
-        taken = {item.index for item in chosen}
-        queue = [item for item in queue if item.index not in taken]
+    def add(self, devices: Sequence[int], count: int) -> None:
+        """Account for bytes that come or, if negative, go on each device."""
+        for device in devices:
+            self.bytes[device] = self.bytes.get(device, 0) + count
+
+    def most(self, devices: Sequence[int] | None = None) -> int:
+        """Bytes on the fullest of some devices, or of all."""
+        chosen = self.bytes.values() if devices is None else [self.bytes.get(device, 0) for device in devices]
+        return max(chosen, default=0)
+
+    def copy(self) -> Alive:
+        """An account of its own."""
+        return Alive(dict(self.bytes))
+
+
+def grouped(items: Sequence[Item], most_bytes: int = TOGETHER_BYTES) -> list[tuple[Item, ...]]:
+    """Leaves of one kind side by side, in groups as even as can be, in the order in which kinds first appear."""
+    kinds: dict[tuple[Hashable, bool], list[Item]] = {}
+    for item in items:
+        kinds.setdefault((item.kind, item.donated), []).append(item)
+    result = []
+    for alike in kinds.values():
+        each = max(1, alike[0].source_bytes + alike[0].target_bytes)
+        most = max(1, min(MOST_TOGETHER, most_bytes // each))
+        size = _even(len(alike), most)
+        result += [tuple(alike[k : k + size]) for k in range(0, len(alike), size)]
     return result
 
 
-def _order(item: Item, donate: bool) -> tuple[int, int, int]:
+def _even(count: int, most: int) -> int:
+    """A group size of at most `most` that leaves no group of another size, if one above half of it does."""
+    if count <= most:
+        return count
+    return next((size for size in range(most, most // 2, -1) if count % size == 0), most)
+
+
+def is_stacked(group: Sequence[Item]) -> bool:
+    """Whether leaves are so small that one launch over all of them is worth two more copies."""
+    return len(group) > 1 and group[0].source_bytes <= STACKED_BELOW and group[0].target_bytes <= STACKED_BELOW
+
+
+def unlimited(items: Sequence[Item]) -> list[tuple[Item, ...]]:
+    """What travels together without a memory limit, in the order of least peak."""
+    return sorted(grouped(items), key=lambda group: _order(group[0], _scratch(group[0])))
+
+
+def accounted(groups: Sequence[tuple[Item, ...]], programs: Sequence[Program], alive: Alive) -> list[Batch]:
+    """Batches with the bytes alive at their worst moment; `alive` starts with all leaves that are there."""
+    result = []
+    for group, program in zip(groups, programs, strict=True):
+        result.append(Batch(group, program, alive.most(group[0].devices) + program.added_bytes))
+        _settle(group, alive)
+    return result
+
+
+def _settle(group: Sequence[Item], alive: Alive) -> None:
+    for item in group:
+        alive.add(item.devices, item.target_bytes - (item.source_bytes if item.donated else 0))
+
+
+def _order(item: Item, scratch: int) -> tuple[int, int]:
     """The order of least peak for independent jobs: first what frees memory, the least demanding first; then what takes
     memory, the one that leaves most to spare afterwards first."""
-    needs = item.target_bytes + item.scratch_bytes
-    net = item.target_bytes - (item.source_bytes if donate else 0)
-    if net <= 0:
-        return (0, needs, item.index)
-    return (1, net - needs, item.index)
+    needs = item.target_bytes + scratch
+    net = item.target_bytes - (item.source_bytes if item.donated else 0)
+    return (0, needs) if net <= 0 else (1, net - needs)
 
 
-def _within(
-    item: Item,
-    own: int,
-    limit: int,
+def limited(
     items: Sequence[Item],
-    resident: int,
-    donate: bool,
-    replan: Callable[[Item, int], Plan],
-) -> Plan:
+    alive: Alive,
+    memory_limit: int,
+    together: Callable[[tuple[Item, ...]], Program],
+    within: Callable[[Item, int], Program],
+    least: Callable[[Item], int],
+) -> list[Batch]:
+    """Batches that keep every device within `memory_limit` bytes.
+
+    Args:
+        items: the leaves to move.
+        alive: bytes per device of all leaves that are there.
+        memory_limit: bytes per device for all leaves, before and after, and scratch.
+        together: the program of a group, whatever it takes.
+        within: the fastest program of one leaf that adds at most so many bytes; raises `MemoryLimitError`.
+        least: the least bytes that any program of a leaf adds.
+
+    Raises:
+        MemoryLimitError: if no order and no program keeps within the limit; with the least limit that one keeps.
+    """
+    attempt = _Attempt(memory_limit, together, within)
     try:
-        return replan(item, max(own, 1))
+        return attempt.batches(_ordered(items, {item.kind: _scratch(item) for item in items}), alive.copy())
     except MemoryLimitError:
-        least = least_limit(items, resident, donate, replan)
-        if least > limit:
-            raise MemoryLimitError(limit, least) from None
-        raise LeafError(item.path, f"does not fit in the {own:,} bytes per device that the others leave") from None
+        pass
+    frugal = {item.kind: least(item) for item in items}
+    queue = _ordered(items, {item.kind: frugal[item.kind] - item.target_bytes for item in items})
+    needed = _least_limit(queue, alive.copy(), frugal)
+    if needed > memory_limit:
+        raise MemoryLimitError(memory_limit, needed)
+    return attempt.batches(queue, alive.copy())
 
 
-def least_limit(
-    items: Sequence[Item], resident: int, donate: bool, replan: Callable[[Item, int], Plan]
-) -> int:
+@dataclass(frozen=True)
+class _Attempt:
+    """One way through the leaves, in a given order."""
+
+    memory_limit: int
+    together: Callable[[tuple[Item, ...]], Program]
+    within: Callable[[Item, int], Program]
+
+    def batches(self, queue: list[Item], alive: Alive) -> list[Batch]:
+        result: list[Batch] = []
+        if alive.most() > self.memory_limit:
+            raise MemoryLimitError(self.memory_limit, alive.most())
+        while queue:
+            first = queue[0]
+            room = self.memory_limit - alive.most(first.devices)
+            group = grouped([item for item in queue if (item.kind, item.donated) == (first.kind, first.donated)])[0]
+            made = None
+            if len(group) > 1 and len(group) * first.target_bytes <= room:
+                made = self.together(group)
+            if made is None or made.added_bytes > room:
+                group, made = (first,), self.within(first, room)
+            result.append(Batch(group, made, alive.most(first.devices) + made.added_bytes))
+            _settle(group, alive)
+            taken = {item.index for item in group}
+            queue = [item for item in queue if item.index not in taken]
+        return result
+
+
+def _scratch(item: Item) -> int:
+    return item.plan.peak_bytes - item.source_bytes - item.target_bytes
+
+
+def _ordered(items: Sequence[Item], scratch: dict[Hashable, int]) -> list[Item]:
+    """Leaves in the order of least peak, those of one kind next to one another."""
+    number: dict[Hashable, int] = {}
+    for item in items:
+        number.setdefault((item.kind, item.donated), len(number))
+    return sorted(items, key=lambda item: (*_order(item, scratch[item.kind]), number[item.kind, item.donated]))
+
+
+def _least_limit(queue: Sequence[Item], alive: Alive, added: dict[Hashable, int]) -> int:
     """The least bytes per device that moving the leaves one by one, each in its most frugal way, takes."""
-    alive = resident + sum(item.source_bytes for item in items)
-    worst = alive
-    frugal: dict[Hashable, int] = {}
-    for item in sorted(items, key=lambda item: _order(item, donate)):
-        if item.kind not in frugal:
-            try:
-                frugal[item.kind] = replan(item, 1).peak_bytes
-            except MemoryLimitError as error:
-                frugal[item.kind] = error.least
-        worst = max(worst, alive - item.source_bytes + frugal[item.kind])
-        alive += item.target_bytes - (item.source_bytes if donate else 0)
-    return max(worst, alive)
+    worst = alive.most()
+    for item in queue:
+        worst = max(worst, alive.most(item.devices) + added[item.kind])
+        _settle((item,), alive)
+    return worst

@@ -1,34 +1,39 @@
 """Plans between two meshes over the same devices, carried out on tiles alone.
 
-The shards of an array are rewrapped, without a copy, as the rows of one array cut along its first dimension over a flat
-mesh of the devices; the plan's program runs there; and the rows that come out are rewrapped as the shards of the target.
-So source and target may name and order the devices as they like.
+The shards of an array are rewrapped, without a copy, as the rows of one array cut along its first dimension over a
+flat mesh of the devices; the plan's program runs there; and the rows that come out are rewrapped as the shards of the
+target. So source and target may name and order the devices as they like.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding, use_abstract_mesh
 
 from redistrib.backends.jax.execute import carried
-from redistrib.backends.jax.lowering import Frame, Schedule, local_program
+from redistrib.backends.jax.lowering import Schedule, frame_of, local_program
 from redistrib.plans.plan import Plan
 
 AXIS = "devices"
 
 
 class FlatProgram:
-    """A plan compiled for `count` arrays at once, each of the plan's shape, over devices in the order of their numbers.
+    """A plan for `count` arrays at once, each of the plan's shape, over devices in the order of their numbers.
+
+    Made, it is lowered; `compile` is apart so that several may be compiled at the same time. Without a `schedule`, it
+    is the one that the plan's memory limit asks for; see `redistrib.backends.jax.lowering`.
 
     Attributes:
-        plan: what each array goes through.
+        plan: what each array goes through; of rank 1 at least.
         count: arrays moved by one call.
         stacked: whether their tiles travel side by side in the same collectives: fewer launches, two more copies.
+        reuses: whether outputs take the place of inputs in memory, which are then gone; needs tiles of one shape.
     """
 
     def __init__(
@@ -39,21 +44,26 @@ class FlatProgram:
         *,
         count: int = 1,
         stacked: bool = False,
-        donate: bool = False,
-        schedule: Schedule = "overlap",
+        reuses: bool = False,
+        schedule: Schedule | None = None,
     ) -> None:
-        self.plan, self.count, self.stacked = plan, count, stacked
-        self.devices = tuple(devices)
+        self.plan, self.count, self.stacked, self.reuses = plan, count, stacked, reuses
+        self.devices, self.dtype = tuple(devices), dtype
         mesh = jax.sharding.Mesh(np.array(self.devices), (AXIS,), axis_types=(AxisType.Auto,))
+        self._abstract_mesh = mesh.abstract_mesh
         self._sharding = NamedSharding(mesh, PartitionSpec(AXIS))
-        on_cpu = self.devices[0].platform == "cpu"
-        frame = Frame((AXIS,), (plan.devices,), tuple(range(plan.devices)), schedule, pieces=32 if on_cpu else 0)
-        program = self._program(carried(local_program(plan.steps, frame), plan.steps))
-        mapped = jax.shard_map(program, mesh=mesh, in_specs=PartitionSpec(AXIS), out_specs=PartitionSpec(AXIS), check_vma=False)
         self._rows_in = self._rows(plan.before.tile)
-        jitted = jax.jit(mapped, donate_argnums=tuple(range(count)) if donate else ())
-        abstract = jax.ShapeDtypeStruct(self._rows_in, dtype, sharding=self._sharding)
-        self.compiled = jitted.lower(*[abstract] * count).compile()
+        on_cpu = self.devices[0].platform == "cpu"
+        frame = frame_of(plan, (AXIS,), (plan.devices,), tuple(range(plan.devices)), schedule, on_cpu)
+        # The inner jit is traced and lowered once for all the arrays.
+        program = self._program(jax.jit(carried(local_program(plan.steps, frame), plan.steps)))
+        with use_abstract_mesh(self._abstract_mesh):  # the caller's own context would be taken for ours
+            mapped = jax.shard_map(
+                program, mesh=mesh, in_specs=PartitionSpec(AXIS), out_specs=PartitionSpec(AXIS), check_vma=False
+            )
+            self._jitted = jax.jit(mapped, donate_argnums=tuple(range(count)) if reuses else ())
+            abstract = jax.ShapeDtypeStruct(self._rows_in, dtype, sharding=self._sharding)
+            self._lowered = self._jitted.lower(*[abstract] * count)
 
     def _rows(self, tile: tuple[int, ...]) -> tuple[int, ...]:
         return (self.plan.devices * tile[0], *tile[1:])
@@ -67,15 +77,55 @@ class FlatProgram:
 
         return run
 
-    def __call__(self, arrays: Sequence[jax.Array], target: NamedSharding) -> list[jax.Array]:
-        """Move `count` arrays to `target`, a sharding over the same devices."""
-        rows = [rewrapped(array, self._rows_in, self._sharding) for array in arrays]
-        return [rewrapped(result, self.plan.shape, target) for result in self.compiled(*rows)]
+    @cached_property
+    def _compiled(self) -> Any:
+        return self._lowered.compile()
+
+    def compile(self) -> FlatProgram:
+        """The program, compiled; at once if it has been before."""
+        assert self._compiled is not None
+        return self
+
+    @cached_property
+    def added_bytes(self) -> int:
+        """Bytes per device that a call takes besides its inputs: outputs and scratch, as the compiler reports them."""
+        sizes = self._compiled.memory_analysis()
+        if sizes is None:
+            return self.count * (self.plan.peak_bytes - self.plan.before.tile_size * self.plan.itemsize)
+        return int(sizes.output_size_in_bytes - sizes.alias_size_in_bytes + sizes.temp_size_in_bytes)
+
+    def hlo(self) -> str:
+        """The compiled program as text."""
+        return str(self._compiled.as_text())
+
+    def __call__(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> list[jax.Array]:
+        """Move `count` arrays, each to its target, a sharding over the same devices."""
+        rows = [rewrapped(array, self._rows_in, self._sharding, weak=False) for array in arrays]
+        if _is_packed(self.dtype):  # rewrapped, such arrays do not say that they are packed, and an executable minds
+            with use_abstract_mesh(self._abstract_mesh):
+                moved = self._jitted(*rows)
+        else:
+            moved = self._compiled(*rows)
+        return [
+            rewrapped(result, self.plan.shape, target, weak=bool(array.aval.weak_type))
+            for array, result, target in zip(arrays, moved, targets, strict=True)
+        ]
 
 
-def rewrapped(array: jax.Array, shape: tuple[int, ...], sharding: NamedSharding) -> jax.Array:
+def _is_packed(dtype: Any) -> bool:
+    """Whether elements are smaller than a byte."""
+    if jnp.issubdtype(dtype, jnp.integer):
+        return jnp.iinfo(dtype).bits < 8
+    return jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 8
+
+
+def rewrapped(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool) -> jax.Array:
     """The same buffers as an array of another global shape and sharding over the same devices; nothing is copied."""
     held = {shard.device: shard.data for shard in array.addressable_shards}
-    return jax.make_array_from_single_device_arrays(
-        shape, sharding, [held[device] for device in sharding.mesh.devices.flat if device in held]
-    )
+    order = sharding.mesh.devices.flat if isinstance(sharding, NamedSharding) else sharding.devices_indices_map(shape)
+    tiles = [held[device] for device in order if device in held]
+    result = jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=array.dtype)
+    if weak:  # no public function makes an array weakly typed without computing it
+        make: Any = type(result)
+        result = make(result.aval.update(weak_type=True), sharding, tiles, committed=True)
+    return result

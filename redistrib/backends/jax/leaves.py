@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax._src.lax.lax import _convert_element_type  # no public function makes an array weakly typed
-from jax.sharding import NamedSharding, PartitionSpec, Sharding
+from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jax.tree_util import keystr, tree_flatten_with_path
 
+from redistrib.backends.jax.flat import rewrapped
 from redistrib.errors import LeafError, TreeMismatchError
 
 
@@ -22,53 +22,93 @@ class Leaf:
         path: where it stands, as JAX prints paths; empty for a tree that is one array.
         value: the leaf.
         target: the sharding asked for.
+        source: the sharding that the caller says the leaf has; None where the leaf itself tells.
     """
 
     path: str
     value: Any
     target: Sharding
+    source: Sharding | None = None
 
 
-def matched(tree: Any, shardings: Any) -> tuple[list[Leaf], Any]:
+def matched(tree: Any, shardings: Any, sources: Any = None) -> tuple[list[Leaf], Any]:
     """The leaves of a tree with the shardings asked for, and its structure.
 
     Args:
         tree: any pytree.
-        shardings: a tree of the same structure, a prefix of it, or one sharding for all.
+        shardings: a tree of the same structure, a prefix of it, or one sharding for all. A leaf of it is a
+            `jax.sharding.Sharding`, a device, or, where `jax.set_mesh` has said over which mesh, a partition spec.
+        sources: the same, or None.
 
     Raises:
         TreeMismatchError: if the shardings are no prefix of the tree.
         LeafError: if a leaf of `shardings` is no sharding.
     """
     leaves, structure = tree_flatten_with_path(tree)
-    try:
-        spread = jax.tree.map(
-            lambda sharding, part: [sharding] * len(jax.tree.leaves(part)), shardings, tree, is_leaf=_is_sharding
-        )
-    except ValueError as error:
-        raise TreeMismatchError(str(error).splitlines()[0]) from None
-    wanted = [s for group in jax.tree.leaves(spread, is_leaf=lambda x: isinstance(x, list)) for s in group]
+    wanted = _spread(tree, shardings)
+    known = [None] * len(leaves) if sources is None else _spread(tree, sources)
     result = []
-    for (path, value), sharding in zip(leaves, wanted, strict=True):
+    for (path, value), target, source in zip(leaves, wanted, known, strict=True):
         name = keystr(path)
-        if not isinstance(sharding, Sharding):
-            raise LeafError(name, f"{sharding!r} is no jax.sharding.Sharding; give a NamedSharding")
-        result.append(Leaf(name, value, sharding))
+        given = None if source is None else _sharding(name, source)
+        result.append(Leaf(name, value, _sharding(name, target), given))
     return result, structure
 
 
+def _spread(tree: Any, shardings: Any) -> list[Any]:
+    try:
+        spread = jax.tree.map(
+            lambda sharding, part: _Several([sharding] * len(jax.tree.leaves(part))),
+            shardings,
+            tree,
+            is_leaf=_is_sharding,
+        )
+    except (ValueError, TypeError) as error:
+        raise TreeMismatchError(str(error).splitlines()[0].rstrip(".")) from None
+    return [s for group in jax.tree.leaves(spread) for s in group.items]
+
+
+@dataclass(frozen=True)
+class _Several:
+    """Shardings of the leaves below one place; a leaf itself."""
+
+    items: list[Any]
+
+
 def _is_sharding(value: Any) -> bool:
-    return isinstance(value, Sharding | PartitionSpec) or value is None
+    return isinstance(value, Sharding | PartitionSpec | jax.Device) or value is None
 
 
-def as_weak(array: jax.Array, target: NamedSharding) -> jax.Array:
-    """The same values as an array of weak type, where they are."""
-    weaken = jax.jit(lambda x: _convert_element_type(x, weak_type=True), out_shardings=target)
-    result: jax.Array = weaken(array)
-    return result
+def _sharding(path: str, value: Any) -> Sharding:
+    if isinstance(value, Sharding):
+        return value
+    if isinstance(value, jax.Device):
+        return SingleDeviceSharding(value)
+    if isinstance(value, PartitionSpec):
+        mesh = _context_mesh()
+        if mesh is None:
+            raise LeafError(path, f"{value} names axes of no mesh; give a NamedSharding, or call under jax.set_mesh")
+        return NamedSharding(mesh, value)
+    raise LeafError(path, f"{value!r} is no jax.sharding.Sharding; give a NamedSharding")
 
 
-def zeros(shape: tuple[int, ...], dtype: Any, target: NamedSharding) -> jax.Array:
+def _context_mesh() -> Any:
+    abstract = jax.sharding.get_abstract_mesh()
+    if abstract.empty:
+        return None
+    try:
+        return jax.sharding.get_mesh()
+    except ValueError:  # under jit only the abstract mesh is known
+        return abstract
+
+
+def zeros_like(array: jax.Array, target: Sharding) -> jax.Array:
     """An array without elements, made where it is wanted."""
-    result: jax.Array = jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=target)()
-    return result
+    shape, dtype = array.shape, array.dtype
+    make = jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=target)
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        impl, data = jax.random.key_impl(array), jax.eval_shape(jax.random.key_data, array)
+        make = jax.jit(
+            lambda: jax.random.wrap_key_data(jnp.zeros(data.shape, data.dtype), impl=impl), out_shardings=target
+        )
+    return rewrapped(make(), shape, target, weak=bool(array.aval.weak_type))

@@ -1,0 +1,243 @@
+"""`reshard` outside `jit`: check every leaf, plan, compile, and only then move."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from redistrib.backends.jax.flat import FlatProgram, rewrapped
+from redistrib.backends.jax.leaves import Leaf, zeros_like
+from redistrib.errors import LeafError, RedistribError
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.trees.planning import Kind, Planner, compile_all, route_of
+from redistrib.trees.routes import Route
+from redistrib.trees.schedule import Alive, Batch, Item, accounted, limited, unlimited
+from redistrib.trees.value import TreePlan
+
+IN_FLIGHT = 64 * 2**20  # bytes per device of launches that need not have finished when the next one starts
+LONG_MOVE = 256 * 2**20  # bytes of all leaves above which a move shows its progress, on a terminal
+
+
+@dataclass(frozen=True)
+class _Move:
+    """A leaf, its route, and whether its source may be given up as soon as it has travelled."""
+
+    leaf: Leaf
+    route: Route
+    donated: bool
+
+
+class Prepared:
+    """Leaves that have been checked, planned and compiled for.
+
+    Attributes:
+        plan: what will be done.
+    """
+
+    def __init__(self, leaves: Sequence[Leaf], planner: Planner, *, donate: bool, memory_limit: int | None) -> None:
+        self._planner, self._limit = planner, memory_limit
+        routes = [_routed(leaf) for leaf in leaves]
+        shared = _shared(leaves, routes) if donate else []
+        held = {k for several in shared for k in several}
+        self._moves = [
+            _Move(leaf, found, donate and found.way in ("move", "put") and k not in held)
+            for k, (leaf, found) in enumerate(zip(leaves, routes, strict=True))
+        ]
+        # Several leaves have these buffers: they go when all have travelled, unless one of the results has them too.
+        self._last = [
+            leaves[k].value for several in shared if all(routes[k].way != "keep" for k in several) for k in several
+        ]
+        items = [self._item(k, move) for k, move in enumerate(self._moves) if move.route.way == "move"]
+        alive = self._alive()
+        before = alive.most()
+        self.plan = TreePlan(
+            batches=tuple(self._batches(items, alive)),
+            kept=self._paths("keep"),
+            made=self._paths("empty"),
+            put=self._paths("put"),
+            before_bytes=before,
+            memory_limit=memory_limit,
+            donate=donate,
+        )
+
+    def _paths(self, way: str) -> tuple[str, ...]:
+        return tuple(move.leaf.path for move in self._moves if move.route.way == way)
+
+    def _item(self, index: int, move: _Move) -> Item:
+        sides = move.route.sides
+        assert sides is not None
+        kind = Kind(sides, str(move.leaf.value.dtype), move.route.devices)
+        with _naming(move.leaf.path):
+            plan = self._planner.plan(sides, kind.dtype, kind.devices[0].platform)
+        return Item(index, move.leaf.path, kind, plan, tuple(d.id for d in kind.devices), move.donated)
+
+    def _alive(self) -> Alive:
+        """Bytes on each device before anything moves: all sources, and what `jax.device_put` brings."""
+        alive = Alive()
+        for move in self._moves:
+            value, target = move.leaf.value, move.leaf.target
+            source = getattr(value, "sharding", None)
+            if source is not None:
+                alive.add(*_share(value, source))
+            if move.route.way == "put":
+                alive.add(*_share(value, target))
+        return alive
+
+    def _batches(self, items: list[Item], alive: Alive) -> list[Batch]:
+        def dtype(item: Item) -> Any:
+            return self._moves[item.index].leaf.value.dtype
+
+        def program(group: tuple[Item, ...]) -> FlatProgram:
+            with _naming(group[0].path):
+                return self._planner.program(group, dtype(group[0]))
+
+        if self._limit is None:
+            groups = unlimited(items)
+            programs = [program(group) for group in groups]
+            compile_all(programs)
+            return accounted(groups, programs, alive)
+        return limited(
+            items,
+            alive,
+            self._limit,
+            together=lambda group: program(group).compile(),
+            within=lambda item, room: self._planner.within(item, dtype(item), room),
+            least=lambda item: self._planner.least(item, dtype(item)),
+        )
+
+    def run(self, progress: bool | None) -> list[Any]:
+        """Move everything; the leaves, each on its target."""
+        results: list[Any] = [None] * len(self._moves)
+        total = sum(item.target_bytes * len(item.devices) for batch in self.plan.batches for item in batch.items)
+        with _progress(total, progress) as advance:
+            wait = _Waiting(IN_FLIGHT if self._limit is None and advance is None else 0)
+            for batch in self.plan.batches:
+                moved = self._launched(batch)
+                for item, array in zip(batch.items, moved, strict=True):
+                    results[item.index] = array
+                wait.add(moved, batch.program.added_bytes)
+                if advance is not None:
+                    advance(sum(item.target_bytes * len(item.devices) for item in batch.items))
+        for k, move in enumerate(self._moves):
+            if move.route.way != "move":
+                results[k] = self._otherwise(move)
+        for value in self._last:
+            value.delete()
+        return results
+
+    def _launched(self, batch: Batch) -> list[jax.Array]:
+        sources = [self._moves[item.index].leaf.value for item in batch.items]
+        targets = [self._moves[item.index].leaf.target for item in batch.items]
+        program = batch.program
+        assert isinstance(program, FlatProgram)
+        moved = program(sources, targets)
+        for item, source in zip(batch.items, sources, strict=True):
+            if item.donated:
+                source.delete()  # its memory is freed when the launch has read it
+        return moved
+
+    def _otherwise(self, move: _Move) -> Any:
+        value, target = move.leaf.value, move.leaf.target
+        if move.route.way == "put":
+            return jax.device_put(value, target, donate=move.donated and isinstance(value, jax.Array))
+        if move.route.way == "empty":
+            return zeros_like(value, target)
+        return rewrapped(value, value.shape, target, weak=bool(value.aval.weak_type))
+
+
+# ------------------------------------------------------------------------------------------- checks
+
+
+def _routed(leaf: Leaf) -> Route:
+    value = leaf.value
+    if isinstance(value, jax.Array):
+        if value.is_deleted():
+            raise LeafError(leaf.path, "the array has been donated or deleted; pass one that is alive")
+    elif isinstance(value, jax.ShapeDtypeStruct):
+        if value.sharding is None:
+            raise LeafError(leaf.path, "a ShapeDtypeStruct must say where its array is; give it a sharding=")
+    elif not isinstance(value, np.ndarray | np.generic | bool | int | float | complex):
+        raise LeafError(leaf.path, f"{type(value).__name__} is neither an array nor a number")
+    with _naming(leaf.path):
+        return route_of(np.shape(value), getattr(value, "sharding", None), leaf.target)
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Errors of one leaf, with its path."""
+    try:
+        yield
+    except (ValueError, TypeError, RuntimeError) as error:
+        if isinstance(error, LeafError) or (isinstance(error, RedistribError) and not path):
+            raise
+        raise LeafError(path, str(error)) from error
+
+
+def _share(value: Any, sharding: Any) -> tuple[list[int], int]:
+    """Devices of an array by id, and its bytes on each."""
+    shape, dtype = np.shape(value), getattr(value, "dtype", None)
+    size = itemsize_of(str(np.asarray(value).dtype if dtype is None else dtype))
+    return [device.id for device in sharding.device_set], math.prod(sharding.shard_shape(shape)) * size
+
+
+def _shared(leaves: Sequence[Leaf], routes: Sequence[Route]) -> list[list[int]]:
+    """Leaves that have the same buffers, such as tied weights."""
+    places: dict[Any, list[int]] = {}
+    for k, leaf in enumerate(leaves):
+        if isinstance(leaf.value, jax.Array) and routes[k].way != "empty":
+            places.setdefault(_place(leaf.value), []).append(k)
+    return [several for several in places.values() if len(several) > 1]
+
+
+def _place(array: jax.Array) -> Any:
+    """Where an array's bytes are: equal for two arrays of the same buffers."""
+    shards = array.addressable_shards
+    if not shards:
+        return id(array)
+    data = shards[0].data
+    if jnp.issubdtype(data.dtype, jax.dtypes.prng_key):
+        data = jax.random.key_data(data)
+    return (shards[0].device.id, data.unsafe_buffer_pointer())
+
+
+# ---------------------------------------------------------------------------------- waiting, progress
+
+
+class _Waiting:
+    """Keeps the launches that may still be running within some bytes per device."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._flying: deque[tuple[list[jax.Array], int]] = deque()
+
+    def add(self, arrays: list[jax.Array], size: int) -> None:
+        """Note a launch, and wait for the oldest ones until the rest keeps within the bytes."""
+        self._flying.append((arrays, size))
+        while self._flying and sum(size for _, size in self._flying) > self._most:
+            jax.block_until_ready(self._flying.popleft()[0])
+
+
+@contextmanager
+def _progress(total: int, wanted: bool | None) -> Iterator[Callable[[int], None] | None]:
+    """A function that advances a bar on stderr by so many bytes; None where none is shown."""
+    if wanted is None:
+        wanted = total > LONG_MOVE and sys.stderr.isatty() and jax.process_index() == 0
+    if not wanted:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("resharding"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
+    with Progress(*columns, console=Console(file=sys.stderr)) as bar:
+        task = bar.add_task("resharding", total=total)
+        yield lambda size: bar.advance(task, size)

@@ -1,0 +1,193 @@
+"""Plans and executables of leaves, each made once and kept in bounded caches."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import jax
+from jax.sharding import Sharding
+
+from redistrib.backends.jax.flat import FlatProgram
+from redistrib.backends.jax.lowering import Schedule
+from redistrib.errors import MemoryLimitError
+from redistrib.plans.plan import Plan
+from redistrib.synthesis.cost import CostModel
+from redistrib.synthesis.synthesize import synthesize
+from redistrib.trees.cache import Cache, CacheInfo
+from redistrib.trees.routes import Route, Sides, route
+from redistrib.trees.schedule import Item, is_stacked
+
+Model: TypeAlias = CostModel | str | None
+
+# What a leaf's shape and shardings ask for: (shape, source sharding, target sharding).
+ROUTES: Cache[Route] = Cache(8192)
+# (source type and mesh, target type, mesh and device order, dtype, cost model, memory limit)
+PLANS: Cache[Plan] = Cache(2048)
+# (plan's key, devices, dtype, leaves at once, stacked, whether outputs replace inputs, schedule)
+PROGRAMS: Cache[FlatProgram] = Cache(512)
+# (types and meshes, dtype, cost model): the least memory limit that some plan keeps
+_LEAST: Cache[int] = Cache(2048)
+
+
+def cache_info() -> dict[str, CacheInfo]:
+    """Hits, misses, size and limit of every cache, by name: "routes", "plans", "programs"."""
+    return {"routes": ROUTES.info, "plans": PLANS.info, "programs": PROGRAMS.info}
+
+
+def clear_caches() -> None:
+    """Forget all routes, plans and compiled programs."""
+    for cache in (ROUTES, PLANS, PROGRAMS, _LEAST):
+        cache.clear()
+
+
+def route_of(shape: tuple[int, ...], source: Sharding | None, target: Sharding) -> Route:
+    """The way of a leaf; see `routes.route`."""
+    return ROUTES.get((shape, source, target), lambda: route(shape, source, target))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What leaves that share a plan and an executable have in common."""
+
+    sides: Sides
+    dtype: str
+    devices: tuple[Any, ...]
+
+
+class Planner:
+    """Plans and programs under one cost model."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def plan(self, sides: Sides, dtype: str, platform: str, memory_limit: int | None = None) -> Plan:
+        """The plan between two types.
+
+        Raises:
+            MemoryLimitError: if none fits the limit.
+        """
+        key = (sides, dtype, self._model_key(platform), memory_limit)
+        return PLANS.get(key, lambda: self._synthesized(sides, dtype, platform, memory_limit))
+
+    def _synthesized(self, sides: Sides, dtype: str, platform: str, memory_limit: int | None) -> Plan:
+        return synthesize(
+            sides.source,
+            sides.source_mesh,
+            sides.target,
+            sides.target_mesh,
+            dtype=dtype,
+            model=self._on(platform),
+            memory_limit=memory_limit,
+        )
+
+    def _on(self, platform: str) -> CostModel | str:
+        if self._model is not None:
+            return self._model
+        return platform if platform in ("cpu", "gpu", "tpu") else "gpu"
+
+    def _model_key(self, platform: str) -> Hashable:
+        model = self._on(platform)
+        try:
+            hash(model)
+        except TypeError:
+            return _Itself(model)
+        return model
+
+    # ------------------------------------------------------------------------------------------ programs
+
+    def program(self, group: tuple[Item, ...], dtype: Any) -> FlatProgram:
+        """The program that moves a group of leaves in one launch, by their plan without a limit."""
+        return self._program(group[0], dtype, None, "overlap", len(group), is_stacked(group))
+
+    def _program(
+        self,
+        item: Item,
+        dtype: Any,
+        limit: int | None,
+        schedule: Schedule | None,
+        count: int = 1,
+        stacked: bool = False,
+    ) -> FlatProgram:
+        kind = item.kind
+        assert isinstance(kind, Kind)
+        platform = kind.devices[0].platform
+        plan = item.plan if limit is None else self.plan(kind.sides, kind.dtype, platform, limit)
+        reuses = item.donated and not stacked and plan.before.tile == plan.after.tile
+        key = (kind, self._model_key(platform), limit, schedule, count, stacked, reuses)
+        return PROGRAMS.get(
+            key,
+            lambda: FlatProgram(
+                plan, kind.devices, dtype, count=count, stacked=stacked, reuses=reuses, schedule=schedule
+            ),
+        )
+
+    def within(self, item: Item, dtype: Any, room: int) -> FlatProgram:
+        """The fastest program of one leaf that adds at most `room` bytes per device, as the compiler reports them.
+
+        Raises:
+            MemoryLimitError: if none does.
+        """
+        least: int | None = None
+        larger = max(item.source_bytes, item.target_bytes)
+        tries: list[tuple[int | None, Schedule | None]] = []
+        if item.target_bytes + 2 * larger <= room:
+            tries.append((None, "overlap"))
+        if item.plan.peak_bytes - item.source_bytes <= room:
+            tries.append((None, "sequential"))
+        elif self._frugal(item) <= room + item.source_bytes:
+            tries.append((room + item.source_bytes, None))
+        tries += [(self._frugal(item), None), (None, "sequential"), (None, "overlap")]
+        for limit, schedule in tries:
+            program = self._program(item, dtype, limit, schedule).compile()
+            if program.added_bytes <= room:
+                return program
+            least = min(least or program.added_bytes, program.added_bytes)
+        raise MemoryLimitError(room, least or 0)
+
+    def least(self, item: Item, dtype: Any) -> int:
+        """The least bytes per device that any program of a leaf adds, as the compiler reports them."""
+        try:
+            return self.within(item, dtype, 0).added_bytes
+        except MemoryLimitError as error:
+            return error.least
+
+    def _frugal(self, item: Item) -> int:
+        """The least memory limit that a plan of the leaf is predicted to keep."""
+        kind = item.kind
+        assert isinstance(kind, Kind)
+        platform = kind.devices[0].platform
+        return _LEAST.get(
+            (kind.sides, kind.dtype, self._model_key(platform)), lambda: self._least_limit(kind, platform)
+        )
+
+    def _least_limit(self, kind: Kind, platform: str) -> int:
+        try:
+            return self.plan(kind.sides, kind.dtype, platform, 1).peak_bytes
+        except MemoryLimitError as error:
+            return error.least
+
+
+@dataclass(frozen=True, eq=False)
+class _Itself:
+    """A key that is equal to keys of the same object alone, and keeps it."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def compile_all(programs: list[FlatProgram]) -> None:
+    """Compile what has not been, several at a time; in one process only, as compilers may have to meet across them."""
+    if jax.process_count() > 1 or len(programs) < 2:
+        for program in programs:
+            program.compile()
+        return
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        list(pool.map(FlatProgram.compile, programs))

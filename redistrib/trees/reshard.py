@@ -1,0 +1,44 @@
+"""`reshard` and `reshard_plan`, for arrays and for tracers alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from redistrib.backends.jax.leaves import matched
+from redistrib.errors import TracedDonationError
+from redistrib.trees import traced
+from redistrib.trees.eager import Prepared
+from redistrib.trees.planning import Model, Planner
+from redistrib.trees.value import TreePlan
+
+
+def reshard(
+    tree: Any,
+    shardings: Any,
+    source: Any,
+    *,
+    donate: bool,
+    memory_limit: int | None,
+    model: Model,
+    progress: bool | None,
+) -> Any:
+    """See `redistrib.api.reshard`; the memory limit is in bytes."""
+    leaves, structure = matched(tree, shardings, source)
+    planner = Planner(model)
+    inside = [traced.is_traced(leaf.value) for leaf in leaves]
+    if donate and any(inside):
+        raise TracedDonationError
+    outside = [leaf for leaf, is_inside in zip(leaves, inside, strict=True) if not is_inside]
+    prepared = Prepared(outside, planner, donate=donate, memory_limit=memory_limit) if outside else None
+    moved = [traced.moved(leaf, planner, memory_limit) for leaf, is_in in zip(leaves, inside, strict=True) if is_in]
+    placed = prepared.run(progress) if prepared is not None else []
+    results = [moved.pop(0) if is_inside else placed.pop(0) for is_inside in inside]
+    return jax.tree.unflatten(structure, results)
+
+
+def reshard_plan(tree: Any, shardings: Any, *, donate: bool, memory_limit: int | None, model: Model) -> TreePlan:
+    """See `redistrib.api.reshard_plan`."""
+    leaves, _ = matched(tree, shardings)
+    return Prepared(leaves, Planner(model), donate=donate, memory_limit=memory_limit).plan

@@ -1,0 +1,98 @@
+"""`reshard` inside `jit` and under differentiation: leaves are traced, and say where they are only on Explicit axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, NamedSharding
+
+from redistrib.backends.jax.execute import to_jax
+from redistrib.backends.jax.leaves import Leaf
+from redistrib.backends.jax.within import Within, platform_of
+from redistrib.errors import LeafError, ShardingFormError, TracedOrderError, UnknownSourceError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import from_named_sharding
+from redistrib.plans.plan import Plan
+from redistrib.trees.planning import Planner
+from redistrib.trees.routes import Sides
+
+
+def is_traced(value: Any) -> bool:
+    """Whether a leaf is a tracer."""
+    return isinstance(value, jax.core.Tracer)
+
+
+def moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
+    """A traced leaf on its target.
+
+    Raises:
+        LeafError: naming the leaf's path, from the error that says what is wrong.
+    """
+    try:
+        return _moved(leaf, planner, memory_limit)
+    except ValueError as error:
+        if not leaf.path or isinstance(error, LeafError):
+            raise
+        raise LeafError(leaf.path, str(error)) from error
+
+
+def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
+    target, array = leaf.target, leaf.value
+    if not isinstance(target, NamedSharding):
+        raise ShardingFormError(target)
+    source = leaf.source if leaf.source is not None else known_source(array)
+    if not isinstance(source, NamedSharding):
+        raise ShardingFormError(source)
+    _check_order(source.mesh, target.mesh)
+    source_type, source_mesh = from_named_sharding(source, array.shape)
+    target_type, target_mesh = from_named_sharding(target, array.shape)
+    sides = Sides(source_type, source_mesh, target_type, target_mesh)
+    back = Sides(target_type, target_mesh, source_type, source_mesh)
+    platform, dtype = platform_of(target.mesh), str(array.dtype)
+    plan = planner.plan(sides, dtype, platform, memory_limit)
+
+    def reverse() -> Plan:
+        return planner.plan(back, dtype, platform, memory_limit)
+
+    if _same_mesh(source.mesh, target.mesh) and isinstance(target.mesh, jax.sharding.Mesh):
+        result: jax.Array = to_jax(plan, target.mesh, reverse=reverse)(array)
+        return result
+    return Within(plan, source.mesh, target.mesh, reverse)(array)
+
+
+def known_source(array: Any) -> Any:
+    """The sharding of a traced array, where something tells the truth about it.
+
+    Outside `jit`, a differentiated array still has its value inside, and that has its sharding. Under `jit` the type
+    tells on Explicit axes, and nothing on Auto axes.
+
+    Raises:
+        UnknownSourceError: if nothing does.
+    """
+    value = array
+    while isinstance(value, jax.core.Tracer) and isinstance(getattr(value, "primal", None), jax.Array):
+        value = value.primal
+    if not isinstance(value, jax.core.Tracer):
+        return value.sharding
+    sharding = jax.typeof(array).sharding
+    if sharding.mesh.empty or AxisType.Explicit not in sharding.mesh.axis_types:
+        raise UnknownSourceError
+    return sharding
+
+
+def _check_order(source: Any, target: Any) -> None:
+    """Under one `jit` devices come in one order; an abstract mesh has whatever order that is."""
+    if isinstance(source, jax.sharding.Mesh) and isinstance(target, jax.sharding.Mesh):
+        orders = [[device.id for device in mesh.devices.flat] for mesh in (source, target)]
+        if orders[0] != orders[1]:
+            raise TracedOrderError(*orders)
+    elif Mesh.of(source).size != Mesh.of(target).size:
+        raise TracedOrderError(list(range(Mesh.of(source).size)), list(range(Mesh.of(target).size)))
+
+
+def _same_mesh(source: Any, target: Any) -> bool:
+    def parts(mesh: Any) -> Any:
+        return mesh.axis_names, Mesh.of(mesh).shape, mesh.axis_types
+
+    return bool(parts(source) == parts(target))

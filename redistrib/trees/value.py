@@ -1,0 +1,88 @@
+"""What `reshard` will do with a tree, as a value that can be read and printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from redistrib.report import rendered
+from redistrib.trees.schedule import Batch
+
+
+@dataclass(frozen=True, repr=False)
+class TreePlan:
+    """The launches that move a tree of arrays, in order, and what they take.
+
+    Attributes:
+        batches: leaves that travel together, in the order in which they travel.
+        kept: paths of leaves that every device holds already; their buffers are shared, not copied.
+        made: paths of leaves without elements.
+        put: paths of leaves that `jax.device_put` moves: host values, other devices, other kinds of memory.
+        before_bytes: bytes on the fullest device before anything moves; what `jax.device_put` brings is counted in.
+        memory_limit: bytes per device that were allowed, or None.
+        donate: whether sources are given up as they travel.
+    """
+
+    batches: tuple[Batch, ...]
+    kept: tuple[str, ...]
+    made: tuple[str, ...]
+    put: tuple[str, ...]
+    before_bytes: int
+    memory_limit: int | None
+    donate: bool
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Paths of the leaves that move, in the order in which they do."""
+        return tuple(item.path for batch in self.batches for item in batch.items)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes alive on the fullest device at the worst moment: leaves before and after, and scratch.
+
+        Outputs and scratch are what the compiler reports for the very programs that will run. Launches that have not
+        finished when the next one starts are not counted; with a memory limit, and with a progress bar, there are none.
+        """
+        return max((batch.peak_bytes for batch in self.batches), default=self.before_bytes)
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that devices receive from others, summed over the devices."""
+        return sum(
+            len(batch.items) * sum(batch.program.plan.received) * batch.program.plan.itemsize for batch in self.batches
+        )
+
+    @property
+    def lower_bound_bytes(self) -> int:
+        """Bytes that devices cannot do without receiving, summed over the devices."""
+        return sum(
+            len(batch.items) * sum(batch.program.plan.lower_bound) * batch.program.plan.itemsize
+            for batch in self.batches
+        )
+
+    def __repr__(self) -> str:
+        return f"<TreePlan: {len(self.order)} leaves in {len(self.batches)} launches, peak {self.peak_bytes:,} bytes>"
+
+    def __str__(self) -> str:
+        rows = []
+        for batch in self.batches:
+            plan = batch.program.plan
+            first, count = batch.items[0].path or "the array", len(batch.items)
+            rows.append(
+                [
+                    first if count == 1 else f"{first} and {count - 1} more",
+                    f"{plan.dtype}{list(plan.shape)}",
+                    f"{plan.source} -> {plan.target}",
+                    " + ".join(step.kind for step in plan.steps) + (", stacked" if batch.program.stacked else ""),
+                    f"{count * max(plan.received) * plan.itemsize:,}",
+                    f"{batch.peak_bytes:,}",
+                ]
+            )
+        columns = ("leaves", "array", "plan", "steps", "received", "peak")
+        lines = [rendered("", columns, rows)] if rows else []
+        limit = "" if self.memory_limit is None else f" of {self.memory_limit:,} allowed"
+        lines.append(
+            f"{len(self.order)} leaves move in {len(self.batches)} launches, {len(self.kept)} are in place, "
+            f"{len(self.made)} are empty, {len(self.put)} go by jax.device_put"
+        )
+        lines.append(f"bytes per device: {self.before_bytes:,} before, {self.peak_bytes:,}{limit} at the peak")
+        return "\n".join(lines)
