@@ -851,8 +851,8 @@ class TreeMismatchError(RedistribError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(
-            f"the shardings do not match the tree: {reason}; give one sharding, a tree of them of the same structure, or a "
-            "prefix of it"
+            f"the shardings do not match the tree: {reason}; give one sharding, a tree of them of the same structure, "
+            f"or a prefix of it"
         )
 
 
@@ -875,8 +875,8 @@ class UnknownSourceError(RedistribError):
 
     def __init__(self) -> None:
         super().__init__(
-            "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with source=, a sharding or a "
-            "tree of them, or use a mesh of Explicit axes"
+            "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with source=, a sharding "
+            "or a tree of them, or use a mesh of Explicit axes"
         )
 
 
