@@ -19,18 +19,34 @@ def run_type(nbytes: int) -> MPI.Datatype:
     return _committed(_repeated(MPI.BYTE, nbytes, 1))
 
 
+def placed_type(parts: list[Strided]) -> tuple[int, MPI.Datatype]:
+    """A displacement and a committed type at it, of the runs of several boxes of one buffer.
+
+    One box is described without its offset where that is small enough to be a displacement: MPI libraries move a plain
+    contiguous type without packing it.
+    """
+    if len(parts) == 1 and parts[0].offset <= LARGEST_COUNT:
+        return parts[0].offset, _committed(_runs(parts[0]))
+    return 0, strided_type(parts)
+
+
 def strided_type(parts: list[Strided]) -> MPI.Datatype:
     """A committed type of the runs of several boxes of one buffer, in order."""
-    pieces = []
-    for part in parts:
-        piece = _repeated(MPI.BYTE, part.run, 1)
-        for count, stride in zip(reversed(part.shape), reversed(part.strides), strict=True):
-            piece = _freed(piece, _repeated(piece, count, stride))
-        pieces.append(piece)
+    pieces = [_runs(part) for part in parts]
     whole = MPI.Datatype.Create_struct([1] * len(pieces), [part.offset for part in parts], pieces)
     for piece in pieces:
         _free(piece)
     return _committed(whole)
+
+
+def _runs(part: Strided) -> MPI.Datatype:
+    """The runs of one box, from its first byte on."""
+    if part.contiguous:
+        return _repeated(MPI.BYTE, part.nbytes, 1)
+    piece = _repeated(MPI.BYTE, part.run, 1)
+    for count, stride in zip(reversed(part.shape), reversed(part.strides), strict=True):
+        piece = _freed(piece, _repeated(piece, count, stride))
+    return piece
 
 
 def _repeated(base: MPI.Datatype, count: int, stride: int) -> MPI.Datatype:

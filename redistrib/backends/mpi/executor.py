@@ -13,14 +13,14 @@ from mpi4py import MPI
 from redistrib.backends.mpi import choice, messages, shared
 from redistrib.backends.mpi.arrays import dtype_of, flat, tile_of
 from redistrib.backends.mpi.groups import Groups
-from redistrib.backends.mpi.layout import Bytes, Strided, copy, pair
+from redistrib.backends.mpi.layout import Bytes, Strided, copy, inside, pair
 from redistrib.backends.mpi.messages import Runner
 from redistrib.backends.mpi.shared import Block, Shared, SharedTile
 from redistrib.backends.mpi.stage import Memory, Route, Stage, route
 from redistrib.backends.mpi.traffic import stays_within, tile_box
 from redistrib.errors import ArrayMismatchError, CommunicatorError, RedistribError
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllGather, AllPermute
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll
 
 # Bits of the word that all ranks agree on before a call: all is well; the result goes to memory of the caller's own.
 # The bits below say which shared blocks a rank has free.
@@ -272,13 +272,11 @@ class Executor:
     def _straight_runners(self) -> list[Runner] | None:
         """Runners that write memory of the caller's own, where MPI does so in one copy and shared memory takes two.
 
-        So it is for gathers and permutes, whose boxes MPI takes from one rank's memory straight to another's.
+        So it is for gathers and permutes, and where what is sent is contiguous: MPI takes that from one rank's memory
+        straight to another's.
         """
         last = [k for k, stage in enumerate(self._route.stages) if stage.writes == "target"]
-        if not last or not all(
-            self.realisations[k] == "shared" and isinstance(self._route.stages[k].step, AllGather | AllPermute)
-            for k in last
-        ):
+        if not last or not all(self.realisations[k] == "shared" and _one_copy(self._route.stages[k]) for k in last):
             return None
         return [self._runner(k, "datatypes") if k in last else runner for k, runner in enumerate(self._runners)]
 
@@ -311,6 +309,16 @@ class Executor:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:  # after an error the ranks may not be together any more
             self.free()
+
+
+def _one_copy(stage: Stage) -> bool:
+    """Whether MPI moves this stage between two ranks' own memories in one copy; alike on all ranks."""
+    if isinstance(stage.step, AllGather | AllPermute):
+        return True
+    if not isinstance(stage.step, AllToAll):
+        return False
+    moves = [inside(box, stage.source, stage.itemsize) for _, box in stage.traffic.sends]
+    return all(runs.contiguous for runs in moves)
 
 
 def _packed_scratch(stage: Stage) -> int:

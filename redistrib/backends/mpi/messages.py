@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from mpi4py import MPI
 
-from redistrib.backends.mpi.datatypes import run_type, strided_type
+from redistrib.backends.mpi.datatypes import placed_type, run_type, strided_type
 from redistrib.backends.mpi.layout import Box, Bytes, Strided, consecutive, copy, inside, pair
 from redistrib.backends.mpi.stage import Stage
 from redistrib.backends.mpi.traffic import members
@@ -207,6 +207,10 @@ class _Typed(Runner):
     def _type(self, boxes: Sequence[Box], tile: Box) -> MPI.Datatype:
         return self._typed(strided_type([inside(box, tile, self.stage.itemsize) for box in boxes]))
 
+    def _placed(self, boxes: Sequence[Box], tile: Box) -> tuple[int, MPI.Datatype]:
+        at, datatype = placed_type([inside(box, tile, self.stage.itemsize) for box in boxes])
+        return at, self._typed(datatype)
+
 
 class TypedGroup(_Typed):
     """One `Alltoallw` over the group of a gather or an all-to-all."""
@@ -219,16 +223,14 @@ class TypedGroup(_Typed):
         self.send = self._columns(order, dict(stage.traffic.sends), stage.source)
         self.receive = self._columns(order, dict(stage.traffic.receives), stage.target())
 
-    def _columns(self, order: list[int], boxes: dict[int, Box], tile: Box) -> tuple[list[int], list[MPI.Datatype]]:
-        counts = [1 if m in boxes else 0 for m in order]
-        types = [self._type([boxes[m]], tile) if m in boxes else MPI.BYTE for m in order]
-        return counts, types
+    def _columns(
+        self, order: list[int], boxes: dict[int, Box], tile: Box
+    ) -> tuple[tuple[list[int], list[int]], list[MPI.Datatype]]:
+        placed = [self._placed([boxes[m]], tile) if m in boxes else (0, MPI.BYTE) for m in order]
+        return ([int(m in boxes) for m in order], [at for at, _ in placed]), [datatype for _, datatype in placed]
 
     def run(self, source: Bytes, target: Bytes) -> None:
-        zeros = [0] * len(self.send[0])
-        self.group.Alltoallw(
-            [source, (self.send[0], zeros), self.send[1]], [target, (self.receive[0], zeros), self.receive[1]]
-        )
+        self.group.Alltoallw([source, *self.send], [target, *self.receive])
         self._keep(source, target)
 
 
@@ -238,14 +240,11 @@ class TypedNeighbours(_Typed):
     def __init__(self, stage: Stage, graph: MPI.Distgraphcomm) -> None:
         super().__init__(stage)
         self.graph = graph
-        self.send = [self._type(boxes, stage.source) for _, boxes in _by_device(stage.traffic.sends)]
-        self.receive = [self._type(boxes, stage.target()) for _, boxes in _by_device(stage.traffic.receives)]
+        self.send = [self._placed(boxes, stage.source) for _, boxes in _by_device(stage.traffic.sends)]
+        self.receive = [self._placed(boxes, stage.target()) for _, boxes in _by_device(stage.traffic.receives)]
 
     def run(self, source: Bytes, target: Bytes) -> None:
-        out, into = len(self.send), len(self.receive)
-        self.graph.Neighbor_alltoallw(
-            [source, [1] * out, [0] * out, self.send], [target, [1] * into, [0] * into, self.receive]
-        )
+        self.graph.Neighbor_alltoallw(_message(source, self.send), _message(target, self.receive))
         self._keep(source, target)
 
 
@@ -263,6 +262,10 @@ class TypedPermute(_Typed):
         requests += [self.comm.Isend([source, 1, datatype], device, TAG) for device, datatype in self.send]
         MPI.Request.Waitall(requests)
         self._keep(source, target)
+
+
+def _message(memory: Bytes, placed: Sequence[tuple[int, MPI.Datatype]]) -> list[Any]:
+    return [memory, [1] * len(placed), [at for at, _ in placed], [datatype for _, datatype in placed]]
 
 
 def neighbours(stage: Stage) -> tuple[list[int], list[int]]:
