@@ -5,7 +5,17 @@ from __future__ import annotations
 import copy
 import random
 
-from proofs.bridge.change import any_groups, any_pairs, any_shares, breaking, devices, other_device, outsider
+from proofs.bridge.change import (
+    any_groups,
+    any_pairs,
+    any_shares,
+    any_step,
+    breaking,
+    devices,
+    other_device,
+    outsider,
+    replicas,
+)
 from proofs.bridge.export import Form
 
 # ---------------------------------------------------------------------------------------------- groups
@@ -233,3 +243,48 @@ def gap_in_rounds(rng: random.Random, form: Form) -> bool:
     for share in shares:
         share[2] += share[2] >= after
     return True
+
+
+# --------------------------------------------- changes that leave the data right, and perhaps the plan
+
+
+@breaking
+def another_holder_sends(rng: random.Random, form: Form) -> bool:
+    """A sender is replaced by another that holds the same tile; wrong where that one is busy."""
+    step = any_step(rng, form, "allpermute", "exchange")
+    if step is None:
+        return False
+    moves = step["pairs"] if step["kind"] == "allpermute" else step["shares"]
+    for move in rng.sample(moves, len(moves)):
+        others = [device for device in replicas(form, step, move[0]) if device != move[1]]
+        if others:
+            busy = [device for device in others if any(other[0] == device for other in moves)]
+            move[0] = rng.choice(busy or others)
+            return True
+    return False
+
+
+@breaking
+def pair_named_twice(rng: random.Random, form: Form) -> bool:
+    pairs = any_pairs(rng, form)
+    if pairs is None:
+        return False
+    pairs.append(list(rng.choice(pairs)))
+    return True
+
+
+@breaking
+def replicas_change_groups(rng: random.Random, form: Form) -> bool:
+    """Two devices that hold the same tile change places; wrong where their new tiles belong to different groups."""
+    step = any_step(rng, form, "allgather", "alltoall")
+    if step is None:
+        return False
+    places = {device: (group, i) for group in step["groups"] for i, device in enumerate(group)}
+    for device in rng.sample(sorted(places), len(places)):
+        others = replicas(form, step, device)
+        if others:
+            other = rng.choice(others)
+            (group, i), (another, j) = places[device], places[other]
+            group[i], another[j] = other, device
+            return True
+    return False

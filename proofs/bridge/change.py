@@ -57,3 +57,9 @@ def other_device(rng: random.Random, form: Form, device: int) -> int:
 
 def outsider(rng: random.Random, form: Form) -> int:
     return rng.choice((-1, devices(form), devices(form) + rng.randrange(1, 2**40)))
+
+
+def replicas(form: Form, step: Form, device: int) -> list[int]:
+    """The other devices that hold the same tile before a step."""
+    index = form["placements"][step["before"]]["index"]
+    return [other for other, row in enumerate(index) if other != device and row == index[device]]

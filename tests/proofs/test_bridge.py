@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -14,8 +16,11 @@ from proofs.bridge.compare import CHECKER, Case, Judged, cases_of, coq_verdicts,
 from proofs.bridge.corpus import Sample, corpus
 from proofs.bridge.export import dimensions, plan_term
 from proofs.bridge.mutate import BREAKING, HARMLESS, changed
-from redistrib.plans import verify
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DimType, DistType
+from redistrib.plans import verify, verify_exchange
 from redistrib.plans.steps import AllPermute
+from redistrib.theory.semantics import Placement, placement_of
 
 GATHER = {
     "source": {"type": "[2{x}4, 3]", "mesh": {"axes": [["x", 2]], "devices": [0, 1]}},
@@ -92,15 +97,38 @@ def test_the_checker_agrees_with_verify(samples: list[Sample], checker: Path) ->
     assert sum(one.refused for one in judged) > 2 * len(samples)
 
 
-def test_a_verify_that_overlooks_something_is_found_out(
-    samples: list[Sample], checker: Path, monkeypatch: pytest.MonkeyPatch
+def _read_backwards(dist_type: DistType, mesh: Mesh) -> Placement:
+    """Axes major to minor, as a `PartitionSpec` has them."""
+    dims = tuple(DimType(dim.tile, dim.axes[::-1], dim.size) for dim in dist_type.dims)
+    return placement_of(DistType(dims), mesh)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "instead", "changes", "fault"),
+    [
+        (verify, "_check_union", lambda *_: None, ("members_out_of_order", "members_change_groups"), "verify accepts"),
+        (verify, "_check_once", lambda *_: None, ("another_holder_sends", "pair_named_twice"), "verify accepts"),
+        (verify, "_check_bound", lambda *_: None, ("oversized_tile",), "verify accepts"),
+        (verify, "placement_of", _read_backwards, ("",), "verify refuses"),
+        (verify_exchange, "_check_cover", lambda *_: None, ("lost_share", "share_sent_twice"), "verify accepts"),
+        (verify_exchange, "_check_rounds", lambda *_: None, ("crowded_round", "gap_in_rounds"), "verify accepts"),
+    ],
+)
+def test_a_verify_that_is_subtly_wrong_is_found_out(
+    module: ModuleType,
+    name: str,
+    instead: Callable[..., object],
+    changes: Sequence[str],
+    fault: str,
+    samples: list[Sample],
+    checker: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(verify, "_check_union", lambda number, step: None)
-    changes = ("members_out_of_order", "members_change_groups")
-    cases = [case for case in cases_of(samples, breaks=8) if case.change in changes]
-    assert len(cases) > 10
-    found = faults(judge(cases, checker=checker))
-    assert any(fault.startswith("verify accepts") and "Coq refuses" in fault for fault in found)
+    cases = [case for case in cases_of(samples, breaks=40) if case.change in changes]
+    assert len(cases) >= 5
+    assert faults(judge(cases, checker=checker)) == []
+    monkeypatch.setattr(module, name, instead)
+    assert any(found.startswith(fault) for found in faults(judge(cases, checker=checker)))
 
 
 def test_a_wrong_count_is_found_out(samples: list[Sample], checker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
