@@ -133,4 +133,62 @@ have [|ps [sz E]] := IH (fun a b => M a b - (p a == b)).
 exists (p :: ps); split=> [|a b]; first by rewrite /= sz.
 by rewrite big_cons -E subnKC.
 Qed.
+
+(** Rounds of an exchange of equal shares, [N] per device, its own included: there are [N] of them, in each a device
+    sends at most once and receives at most once, and what it takes in from others is exactly what it lacked. *)
+Theorem rounds_meet_the_bound M N : regular M N ->
+  exists ps, [/\ size ps = N, forall a b, M a b = \sum_(p <- ps) (p a == b) &
+    forall b, \sum_(p <- ps) (p b != b) = N - M b b /\ \sum_(p <- ps) (p^-1%g b != b) = N - M b b].
+Proof.
+move/regular_sum_of_permutations => [ps [sz E]]; exists ps; split=> // b; rewrite E -sz -sum1_size.
+have D1 : \sum_(p <- ps) (p b != b) + \sum_(p <- ps) (p b == b) = \sum_(p <- ps) 1.
+  by rewrite -big_split; apply: eq_bigr => p _ /=; case: eqP.
+have D2 : \sum_(p <- ps) (p^-1%g b != b) = \sum_(p <- ps) (p b != b).
+  apply: eq_bigr => p _; congr (nat_of_bool (~~ _)).
+  by apply/eqP/eqP => H; [rewrite -{1}H permKV | rewrite -{1}H permK].
+by rewrite D2 -D1 addnK.
+Qed.
+
+(** Unequal degrees: as many rounds as the busiest device has shares. *)
+Lemma pad_to_regular M d n : (forall a, \sum_b M a b <= d) -> (forall b, \sum_a M a b <= d) ->
+  d * #|D| - \sum_a \sum_b M a b <= n -> exists M', (forall a b, M a b <= M' a b) /\ regular M' d.
+Proof.
+have tot (F : D -> nat) x : (forall a, F a <= d) -> F x < d -> \sum_a F a < d * #|D|.
+  move=> le lt; rewrite mulnC -sum_nat_const (bigD1 x) //= [X in _ < X](bigD1 x) //=.
+  by rewrite -addSn leq_add // leq_sum.
+have full (F : D -> nat) : (forall a, F a <= d) -> d * #|D| <= \sum_a F a -> forall a, F a = d.
+  move=> le ge a; apply/eqP; rewrite eqn_leq le leqNgt; apply/negP => lt.
+  by have := tot F a le lt; rewrite ltnNge ge.
+elim: n M => [|n IH] M row col.
+  rewrite leqn0 subn_eq0 => ge; exists M; split=> //; split; first exact: full ge.
+  by apply: full; rewrite // exchange_big.
+move=> def; case: (pickP (fun a => \sum_b M a b < d)) => [a lta | no]; last first.
+  have rowd a : \sum_b M a b = d by apply/eqP; rewrite eqn_leq row leqNgt no.
+  exists M; split=> //; split=> //; apply: full => //; rewrite exchange_big /=.
+  by rewrite (eq_bigr (fun=> d)) // sum_nat_const mulnC.
+have ltT := tot _ a row lta.
+case: (pickP (fun b => \sum_x M x b < d)) => [b ltb | no]; last first.
+  move: ltT; rewrite exchange_big /= (eq_bigr (fun=> d)) => [|b _]; last by apply/eqP; rewrite eqn_leq col leqNgt no.
+  by rewrite sum_nat_const mulnC ltnn.
+pose M1 x y := M x y + ((x == a) && (y == b)).
+have r1 x : \sum_y M1 x y = \sum_y M x y + (x == a).
+  rewrite big_split /=; congr (_ + _); case: eqP => _ /=; last by rewrite big1.
+  by rewrite (bigD1 b) //= eqxx big1 // => y /negPf ->.
+have c1 y : \sum_x M1 x y = \sum_x M x y + (y == b).
+  rewrite big_split /=; congr (_ + _); rewrite (bigD1 a) //= eqxx big1 ?addn0 // => x /negPf -> //.
+have [x|y||M' [le reg]] := IH M1.
+- by rewrite r1; case: eqP => [->|_]; rewrite ?addn1 // addn0.
+- by rewrite c1; case: eqP => [->|_]; rewrite ?addn1 // addn0.
+- rewrite (eq_bigr _ (fun x _ => r1 x)) big_split /=.
+  have -> : \sum_x (x == a) = 1 by rewrite (bigD1 a) //= eqxx big1 // => x /negPf ->.
+  by move: def ltT; move: (\sum_x _) (d * _) => S T; lia.
+by exists M'; split=> // x y; apply: leq_trans (le x y); apply: leq_addr.
+Qed.
+
+Theorem rounds_of_the_busiest M d : (forall a, \sum_b M a b <= d) -> (forall b, \sum_a M a b <= d) ->
+  exists ps, size ps = d /\ forall a b, M a b <= \sum_(p <- ps) (p a == b).
+Proof.
+move=> row col; have [M' [le /regular_sum_of_permutations [ps [sz E]]]] := pad_to_regular row col (leqnn _).
+by exists ps; split=> // a b; rewrite -E.
+Qed.
 End Koenig.

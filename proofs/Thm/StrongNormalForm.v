@@ -143,12 +143,12 @@ apply: (normal_height (step := step)) R' => [x y [wx t]|k x y kM [wx t]|x y [wx 
 exact: wstep_vol_gather (typed_wstep sz_prime wx _ t).
 Qed.
 
-(** Theorem 4.8, with the height bound that is its point. *)
-Theorem normal_form_theorem w p v v' : wf v -> trun w v p v' ->
+(** A weak sequence between the local shapes of two types gives a typed one in normal form between the types. *)
+Theorem typed_from_weak w (p : trace (shape r)) v v' : wf v -> wf v' -> glob v' = glob v ->
+  wrun (glob v) N w (loc v) p (loc v') ->
   exists q, [/\ trun w v q v', normal (kinds q) & theight v q <= maxn (tsize v) (tsize v')].
 Proof.
-move=> wv R; have [w' g'] := trun_wf wv R.
-have [p0 /normal_form_segments [d1 [d2 [p1 [p2 [p3 [s1 s2 s3 _]]]]]]] := lift_typed wv R.
+move=> wv w' g' /normal_form_segments [d1 [d2 [p1 [p2 [p3 [s1 s2 s3 _]]]]]].
 have [q1 [u1 [R1 K1 L1 [wu1 g1]]]] := lower_slices wv s1.
 rewrite -L1 -g1 in s2; have [q2 [u2 [R2 K2 L2 [wu2 g2]]]] := lower_alltoalls wu1 s2.
 rewrite -g' in s3; have [q3 [u3 [R3 K3 L3 [wu3 g3]]]] := raise_gathers w' s3.
@@ -163,4 +163,19 @@ have nf : normal (kinds (q1 ++ q2 ++ (AllPermute, u3) :: q3)).
 by exists (q1 ++ q2 ++ (AllPermute, u3) :: q3); split=> //; apply: typed_normal_height Rq nf.
 Qed.
 
+
+(** Theorem 4.8, with the height bound that is its point. *)
+Theorem normal_form_theorem w p v v' : wf v -> trun w v p v' ->
+  exists q, [/\ trun w v q v', normal (kinds q) & theight v q <= maxn (tsize v) (tsize v')].
+Proof.
+move=> wv R; have [w' g'] := trun_wf wv R; have [q Rq] := lift_typed wv R; exact: typed_from_weak Rq.
+Qed.
+
+(** The memory-constrained problem (4) has a solution, in normal form, between any two types of one global shape. *)
+Theorem memory_constrained_solvable w v v' : wf v -> wf v' -> glob v' = glob v ->
+  exists q, [/\ trun w v q v', normal (kinds q) & theight v q <= maxn (tsize v) (tsize v')].
+Proof.
+move=> wv wv' G; have n1 := wf_node wv; have n2 := wf_node wv'; rewrite G in n2.
+have [q R] := weak_connected w (fun i => wf_glob i wv) n1 n2; exact: typed_from_weak R.
+Qed.
 End Strong.

@@ -356,4 +356,46 @@ exists w1, p, p3; split=> //; split=> // M; rewrite (wcost_cat _ _ sp.1) (seg_sl
 have -> : wcost M x [:: (AllToAll, y); (DynSlice, z)] = price M AllToAll x y by rewrite /wcost /= !addn0; case: M.
 exact: leq_trans (c3 M) (P M).
 Qed.
+
+(** ** Any two nodes are connected: gather everything, then slice *)
+Lemma wrun_rev w p x y : wrun w x p y -> exists q, wrun w y q x.
+Proof.
+elim: p x => [|[k z] p IH] x /=; first by move=> ->; exists [::].
+move=> [st /IH [q R]]; exists (q ++ [:: (flip k, x)]).
+by apply: run_cat R _; split=> //; apply: wstep_flip.
+Qed.
+
+Lemma climb w n c c' : (forall k, 0 < c' k) -> node c -> node c' -> (forall k, c k %| c' k) ->
+  \sum_k (c' k - c k) <= n -> exists p, wrun w c p c'.
+Proof.
+move=> c'0; elim: n c => [|n IH] c nc nc' cd.
+  rewrite leqn0 sum_nat_eq0 => /forallP H; exists [::]; apply/ffunP=> k.
+  by have := H k; rewrite implyTb subn_eq0 => le; apply/eqP; rewrite eqn_leq le dvdn_leq.
+move=> le; case: (pickP (fun k => c k != c' k)) => [i ne | eq]; last first.
+  by exists [::]; apply/ffunP=> k; have /negbFE /eqP := eq k.
+have /dvdnP [t Et] := cd i.
+have t1 : 1 < t.
+  by case: t Et => [|[|t]] // Et; [have := c'0 i; rewrite Et | rewrite Et mul1n eqxx in ne].
+have pr := pdiv_prime t1; have /dvdnP [t' Et'] := pdiv_dvd t.
+have cd' k : mul i (pdiv t) c k %| c' k.
+  by rewrite ffunE; case: eqP => [->|//]; rewrite Et mulnC dvdn_mul // pdiv_dvd.
+have nm : node (mul i (pdiv t) c) by apply: node_between nc nc' _ cd' => k; apply: mul_dvd.
+have ci0 : 0 < c i by apply: dvdn_gt0 (c'0 i) (cd i).
+have [|p R] := IH _ nm nc' cd'.
+  rewrite (bigD1 i) //= ffunE eqxx; move: le; rewrite (bigD1 i) //=.
+  rewrite [X in _ -> _ + X <= _](eq_bigr (fun k => c' k - c k)) => [|k /negPf ki]; last by rewrite ffunE ki.
+  have := dvdn_leq (c'0 i) (cd' i); rewrite ffunE eqxx; have := prime_gt1 pr.
+  move: (pdiv t) (\sum_(_ < _ | _) _) => q x q1; have : c i * 2 <= c i * q by rewrite leq_mul2l q1 orbT.
+  by lia.
+exists ((AllGather, mul i (pdiv t) c) :: p); split=> //; split=> //; exists i, (pdiv t); split=> //.
+by case: w {IH R} => //=; apply: prime_gt1.
+Qed.
+
+Theorem weak_connected w c c' : (forall i, 0 < s i) -> node c -> node c' -> exists p, wrun w c p c'.
+Proof.
+move=> s0 nc nc'; have ns : node s by apply/andP; split; [apply/forallP | rewrite dvdn_mull].
+have [p R] := climb w s0 nc ns (fun k => forallP (proj1 (andP nc)) k) (leqnn _).
+have [q R'] := climb w s0 nc' ns (fun k => forallP (proj1 (andP nc')) k) (leqnn _).
+have [q' R''] := wrun_rev R'; exists (p ++ q'); exact: run_cat R R''.
+Qed.
 End Weak.
