@@ -79,9 +79,12 @@ def mpi4py_fft(case: Case, comm: MPI.Intracomm, plan: Plan, x: Array) -> Run | N
     pencils = Subcomm(comm, grid)
     first = Pencil(pencils, plan.shape, axis=free_before)
     second = first.pencil(free_after)
-    for pencil, placement in ((first, plan.before), (second, plan.after)):
-        if tuple(pencil.subshape) != placement.tile or any(placement.start[comm.rank] != pencil.substart):
-            return None
+    same = all(
+        tuple(pencil.subshape) == placement.tile and (placement.start[comm.rank] == pencil.substart).all()
+        for pencil, placement in ((first, plan.before), (second, plan.after))
+    )
+    if not comm.allreduce(same, MPI.LAND):  # other ranks may differ in where their tiles lie
+        return None
     transfer = first.transfer(second, np.dtype(plan.dtype).char)
     out = np.zeros(plan.after.tile, plan.dtype)
 
