@@ -6,6 +6,7 @@ shares of one size need as many rounds as the busiest device has of them.
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 
 import numpy as np
@@ -14,7 +15,6 @@ from redistrib.plans.steps import Shares
 from redistrib.theory.semantics import Int64, Placement
 
 Lack = tuple[int, int, Int64, Int64]
-FORBIDDEN = 1e9
 
 
 def colour_rounds(lacking: list[Lack], before: Placement, hosts: Int64 | None = None) -> Shares:
@@ -53,37 +53,37 @@ def colour_rounds(lacking: list[Lack], before: Placement, hosts: Int64 | None = 
 
 
 def _balanced_senders(rows: list[Lack], holders: dict[int, list[int]], hosts: Int64 | None) -> list[int]:
-    """One holder per share, so that the busiest sender has as few as possible."""
-    if all(len(holders[row[1]]) == 1 for row in rows):
-        return [holders[row[1]][0] for row in rows]
+    """One holder per share, so that the busiest sender has as few as possible, on the receiver's host where it may be.
+
+    A device holds one tile, so the shares of different tiles have different holders and are dealt out apart.
+    """
+    by_tile: dict[int, list[int]] = defaultdict(list)
     receives: dict[int, int] = defaultdict(int)
-    for row in rows:
-        receives[row[0]] += 1
-    # More rounds than the busiest receiver has shares are needed only where the holders cannot do better.
-    most = max(max(receives.values()), -(-len(rows) // sum(len(holders[t]) for t in {row[1] for row in rows})))
-    while True:
-        chosen = _flow_senders(rows, holders, hosts, most)
-        if chosen is not None:
-            return chosen
-        most += 1
-
-
-def _flow_senders(rows: list[Lack], holders: dict[int, list[int]], hosts: Int64 | None, most: int) -> list[int] | None:
-    """One holder per share, no sender used more than `most` times, few on other hosts; None if impossible."""
-    from scipy.optimize import linear_sum_assignment  # slow to import, seldom needed
-
-    devices = sorted({device for row in rows for device in holders[row[1]]})
-    if len(devices) * most < len(rows):
-        return None
-    place = {device: k for k, device in enumerate(devices)}
-    price = np.full((len(rows), len(devices)), FORBIDDEN)
     for k, row in enumerate(rows):
-        for device in holders[row[1]]:
-            price[k, place[device]] = float(hosts is not None and hosts[device] != hosts[row[0]])
-    chosen_rows, chosen = linear_sum_assignment(np.repeat(price, most, axis=1))
-    if price[chosen_rows, chosen // most].max() >= FORBIDDEN:
-        return None
-    return [devices[c // most] for c in chosen]
+        by_tile[row[1]].append(k)
+        receives[row[0]] += 1
+    # The busiest receiver sets the number of rounds unless some holders have more to send even when dealt out evenly.
+    most = max(max(receives.values()), *(-(-len(shares) // len(holders[tile])) for tile, shares in by_tile.items()))
+    chosen = [-1] * len(rows)
+    for tile, shares in by_tile.items():
+        load = dict.fromkeys(holders[tile], 0)
+        if hosts is not None:
+            near: dict[int, list[int]] = defaultdict(list)
+            for device in holders[tile]:
+                near[int(hosts[device])].append(device)
+            for k in shares:
+                device = min(near[int(hosts[rows[k][0]])], key=load.__getitem__, default=-1)
+                if device >= 0 and load[device] < most:
+                    chosen[k] = device
+                    load[device] += 1
+        queue = [(count, device) for device, count in load.items()]
+        heapq.heapify(queue)
+        for k in shares:
+            if chosen[k] < 0:
+                count, device = queue[0]
+                chosen[k] = device
+                heapq.heapreplace(queue, (count + 1, device))
+    return chosen
 
 
 def edge_colouring(edges: list[tuple[int, int]]) -> list[int]:
