@@ -117,7 +117,7 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
         ("[64{x}256, 256]", "[256, 64{x}256]", {"x": 4}),
         {"memory_limit": 1000},
         errors.MemoryLimitError,
-        "no plan fits in 1,000 bytes per device; the least memory_limit that one fits is 133,120 bytes",
+        "no plan fits in 1,000 bytes per device; the least memory_limit that one fits is 162,532 bytes",
     ),
 ]
 

@@ -12,12 +12,16 @@ from collections.abc import Sequence
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 
 
+# Of the larger tile: what rounds in sequence may use, one part of a share on its way out and one on its way in.
+SEQUENTIAL_SCRATCH = 0.48
+
+
 def buffers(step: Step, sequential: bool = False) -> int:
     """Elements that the collective of a step packs into, besides its tiles before and after.
 
     Args:
         step: any step.
-        sequential: whether rounds run one after the other; otherwise as many at once as fit in a tile.
+        sequential: whether rounds run one after the other, in parts; otherwise as many at once as fit in a tile.
     """
     match step:
         case DynSlice():
@@ -31,8 +35,10 @@ def buffers(step: Step, sequential: bool = False) -> int:
         case Exchange():
             sizes = step.round_sizes()
             largest = max(step.before.tile_size, step.after.tile_size)
+            if sequential:
+                return min(2 * max(sizes, default=0), math.ceil(SEQUENTIAL_SCRATCH * largest))
             # A share on its way out and one on its way in, for every round in flight.
-            return 2 * (max(sizes, default=0) if sequential else min(sum(sizes), largest))
+            return 2 * min(sum(sizes), largest)
 
 
 def _gathers_leading(step: AllGather) -> bool:

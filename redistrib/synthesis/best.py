@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.memory import peak_bytes
-from redistrib.plans.steps import Exchange, Step
+from redistrib.plans.steps import Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.candidates import single, three_phases
 from redistrib.synthesis.cost import CostModel, ExactCost, PaperCost
@@ -18,8 +18,6 @@ from redistrib.theory.semantics import Int64, Placement, lower_bound
 
 # The paper's plan is a candidate too, but found on a short leash: it rarely wins, and its search is the slow part.
 LEASH = Search(expansions=120, revisits=2, paths=4)
-# Largest share, as a fraction of the larger tile, of the exchanges that trade rounds for scratch.
-CHUNKS = (1, 2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True)
@@ -115,10 +113,5 @@ def _for_memory(problem: Problem, hosts: Int64 | None) -> Iterator[list[Step]]:
     if whole is not None:
         yield whole
     direct = exchange.in_rounds(before, after, hosts)
-    if direct is None:
-        return
-    larger = max(before.tile_size, after.tile_size)
-    for parts in CHUNKS:
-        yield [
-            exchange.chunked(step, max(1, larger // parts)) if isinstance(step, Exchange) else step for step in direct
-        ]
+    if direct is not None:
+        yield direct

@@ -168,6 +168,10 @@ def _equal_shares(before: Placement, after: Placement, hosts: Int64 | None) -> S
     cells = common(before.grid, after.grid)
     scale = tuple(b // c for b, c in zip(before.grid, cells, strict=True))
     chunks = math.prod(scale)
+    if chunks == 1:  # who holds its tile neither sends nor receives
+        pairs = sending_pairs(before.number, number_of(after.coarse(before.grid), before.grid), hosts)
+        size = np.broadcast_to(np.array(after.tile, dtype=np.int64), (len(pairs), before.rank))
+        return Shares(pairs[:, 0], pairs[:, 1], after.start[pairs[:, 1]], size, np.zeros(len(pairs), dtype=np.int64))
     keys = () if hosts is None else (hosts,)
     groups = chunk_groups(before, cells, keys)  # [cells * holders, chunks]
     per_cell = groups.reshape(math.prod(cells), -1, chunks)
@@ -233,37 +237,3 @@ def _in_units(lacking: list[Lack], unit: Int64 | None) -> list[Lack]:
             for offset in np.ndindex(*(size // piece))
         ]
     return result
-
-
-def chunked(step: Exchange, largest: int) -> Exchange:
-    """The same exchange with its shares cut, along their longest dimensions, to at most `largest` elements each.
-
-    More rounds, less scratch. Cuts no further than single elements.
-    """
-    shares = step.shares
-    while len(shares) and max(shares.volumes()) > largest and int(shares.size.max()) > 1:
-        shares = _halved(shares, largest)
-    return Exchange(step.before, step.after, shares, step.realisation)
-
-
-def _halved(shares: Shares, largest: int) -> Shares:
-    """Every share above `largest` elements cut in two along its longest dimension; equal sizes again share rounds."""
-    big = np.array(shares.volumes(), dtype=object) > largest
-    rows = np.flatnonzero(big)
-    longest = shares.size[rows].argmax(axis=1)
-    half = shares.size.copy()
-    half[rows, longest] = (half[rows, longest] + 1) // 2
-    rest = shares.size[rows].copy()
-    pick = np.arange(len(rows))
-    rest[pick, longest] -= half[rows, longest]
-    start = shares.start[rows].copy()
-    start[pick, longest] += half[rows, longest]
-    src = np.concatenate([shares.src, shares.src[rows]])
-    dst = np.concatenate([shares.dst, shares.dst[rows]])
-    size = np.concatenate([half, rest])
-    kept = (size > 0).all(axis=1)
-    # A round is split by size: every (old round, size) pair is a round of its own, first and second halves apart.
-    turn = np.concatenate([shares.round * 2, shares.round[rows] * 2 + 1])
-    _, turn = np.unique(np.column_stack([turn, size])[kept], axis=0, return_inverse=True)
-    starts = np.concatenate([shares.start, start])
-    return Shares(src[kept], dst[kept], starts[kept], size[kept], turn.reshape(-1))

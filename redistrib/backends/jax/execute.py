@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, TypeAlias, get_args
 
@@ -12,7 +12,7 @@ from jax import lax
 from jax.custom_derivatives import linear_call
 from jax.sharding import AxisType, NamedSharding
 
-from redistrib.backends.jax.lowering import Frame, Schedule, is_bare, local_program
+from redistrib.backends.jax.lowering import Frame, Schedule, frame_of, local_program
 from redistrib.backends.jax.sharding import named_sharding, partition_spec
 from redistrib.errors import (
     ManualMeshError,
@@ -22,7 +22,6 @@ from redistrib.errors import (
     TwoMeshesError,
 )
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import Step
 
 Reverse: TypeAlias = Plan | Callable[[], Plan] | None
 
@@ -32,7 +31,7 @@ def to_jax(
     mesh: jax.sharding.Mesh,
     *,
     reverse: Reverse = None,
-    schedule: Schedule = "overlap",
+    schedule: Schedule | None = None,
     donate: bool = False,
 ) -> Redistribution:
     """The function that carries out a plan: from a global array to the same array under the target's sharding.
@@ -52,6 +51,7 @@ def to_jax(
             the cotangent in its own way.
         schedule: `"overlap"` lets rounds of permutes run at the same time, in at most two tiles of scratch;
             `"sequential"` runs one after the other in parts, in at most half a tile for a plan of one exchange.
+            By default a plan made for a memory limit runs in sequence, within it, and any other overlaps.
         donate: eagerly, give the source's buffer up.
 
     Raises:
@@ -77,10 +77,10 @@ class Redistribution:
         mesh: jax.sharding.Mesh,
         *,
         reverse: Reverse = None,
-        schedule: Schedule = "overlap",
+        schedule: Schedule | None = None,
         donate: bool = False,
     ) -> None:
-        if schedule not in get_args(Schedule):
+        if schedule is not None and schedule not in get_args(Schedule):
             raise ScheduleError(schedule)
         if plan.source_mesh != plan.target_mesh:
             raise TwoMeshesError(_described(plan.source_mesh), _described(plan.target_mesh))
@@ -140,17 +140,17 @@ class Redistribution:
                     "sharding", expected, given, "move it with jax.sharding.reshard, or plan from where it is"
                 )
             return array
-        return lax.with_sharding_constraint(array, self.source_sharding)
+        return _constrained(array, self.source_sharding)
 
     @cached_property
     def _frame(self) -> Frame:
         mesh = self.plan.source_mesh
         on_cpu = self.mesh.devices.flat[0].platform == "cpu"
-        return Frame(mesh.names, mesh.shape, mesh.devices, self._schedule, pieces=32 if on_cpu else 0)
+        return frame_of(self.plan, mesh.names, mesh.shape, mesh.devices, self._schedule, on_cpu)
 
     def _mapped(self, array: jax.Array) -> jax.Array:
         """The one `shard_map`."""
-        program = carried(local_program(self.plan.steps, self._frame), self.plan.steps)
+        program = carried(local_program(self.plan.steps, self._frame))
         mapped = jax.shard_map(
             program,
             mesh=self.mesh,
@@ -181,8 +181,9 @@ class Redistribution:
         """A cotangent, moved from the target's sharding to the source's."""
         if self._reverse is None:
             if AxisType.Explicit in self.mesh.axis_types:
-                return jax.sharding.reshard(cotangent, self.source_sharding)
-            return lax.with_sharding_constraint(cotangent, self.source_sharding)
+                resharded: jax.Array = jax.sharding.reshard(cotangent, self.source_sharding)
+                return resharded
+            return _constrained(cotangent, self.source_sharding)
         return self._returning._mapped(self._returning._placed(cotangent))
 
     @cached_property
@@ -191,21 +192,20 @@ class Redistribution:
         return Redistribution(plan, self.mesh, schedule=self._schedule)
 
 
-def carried(program: Callable[[jax.Array], jax.Array], steps: Sequence[Step]) -> Callable[[jax.Array], jax.Array]:
-    """The program of some steps on values of any dtype, exact to the bit.
+def carried(program: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+    """The program on values of any dtype, exact to the bit.
 
     What compilers cannot carry, or change on the way, travels as integers: keys, integers below 4 bits, floats below
-    32 bits; but 16 bits are safe where there is nothing but one collective to go through.
+    32 bits (XLA:CPU widens these to copy or gather them, and a NaN loses its payload).
     """
-    narrow = 16 if is_bare(steps) else 32
 
     def run(tile: jax.Array) -> jax.Array:
         dtype = tile.dtype
         if jnp.issubdtype(dtype, jax.dtypes.prng_key):
             data = program(jax.random.key_data(tile))
-            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(tile))
-        if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < narrow:
-            # Compilers widen narrow floats to copy them, and lose the payload of a NaN; as integers they stay whole.
+            keys: jax.Array = jax.random.wrap_key_data(data, impl=jax.random.key_impl(tile))
+            return keys
+        if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32:
             bits = jnp.dtype(f"uint{jnp.finfo(dtype).bits}")
             return lax.bitcast_convert_type(program(lax.bitcast_convert_type(tile, bits)), dtype)
         if jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits < 4:  # XLA:CPU cannot gather int2
@@ -214,6 +214,11 @@ def carried(program: Callable[[jax.Array], jax.Array], steps: Sequence[Step]) ->
         return program(tile)
 
     return run
+
+
+def _constrained(array: jax.Array, sharding: NamedSharding) -> jax.Array:
+    placed: jax.Array = lax.with_sharding_constraint(array, sharding)
+    return placed
 
 
 def _axis_types(mesh: Any) -> dict[str, AxisType]:

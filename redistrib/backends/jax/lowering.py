@@ -24,13 +24,14 @@ from jax import lax
 
 from redistrib.backends.jax.groups import axes_of_groups
 from redistrib.backends.jax.rounds import Write, in_parts, schedule, shares_of
+from redistrib.plans.memory import SEQUENTIAL_SCRATCH, buffers
+from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.theory.semantics import Int64, Placement
 
 Schedule: TypeAlias = Literal["overlap", "sequential"]
 Offsets: TypeAlias = Sequence[int | jax.Array]
 
-SEQUENTIAL_SCRATCH = 0.48  # of the plan's largest tile: tiles between steps, one part sliced and one received
 SMALLEST_PART = 1 / 16  # of the plan's largest tile: cut no finer, however much the tiles between steps take
 
 
@@ -44,6 +45,8 @@ class Frame:
         schedule: see the module.
         pieces: all-to-alls over at most so many members cut and join shares one by one; larger ones, and all on
             compilers that like one packed buffer better, reshape and transpose.
+        scratch: elements of scratch that the memory limit of a plan leaves; all-to-alls and gathers that fit in it stay
+            dense in a sequential program too.
     """
 
     names: tuple[str, ...]
@@ -51,6 +54,7 @@ class Frame:
     order: tuple[int, ...]
     schedule: Schedule = "overlap"
     pieces: int = 32
+    scratch: int | None = None
     position: Int64 = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -80,7 +84,24 @@ class Frame:
 
     def permute(self, tile: jax.Array, pairs: Int64) -> jax.Array:
         """`lax.ppermute` between device numbers; devices that receive nothing get zeros."""
-        return lax.ppermute(tile, self.names, [(a, b) for a, b in self.position[pairs].tolist()])
+        moved: jax.Array = lax.ppermute(tile, self.names, [(a, b) for a, b in self.position[pairs].tolist()])
+        return moved
+
+
+def frame_of(
+    plan: Plan,
+    names: tuple[str, ...],
+    sizes: tuple[int, ...],
+    order: tuple[int, ...],
+    schedule: Schedule | None,
+    on_cpu: bool,
+) -> Frame:
+    """The frame of a plan: without a schedule of its own, a plan made for a memory limit runs in sequence within it."""
+    pieces = 32 if on_cpu else 0
+    if schedule is not None or plan.memory_limit is None:
+        return Frame(names, sizes, order, schedule or "overlap", pieces)
+    scratch = plan.memory_limit // plan.itemsize - plan.before.tile_size - plan.after.tile_size
+    return Frame(names, sizes, order, "sequential", pieces, scratch)
 
 
 def local_program(steps: Sequence[Step], frame: Frame) -> Callable[[jax.Array], jax.Array]:
@@ -101,12 +122,12 @@ def local_program(steps: Sequence[Step], frame: Frame) -> Callable[[jax.Array], 
             if isinstance(step, DynSlice):
                 pending = DynSlice(pending.before if pending else step.before, step.after)
                 continue
-            if pending is not None and _in_rounds(step, frame):  # shares can be read from the larger tile as well
+            if pending is not None and _in_rounds(step, frame, between):  # read shares from the larger tile at once
                 tile = _rounds(pending.before, step, tile, frame, limits)
             else:
                 if pending is not None:
                     tile = _box(tile, frame.offsets(_within(pending)), pending.after.tile)
-                tile = _step(step, tile, frame, limits)
+                tile = _step(step, tile, frame, limits, between)
             pending, first = None, False
         if pending is not None:
             tile = _box(tile, frame.offsets(_within(pending)), pending.after.tile)
@@ -134,10 +155,10 @@ def _within(step: DynSlice) -> Int64:
     return step.after.start - step.before.start
 
 
-def _step(step: Step, tile: jax.Array, frame: Frame, limits: _Limits) -> jax.Array:
+def _step(step: Step, tile: jax.Array, frame: Frame, limits: _Limits, between: int) -> jax.Array:
     if tile.size == 0:
         return jnp.zeros((*step.after.tile, *tile.shape[step.after.rank :]), tile.dtype)
-    if _in_rounds(step, frame):
+    if _in_rounds(step, frame, between):
         return _rounds(step.before, step, tile, frame, limits)
     if isinstance(step, AllGather):
         return _gather(step, tile, frame) if step.group_size > 1 else tile
@@ -145,19 +166,16 @@ def _step(step: Step, tile: jax.Array, frame: Frame, limits: _Limits) -> jax.Arr
     return _all_to_all(step, tile, frame)
 
 
-def _in_rounds(step: Step, frame: Frame) -> bool:
+def _in_rounds(step: Step, frame: Frame, between: int) -> bool:
     if isinstance(step, AllPermute | Exchange):
         return True
     if isinstance(step, AllToAll) and step.group_size == 1:
         return True
     if frame.schedule == "overlap" or isinstance(step, DynSlice):
         return False
+    if frame.scratch is not None and buffers(step) + between <= frame.scratch:
+        return False
     return not (isinstance(step, AllGather) and _is_leading(step))
-
-
-def is_bare(steps: Sequence[Step]) -> bool:
-    """Whether the program is one gather and nothing else, not even a local copy."""
-    return len(steps) == 1 and isinstance(steps[0], AllGather) and _is_leading(steps[0])
 
 
 # ---------------------------------------------------------------------------------- boxes of a tile
@@ -170,7 +188,7 @@ def _box(tile: jax.Array, offsets: Offsets, size: Sequence[int]) -> jax.Array:
     if full == tile.shape:
         return tile
     if all(isinstance(offset, int) for offset in offsets):
-        return tile[tuple(slice(o, o + n) for o, n in zip(offsets, size, strict=True))]  # type: ignore[operator]
+        return tile[tuple(slice(o, o + n) for o, n in zip(offsets, size, strict=True))]
     return lax.dynamic_slice(tile, _starts(offsets, rest), full)
 
 
@@ -285,7 +303,9 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame, limits
     out: jax.Array | None = None
     ordered: jax.Array | None = None  # a zero that is known when all that came before has been written
     in_flight = 0
-    for write in _parts(schedule(before, after, shares_of(step)), limits):
+    untouched = True
+    writes = _parts(schedule(before, after, shares_of(step)), limits)
+    for write in writes:
         if write.pairs is not None:
             if in_flight and in_flight + write.volume > limits.in_flight and out is not None:
                 ordered, in_flight = _zero_after(out, frame), 0
@@ -294,9 +314,9 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame, limits
         if write.pairs is not None:
             box = frame.permute(box, write.pairs)
         target = frame.offsets(write.target)
-        if write.writes is not None:
-            present = jnp.zeros(shape, tile.dtype) if out is None else out
-            box = jnp.where(frame.lookup(write.writes), box, _box(present, target, write.size))
+        untouched = untouched and write.writes is writes[0].writes  # where a device is idle it has written nothing yet
+        if write.writes is not None and not untouched and out is not None:
+            box = jnp.where(frame.lookup(write.writes), box, _box(out, target, write.size))
         if write.size == after.tile:
             out = box
         else:
@@ -306,8 +326,13 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame, limits
 
 
 def _parts(writes: Sequence[Write], limits: _Limits) -> list[Write]:
-    """The writes, with those that travel cut to the limit; what stays on a device needs no scratch."""
-    return [part for write in writes for part in ([write] if write.pairs is None else in_parts(write, limits.part))]
+    """The writes, with those cut to the limit that need scratch: what travels, and what only some devices write."""
+    free = [write.pairs is None and not write.masked for write in writes]
+    return [
+        part
+        for write, whole in zip(writes, free, strict=True)
+        for part in ([write] if whole else in_parts(write, limits.part))
+    ]
 
 
 def _read(tile: jax.Array, offsets: Offsets, size: Sequence[int], zero: jax.Array | None) -> jax.Array:
@@ -334,4 +359,5 @@ def _zero_after(array: jax.Array, frame: Frame) -> jax.Array:
         corner = lax.bitcast_convert_type(corner.astype(jnp.float32), jnp.int32)
     table = jnp.asarray(np.append(np.zeros(len(frame.order), dtype=np.int32), np.int32(1)))
     entry = lax.dynamic_index_in_dim(table, lax.axis_index(frame.names), keepdims=False)
-    return corner.astype(jnp.int32) & entry
+    zero: jax.Array = corner.astype(jnp.int32) & entry
+    return zero
