@@ -170,12 +170,7 @@ def type_of(placement: Placement, mesh: Mesh) -> DistType | None:
                 cuts[i].append((int(step[i]), axis.name, axis.size))
     dims = []
     for size, count, cut in zip(placement.shape, placement.grid, cuts, strict=True):
-        weight = 1
-        for found, _, extent in sorted(cut):
-            if found != weight:
-                return None
-            weight *= extent
-        if weight != count:
+        if math.prod(extent for _, _, extent in cut) != count:
             return None
         dims.append(DimType(size // count, tuple(name for _, name, _ in sorted(cut)), size))
     candidate = DistType(tuple(dims))

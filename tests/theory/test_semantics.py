@@ -108,7 +108,9 @@ def test_a_placement_that_no_type_means(grid: tuple[int, ...], index: list[list[
 
 
 def test_no_type_on_a_mesh_of_another_size() -> None:
-    assert type_of(placement_of(DistType.of("[4]"), Mesh.of("x=2")), Mesh.of("x=4")) is None
+    placement = placement_of(DistType.of("[4]"), Mesh.of("x=2"))
+    assert type_of(placement, Mesh.of("x=2,y=2")) is None
+    assert type_of(placement, Mesh.of("x=1")) is None
 
 
 @given(redistributions(max_size=500))
@@ -244,6 +246,7 @@ def test_what_is_no_placement_is_refused(
 
 def test_tiles_beyond_64_bits_are_not_numbered_wrongly() -> None:
     placement = Placement((4096,) * 6, (4096,) * 6, np.full((1, 6), 4095))
+    assert not placement.is_uniform()
     with pytest.raises(PlacementError) as caught:
         placement.number  # noqa: B018
     assert str(caught.value) == (f"the {2**72} tiles of the grid {(4096,) * 6} cannot be numbered in 64 bits")
