@@ -56,7 +56,7 @@ class FlatProgram:
         on_cpu = self.devices[0].platform == "cpu"
         frame = frame_of(plan, (AXIS,), (plan.devices,), tuple(range(plan.devices)), schedule, on_cpu)
         # The inner jit is traced and lowered once for all the arrays.
-        program = self._program(jax.jit(carried(local_program(plan.steps, frame), plan.steps)))
+        program = self._program(jax.jit(carried(local_program(plan.steps, frame))))
         with use_abstract_mesh(self._abstract_mesh):  # the caller's own context would be taken for ours
             mapped = jax.shard_map(
                 program, mesh=mesh, in_specs=PartitionSpec(AXIS), out_specs=PartitionSpec(AXIS), check_vma=False

@@ -68,7 +68,7 @@ class Within:
         rows = constrained(rows, self.target, PartitionSpec(tuple(self.target.axis_names)))
         mesh = self.plan.target_mesh
         frame = frame_of(self.plan, mesh.names, mesh.shape, mesh.devices, None, platform_of(self.target) == "cpu")
-        program = carried(local_program(self.plan.steps, frame), self.plan.steps)
+        program = carried(local_program(self.plan.steps, frame))
         return _mapping(
             lambda row: program(row[0]),
             self.target,
