@@ -312,8 +312,8 @@ cannot order their axes. On gloo DTensor's all-to-all is an all-gather and a sli
 
 SCALING = """## Planning at scale
 
-Seconds to plan one problem on one core. The shaded range covers all problems of a point; DTensor's memoisation is
-cleared before each. Below, received bytes over the lower bound of what was planned.
+Processor seconds to plan one problem, which is one thread's work. The shaded range covers all problems of a point;
+DTensor's memoisation is cleared before each. Below, received bytes over the lower bound of what was planned.
 """
 
 

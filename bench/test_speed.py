@@ -25,13 +25,16 @@ from redistrib.synthesis.search import Search, shortest_paths
 from redistrib.theory.semantics import placement_of
 from redistrib.theory.weak import WeakSpace
 
+# Planning is one thread's arithmetic, so processor time is what it takes, whatever else the machine does.
+pytestmark = pytest.mark.benchmark(timer=time.process_time)
+
 CASES = {"U222": problem_set("U222", count=12), "U234": problem_set("U234", count=12)}
 LARGE = swap_problem(16, 28, 16 * 28 * 4)
 
 
 def calibration_loop() -> float:
     """Seconds of a fixed piece of work: dictionaries of tuples and small integer arrays, as planning has."""
-    start = time.perf_counter()
+    start = time.process_time()
     table: dict[tuple[int, ...], int] = {}
     rows = np.arange(64 * 3).reshape(64, 3)
     for i in range(1500):
@@ -40,7 +43,7 @@ def calibration_loop() -> float:
         if i % 30 == 0:
             rows = (rows * 5 + i) % 97
             table[(int(rows.sum()),)] = len(np.unique(rows[:, 0]))
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 @pytest.fixture
@@ -101,7 +104,7 @@ def test_plan(calibrated: Callable[..., Any], name: str) -> None:
 
 
 def test_plan_448_devices(calibrated: Callable[..., Any]) -> None:
-    plan, _ = calibrated(lambda: plan_of(LARGE))
+    plan, _ = calibrated(lambda: plan_of(LARGE, {"cost_model": "exact"}))
     assert plan.received == plan.lower_bound
 
 
