@@ -11,6 +11,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import Mesh as JaxMesh
 from jax.sharding import PartitionSpec as P
 
+from redistrib.backends.jax import lowering
 from redistrib.backends.jax.execute import to_jax
 from redistrib.backends.jax.inspect import inspect
 from redistrib.backends.jax.lowering import Frame, local_program
@@ -148,10 +149,14 @@ def test_all_to_all_whose_order_differs_between_groups():
     check(plan_of("[2{y}8, 4{x}8]", "[2{y}8, 4{x}8]", mesh, lambda b, a: there, lambda b, a: back))
 
 
-def test_large_groups_take_the_packed_form():
-    plan = plan_of("[4{x}8, 2{y}8, 8]", "[8, 8, 1{x,y}8]", "x=2,y=4", lambda b, a: AllToAll(b, a, [range(8)]))
+@pytest.mark.parametrize("target", ["[8, 8, 1{y,x}8]", "[8, 8, 1{x,y}8]", "[8, 8, 2{y}8]"])
+@pytest.mark.parametrize(("pieces", "most"), [(0, 32), (0, 0)])
+def test_packed_forms(monkeypatch, target, pieces, most):
+    """What TPUs and large groups get: one packed buffer, in order, or put in order by slices or by one take."""
+    monkeypatch.setattr(lowering, "MOST_PIECES", most)
+    plan = plan_of("[4{x}8, 2{y}8, 8]", target, "x=2,y=4", lambda b, a: AllToAll(b, a, [range(8)]))
     f = to_jax(plan, jax_mesh(plan.source_mesh))
-    object.__setattr__(f._frame, "pieces", 4)
+    object.__setattr__(f._frame, "pieces", pieces)
     whole = np.arange(512, dtype=np.float32).reshape(8, 8, 8)
     moved = f(jax.device_put(whole, f.source_sharding))
     for shard in moved.addressable_shards:

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax import lax
 
 from redistrib.backends.jax.groups import axes_of_groups
@@ -32,6 +33,7 @@ from redistrib.theory.semantics import Int64, Placement
 Schedule: TypeAlias = Literal["overlap", "sequential"]
 Offsets: TypeAlias = Sequence[int | jax.Array]
 
+MOST_PIECES = 32  # members of an all-to-all; above, a program of one slice for each becomes too long
 SMALLEST_PART = 1 / 16  # of the plan's largest tile: cut no finer, however much the tiles between steps take
 
 
@@ -43,8 +45,8 @@ class Frame:
         names, sizes: the manual mesh axes, in mesh order.
         order: `order[p]` is the device number at row-major position p.
         schedule: see the module.
-        pieces: all-to-alls over at most so many members cut and join shares one by one; larger ones, and all on
-            compilers that like one packed buffer better, reshape and transpose.
+        pieces: all-to-alls over at most so many members cut and join shares one by one, which suits CPUs; larger
+            ones reshape and transpose one packed buffer, which suits TPUs.
         scratch: elements of scratch that the memory limit of a plan leaves; all-to-alls and gathers that fit in it stay
             dense in a sequential program too.
     """
@@ -53,7 +55,7 @@ class Frame:
     sizes: tuple[int, ...]
     order: tuple[int, ...]
     schedule: Schedule = "overlap"
-    pieces: int = 32
+    pieces: int = MOST_PIECES
     scratch: int | None = None
     position: Int64 = field(init=False, repr=False, compare=False)
 
@@ -97,7 +99,7 @@ def frame_of(
     on_cpu: bool,
 ) -> Frame:
     """The frame of a plan: without a schedule of its own, a plan made for a memory limit runs in sequence within it."""
-    pieces = 32 if on_cpu else 0
+    pieces = MOST_PIECES if on_cpu else 0
     if schedule is not None or plan.memory_limit is None:
         return Frame(names, sizes, order, schedule or "overlap", pieces)
     scratch = plan.memory_limit // plan.itemsize - plan.before.tile_size - plan.after.tile_size
@@ -235,10 +237,17 @@ def _gather(step: AllGather, tile: jax.Array, frame: Frame) -> jax.Array:
 
 def _all_to_all(step: AllToAll, tile: jax.Array, frame: Frame) -> jax.Array:
     split, merged = _ratio(step.after, step.before), _ratio(step.before, step.after)
-    one_by_one = step.group_size <= frame.pieces
-    sent = _pieces(step, split, tile, frame) if one_by_one else _chunks(step, split, tile, frame)
+    wanted = _wanted(step, split)
+    in_order = wanted.shape[1] == math.prod(split) and bool((wanted == np.arange(wanted.shape[1])).all())
+    if step.group_size <= (frame.pieces if in_order else MOST_PIECES):
+        sent = _pieces(step, split, tile, frame)
+    else:
+        sent = _chunks(split, tile)
+        if not in_order:
+            same = (wanted == wanted[0]).all()
+            sent = jnp.take(sent, jnp.asarray(wanted[0]) if same else frame.lookup(wanted), axis=0, mode="clip")
     received = lax.all_to_all(sent, split_axis=0, concat_axis=0, tiled=True, **frame.groups(step.groups))
-    return _concatenated(received, merged) if one_by_one else _joined(received, merged)
+    return _concatenated(received, merged) if step.group_size <= frame.pieces else _joined(received, merged)
 
 
 def _receivers(step: AllToAll) -> Int64:
@@ -256,8 +265,16 @@ def _pieces(step: AllToAll, split: Sequence[int], tile: jax.Array, frame: Frame)
     return jnp.stack([_box(tile, frame.offsets(place[to[:, j]]), step.share) for j in range(step.group_size)])
 
 
-def _chunks(step: AllToAll, split: Sequence[int], tile: jax.Array, frame: Frame) -> jax.Array:
-    """`[members, *share]` by one reshape and transpose, and a take where the order of shares asks for one."""
+def _wanted(step: AllToAll, split: Sequence[int]) -> npt.NDArray[np.int32]:
+    """`[devices, members]`: which part of its tile, by row-major number, a device sends to each member."""
+    number = np.zeros(step.devices, dtype=np.int32)
+    for i, parts in enumerate(split):
+        number = number * parts + (step.after.index[:, i] % parts).astype(np.int32)
+    return number[_receivers(step)]
+
+
+def _chunks(split: Sequence[int], tile: jax.Array) -> jax.Array:
+    """`[parts, *share]`: all parts of the tile in row-major order, by one reshape and transpose."""
     rank = len(split)
     cut = [i for i in range(rank) if split[i] > 1]
     shape: list[int] = []
@@ -266,16 +283,7 @@ def _chunks(step: AllToAll, split: Sequence[int], tile: jax.Array, frame: Frame)
     first = [i + cut.index(i) for i in cut]
     order = first + [k for k in range(len(shape)) if k not in first]
     share = [n // (split[i] if i < rank else 1) for i, n in enumerate(tile.shape)]
-    chunks = tile.reshape(shape).transpose(order).reshape(-1, *share)
-    number = np.zeros(step.devices, dtype=np.int64)
-    for i in range(rank):
-        number = number * split[i] + step.after.index[:, i] % split[i]
-    wanted = number[_receivers(step)].astype(np.int32)  # [devices, members] chunk numbers
-    if (wanted == wanted[0]).all():
-        if np.array_equal(wanted[0], np.arange(chunks.shape[0])):
-            return chunks
-        return jnp.take(chunks, jnp.asarray(wanted[0]), axis=0, mode="clip", unique_indices=False)
-    return jnp.take(chunks, frame.lookup(wanted), axis=0, mode="clip", unique_indices=False)
+    return tile.reshape(shape).transpose(order).reshape(-1, *share)
 
 
 _SHORT_RUN = 16  # elements: joining parts whose rows are shorter is faster in one transpose than part by part
