@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from redistrib import errors
 from redistrib.lang.mesh import Mesh
+from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, DynSlice
 from tests.plans.corrupt import Corruption
@@ -103,6 +104,15 @@ def test_costs_are_exact(cost: float) -> None:
 def test_element_types_are_known_by_name(dtype: str, itemsize: int) -> None:
     made = replace(GOOD["slice"](), dtype=dtype, itemsize=itemsize)
     assert Plan.from_json(made.to_json()).itemsize == itemsize
+
+
+@pytest.mark.parametrize("dtype", ["object", "str", "i4,f4", "(2,)f4", "float33", "", "int3", "key<new>"])
+def test_what_is_no_element_type_of_fixed_size_is_refused(dtype: str) -> None:
+    with pytest.raises(errors.DtypeError) as caught:
+        itemsize_of(dtype)
+    assert str(caught.value) == (
+        f"{dtype!r} names no element type; give a NumPy or ml_dtypes name such as 'float32' or 'bfloat16'"
+    )
 
 
 def test_a_plan_that_could_not_be_read_back_is_not_written() -> None:
