@@ -90,3 +90,33 @@ def test_without_a_limit_memory_is_spent_on_speed():
     found = launch(2, "memory", "64").figures()
     assert {tuple(case["realisations"]) for case in found.values()} == {("shared",)}
     assert found["exchange"]["peak"] > found["exchange"]["allowed"]
+
+
+def test_a_measured_profile_prices_plans_and_chooses_realisations():
+    found = launch(4, "calibration").figures()
+    profile = found["profile"]
+    assert set(profile["latency"]) == {"allgather", "alltoall", "allpermute"}
+    assert all(figure >= 0 for pair in profile["latency"].values() for figure in pair)
+    assert profile["bandwidth"] > 0 < profile["memory_bandwidth"]
+    assert set(profile["realisations"]) == {"shared", "packed", "datatypes"}
+    assert found["kinds"] == ["allgather", "allpermute", "alltoall"]
+    assert found["chosen"] == ["shared", "packed", "datatypes"]
+    assert 0 < found["priced"] < 60  # seconds
+    assert {sample[3] for sample in profile["samples"] if sample[0] == "allpermute"} == {1 << 10, 1 << 17}
+
+
+def test_a_fit_finds_the_figures_that_made_the_samples():
+    from redistrib.backends.mpi.calibrate import Timed, fitted
+
+    launch_cost, member, per_byte, per_copy = 1e-5, 2e-6, 1e-9, 3e-10
+    samples = [
+        Timed(kind, n, size * (n - 1), copied, seconds, 0.0, "packed")
+        for kind in ("allgather", "alltoall", "allpermute")
+        for n in ((2, 4, 8) if kind != "allpermute" else (2,))
+        for size in (10**3, 10**5, 10**7)
+        for copied in (size, 3 * size)
+        for seconds in [launch_cost + member * (n - 1) + per_byte * size * (n - 1) + per_copy * copied]
+    ]
+    profile = fitted(samples, "made up")
+    assert profile["latency"]["alltoall"] == pytest.approx([launch_cost, member], rel=1e-6)
+    assert sum(profile["latency"]["allpermute"]) == pytest.approx(launch_cost + member, rel=1e-6)

@@ -22,6 +22,7 @@ from redistrib.errors import CommunicatorError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DimType, DistType
 from redistrib.plans.plan import Plan
+from redistrib.plans.samples import Sample
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Step
 from redistrib.theory.semantics import placement_of
 
@@ -32,24 +33,38 @@ _LEAST = 1e-15
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One measured step.
+class Timed(Sample):
+    """A sample and how it ran.
 
     Attributes:
-        kind: of the step.
-        members: devices in a group.
-        received: bytes that every device receives.
-        copied: bytes of local copies that the model counts for it.
-        seconds: the least of the repeats, which other work on the machine disturbs least.
-        realisation: how it ran.
+        realisation: as `to_mpi` names it.
     """
 
-    kind: str
-    members: int
-    received: int
-    copied: int
-    seconds: float
     realisation: str
+
+
+def measure(
+    comm: MPI.Intracomm | None = None,
+    *,
+    tile_bytes: Sequence[int] = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22),
+    repeats: int = 9,
+) -> list[Sample] | None:
+    """Time gathers, all-to-alls and permutes, each in its fastest realisation, to fit a cost model to.
+
+    Args:
+        comm: the communicator, of at least 2 ranks; `COMM_WORLD` by default.
+        tile_bytes: tile sizes to measure at.
+        repeats: runs of each step.
+
+    Returns:
+        The samples on rank 0, None elsewhere.
+
+    Raises:
+        CommunicatorError: if there is only one rank.
+    """
+    comm = MPI.COMM_WORLD if comm is None else comm
+    timed = _all_timed(comm, tile_bytes, repeats)
+    return list(_fastest(timed)) if comm.rank == 0 else None
 
 
 def run(
@@ -65,7 +80,7 @@ def run(
         comm: the communicator, of at least 2 ranks; `COMM_WORLD` by default.
         name: recorded in the profile and in plans priced with it.
         tile_bytes: tile sizes to measure at.
-        repeats: runs of each step; the fastest counts.
+        repeats: runs of each step; the median counts.
 
     Returns:
         A JSON-able dict in the form of version 1 of "redistrib-profile": latencies as [seconds a launch, seconds a
@@ -76,28 +91,37 @@ def run(
         CommunicatorError: if there is only one rank.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
+    profile = fitted(_all_timed(comm, tile_bytes, repeats), name)
+    profile["source"] = f"{comm.size} ranks, {MPI.Get_library_version().split(chr(10))[0].strip()}"
+    return profile
+
+
+def _all_timed(comm: MPI.Intracomm, tile_bytes: Sequence[int], repeats: int) -> list[Timed]:
     if comm.size < 2:
         raise CommunicatorError("one rank has nobody to send to; calibrate under mpiexec with 2 ranks or more")
-    samples = []
+    samples: list[Timed] = []
     for size in tile_bytes:
         for plan in _plans(comm.size, size):
             for how in REALISATIONS:
                 sample = _measured(plan, comm, how, repeats)
                 if sample is not None:
                     samples.append(sample)
-    profile = fitted(samples, name)
-    profile["source"] = f"{comm.size} ranks, {MPI.Get_library_version().split(chr(10))[0].strip()}"
-    return profile
+    return samples
 
 
-def fitted(samples: Sequence[Sample], name: str) -> dict[str, Any]:
-    """The profile that explains samples best; see `run`."""
-    best: dict[tuple[str, int, int], Sample] = {}
+def _fastest(samples: Sequence[Timed]) -> list[Timed]:
+    """Of the samples of one step the one in its fastest realisation."""
+    best: dict[tuple[str, int, int], Timed] = {}
     for sample in samples:
         key = (sample.kind, sample.members, sample.received)
         if key not in best or sample.seconds < best[key].seconds:
             best[key] = sample
-    chosen = list(best.values())
+    return list(best.values())
+
+
+def fitted(samples: Sequence[Timed], name: str) -> dict[str, Any]:
+    """The profile that explains samples best; see `run`."""
+    chosen = _fastest(samples)
     rows = np.zeros((len(chosen), 2 * len(KINDS) + 2))
     for k, sample in enumerate(chosen):
         column = 2 * KINDS.index(sample.kind)
@@ -138,7 +162,7 @@ def _least_squares(rows: np.ndarray[Any, np.dtype[np.float64]], samples: Sequenc
     return solution / scale
 
 
-def _measured(plan: Plan, comm: MPI.Intracomm, how: str, repeats: int) -> Sample | None:
+def _measured(plan: Plan, comm: MPI.Intracomm, how: str, repeats: int) -> Timed | None:
     try:
         execute = to_mpi(plan, comm, realisation=how)
     except CommunicatorError:  # raised on all ranks: no shared memory between them
@@ -155,7 +179,9 @@ def _measured(plan: Plan, comm: MPI.Intracomm, how: str, repeats: int) -> Sample
     step = plan.steps[0]
     members = step.group_size if isinstance(step, AllGather | AllToAll) else 2
     received = max(step.received()) * plan.itemsize
-    return Sample(step.kind, members, received, _copied(step) * plan.itemsize, float(min(taken)), how)
+    quarter, middle, three = (float(q) for q in np.quantile(taken, (0.25, 0.5, 0.75)))
+    copied = _copied(step) * plan.itemsize
+    return Timed(step.kind, members, received, copied, middle, (three - quarter) / 2, how)
 
 
 def _copied(step: Step) -> int:
