@@ -271,20 +271,3 @@ def pair_named_twice(rng: random.Random, form: Form) -> bool:
         return False
     pairs.append(list(rng.choice(pairs)))
     return True
-
-
-@breaking
-def replicas_change_groups(rng: random.Random, form: Form) -> bool:
-    """Two devices that hold the same tile change places; wrong where their new tiles belong to different groups."""
-    step = any_step(rng, form, "allgather", "alltoall")
-    if step is None:
-        return False
-    places = {device: (group, i) for group in step["groups"] for i, device in enumerate(group)}
-    for device in rng.sample(sorted(places), len(places)):
-        others = replicas(form, step, device)
-        if others:
-            other = rng.choice(others)
-            (group, i), (another, j) = places[device], places[other]
-            group[i], another[j] = other, device
-            return True
-    return False

@@ -112,7 +112,7 @@ def coq_file(cases: Sequence[Case], proved: bool) -> str:
 
 
 def coq_verdicts(
-    cases: Sequence[Case], coqc: str = "coqc", checker: Path = CHECKER, batch: int = 60, jobs: int = 2
+    cases: Sequence[Case], coqc: str = "coqc", checker: Path = CHECKER, batch: int = 100, jobs: int = 2
 ) -> list[Verdict]:
     """What the checker in Coq says of every case.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 
-from proofs.bridge.change import any_groups, any_pairs, any_shares, any_step, devices, harmless
+from proofs.bridge.change import any_groups, any_pairs, any_shares, any_step, devices, harmless, replicas
 from proofs.bridge.export import Form
 
 
@@ -93,3 +93,20 @@ def detour_over_a_permute(rng: random.Random, form: Form) -> bool:
         {"kind": "allpermute", "before": away, "after": last, "pairs": [pair[::-1] for pair in there]},
     ]
     return True
+
+
+@harmless
+def replicas_change_groups(rng: random.Random, form: Form) -> bool:
+    """Two devices that hold the same tile change places: their new tiles lie in one cell too."""
+    step = any_step(rng, form, "allgather", "alltoall")
+    if step is None:
+        return False
+    places = {device: (group, i) for group in step["groups"] for i, device in enumerate(group)}
+    for device in rng.sample(sorted(places), len(places)):
+        others = replicas(form, step, device)
+        if others:
+            other = rng.choice(others)
+            (group, i), (another, j) = places[device], places[other]
+            group[i], another[j] = other, device
+            return True
+    return False
