@@ -30,4 +30,7 @@ Definition wstep (w : width) (k : kind) (c c' : shape r) : Prop :=
 Definition wrun w := run (wstep w).
 Definition wcost (M : model) := cost (@price r M).
 Definition wheight := height (@vol r).
+
+(** A sequence all of whose steps are of certain kinds. *)
+Definition seg w (K : kind -> bool) x p y : Prop := wrun w x p y /\ all K (kinds p).
 End Weak.

@@ -1,31 +1,10 @@
-(** When an exchange can be one dense all-to-all over disjoint groups of devices. Beyond the paper.
-
-    Where in every dimension one tile count divides the other, the two tilings have a common coarsening; a tile before
-    the exchange is a chunk of one of its cells, and a tile after it lies in one cell. A group serves its members when
-    every member's new tile lies in the cell of all the group's old tiles, and these are all the chunks of the cell,
-    each once. *)
+(** When an exchange can be one dense all-to-all over disjoint groups of devices. Beyond the paper. *)
 From mathcomp Require Import all_ssreflect zify.
+From Redistrib Require Import Spec.Rounds.
 
 Set Implicit Arguments.
 Unset Strict Implicit.
 Unset Printing Implicit Defensive.
-
-Section Dense.
-Variables (D K P G : finType). (* devices, cells, chunks of a cell, names of groups *)
-Variables (before after : D -> K) (chunk : D -> P).
-
-(** The groups are the fibres of [group]. *)
-Definition dense (group : D -> G) : Prop :=
-  (forall d d', group d = group d' -> before d = after d') /\
-  (forall d p, exists d', [/\ group d' = group d, chunk d' = p &
-                              forall e, group e = group d -> chunk e = p -> e = d']).
-
-(** How many devices hold chunk [p] of the cell [k]. *)
-Definition holders (k : K) (p : P) : {set D} := [set d | (before d == k) && (chunk d == p)].
-
-Definition agree : Prop :=
-  (forall d, before d = after d) /\ (forall d p p', #|holders (before d) p| = #|holders (before d) p'|).
-End Dense.
 
 Section Theorems.
 Variables (D K P : finType) (before after : D -> K) (chunk : D -> P).

@@ -1,6 +1,7 @@
 (** Koenig: a bipartite multigraph whose degrees do not exceed [d] is covered by [d] permutations, and a regular one is
     their sum. Here an edge is a share; a permutation is a round. *)
 From mathcomp Require Import all_ssreflect all_fingroup zify.
+From Redistrib Require Import Spec.Rounds.
 
 Set Implicit Arguments.
 Unset Strict Implicit.
@@ -89,9 +90,6 @@ End Hall.
 Section Koenig.
 Variable D : finType.
 Implicit Types (M : D -> D -> nat) (N : nat) (ps : seq {perm D}).
-
-(** [M a b] shares go from [a] to [b]. *)
-Definition regular M N : Prop := (forall a, \sum_b M a b = N) /\ (forall b, \sum_a M a b = N).
 
 Lemma regular_matching M N : 0 < N -> regular M N -> exists p : {perm D}, forall a, 0 < M a (p a).
 Proof.

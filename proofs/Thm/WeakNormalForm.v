@@ -75,6 +75,7 @@ Implicit Types (c d e x y z : shape r) (i j : 'I_r) (p q : trace (shape r)).
 Local Notation node := (node s N).
 Local Notation wstep := (wstep s N).
 Local Notation wrun := (wrun s N).
+Local Notation seg := (seg s N).
 Local Notation ostep := (ostep s N).
 
 (** ** One step *)
@@ -119,8 +120,6 @@ by case: M; rewrite /= -?Exy // meetC.
 Qed.
 
 (** ** Normal form, by induction on the sequence, prepending one step *)
-Definition seg w (K : kind -> bool) x p y := wrun w x p y /\ all K (kinds p).
-
 Lemma seg_nil w K x : seg w K x [::] x. Proof. by []. Qed.
 
 Lemma seg_cat w K x p y q z : seg w K x p y -> seg w K y q z -> seg w K x (p ++ q) z.
