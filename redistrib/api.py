@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,11 +91,11 @@ def to_jax(plan: Plan, mesh: Any, **options: Any) -> Any:
     return run(plan, mesh, **options)
 
 
-def to_mpi(plan: Plan, comm: Any, **options: Any) -> Any:
+def to_mpi(plan: Plan, comm: Any, *, memory_limit: int | str | None = None, **options: Any) -> Any:
     """A persistent executor of a plan on an `mpi4py` communicator; see `redistrib.backends.mpi.to_mpi`."""
     from redistrib.backends.mpi import to_mpi as run
 
-    return run(plan, comm, **options)
+    return run(plan, comm, memory_limit=None if memory_limit is None else parse_size(memory_limit), **options)
 
 
 def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "calibrated") -> Fit | None:
@@ -114,7 +115,10 @@ def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "
         from redistrib.backends.mpi import calibrate as mpi
 
         found = mpi.measure()
-        return None if found is None else fit_profile(found, name, "measured with MPI")
+        if found is None:
+            return None
+        fit = fit_profile(found, name, "measured with MPI")
+        return replace(fit, profile=replace(fit.profile, one_call=True))
     from redistrib.backends.jax.calibrate import measure
     from redistrib.backends.jax.compare import calibration_devices
 

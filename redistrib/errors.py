@@ -875,8 +875,8 @@ class UnknownSourceError(RedistribError):
 
     def __init__(self) -> None:
         super().__init__(
-            "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with source=, a sharding "
-            "or a tree of them, or use a mesh of Explicit axes"
+            "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with source=, a "
+            "sharding or a tree of them, or use a mesh of Explicit axes"
         )
 
 

@@ -166,3 +166,21 @@ def test_no_plan_for_arrays_larger_than_64_bits_can_count() -> None:
         cost_model="exact",
     )  # fmt: skip
     assert sum(plan.received) == sum(plan.lower_bound) == 7 * 2**72 // 8
+
+
+@pytest.mark.parametrize("model", ["exact", "paper", "tpu"])
+@pytest.mark.parametrize("algorithm", ["best", "paper"])
+def test_arrays_without_elements_have_plans(model: str, algorithm: str) -> None:
+    plan = rd.synthesize("[0{x}0, 4]", "[0, 2{x}4]", "x=2,y=2", cost_model=model, algorithm=algorithm)
+    assert sum(plan.received) == 0
+    assert rd.Plan.from_json(plan.to_json()) == plan
+
+
+def test_an_exchange_in_one_call_costs_one_latency() -> None:
+    import dataclasses
+
+    one_call = dataclasses.replace(PRESETS["tpu"], name="mpi", one_call=True)
+    plan = rd.synthesize(SOURCE, TARGET, MESH, cost_model=one_call)
+    assert [step.kind for step in plan.steps] == ["exchange"]
+    assert plan.cost < rd.synthesize(SOURCE, TARGET, MESH, cost_model="tpu").cost
+    assert type(one_call).from_json(one_call.to_json()) == one_call

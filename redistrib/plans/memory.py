@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 
-
 # Of the larger tile: what rounds in sequence may use, one part of a share on its way out and one on its way in.
 SEQUENTIAL_SCRATCH = 0.48
 

@@ -52,6 +52,7 @@ class LatencyBandwidth(CostModel):
         devices_per_host: consecutive device numbers that share fast links.
         axis_bandwidth: bytes per second per mesh axis, for meshes whose axes have links of different speed; an
             axis not named has `bandwidth`. Takes the place of `devices_per_host`; bound to a mesh by `on`.
+        one_call: whether the backend carries a whole exchange in one call, as MPI's Alltoallw does, and not in rounds.
         source: where the figures come from.
     """
 
@@ -62,6 +63,7 @@ class LatencyBandwidth(CostModel):
     slow_bandwidth: float | None = None
     devices_per_host: int | None = None
     axis_bandwidth: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    one_call: bool = False
     source: str = ""
     _coordinates: Int64 | None = field(default=None, repr=False, compare=False)
     _axis_speed: tuple[float, ...] = field(default=(), repr=False, compare=False)
@@ -154,7 +156,7 @@ class LatencyBandwidth(CostModel):
         for rows, size in zip(np.split(order, stops), step.round_sizes(), strict=True):
             pairs = np.stack([step.shares.src[rows], step.shares.dst[rows]], axis=1)
             seconds += self._paired(pairs, size * itemsize) + self._copy(2 * size * itemsize)
-        if step.realisation == "ragged":
+        if step.realisation == "ragged" or self.one_call:
             seconds -= self.latency["allpermute"].seconds(2) * step.shares.rounds
             seconds += self.latency["alltoall"].seconds(step.shares.rounds + 1)
         return seconds
@@ -214,6 +216,7 @@ class LatencyBandwidth(CostModel):
                 "slow_bandwidth": self.slow_bandwidth,
                 "devices_per_host": self.devices_per_host,
                 "axis_bandwidth": dict(self.axis_bandwidth),
+                "one_call": self.one_call,
                 "source": self.source,
             },
             indent=2,
@@ -241,6 +244,7 @@ class LatencyBandwidth(CostModel):
                 slow_bandwidth=None if data["slow_bandwidth"] is None else float(data["slow_bandwidth"]),
                 devices_per_host=None if data["devices_per_host"] is None else int(data["devices_per_host"]),
                 axis_bandwidth={str(k): float(v) for k, v in data["axis_bandwidth"].items()},
+                one_call=bool(data["one_call"]),
                 source=str(data["source"]),
             )
         except (KeyError, TypeError, ValueError) as error:

@@ -34,7 +34,7 @@ class WeakSpace:
 
     def local_size(self, grid: Grid) -> int:
         """Elements of one tile."""
-        return math.prod(self.shape) // math.prod(grid)
+        return math.prod(self.shape) // math.prod(grid) if all(self.shape) else 0
 
     def is_node(self, grid: Grid) -> bool:
         """Whether a weak type exists and respects the memory bound.

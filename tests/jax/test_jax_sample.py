@@ -1,4 +1,4 @@
-"""Two thousand redistributions on 8, 12 and 24 devices: every element, and the compiled program, collective by collective.
+"""Two thousand redistributions on 8, 12 and 24 devices: every element, and every collective of the compiled program.
 
 Compiling dominates, so plans whose larger tiles are equal are compiled together, some dozens to a program. The program
 must hold the collectives of its plans and no others, and no array of data larger than that tile.
