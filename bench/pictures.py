@@ -25,6 +25,7 @@ COLOURS = {
     "XLA, TPU": "#f0a78f",
     "DTensor, shipped": "#6f7bb7",
     "DTensor, Dijkstra": "#2b3a67",
+    "ours, latency model": "#63c5a0",
     "the paper's search": "#c9a227",
 }
 FAR = 1e9  # beyond any axis
@@ -169,6 +170,7 @@ def scratch(panels: dict[str, dict[str, list[float]]], path: Path) -> None:
 
 PLANNERS = {
     "best": "ours",
+    "latency": "ours, latency model",
     "paper": "the paper's search",
     "shipped": "DTensor, shipped",
     "dijkstra": "DTensor, Dijkstra",
@@ -176,7 +178,7 @@ PLANNERS = {
 
 
 def planning(records: list[Record], limit: float, path: Path) -> None:
-    """Seconds to plan against devices, rank and primes: medians as lines, the range of all problems shaded."""
+    """Seconds to plan against devices, rank and primes: medians as lines, the worst problem as dots."""
     figure, axes = plt.subplots(
         2, len(SERIES), figsize=(13, 6.4), sharex="col", gridspec_kw={"height_ratios": [1.6, 1]}
     )
@@ -196,9 +198,7 @@ def planning(records: list[Record], limit: float, path: Path) -> None:
             quality = [[r[key]["received"] / r["bound"] for q, r in rows if q == p] for p in points]
             colour = COLOURS[label]
             top.plot(points, [quantile(s, 0.5) for s in seconds], "o-", markersize=3, color=colour, label=label)
-            top.fill_between(
-                points, [min(s) for s in seconds], [max(s) for s in seconds], color=colour, alpha=0.15, linewidth=0
-            )
+            top.plot(points, [max(s) for s in seconds], ".", markersize=3, color=colour, alpha=0.6)
             bottom.plot(points, [float(np.exp(np.mean(np.log(q)))) for q in quality], "o-", markersize=3, color=colour)
         top.axhline(limit, color="black", linewidth=1, linestyle=":")
         top.set(yscale="log", title=series.label)
@@ -208,13 +208,18 @@ def planning(records: list[Record], limit: float, path: Path) -> None:
                 ax.set_xscale("log", base=2)
             bottom.set_xticks([8, 64, 512, 4096, 32768])
             bottom.set_xticklabels(["8", "64", "512", "4,096", "32,768"])
+        else:
+            bottom.set_xticks(series.points)
         _plain_ticks(top.yaxis)
         _plain_ticks(bottom.yaxis)
     axes[0, 0].set_ylabel("seconds to plan")
     axes[1, 0].set_ylabel("bytes over bound, geomean")
     handles, labels = axes[0, 1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=9)
-    figure.suptitle(f"A planner's line ends where most problems pass {limit:g} s (dotted)", fontsize=9)
+    figure.suptitle(
+        f"A planner's line ends where most problems pass {limit:g} s (dotted); small dots are the worst problem",
+        fontsize=9,
+    )
     _save(figure, path)
 
 

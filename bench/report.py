@@ -312,7 +312,8 @@ cannot order their axes. On gloo DTensor's all-to-all is an all-gather and a sli
 
 SCALING = """## Planning at scale
 
-Processor seconds to plan one problem, which is one thread's work. The shaded range covers all problems of a point;
+Processor seconds to plan one problem, which is one thread's work.
+"Ours" weighs exact bytes, "latency model" the TPU profile, for which few collectives may be worth more than bytes.
 DTensor's memoisation is cleared before each. Below, received bytes over the lower bound of what was planned.
 """
 

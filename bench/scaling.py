@@ -19,7 +19,7 @@ from bench.dtensor import PLANNERS, torch_version
 from bench.problems import DEFAULT_SEED, Problem, draw
 from bench.stats import geomean, quantile
 
-ALGORITHMS = ("best", "paper")
+ALGORITHMS = ("best", "latency", "paper")
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,12 @@ class System:
         return found
 
 
+def _in_turn() -> list[tuple[Series, int]]:
+    """The points of all series, taking turns, so that a bench cut short has seen something of all."""
+    longest = max(len(s.points) for s in SERIES)
+    return [(s, s.points[i]) for i in range(longest) for s in SERIES if i < len(s.points)]
+
+
 def measure(seed: int, count: int, limit: float, python: str | None) -> Generator[dict[str, Any]]:
     """One record per problem with every planner's seconds; a planner that no longer ends drops out of a series."""
     systems = [System(ALGORITHMS, Child("bench.worker_plan", {}), "algorithms", set())]
@@ -98,7 +104,7 @@ def measure(seed: int, count: int, limit: float, python: str | None) -> Generato
         child = Child("bench.worker_dtensor", {"CUDA_VISIBLE_DEVICES": ""}, python)
         systems.append(System(PLANNERS, child, "planners", set()))
     try:
-        for series, point in progress([(s, p) for s in SERIES for p in s.points], "scaling"):
+        for series, point in progress(_in_turn(), "scaling"):
             here = []
             for problem in series.problems(point, seed, count):
                 record = {"series": series.name, "point": point, **problem.record()}

@@ -9,12 +9,18 @@ from bench.children import serve
 from bench.library import describe, plan_of
 from bench.problems import Problem
 
+WAYS = {
+    "best": {"algorithm": "best", "cost_model": "exact"},
+    "latency": {"algorithm": "best", "cost_model": "tpu"},
+    "paper": {"algorithm": "paper", "cost_model": "exact"},
+}
+
 
 def handle(task: dict[str, Any], part: Callable[[dict[str, Any]], None]) -> None:
-    for algorithm in task["algorithms"]:
-        plan, seconds = plan_of(Problem.from_json(task["problem"]), {"algorithm": algorithm})
+    for name in task["algorithms"]:
+        plan, seconds = plan_of(Problem.from_json(task["problem"]), WAYS[name])
         entry = describe(plan, seconds)
-        part({algorithm: {**entry, "received": entry["planned"], "largest": entry["height"]}})
+        part({name: {**entry, "received": entry["planned"], "largest": entry["height"]}})
 
 
 if __name__ == "__main__":

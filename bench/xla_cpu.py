@@ -15,7 +15,7 @@ from bench.children import Child, progress
 from bench.problems import DEFAULT_SEED, MEGABYTE, Problem, in_turn
 from bench.summary import print_pairs
 
-SAMPLE = {"H222": 20, "U222": 30, "U234": 10, "U46": 8, "S234": 20, "paper": 4, "layouts": 14}
+SAMPLE = {"H222": 20, "U222": 30, "U234": 10, "U46": 8, "U444": 4, "U88": 4, "S234": 20, "paper": 4, "layouts": 14}
 FULL = {
     "H222": 500,
     "U222": 500,
