@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding, use_abstract_mesh
 
 from redistrib.backends.jax.execute import carried
@@ -71,8 +72,8 @@ class FlatProgram:
     def _program(self, one: Callable[[jax.Array], jax.Array]) -> Callable[..., tuple[jax.Array, ...]]:
         def run(*tiles: jax.Array) -> tuple[jax.Array, ...]:
             if self.stacked and len(tiles) > 1:
-                moved = one(jnp.stack(tiles, axis=-1))
-                return tuple(moved[..., k] for k in range(len(tiles)))
+                moved = one(jnp.stack([_as_bits(tile) for tile in tiles], axis=-1))
+                return tuple(_from_bits(moved[..., k], self.dtype) for k in range(len(tiles)))
             return tuple(one(tile) for tile in tiles)
 
         return run
@@ -110,6 +111,17 @@ class FlatProgram:
             rewrapped(result, self.plan.shape, target, weak=bool(array.aval.weak_type))
             for array, result, target in zip(arrays, moved, targets, strict=True)
         ]
+
+
+def _as_bits(tile: jax.Array) -> jax.Array:
+    """Narrow floats as integers, which compilers copy as they are; see `carried`."""
+    if jnp.issubdtype(tile.dtype, jnp.floating) and jnp.finfo(tile.dtype).bits < 32:
+        return lax.bitcast_convert_type(tile, jnp.dtype(f"uint{jnp.finfo(tile.dtype).bits}"))
+    return tile
+
+
+def _from_bits(tile: jax.Array, dtype: Any) -> jax.Array:
+    return tile if tile.dtype == dtype else lax.bitcast_convert_type(tile, dtype)
 
 
 def _is_packed(dtype: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jax.tree_util import keystr, tree_flatten_with_path
 
@@ -103,12 +104,17 @@ def _context_mesh() -> Any:
 
 
 def zeros_like(array: jax.Array, target: Sharding) -> jax.Array:
-    """An array without elements, made where it is wanted."""
-    shape, dtype = array.shape, array.dtype
-    make = jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=target)
+    """An array without elements, made where it is wanted.
+
+    XLA leaves arrays without elements replicated whatever it is told; so a tile is replicated, and rewrapped.
+    """
+    tile, dtype = target.shard_shape(array.shape), array.dtype
+    devices = list(target.devices_indices_map(array.shape))
+    whole = NamedSharding(jax.sharding.Mesh(np.array(devices), ("devices",)), PartitionSpec())
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         impl, data = jax.random.key_impl(array), jax.eval_shape(jax.random.key_data, array)
-        make = jax.jit(
-            lambda: jax.random.wrap_key_data(jnp.zeros(data.shape, data.dtype), impl=impl), out_shardings=target
-        )
-    return rewrapped(make(), shape, target, weak=bool(array.aval.weak_type))
+        words = (*tile, *data.shape[array.ndim :])
+        make = jax.jit(lambda: jax.random.wrap_key_data(jnp.zeros(words, data.dtype), impl=impl), out_shardings=whole)
+    else:
+        make = jax.jit(lambda: jnp.zeros(tile, dtype), out_shardings=whole)
+    return rewrapped(make(), array.shape, target, weak=bool(array.aval.weak_type))

@@ -1,0 +1,25 @@
+"""24 virtual CPU devices for every test here, so that meshes of 2 to 24 devices all exist."""
+
+import os
+from collections.abc import Iterator
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=24"
+
+import jax
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _enough_devices() -> None:
+    if len(jax.devices()) < 24:
+        pytest.fail("JAX was started with fewer than 24 devices before tests/reshard was collected")
+
+
+@pytest.fixture
+def quick_compiles() -> Iterator[None]:
+    """Less optimization in compilers: for tests that compile much and time nothing."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
