@@ -72,7 +72,7 @@ bench: $(VENV)/.bench ## a sample of every benchmark, in minutes; ARGS='--seed 7
 bench-full: $(VENV)/.bench ## every benchmark, in hours
 	$(BIN)/python -m bench full $(ARGS)
 
-proofs: ## compile and check the Coq development
+proofs: $(VENV)/.dev ## compile and check the Coq development
 	$(MAKE) -C proofs
 
 clean: ## remove everything that was made here

@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from proofs.bridge.export import Form, plan_term
 from redistrib import Mesh, synthesize
 from redistrib.errors import MemoryLimitError
@@ -125,7 +123,7 @@ def _type(mesh: Mesh, cut: list[list[str]], shape: list[int]) -> DistType:
 WAYS = (
     "nothing", "slice", "gather", "gather over several dimensions", "all-to-all", "all-to-all over several dimensions",
     "all-to-all with repeated shares", "permute", "all-to-all and permute", "rounds of equal shares",
-    "rounds of unequal shares", "more rounds for less scratch", "more memory than either end", "sequence of the paper",
+    "rounds of unequal shares", "more memory than either end", "sequence of the paper",
     "slice, exchange, gather", "two device orders", "tiles beyond 64 bits",
 )  # fmt: skip
 
@@ -178,9 +176,4 @@ def _ways_of_step(step: object) -> set[str]:
 
 def _ways_of_exchange(step: Exchange) -> set[str]:
     sizes = set(map(tuple, step.shares.size.tolist()))
-    ways = {"rounds of equal shares" if len(sizes) == 1 else "rounds of unequal shares"}
-    pairs = np.stack([step.shares.src, step.shares.dst], axis=1).tolist()
-    touching = {tuple(pair) for pair in pairs}
-    if len(sizes) == 1 and len(touching) < len(pairs):
-        ways.add("more rounds for less scratch")
-    return ways
+    return {"rounds of equal shares" if len(sizes) == 1 else "rounds of unequal shares"}

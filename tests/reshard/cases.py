@@ -12,9 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-DTYPES = (
-    "float32 bfloat16 float8_e4m3fn float8_e5m2 int4 uint4 bool complex64 int32 float16 int8 uint16 uint32 key weak"
-).split()
+DTYPES = ["float32", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4", "bool", "complex64", "int32", "float16", "int8", "uint16", "uint32", "key", "weak"]
 MOST = 4096  # elements of an array
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import jax
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 import redistrib as rd
 
-from .cases import TreeCase, same_shards, tree_of, tree_cases
+from .cases import TreeCase, same_shards, tree_cases, tree_of
 
 LEAVES = 24
 PHASES = [Phase.explicit, Phase.generate]  # to shrink a tree of 24 leaves takes minutes and tells little more
