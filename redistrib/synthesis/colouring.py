@@ -96,7 +96,7 @@ def edge_colouring(edges: list[tuple[int, int]]) -> list[int]:
         One colour per edge, from 0; no two edges at a vertex share one.
 
     >>> edge_colouring([(0, 0), (0, 1), (1, 0)])
-    [0, 1, 1]
+    [1, 0, 0]
     """
     left: dict[int, dict[int, int]] = defaultdict(dict)  # vertex -> colour -> edge
     right: dict[int, dict[int, int]] = defaultdict(dict)
