@@ -1,0 +1,14 @@
+"""Every test process starts JAX with 24 virtual CPU devices, before a doctest or a command can start it with fewer."""
+
+import os
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=24"
+
+
+def pytest_sessionstart() -> None:
+    import jax
+
+    jax.devices()
