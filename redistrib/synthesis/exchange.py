@@ -18,6 +18,9 @@ from redistrib.synthesis.lowering import all_to_all_groups
 from redistrib.theory.semantics import Int64, Placement, number_of
 from redistrib.theory.weak import Grid, common, nested, refined
 
+# Shares of unequal size are coloured one by one: more than this many would make planning slow.
+MOST_UNEQUAL = 1 << 12
+
 
 def contained(before: Placement, after: Placement) -> list[Step] | None:
     """Nothing, or one slice, where every device already holds its tile."""
@@ -82,17 +85,18 @@ def in_rounds(
 
     Receives the lower bound by definition. None where it would take more than `most_shares` shares.
     """
-    if _share_count(before, after) > most_shares:
-        return None
+    count = _share_count(before, after)
     if nested(before.grid, after.grid):
-        shares = _equal_shares(before, after, hosts)
-    else:
-        lacking = _unequal_shares(before, after)
-        shares = min(
-            (colour_rounds(_in_units(lacking, unit), before, hosts) for unit in _units(before, after)),
-            key=lambda table: table.rounds,
-        )
-    return [Exchange(before, after, shares)]
+        return [Exchange(before, after, _equal_shares(before, after, hosts))] if count <= most_shares else None
+    if count > min(most_shares, MOST_UNEQUAL):
+        return None
+    lacking = _unequal_shares(before, after)
+    tables = [
+        colour_rounds(_in_units(lacking, unit), before, hosts)
+        for unit in _units(before, after)
+        if unit is None or _pieces(lacking, unit) <= MOST_UNEQUAL
+    ]
+    return [Exchange(before, after, min(tables, key=lambda table: table.rounds))]
 
 
 def aligned_then_permuted(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
@@ -223,6 +227,11 @@ def _units(before: Placement, after: Placement) -> list[Int64 | None]:
                 unit[i] = before.shape[i] // fine[i]
             units.append(unit)
     return units
+
+
+def _pieces(lacking: list[Lack], unit: Int64) -> int:
+    """How many shares `_in_units` makes."""
+    return sum(math.prod((size // np.minimum(size, unit)).tolist()) for _, _, _, size in lacking)
 
 
 def _in_units(lacking: list[Lack], unit: Int64 | None) -> list[Lack]:

@@ -109,3 +109,19 @@ def test_placements_that_do_not_close_have_no_dense_exchange() -> None:
     after = Placement((4,), (2,), np.array([[0], [1], [0], [1]]))
     assert exchange.exchanged(before, after) is None
     assert exchange.in_rounds(before, after) is not None
+
+
+def test_the_direct_exchange_of_unequal_shares_is_open_only_while_they_are_few() -> None:
+    """Counted, not timed: colouring is the one part of planning that looks at shares one by one."""
+    over = Mesh.of("x=2,y=3,z=5,u=7,v=11")
+    pair = Redistribution(
+        DistType.of("[42{v,z}2310, 770{y}2310, 165{x,u}2310]"),
+        DistType.of("[330{u}2310, 2310, 210{v}2310]"),
+        over,
+        over,
+    )
+    assert exchange.in_rounds(pair.before, pair.after) is None
+    assert pair.plan().collectives <= 8
+    few = Mesh.of("x=4,y=6")
+    swap = Redistribution(DistType.of("[3{x}12, 2{y}12]"), DistType.of("[2{y}12, 3{x}12]"), few, few)
+    assert exchange.in_rounds(swap.before, swap.after) is not None
