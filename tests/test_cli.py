@@ -56,8 +56,8 @@ def test_bad_input_ends_with_2_and_one_line(capsys: pytest.CaptureFixture[str]) 
 def test_a_profile_is_a_cost_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     profile = tmp_path / "mine.json"
     profile.write_text(PRESETS["gpu"].to_json())
-    assert main(["plan", *PROBLEM, "--cost-model", str(profile)]) == 0
-    assert "cost model gpu" in capsys.readouterr().out
+    assert main(["plan", *PROBLEM, "--cost-model", str(profile), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cost_model"] == "gpu"
     assert main(["plan", *PROBLEM, "--cost-model", str(tmp_path / "none.json")]) == 2
     assert "cannot read the profile" in capsys.readouterr().err
 
