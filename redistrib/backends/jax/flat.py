@@ -7,7 +7,8 @@ target. So source and target may name and order the devices as they like.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -51,14 +52,14 @@ class FlatProgram:
         self.plan, self.count, self.stacked, self.reuses = plan, count, stacked, reuses
         self.devices, self.dtype = tuple(devices), dtype
         mesh = jax.sharding.Mesh(np.array(self.devices), (AXIS,), axis_types=(AxisType.Auto,))
-        self._abstract_mesh = mesh.abstract_mesh
+        self._mesh = mesh
         self._sharding = NamedSharding(mesh, PartitionSpec(AXIS))
         self._rows_in = self._rows(plan.before.tile)
         on_cpu = self.devices[0].platform == "cpu"
         frame = frame_of(plan, (AXIS,), (plan.devices,), tuple(range(plan.devices)), schedule, on_cpu)
         # The inner jit is traced and lowered once for all the arrays.
         program = self._program(jax.jit(carried(local_program(plan.steps, frame))))
-        with use_abstract_mesh(self._abstract_mesh):  # the caller's own context would be taken for ours
+        with alone_on(mesh):
             mapped = jax.shard_map(
                 program, mesh=mesh, in_specs=PartitionSpec(AXIS), out_specs=PartitionSpec(AXIS), check_vma=False
             )
@@ -103,7 +104,7 @@ class FlatProgram:
         """Move `count` arrays, each to its target, a sharding over the same devices."""
         rows = [rewrapped(array, self._rows_in, self._sharding, weak=False) for array in arrays]
         if _is_packed(self.dtype):  # rewrapped, such arrays do not say that they are packed, and an executable minds
-            with use_abstract_mesh(self._abstract_mesh):
+            with alone_on(self._mesh):
                 moved = self._jitted(*rows)
         else:
             moved = self._compiled(*rows)
@@ -111,6 +112,17 @@ class FlatProgram:
             rewrapped(result, self.plan.shape, target, weak=bool(array.aval.weak_type))
             for array, result, target in zip(arrays, moved, targets, strict=True)
         ]
+
+
+@contextmanager
+def alone_on(mesh: jax.sharding.Mesh) -> Iterator[None]:
+    """A context in which no other mesh, such as one that the caller has set, is taken for ours."""
+    try:
+        context = jax.set_mesh(mesh)
+    except ValueError:  # while something is traced only the abstract mesh can be set
+        context = use_abstract_mesh(mesh.abstract_mesh)
+    with context:
+        yield
 
 
 def _as_bits(tile: jax.Array) -> jax.Array:

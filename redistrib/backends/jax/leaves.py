@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from redistrib.backends.jax.flat import rewrapped
+from redistrib.backends.jax.flat import alone_on, rewrapped
 from redistrib.errors import LeafError, TreeMismatchError
 
 
@@ -110,11 +110,14 @@ def zeros_like(array: jax.Array, target: Sharding) -> jax.Array:
     """
     tile, dtype = target.shard_shape(array.shape), array.dtype
     devices = list(target.devices_indices_map(array.shape))
-    whole = NamedSharding(jax.sharding.Mesh(np.array(devices), ("devices",)), PartitionSpec())
+    mesh = jax.sharding.Mesh(np.array(devices), ("devices",))
+    whole = NamedSharding(mesh, PartitionSpec())
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         impl, data = jax.random.key_impl(array), jax.eval_shape(jax.random.key_data, array)
         words = (*tile, *data.shape[array.ndim :])
         make = jax.jit(lambda: jax.random.wrap_key_data(jnp.zeros(words, data.dtype), impl=impl), out_shardings=whole)
     else:
         make = jax.jit(lambda: jnp.zeros(tile, dtype), out_shardings=whole)
-    return rewrapped(make(), array.shape, target, weak=bool(array.aval.weak_type))
+    with alone_on(mesh):
+        made = make()
+    return rewrapped(made, array.shape, target, weak=bool(array.aval.weak_type))

@@ -1,0 +1,273 @@
+"""`reshard` outside jit: where arrays go, what is shared, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec as P
+
+from jax._src.sharding_impls import GSPMDSharding  # what XLA returns where it chose itself
+
+import redistrib as rd
+from redistrib.errors import LeafError, TreeMismatchError
+from redistrib.synthesis.cost import ExactCost
+
+from .cases import bits, jax_mesh, same_shards
+
+EIGHT = jax_mesh((("x", 8),), tuple(range(8)))
+GRID = jax_mesh((("a", 2), ("b", 4)), tuple(range(8)))
+TURNED = jax_mesh((("p", 2), ("q", 2), ("r", 2)), (3, 1, 4, 0, 5, 2, 7, 6))
+ROWS = NamedSharding(EIGHT, P("x"))
+COLUMNS = NamedSharding(GRID, P(None, "b"))
+
+
+def matrix(shape: tuple[int, ...] = (16, 32), sharding: Any = ROWS, dtype: Any = np.float32) -> jax.Array:
+    return jax.device_put(np.arange(np.prod(shape)).reshape(shape).astype(dtype), sharding)
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    rd.clear_caches()
+
+
+# ---------------------------------------------------------------------------------------- trees
+
+
+def test_one_sharding_for_all_a_prefix_and_a_whole_tree() -> None:
+    tree = {"a": matrix(), "b": [matrix(), matrix((8, 8))]}
+    one = rd.reshard(tree, COLUMNS)
+    assert all(leaf.sharding == COLUMNS for leaf in jax.tree.leaves(one))
+    prefix = rd.reshard(tree, {"a": COLUMNS, "b": ROWS})
+    assert [leaf.sharding for leaf in jax.tree.leaves(prefix)] == [COLUMNS, ROWS, ROWS]
+    whole = rd.reshard(tree, {"a": ROWS, "b": [COLUMNS, ROWS]})
+    assert [leaf.sharding for leaf in jax.tree.leaves(whole)] == [ROWS, COLUMNS, ROWS]
+    assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(tree), strict=True))
+
+
+def test_none_in_the_tree_stays() -> None:
+    assert rd.reshard({"a": None, "b": matrix()}, {"a": None, "b": COLUMNS})["a"] is None
+    assert rd.reshard({"a": None, "b": matrix()}, COLUMNS)["a"] is None
+
+
+def test_no_leaves() -> None:
+    assert rd.reshard({}, ROWS) == {}
+
+
+def test_partition_spec_under_set_mesh() -> None:
+    with jax.set_mesh(GRID):
+        moved = rd.reshard(matrix(), P("b"))
+    assert moved.sharding == NamedSharding(GRID, P("b"))
+    with pytest.raises(LeafError, match="names axes of no mesh"):
+        rd.reshard(matrix(), P("b"))
+
+
+def test_shardings_that_do_not_match() -> None:
+    with pytest.raises(TreeMismatchError, match="prefix"):
+        rd.reshard({"a": matrix()}, {"c": ROWS})
+    with pytest.raises(LeafError, match=r"leaf \['a'\]: 'x' is no jax.sharding.Sharding"):
+        rd.reshard({"a": matrix()}, {"a": "x"})
+
+
+# --------------------------------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize("target", [COLUMNS, NamedSharding(TURNED, P(("q", "p"), "r")), NamedSharding(TURNED, P())])
+def test_never_through_the_host(target: NamedSharding) -> None:
+    array = matrix()
+    with jax.transfer_guard("disallow_explicit"):
+        moved = rd.reshard(array, target)
+    assert moved.committed
+    assert moved.sharding == target
+    assert same_shards(moved, jax.device_put(np.asarray(array), target))
+
+
+def test_agrees_with_device_put_of_the_array_itself() -> None:
+    array = matrix()
+    for spec in (P("a", "b"), P("b", "a"), P(("a", "b")), P(None, "a"), P()):
+        target = NamedSharding(GRID, spec)
+        assert same_shards(rd.reshard(array, target), jax.device_put(array, target))
+
+
+def test_equal_placements_share_their_buffers() -> None:
+    array = matrix()
+    for target in (ROWS, NamedSharding(GRID, P(("a", "b")))):
+        moved = rd.reshard(array, target)
+        assert moved.sharding == target
+        before = {shard.device: shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards}
+        assert before == {shard.device: shard.data.unsafe_buffer_pointer() for shard in moved.addressable_shards}
+    assert rd.cache_info()["programs"].size == 0
+
+
+def test_scalars_and_weak_types() -> None:
+    weak = jax.jit(lambda: 3.0, out_shardings=NamedSharding(EIGHT, P()))()
+    assert weak.weak_type
+    moved = rd.reshard(weak, NamedSharding(TURNED, P()))
+    assert moved.weak_type
+    assert (moved + jnp.int8(1)).dtype == jnp.float32
+    cut = jax.jit(lambda: jax.lax.broadcast(2, (16,)), out_shardings=ROWS)()
+    assert cut.weak_type
+    assert rd.reshard(cut, NamedSharding(GRID, P("a"))).weak_type
+
+
+def test_nan_payloads_survive_when_small_leaves_travel_stacked() -> None:
+    values = np.arange(2**16, dtype=np.uint16).view(jnp.bfloat16).reshape(64, 1024)
+    tree = [jax.device_put(values, ROWS) for _ in range(3)]
+    for moved in rd.reshard(tree, COLUMNS):
+        assert np.array_equal(bits(moved), bits(values))
+
+
+def test_the_source_may_be_without_a_mesh() -> None:
+    array = jax.jit(lambda: jnp.arange(64.0).reshape(8, 8), out_shardings=ROWS)()
+    alone = jax.device_put(np.arange(4.0), jax.devices()[0])
+    there = rd.reshard(alone, NamedSharding(jax_mesh((("x", 1),), (0,)), P("x")))
+    assert isinstance(there.sharding, NamedSharding)
+    flat = GSPMDSharding(tuple(jax.devices()[:8]), ROWS._to_xla_hlo_sharding(2))
+    pieces = [shard.data for shard in array.addressable_shards]
+    strange = jax.make_array_from_single_device_arrays((8, 8), flat, pieces)
+    assert np.array_equal(rd.reshard(strange, COLUMNS), array)
+
+
+def test_targets_without_a_mesh() -> None:
+    flat = GSPMDSharding(tuple(jax.devices()[:8]), NamedSharding(GRID, P("b", "a"))._to_xla_hlo_sharding(2))
+    moved = rd.reshard(matrix(), flat)
+    assert moved.sharding == flat
+    assert np.array_equal(moved, matrix())
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_under_a_mesh_context_of_the_caller(kind: AxisType) -> None:
+    source = NamedSharding(jax_mesh((("x", 8),), tuple(range(8)), kind), P("x"))
+    mesh = jax_mesh((("a", 2), ("b", 4)), (1, 0, 3, 2, 5, 4, 7, 6), kind)
+    with jax.set_mesh(mesh):
+        moved = rd.reshard(matrix(sharding=source), NamedSharding(mesh, P("b", "a")))
+    assert np.array_equal(moved, matrix())
+
+
+# ----------------------------------------------------------------------- what device_put has to do
+
+
+def test_host_values_and_other_devices_go_by_device_put() -> None:
+    other = NamedSharding(Mesh(np.array(jax.devices()[8:16]), ("y",)), P("y"))
+    tree = {"host": np.arange(8.0), "number": 2.5, "far": matrix(), "near": matrix()}
+    shardings = {"host": ROWS, "number": NamedSharding(EIGHT, P()), "far": other, "near": COLUMNS}
+    plan = rd.reshard_plan(tree, shardings)
+    assert plan.put == ("['far']", "['host']", "['number']")
+    moved = rd.reshard(tree, shardings)
+    assert {name: leaf.sharding for name, leaf in moved.items()} == shardings
+    assert np.array_equal(moved["far"], matrix())
+    assert moved["number"].weak_type == jax.device_put(2.5, shardings["number"]).weak_type
+    assert rd.reshard(np.arange(3), jax.devices()[2]).sharding == SingleDeviceSharding(jax.devices()[2])
+
+
+# -------------------------------------------------------------------------------------- failures
+
+
+def test_errors_name_the_leaf_and_nothing_is_donated() -> None:
+    good, bad = matrix(), matrix((16, 6))
+    with pytest.raises(LeafError, match=r"leaf \['bad'\]\[0\]: dimension 1 has 6 elements") as caught:
+        rd.reshard({"a": good, "bad": [bad]}, COLUMNS, donate=True)
+    assert caught.value.__cause__ is not None
+    assert not good.is_deleted()
+    assert not bad.is_deleted()
+    with pytest.raises(LeafError, match=r"leaf \['b'\]: str is neither"):
+        rd.reshard({"a": good, "b": "text"}, COLUMNS, donate=True)
+    assert not good.is_deleted()
+    gone = matrix()
+    gone.delete()
+    with pytest.raises(LeafError, match=r"leaf \['b'\]: the array has been donated or deleted"):
+        rd.reshard({"a": good, "b": gone}, COLUMNS, donate=True)
+    assert not good.is_deleted()
+    with pytest.raises(LeafError, match="entries and the shape"):
+        rd.reshard({"a": good, "b": matrix((8,))}, COLUMNS)
+
+
+def test_a_failing_compiler_names_the_leaf_and_nothing_is_donated(monkeypatch: pytest.MonkeyPatch) -> None:
+    from redistrib.trees import planning
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(planning, "FlatProgram", fails)
+    array = matrix()
+    with pytest.raises(LeafError, match=r"leaf \['w'\]: no such kernel"):
+        rd.reshard({"w": array}, COLUMNS, donate=True)
+    assert not array.is_deleted()
+
+
+# ---------------------------------------------------------------------------------------- caches
+
+
+def test_second_call_plans_and_compiles_nothing() -> None:
+    tree = {f"w{k}": matrix() for k in range(5)} | {"odd": matrix((8, 64), dtype=np.int32)}
+    rd.reshard(tree, COLUMNS)
+    first = rd.cache_info()
+    with jax.log_compiles(False):
+        rd.reshard(tree, COLUMNS)
+    second = rd.cache_info()
+    for name in ("routes", "plans", "programs"):
+        assert second[name].misses == first[name].misses
+        assert second[name].hits > first[name].hits
+    assert first["plans"].size == 2
+    assert first["programs"].size == 2
+    rd.clear_caches()
+    assert all(info.size == info.hits == info.misses == 0 for info in rd.cache_info().values())
+
+
+def test_leaves_of_one_kind_share_a_program_and_small_ones_its_collectives() -> None:
+    plan = rd.reshard_plan([matrix() for _ in range(40)], COLUMNS)
+    assert len(plan.batches) == 1
+    program: Any = plan.batches[0].program
+    assert program.stacked
+    assert program.hlo().count(" all-to-all(") == 1
+    large = rd.reshard_plan([matrix((512, 1024)) for _ in range(3)], COLUMNS)
+    assert not large.batches[0].program.stacked
+
+
+def test_caches_are_bounded() -> None:
+    from redistrib.trees.cache import Cache
+
+    cache: Cache[int] = Cache(2)
+    assert [cache.get(key, lambda key=key: key * 10) for key in (1, 2, 1, 3, 2)] == [10, 20, 10, 30, 20]
+    assert (cache.info.hits, cache.info.misses, cache.info.size) == (1, 4, 2)
+
+
+def test_cost_models() -> None:
+    for model in ("exact", "tpu", "gpu", "cpu", ExactCost(), rd.LatencyBandwidth.from_json(_profile())):
+        assert np.array_equal(rd.reshard(matrix(), COLUMNS, cost_model=model), matrix())
+
+
+def _profile() -> str:
+    from redistrib.synthesis.presets import PRESETS
+
+    return PRESETS["cpu"].to_json()
+
+
+# ------------------------------------------------------------------------------ plans as values
+
+
+def test_plan_of_abstract_arrays_and_its_table() -> None:
+    abstract = {"w": jax.ShapeDtypeStruct((16, 32), jnp.float32, sharding=ROWS)}
+    plan = rd.reshard_plan(abstract, COLUMNS)
+    assert plan.order == ("['w']",)
+    assert plan.received_bytes == plan.lower_bound_bytes == 8 * (16 * 8 - 16) * 4
+    text = str(plan)
+    assert "['w']" in text
+    assert "alltoall" in text
+    assert f"{plan.peak_bytes:,} at the peak" in text
+    with pytest.raises(LeafError, match="must say where"):
+        rd.reshard_plan(jax.ShapeDtypeStruct((16, 32), jnp.float32), COLUMNS)
+
+
+def test_progress_bar_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    moved = rd.reshard(matrix(), COLUMNS, progress=True)
+    assert np.array_equal(moved, matrix())
+    shown = capsys.readouterr()
+    assert "resharding" in shown.err
+    assert not shown.out
+    rd.reshard(matrix(), COLUMNS)
+    assert not capsys.readouterr().err

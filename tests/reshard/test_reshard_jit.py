@@ -1,0 +1,196 @@
+"""`reshard` inside jit, under differentiation, in checkpoint and scan bodies, held against XLA's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import redistrib as rd
+from redistrib.backends.jax.inspect import inspect
+from redistrib.errors import LeafError, TracedDonationError, TracedOrderError, UnknownSourceError
+
+from .cases import TreeCase, bits, jax_mesh, same_shards, tree_cases, tree_of
+
+KINDS = [AxisType.Auto, AxisType.Explicit]
+
+
+class Setting:
+    """Source and target shardings over one or two meshes, and an array at the source."""
+
+    def __init__(self, kind: AxisType, two_meshes: bool) -> None:
+        self.kind = kind
+        grid = jax_mesh((("a", 2), ("b", 4)), tuple(range(8)), kind)
+        line = jax_mesh((("x", 8),), tuple(range(8)), kind)
+        self.source = NamedSharding(line, P("x")) if two_meshes else NamedSharding(grid, P("a", "b"))
+        self.target = NamedSharding(grid, P("b", "a"))
+        self.values = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
+        self.array = jax.device_put(self.values, self.source)
+
+    def there(self, x: jax.Array) -> jax.Array:
+        return rd.reshard(x, self.target, source=self.source if self.kind == AxisType.Auto else None)
+
+    def back(self, x: jax.Array) -> jax.Array:
+        return rd.reshard(x, self.source, source=self.target if self.kind == AxisType.Auto else None)
+
+    def loss(self, x: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.sin(self.there(x)) * jnp.arange(8.0))
+
+
+def xla_loss(x: jax.Array) -> jax.Array:
+    return jnp.sum(jnp.sin(x) * jnp.arange(8.0))
+
+
+@pytest.fixture(params=[(kind, two) for kind in KINDS for two in (False, True)], ids=str)
+def setting(request: pytest.FixtureRequest) -> Setting:
+    return Setting(*request.param)
+
+
+def test_values_and_sharding(setting: Setting) -> None:
+    moved = jax.jit(setting.there)(setting.array)
+    assert moved.sharding.is_equivalent_to(setting.target, 2)
+    assert same_shards(moved, jax.device_put(setting.values, setting.target))
+
+
+def test_forward_mode(setting: Setting) -> None:
+    tangent = jax.device_put(setting.values[::-1] * 2, setting.source)
+    for transform in (lambda f: f, jax.checkpoint):
+        ours = jax.jit(lambda x, t, f=transform(setting.loss): jax.jvp(f, (x,), (t,)))(setting.array, tangent)
+        theirs = jax.jvp(xla_loss, (setting.values,), (setting.values[::-1] * 2,))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_reverse_mode(setting: Setting) -> None:
+    expected = jax.grad(xla_loss)(setting.values)
+    for transform in (lambda f: f, jax.checkpoint):
+        gradient = jax.jit(jax.grad(transform(setting.loss)))(setting.array)
+        np.testing.assert_array_equal(gradient, expected)
+        assert gradient.sharding.is_equivalent_to(setting.source, 2)
+
+
+def test_vjp_moves_the_cotangent_bit_for_bit(setting: Setting) -> None:
+    cotangent = jax.device_put(setting.values * 3, setting.target)
+    moved = jax.jit(lambda x, ct: jax.vjp(setting.there, x)[1](ct)[0])(setting.array, cotangent)
+    assert same_shards(moved, jax.device_put(setting.values * 3, setting.source))
+
+
+def test_forward_over_reverse(setting: Setting) -> None:
+    ours = jax.jit(lambda x: jax.jvp(jax.grad(setting.loss), (x,), (x,))[1])(setting.array)
+    theirs = jax.jvp(jax.grad(xla_loss), (setting.values,), (setting.values,))[1]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_scan_body(setting: Setting) -> None:
+    def steps(x: jax.Array, move: Callable[[jax.Array], jax.Array]) -> jax.Array:
+        def body(carry: jax.Array, _: None) -> tuple[jax.Array, None]:
+            return move(carry), None
+
+        return jnp.sum(jax.lax.scan(body, x, None, length=3)[0] * jnp.arange(8.0))
+
+    ours = jax.value_and_grad(lambda x: steps(x, lambda c: setting.back(jnp.sin(setting.there(c)))))
+    theirs = jax.value_and_grad(lambda x: steps(x, jnp.sin))
+    for f in (ours, jax.value_and_grad(jax.checkpoint(lambda x: steps(x, lambda c: setting.back(jnp.sin(setting.there(c))))))):
+        value, gradient = jax.jit(f)(setting.array)
+        expected = jax.jit(theirs)(setting.values)
+        np.testing.assert_allclose(value, expected[0], rtol=1e-5)
+        np.testing.assert_allclose(gradient, expected[1], rtol=1e-5)
+
+
+def test_vmap(setting: Setting) -> None:
+    stacked = jnp.stack([setting.values, setting.values * 2])
+    np.testing.assert_array_equal(jax.jit(jax.vmap(setting.there))(stacked), stacked)
+
+
+def test_the_derivative_is_a_synthesized_plan() -> None:
+    """Sequence to head parallel and back: one all-to-all each way, where XLA's own takes its choice."""
+    setting = Setting(AxisType.Auto, two_meshes=False)
+    rd.clear_caches()
+    compiled = jax.jit(lambda x, ct: jax.vjp(setting.there, x)[1](ct)[0]).lower(setting.array, setting.array).compile()
+    plan = rd.synthesize(setting.target, setting.source, shape=(16, 8), cost_model="cpu")
+    kinds = {"alltoall": "all-to-all", "exchange": "collective-permute", "allpermute": "collective-permute"}
+    assert set(inspect(compiled).kinds) == {kinds[step.kind] for step in plan.steps}
+    assert rd.cache_info()["plans"].size == 2
+
+
+def test_eager_differentiation_needs_no_source() -> None:
+    setting = Setting(AxisType.Auto, two_meshes=True)
+    gradient = jax.grad(lambda x: jnp.sum(jnp.sin(rd.reshard(x, setting.target)) * jnp.arange(8.0)))(setting.array)
+    np.testing.assert_allclose(gradient, jax.grad(xla_loss)(setting.values), rtol=1e-6)
+
+
+def test_auto_axes_need_a_source() -> None:
+    setting = Setting(AxisType.Auto, two_meshes=False)
+    with pytest.raises(UnknownSourceError, match="say it with source="):
+        jax.jit(lambda x: rd.reshard(x, setting.target))(setting.array)
+    with pytest.raises(LeafError, match=r"leaf \['w'\]: under jit on a mesh of Auto axes"):
+        jax.jit(lambda x: rd.reshard({"w": x}, setting.target))(setting.array)
+
+
+def test_trees_and_prefixes_inside_jit() -> None:
+    setting = Setting(AxisType.Auto, two_meshes=True)
+    tree = {"a": setting.array, "b": [setting.array, jax.device_put(np.arange(16), setting.source)]}
+    rows = NamedSharding(setting.target.mesh, P("b"))
+    shardings = {"a": setting.target, "b": rows}
+    moved = jax.jit(lambda t: rd.reshard(t, shardings, source={"a": setting.source, "b": setting.source}))(tree)
+    assert all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(moved), jax.tree.leaves(tree), strict=True))
+    assert moved["a"].sharding.is_equivalent_to(setting.target, 2)
+    assert all(leaf.sharding.is_equivalent_to(rows, leaf.ndim) for leaf in moved["b"])
+
+
+def test_another_device_order_is_refused_inside_jit() -> None:
+    setting = Setting(AxisType.Auto, two_meshes=False)
+    turned = NamedSharding(jax_mesh((("a", 2), ("b", 4)), (1, 0, 2, 3, 4, 5, 6, 7)), P("b"))
+    with pytest.raises(TracedOrderError, match="call redistrib.reshard outside jit"):
+        jax.jit(lambda x: rd.reshard(x, turned, source=setting.source))(setting.array)
+
+
+def test_donation_is_refused_inside_jit() -> None:
+    setting = Setting(AxisType.Explicit, two_meshes=False)
+    with pytest.raises(TracedDonationError, match="donate_argnums"):
+        jax.jit(lambda x: rd.reshard(x, setting.target, donate=True))(setting.array)
+
+
+def test_memory_limit_inside_jit() -> None:
+    setting = Setting(AxisType.Explicit, two_meshes=False)
+    with pytest.raises(rd.RedistribError, match="least memory_limit"):
+        jax.jit(lambda x: rd.reshard(x, setting.target, memory_limit=64))(setting.array)
+    moved = jax.jit(lambda x: rd.reshard(x, setting.target, memory_limit=2048))(setting.array)
+    assert np.array_equal(moved, setting.values)
+
+
+def test_partition_spec_under_set_mesh_inside_jit() -> None:
+    setting = Setting(AxisType.Explicit, two_meshes=False)
+    with jax.set_mesh(setting.target.mesh):
+        moved = jax.jit(lambda x: rd.reshard(x, P("b", "a")))(setting.array)
+    assert same_shards(moved, jax.device_put(setting.values, setting.target))
+
+
+@pytest.mark.usefixtures("quick_compiles")
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_trees_inside_jit(kind: AxisType) -> None:
+    """Many leaves between two meshes of one device order, in one compiled function."""
+    leaves = 0
+
+    @settings(max_examples=8, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(tree_cases((4, 6, 8, 12), 12, orders=False))
+    def check(case: TreeCase) -> None:
+        nonlocal leaves
+        values, arrays, shardings = tree_of(case, kind)
+        sources = {name: array.sharding for name, array in arrays.items()}
+        source: Any = sources if kind == AxisType.Auto else None
+        moved = jax.jit(lambda t: rd.reshard(t, shardings, source=source))(arrays)
+        for name, array in moved.items():
+            assert np.array_equal(bits(array), bits(values[name])), (name, case)
+            assert values[name].size == 0 or array.sharding.is_equivalent_to(shardings[name], array.ndim)
+            assert array.aval.weak_type == arrays[name].aval.weak_type
+            leaves += 1
+
+    check()
+    assert leaves >= 8 * 12

@@ -1,0 +1,200 @@
+"""Donation and memory limits, held against the buffers that are really alive."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from collections import Counter
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import redistrib as rd
+from redistrib.errors import MemoryLimitError, MemorySizeError
+from redistrib.trees import eager
+
+from .cases import jax_mesh
+
+EIGHT = jax_mesh((("x", 8),), tuple(range(8)))
+GRID = jax_mesh((("a", 2), ("b", 4)), tuple(range(8)))
+ROWS, COLUMNS, WHOLE = NamedSharding(EIGHT, P("x")), NamedSharding(GRID, P(None, "b")), NamedSharding(GRID, P())
+KIB = 1024
+
+
+def matrix(sharding: Any = ROWS, shape: tuple[int, ...] = (256, 256)) -> jax.Array:
+    made: jax.Array = jax.block_until_ready(
+        jax.device_put(np.arange(np.prod(shape), dtype=np.float32).reshape(shape), sharding)
+    )
+    return made
+
+
+def live_bytes() -> Counter[int]:
+    """Bytes of live buffers by device id; a buffer that several arrays share counts once."""
+    gc.collect()
+    found: dict[tuple[int, int], int] = {}
+    for array in jax.live_arrays():
+        if not array.is_deleted():
+            for shard in array.addressable_shards:
+                found[shard.device.id, shard.data.unsafe_buffer_pointer()] = shard.data.nbytes
+    total: Counter[int] = Counter()
+    for (device, _), size in found.items():
+        total[device] += size
+    return total
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    rd.clear_caches()
+    gc.collect()
+
+
+def added(before: Counter[int]) -> set[int]:
+    """Bytes that the eight devices hold more than before."""
+    now = live_bytes()
+    return {now[device] - before[device] for device in range(8)}
+
+
+@pytest.mark.parametrize("target", [COLUMNS, NamedSharding(GRID, P("b", "a")), WHOLE])
+def test_donation_frees_the_source(target: NamedSharding) -> None:
+    empty = live_bytes()
+    array = matrix()
+    assert added(empty) == {32 * KIB}
+    moved = jax.block_until_ready(rd.reshard(array, target, donate=True))
+    assert array.is_deleted()
+    assert added(empty) == {moved.addressable_shards[0].data.nbytes}
+    assert np.array_equal(moved, np.arange(256 * 256, dtype=np.float32).reshape(256, 256))
+
+
+def test_without_donation_the_source_stays() -> None:
+    empty = live_bytes()
+    array = matrix()
+    moved = jax.block_until_ready(rd.reshard(array, COLUMNS))
+    assert added(empty) == {32 * KIB + 64 * KIB}
+    assert np.array_equal(array, moved)
+
+
+def test_tied_leaves_are_donated_once_and_kept_leaves_survive() -> None:
+    tied = matrix()
+    moved = rd.reshard({"a": tied, "b": tied, "c": rd.reshard(tied, NamedSharding(GRID, P(("a", "b"))))}, COLUMNS, donate=True)
+    assert all(np.array_equal(leaf, moved["a"]) for leaf in moved.values())
+    assert tied.is_deleted()
+    kept = matrix()
+    moved = rd.reshard({"a": kept, "b": kept}, {"a": ROWS, "b": COLUMNS}, donate=True)
+    assert np.array_equal(moved["a"], moved["b"])
+    assert not moved["a"].is_deleted()
+
+
+# --------------------------------------------------------------------------------------- limits
+
+
+def model(layers: int = 4) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Leaves that grow, shrink and keep their size when they move."""
+    rows = {f"grow{k}": matrix() for k in range(layers)}
+    rows |= {f"shrink{k}": matrix(WHOLE, (128, 64 * (1 + k % 2))) for k in range(layers)}
+    rows |= {f"turn{k}": matrix(NamedSharding(GRID, P("a", "b"))) for k in range(layers)}
+    shardings = {
+        name: COLUMNS if name.startswith("grow") else ROWS if name.startswith("shrink") else NamedSharding(GRID, P("b", "a"))
+        for name in rows
+    }
+    return rows, shardings
+
+
+@pytest.mark.parametrize("donate", [False, True])
+def test_every_launch_keeps_within_the_limit(donate: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree, shardings = model()
+    values = {name: np.asarray(leaf) for name, leaf in tree.items()}
+    free = rd.reshard_plan(tree, shardings, donate=donate)
+    with pytest.raises(MemoryLimitError) as caught:
+        rd.reshard_plan(tree, shardings, donate=donate, memory_limit=1)
+    least = caught.value.least
+    with pytest.raises(MemoryLimitError) as again:
+        rd.reshard_plan(tree, shardings, donate=donate, memory_limit=least - 1)
+    assert again.value.least == least
+    assert least < free.peak_bytes
+    start = live_bytes()
+    others = start[0] - free.before_bytes
+    seen: list[int] = []
+    launched = eager.Prepared._launched
+
+    def watched(self: Any, batch: Any) -> Any:
+        moved = jax.block_until_ready(launched(self, batch))
+        scratch = batch.program.added_bytes - sum(item.target_bytes for item in batch.items)
+        if not donate:  # then all that was alive during the launch still is, but for scratch
+            seen.append(max(live_bytes().values()) - others + max(scratch, 0))
+            assert seen[-1] <= batch.peak_bytes <= least
+        return moved
+
+    monkeypatch.setattr(eager.Prepared, "_launched", watched)
+    plan = rd.reshard_plan(tree, shardings, donate=donate, memory_limit=least)
+    assert plan.peak_bytes == least
+    moved = rd.reshard(tree, shardings, donate=donate, memory_limit=least)
+    assert donate or max(seen) == least
+    for name, leaf in moved.items():
+        assert leaf.sharding == shardings[name]
+        assert np.array_equal(leaf, values[name])
+    if donate:
+        assert all(leaf.is_deleted() for leaf in tree.values())
+
+
+def test_leaves_that_free_memory_go_first_and_the_others_by_what_they_leave() -> None:
+    tree, shardings = model(2)
+    with pytest.raises(MemoryLimitError) as caught:
+        rd.reshard_plan(tree, shardings, donate=True, memory_limit=1)
+    plan = rd.reshard_plan(tree, shardings, donate=True, memory_limit=caught.value.least)
+    kinds = [path[2:6] for path in plan.order]
+    assert kinds.index("grow") > max(k for k, kind in enumerate(kinds) if kind == "shri")
+
+
+def test_the_order_is_the_best_of_all_orders() -> None:
+    """The least limit, from the scheduler, against every order of the same leaves."""
+    tree = {
+        "a": matrix(shape=(256, 128)),
+        "b": matrix(WHOLE, (64, 64)),
+        "c": matrix(NamedSharding(GRID, P("a", "b")), (64, 256)),
+        "d": matrix(WHOLE, (128, 128)),
+        "e": matrix(shape=(64, 64)),
+    }
+    shardings = {"a": COLUMNS, "b": ROWS, "c": NamedSharding(GRID, P("b", "a")), "d": ROWS, "e": WHOLE}
+    with pytest.raises(MemoryLimitError) as caught:
+        rd.reshard_plan(tree, shardings, donate=True, memory_limit=1)
+    plan = rd.reshard_plan(tree, shardings, donate=True, memory_limit=caught.value.least)
+    items = [item for batch in plan.batches for item in batch.items]
+    from redistrib.trees.planning import Planner
+
+    least = {item.path: Planner(None).least(item, np.dtype("float32")) for item in items}
+
+    def peak(order: Any) -> int:
+        alive = worst = plan.before_bytes
+        for item in order:
+            worst = max(worst, alive + least[item.path])
+            alive += item.target_bytes - item.source_bytes
+        return worst
+
+    assert caught.value.least == min(peak(order) for order in itertools.permutations(items))
+
+
+def test_a_limit_given_as_text_and_limits_that_are_none() -> None:
+    assert np.array_equal(rd.reshard(matrix(), COLUMNS, memory_limit="1 MiB"), matrix())
+    with pytest.raises(MemorySizeError):
+        rd.reshard(matrix(), COLUMNS, memory_limit="much")
+
+
+def test_nothing_is_donated_if_nothing_fits() -> None:
+    array = matrix()
+    with pytest.raises(MemoryLimitError, match="the least memory_limit that one fits is"):
+        rd.reshard({"w": array}, COLUMNS, donate=True, memory_limit=40 * KIB)
+    assert not array.is_deleted()
+
+
+def test_a_limit_is_cached_as_well() -> None:
+    tree, shardings = model(1)
+    for _ in range(2):
+        rd.reshard(tree, shardings, memory_limit="2MiB")
+        first = rd.cache_info()
+    rd.reshard(tree, shardings, memory_limit="2MiB")
+    second = rd.cache_info()
+    assert [info.misses for info in second.values()] == [info.misses for info in first.values()]
