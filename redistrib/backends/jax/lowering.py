@@ -262,7 +262,14 @@ def _pieces(step: AllToAll, split: Sequence[int], tile: jax.Array, frame: Frame)
     """`[members, *share]`, cut one by one: the order of shares is in the offsets, so it costs nothing."""
     to = _receivers(step)
     place = step.after.index % np.array(split) * np.array(step.share)  # of the share of a receiver, in every sender
-    return jnp.stack([_box(tile, frame.offsets(place[to[:, j]]), step.share) for j in range(step.group_size)])
+    cut = [_box(tile, frame.offsets(place[to[:, j]]), step.share) for j in range(step.group_size)]
+    if step.group_size <= frame.pieces:
+        return jnp.stack(cut)
+    # Compilers that want one buffer may give every piece of a stack its own first; updates are written in place.
+    packed = lax.empty((len(cut), *cut[0].shape), tile.dtype)
+    for j, piece in enumerate(cut):
+        packed = lax.dynamic_update_index_in_dim(packed, piece, j, axis=0)
+    return packed
 
 
 def _wanted(step: AllToAll, split: Sequence[int]) -> npt.NDArray[np.int32]:
