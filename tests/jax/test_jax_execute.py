@@ -11,7 +11,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import Mesh as JaxMesh
 from jax.sharding import PartitionSpec as P
 
-from redistrib.backends.jax import lowering
+from redistrib.backends.jax import frame as frames
 from redistrib.backends.jax.execute import to_jax
 from redistrib.backends.jax.inspect import inspect
 from redistrib.backends.jax.lowering import Frame, local_program
@@ -153,7 +153,7 @@ def test_all_to_all_whose_order_differs_between_groups():
 @pytest.mark.parametrize(("pieces", "most"), [(0, 32), (0, 0)])
 def test_packed_forms(monkeypatch, target, pieces, most):
     """What TPUs and large groups get: one packed buffer, in order, or put in order by slices or by one take."""
-    monkeypatch.setattr(lowering, "MOST_PIECES", most)
+    monkeypatch.setattr(frames, "MOST_PIECES", most)
     plan = plan_of("[4{x}8, 2{y}8, 8]", target, "x=2,y=4", lambda b, a: AllToAll(b, a, [range(8)]))
     f = to_jax(plan, jax_mesh(plan.source_mesh))
     object.__setattr__(f._frame, "pieces", pieces)
@@ -162,6 +162,35 @@ def test_packed_forms(monkeypatch, target, pieces, most):
     for shard in moved.addressable_shards:
         np.testing.assert_array_equal(np.asarray(shard.data), whole[shard.index])
     assert inspect(compiled(f)).kinds == {"all-to-all": 1}
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "kind"),
+    [
+        ("[8{x}64, 64]", "[64, 8{x}64]", AllToAll),
+        ("[64, 8{x}64]", "[64, 64]", AllGather),
+        ("[16{y}64, 32{z}64, 64]", "[64, 64, 8{z,y}64]", AllToAll),
+        ("[16{y}64, 32{z}64, 64]", "[64, 64, 16{y}64]", AllToAll),
+        ("[64, 16{y}64, 32{z}64]", "[64, 64, 64]", AllGather),
+    ],
+)
+def test_large_tiles_go_slice_by_slice(monkeypatch, source, target, kind):
+    """One collective in a loop: the same bytes, a fraction of the scratch."""
+    mesh = "x=8" if "x" in source else "y=4,z=2"
+    plan = plan_of(source, target, mesh, lambda b, a: kind(b, a, [range(8)]))
+    whole = check(plan)
+    monkeypatch.setattr(
+        frames, "CPU_CHUNK", 4 * plan.height // 4
+    )  # a quarter of the tile: buffers for sender, receiver
+    f = to_jax(plan, jax_mesh(plan.source_mesh))
+    numbers = np.arange(np.prod(plan.shape), dtype=np.float32).reshape(plan.shape)
+    for shard in f(jax.device_put(numbers, f.source_sharding)).addressable_shards:
+        np.testing.assert_array_equal(np.asarray(shard.data), numbers[shard.index])
+    report = inspect(compiled(f))
+    (collective,) = report.collectives
+    assert collective.times == 8
+    assert report.received_bytes == whole.received_bytes
+    assert report.scratch < whole.scratch / 2
 
 
 def swap_pairs(before, after):

@@ -1,0 +1,67 @@
+"""Boxes of tiles: cut out, written, and put together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from redistrib.theory.semantics import Placement
+
+Offsets: TypeAlias = Sequence[int | jax.Array]
+
+
+def box(tile: jax.Array, offsets: Offsets, size: Sequence[int]) -> jax.Array:
+    """The box of `size` at `offsets` of the leading dimensions, whole in all others."""
+    rest = tile.ndim - len(size)
+    full = (*size, *tile.shape[len(size) :])
+    if full == tile.shape:
+        return tile
+    if all(isinstance(offset, int) for offset in offsets):
+        return tile[tuple(slice(o, o + n) for o, n in zip(offsets, size, strict=True))]
+    return lax.dynamic_slice(tile, _starts(offsets, rest), full)
+
+
+def put(tile: jax.Array, part: jax.Array, offsets: Offsets) -> jax.Array:
+    """The tile with a part written at `offsets` of the leading dimensions."""
+    return lax.dynamic_update_slice(tile, part, _starts(offsets, tile.ndim - len(offsets)))
+
+
+def _starts(offsets: Offsets, rest: int) -> list[Any]:
+    return [jnp.int32(offset) if isinstance(offset, int) else offset for offset in (*offsets, *(0,) * rest)]
+
+
+def ratio(fine: Placement, coarse: Placement) -> tuple[int, ...]:
+    """How many tiles of one placement make a tile of the other along each dimension; at least 1."""
+    return tuple(max(1, f // c) for f, c in zip(fine.grid, coarse.grid, strict=True))
+
+
+def joined(parts: jax.Array, factors: Sequence[int]) -> jax.Array:
+    """One tile from `[parts, *part]`, row-major over `factors`: by one transpose, or none if nothing must move."""
+    rank, part = len(factors), parts.shape[1:]
+    grown = [i for i in range(rank) if factors[i] > 1]
+    stacked = parts.reshape(*(factors[i] for i in grown), *part)
+    order: list[int] = []
+    for i in range(len(part)):
+        order += [grown.index(i)] if i in grown else []
+        order.append(len(grown) + i)
+    whole = [n * (factors[i] if i < rank else 1) for i, n in enumerate(part)]
+    return stacked.transpose(order).reshape(whole)
+
+
+_SHORT_RUN = 16  # elements: joining parts whose rows are shorter is faster in one transpose than part by part
+
+
+def concatenated(parts: jax.Array, factors: Sequence[int]) -> jax.Array:
+    """As `joined`, part by part, which copies long rows and not single elements."""
+    grown = [i for i, f in enumerate(factors) if f > 1]
+    if grown and math.prod(parts.shape[1 + grown[-1] :]) < _SHORT_RUN:
+        return joined(parts, factors)
+    rows = [parts[k] for k in range(parts.shape[0])]
+    for i in reversed(grown):
+        rows = [jnp.concatenate(rows[k : k + factors[i]], axis=i) for k in range(0, len(rows), factors[i])]
+    return rows[0]

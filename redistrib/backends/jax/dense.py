@@ -1,0 +1,173 @@
+"""Steps that are one collective over equal groups, with local copies before and after it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import lax
+
+from redistrib.backends.jax import frame as frames
+from redistrib.backends.jax.boxes import Offsets, box, concatenated, joined, put, ratio
+from redistrib.backends.jax.frame import Frame
+from redistrib.plans.steps import AllGather, AllToAll
+from redistrib.theory.semantics import Int64
+
+
+def is_leading(step: AllGather) -> bool:
+    """Whether the parts follow one another in memory: all dimensions before the last that grows have extent 1."""
+    grown = [i for i, f in enumerate(ratio(step.before, step.after)) if f > 1]
+    return not grown or all(n == 1 for n in step.before.tile[: grown[-1]])
+
+
+def gather(step: AllGather, tile: jax.Array, frame: Frame) -> jax.Array:
+    """The union of the tiles of the group."""
+    merged = ratio(step.before, step.after)
+    slices = None if is_leading(step) else _slices(step, step.before.tile, tile, frame)
+    if slices is None:
+        # Gathering along a new leading dimension and transposing once is faster than tiled=True along an inner one.
+        return joined(lax.all_gather(tile, **frame.groups(step.groups)), merged)
+
+    def run(start: Offsets, size: Sequence[int], out: jax.Array) -> jax.Array:
+        parts = lax.all_gather(box(tile, start, size), **frame.groups(step.groups))
+        return _written(out, parts, merged, step.before.tile, start)
+
+    return _in_slices(step, tile, slices, step.before.tile, run)
+
+
+def all_to_all(step: AllToAll, tile: jax.Array, frame: Frame) -> jax.Array:
+    """A share from every member of the group, itself included."""
+    split, merged = ratio(step.after, step.before), ratio(step.before, step.after)
+    slices = _slices(step, step.share, tile, frame) if step.group_size <= frame.pieces else None
+    if slices is None:
+        received = _traded(step, _packed(step, split, tile, frame), frame)
+        return concatenated(received, merged) if step.group_size <= frame.pieces else joined(received, merged)
+    place = [frame.offsets(table) for table in _places(step, split)]
+
+    def run(start: Offsets, size: Sequence[int], out: jax.Array) -> jax.Array:
+        shares = [box(tile, [a + b for a, b in zip(offsets, start, strict=True)], size) for offsets in place]
+        return _written(out, _traded(step, jnp.stack(shares), frame), merged, step.share, start)
+
+    return _in_slices(step, tile, slices, step.share, run)
+
+
+def _traded(step: AllToAll, shares: jax.Array, frame: Frame) -> jax.Array:
+    received: jax.Array = lax.all_to_all(shares, split_axis=0, concat_axis=0, tiled=True, **frame.groups(step.groups))
+    return received
+
+
+# -------------------------------------------------------------------------------------- slice by slice
+
+_Slices: TypeAlias = tuple[int, int]  # the dimension that is cut, and into how many equal slices
+_FEWEST, _MOST = 4, 32
+
+
+def _slices(step: AllGather | AllToAll, part: Sequence[int], tile: jax.Array, frame: Frame) -> _Slices | None:
+    """How to cut what travels, so that the buffers around a collective fit in the frame's chunk; None for not at all.
+
+    The first dimension that has a fitting divisor is cut, since slices of it are made of the longest rows.
+    """
+    held = max(step.before.tile_size, step.after.tile_size) * tile.dtype.itemsize * math.prod(tile.shape[len(part) :])
+    if frame.chunk is None or held <= frame.chunk:
+        return None
+    least = min(max(_FEWEST, -(-2 * held // frame.chunk)), _MOST // 2)
+    for dim, extent in enumerate(part):
+        for count in range(least, _MOST + 1):
+            if extent % count == 0:
+                return dim, count
+    return None
+
+
+def _in_slices(
+    step: AllGather | AllToAll,
+    tile: jax.Array,
+    slices: _Slices,
+    part: Sequence[int],
+    run: Callable[[Offsets, Sequence[int], jax.Array], jax.Array],
+) -> jax.Array:
+    """One collective in a loop; `run(start, size, out)` carries out one slice and writes it into `out`."""
+    dim, count = slices
+    size = [n // count if i == dim else n for i, n in enumerate(part)]
+
+    def turn(k: jax.Array, out: jax.Array) -> jax.Array:
+        return run([k * size[dim] if i == dim else 0 for i in range(len(part))], size, out)
+
+    out: jax.Array = lax.empty((*step.after.tile, *tile.shape[step.after.rank :]), tile.dtype)
+    result: jax.Array = lax.fori_loop(0, count, turn, out)
+    return result
+
+
+def _written(
+    out: jax.Array, parts: jax.Array, factors: Sequence[int], extent: Sequence[int], start: Offsets
+) -> jax.Array:
+    """Slices of parts, `[parts, *size]`, each written at `start` in the place of its part; parts are row-major."""
+    for k, position in enumerate(np.ndindex(*factors)):
+        out = put(out, parts[k], [p * n + s for p, n, s in zip(position, extent, start, strict=True)])
+    return out
+
+
+# -------------------------------------------------------------------------------------- order of shares
+
+
+def _receivers(step: AllToAll) -> Int64:
+    """`[devices, members]`: the members of each device's group, in order."""
+    table = np.empty((step.devices, step.group_size), dtype=np.int64)
+    for group in step.groups:
+        table[group] = group
+    return table
+
+
+def _places(step: AllToAll, split: Sequence[int]) -> Iterator[Int64]:
+    """For each member of a group, `[devices, rank]`: where in its tile a device finds the member's share."""
+    to = _receivers(step)
+    place = step.after.index % np.array(split) * np.array(step.share)  # of the share of a receiver, in every sender
+    return (place[to[:, j]] for j in range(step.group_size))
+
+
+def _packed(step: AllToAll, split: Sequence[int], tile: jax.Array, frame: Frame) -> jax.Array:
+    """`[members, *share]`: what a device sends to each member."""
+    wanted = _wanted(step, split)
+    in_order = wanted.shape[1] == math.prod(split) and bool((wanted == np.arange(wanted.shape[1])).all())
+    if step.group_size > (frame.pieces if in_order else frames.MOST_PIECES):
+        parts = _parts(split, tile)
+        if in_order:
+            return parts
+        same = (wanted == wanted[0]).all()
+        order = jnp.asarray(wanted[0]) if same else frame.lookup(wanted)
+        taken: jax.Array = jnp.take(parts, order, axis=0, mode="clip")
+        return taken
+    # Cut one by one, the order of shares is in the offsets and costs nothing.
+    cut = [box(tile, frame.offsets(table), step.share) for table in _places(step, split)]
+    if step.group_size <= frame.pieces:
+        return jnp.stack(cut)
+    # Compilers that want one buffer may give every piece of a stack its own first; updates are written in place.
+    packed = lax.empty((len(cut), *cut[0].shape), tile.dtype)
+    for j, piece in enumerate(cut):
+        packed = lax.dynamic_update_index_in_dim(packed, piece, j, axis=0)
+    return packed
+
+
+def _wanted(step: AllToAll, split: Sequence[int]) -> npt.NDArray[np.int32]:
+    """`[devices, members]`: which part of its tile, by row-major number, a device sends to each member."""
+    number = np.zeros(step.devices, dtype=np.int32)
+    for i, parts in enumerate(split):
+        number = number * parts + (step.after.index[:, i] % parts).astype(np.int32)
+    return number[_receivers(step)]
+
+
+def _parts(split: Sequence[int], tile: jax.Array) -> jax.Array:
+    """`[parts, *share]`: all parts of the tile in row-major order, by one reshape and transpose."""
+    rank = len(split)
+    cut = [i for i in range(rank) if split[i] > 1]
+    shape: list[int] = []
+    for i, n in enumerate(tile.shape):
+        shape += [split[i], n // split[i]] if i in cut else [n]
+    first = [i + cut.index(i) for i in cut]
+    order = first + [k for k in range(len(shape)) if k not in first]
+    share = [n // (split[i] if i < rank else 1) for i, n in enumerate(tile.shape)]
+    return tile.reshape(shape).transpose(order).reshape(-1, *share)

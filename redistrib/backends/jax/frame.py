@@ -1,0 +1,104 @@
+"""Where the program of one device runs: its place in the mesh, and what suits the platform."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from redistrib.backends.jax.groups import axes_of_groups
+from redistrib.plans.plan import Plan
+from redistrib.theory.semantics import Int64
+
+Schedule: TypeAlias = Literal["overlap", "sequential"]
+
+MOST_PIECES = 32  # members of an all-to-all; above, a program of one slice for each becomes too long
+CPU_CHUNK = 16 << 20  # bytes; XLA:CPU asks the system for larger buffers anew, and touching them is slow
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where a program runs.
+
+    Attributes:
+        names, sizes: the manual mesh axes, in mesh order.
+        order: `order[p]` is the device number at row-major position p.
+        schedule: see the module.
+        pieces: all-to-alls over at most so many members cut and join shares one by one, which suits CPUs; larger
+            ones reshape and transpose one packed buffer, which suits TPUs.
+        scratch: elements of scratch that the memory limit of a plan leaves; all-to-alls and gathers that fit in it stay
+            dense in a sequential program too.
+        ordered: whether rounds follow one another even in an `"overlap"` schedule: on CPUs nothing overlaps, and
+            buffers that need not exist cost more than anything else.
+        chunk: bytes; dense collectives with local copies on both sides, over tiles larger than this, run in a loop
+            over slices of the tiles. None: at once.
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+    schedule: Schedule = "overlap"
+    pieces: int = MOST_PIECES
+    scratch: int | None = None
+    ordered: bool = False
+    chunk: int | None = None
+    position: Int64 = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        position = np.empty(len(self.order), dtype=np.int64)
+        position[list(self.order)] = np.arange(len(self.order))
+        object.__setattr__(self, "position", position)
+
+    def lookup(self, table: np.ndarray) -> Any:
+        """The entry `table[d]` of the device that runs, of a table over device numbers."""
+        rows = jnp.asarray(table[list(self.order)])
+        return lax.dynamic_index_in_dim(rows, lax.axis_index(self.names), keepdims=False)
+
+    def offsets(self, table: Int64) -> list[int | jax.Array]:
+        """Row d of `[devices, rank]` offsets as scalars, on the device d that runs; numbers where all rows agree."""
+        return [
+            int(column[0]) if (column == column[0]).all() else self.lookup(column.astype(np.int32))
+            for column in table.T
+        ]
+
+    def groups(self, groups: Int64) -> dict[str, Any]:
+        """Keyword arguments that name the groups of a collective: mesh axes where they follow some."""
+        placed = self.position[groups]
+        axes = axes_of_groups(placed, self.sizes)
+        if axes is not None:
+            return {"axis_name": tuple(self.names[axis] for axis in axes)}
+        return {"axis_name": self.names, "axis_index_groups": placed.tolist()}
+
+    def permute(self, tile: jax.Array, pairs: Int64) -> jax.Array:
+        """`lax.ppermute` between device numbers; devices that receive nothing get zeros."""
+        moved: jax.Array = lax.ppermute(tile, self.names, [(a, b) for a, b in self.position[pairs].tolist()])
+        return moved
+
+
+def frame_of(
+    plan: Plan,
+    names: tuple[str, ...],
+    sizes: tuple[int, ...],
+    order: tuple[int, ...],
+    schedule: Schedule | None,
+    on_cpu: bool,
+) -> Frame:
+    """The frame of a plan: without a schedule of its own, a plan made for a memory limit runs in sequence within it."""
+    scratch = None
+    if schedule is None and plan.memory_limit is not None:
+        schedule = "sequential"
+        scratch = plan.memory_limit // plan.itemsize - plan.before.tile_size - plan.after.tile_size
+    return Frame(
+        names,
+        sizes,
+        order,
+        schedule or "overlap",
+        pieces=MOST_PIECES if on_cpu else 0,
+        scratch=scratch,
+        ordered=on_cpu,
+        chunk=CPU_CHUNK if on_cpu else None,
+    )
