@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+from jax._src.lax.lax import _convert_element_type  # no public function makes a traced array weakly typed
 from jax.sharding import AxisType, NamedSharding
 
 from redistrib.backends.jax.execute import to_jax
 from redistrib.backends.jax.leaves import Leaf
-from redistrib.backends.jax.within import Within, platform_of
+from redistrib.backends.jax.within import Within, emptied, platform_of
 from redistrib.errors import LeafError, ShardingFormError, TracedOrderError, UnknownSourceError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import from_named_sharding
@@ -30,7 +31,10 @@ def moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
         LeafError: naming the leaf's path, from the error that says what is wrong.
     """
     try:
-        return _moved(leaf, planner, memory_limit)
+        result = _moved(leaf, planner, memory_limit)
+        if leaf.value.aval.weak_type and not result.aval.weak_type:
+            result = _convert_element_type(result, weak_type=True)
+        return result
     except ValueError as error:
         if not leaf.path or isinstance(error, LeafError):
             raise
@@ -47,6 +51,8 @@ def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     _check_order(source.mesh, target.mesh)
     source_type, source_mesh = from_named_sharding(source, array.shape)
     target_type, target_mesh = from_named_sharding(target, array.shape)
+    if 0 in array.shape:
+        return emptied(array, source, target)
     sides = Sides(source_type, source_mesh, target_type, target_mesh)
     back = Sides(target_type, target_mesh, source_type, source_mesh)
     platform, dtype = platform_of(target.mesh), str(array.dtype)

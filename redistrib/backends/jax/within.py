@@ -69,12 +69,25 @@ class Within:
         mesh = self.plan.target_mesh
         frame = frame_of(self.plan, mesh.names, mesh.shape, mesh.devices, None, platform_of(self.target) == "cpu")
         program = carried(local_program(self.plan.steps, frame))
-        return _mapping(
-            lambda row: program(row[0]),
-            self.target,
-            PartitionSpec(tuple(self.target.axis_names)),
-            partition_spec(self.plan.target),
-        )(rows)
+        spec = partition_spec(self.plan.target)
+        moved = _mapping(lambda row: program(row[0]), self.target, PartitionSpec(tuple(self.target.axis_names)), spec)(
+            rows
+        )
+        return constrained(moved, self.target, spec)
+
+
+def emptied(array: jax.Array, source: NamedSharding, target: NamedSharding) -> jax.Array:
+    """A traced array without elements, on the target."""
+    if AxisType.Explicit not in source.mesh.axis_types or _abstract(source.mesh) == _abstract(target.mesh):
+        return constrained(array, target.mesh, target.spec)
+    rows = _mapping(lambda tile: tile[None], source.mesh, source.spec, PartitionSpec(tuple(source.mesh.axis_names)))(
+        array
+    )
+    rows = constrained(rows, target.mesh, PartitionSpec(tuple(target.mesh.axis_names)))
+    tile = target.shard_shape(array.shape)
+    return _mapping(
+        lambda row: row[0].reshape(tile), target.mesh, PartitionSpec(tuple(target.mesh.axis_names)), target.spec
+    )(rows)
 
 
 def constrained(array: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:
