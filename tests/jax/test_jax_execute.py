@@ -207,6 +207,12 @@ def test_permute_moves_whole_tiles():
     assert len(permute.moves) == 6
 
 
+def test_a_lone_permute_is_not_cut():
+    report = check(plan_of("[2{x,y}16, 16]", "[2{y,x}16, 16]", "x=2,y=4", swap_pairs), "sequential")
+    assert report.kinds == {"collective-permute": 1}
+    assert report.scratch == 0
+
+
 def run_alone(step, devices):
     """One step on numbered tiles, through the per-device program; the tiles afterwards."""
     mesh = JaxMesh(np.array(jax.devices()[:devices]), ("x",), axis_types=(AxisType.Auto,))

@@ -12,7 +12,23 @@ import numpy as np
 from hypothesis import strategies as st
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-DTYPES = ["float32", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4", "bool", "complex64", "int32", "float16", "int8", "uint16", "uint32", "key", "weak"]
+DTYPES = [
+    "float32",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int4",
+    "uint4",
+    "bool",
+    "complex64",
+    "int32",
+    "float16",
+    "int8",
+    "uint16",
+    "uint32",
+    "key",
+    "weak",
+]
 MOST = 4096  # elements of an array
 
 
@@ -63,7 +79,8 @@ def tree_cases(draw: st.DrawFn, devices: tuple[int, ...], leaves: int, orders: b
     if orders:
         order = [tuple(draw(st.permutations(range(n)))) if draw(st.booleans()) else o for o in order]
     meshes = [
-        tuple(zip(names, size, strict=False)) for names, size in zip((("x", "y", "z"), ("a", "b", "x")), sizes, strict=True)
+        tuple(zip(names, size, strict=False))
+        for names, size in zip((("x", "y", "z"), ("a", "b", "x")), sizes, strict=True)
     ]
     return TreeCase(
         meshes[0], order[0], meshes[1], order[1], tuple(draw(_leaf(meshes[0], meshes[1])) for _ in range(leaves))
@@ -127,7 +144,10 @@ def values_of(leaf: LeafCase, seed: int) -> Any:
 
 def tree_of(case: TreeCase, kind: AxisType = AxisType.Auto) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """The host values, the arrays at their sources, and the shardings asked for, by leaf name."""
-    source, target = jax_mesh(case.source_mesh, case.source_order, kind), jax_mesh(case.target_mesh, case.target_order, kind)
+    source, target = (
+        jax_mesh(case.source_mesh, case.source_order, kind),
+        jax_mesh(case.target_mesh, case.target_order, kind),
+    )
     values, arrays, shardings = {}, {}, {}
     for k, leaf in enumerate(case.leaves):
         name = f"leaf{k}"
@@ -161,7 +181,6 @@ def same_shards(result: jax.Array, expected: jax.Array) -> bool:
         return False
     wanted = {shard.device: shard for shard in expected.addressable_shards}
     return len(wanted) == len(result.addressable_shards) and all(
-        shard.index == wanted[shard.device].index
-        and np.array_equal(bits(shard.data), bits(wanted[shard.device].data))
+        shard.index == wanted[shard.device].index and np.array_equal(bits(shard.data), bits(wanted[shard.device].data))
         for shard in result.addressable_shards
     )

@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src.sharding_impls import GSPMDSharding  # what XLA returns where it chose itself
 from jax.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
-
-from jax._src.sharding_impls import GSPMDSharding  # what XLA returns where it chose itself
 
 import redistrib as rd
 from redistrib.errors import LeafError, TreeMismatchError

@@ -62,7 +62,8 @@ def test_values_and_sharding(setting: Setting) -> None:
 def test_forward_mode(setting: Setting) -> None:
     tangent = jax.device_put(setting.values[::-1] * 2, setting.source)
     for transform in (lambda f: f, jax.checkpoint):
-        ours = jax.jit(lambda x, t, f=transform(setting.loss): jax.jvp(f, (x,), (t,)))(setting.array, tangent)
+        loss = transform(setting.loss)
+        ours = jax.jit(lambda x, t, f=loss: jax.jvp(f, (x,), (t,)))(setting.array, tangent)
         theirs = jax.jvp(xla_loss, (setting.values,), (setting.values[::-1] * 2,))
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
@@ -96,7 +97,10 @@ def test_scan_body(setting: Setting) -> None:
 
     ours = jax.value_and_grad(lambda x: steps(x, lambda c: setting.back(jnp.sin(setting.there(c)))))
     theirs = jax.value_and_grad(lambda x: steps(x, jnp.sin))
-    for f in (ours, jax.value_and_grad(jax.checkpoint(lambda x: steps(x, lambda c: setting.back(jnp.sin(setting.there(c))))))):
+    for f in (
+        ours,
+        jax.value_and_grad(jax.checkpoint(lambda x: steps(x, lambda c: setting.back(jnp.sin(setting.there(c)))))),
+    ):
         value, gradient = jax.jit(f)(setting.array)
         expected = jax.jit(theirs)(setting.values)
         np.testing.assert_allclose(value, expected[0], rtol=1e-5)
@@ -150,7 +154,7 @@ def test_trees_and_prefixes_inside_jit() -> None:
 def test_another_device_order_is_refused_inside_jit() -> None:
     setting = Setting(AxisType.Auto, two_meshes=False)
     turned = NamedSharding(jax_mesh((("a", 2), ("b", 4)), (1, 0, 2, 3, 4, 5, 6, 7)), P("b"))
-    with pytest.raises(TracedOrderError, match="call redistrib.reshard outside jit"):
+    with pytest.raises(TracedOrderError, match=r"call redistrib\.reshard outside jit"):
         jax.jit(lambda x: rd.reshard(x, turned, source=setting.source))(setting.array)
 
 

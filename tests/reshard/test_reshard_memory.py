@@ -79,7 +79,9 @@ def test_without_donation_the_source_stays() -> None:
 
 def test_tied_leaves_are_donated_once_and_kept_leaves_survive() -> None:
     tied = matrix()
-    moved = rd.reshard({"a": tied, "b": tied, "c": rd.reshard(tied, NamedSharding(GRID, P(("a", "b"))))}, COLUMNS, donate=True)
+    moved = rd.reshard(
+        {"a": tied, "b": tied, "c": rd.reshard(tied, NamedSharding(GRID, P(("a", "b"))))}, COLUMNS, donate=True
+    )
     assert all(np.array_equal(leaf, moved["a"]) for leaf in moved.values())
     assert tied.is_deleted()
     kept = matrix()
@@ -97,7 +99,11 @@ def model(layers: int = 4) -> tuple[dict[str, Any], dict[str, Any]]:
     rows |= {f"shrink{k}": matrix(WHOLE, (128, 64 * (1 + k % 2))) for k in range(layers)}
     rows |= {f"turn{k}": matrix(NamedSharding(GRID, P("a", "b"))) for k in range(layers)}
     shardings = {
-        name: COLUMNS if name.startswith("grow") else ROWS if name.startswith("shrink") else NamedSharding(GRID, P("b", "a"))
+        name: COLUMNS
+        if name.startswith("grow")
+        else ROWS
+        if name.startswith("shrink")
+        else NamedSharding(GRID, P("b", "a"))
         for name in rows
     }
     return rows, shardings

@@ -32,9 +32,7 @@ def _moved_right(case: TreeCase, donate: bool = False) -> int:
 
 
 @pytest.mark.usefixtures("quick_compiles")
-@pytest.mark.parametrize(
-    ("devices", "trees"), [((2, 3, 4), 32), ((6, 8), 32), ((8,), 32), ((12, 16), 20), ((24,), 14)]
-)
+@pytest.mark.parametrize(("devices", "trees"), [((2, 3, 4), 32), ((6, 8), 32), ((8,), 32), ((12, 16), 20), ((24,), 14)])
 def test_agrees_with_device_put(devices: tuple[int, ...], trees: int) -> None:
     leaves = 0
 

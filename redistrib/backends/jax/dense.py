@@ -146,10 +146,11 @@ def _packed(step: AllToAll, split: Sequence[int], tile: jax.Array, frame: Frame)
     if step.group_size <= frame.pieces:
         return jnp.stack(cut)
     # Compilers that want one buffer may give every piece of a stack its own first; updates are written in place.
-    packed = lax.empty((len(cut), *cut[0].shape), tile.dtype)
+    packed: jax.Array = lax.empty((len(cut), *cut[0].shape), tile.dtype)
     for j, piece in enumerate(cut):
         packed = lax.dynamic_update_index_in_dim(packed, piece, j, axis=0)
-    return packed
+    result: jax.Array = packed
+    return result
 
 
 def _wanted(step: AllToAll, split: Sequence[int]) -> npt.NDArray[np.int32]:

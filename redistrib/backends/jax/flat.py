@@ -118,7 +118,7 @@ class FlatProgram:
 def alone_on(mesh: jax.sharding.Mesh) -> Iterator[None]:
     """A context in which no other mesh, such as one that the caller has set, is taken for ours."""
     try:
-        context = jax.set_mesh(mesh)
+        context: Any = jax.set_mesh(mesh)
     except ValueError:  # while something is traced only the abstract mesh can be set
         context = use_abstract_mesh(mesh.abstract_mesh)
     with context:

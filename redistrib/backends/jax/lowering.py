@@ -126,7 +126,12 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame, limits
     ordered: jax.Array | None = None  # a zero that is known when all that came before has been written
     in_flight = 0
     untouched = True
-    writes = _parts(schedule(before, after, shares_of(step)), limits)
+
+    def bare(write: Write) -> bool:
+        """Whether a permute reads the argument and is the result; on TPUs the result is copied all the same."""
+        return frame.ordered and write.size == before.tile == after.tile
+
+    writes = _parts(schedule(before, after, shares_of(step)), limits, bare)
     for write in writes:
         if write.pairs is not None:
             window = limits.whole if write.size == before.tile else limits.in_flight
@@ -148,9 +153,9 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame, limits
     return out
 
 
-def _parts(writes: Sequence[Write], limits: _Limits) -> list[Write]:
+def _parts(writes: Sequence[Write], limits: _Limits, bare: Callable[[Write], bool]) -> list[Write]:
     """The writes, with those cut to the limit that need scratch: what travels, and what only some devices write."""
-    free = [write.pairs is None and not write.masked for write in writes]
+    free = [not write.masked and (write.pairs is None or bare(write)) for write in writes]
     return [
         part
         for write, whole in zip(writes, free, strict=True)

@@ -1,0 +1,41 @@
+"""`reshard` under `jax.distributed`: several processes of several CPU devices each, on loopback."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WORKER = Path(__file__).with_name("worker.py")
+
+
+@pytest.mark.parametrize(("processes", "devices_each"), [(2, 4), (4, 2)])
+def test_processes_plan_alike_and_move_right(processes: int, devices_each: int) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    root = Path(__file__).parents[2]
+    workers = []
+    for rank in range(processes):
+        environment = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_PLATFORMS")}
+        environment |= {"PYTHONHASHSEED": str(rank + 1), "PYTHONPATH": str(root)}  # no order of hashing is shared
+        command = [sys.executable, str(WORKER), address, str(processes), str(rank), str(devices_each)]
+        workers.append(
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+        )
+    try:
+        outputs = [worker.communicate(timeout=300)[0] for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert all(worker.returncode == 0 for worker in workers), "\n".join(outputs)
+    lines = [line.split() for output in outputs for line in output.splitlines() if line.startswith("RESULT")]
+    assert [line[1] for line in lines] == [str(rank) for rank in range(processes)]
+    for _, _, devices, leaves, wrong, digest, donated in lines:
+        assert (devices, leaves, wrong) == (str(processes * devices_each), "6", "0")
+        assert digest == lines[0][5]
+        assert donated == "True"
