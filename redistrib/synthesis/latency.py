@@ -244,7 +244,7 @@ class LatencyBandwidth(CostModel):
                 slow_bandwidth=None if data["slow_bandwidth"] is None else float(data["slow_bandwidth"]),
                 devices_per_host=None if data["devices_per_host"] is None else int(data["devices_per_host"]),
                 axis_bandwidth={str(k): float(v) for k, v in data["axis_bandwidth"].items()},
-                one_call=bool(data["one_call"]),
+                one_call=bool(data.get("one_call", False)),
                 source=str(data["source"]),
             )
         except (KeyError, TypeError, ValueError) as error:

@@ -16,8 +16,8 @@ from redistrib.lang.types import DistType, from_named_sharding, to_partition_ent
 def partition_spec(dist_type: DistType) -> PartitionSpec:
     """The partition spec that means a type; one entry for each dimension.
 
-    >>> partition_spec(DistType.parse("[2{x,y}48, 5]"))
-    PartitionSpec(('y', 'x'), None)
+    >>> tuple(partition_spec(DistType.parse("[2{x,y}48, 5]")))
+    (('y', 'x'), None)
     """
     return PartitionSpec(*to_partition_entries(dist_type))
 
