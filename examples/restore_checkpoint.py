@@ -1,7 +1,7 @@
 """A checkpoint saved on one topology, restored onto another.
 
-Orbax reads best into the layout that was written: every device reads its own part of the file. So restore into a
-layout like that one, and let `reshard` do the rest between the devices.
+It is restored into the layout in which it was written, so that every device reads only what it once wrote, and
+`reshard` does the rest between the devices.
 
     python examples/restore_checkpoint.py
 """
@@ -14,9 +14,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from transformer import fsdp, init, mesh, tensor_parallel
 
 import redistrib as rd
+from transformer import fsdp, init, mesh, tensor_parallel
 
 
 def save(path: Path) -> None:

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from transformer import mesh
 
 import redistrib as rd
 from redistrib.backends.jax.inspect import inspect
+from transformer import mesh
 
 BATCH, TIME, HEADS, SIZE = 2, 64, 8, 16
 

@@ -12,9 +12,9 @@ import numpy as np
 import optax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from transformer import fsdp, init, logits, loss, mesh, tensor_parallel
 
 import redistrib as rd
+from transformer import fsdp, init, logits, loss, mesh, tensor_parallel
 
 
 def main() -> None:

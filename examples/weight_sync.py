@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from transformer import fsdp, init, logits, loss, mesh, tensor_parallel
 
 import redistrib as rd
+from transformer import fsdp, init, logits, loss, mesh, tensor_parallel
 
 
 def main(rounds: int = 4) -> None:

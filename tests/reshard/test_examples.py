@@ -1,0 +1,22 @@
+"""The examples run, and what they assert holds."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem != "transformer")
+
+
+def test_all_are_here() -> None:
+    assert NAMES == ["restore_checkpoint", "sequence_to_heads", "train_to_serve", "weight_sync"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_runs(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    importlib.import_module(name).main()
+    assert capsys.readouterr().out
