@@ -453,6 +453,18 @@ def test_under_jit_auto_axes_are_constrained_to_the_source():
     np.testing.assert_array_equal(np.asarray(jax.jit(lambda x: f(x) + 1)(elsewhere)), whole + 1)
 
 
+def test_a_donated_source_is_given_up():
+    there, _, mesh = pair(source="[2{x}8, 8]", target="[8, 2{x}8]")  # tiles of equal size, so the buffer can be used
+    f = to_jax(there, mesh, donate=True)
+    whole = np.arange(64, dtype=np.float32).reshape(8, 8)
+    x = jax.device_put(whole, f.source_sharding)
+    np.testing.assert_array_equal(np.asarray(f(x)), whole)
+    assert x.is_deleted()
+    kept = jax.device_put(whole, f.source_sharding)
+    to_jax(there, mesh)(kept)
+    assert not kept.is_deleted()
+
+
 # ------------------------------------------------------------------------------------------- errors
 
 
