@@ -10,10 +10,12 @@ from typing import Any, TypeAlias
 import jax
 from jax.sharding import Sharding
 
+from redistrib.backends.jax.dense import is_leading
 from redistrib.backends.jax.flat import FlatProgram
-from redistrib.backends.jax.lowering import Schedule
+from redistrib.backends.jax.frame import Schedule
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.plan import Plan
+from redistrib.plans.steps import AllGather
 from redistrib.synthesis.cost import CostModel
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.trees.cache import Cache, CacheInfo
@@ -100,7 +102,9 @@ class Planner:
 
     def program(self, group: tuple[Item, ...], dtype: Any) -> FlatProgram:
         """The program that moves a group of leaves in one launch, by their plan without a limit."""
-        return self._program(group[0], dtype, None, "overlap", len(group), is_stacked(group))
+        # A lone gather needs no code but the collective itself; stacked it would need two copies for each leaf.
+        stacked = is_stacked(group) and not _is_lone_gather(group[0].plan)
+        return self._program(group[0], dtype, None, "overlap", len(group), stacked)
 
     def _program(
         self,
@@ -168,6 +172,10 @@ class Planner:
             return self.plan(kind.sides, kind.dtype, platform, 1).peak_bytes
         except MemoryLimitError as error:
             return error.least
+
+
+def _is_lone_gather(plan: Plan) -> bool:
+    return len(plan.steps) == 1 and isinstance(plan.steps[0], AllGather) and is_leading(plan.steps[0])
 
 
 @dataclass(frozen=True, eq=False)
