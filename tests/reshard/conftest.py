@@ -11,6 +11,9 @@ import jax
 import pytest
 
 
+collect_ignore = ["worker.py"]  # a program, run as a process of its own
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _enough_devices() -> None:
     if len(jax.devices()) < 24:
