@@ -10,7 +10,6 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
 import jax
 import pytest
 
-
 collect_ignore = ["worker.py"]  # a program, run as a process of its own
 
 
