@@ -86,6 +86,13 @@ def test_a_tight_limit_needs_no_memory_beside_source_and_target():
         assert case["source"] + case["target"] <= case["peak"] <= case["allowed"], (name, case)
 
 
+def test_several_all_to_alls_need_no_memory_beside_source_and_target():
+    case = launch(4, "memory", "64", "limit").figures()["all-to-alls"]
+    assert case["steps"] == ["alltoall", "alltoall"]
+    assert case["realisations"] == ["replacing", "replacing"]
+    assert case["source"] + case["target"] <= case["peak"] <= case["allowed"], case
+
+
 def test_without_a_limit_memory_is_spent_on_speed():
     found = launch(2, "memory", "64").figures()
     assert {tuple(case["realisations"]) for case in found.values()} == {("shared",)}

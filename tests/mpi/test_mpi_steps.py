@@ -26,6 +26,15 @@ def test_results_and_bytes_equal_the_reference(ranks, plans):
         assert found["odd_groups"] > 0
 
 
+@pytest.mark.parametrize("ranks", [4, 6, 8])
+def test_tiles_between_source_and_target_lie_in_the_target_under_a_tight_limit(ranks):
+    found = launch(ranks, "tight", "12").figures()
+    assert found["plans"] == 12
+    assert found["impossible"] == 0
+    assert found["ran"]["alltoall replacing"] > 12
+    assert found["ran"]["allpermute replacing"] > 0
+
+
 def test_counts_beyond_what_mpi_takes_are_split():
     assert launch(4, "steps", "8").figures()["largest_count"] > 3
     assert launch(4, "steps", "8", "3").figures()["largest_count"] == 3

@@ -10,15 +10,16 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from redistrib.backends.mpi import choice, messages, shared
+from redistrib.backends.mpi import choice, messages, replacing, shared
 from redistrib.backends.mpi.arrays import dtype_of, flat, tile_of
 from redistrib.backends.mpi.groups import Groups
 from redistrib.backends.mpi.layout import Bytes, Strided, copy, inside, pair
 from redistrib.backends.mpi.messages import Runner
+from redistrib.backends.mpi.replacing import Replacement
 from redistrib.backends.mpi.shared import Block, Shared, SharedTile
 from redistrib.backends.mpi.stage import Memory, Route, Stage, route
 from redistrib.backends.mpi.traffic import stays_within, tile_box
-from redistrib.errors import ArrayMismatchError, CommunicatorError, RedistribError
+from redistrib.errors import ArrayMismatchError, CommunicatorError, MemoryLimitError, RedistribError
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll
 
@@ -88,6 +89,7 @@ class Executor:
         self._route: Route = route(plan, comm.rank)
         self._source_shape, self._target_shape = plan.before.tile, plan.after.tile
         self._target_bytes = plan.after.tile_size * plan.itemsize
+        self._replacement: Replacement | None = None
         self.realisations = self._choose(memory_limit, profile, realisation)
         self._blocks: list[SharedTile] = []
         self._private: list[Block] = []
@@ -218,7 +220,27 @@ class Executor:
                 scratch = {forced: scratch[forced]}
             seconds = {name: choice.predicted(profile, name, int(rows[k, 3]), int(rows[k, 2])) for name in scratch}
             table.append({name: (seconds[name], scratch[name]) for name in scratch})
-        return choice.choose(table, source_bytes + self._target_bytes + middle, limit, frozenset({"shared"}))
+        ends = source_bytes + self._target_bytes
+        try:
+            return choice.choose(table, ends + middle, limit, frozenset({"shared"}))
+        except MemoryLimitError:
+            if not middle or forced is not None or limit is None:
+                raise
+            replacement = replacing.replacement(self.plan, self.comm.rank)
+            if not self.comm.allreduce(replacement is not None, MPI.LAND):
+                raise
+        assert replacement is not None
+        return self._replace(replacement, limit, ends)
+
+    def _replace(self, replacement: Replacement, limit: int, ends: int) -> list[str]:
+        """Run in source and target memory alone, with what the limit leaves for staging."""
+        share = 2 * self.comm.allreduce(replacement.share, MPI.MAX)
+        if limit - ends < min(share, replacing.LEAST):
+            raise MemoryLimitError(limit, ends + min(share, replacing.LEAST))
+        self._replacement, self._staging = replacement, min(share, replacing.MOST, limit - ends)
+        self._route = Route(replacement.stages, "target", self.plan.after, (0, 0))
+        replaced = len(replacement.stages) - replacement.gathers
+        return ["replacing"] * replaced + ["datatypes"] * replacement.gathers
 
     def _make_memory(self) -> None:
         self._shares_target = any(
@@ -263,6 +285,8 @@ class Executor:
 
     def _runner(self, k: int, name: str) -> Runner:
         stage = self._route.stages[k]
+        if self._replacement is not None and name == "replacing":
+            return self._replacement.runner(k, self.comm, self._staging)
         if name == "shared":
             mixed = k > 0 and self.realisations[k - 1] != "shared"
             return Shared(stage, self._groups.host_rank, self._place(stage.writes), mixed)
@@ -370,6 +394,6 @@ def hash_of(plan: Plan) -> str:
             if hasattr(step, name):
                 digest.update(getattr(step, name).tobytes())
         if hasattr(step, "shares"):
-            for name in ("src", "dst", "start", "size"):
+            for name in ("src", "dst", "start", "size", "round"):
                 digest.update(getattr(step.shares, name).tobytes())
     return digest.hexdigest()

@@ -1,0 +1,85 @@
+"""Plans with tiles between source and target, in no more memory than these two and a little staging.
+
+Prints how many steps of each kind ran in each realisation, and how many plans could not.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections import Counter
+
+from counting import Counting, Tally, received
+from mpi4py import MPI
+from problems import MESHES, drawn_type
+
+from redistrib.api import synthesize
+from redistrib.backends.mpi import replacing, to_mpi
+from redistrib.backends.mpi.command import telling_tile
+from redistrib.errors import MemoryLimitError
+from redistrib.lang.mesh import Axis, Mesh
+from redistrib.plans import reference
+from redistrib.plans.plan import Plan
+
+STAGING = (96, 400)  # bytes; so little that boxes travel in several messages
+
+comm = Counting(MPI.COMM_WORLD)
+rank = comm.rank
+
+
+def drawn(ranks: int, count: int) -> list[Plan]:
+    """Plans with a tile between source and target that is larger than any staging here."""
+    draw = random.Random(ranks)
+    found: dict[str, Plan] = {}
+    while len(found) < count:
+        axes = [Axis("xyz"[k], size) for k, size in enumerate(draw.choice(MESHES[ranks]))]
+        order = tuple(draw.sample(range(ranks), ranks)) if draw.random() < 0.5 else None
+        shape = [ranks * draw.choice([2, 4, 6, 8]) for _ in range(draw.randint(2, 3))]
+        plan = synthesize(
+            drawn_type(draw, axes, shape),
+            drawn_type(draw, axes, shape),
+            Mesh(tuple(axes)),
+            target_mesh=Mesh(tuple(axes), order),
+            dtype=draw.choice(["uint8", "float32", "complex128"]),
+            algorithm=draw.choice(["best", "paper"]),
+            cost_model=draw.choice(["exact", "tpu"]),
+        )
+        moving = [step for step in plan.steps if step.kind != "dynslice"]
+        between = moving[0].after.tile_size * plan.itemsize if len(moving) > 1 and moving[1].kind != "allgather" else 0
+        if max(STAGING) < between <= 2**12:
+            found[plan.to_json()] = plan
+    return list(found.values())
+
+
+texts = comm.bcast([plan.to_json() for plan in drawn(comm.size, int(sys.argv[1]))] if rank == 0 else None)
+ran: Counter[str] = Counter()
+impossible = 0
+for text in texts:
+    plan = Plan.from_json(text)
+    tile = telling_tile(plan, plan.before, rank)
+    tiles = comm.gather(tile)
+    want = comm.scatter(reference.run(plan, tiles) if tiles else None)
+    ends = (plan.before.tile_size + plan.after.tile_size) * plan.itemsize
+    for staging in STAGING:
+        replacing.LEAST = staging
+        try:
+            execute = to_mpi(plan, comm, memory_limit=ends + staging)
+        except MemoryLimitError:
+            impossible += 1
+            continue
+        with execute:
+            Tally.clear()
+            result = execute(tile)
+            where = f"{plan.source} -> {plan.target}, {[s.kind for s in plan.steps]}, rank {rank}"
+            assert execute.scratch_bytes <= staging, where
+            assert execute.middle_bytes == 0, where
+            assert result.tobytes() == want.tobytes(), where
+            got = received(comm)
+            assert got == execute.received_bytes == plan.received[rank] * plan.itemsize, f"{where}: {got} bytes"
+            assert Tally.sent == execute.sent_bytes, where
+            assert tile.tobytes() == telling_tile(plan, plan.before, rank).tobytes(), f"{where}: the source was written"
+            kinds = [step.kind for step in plan.steps if step.kind != "dynslice"]
+            ran.update(f"{kind} {how}" for kind, how in zip(kinds, execute.realisations, strict=True))
+if rank == 0:
+    print(json.dumps({"ran": ran, "impossible": impossible, "plans": len(texts)}))
