@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NoReturn, TypeAlias
+from typing import Literal, NamedTuple, NoReturn, TypeAlias
 
 from redistrib.errors import NotationError
 
@@ -39,8 +39,7 @@ _MOST_DIGITS = 1000  # Python itself refuses to read an integer of more than 430
 # ------------------------------------------------------------------------------------------- syntax tree
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A half-open range of characters of the source text."""
 
     start: int
@@ -93,8 +92,7 @@ class MeshNode:
 # --------------------------------------------------------------------------------------------- tokenizer
 
 
-@dataclass(frozen=True)
-class _Token:
+class _Token(NamedTuple):
     kind: Kind
     text: str
     span: Span

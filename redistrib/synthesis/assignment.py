@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +34,7 @@ class Cells:
         """The cells of a coarser grid in which the tiles of a placement lie."""
         return cls(grid, placement.index if grid == placement.grid else placement.coarse(grid))
 
-    @property
+    @cached_property
     def number(self) -> Int64:
         """`[devices]` row-major cell numbers."""
         return number_of(self.index, self.grid)

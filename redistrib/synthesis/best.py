@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from redistrib.errors import MemoryLimitError
@@ -15,6 +15,7 @@ from redistrib.synthesis.cost import CostModel, ExactCost, PaperCost
 from redistrib.synthesis.paper import paper_steps
 from redistrib.synthesis.search import Limit, Search
 from redistrib.theory.semantics import Int64, Placement, lower_bound
+from redistrib.theory.weak import Grid, WeakSpace
 
 # The paper's plan is a candidate too, but found on a short leash: it rarely wins, and its search is the slow part.
 LEASH = Search(expansions=120, revisits=2, paths=4)
@@ -36,6 +37,11 @@ class Problem:
     itemsize: int
     memory_limit: int | None = None
     over_partition: bool = True
+
+    @property
+    def space(self) -> WeakSpace:
+        """The weak types within the paper's bound on tiles."""
+        return WeakSpace(self.before.shape, self.before.devices, max(self.before.tile_size, self.after.tile_size))
 
     def fits(self, steps: list[Step]) -> bool:
         """Whether the steps keep to the memory limit, or without one to the paper's bound on tiles."""
@@ -68,7 +74,12 @@ def best_steps(problem: Problem, model: CostModel) -> list[Step]:
     best: list[Step] | None = None
     best_key: tuple[float, ...] = (math.inf,)
     least = math.inf
-    for steps in _candidates(problem, hosts):
+    space = problem.space
+
+    def worth(cut: Grid, part: Grid) -> bool:
+        return model.phases_at_least(space, (before.grid, cut, part, after.grid)) <= best_key[0]
+
+    for steps in _candidates(problem, hosts, worth):
         if not problem.fits(steps):
             least = min(least, problem.peak(steps))
             continue
@@ -86,8 +97,8 @@ def best_steps(problem: Problem, model: CostModel) -> list[Step]:
     return best
 
 
-def _candidates(problem: Problem, hosts: Int64 | None) -> Iterator[list[Step]]:
-    yield from three_phases(problem.before, problem.after, hosts)
+def _candidates(problem: Problem, hosts: Int64 | None, worth: Callable[[Grid, Grid], bool]) -> Iterator[list[Step]]:
+    yield from three_phases(problem.before, problem.after, hosts, worth)
     if problem.memory_limit is not None:
         yield from _for_memory(problem, hosts)
 

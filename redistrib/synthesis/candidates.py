@@ -8,7 +8,7 @@ near-optimal sequence of Theorem 6.7 and has its height. The phases meet at two 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 
 from redistrib.arith import divisors
@@ -41,12 +41,25 @@ def exchanges(before: Placement, after: Placement, hosts: Int64 | None = None) -
             yield steps
 
 
-def three_phases(before: Placement, after: Placement, hosts: Int64 | None = None) -> Iterator[list[Step]]:
-    """Slice, exchange, gather: every useful choice of the two placements between, the direct exchange first."""
-    for cut in _slicings(before, after, hosts):
-        sliced = exchange.contained(before, cut)
-        assert sliced is not None
-        for part in _gatherings(cut, after, hosts):
+def three_phases(
+    before: Placement, after: Placement, hosts: Int64 | None = None, worth: Callable[[Grid, Grid], bool] | None = None
+) -> Iterator[list[Step]]:
+    """Slice, exchange, gather: every useful choice of the two placements between, the direct exchange first.
+
+    Args:
+        before, after: source and target.
+        hosts: `[devices]` host numbers, where links between hosts are slower.
+        worth: asked of the grids between the phases before their placements are made; None takes them all.
+    """
+    for cut_grid in _slicings(before, after):
+        cut: Placement | None = None
+        for part_grid in _gatherings(cut_grid, after):
+            if worth is not None and not worth(cut_grid, part_grid):
+                continue
+            cut = cut or _refined(before, cut_grid, after, hosts)
+            part = _refined(after, part_grid, cut, hosts)
+            sliced = exchange.contained(before, cut)
+            assert sliced is not None
             last: list[Step] = []
             if part != after:
                 keys = () if hosts is None else (hosts,)
@@ -55,35 +68,39 @@ def three_phases(before: Placement, after: Placement, hosts: Int64 | None = None
                 yield [*sliced, *steps, *last]
 
 
-def _slicings(before: Placement, after: Placement, hosts: Int64 | None) -> Iterator[Placement]:
-    """The source itself, and where counts do not nest, the source cut finer until they do."""
-    yield before
+def _slicings(before: Placement, after: Placement) -> Iterator[Grid]:
+    """The source's own grid, and where counts do not nest, the source cut finer until they do."""
+    yield before.grid
     if nested(before.grid, after.grid):
         return
     grid = tuple(
         b if b % a == 0 or a % b == 0 else math.lcm(a, b) for b, a in zip(before.grid, after.grid, strict=True)
     )
     if _exists(before, grid):
-        shared = common(grid, after.grid)
-        yield refine(before.shape, Cells(before.grid, before.index), grid, Cells.of(after, shared), after.number, hosts)
+        yield grid
 
 
-def _gatherings(before: Placement, after: Placement, hosts: Int64 | None) -> Iterator[Placement]:
-    """The target itself, and the target cut finer where replicas could share the work and gather at the end."""
-    yield after
+def _gatherings(cut: Grid, after: Placement) -> Iterator[Grid]:
+    """The target's own grid, and the target cut finer where replicas could share the work and gather at the end."""
+    yield after.grid
     spare = after.devices // after.tiles
     if spare == 1:
         return
-    missing = [b // g for b, g in zip(before.grid, common(before.grid, after.grid), strict=True)]
+    missing = [c // g for c, g in zip(cut, common(cut, after.grid), strict=True)]
     choices = [f for f in product(*(divisors(m) for m in missing)) if math.prod(f) > 1 and spare % math.prod(f) == 0]
     choices.sort(key=lambda f: (-math.prod(f), f))
     for factors in choices[:MOST_GATHERS]:
         grid = tuple(a * f for a, f in zip(after.grid, factors, strict=True))
         if _exists(after, grid):
-            shared = common(grid, before.grid)
-            yield refine(
-                after.shape, Cells(after.grid, after.index), grid, Cells.of(before, shared), before.number, hosts
-            )
+            yield grid
+
+
+def _refined(placement: Placement, grid: Grid, near: Placement, hosts: Int64 | None) -> Placement:
+    """Every tile cut finer, each device keeping a part of its own: one that `near` gives it, where there is one."""
+    if grid == placement.grid:
+        return placement
+    prefer = Cells.of(near, common(grid, near.grid))
+    return refine(placement.shape, Cells(placement.grid, placement.index), grid, prefer, near.number, hosts)
 
 
 def _exists(placement: Placement, grid: Grid) -> bool:

@@ -44,6 +44,14 @@ class CostModel(ABC):
         """A price that a permute anywhere on a path of grids cannot go below."""
         return 0.0
 
+    def rest_at_least(self, space: WeakSpace, grid: Grid, target: Grid) -> float:
+        """A price that no sequence of weak collectives from `grid` to `target`, in any order, goes below."""
+        return 0.0
+
+    def phases_at_least(self, space: WeakSpace, grids: tuple[Grid, Grid, Grid, Grid]) -> float:
+        """A price that no slice, exchange and gather with these grids before, between and after them goes below."""
+        return 0.0
+
     def on(self, mesh: Mesh) -> CostModel:
         """This model for devices that form a given mesh; itself unless it prices mesh axes apart."""
         return self

@@ -10,6 +10,8 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from operator import floordiv
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -20,7 +22,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.synthesis.cost import CostModel
 from redistrib.theory.semantics import Int64, number_of
-from redistrib.theory.weak import Grid, WeakEdge, WeakSpace
+from redistrib.theory.weak import Grid, WeakEdge, WeakSpace, nested
 
 FORMAT = "redistrib-profile"
 VERSION = 1
@@ -37,6 +39,16 @@ class Latency:
     def seconds(self, members: int) -> float:
         """Latency of a collective over `members` devices."""
         return self.launch + self.member * (members - 1)
+
+
+@lru_cache(maxsize=1 << 10)
+def _calls_at_least(latency: Latency, product: int) -> float:
+    """What no number of collectives whose group sizes multiply to at least `product` goes below."""
+    least = latency.seconds(product)
+    for calls in range(2, product.bit_length()):
+        # A sum of equal sizes is least, by the inequality of arithmetic and geometric means.
+        least = min(least, calls * (latency.launch + latency.member * (product ** (1 / calls) - 1)))
+    return least
 
 
 @dataclass(frozen=True)
@@ -119,12 +131,59 @@ class LatencyBandwidth(CostModel):
         )
 
     def for_items(self, itemsize: int) -> LatencyBandwidth:
-        return replace(self, _itemsize=itemsize)
+        return self if itemsize == self._itemsize else replace(self, _itemsize=itemsize)
 
     def permute_at_least(self, space: WeakSpace, grids: Sequence[Grid]) -> float:
         smallest = min(space.local_size(grid) for grid in grids)
         size = smallest * self._itemsize
         return self.latency["allpermute"].seconds(2) + size / self._fastest + self._copy(size)
+
+    def rest_at_least(self, space: WeakSpace, grid: Grid, target: Grid) -> float:
+        # Every dimension to be cut less needs collectives of its own. The last one writes a whole tile, and where no
+        # replica could be sliced first, the first one copies its tile twice or gathers twice as much.
+        gather, shuffle = self.latency["allgather"], self.latency["alltoall"]
+        seconds = 0.0
+        for g, t in zip(grid, target, strict=True):
+            if t % g:
+                less = g // math.gcd(g, t)
+                seconds += min(_calls_at_least(gather, less), _calls_at_least(shuffle, less))
+        if not seconds:
+            return 0.0  # slices do it
+        size = copied = space.local_size(target)
+        if math.prod(grid) == space.devices:
+            copied = max(size, 2 * space.local_size(grid))
+        moved = size - self._held_at_most(space, grid, target)
+        return seconds + moved * self._itemsize / self._fastest + self._copy(copied * self._itemsize)
+
+    def phases_at_least(self, space: WeakSpace, grids: tuple[Grid, Grid, Grid, Grid]) -> float:
+        before, cut, part, after = grids
+        seconds = 0.0 if before == cut else self._copy(space.local_size(cut) * self._itemsize)
+        if cut != part:
+            seconds += self._exchange_at_least(space, cut, part)
+        if part != after:
+            factor = math.prod(part) // math.prod(after)
+            seconds += self.edge(WeakEdge("allgather", part, after, 0, 0, factor), space)
+        return seconds
+
+    def _exchange_at_least(self, space: WeakSpace, grid: Grid, target: Grid) -> float:
+        """A price that no single exchange between placements on two grids goes below."""
+        size = space.local_size(target) * self._itemsize
+        chunks = math.prod(g // math.gcd(g, t) for g, t in zip(grid, target, strict=True))
+        if chunks == 1:
+            return self._copy(size)  # a slice may do
+        held = self._held_at_most(space, grid, target) * self._itemsize
+        rounds = (chunks - 1) * self.latency["allpermute"].seconds(2)
+        dense = self.latency["alltoall"].seconds(chunks)
+        ways = [min(rounds, dense) + self._copy(size + 2 * (size - held))]
+        if nested(grid, target):
+            ways.append(dense + self._copy(2 * size))
+        if all(g % t == 0 for g, t in zip(grid, target, strict=True)):
+            ways.append(self.latency["allgather"].seconds(chunks) + self._copy(size))
+        return (size - held) / self._fastest + min(ways)
+
+    def _held_at_most(self, space: WeakSpace, grid: Grid, target: Grid) -> int:
+        """Elements of its target tile that a device can hold: a box as long as the shorter tile in each dimension."""
+        return math.prod(map(floordiv, space.shape, map(max, grid, target)))
 
     @property
     def _fastest(self) -> float:

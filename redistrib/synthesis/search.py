@@ -148,17 +148,11 @@ class _Graph:
             estimate = max(estimate, fewest * price(WeakEdge("alltoall", grid, grid, 0, 0, p), space))
         return estimate
 
-    def shrinking(self, grid: Grid) -> float:
-        """A price that no sequence in any order undercuts: every dimension to be cut less needs its own collective."""
+    def rest(self, grid: Grid) -> float:
+        """A price that no sequence in any order from here to the target undercuts."""
         found = self._estimates.get((grid, 2))
         if found is None:
-            count = sum(t % c != 0 for c, t in zip(grid, self.target, strict=True))
-            least = 0.0
-            if count:
-                p = min(prime_factors(self.space.devices))
-                fine = tuple(self.space.shape)
-                least = min(self.model.edge(WeakEdge(kind, fine, fine, 0, 0, p), self.space) for kind in SHUFFLING)
-            found = self._estimates[grid, 2] = count * least
+            found = self._estimates[grid, 2] = self.model.rest_at_least(self.space, grid, self.target)
         return found
 
 
@@ -242,9 +236,9 @@ def _starts(graph: _Graph, search: Search) -> Iterator[Grid]:
 def _any_order(graph: _Graph, search: Search, limit: Limit) -> Iterator[WeakPath]:
     tick = count()
     source, target = graph.source, graph.target
-    queue: list[tuple[float, int, int, float, Grid, tuple[Grid, ...]]] = [
-        (graph.shrinking(source), 0, next(tick), 0.0, source, (source,))
-    ]
+    queue: list[tuple[float, int, int, float, Grid, tuple[Grid, ...]]] = []
+    if graph.rest(source) < search.below:
+        queue.append((graph.rest(source), 0, next(tick), 0.0, source, (source,)))
     most = math.prod(refined(source, target))
     visits: dict[Grid, int] = {}
     while queue and limit.expanded < search.expansions:
@@ -264,7 +258,9 @@ def _any_order(graph: _Graph, search: Search, limit: Limit) -> Iterator[WeakPath
             if onto in path or (not search.over_partition and math.prod(onto) > most):
                 continue
             onward = cost + price
-            estimate = onward + graph.shrinking(onto)
+            if onward >= search.below or onward > limit.price:
+                continue
+            estimate = onward + graph.rest(onto)
             if estimate < search.below and estimate <= limit.price:
                 heapq.heappush(queue, (estimate, len(path), next(tick), onward, onto, (*path, onto)))
     limit.skipped |= bool(queue)

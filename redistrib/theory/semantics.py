@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -122,12 +122,17 @@ class Placement:
 
 def number_of(index: Int64, grid: tuple[int, ...]) -> Int64:
     """Row-major numbers of index rows `[..., rank]` on `grid`."""
-    number = np.zeros(index.shape[:-1], dtype=np.int64)
-    for i, count in enumerate(grid):
-        number = number * count + index[..., i]
+    number: Int64 = index @ _strides(grid)
     return number
 
 
+@lru_cache(maxsize=1 << 12)
+def _strides(grid: tuple[int, ...]) -> Int64:
+    """What one step along each dimension adds to a row-major number."""
+    return np.array([math.prod(grid[i + 1 :]) for i in range(len(grid))], dtype=np.int64)
+
+
+@lru_cache(maxsize=8)
 def placement_of(dist_type: DistType, mesh: Mesh) -> Placement:
     """T[[type]] of Figure 7a: the placement a type means on a mesh.
 
