@@ -62,6 +62,11 @@ def test_roots_scatter_and_gather_in_two_calls():
     assert found == {"most": 2, "least": 1, "calls": ["Allgather", "Alltoallw", "Bcast"]}  # one where tiles are empty
 
 
+def test_ranks_that_wait_for_one_another_let_messages_pass():
+    copies_take_both_sides = {"MPIR_CVAR_CH4_CMA_ENABLE": "0", "MPIR_CVAR_CH4_XPMEM_ENABLE": "0"}
+    assert launch(4, "meetings", timeout=40, **copies_take_both_sides).figures() == {"words": 3000}
+
+
 def test_shared_memory_is_used_within_hosts_only():
     found = launch(8, "hosts", MPIR_CVAR_ODD_EVEN_CLIQUES="1").figures()
     assert found["hosts"] == 2

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from redistrib.backends.mpi import choice, messages, replacing, shared
+from redistrib.backends.mpi import agreement, choice, messages, replacing, shared
 from redistrib.backends.mpi.arrays import dtype_of, flat, tile_of
 from redistrib.backends.mpi.groups import Groups
 from redistrib.backends.mpi.layout import Bytes, Strided, copy, inside, pair
@@ -81,7 +81,7 @@ class Executor:
         profile: Mapping[str, Any] | None = None,
         realisation: str | None = None,
     ) -> None:
-        _check(plan, comm, memory_limit, profile, realisation)
+        agreement.check(plan, comm, memory_limit, profile, realisation)
         self.plan = plan
         self.dtype = dtype_of(plan.dtype)
         self.comm: MPI.Intracomm = comm.Dup()
@@ -171,9 +171,7 @@ class Executor:
             free |= (block.free or lent) << k
             own_out = own_out and not lent
         free |= own_out << _OWN_OUT
-        word = np.array([free | (0 if problem else 1 << _FINE)], np.int64)
-        self.comm.Allreduce(MPI.IN_PLACE, word, MPI.BAND)
-        agreed = int(word[0])
+        agreed = self._groups.agree(free | (0 if problem else 1 << _FINE))
         if not agreed >> _FINE & 1:
             problems = self.comm.allgather(problem)
             rank = next(r for r, text in enumerate(problems) if text)
@@ -255,7 +253,7 @@ class Executor:
                 name == "shared" and stage.writes == memory
                 for stage, name in zip(self._route.stages, self.realisations, strict=True)
             ):
-                block = SharedTile(self._groups.host, nbytes)
+                block = SharedTile(self._groups.host, self._groups.meeting, nbytes)
                 self._shared_middle[memory] = block
                 self._middle[memory] = block.own
             else:
@@ -271,7 +269,7 @@ class Executor:
                 f"no shared memory is left for another result of {self._target_bytes:,} bytes beside the "
                 f"{len(self._blocks)} in use; drop results no longer needed, or take realisation='packed'"
             )
-        block = SharedTile(self._groups.host, self._target_bytes)
+        block = SharedTile(self._groups.host, self._groups.meeting, self._target_bytes)
         self._blocks.append(block)
         return block
 
@@ -353,47 +351,3 @@ def _packed_scratch(stage: Stage) -> int:
 
 def _same_memory(a: Bytes, b: Bytes) -> bool:
     return a.nbytes == b.nbytes and a.ctypes.data == b.ctypes.data
-
-
-def _check(
-    plan: Plan, comm: MPI.Intracomm, limit: int | None, profile: Mapping[str, Any] | None, realisation: str | None
-) -> None:
-    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
-        raise CommunicatorError(f"{comm!r} is no intra-communicator of mpi4py; pass one such as MPI.COMM_WORLD")
-    if comm.size != plan.devices:
-        raise CommunicatorError(
-            f"the plan is for {plan.devices} devices and the communicator has {comm.size} ranks; give it one rank per "
-            f"device, for example with mpiexec -n {plan.devices} or comm.Split"
-        )
-    if realisation is not None and realisation not in choice.REALISATIONS:
-        raise CommunicatorError(
-            f"no realisation {realisation!r}; give one of {', '.join(map(repr, choice.REALISATIONS))}, or leave it out"
-        )
-    given = (hash_of(plan), limit, repr(profile), realisation)
-    everyone = comm.allgather(given)
-    names = ("plan", "memory_limit", "profile", "realisation")
-    for rank, other in enumerate(everyone):
-        for name, a, b in zip(names, everyone[0], other, strict=True):
-            if a != b:
-                raise CommunicatorError(
-                    f"rank {rank} gives another {name} than rank 0; give the same on all ranks, a plan for example by "
-                    f"comm.bcast(plan.to_json())"
-                )
-
-
-def hash_of(plan: Plan) -> str:
-    """A digest of what a plan does, equal on all ranks that hold the same plan."""
-    import hashlib
-
-    digest = hashlib.sha256(f"{plan.source}|{plan.target}|{plan.dtype}|{plan.shape}".encode())
-    for step in plan.steps:
-        digest.update(step.kind.encode())
-        digest.update(step.before.index.tobytes())
-        digest.update(step.after.index.tobytes())
-        for name in ("groups", "pairs"):
-            if hasattr(step, name):
-                digest.update(getattr(step, name).tobytes())
-        if hasattr(step, "shares"):
-            for name in ("src", "dst", "start", "size", "round"):
-                digest.update(getattr(step.shares, name).tobytes())
-    return digest.hexdigest()

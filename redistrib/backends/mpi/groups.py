@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
+import numpy as np
 from mpi4py import MPI
 
+from redistrib.backends.mpi.meeting import Meeting
 from redistrib.backends.mpi.messages import neighbours
 from redistrib.backends.mpi.stage import Stage
 from redistrib.backends.mpi.traffic import members
@@ -18,6 +20,7 @@ class Groups:
     Attributes:
         host: the ranks that share this rank's memory.
         hosts: number of every rank's host: the lowest rank on it.
+        meeting: where the ranks of this host wait for one another.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -27,6 +30,15 @@ class Groups:
         self._host_rank = {rank: k for k, rank in enumerate(on_host)}
         self.hosts: list[int] = comm.allgather(min(on_host))
         self._made: dict[object, MPI.Intracomm] = {}
+        self.meeting = Meeting(self.host)
+
+    def agree(self, word: int) -> int:
+        """Wait for all ranks, and return the bitwise and of their words, of at most 63 bits; collective."""
+        if self.host.size == self.comm.size:
+            return self.meeting.agree(word)
+        words = np.array([word], np.int64)
+        self.comm.Allreduce(MPI.IN_PLACE, words, MPI.BAND)
+        return int(words[0])
 
     def host_rank(self, rank: int) -> int:
         """A rank's number among the ranks of this host."""
@@ -56,4 +68,5 @@ class Groups:
         for made in self._made.values():
             made.Free()
         self._made.clear()
+        self.meeting.close()
         self.host.Free()

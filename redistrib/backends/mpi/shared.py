@@ -16,6 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 from redistrib.backends.mpi.layout import Bytes, Strided, copy, pair
+from redistrib.backends.mpi.meeting import Meeting
 from redistrib.backends.mpi.messages import Runner
 from redistrib.backends.mpi.stage import Stage
 
@@ -69,8 +70,9 @@ class SharedTile(Block):
         tiles: the block of every rank of the host, by host rank.
     """
 
-    def __init__(self, host: MPI.Intracomm, nbytes: int) -> None:
+    def __init__(self, host: MPI.Intracomm, meeting: Meeting, nbytes: int) -> None:
         self.host = host
+        self.meeting = meeting
         self.window = MPI.Win.Allocate_shared(64 + nbytes, 1, comm=host)
         # No lock is ever contended: epochs here only make Sync legal, and NOCHECK keeps them free of messages.
         self.window.Lock_all(MPI.MODE_NOCHECK)
@@ -88,7 +90,7 @@ class SharedTile(Block):
     def meet(self) -> None:
         """Make what every rank of the host wrote before this call visible to all after it."""
         self.window.Sync()
-        self.host.Barrier()
+        self.meeting.agree(0)
         self.window.Sync()
 
     def close(self) -> None:

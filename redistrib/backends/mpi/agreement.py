@@ -1,0 +1,60 @@
+"""That all ranks prepare the same plan with the same arguments, found out before anything is made."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from mpi4py import MPI
+
+from redistrib.backends.mpi import choice
+from redistrib.errors import CommunicatorError
+from redistrib.plans.plan import Plan
+
+
+def check(
+    plan: Plan, comm: MPI.Intracomm, limit: int | None, profile: Mapping[str, Any] | None, realisation: str | None
+) -> None:
+    """Refuse, on every rank with one message, what cannot be prepared.
+
+    Raises:
+        CommunicatorError: as `to_mpi` says.
+    """
+    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+        raise CommunicatorError(f"{comm!r} is no intra-communicator of mpi4py; pass one such as MPI.COMM_WORLD")
+    if comm.size != plan.devices:
+        raise CommunicatorError(
+            f"the plan is for {plan.devices} devices and the communicator has {comm.size} ranks; give it one rank per "
+            f"device, for example with mpiexec -n {plan.devices} or comm.Split"
+        )
+    if realisation is not None and realisation not in choice.REALISATIONS:
+        raise CommunicatorError(
+            f"no realisation {realisation!r}; give one of {', '.join(map(repr, choice.REALISATIONS))}, or leave it out"
+        )
+    given = (hash_of(plan), limit, repr(profile), realisation)
+    everyone = comm.allgather(given)
+    names = ("plan", "memory_limit", "profile", "realisation")
+    for rank, other in enumerate(everyone):
+        for name, a, b in zip(names, everyone[0], other, strict=True):
+            if a != b:
+                raise CommunicatorError(
+                    f"rank {rank} gives another {name} than rank 0; give the same on all ranks, a plan for example by "
+                    f"comm.bcast(plan.to_json())"
+                )
+
+
+def hash_of(plan: Plan) -> str:
+    """A digest of what a plan does, equal on all ranks that hold the same plan."""
+    digest = hashlib.sha256(f"{plan.source}|{plan.target}|{plan.dtype}|{plan.shape}".encode())
+    for step in plan.steps:
+        digest.update(step.kind.encode())
+        digest.update(step.before.index.tobytes())
+        digest.update(step.after.index.tobytes())
+        for name in ("groups", "pairs"):
+            if hasattr(step, name):
+                digest.update(getattr(step, name).tobytes())
+        if hasattr(step, "shares"):
+            for name in ("src", "dst", "start", "size", "round"):
+                digest.update(getattr(step.shares, name).tobytes())
+    return digest.hexdigest()
