@@ -11,11 +11,11 @@ from redistrib.plans.memory import peak_bytes
 from redistrib.plans.steps import Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.candidates import single, three_phases
-from redistrib.synthesis.cost import CostModel, ExactCost, PaperCost
+from redistrib.synthesis.cost import CostModel, ExactCost, Outline, PaperCost
 from redistrib.synthesis.paper import paper_steps
 from redistrib.synthesis.search import Limit, Search
 from redistrib.theory.semantics import Int64, Placement, lower_bound
-from redistrib.theory.weak import Grid, WeakSpace
+from redistrib.theory.weak import WeakSpace
 
 # The paper's plan is a candidate too, but found on a short leash: it rarely wins, and its search is the slow part.
 LEASH = Search(expansions=120, revisits=2, paths=4)
@@ -72,12 +72,13 @@ def best_steps(problem: Problem, model: CostModel) -> list[Step]:
         return one  # receives the lower bound in one collective or none: nothing can be better
     enough = (sum(lower_bound(before, after)), 2) if exact else (-1, 0)
     best: list[Step] | None = None
-    best_key: tuple[float, ...] = (math.inf,)
+    best_key: tuple[float, ...] = (math.inf, 0)
     least = math.inf
     space = problem.space
 
-    def worth(cut: Grid, part: Grid) -> bool:
-        return model.phases_at_least(space, (before.grid, cut, part, after.grid)) <= best_key[0]
+    def worth(outline: Outline) -> bool:
+        price = max(enough[0], model.outline_at_least(space, outline))
+        return (price, outline.collectives) <= best_key[:2]
 
     for steps in _candidates(problem, hosts, worth):
         if not problem.fits(steps):
@@ -97,7 +98,7 @@ def best_steps(problem: Problem, model: CostModel) -> list[Step]:
     return best
 
 
-def _candidates(problem: Problem, hosts: Int64 | None, worth: Callable[[Grid, Grid], bool]) -> Iterator[list[Step]]:
+def _candidates(problem: Problem, hosts: Int64 | None, worth: Callable[[Outline], bool]) -> Iterator[list[Step]]:
     yield from three_phases(problem.before, problem.after, hosts, worth)
     if problem.memory_limit is not None:
         yield from _for_memory(problem, hosts)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import product
 
 from redistrib.arith import divisors
 from redistrib.plans.steps import AllGather, Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.assignment import Cells, chunk_groups, refine
+from redistrib.synthesis.cost import Outline
 from redistrib.theory.semantics import Int64, Placement
 from redistrib.theory.weak import Grid, common, nested
 
@@ -29,32 +31,21 @@ def single(before: Placement, after: Placement, hosts: Int64 | None = None) -> l
     return steps
 
 
-def exchanges(before: Placement, after: Placement, hosts: Int64 | None = None) -> Iterator[list[Step]]:
-    """Ways from one placement to another without a gather of its own at the end."""
-    one = single(before, after, hosts)
-    if one is not None:
-        yield one
-        return
-    for way in (exchange.in_rounds, exchange.aligned_then_permuted, exchange.permuted_then_aligned):
-        steps = way(before, after, hosts)
-        if steps is not None:
-            yield steps
-
-
 def three_phases(
-    before: Placement, after: Placement, hosts: Int64 | None = None, worth: Callable[[Grid, Grid], bool] | None = None
+    before: Placement, after: Placement, hosts: Int64 | None = None, worth: Callable[[Outline], bool] | None = None
 ) -> Iterator[list[Step]]:
     """Slice, exchange, gather: every useful choice of the two placements between, the direct exchange first.
 
     Args:
         before, after: source and target.
         hosts: `[devices]` host numbers, where links between hosts are slower.
-        worth: asked of the grids between the phases before their placements are made; None takes them all.
+        worth: asked of an outline before its placements and steps are made; None takes them all.
     """
     for cut_grid in _slicings(before, after):
         cut: Placement | None = None
         for part_grid in _gatherings(cut_grid, after):
-            if worth is not None and not worth(cut_grid, part_grid):
+            outline = Outline(before.grid, cut_grid, part_grid, after.grid)
+            if worth is not None and not worth(outline):
                 continue
             cut = cut or _refined(before, cut_grid, after, hosts)
             part = _refined(after, part_grid, cut, hosts)
@@ -64,8 +55,23 @@ def three_phases(
             if part != after:
                 keys = () if hosts is None else (hosts,)
                 last = [AllGather(part, after, chunk_groups(part, after.grid, keys))]
-            for steps in exchanges(cut, part, hosts):
+            for steps in _exchanges(cut, part, hosts, outline, worth):
                 yield [*sliced, *steps, *last]
+
+
+def _exchanges(
+    before: Placement, after: Placement, hosts: Int64 | None, outline: Outline, worth: Callable[[Outline], bool] | None
+) -> Iterator[list[Step]]:
+    """Ways from one placement to another without a gather of its own at the end."""
+    one = single(before, after, hosts)
+    if one is not None:
+        yield one
+        return
+    if worth is None or worth(replace(outline, way="rounds")):
+        yield from filter(None, [exchange.in_rounds(before, after, hosts)])
+    for way in (exchange.aligned_then_permuted, exchange.permuted_then_aligned):
+        if worth is None or worth(replace(outline, way="permute")):
+            yield from filter(None, [way(before, after, hosts)])
 
 
 def _slicings(before: Placement, after: Placement) -> Iterator[Grid]:

@@ -6,16 +6,50 @@ exceed the price of a step that realises the edge), and a lowered step.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from operator import floordiv
+from typing import ClassVar, Literal
 
 from redistrib.errors import UnknownCostModelError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.theory.semantics import Int64
 from redistrib.theory.weak import Grid, WeakEdge, WeakSpace
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Slice, exchange, gather, before placements are chosen.
+
+    Attributes:
+        before, cut, part, after: grids before, between and after the phases; equal where a phase has nothing to do.
+        way: how the exchange is made where one collective cannot: in rounds, or by an all-to-all and a permute in
+            either order. "any" leaves that open.
+    """
+
+    before: Grid
+    cut: Grid
+    part: Grid
+    after: Grid
+    way: Literal["any", "rounds", "permute"] = "any"
+
+    @property
+    def chunks(self) -> int:
+        """Source tiles, at least, that one target tile of the exchange touches."""
+        return math.prod(c // math.gcd(c, p) for c, p in zip(self.cut, self.part, strict=True))
+
+    @property
+    def collectives(self) -> int:
+        """Collectives that no steps of this outline go below."""
+        ways = {"any": int(self.chunks > 1), "rounds": max(1, self.chunks - 1), "permute": 2}
+        return ways[self.way] + (self.part != self.after)
+
+    def held(self, space: WeakSpace) -> int:
+        """Elements of its exchanged tile, at most, that a device holds: a box as long as the shorter of two tiles."""
+        return math.prod(map(floordiv, space.shape, map(max, self.cut, self.part)))
 
 
 class CostModel(ABC):
@@ -48,8 +82,8 @@ class CostModel(ABC):
         """A price that no sequence of weak collectives from `grid` to `target`, in any order, goes below."""
         return 0.0
 
-    def phases_at_least(self, space: WeakSpace, grids: tuple[Grid, Grid, Grid, Grid]) -> float:
-        """A price that no slice, exchange and gather with these grids before, between and after them goes below."""
+    def outline_at_least(self, space: WeakSpace, outline: Outline) -> float:
+        """A price that no steps of this outline go below."""
         return 0.0
 
     def on(self, mesh: Mesh) -> CostModel:
@@ -125,6 +159,10 @@ class ExactCost(CostModel):
 
     def permute_at_least(self, space: WeakSpace, grids: Sequence[Grid]) -> float:
         return 2 * min(space.local_size(grid) for grid in grids)  # what one device gives up another one takes
+
+    def outline_at_least(self, space: WeakSpace, outline: Outline) -> float:
+        part, after = space.local_size(outline.part), space.local_size(outline.after)
+        return space.devices * (after - part + part - outline.held(space))
 
 
 MODELS: dict[str, CostModel] = {"paper": PaperCost(), "exact": ExactCost()}

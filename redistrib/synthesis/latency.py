@@ -20,7 +20,7 @@ import numpy as np
 from redistrib.errors import ProfileError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
-from redistrib.synthesis.cost import CostModel
+from redistrib.synthesis.cost import CostModel, Outline
 from redistrib.theory.semantics import Int64, number_of
 from redistrib.theory.weak import Grid, WeakEdge, WeakSpace, nested
 
@@ -152,38 +152,40 @@ class LatencyBandwidth(CostModel):
         size = copied = space.local_size(target)
         if math.prod(grid) == space.devices:
             copied = max(size, 2 * space.local_size(grid))
-        moved = size - self._held_at_most(space, grid, target)
+        moved: int = size - math.prod(map(floordiv, space.shape, map(max, grid, target)))
         return seconds + moved * self._itemsize / self._fastest + self._copy(copied * self._itemsize)
 
-    def phases_at_least(self, space: WeakSpace, grids: tuple[Grid, Grid, Grid, Grid]) -> float:
-        before, cut, part, after = grids
-        seconds = 0.0 if before == cut else self._copy(space.local_size(cut) * self._itemsize)
-        if cut != part:
-            seconds += self._exchange_at_least(space, cut, part)
-        if part != after:
-            factor = math.prod(part) // math.prod(after)
-            seconds += self.edge(WeakEdge("allgather", part, after, 0, 0, factor), space)
+    def outline_at_least(self, space: WeakSpace, outline: Outline) -> float:
+        part = space.local_size(outline.part) * self._itemsize
+        seconds = 0.0
+        if outline.before != outline.cut:
+            seconds += self._copy(space.local_size(outline.cut) * self._itemsize)
+        if outline.cut != outline.part or outline.way != "any":
+            moved = part - outline.held(space) * self._itemsize
+            seconds += moved / self._fastest + self._exchange_at_least(outline, part, moved, space)
+        if outline.part != outline.after:
+            factor = math.prod(outline.part) // math.prod(outline.after)
+            seconds += self.edge(WeakEdge("allgather", outline.part, outline.after, 0, 0, factor), space)
         return seconds
 
-    def _exchange_at_least(self, space: WeakSpace, grid: Grid, target: Grid) -> float:
-        """A price that no single exchange between placements on two grids goes below."""
-        size = space.local_size(target) * self._itemsize
-        chunks = math.prod(g // math.gcd(g, t) for g, t in zip(grid, target, strict=True))
-        if chunks == 1:
+    def _exchange_at_least(self, outline: Outline, size: int, moved: int, space: WeakSpace) -> float:
+        """Latency and copies of an exchange to tiles of `size` bytes, of which every device receives `moved`."""
+        dense, permute = self.latency["alltoall"].seconds(outline.chunks), self.latency["allpermute"].seconds(2)
+        rounds = max(1, outline.chunks - 1) * permute
+        in_rounds = (min(rounds, dense) if self.one_call else rounds) + self._copy(size + 2 * moved)
+        if outline.way == "rounds":
+            return in_rounds
+        if outline.way == "permute":
+            whole = min(size, space.local_size(outline.cut) * self._itemsize)
+            return dense + permute + whole / self._fastest + self._copy(2 * size + whole)
+        if outline.chunks == 1:
             return self._copy(size)  # a slice may do
-        held = self._held_at_most(space, grid, target) * self._itemsize
-        rounds = (chunks - 1) * self.latency["allpermute"].seconds(2)
-        dense = self.latency["alltoall"].seconds(chunks)
-        ways = [min(rounds, dense) + self._copy(size + 2 * (size - held))]
-        if nested(grid, target):
+        ways = [in_rounds]
+        if nested(outline.cut, outline.part):
             ways.append(dense + self._copy(2 * size))
-        if all(g % t == 0 for g, t in zip(grid, target, strict=True)):
-            ways.append(self.latency["allgather"].seconds(chunks) + self._copy(size))
-        return (size - held) / self._fastest + min(ways)
-
-    def _held_at_most(self, space: WeakSpace, grid: Grid, target: Grid) -> int:
-        """Elements of its target tile that a device can hold: a box as long as the shorter tile in each dimension."""
-        return math.prod(map(floordiv, space.shape, map(max, grid, target)))
+        if all(c % p == 0 for c, p in zip(outline.cut, outline.part, strict=True)):
+            ways.append(self.latency["allgather"].seconds(outline.chunks) + self._copy(size))
+        return min(ways)
 
     @property
     def _fastest(self) -> float:

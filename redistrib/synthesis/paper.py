@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from redistrib.plans.steps import Step
 from redistrib.synthesis.cost import CostModel
@@ -10,6 +11,12 @@ from redistrib.synthesis.lowering import lower_straight, lower_with_permute
 from redistrib.synthesis.search import Limit, Search, shortest_paths
 from redistrib.theory.semantics import Placement
 from redistrib.theory.weak import WeakSpace
+
+# On many devices a path takes long to lower, and there are more of them. So there the search is shorter: nodes expanded
+# times devices, and tiles dealt out to devices before the best plan so far is taken.
+MOST_VISITED = 1 << 21
+MOST_PLACED = 1 << 18
+LEAST_VISITS = 120
 
 
 def paper_steps(
@@ -26,10 +33,13 @@ def paper_steps(
     best: list[Step] | None = None
     best_key: tuple[float, ...] = (math.inf, 0)
     limit = limit or Limit()
+    search = replace(search, expansions=min(search.expansions, max(LEAST_VISITS, MOST_VISITED // before.devices)))
+    left = MOST_PLACED
     for count, path in enumerate(shortest_paths(space, before.grid, after.grid, model, search, limit)):
         if (path.cost, 0) >= best_key[:2]:
             break
-        if count >= search.paths:
+        left -= len(path.grids) * before.devices
+        if best is not None and (count >= search.paths or left < 0):
             limit.skipped = True
             break
         steps = lower_straight(path.grids, before, after, hosts)

@@ -44,7 +44,7 @@ class Search:
 
     Attributes:
         over_partition: whether to slice along replicated axes further than source and target ask (Figure 12).
-        expansions: nodes expanded before the search stops with what it has found.
+        expansions: nodes expanded before the search stops with what it has found, if anything or if `below` is finite.
         revisits: how many paths through one node are followed, for each slice they begin with.
         ties: nodes expanded on paths of exactly the price of the best plan, once one is known.
         paths: how many paths the caller looks at before it takes the best.
@@ -52,7 +52,7 @@ class Search:
     """
 
     over_partition: bool = True
-    expansions: int = 20_000
+    expansions: int = 5_000
     revisits: int = 6
     ties: int = 600
     paths: int = 1_024
@@ -72,6 +72,10 @@ class Limit:
     price: float = math.inf
     expanded: int = 0
     skipped: bool = False
+
+    def goes_on(self, search: Search) -> bool:
+        """Whether there is effort left; it takes as long as it takes to find a first plan where one is needed."""
+        return self.expanded < search.expansions or self.price == search.below == math.inf
 
 
 def shortest_paths(
@@ -191,7 +195,7 @@ def _normal_forms(graph: _Graph, search: Search, limit: Limit) -> Iterator[WeakP
             heapq.heappush(queue, (estimate, len(path), next(tick), 0.0, grid, 0, path))
     visits: dict[tuple[Grid, int, Grid], int] = {}
     ties = 0
-    while queue and limit.expanded < search.expansions:
+    while queue and limit.goes_on(search):
         estimate, _, _, cost, grid, phase, path = heapq.heappop(queue)
         if estimate > limit.price:
             return
@@ -241,7 +245,7 @@ def _any_order(graph: _Graph, search: Search, limit: Limit) -> Iterator[WeakPath
         queue.append((graph.rest(source), 0, next(tick), 0.0, source, (source,)))
     most = math.prod(refined(source, target))
     visits: dict[Grid, int] = {}
-    while queue and limit.expanded < search.expansions:
+    while queue and limit.goes_on(search):
         estimate, _, _, cost, grid, path = heapq.heappop(queue)
         if estimate > limit.price:
             return

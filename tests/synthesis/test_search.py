@@ -127,9 +127,15 @@ def random_type(mesh: Mesh, rank: int, rng: random.Random):  # type: ignore[no-u
 def test_a_search_stops_at_its_budget_and_says_so() -> None:
     space = WeakSpace((64, 64, 64), 64, 64**3)
     limit = Limit()
-    assert list(shortest_paths(space, (64, 1, 1), (1, 8, 8), PaperCost(), Search(expansions=1), limit)) == []
+    brief = Search(expansions=1, below=1e9)
+    assert list(shortest_paths(space, (64, 1, 1), (1, 8, 8), PaperCost(), brief, limit)) == []
     assert limit.expanded == 1
     assert limit.skipped
+    # Where a plan is needed the budget counts only once there is one.
+    limit = Limit()
+    paths = shortest_paths(space, (64, 1, 1), (1, 8, 8), PaperCost(), Search(expansions=1), limit)
+    limit.price = next(paths).cost
+    assert list(paths) == []
     limit = Limit()
     assert next(shortest_paths(space, (64, 1, 1), (1, 8, 8), PaperCost(), Search(), limit)).cost == 2 * 64**2
     assert not limit.skipped

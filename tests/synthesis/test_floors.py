@@ -1,0 +1,82 @@
+"""What lets the search stop early: prices that nothing goes below. A floor above a real price would lose plans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
+from redistrib.synthesis.candidates import three_phases
+from redistrib.synthesis.cost import CostModel, ExactCost, Outline
+from redistrib.synthesis.latency import Latency
+from redistrib.synthesis.presets import PRESETS
+from redistrib.testing import Redistribution, redistributions
+from redistrib.theory.semantics import placement_of
+from redistrib.theory.weak import Grid, WeakSpace, edges
+
+FREE = replace(PRESETS["tpu"], latency={kind: Latency(0.0, 0.0) for kind in PRESETS["tpu"].latency})
+ONE_CALL = replace(PRESETS["cpu"], one_call=True)
+MODELS: dict[str, CostModel] = {**PRESETS, "no latency": FREE, "one call": ONE_CALL, "exact": ExactCost()}
+
+
+def nodes(space: WeakSpace) -> list[Grid]:
+    ways = [[c for c in range(1, size + 1) if size % c == 0] for size in space.shape]
+    return [grid for grid in product(*ways) if space.is_node(grid)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("shape", "devices", "bound"), [((12, 12), 12, 144), ((8, 4, 4), 8, 128), ((8, 8, 2), 8, 32), ((4, 6, 6), 24, 24)]
+)
+def test_no_edge_lowers_the_rest_by_more_than_it_costs(
+    name: str, shape: tuple[int, ...], devices: int, bound: int
+) -> None:
+    """Consistency, and so by induction along any path no path costs less than the rest says."""
+    space, model = WeakSpace(shape, devices, bound), MODELS[name].for_items(4)
+    for target, grid in product(nodes(space), repeat=2):
+        rest = model.rest_at_least(space, grid, target)
+        assert rest >= 0.0
+        assert grid != target or rest == 0.0
+        for edge in edges(space, grid, ("dynslice", "alltoall", "allgather")):
+            step = model.edge(edge, space)
+            assert rest <= (step + model.rest_at_least(space, edge.target, target)) * (1 + 1e-12)
+
+
+@settings(max_examples=200)
+@given(problem=redistributions(max_devices=24), name=st.sampled_from(sorted(MODELS)))
+def test_no_plan_is_below_its_outline(problem: Redistribution, name: str) -> None:
+    before, after = placement_of(problem.source, problem.mesh), placement_of(problem.target, problem.target_mesh)
+    model = MODELS[name].on(problem.mesh).for_items(4)
+    space = WeakSpace(before.shape, before.devices, max(before.tile_size, after.tile_size))
+    asked: list[Outline] = []
+
+    def worth(outline: Outline) -> bool:
+        asked.append(outline)
+        return True
+
+    for steps in three_phases(before, after, model.hosts(before.devices), worth):
+        price, collectives, *_ = model.key(steps, 4)
+        assert model.outline_at_least(space, asked[-1]) <= price * (1 + 1e-12)
+        assert asked[-1].collectives <= collectives
+
+
+def test_what_is_not_worth_it_is_not_made() -> None:
+    mesh = Mesh.of("x=2,y=2,z=2")
+    before = placement_of(DistType.parse("[4{x}8, 4{y}8, 8]"), mesh)
+    after = placement_of(DistType.parse("[8, 4{x}8, 4{z}8]"), mesh)
+    everything = list(three_phases(before, after))
+    assert {step.kind for steps in everything for step in steps} == {
+        "dynslice",
+        "alltoall",
+        "allpermute",
+        "exchange",
+        "allgather",
+    }
+    assert list(three_phases(before, after, worth=lambda outline: False)) == []
+    others = list(three_phases(before, after, worth=lambda outline: outline.way != "permute"))
+    assert others == [steps for steps in everything if not {"alltoall", "allpermute"} <= {step.kind for step in steps}]
