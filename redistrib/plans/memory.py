@@ -36,8 +36,8 @@ def buffers(step: Step, sequential: bool = False) -> int:
             largest = max(step.before.tile_size, step.after.tile_size)
             if sequential:
                 return min(2 * max(sizes, default=0), math.ceil(SEQUENTIAL_SCRATCH * largest))
-            # A share on its way out and one on its way in, for every round in flight.
-            return 2 * min(sum(sizes), largest)
+            # A share on its way out and one on its way in, for every round in flight; a ragged one has all in flight.
+            return 2 * (sum(sizes) if step.realisation == "ragged" else min(sum(sizes), largest))
 
 
 def _gathers_leading(step: AllGather) -> bool:

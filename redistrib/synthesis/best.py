@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.memory import peak_bytes
-from redistrib.plans.steps import Step
+from redistrib.plans.steps import Exchange, Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.candidates import single, three_phases
 from redistrib.synthesis.cost import CostModel, ExactCost, Outline, PaperCost
@@ -78,9 +78,11 @@ def best_steps(problem: Problem, model: CostModel) -> list[Step]:
 
     def worth(outline: Outline) -> bool:
         price = max(enough[0], model.outline_at_least(space, outline))
-        return (price, outline.collectives) <= best_key[:2]
+        return (price, 0 if model.one_call else outline.collectives) <= best_key[:2]
 
     for steps in _candidates(problem, hosts, worth):
+        if model.one_call:
+            steps = [replace(step, realisation="ragged") if isinstance(step, Exchange) else step for step in steps]
         if not problem.fits(steps):
             least = min(least, problem.peak(steps))
             continue

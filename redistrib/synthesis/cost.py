@@ -60,11 +60,14 @@ class CostModel(ABC):
         unit: unit of its prices, "elements" or "seconds".
         normal_forms_suffice: whether some cheapest weak sequence is in normal form (Lemma 6.5). False once a
             collective has a latency.
+        one_call: whether plans are for a backend that carries a whole exchange in one call, as a ragged all-to-all or
+            MPI's Alltoallw does, and not in rounds.
     """
 
     name: str
     unit: ClassVar[str]
     normal_forms_suffice: ClassVar[bool]
+    one_call: bool = False
 
     @abstractmethod
     def edge(self, edge: WeakEdge, space: WeakSpace) -> float:

@@ -64,7 +64,8 @@ class LatencyBandwidth(CostModel):
         devices_per_host: consecutive device numbers that share fast links.
         axis_bandwidth: bytes per second per mesh axis, for meshes whose axes have links of different speed; an
             axis not named has `bandwidth`. Takes the place of `devices_per_host`; bound to a mesh by `on`.
-        one_call: whether the backend carries a whole exchange in one call, as MPI's Alltoallw does, and not in rounds.
+        one_call: whether the backend carries a whole exchange in one call, as MPI's Alltoallw and the ragged
+            all-to-all of TPUs and GPUs do, and not in rounds; exchanges are then planned as `"ragged"`.
         source: where the figures come from.
     """
 
@@ -217,7 +218,7 @@ class LatencyBandwidth(CostModel):
         for rows, size in zip(np.split(order, stops), step.round_sizes(), strict=True):
             pairs = np.stack([step.shares.src[rows], step.shares.dst[rows]], axis=1)
             seconds += self._paired(pairs, size * itemsize) + self._copy(2 * size * itemsize)
-        if step.realisation == "ragged" or self.one_call:
+        if step.realisation == "ragged":
             seconds -= self.latency["allpermute"].seconds(2) * step.shares.rounds
             seconds += self.latency["alltoall"].seconds(step.shares.rounds + 1)
         return seconds

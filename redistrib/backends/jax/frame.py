@@ -36,6 +36,7 @@ class Frame:
             buffers that need not exist cost more than anything else.
         chunk: bytes; dense collectives with local copies on both sides, over tiles larger than this, run in a loop
             over slices of the tiles. None: at once.
+        ragged: whether the platform has a ragged all-to-all; an exchange that asks for one goes in rounds otherwise.
     """
 
     names: tuple[str, ...]
@@ -46,6 +47,7 @@ class Frame:
     scratch: int | None = None
     ordered: bool = False
     chunk: int | None = None
+    ragged: bool = False
     position: Int64 = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -101,4 +103,5 @@ def frame_of(
         scratch=scratch,
         ordered=on_cpu,
         chunk=CPU_CHUNK if on_cpu else None,
+        ragged=not on_cpu,
     )

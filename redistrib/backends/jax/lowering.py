@@ -23,6 +23,7 @@ from jax import lax
 from redistrib.backends.jax.boxes import Offsets, box, put
 from redistrib.backends.jax.dense import all_to_all, gather, is_leading
 from redistrib.backends.jax.frame import Frame, Schedule, frame_of
+from redistrib.backends.jax.ragged import carry
 from redistrib.backends.jax.rounds import Write, in_parts, schedule, shares_of
 from redistrib.plans.memory import SEQUENTIAL_SCRATCH, buffers
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
@@ -131,16 +132,25 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame, limits
         """Whether a permute reads the argument and is the result; on TPUs the result is copied all the same."""
         return frame.ordered and write.size == before.tile == after.tile
 
-    writes = _parts(schedule(before, after, shares_of(step)), limits, bare)
+    writes = schedule(before, after, shares_of(step))
+    carried: dict[Write, jax.Array] = {}
+    if frame.ragged and frame.schedule == "overlap" and isinstance(step, Exchange) and step.realisation == "ragged":
+        travel = [write for write in writes if write.pairs is not None]
+        sends = [_read(tile, frame.offsets(write.source), write.size, None) for write in travel]
+        carried = dict(zip(travel, carry(travel, sends, frame), strict=True)) if travel else {}
+    else:
+        writes = _parts(writes, limits, bare)
     for write in writes:
-        if write.pairs is not None:
+        if write.pairs is not None and not carried:
             window = limits.whole if write.size == before.tile else limits.in_flight
             if in_flight and in_flight + write.volume > window and out is not None:
                 ordered, in_flight = _zero_after(out, frame), 0
             in_flight += write.volume
-        part = _read(tile, frame.offsets(write.source), write.size, ordered)
-        if write.pairs is not None:
-            part = frame.permute(part, write.pairs)
+        if write in carried:
+            part = carried[write]
+        else:
+            part = _read(tile, frame.offsets(write.source), write.size, ordered)
+            part = part if write.pairs is None else frame.permute(part, write.pairs)
         target = frame.offsets(write.target)
         untouched = untouched and write.writes is writes[0].writes  # where a device is idle it has written nothing yet
         if write.writes is not None and not untouched and out is not None:
