@@ -78,7 +78,7 @@ Definition check_mesh (m : mesh) : bool :=
 Definition check_type (m : mesh) (t : type) : bool :=
   forallb (fun x => is_device (len (axis_sizes m)) x) (flat_map axes t) &&&
   distinct (flat_map axes t) &&&
-  forallb (fun e => (1 <=? tile e) && (tile e * prod (map (entry 0 (axis_sizes m)) (axes e)) =? size e)) t.
+  forallb (fun e => (0 <=? tile e) && (tile e * prod (map (entry 0 (axis_sizes m)) (axes e)) =? size e)) t.
 
 Definition check_placement (n : Z) (s : point) (p : placement) : bool :=
   all2 (fun e g => (1 <=? e) && (1 <=? g) && (e mod g =? 0)) s (grid p) &&&
@@ -173,9 +173,8 @@ Section Plans.
   Definition check_same_place (t t' : point) (o o' : device -> point) : bool :=
     same t t' &&& forallb (fun d => same (o d) (o' d)) (range n).
 
-  Variable limit : Z.
-
-  Definition check_bound (t : point) : bool := prod t <=? limit.
+  (** The steps are a path, and each passes the test, given its placements and what it does. *)
+  Variable passes : placement -> placement -> action -> bool.
 
   Fixpoint check_path (t : point) (o : device -> point) (ss : list step) : bool :=
     match ss with
@@ -184,22 +183,73 @@ Section Plans.
         match lookup (placements p) (before st), lookup (placements p) (after st) with
         | Some b, Some a =>
             check_same_place t (tile_of s b) o (offset_of s b) &&&
-            check_bound (tile_of s a) &&&
-            check_action n s b a (act st) &&&
+            passes b a (act st) &&&
             check_path (tile_of s a) (offset_of s a) rest
         | _, _ => false
         end
     end.
 
-  Definition check_plan_within : bool :=
-    check_mesh (source_mesh p) &&& check_mesh (target_mesh p) &&&
-    (devices (target_mesh p) =? devices (source_mesh p)) &&&
-    check_type (source_mesh p) (source p) &&& check_type (target_mesh p) (target p) &&&
-    same (global_shape (target p)) (global_shape (source p)) &&&
-    forallb (check_placement n s) (placements p) &&&
-    check_bound (local_shape (source p)) &&&
+  Definition check_steps : bool :=
     check_path (local_shape (source p)) (base_offset (source_mesh p) (source p)) (steps p).
 End Plans.
+
+Definition check_bound (limit : Z) (t : point) : bool := prod t <=? limit.
+
+Definition check_full_step (p : plan) (limit : Z) (b a : placement) (x : action) : bool :=
+  check_bound limit (tile_of (array_shape p) a) &&& check_action (device_count p) (array_shape p) b a x.
+
+(** *** Arrays without elements
+
+    Nothing moves, and every promise on data holds of itself; what is left is the rules of the collectives and
+    the path. But offsets in an empty dimension are all 0 and say nothing. So that such a plan is held to
+    the same tiles as any other, its steps must also pass where the empty dimensions are filled. *)
+
+Definition hollow (t : point) : bool := existsb (Z.eqb 0) t.
+
+Definition check_empty_action (n : Z) (x : action) : bool :=
+  match x with
+  | DynSlice => true
+  | AllGather groups | AllToAll groups => check_groups n groups
+  | AllPermute pairs => check_one_way n pairs
+  | Exchange _ shares => match shares with [] => true | _ => false end
+  end.
+
+Definition check_empty_step (p : plan) (limit : Z) (b a : placement) (x : action) : bool :=
+  let tb := tile_of (array_shape p) b in let ta := tile_of (array_shape p) a in
+  check_bound limit ta &&& hollow tb &&& hollow ta &&& hollow (smaller tb ta) &&& check_empty_action (device_count p) x.
+
+(** Every tile count of the plan divides this. *)
+Definition filling (p : plan) : Z :=
+  devices (source_mesh p) * devices (target_mesh p) * prod (concat (map grid (placements p))).
+
+Definition fill_type (filler : Z) (m : mesh) (t : type) : type :=
+  map (fun e => if size e =? 0 then Dim (filler / prod (map (entry 0 (axis_sizes m)) (axes e))) (axes e) filler else e) t.
+
+Definition fill (p : plan) : plan :=
+  Plan (fill_type (filling p) (source_mesh p) (source p)) (source_mesh p)
+       (fill_type (filling p) (target_mesh p) (target p)) (target_mesh p) (placements p) (steps p).
+
+Definition check_filled_step (p : plan) (b a : placement) (x : action) : bool :=
+  match x with
+  | Exchange _ [] => true
+  | _ => check_action (device_count p) (array_shape p) b a x
+  end.
+
+Definition check_filled (p : plan) : bool :=
+  forallb (check_placement (device_count p) (array_shape p)) (placements p) &&& check_steps p (check_filled_step p).
+
+(** *** All together *)
+
+Definition check_plan_within (p : plan) (limit : Z) : bool :=
+  check_mesh (source_mesh p) &&& check_mesh (target_mesh p) &&&
+  (devices (target_mesh p) =? devices (source_mesh p)) &&&
+  check_type (source_mesh p) (source p) &&& check_type (target_mesh p) (target p) &&&
+  same (global_shape (target p)) (global_shape (source p)) &&&
+  check_bound limit (local_shape (source p)) &&&
+  if hollow (local_shape (source p))
+  then check_filled (fill p) &&& check_steps p (check_empty_step p limit)
+  else forallb (check_placement (device_count p) (array_shape p)) (placements p) &&&
+       check_steps p (check_full_step p limit).
 
 (** As the library's [verify] without a bound of one's own: no tile above the larger of source and target. *)
 Definition check_plan (p : plan) : bool := check_plan_within p (larger_end p).

@@ -46,3 +46,19 @@ Qed.
 
 Corollary halves_to_thirds_kept : promises (halves_to_thirds 6) 6.
 Proof. apply check_plan_within_sound; reflexivity. Qed.
+
+(** Arrays without elements: accepted, and still held to the tiles of their types. *)
+Definition empty_gather (first second : Z) : plan :=
+  let m := Mesh [2] [0; 1] in
+  Plan [Dim 0 [0] 0; Dim 3 [] 3] m [Dim 0 [] 0; Dim 3 [] 3] m
+    [Placement [2; 1] [[first; 0]; [second; 0]]; Placement [1; 1] [[0; 0]; [0; 0]]]
+    [Step 0 1 (AllGather [[0; 1]])].
+
+Example empty_gather_accepted : check_plan (empty_gather 0 1) = true.
+Proof. reflexivity. Qed.
+
+Example empty_gather_elsewhere_refused : check_plan (empty_gather 1 0) = false.
+Proof. reflexivity. Qed.
+
+Corollary empty_gather_kept : promises (empty_gather 0 1) 0.
+Proof. apply check_plan_within_sound; reflexivity. Qed.

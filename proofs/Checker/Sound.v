@@ -60,24 +60,35 @@ Section Plan.
     intros d Hd. rewrite forallb_forall in H. apply same_eq, H, In_devices, Hd.
   Qed.
 
-  Definition step_fine (x : step) : Prop :=
-    check_placement n s (placed p (before x)) = true /\ check_placement n s (placed p (after x)) = true /\
-    check_action n s (placed p (before x)) (placed p (after x)) (act x) = true /\
-    check_bound limit (tile_at p (after x)) = true.
-
-  Lemma check_path_ok : forallb (check_placement n s) (placements p) = true ->
-    forall ss t o, check_path p limit t o ss = true -> path p t o ss /\ forall x, In x ss -> step_fine x.
+  Lemma check_path_ok passes ss : forall t o, check_path p passes t o ss = true ->
+    path p t o ss /\
+    forall x, In x ss -> In (placed p (before x)) (placements p) /\ In (placed p (after x)) (placements p) /\
+                         passes (placed p (before x)) (placed p (after x)) (act x) = true.
   Proof.
-    intros Hp; rewrite forallb_forall in Hp.
     induction ss as [|x ss IH]; intros t o H; cbn [check_path path] in *.
     - split; [apply check_same_place_ok, H|intros x []].
     - destruct (lookup (placements p) (before x)) as [b|] eqn:Eb; [|discriminate].
       destruct (lookup (placements p) (after x)) as [a|] eqn:Ea; [|discriminate].
       assert (Hb : placed p (before x) = b) by (unfold placed, entry; rewrite Eb; reflexivity).
       assert (Ha : placed p (after x) = a) by (unfold placed, entry; rewrite Ea; reflexivity).
-      apply lookup_In, Hp in Eb. apply lookup_In, Hp in Ea. subst a b. split_bool.
+      apply lookup_In in Eb. apply lookup_In in Ea. subst a b. split_bool.
       destruct (IH _ _ H) as [Q1 Q2]. split; [split; [apply check_same_place_ok; assumption|exact Q1]|].
       intros y [<-|Hy]; [|auto]. repeat split; assumption.
+  Qed.
+
+  (** *** Arrays with elements *)
+
+  Definition step_fine (x : step) : Prop :=
+    check_placement n s (placed p (before x)) = true /\ check_placement n s (placed p (after x)) = true /\
+    check_action n s (placed p (before x)) (placed p (after x)) (act x) = true /\
+    check_bound limit (tile_at p (after x)) = true.
+
+  Lemma full_fine : forallb (check_placement n s) (placements p) = true -> check_steps p (check_full_step p limit) = true ->
+    leads_from_source_to_target p /\ forall x, In x (steps p) -> step_fine x.
+  Proof.
+    intros Hp H; rewrite forallb_forall in Hp. apply check_path_ok in H. destruct H as [H F]. split; [exact H|].
+    intros x Hx. destruct (F x Hx) as (Hb & Ha & Hf). unfold check_full_step in Hf. split_bool.
+    repeat split; auto.
   Qed.
 
   Lemma fine_routed x : step_fine x ->
@@ -102,19 +113,16 @@ Section Plan.
       + exact (H2 done z rest E).
   Qed.
 
-  (** The checker says yes only to plans that keep every promise. *)
-  Theorem check_plan_within_sound : check_plan_within p limit = true -> promises p limit.
+  Definition keeps : Prop := redistributes p /\ tracks_placements p /\
+    (forall x, In x (steps p) -> lawful p x) /\ (forall x, In x (steps p) -> counts_exactly p x) /\
+    (forall x, In x (steps p) -> prod (tile_at p (after x)) <= limit).
+
+  Lemma bound_ok t : check_bound limit t = true -> prod t <= limit.
+  Proof. unfold check_bound; intros H; split_bool; exact H. Qed.
+
+  Lemma full_keeps : leads_from_source_to_target p -> (forall x, In x (steps p) -> step_fine x) -> keeps.
   Proof.
-    unfold check_plan_within; intros H; split_bool.
-    match goal with E : forallb (check_placement _ _) _ = true |- _ =>
-      destruct (check_path_ok E _ _ _ H) as [Hpath Hfine] end.
-    constructor.
-    - repeat match goal with
-      | E : check_mesh _ = true |- _ => apply check_mesh_ok in E
-      | E : check_type _ _ = true |- _ => apply check_type_ok in E
-      | E : same _ _ = true |- _ => apply same_eq in E
-      end. unfold types_ok; tauto.
-    - exact Hpath.
+    intros Hpath Hfine. split; [|split; [|split; [|split]]].
     - intros V v. apply (path_runs v _ Hfine _ _ (source_state p v) Hpath). intros d l; reflexivity.
     - intros done x rest E V v. apply (path_runs v _ Hfine _ _ (source_state p v) Hpath) with (rest := rest);
         [intros d l; reflexivity|exact E].
@@ -122,9 +130,113 @@ Section Plan.
       intros d l Hd Hl. destruct (Q2 d l Hd Hl) as (m & k & E & Hm & Hk & _ & Hs).
       exists m, k. repeat split; assumption.
     - intros x Hx d Hd. destruct (Hfine x Hx) as (Hb & Ha & Hc & _). apply received_ok; assumption.
-    - split.
-      + unfold check_bound in *; split_bool; assumption.
-      + intros x Hx. destruct (Hfine x Hx) as (_ & _ & _ & B). unfold check_bound in B. split_bool. exact B.
+    - intros x Hx. destruct (Hfine x Hx) as (_ & _ & _ & B). apply bound_ok, B.
+  Qed.
+
+  (** *** Arrays without elements *)
+
+  Lemma hollow_inside t l : hollow t = true -> inside t l = false.
+  Proof.
+    revert l; induction t as [|e t IH]; intros l H; [discriminate|]. destruct l as [|x l]; [reflexivity|].
+    cbn [hollow existsb inside] in *. destruct (Z.eqb_spec 0 e) as [<-|].
+    - destruct (Z.leb_spec 0 x); [|reflexivity]. destruct (Z.ltb_spec x 0); [lia|reflexivity].
+    - cbn [orb] in H. rewrite (IH l H), andb_false_r. reflexivity.
+  Qed.
+
+  Lemma hollow_cells t : hollow t = true -> cells t = [].
+  Proof.
+    intros H. destruct (cells t) as [|l ls] eqn:E; [reflexivity|].
+    assert (I : In l (cells t)) by (rewrite E; left; reflexivity).
+    apply In_cells in I. rewrite hollow_inside in I by exact H. discriminate.
+  Qed.
+
+  Lemma hollow_prod t : hollow t = true -> prod t = 0.
+  Proof.
+    induction t as [|e t IH]; intros H; [discriminate|]. cbn [hollow existsb] in H. change (prod (e :: t)) with (e * prod t).
+    destruct (Z.eqb_spec 0 e) as [<-|]; [lia|]. cbn [orb] in H. rewrite (IH H). lia.
+  Qed.
+
+  Definition step_empty (x : step) : Prop :=
+    check_empty_step p limit (placed p (before x)) (placed p (after x)) (act x) = true.
+
+  Lemma after_hollow x : step_empty x -> hollow (tile_at p (after x)) = true.
+  Proof. unfold step_empty, check_empty_step; intros H; split_bool; assumption. Qed.
+
+  Definition nothing {V} : state V := fun _ _ => None.
+
+  Lemma holding_nothing {V} t o (v : point -> V) : hollow t = true -> agrees (holding n t o v) nothing.
+  Proof. intros H d l. unfold holding. rewrite hollow_inside by exact H. rewrite andb_false_r. reflexivity. Qed.
+
+  Lemma step_nothing {V} (st : state V) x : step_empty x -> agrees (run_step p st x) nothing.
+  Proof.
+    intros H d l. apply after_hollow in H. unfold run_step, step_supply, supply. unfold tile_at in H.
+    rewrite (hollow_inside _ l H), andb_false_r. reflexivity.
+  Qed.
+
+  Lemma run_nothing {V} ss : (forall x, In x ss -> step_empty x) -> forall st : state V, agrees st nothing ->
+    agrees (run p ss st) nothing.
+  Proof.
+    induction ss as [|x ss IH]; intros F st H; [exact H|]. unfold run; cbn [fold_left].
+    apply IH; [intros y Hy; apply F; right; exact Hy|]. apply step_nothing, F. left; reflexivity.
+  Qed.
+
+  Lemma path_hollow ss : (forall x, In x ss -> step_empty x) -> forall t o, hollow t = true -> path p t o ss ->
+    hollow (local_shape (target p)) = true.
+  Proof.
+    induction ss as [|x ss IH]; intros F t o H; cbn [path].
+    - intros [<- _]; exact H.
+    - intros [_ Hp]. apply (IH (fun y Hy => F y (or_intror Hy)) _ _ (after_hollow x (F x (or_introl eq_refl))) Hp).
+  Qed.
+
+  Lemma empty_lawful x : step_empty x -> lawful p x /\ counts_exactly p x.
+  Proof.
+    unfold step_empty, check_empty_step; intros H; split_bool. split; [split|].
+    - destruct (act x) as [|groups|groups|pairs|how [|]]; cbn [check_empty_action collective_ok] in *;
+        try apply check_groups_ok; try apply one_way_ok; auto; try discriminate.
+      split; [intros h g []|split; [constructor|]]. intros r; split; [repeat split; try constructor; contradiction|].
+      intros h k [].
+    - intros d l _ Hl. unfold tile_at in Hl. rewrite hollow_inside in Hl by assumption. discriminate.
+    - intros d Hd. cbv zeta. unfold from_others. rewrite hollow_cells by assumption. cbn [filter len length Z.of_nat].
+      destruct (act x) as [|groups|groups|pairs|how [|]]; cbn [received check_empty_action] in *; try discriminate;
+        rewrite ?hollow_prod by assumption; rewrite ?Z.mul_0_r; try reflexivity.
+      destruct (existsb _ _); reflexivity.
+  Qed.
+
+  Lemma empty_keeps : hollow (local_shape (source p)) = true -> leads_from_source_to_target p ->
+    (forall x, In x (steps p) -> step_empty x) -> keeps.
+  Proof.
+    intros H0 Hpath F.
+    assert (S0 : forall V (v : point -> V), agrees (source_state p v) nothing)
+      by (intros V v; apply holding_nothing; exact H0).
+    split; [|split; [|split; [|split]]].
+    - intros V v d l. rewrite (run_nothing _ F _ (S0 V v) d l). symmetry. apply holding_nothing.
+      apply (path_hollow _ F _ _ H0 Hpath).
+    - intros done x rest E V v d l. assert (Fx : step_empty x) by (apply F; rewrite E; apply in_elt).
+      unfold run. rewrite fold_left_app. cbn [fold_left].
+      rewrite (step_nothing _ x Fx d l). symmetry. apply holding_nothing, after_hollow, Fx.
+    - intros x Hx. apply (empty_lawful x (F x Hx)).
+    - intros x Hx. apply (empty_lawful x (F x Hx)).
+    - intros x Hx. specialize (F x Hx). unfold step_empty, check_empty_step in F. split_bool. apply bound_ok. assumption.
+  Qed.
+
+  (** The checker says yes only to plans that keep every promise. *)
+  Theorem check_plan_within_sound : check_plan_within p limit = true -> promises p limit.
+  Proof.
+    unfold check_plan_within; intros H; split_bool.
+    assert (K : leads_from_source_to_target p /\ keeps).
+    { destruct (hollow (local_shape (source p))) eqn:Hollow; split_bool.
+      - match goal with E : check_steps p _ = true |- _ => apply check_path_ok in E; destruct E as [Hp F] end.
+        split; [exact Hp|]. apply empty_keeps; [exact Hollow|exact Hp|]. intros x Hx. apply (F x Hx).
+      - match goal with E : check_steps p _ = true |- _ => apply full_fine in E; [|assumption]; destruct E as [Hp F] end.
+        split; [exact Hp|apply full_keeps; assumption]. }
+    destruct K as (Hpath & K1 & K2 & K3 & K4 & K5).
+    constructor; try assumption.
+    - repeat match goal with
+      | E : check_mesh _ = true |- _ => apply check_mesh_ok in E
+      | E : check_type _ _ = true |- _ => apply check_type_ok in E
+      | E : same _ _ = true |- _ => apply same_eq in E
+      end. unfold types_ok; tauto.
+    - split; [apply bound_ok; assumption|exact K5].
   Qed.
 End Plan.
 

@@ -143,9 +143,9 @@ Definition mesh_ok (m : mesh) : Prop :=
   Forall (fun s => 1 <= s) (axis_sizes m) /\
   NoDup (device_at m) /\ forall d, In d (device_at m) <-> is_device (devices m) d = true.
 
-(** Figure 7b: tile times axis sizes is the size, and no axis occurs twice. *)
+(** Figure 7b: tile times axis sizes is the size, and no axis occurs twice. A dimension may be empty. *)
 Definition type_ok (m : mesh) (t : type) : Prop :=
-  Forall (fun e => 1 <= tile e /\ tile e * prod (map (entry 0 (axis_sizes m)) (axes e)) = size e) t /\
+  Forall (fun e => 0 <= tile e /\ tile e * prod (map (entry 0 (axis_sizes m)) (axes e)) = size e) t /\
   (forall x, In x (flat_map axes t) -> lookup (axis_sizes m) x <> None) /\
   NoDup (flat_map axes t).
 

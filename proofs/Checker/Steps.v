@@ -6,6 +6,16 @@ Import ListNotations.
 Open Scope Z_scope.
 Open Scope lazy_bool_scope.
 
+Lemma check_groups_ok n groups : check_groups n groups = true -> groups_ok n groups.
+Proof.
+  unfold check_groups; intros H; split_bool. apply partition_ok in H0. destruct H0 as [H1 H2].
+  split; [exact H1|split; [exact H2|]]. clear H1 H2.
+  destruct groups as [|g0 rest]; [intros g h []|]. rewrite forallb_forall in H.
+  assert (E : forall h, In h (g0 :: rest) -> length h = length g0).
+  { intros h [->|Hh]; [reflexivity|]. specialize (H h Hh). apply Z.eqb_eq in H. unfold len in H. lia. }
+  intros g h Hg Hh. rewrite (E g Hg), (E h Hh). reflexivity.
+Qed.
+
 Section Step.
   Variables (n : Z) (s : point) (b a : placement).
   Hypothesis (Hb : check_placement n s b = true) (Ha : check_placement n s a = true).
@@ -88,16 +98,6 @@ Section Step.
     - apply find_some in F; destruct F as [F1 F2]. split; [exact F1|]. apply mem_In, F2.
     - exfalso. apply find_none with (x := g) in F; [|exact Hg]. apply mem_In in Hdg.
       unfold mem in Hdg. congruence.
-  Qed.
-
-  Lemma check_groups_ok groups : check_groups n groups = true -> groups_ok n groups.
-  Proof.
-    unfold check_groups; intros H; split_bool. apply partition_ok in H0. destruct H0 as [H1 H2].
-    split; [exact H1|split; [exact H2|]]. clear H1 H2.
-    destruct groups as [|g0 rest]; [intros g h []|]. rewrite forallb_forall in H.
-    assert (E : forall h, In h (g0 :: rest) -> length h = length g0).
-    { intros h [->|Hh]; [reflexivity|]. specialize (H h Hh). apply Z.eqb_eq in H. unfold len in H. lia. }
-    intros g h Hg Hh. rewrite (E g Hg), (E h Hh). reflexivity.
   Qed.
 
   (** Chunks that arrive in order make up the new tile. *)

@@ -161,4 +161,70 @@ exists q, u; split=> //; first exact: (typed_rev wu G).
 - by rewrite -(size_map fst) -/(kinds q) Kq size_rev E size_map.
 by rewrite Kq E count_rev.
 Qed.
+
+(** ** Lemma 4.7 for several axes at once (Section 7.1)
+
+    The all-to-all may leave a part of the gathered factor behind in each of two dimensions. So it becomes an
+    all-to-all and up to two gathers, with a permute before and after it. Three operations for two are needed indeed:
+    see the last erratum of docs/proofs.md. With single axes one gather is enough, as in [rising_edge]. *)
+Theorem rising_edge_wide w k v0 v1 v2 : is_middle k -> wf v0 -> typed w AllGather v0 v1 -> typed w k v1 v2 ->
+  exists p u q, [/\ trun w v0 p u, trun w u q v2, all is_middle (kinds p), all is_gather (kinds q) &
+    [/\ size p <= 3, count is_alltoall (kinds p) <= 1, size q <= (if w is Single then 1 else 2) &
+        theight v0 (p ++ q) <= maxn (tsize v0) (tsize v2)]].
+Proof.
+move=> kM w0 G A; have [w1 g1] := preservation w0 G; have [w2 g2] := preservation w1 A.
+have G' : wstep (glob v0) N w AllGather (loc v0) (loc v1) by apply: typed_wstep G.
+have finish y p u q : trun w v0 p y -> wf y -> glob y = glob v0 -> loc u = loc y -> wf u /\ glob u = glob v2 ->
+    trun w u q v2 -> all is_middle (kinds p) -> all is_gather (kinds q) -> size p <= 2 ->
+    count is_alltoall (kinds p) <= 1 -> size q <= (if w is Single then 1 else 2) ->
+  exists p u q, [/\ trun w v0 p u, trun w u q v2, all is_middle (kinds p), all is_gather (kinds q) &
+    [/\ size p <= 3, count is_alltoall (kinds p) <= 1, size q <= (if w is Single then 1 else 2) &
+        theight v0 (p ++ q) <= maxn (tsize v0) (tsize v2)]].
+  move=> R1 wy gy L [wu gu] R2 K1 K2 z1 c1 z2.
+  have P : typed w AllPermute y u by split=> //; rewrite gu gy g2 g1.
+  have R : trun w v0 (p ++ [:: (AllPermute, u)]) u by apply: run_cat R1 _.
+  have K : all is_middle (kinds (p ++ [:: (AllPermute, u)])) by rewrite kinds_cat all_cat K1.
+  exists (p ++ [:: (AllPermute, u)]), u, q; split=> //; split=> //.
+  - by rewrite size_cat addn1.
+  - by rewrite kinds_cat count_cat addn0.
+  apply: (typed_normal_height sz_prime w0 (run_cat R R2)).
+  by exists [::], (kinds (p ++ [:: (AllPermute, u)])), (kinds q); rewrite kinds_cat.
+case: k kM A => // _ A; last first.
+  case: A => [_ _ L gA]; have st := G'; rewrite L -g1 -g2 in st.
+  have [u [t Lu wu gu]] := gather_into w2 st.
+  by apply: (finish v0 [::] u [:: (AllGather, v2)]) => //; case: (w).
+have A' : wstep (glob v0) N w AllToAll (loc v1) (loc v2) by rewrite -g1; apply: typed_wstep A.
+have [c [p [q [sp zp sq [zq zs _]]]]] := weak_rising G' A'.
+rewrite -g1 -g2 in sq; have [q' [u [Rq Kq Lu wu]]] := raise_gathers sz_prime w2 sq.
+have Zq : size q' <= (if w is Single then 1 else 2).
+  have -> : size q' = size q by rewrite -(size_map fst q') -/(kinds q') Kq size_map.
+  by case: (w) zs zq => // /(_ erefl).
+have Gq : all is_gather (kinds q') by rewrite Kq; case: sq.
+case: p sp zp => [[/= E _] _ | [k1 x] [|//] /seg_inv [st K1 sg] _].
+  by apply: (finish v0 [::] u q') => //; rewrite Lu.
+case: k1 st K1 => // st _; have [y' [y [t1 t2 Ly [wy gy]]]] := lower_alltoall_typed sz_prime w0 st.
+by case: sg => /= E _; apply: (finish y [:: (AllPermute, y'); (AllToAll, y)] u q'); rewrite // Lu Ly E.
+Qed.
+
+(** The falling edge, read backwards. *)
+Theorem falling_edge_wide w k v0 v1 v2 : is_middle k -> wf v0 -> typed w k v0 v1 -> typed w DynSlice v1 v2 ->
+  exists p u q, [/\ trun w v0 p u, trun w u q v2, all is_slice (kinds p), all is_middle (kinds q) &
+    [/\ size p <= (if w is Single then 1 else 2), size q <= 3, count is_alltoall (kinds q) <= 1 &
+        theight v0 (p ++ q) <= maxn (tsize v0) (tsize v2)]].
+Proof.
+move=> kM w0 A S; have [w1 g1] := preservation w0 A; have [w2 g2] := preservation w1 S.
+have kM' : is_middle (flip k) by case: k kM {A}.
+have [p [u [q [Rp Rq Kp Kq [zp cp zq _]]]]] := rising_edge_wide kM' w2 (typed_rev w1 S) (typed_rev w0 A).
+have [wu _] := trun_wf w2 Rp; have [p' [Rp' Kp']] := trun_rev w2 Rp; have [q' [Rq' Kq']] := trun_rev wu Rq.
+have Ep : [seq flip x | x <- kinds p] = kinds p by elim: (kinds p) Kp => [|[] ks IH] //= /IH ->.
+have Eq : all is_slice [seq flip x | x <- kinds q] by elim: (kinds q) Kq => [|[] ks IH] //= /IH ->.
+have Mp : all is_middle (kinds p') by rewrite Kp' Ep all_rev.
+have Sq : all is_slice (kinds q') by rewrite Kq' all_rev.
+exists q', u, p'; split=> //; split.
+- by rewrite -(size_map fst) -/(kinds q') Kq' size_rev !size_map.
+- by rewrite -(size_map fst) -/(kinds p') Kp' size_rev !size_map.
+- by rewrite Kp' Ep count_rev.
+apply: (typed_normal_height sz_prime w0 (run_cat Rq' Rp')).
+by exists (kinds q'), (kinds p'), [::]; rewrite kinds_cat cats0.
+Qed.
 End Edges.

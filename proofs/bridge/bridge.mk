@@ -4,7 +4,7 @@ BRIDGE_PYTHON ?= $(firstword $(wildcard ../.venv/bin/python) $(PYTHON))
 
 .PHONY: bridge
 
-all: bridge
+PARTS += bridge
 
 bridge: compile
 	PYTHONPATH=.. $(BRIDGE_PYTHON) -m proofs.bridge.compare

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import random
@@ -68,6 +69,8 @@ def _plans(rng: random.Random) -> Iterator[tuple[Plan, int]]:
         )
         larger = max(plan.before.tile_size, plan.after.tile_size)
         yield plan, larger
+        if any(isinstance(step, Exchange) for step in plan.steps) and rng.random() < 0.3:
+            yield _ragged(plan), larger
         if rng.random() < 0.4 and any(plan.received):
             limit = int(plan.peak_bytes * rng.choice((0.6, 0.7, 0.8, 2, 4, 16)))
             try:
@@ -77,6 +80,14 @@ def _plans(rng: random.Random) -> Iterator[tuple[Plan, int]]:
             except MemoryLimitError:
                 continue
             yield limited, max(larger, limited.height)
+
+
+def _ragged(plan: Plan) -> Plan:
+    """An emitted plan whose rounds are to run as one ragged all-to-all; the search itself asks for rounds."""
+    steps = [
+        dataclasses.replace(step, realisation="ragged") if isinstance(step, Exchange) else step for step in plan.steps
+    ]
+    return dataclasses.replace(plan, steps=tuple(steps))
 
 
 def _problem(rng: random.Random) -> tuple[Mesh, Mesh, DistType, DistType]:
@@ -97,6 +108,8 @@ def _problem(rng: random.Random) -> tuple[Mesh, Mesh, DistType, DistType]:
         math.lcm(_tiles(mesh, s), _tiles(target_mesh, t)) * rng.choice(FACTORS)
         for s, t in zip(source, target, strict=True)
     ]
+    if rank and rng.random() < 0.06:
+        shape[rng.randrange(rank)] = 0
     return mesh, target_mesh, _type(mesh, source, shape), _type(target_mesh, target, shape)
 
 
@@ -124,7 +137,8 @@ WAYS = (
     "nothing", "slice", "gather", "gather over several dimensions", "all-to-all", "all-to-all over several dimensions",
     "all-to-all with repeated shares", "permute", "all-to-all and permute", "rounds of equal shares",
     "rounds of unequal shares", "more memory than either end", "sequence of the paper",
-    "slice, exchange, gather", "two device orders", "tiles beyond 64 bits",
+    "slice, exchange, gather", "two device orders", "tiles beyond 64 bits", "no elements, but steps",
+    "ragged all-to-all in place of emitted rounds", "exchange without shares",
 )  # fmt: skip
 
 
@@ -146,6 +160,8 @@ def ways_of(plan: Plan) -> frozenset[str]:
         ways.add("two device orders")
     if plan.height > max(plan.before.tile_size, plan.after.tile_size):
         ways.add("more memory than either end")
+    if plan.height == 0 and kinds:
+        ways.add("no elements, but steps")
     if plan.height >= 2**63:
         ways.add("tiles beyond 64 bits")
     return frozenset(ways)
@@ -176,4 +192,8 @@ def _ways_of_step(step: object) -> set[str]:
 
 def _ways_of_exchange(step: Exchange) -> set[str]:
     sizes = set(map(tuple, step.shares.size.tolist()))
+    if step.realisation == "ragged":
+        return {"ragged all-to-all in place of emitted rounds"}
+    if not sizes:
+        return {"exchange without shares"}
     return {"rounds of equal shares" if len(sizes) == 1 else "rounds of unequal shares"}
