@@ -81,7 +81,7 @@ def refine(
     keys = (np.arange(devices),) if spread is None else (np.arange(devices), spread)
     order = np.lexsort((*keys, wanted, kind))
     turn = np.empty(devices, dtype=np.int64)
-    turn[order] = _position_in_run(kind[order], wanted[order])
+    turn[order] = position_in_run(kind[order], wanted[order])
     extent = high - low
     volume = extent.prod(axis=1)
     seated = willing & (turn < seats[kind] * volume)
@@ -117,7 +117,7 @@ def _seat_the_rest(
     local[waiting] = _unravel(places, np.broadcast_to(np.array(scale, dtype=np.int64), (len(places), len(scale))))
 
 
-def _position_in_run(*sorted_keys: Int64) -> Int64:
+def position_in_run(*sorted_keys: Int64) -> Int64:
     """Position of each row in its run of equal keys, the rows being sorted by those keys."""
     count = len(sorted_keys[0])
     fresh = np.zeros(count, dtype=bool)
@@ -195,8 +195,8 @@ def _pair_within_hosts(moving: Int64, gives: Int64, takes: Int64, hosts: Int64) 
     giving, taking = hosts * tiles + gives, hosts * tiles + takes
     give_order, take_order = np.lexsort((moving, giving)), np.lexsort((moving, taking))
     give_rank, take_rank = np.empty_like(moving), np.empty_like(moving)
-    give_rank[give_order] = _position_in_run(giving[give_order])
-    take_rank[take_order] = _position_in_run(taking[take_order])
+    give_rank[give_order] = position_in_run(giving[give_order])
+    take_rank[take_order] = position_in_run(taking[take_order])
     local_send = np.isin(_pair_key(giving, give_rank, len(moving)), _pair_key(taking, take_rank, len(moving)))
     local_take = np.isin(_pair_key(taking, take_rank, len(moving)), _pair_key(giving, give_rank, len(moving)))
     senders, receivers = [], []

@@ -12,7 +12,15 @@ from itertools import combinations
 import numpy as np
 
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
-from redistrib.synthesis.assignment import Cells, agree, chunk_groups, permutation_pairs, refine, sending_pairs
+from redistrib.synthesis.assignment import (
+    Cells,
+    agree,
+    chunk_groups,
+    permutation_pairs,
+    position_in_run,
+    refine,
+    sending_pairs,
+)
 from redistrib.synthesis.colouring import Lack, colour_rounds
 from redistrib.synthesis.lowering import all_to_all_groups
 from redistrib.theory.semantics import Int64, Placement, number_of
@@ -180,7 +188,12 @@ def _equal_shares(before: Placement, after: Placement, hosts: Int64 | None) -> S
     groups = chunk_groups(before, cells, keys)  # [cells * holders, chunks]
     per_cell = groups.reshape(math.prod(cells), -1, chunks)
     goal = number_of(after.coarse(cells), cells)
-    receivers = np.lexsort((np.arange(before.devices), *keys, goal)).reshape(math.prod(cells), -1)
+    # Where it can be, a receiver's first turn is the chunk it holds: then nobody needs a round for it.
+    chunk = number_of(before.index % np.array(scale, dtype=np.int64), scale)
+    in_turn = np.lexsort((np.arange(before.devices), *keys, chunk, goal))
+    position = np.empty(before.devices, dtype=np.int64)
+    position[in_turn] = position_in_run(goal[in_turn], chunk[in_turn])
+    receivers = np.lexsort((chunk, position, goal)).reshape(math.prod(cells), -1)
     turn = np.arange(receivers.shape[1])
     src, dst, rounds = [], [], []
     for c in range(chunks):

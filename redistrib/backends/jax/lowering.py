@@ -149,7 +149,8 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame, limits
         if write in carried:
             part = carried[write]
         else:
-            part = _read(tile, frame.offsets(write.source), write.size, ordered)
+            # What stays at home is read where it is written, and needs no scratch to wait for.
+            part = _read(tile, frame.offsets(write.source), write.size, None if write.pairs is None else ordered)
             part = part if write.pairs is None else frame.permute(part, write.pairs)
         target = frame.offsets(write.target)
         untouched = untouched and write.writes is writes[0].writes  # where a device is idle it has written nothing yet
