@@ -17,6 +17,7 @@ Cut = tuple[tuple[str, ...], ...]
 
 MEGABYTE = 1_000_000
 SIZE_RANGE = (64 * MEGABYTE, 800 * MEGABYTE)
+ALIGNED_TILE = (128 << 20, 512 << 20)  # bytes
 MAX_RANK = 6
 DEFAULT_SEED = 2021
 
@@ -200,9 +201,11 @@ def _draw_cut(rng: random.Random, mesh: tuple[tuple[str, int], ...], rank: int, 
     return tuple(tuple(names) for names in dims)
 
 
-def _draw_shape(rng: random.Random, grain: Sequence[int], itemsize: int) -> tuple[int, ...] | None:
-    """A shape of multiples of `grain` whose bytes are log-uniform in `SIZE_RANGE`, or None where it does not fit."""
-    low, high = (size / itemsize for size in SIZE_RANGE)
+def _draw_shape(
+    rng: random.Random, grain: Sequence[int], itemsize: int, size_range: tuple[float, float] = SIZE_RANGE
+) -> tuple[int, ...] | None:
+    """A shape of multiples of `grain` whose bytes are log-uniform in `size_range`, or None where it does not fit."""
+    low, high = (size / itemsize for size in size_range)
     unit = math.prod(grain)
     if unit > high:
         return None
@@ -219,14 +222,16 @@ def draw(
     sizes: Sequence[int],
     variant: Variant,
     *,
-    small_dimensions: bool,
+    small_dimensions: bool = False,
+    aligned: bool = False,
     ranks: tuple[int, int] = (1, MAX_RANK),
 ) -> Problem:
     """One random problem with a lower bound above zero.
 
     Dimensions are multiples of the whole mesh where 800 MB allow it (so in the paper's Figure 13), else of the two
     tile counts. With `small_dimensions` they are one to three times the two tile counts, whatever the bytes: these are
-    the problems on which divisibility binds.
+    the problems on which divisibility binds. With `aligned` the two minor dimensions of every tile are multiples of
+    8 and 128, as TPUs lay out arrays of 4-byte elements, and the larger tile is of `ALIGNED_TILE` bytes.
     """
     mesh = mesh_of(sizes)
     axes = dict(mesh)
@@ -235,7 +240,12 @@ def draw(
         source, target = _draw_cut(rng, mesh, rank, variant), _draw_cut(rng, mesh, rank, variant)
         needs = _needs(source, target, axes)
         shape: tuple[int, ...] | None
-        if small_dimensions:
+        if aligned:
+            grain = [math.prod(sizes) * minor for minor in (*[1] * (rank - 2), 8, 128)[-rank:]]
+            tiles = min(math.prod(axes[n] for names in cut for n in names) for cut in (source, target))
+            low, high = ALIGNED_TILE
+            shape = _draw_shape(rng, grain, 4, (low * tiles, high * tiles))
+        elif small_dimensions:
             shape = tuple(need * rng.randint(1, 3) for need in needs)
         else:
             shape = _draw_shape(rng, [math.prod(sizes)] * rank, 4) or _draw_shape(rng, needs, 4)
@@ -262,13 +272,21 @@ class ProblemSet:
     variant: Variant
     count: int
     small_dimensions: bool = False
+    aligned: bool = False
 
     def problems(self, seed: int = DEFAULT_SEED, count: int | None = None) -> list[Problem]:
         """The first `count` problems of the set; a shorter draw is a prefix of a longer one."""
         rng = random.Random(f"{seed}/{self.name}")
         wanted = self.count if count is None else count
         return [
-            draw(rng, f"{self.name}/{i}", self.sizes, self.variant, small_dimensions=self.small_dimensions)
+            draw(
+                rng,
+                f"{self.name}/{i}",
+                self.sizes,
+                self.variant,
+                small_dimensions=self.small_dimensions,
+                aligned=self.aligned,
+            )
             for i in range(wanted)
         ]
 
@@ -284,6 +302,7 @@ SETS: dict[str, ProblemSet] = {
         ProblemSet("U234", (2, 3, 4), "U", 60),
         ProblemSet("U2222", (2, 2, 2, 2), "U", 60),
         ProblemSet("U44", (4, 4), "U", 60),
+        ProblemSet("A222", (2, 2, 2), "U", 60, aligned=True),
         ProblemSet("U888", (8, 8, 8), "U", 20),
         ProblemSet("U161616", (16, 16, 16), "U", 12),
         ProblemSet("S223", (2, 2, 3), "U", 300, small_dimensions=True),

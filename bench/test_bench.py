@@ -17,7 +17,16 @@ import redistrib as rd
 from bench import compare, network, summary
 from bench.children import Child
 from bench.dtensor_run import in_mesh_order
-from bench.problems import SETS, SIZE_RANGE, Problem, layout_problems, paper_problems, problem_set, swap_problem
+from bench.problems import (
+    ALIGNED_TILE,
+    SETS,
+    SIZE_RANGE,
+    Problem,
+    layout_problems,
+    paper_problems,
+    problem_set,
+    swap_problem,
+)
 from bench.report import Results, write
 from bench.stats import bootstrap_median, geomean, paired_ratio
 from redistrib.lang.mesh import Mesh
@@ -37,7 +46,12 @@ def test_drawn_problems_are_well_formed_and_bounds_agree_with_the_library(name: 
         bound = lower_bound(placement_of(source, mesh), placement_of(target, mesh))
         assert problem.lower_bound_bytes() == sum(bound) * problem.itemsize > 0
         assert problem.tile_bytes == max(source.local_size, target.local_size) * problem.itemsize
-        if not SETS[name].small_dimensions:
+        if SETS[name].aligned:
+            assert ALIGNED_TILE[0] <= problem.tile_bytes <= ALIGNED_TILE[1] * 2
+            for tile in (source.local_shape, target.local_shape):
+                assert tile[-1] % 128 == 0
+                assert len(tile) == 1 or tile[-2] % 8 == 0
+        elif not SETS[name].small_dimensions:
             assert SIZE_RANGE[0] <= problem.nbytes <= SIZE_RANGE[1]
 
 

@@ -43,6 +43,7 @@ class Job:
 
 JOBS = (
     Job("v5e:2x4", "U222", 12, 300),
+    Job("v5e:2x4", "A222", 6, 60),
     Job("v5e:2x4", "H222", 6, 100),
     Job("v5e:2x4", "layouts", 4, 15),
     Job("v5e:4x4", "U44", 4, 40),
