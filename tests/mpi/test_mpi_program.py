@@ -114,6 +114,9 @@ def test_a_measured_profile_prices_plans_and_chooses_realisations():
     assert found["kinds"] == ["allgather", "allpermute", "alltoall"]
     assert found["chosen"] == ["shared", "packed", "datatypes"]
     assert 0 < found["priced"] < 60  # seconds
+    assert found["one_call"] == [True, True]
+    assert found["direct"] == ["ragged"]
+    assert found["calls"] == ["Neighbor_alltoallw"] * 4
     assert {sample[3] for sample in profile["samples"] if sample[0] == "allpermute"} == {1 << 10, 1 << 17}
 
 

@@ -148,6 +148,7 @@ def fitted(samples: Sequence[Timed], name: str) -> dict[str, Any]:
         "slow_bandwidth": None,
         "devices_per_host": None,
         "axis_bandwidth": {},
+        "one_call": True,
         "source": "",
         "realisations": realisations,
         "samples": [[s.kind, s.realisation, s.members, s.received, s.copied, s.seconds] for s in samples],
