@@ -45,6 +45,19 @@ def test_edges_lead_from_node_to_node(mesh: Mesh) -> None:
             assert edge.target != grid
 
 
+@given(meshes(max_devices=12, max_axes=3))
+def test_every_node_is_reached_from_every_other(mesh: Mesh) -> None:
+    space = WeakSpace((12, 8), mesh.size, 96)
+    nodes = set(filter(space.is_node, counts((12, 8), mesh.size)))
+    for start in ((1, 1), max(nodes, key=math.prod)):
+        reached, ahead = {start}, [start]
+        while ahead:
+            onward = {edge.target for edge in edges(space, ahead.pop(), ("dynslice", "alltoall", "allgather"))}
+            ahead += onward - reached
+            reached |= onward
+        assert reached == nodes
+
+
 @pytest.mark.parametrize("grid", [(3,), (2,), (4,)])
 def test_without_prime_axes_some_nodes_have_no_type(grid: tuple[int]) -> None:
     """Primality is necessary: on one axis of 12 an array of 12 is cut by 12 or not at all."""
