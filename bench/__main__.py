@@ -12,6 +12,7 @@ COMMANDS = {
     "tpu": ("bench.tpu", "ours and XLA's reshard under the TPU compiler"),
     "dtensor": ("bench.dtensor", "PyTorch DTensor's planners on the same problems"),
     "dtensor-run": ("bench.dtensor_run", "DTensor and ours on the emulated cluster, by wall time"),
+    "trees": ("bench.trees", "whole models by reshard, by device_put and by one jit, paired"),
     "scaling": ("bench.scaling", "planning time and quality against devices, rank and primes"),
     "report": ("bench.report", "write docs/benchmarks.md and its pictures from the results"),
     "sample": ("bench.everything", "a sample of everything, then the report: minutes"),
