@@ -23,7 +23,9 @@ from redistrib.trees.routes import Route
 from redistrib.trees.schedule import Alive, Batch, Item, accounted, limited, unlimited
 from redistrib.trees.value import TreePlan
 
-IN_FLIGHT = 64 * 2**20  # bytes per device of launches that need not have finished when the next one starts
+# Bytes per device of launches that need not have finished when the next one starts. On CPUs there are none: devices
+# share a pool of threads, and those of a later launch may take the place of one for which an earlier launch waits.
+IN_FLIGHT = 64 * 2**20
 LONG_MOVE = 256 * 2**20  # bytes of all leaves above which a move shows its progress, on a terminal
 
 
@@ -125,6 +127,8 @@ class Prepared:
                 for item, array in zip(batch.items, moved, strict=True):
                     results[item.index] = array
                 wait.add(moved, batch.program.added_bytes)
+                if _is_on_cpu(batch):
+                    wait.for_all()
                 if advance is not None:
                     advance(sum(item.target_bytes * len(item.devices) for item in batch.items))
         for k, move in enumerate(self._moves):
@@ -224,6 +228,17 @@ class _Waiting:
         self._flying.append((arrays, size))
         while self._flying and sum(size for _, size in self._flying) > self._most:
             jax.block_until_ready(self._flying.popleft()[0])
+
+    def for_all(self) -> None:
+        """Wait for all that may still be running."""
+        while self._flying:
+            jax.block_until_ready(self._flying.popleft()[0])
+
+
+def _is_on_cpu(batch: Batch) -> bool:
+    kind = batch.items[0].kind
+    assert isinstance(kind, Kind)
+    return bool(kind.devices[0].platform == "cpu")
 
 
 @contextmanager

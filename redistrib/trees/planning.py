@@ -20,7 +20,7 @@ from redistrib.synthesis.cost import CostModel
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.trees.cache import Cache, CacheInfo
 from redistrib.trees.routes import Route, Sides, route
-from redistrib.trees.schedule import Item, is_stacked
+from redistrib.trees.schedule import Item, is_small
 
 Model: TypeAlias = CostModel | str | None
 
@@ -103,7 +103,7 @@ class Planner:
     def program(self, group: tuple[Item, ...], dtype: Any) -> FlatProgram:
         """The program that moves a group of leaves in one launch, by their plan without a limit."""
         # A lone gather needs no code but the collective itself; stacked it would need two copies for each leaf.
-        stacked = is_stacked(group) and not _is_lone_gather(group[0].plan)
+        stacked = len(group) > 1 and is_small(group[0]) and not _is_lone_gather(group[0].plan)
         return self._program(group[0], dtype, None, "overlap", len(group), stacked)
 
     def _program(
@@ -124,7 +124,14 @@ class Planner:
         return PROGRAMS.get(
             key,
             lambda: FlatProgram(
-                plan, kind.devices, dtype, count=count, stacked=stacked, reuses=reuses, schedule=schedule
+                plan,
+                kind.devices,
+                dtype,
+                count=count,
+                stacked=stacked,
+                reuses=reuses,
+                schedule=schedule,
+                options=_options(platform, count, is_small(item)),
             ),
         )
 
@@ -176,6 +183,19 @@ class Planner:
 
 def _is_lone_gather(plan: Plan) -> bool:
     return len(plan.steps) == 1 and isinstance(plan.steps[0], AllGather) and is_leading(plan.steps[0])
+
+
+def _options(platform: str, count: int, small: bool) -> dict[str, Any]:
+    """What compilers are told.
+
+    XLA:CPU takes longer to make these programs than to run them. Its older emitters make loops that copy as fast in
+    two thirds of the time, but make equal loops anew for each of several arrays; loops over small tiles need no
+    optimization.
+    """
+    if platform != "cpu" or (count > 1 and not small):
+        return {}
+    options: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False}
+    return {**options, "xla_backend_optimization_level": 0} if small else options
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from redistrib.errors import MemoryLimitError
 from redistrib.plans.plan import Plan
 
 MOST_TOGETHER = 64
-STACKED_BELOW = 64 * 1024  # bytes of tile below which a launch costs more than two copies
+SMALL = 64 * 1024  # bytes of tile up to which a launch costs more than two copies
 TOGETHER_BYTES = 16 * 2**20  # bytes of source and target tiles that travel in one launch, unless one leaf has more
 
 
@@ -94,7 +94,7 @@ class Alive:
         return Alive(dict(self.bytes))
 
 
-def grouped(items: Sequence[Item], most_bytes: int = TOGETHER_BYTES) -> list[tuple[Item, ...]]:
+def grouped(items: Sequence[Item]) -> list[tuple[Item, ...]]:
     """Leaves of one kind side by side, in groups as even as can be, in the order in which kinds first appear."""
     kinds: dict[tuple[Hashable, bool], list[Item]] = {}
     for item in items:
@@ -102,8 +102,7 @@ def grouped(items: Sequence[Item], most_bytes: int = TOGETHER_BYTES) -> list[tup
     result = []
     for alike in kinds.values():
         each = max(1, alike[0].source_bytes + alike[0].target_bytes)
-        most = max(1, min(MOST_TOGETHER, most_bytes // each))
-        size = _even(len(alike), most)
+        size = _even(len(alike), max(1, min(MOST_TOGETHER, TOGETHER_BYTES // each)))
         result += [tuple(alike[k : k + size]) for k in range(0, len(alike), size)]
     return result
 
@@ -115,9 +114,9 @@ def _even(count: int, most: int) -> int:
     return next((size for size in range(most, most // 2, -1) if count % size == 0), most)
 
 
-def is_stacked(group: Sequence[Item]) -> bool:
-    """Whether leaves are so small that one launch over all of them is worth two more copies."""
-    return len(group) > 1 and group[0].source_bytes <= STACKED_BELOW and group[0].target_bytes <= STACKED_BELOW
+def is_small(item: Item) -> bool:
+    """Whether a leaf is so small that one launch over it and others is worth two more copies."""
+    return item.source_bytes <= SMALL and item.target_bytes <= SMALL
 
 
 def unlimited(items: Sequence[Item]) -> list[tuple[Item, ...]]:

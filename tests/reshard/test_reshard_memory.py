@@ -146,6 +146,23 @@ def test_every_launch_keeps_within_the_limit(donate: bool, monkeypatch: pytest.M
         assert all(leaf.is_deleted() for leaf in tree.values())
 
 
+def test_on_cpus_a_launch_starts_when_the_one_before_has_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches in flight share a pool of threads; enough of them wait for one another for ever."""
+    launched, before = eager.Prepared._launched, list[jax.Array]()
+    unfinished: list[bool] = []
+
+    def watched(self: Any, batch: Any) -> Any:
+        unfinished.append(not all(array.is_ready() for array in before))
+        before[:] = launched(self, batch)
+        return list(before)
+
+    monkeypatch.setattr(eager.Prepared, "_launched", watched)
+    # Large enough that a launch takes far longer than it takes to start the next one.
+    tree = [matrix(shape=(1024 * (k + 1), 2048)) for k in range(4)]
+    rd.reshard(tree, COLUMNS)
+    assert unfinished == [False] * 4
+
+
 def test_leaves_that_free_memory_go_first_and_the_others_by_what_they_leave() -> None:
     tree, shardings = model(2)
     with pytest.raises(MemoryLimitError) as caught:

@@ -7,7 +7,7 @@ target. So source and target may name and order the devices as they like.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -29,7 +29,8 @@ class FlatProgram:
     """A plan for `count` arrays at once, each of the plan's shape, over devices in the order of their numbers.
 
     Made, it is lowered; `compile` is apart so that several may be compiled at the same time. Without a `schedule`, it
-    is the one that the plan's memory limit asks for; see `redistrib.backends.jax.lowering`.
+    is the one that the plan's memory limit asks for; see `redistrib.backends.jax.lowering`. The compiler is given
+    `options`.
 
     Attributes:
         plan: what each array goes through; of rank 1 at least.
@@ -48,9 +49,10 @@ class FlatProgram:
         stacked: bool = False,
         reuses: bool = False,
         schedule: Schedule | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self.plan, self.count, self.stacked, self.reuses = plan, count, stacked, reuses
-        self.devices, self.dtype = tuple(devices), dtype
+        self.devices, self.dtype, self._options = tuple(devices), dtype, dict(options or {})
         mesh = jax.sharding.Mesh(np.array(self.devices), (AXIS,), axis_types=(AxisType.Auto,))
         self._mesh = mesh
         self._sharding = NamedSharding(mesh, PartitionSpec(AXIS))
@@ -81,7 +83,7 @@ class FlatProgram:
 
     @cached_property
     def _compiled(self) -> Any:
-        return self._lowered.compile()
+        return self._lowered.compile(compiler_options=self._options or None)
 
     def compile(self) -> FlatProgram:
         """The program, compiled; at once if it has been before."""
