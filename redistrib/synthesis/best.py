@@ -67,8 +67,8 @@ def best_steps(problem: Problem, model: CostModel) -> list[Step]:
     model = model.for_items(problem.itemsize)
     hosts = model.hosts(before.devices)
     exact = isinstance(model, ExactCost) and problem.memory_limit is None
-    one = single(before, after, hosts) if problem.memory_limit is None else None
-    if one is not None and (exact or not any(step.collectives for step in one)):
+    one = single(before, after, hosts)
+    if one is not None and problem.memory_limit is None and (exact or not any(step.collectives for step in one)):
         return one  # receives the lower bound in one collective or none: nothing can be better
     enough = (sum(lower_bound(before, after)), 2) if exact else (-1, 0)
     best: list[Step] | None = None
@@ -80,7 +80,7 @@ def best_steps(problem: Problem, model: CostModel) -> list[Step]:
         price = max(enough[0], model.outline_at_least(space, outline))
         return (price, 0 if model.one_call else outline.collectives) <= best_key[:2]
 
-    for steps in _candidates(problem, hosts, worth):
+    for steps in _candidates(problem, one, hosts, worth):
         if model.one_call:
             steps = [replace(step, realisation="ragged") if isinstance(step, Exchange) else step for step in steps]
         if not problem.fits(steps):
@@ -92,16 +92,19 @@ def best_steps(problem: Problem, model: CostModel) -> list[Step]:
         if key[:2] == enough:
             break  # one collective was ruled out above
     for papers in _papers(problem, model, best_key[0] + 1 if exact else best_key[0]):
-        if problem.fits(papers) and model.key(papers, problem.itemsize) < best_key:
-            best, best_key = papers, model.key(papers, problem.itemsize)
+        key = model.key(papers, problem.itemsize)
+        if key < best_key and problem.fits(papers):
+            best, best_key = papers, key
     if best is None:
         assert problem.memory_limit is not None  # without a limit a normal form always fits (Theorem 4.8)
         raise MemoryLimitError(problem.memory_limit, int(least))
     return best
 
 
-def _candidates(problem: Problem, hosts: Int64 | None, worth: Callable[[Outline], bool]) -> Iterator[list[Step]]:
-    yield from three_phases(problem.before, problem.after, hosts, worth)
+def _candidates(
+    problem: Problem, one: list[Step] | None, hosts: Int64 | None, worth: Callable[[Outline], bool]
+) -> Iterator[list[Step]]:
+    yield from three_phases(problem.before, problem.after, one, hosts, worth)
     if problem.memory_limit is not None:
         yield from _for_memory(problem, hosts)
 

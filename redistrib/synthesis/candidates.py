@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import product
 
 from redistrib.arith import divisors
@@ -26,18 +25,23 @@ MOST_GATHERS = 24
 def single(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
     """At most one collective, receiving exactly the lower bound; None where there is no such plan here."""
     steps = exchange.contained(before, after)
-    for way in (exchange.permuted, exchange.gathered, exchange.exchanged):
+    for way in (exchange.permuted, exchange.closed):
         steps = way(before, after, hosts) if steps is None else steps
     return steps
 
 
 def three_phases(
-    before: Placement, after: Placement, hosts: Int64 | None = None, worth: Callable[[Outline], bool] | None = None
+    before: Placement,
+    after: Placement,
+    one: list[Step] | None,
+    hosts: Int64 | None = None,
+    worth: Callable[[Outline], bool] | None = None,
 ) -> Iterator[list[Step]]:
     """Slice, exchange, gather: every useful choice of the two placements between, the direct exchange first.
 
     Args:
         before, after: source and target.
+        one: what `single` says of them.
         hosts: `[devices]` host numbers, where links between hosts are slower.
         worth: asked of an outline before its placements and steps are made; None takes them all.
     """
@@ -47,6 +51,9 @@ def three_phases(
             outline = Outline(before.grid, cut_grid, part_grid, after.grid)
             if worth is not None and not worth(outline):
                 continue
+            if outline.direct:
+                yield from _exchanges(before, after, one, hosts, outline, worth)
+                continue
             cut = cut or _refined(before, cut_grid, after, hosts)
             part = _refined(after, part_grid, cut, hosts)
             sliced = exchange.contained(before, cut)
@@ -55,22 +62,26 @@ def three_phases(
             if part != after:
                 keys = () if hosts is None else (hosts,)
                 last = [AllGather(part, after, chunk_groups(part, after.grid, keys))]
-            for steps in _exchanges(cut, part, hosts, outline, worth):
+            for steps in _exchanges(cut, part, single(cut, part, hosts), hosts, outline, worth):
                 yield [*sliced, *steps, *last]
 
 
 def _exchanges(
-    before: Placement, after: Placement, hosts: Int64 | None, outline: Outline, worth: Callable[[Outline], bool] | None
+    before: Placement,
+    after: Placement,
+    one: list[Step] | None,
+    hosts: Int64 | None,
+    outline: Outline,
+    worth: Callable[[Outline], bool] | None,
 ) -> Iterator[list[Step]]:
-    """Ways from one placement to another without a gather of its own at the end."""
-    one = single(before, after, hosts)
+    """Ways from one placement to another without a gather of its own at the end: `one` if there is that."""
     if one is not None:
         yield one
         return
-    if worth is None or worth(replace(outline, way="rounds")):
+    if worth is None or worth(outline.by("rounds")):
         yield from filter(None, [exchange.in_rounds(before, after, hosts)])
     for way in (exchange.aligned_then_permuted, exchange.permuted_then_aligned):
-        if worth is None or worth(replace(outline, way="permute")):
+        if worth is None or worth(outline.by("permute")):
             yield from filter(None, [way(before, after, hosts)])
 
 

@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import floordiv
 from typing import ClassVar, Literal
 
@@ -37,11 +38,20 @@ class Outline:
     way: Literal["any", "rounds", "permute"] = "any"
 
     @property
+    def direct(self) -> bool:
+        """Whether neither a slice comes before the exchange nor a gather after it."""
+        return self.cut == self.before and self.part == self.after
+
+    def by(self, way: Literal["rounds", "permute"]) -> Outline:
+        """The same phases, the exchange made in this way."""
+        return Outline(self.before, self.cut, self.part, self.after, way)
+
+    @cached_property
     def chunks(self) -> int:
         """Source tiles, at least, that one target tile of the exchange touches."""
-        return math.prod(c // math.gcd(c, p) for c, p in zip(self.cut, self.part, strict=True))
+        return math.prod(-(-c // p) for c, p in zip(self.cut, self.part, strict=True))
 
-    @property
+    @cached_property
     def collectives(self) -> int:
         """Collectives that no steps of this outline go below."""
         ways = {"any": int(self.chunks > 1), "rounds": max(1, self.chunks - 1), "permute": 2}

@@ -58,10 +58,29 @@ def permuted(before: Placement, after: Placement, hosts: Int64 | None = None) ->
     return [DynSlice(before, cut), AllPermute(cut, after, pairs)]
 
 
+def closed(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
+    """One all-gather if there is one, else one dense all-to-all; it receives exactly the lower bound."""
+    if not _close(before, after):
+        return None
+    return _gathered(before, after, hosts) or [_all_to_all(before, after, hosts)]
+
+
 def gathered(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
     """One all-gather, where groups exist whose members all want the same tile: each first cuts its part of it."""
-    if not (nested(before.grid, after.grid) and agree(before, after)):
-        return None
+    return _gathered(before, after, hosts) if _close(before, after) else None
+
+
+def exchanged(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
+    """One dense all-to-all over any dimensions at once, with repeated shares where the target is replicated."""
+    return [_all_to_all(before, after, hosts)] if _close(before, after) else None
+
+
+def _close(before: Placement, after: Placement) -> bool:
+    """Whether groups of devices close: the grids are nested, and the placements agree on their common grid."""
+    return nested(before.grid, after.grid) and agree(before, after)
+
+
+def _gathered(before: Placement, after: Placement, hosts: Int64 | None) -> list[Step] | None:
     keys = (after.number,) if hosts is None else (after.number, hosts)
     groups = chunk_groups(before, common(before.grid, after.grid), keys)
     wanted = after.number[groups]
@@ -75,15 +94,8 @@ def gathered(before: Placement, after: Placement, hosts: Int64 | None = None) ->
     return [*steps, AllGather(parts, after, groups)]
 
 
-def exchanged(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
-    """One dense all-to-all over any dimensions at once, with repeated shares where the target is replicated.
-
-    Open where the grids are nested and the groups close, that is, where both placements agree on their common
-    grid. It then receives exactly the lower bound.
-    """
-    if not (nested(before.grid, after.grid) and agree(before, after)):
-        return None
-    return [AllToAll(before, after, all_to_all_groups(before, after, hosts))]
+def _all_to_all(before: Placement, after: Placement, hosts: Int64 | None) -> AllToAll:
+    return AllToAll(before, after, all_to_all_groups(before, after, hosts))
 
 
 def in_rounds(
@@ -117,9 +129,7 @@ def aligned_then_permuted(before: Placement, after: Placement, hosts: Int64 | No
     )
     if near == after:
         return None
-    steps = exchanged(before, near, hosts)
-    assert steps is not None
-    return [*steps, AllPermute(near, after, permutation_pairs(near, after, hosts))]
+    return [_all_to_all(before, near, hosts), AllPermute(near, after, permutation_pairs(near, after, hosts))]
 
 
 def permuted_then_aligned(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
@@ -132,9 +142,7 @@ def permuted_then_aligned(before: Placement, after: Placement, hosts: Int64 | No
     )
     if near == before:
         return None
-    steps = exchanged(near, after, hosts)
-    assert steps is not None
-    return [AllPermute(before, near, permutation_pairs(before, near, hosts)), *steps]
+    return [AllPermute(before, near, permutation_pairs(before, near, hosts)), _all_to_all(near, after, hosts)]
 
 
 def whole_then_sliced(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
@@ -194,13 +202,9 @@ def _equal_shares(before: Placement, after: Placement, hosts: Int64 | None) -> S
     position = np.empty(before.devices, dtype=np.int64)
     position[in_turn] = position_in_run(goal[in_turn], chunk[in_turn])
     receivers = np.lexsort((chunk, position, goal)).reshape(math.prod(cells), -1)
-    turn = np.arange(receivers.shape[1])
-    src, dst, rounds = [], [], []
-    for c in range(chunks):
-        src.append(per_cell[:, turn // chunks, (turn + c) % chunks].reshape(-1))
-        dst.append(receivers.reshape(-1))
-        rounds.append(np.full(receivers.size, c))
-    sender, receiver, turn_of = np.concatenate(src), np.concatenate(dst), np.concatenate(rounds)
+    turn, rounds = np.arange(receivers.shape[1]), np.arange(chunks)[:, None]
+    sender = per_cell[:, turn // chunks, (turn + rounds) % chunks].swapaxes(0, 1).reshape(-1)  # round by round
+    receiver, turn_of = np.tile(receivers.reshape(-1), chunks), np.repeat(rounds, receivers.size)
     # A share that the receiver holds itself stays at home, whoever was to send it.
     start = np.maximum(before.start[sender], after.start[receiver])
     keep = before.number[receiver] != before.number[sender]

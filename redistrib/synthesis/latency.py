@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import floordiv
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -184,11 +184,10 @@ class LatencyBandwidth(CostModel):
         ways = [in_rounds]
         if nested(outline.cut, outline.part):
             ways.append(dense + self._copy(2 * size))
-        if all(c % p == 0 for c, p in zip(outline.cut, outline.part, strict=True)):
-            ways.append(self.latency["allgather"].seconds(outline.chunks) + self._copy(size))
+            ways.append(self.latency["allgather"].seconds(outline.chunks) + self._copy(size))  # each may cut its part
         return min(ways)
 
-    @property
+    @cached_property
     def _fastest(self) -> float:
         return max((self.bandwidth, *self._axis_speed))
 
@@ -213,11 +212,15 @@ class LatencyBandwidth(CostModel):
         seconds = self._copy(step.after.tile_size * itemsize)
         if not len(step.shares):
             return seconds
-        order = np.argsort(step.shares.round, kind="stable")
-        stops = np.flatnonzero(np.diff(step.shares.round[order])) + 1
-        for rows, size in zip(np.split(order, stops), step.round_sizes(), strict=True):
-            pairs = np.stack([step.shares.src[rows], step.shares.dst[rows]], axis=1)
-            seconds += self._paired(pairs, size * itemsize) + self._copy(2 * size * itemsize)
+        sizes = step.round_sizes()
+        seconds += self._copy(2 * sum(sizes) * itemsize)
+        if self._uniform_links(None):
+            seconds += len(sizes) * self.latency["allpermute"].seconds(2) + sum(sizes) * itemsize / self.bandwidth
+        else:
+            order = np.argsort(step.shares.round, kind="stable")
+            stops = np.flatnonzero(np.diff(step.shares.round[order])) + 1
+            for rows, size in zip(np.split(order, stops), sizes, strict=True):
+                seconds += self._paired(np.stack([step.shares.src[rows], step.shares.dst[rows]], axis=1), size * itemsize)
         if step.realisation == "ragged":
             seconds -= self.latency["allpermute"].seconds(2) * step.shares.rounds
             seconds += self.latency["alltoall"].seconds(step.shares.rounds + 1)

@@ -71,6 +71,7 @@ def synthesize(
         steps = found
     else:
         steps = best_steps(Problem(before, after, size, memory_limit, over_partition), chosen)
+    prices = tuple(chosen.step(step, size) for step in steps)
     return verify(
         Plan(
             source=source,
@@ -82,9 +83,9 @@ def synthesize(
             steps=tuple(steps),
             algorithm=cast(Algorithm, algorithm),
             cost_model=chosen.name,
-            cost=chosen.total(steps, size),
+            cost=sum(prices),
             unit=chosen.unit,
             memory_limit=memory_limit,
-            step_costs=tuple(chosen.step(step, size) for step in steps),
+            step_costs=prices,
         )
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.synthesis.candidates import three_phases
+from redistrib.synthesis.candidates import single, three_phases
 from redistrib.synthesis.cost import CostModel, ExactCost, Outline
 from redistrib.synthesis.latency import Latency
 from redistrib.synthesis.presets import PRESETS
@@ -59,7 +59,8 @@ def test_no_plan_is_below_its_outline(problem: Redistribution, name: str) -> Non
         asked.append(outline)
         return True
 
-    for steps in three_phases(before, after, model.hosts(before.devices), worth):
+    hosts = model.hosts(before.devices)
+    for steps in three_phases(before, after, single(before, after, hosts), hosts, worth):
         price, collectives, *_ = model.key(steps, 4)
         assert model.outline_at_least(space, asked[-1]) <= price * (1 + 1e-12)
         assert asked[-1].collectives <= collectives
@@ -69,7 +70,7 @@ def test_what_is_not_worth_it_is_not_made() -> None:
     mesh = Mesh.of("x=2,y=2,z=2")
     before = placement_of(DistType.parse("[4{x}8, 4{y}8, 8]"), mesh)
     after = placement_of(DistType.parse("[8, 4{x}8, 4{z}8]"), mesh)
-    everything = list(three_phases(before, after))
+    everything = list(three_phases(before, after, single(before, after)))
     assert {step.kind for steps in everything for step in steps} == {
         "dynslice",
         "alltoall",
@@ -77,6 +78,6 @@ def test_what_is_not_worth_it_is_not_made() -> None:
         "exchange",
         "allgather",
     }
-    assert list(three_phases(before, after, worth=lambda outline: False)) == []
-    others = list(three_phases(before, after, worth=lambda outline: outline.way != "permute"))
+    assert list(three_phases(before, after, single(before, after), worth=lambda outline: False)) == []
+    others = list(three_phases(before, after, single(before, after), worth=lambda outline: outline.way != "permute"))
     assert others == [steps for steps in everything if not {"alltoall", "allpermute"} <= {step.kind for step in steps}]
