@@ -95,16 +95,20 @@ class MeshNode:
 class _Token(NamedTuple):
     kind: Kind
     text: str
-    span: Span
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+    @property
+    def span(self) -> Span:
+        return Span(self.start, self.end)
 
 
 def _tokens(text: str) -> list[_Token]:
-    tokens = [
-        _Token(match.lastgroup, match.group(), Span(*match.span()))  # type: ignore[arg-type]
-        for match in _TOKEN.finditer(text)
-        if match.lastgroup != "blank"
-    ]
-    return [*tokens, _Token("end", "", Span(len(text), len(text)))]
+    tokens = [_Token(found.lastgroup, found.group(), found.start()) for found in _TOKEN.finditer(text)]  # type: ignore[arg-type]
+    return [*(token for token in tokens if token.kind != "blank"), _Token("end", "", len(text))]
 
 
 # ------------------------------------------------------------------------------------------------ parser
@@ -147,25 +151,23 @@ def parse_mesh(text: str) -> MeshNode:
 class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tokens = _tokens(text)
-        self.position = 0
-
-    @property
-    def token(self) -> _Token:
-        return self.tokens[self.position]
+        self.ahead = iter(_tokens(text))
+        self.token = next(self.ahead)
+        self.last_end = 0  # of the token taken last
 
     def at(self, mark: str) -> bool:
-        return self.token.kind == "mark" and self.token.text == mark
+        return self.token.text == mark  # no token of another kind is spelt as a mark is
 
     def take(self) -> _Token:
         token = self.token
-        self.position += 1
+        self.last_end = token.end
+        self.token = next(self.ahead, token)
         return token
 
     def skip(self, mark: str) -> bool:
         """Take the mark if it comes next."""
-        if self.at(mark):
-            self.position += 1
+        if self.token.text == mark:
+            self.take()
             return True
         return False
 
@@ -182,10 +184,10 @@ class _Parser:
     def fail(self, expected: str) -> NoReturn:
         token = self.token
         if token.kind == "stray" and token.text == '"':
-            start = token.span.start
+            start = token.start
             raise NotationError(self.text, start, len(self.text), "a closing '\"'", "none: this string does not end")
         found = "the end" if token.kind == "end" else repr(token.text)
-        raise NotationError(self.text, token.span.start, token.span.end, expected, found)
+        raise NotationError(self.text, token.start, token.end, expected, found)
 
     def end(self, what: str) -> None:
         if self.token.kind != "end":
@@ -218,11 +220,11 @@ class _Parser:
             while self.skip(","):
                 dims.append(self.dim("a dimension after ','"))
         closing = self.take()  # a ']': every other token was refused, here or at the end of a dimension
-        return TypeNode(tuple(dims), Span(opening.span.start, closing.span.end))
+        return TypeNode(tuple(dims), Span(opening.start, closing.end))
 
     def dim(self, expected: str) -> DimNode:
         """dim := NUMBER | NUMBER "{" ( axis ( "," axis )* )? "}" NUMBER"""
-        start = self.token.span.start
+        start = self.token.start
         tile = size = self.number(expected)
         axes: list[AxisNode] = []
         if self.skip("{"):
@@ -235,11 +237,11 @@ class _Parser:
             self.follow((",", "]"), "',' or ']' after a dimension")
         else:
             self.follow(("{", ",", "]"), "'{', ',' or ']' after a size")
-        return DimNode(tile, tuple(axes), size, Span(start, self.tokens[self.position - 1].span.end))
+        return DimNode(tile, tuple(axes), size, Span(start, self.last_end))
 
     def mesh(self) -> MeshNode:
         """mesh := entries | "{" entries? "}"; entries := entry ( "," entry )*"""
-        start = self.token.span.start
+        start = self.token.start
         braces = self.skip("{")
         entries: list[MeshEntryNode] = []
         if not (braces and self.at("}")):
@@ -250,7 +252,7 @@ class _Parser:
             self.require("}", "',' or '}' after an axis size")
         elif self.token.kind != "end":
             self.fail("',' or the end after an axis size")
-        return MeshNode(tuple(entries), Span(start, self.tokens[self.position - 1].span.end))
+        return MeshNode(tuple(entries), Span(start, self.last_end))
 
     def entry(self, expected: str) -> MeshEntryNode:
         """entry := axis ( "=" | ":" ) NUMBER"""
@@ -258,7 +260,7 @@ class _Parser:
         if not self.skip("="):
             self.require(":", "'=' or ':' after an axis name")
         size = self.number("the size of the axis")
-        return MeshEntryNode(axis, size, Span(axis.span.start, self.tokens[self.position - 1].span.end))
+        return MeshEntryNode(axis, size, Span(axis.span.start, self.last_end))
 
 
 # ----------------------------------------------------------------------------------------------- printer
