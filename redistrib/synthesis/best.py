@@ -111,13 +111,14 @@ def _candidates(
 
 def _papers(problem: Problem, model: CostModel, below: float) -> Iterator[list[Step]]:
     """What the paper's algorithm finds, under this model on a leash, and under the paper's own."""
-    leash = replace(LEASH, over_partition=problem.over_partition)
+    needed = below == math.inf
+    leash = replace(LEASH, over_partition=problem.over_partition, needed=needed)
     limit = Limit()
     found = paper_steps(problem.before, problem.after, model, replace(leash, below=below), problem.itemsize, limit)
     if found is not None:
         yield found
     if limit.skipped and not model.normal_forms_suffice:
-        search = Search(over_partition=problem.over_partition)
+        search = Search(over_partition=problem.over_partition, needed=needed)
         found = paper_steps(problem.before, problem.after, PaperCost(), search, problem.itemsize)
         if found is not None:
             yield found

@@ -220,7 +220,9 @@ class LatencyBandwidth(CostModel):
             order = np.argsort(step.shares.round, kind="stable")
             stops = np.flatnonzero(np.diff(step.shares.round[order])) + 1
             for rows, size in zip(np.split(order, stops), sizes, strict=True):
-                seconds += self._paired(np.stack([step.shares.src[rows], step.shares.dst[rows]], axis=1), size * itemsize)
+                seconds += self._paired(
+                    np.stack([step.shares.src[rows], step.shares.dst[rows]], axis=1), size * itemsize
+                )
         if step.realisation == "ragged":
             seconds -= self.latency["allpermute"].seconds(2) * step.shares.rounds
             seconds += self.latency["alltoall"].seconds(step.shares.rounds + 1)

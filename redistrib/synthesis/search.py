@@ -44,7 +44,8 @@ class Search:
 
     Attributes:
         over_partition: whether to slice along replicated axes further than source and target ask (Figure 12).
-        expansions: nodes expanded before the search stops with what it has found, if anything or if `below` is finite.
+        expansions: nodes expanded before the search stops with what it has found.
+        needed: whether it goes on beyond that until it has found something.
         revisits: how many paths through one node are followed, for each slice they begin with.
         ties: nodes expanded on paths of exactly the price of the best plan, once one is known.
         paths: how many paths the caller looks at before it takes the best.
@@ -53,6 +54,7 @@ class Search:
 
     over_partition: bool = True
     expansions: int = 5_000
+    needed: bool = True
     revisits: int = 6
     ties: int = 600
     paths: int = 1_024
@@ -75,7 +77,7 @@ class Limit:
 
     def goes_on(self, search: Search) -> bool:
         """Whether there is effort left; it takes as long as it takes to find a first plan where one is needed."""
-        return self.expanded < search.expansions or self.price == search.below == math.inf
+        return self.expanded < search.expansions or (search.needed and self.price == math.inf)
 
 
 def shortest_paths(
@@ -187,16 +189,16 @@ def fewest_transfers(grid: Grid, target: Grid) -> int:
 def _normal_forms(graph: _Graph, search: Search, limit: Limit) -> Iterator[WeakPath]:
     target = graph.target
     tick = count()
-    queue: list[tuple[float, int, int, float, Grid, int, tuple[Grid, ...]]] = []
+    queue: list[tuple[float, int, int, float, Grid, int, Grid, tuple[Grid, ...]]] = []
     for grid in _starts(graph, search):
         estimate = graph.still(grid, 0)
         if estimate < search.below:
             path: tuple[Grid, ...] = (grid,) if grid == graph.source else (graph.source, grid)
-            heapq.heappush(queue, (estimate, len(path), next(tick), 0.0, grid, 0, path))
+            heapq.heappush(queue, (estimate, len(path), next(tick), 0.0, grid, 0, grid, path))
     visits: dict[tuple[Grid, int, Grid], int] = {}
     ties = 0
     while queue and limit.goes_on(search):
-        estimate, _, _, cost, grid, phase, path = heapq.heappop(queue)
+        estimate, _, _, cost, grid, phase, start, path = heapq.heappop(queue)
         if estimate > limit.price:
             return
         if grid == target:
@@ -206,7 +208,6 @@ def _normal_forms(graph: _Graph, search: Search, limit: Limit) -> Iterator[WeakP
             ties += 1
             if ties > search.ties:
                 break
-        start = sliced_to(path)
         seen = visits.get((grid, phase, start), 0)
         if seen >= search.revisits:
             limit.skipped = True
@@ -219,13 +220,12 @@ def _normal_forms(graph: _Graph, search: Search, limit: Limit) -> Iterator[WeakP
             onward = cost + price
             estimate = onward + graph.still(onto, int(gathers))
             if estimate < search.below and estimate <= limit.price:
-                heapq.heappush(queue, (estimate, len(path), next(tick), onward, onto, int(gathers), (*path, onto)))
+                if visits.get((onto, int(gathers), start), 0) >= search.revisits:
+                    limit.skipped = True
+                    continue
+                ahead = (estimate, len(path), next(tick), onward, onto, int(gathers), start, (*path, onto))
+                heapq.heappush(queue, ahead)
     limit.skipped |= bool(queue)
-
-
-def sliced_to(path: tuple[Grid, ...]) -> Grid:
-    """The grid after the first slice of a normal form; the source where it has none."""
-    return path[1] if len(path) > 1 and math.prod(path[1]) > math.prod(path[0]) else path[0]
 
 
 def _starts(graph: _Graph, search: Search) -> Iterator[Grid]:

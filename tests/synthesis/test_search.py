@@ -127,7 +127,7 @@ def random_type(mesh: Mesh, rank: int, rng: random.Random):  # type: ignore[no-u
 def test_a_search_stops_at_its_budget_and_says_so() -> None:
     space = WeakSpace((64, 64, 64), 64, 64**3)
     limit = Limit()
-    brief = Search(expansions=1, below=1e9)
+    brief = Search(expansions=1, needed=False)
     assert list(shortest_paths(space, (64, 1, 1), (1, 8, 8), PaperCost(), brief, limit)) == []
     assert limit.expanded == 1
     assert limit.skipped
