@@ -180,7 +180,7 @@ def test_large_tiles_go_slice_by_slice(monkeypatch, source, target, kind):
     plan = plan_of(source, target, mesh, lambda b, a: kind(b, a, [range(8)]))
     whole = check(plan)
     monkeypatch.setattr(
-        frames, "CPU_CHUNK", 4 * plan.height // 4
+        frames, "CHUNKS", {"cpu": 4 * plan.height // 4}
     )  # a quarter of the tile: buffers for sender, receiver
     f = to_jax(plan, jax_mesh(plan.source_mesh))
     numbers = np.arange(np.prod(plan.shape), dtype=np.float32).reshape(plan.shape)

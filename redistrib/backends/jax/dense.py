@@ -28,7 +28,8 @@ def is_leading(step: AllGather) -> bool:
 def gather(step: AllGather, tile: jax.Array, frame: Frame) -> jax.Array:
     """The union of the tiles of the group."""
     merged = ratio(step.before, step.after)
-    slices = None if is_leading(step) else _slices(step, step.before.tile, tile, frame)
+    straight = is_leading(step) and not frame.copies_results
+    slices = None if straight else _slices(step, step.before.tile, tile, frame)
     if slices is None:
         # Gathering along a new leading dimension and transposing once is faster than tiled=True along an inner one.
         return joined(lax.all_gather(tile, **frame.groups(step.groups)), merged)
@@ -43,7 +44,7 @@ def gather(step: AllGather, tile: jax.Array, frame: Frame) -> jax.Array:
 def all_to_all(step: AllToAll, tile: jax.Array, frame: Frame) -> jax.Array:
     """A share from every member of the group, itself included."""
     split, merged = ratio(step.after, step.before), ratio(step.before, step.after)
-    slices = _slices(step, step.share, tile, frame) if step.group_size <= frame.pieces else None
+    slices = _slices(step, step.share, tile, frame) if step.group_size <= frames.MOST_PIECES else None
     if slices is None:
         received = _traded(step, _packed(step, split, tile, frame), frame)
         return concatenated(received, merged) if step.group_size <= frame.pieces else joined(received, merged)

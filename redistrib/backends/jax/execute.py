@@ -145,8 +145,8 @@ class Redistribution:
     @cached_property
     def _frame(self) -> Frame:
         mesh = self.plan.source_mesh
-        on_cpu = self.mesh.devices.flat[0].platform == "cpu"
-        return frame_of(self.plan, mesh.names, mesh.shape, mesh.devices, self._schedule, on_cpu)
+        platform = self.mesh.devices.flat[0].platform
+        return frame_of(self.plan, mesh.names, mesh.shape, mesh.devices, self._schedule, platform)
 
     def _mapped(self, array: jax.Array) -> jax.Array:
         """The one `shard_map`."""

@@ -57,8 +57,8 @@ class FlatProgram:
         self._mesh = mesh
         self._sharding = NamedSharding(mesh, PartitionSpec(AXIS))
         self._rows_in = self._rows(plan.before.tile)
-        on_cpu = self.devices[0].platform == "cpu"
-        frame = frame_of(plan, (AXIS,), (plan.devices,), tuple(range(plan.devices)), schedule, on_cpu)
+        order = tuple(range(plan.devices))
+        frame = frame_of(plan, (AXIS,), (plan.devices,), order, schedule, self.devices[0].platform)
         # The inner jit is traced and lowered once for all the arrays.
         program = self._program(jax.jit(carried(local_program(plan.steps, frame))))
         with alone_on(mesh):

@@ -17,7 +17,8 @@ from redistrib.theory.semantics import Int64
 Schedule: TypeAlias = Literal["overlap", "sequential"]
 
 MOST_PIECES = 32  # members of an all-to-all; above, a program of one slice for each becomes too long
-CPU_CHUNK = 16 << 20  # bytes; XLA:CPU asks the system for larger buffers anew, and touching them is slow
+# Bytes. XLA:CPU asks the system for larger buffers anew, and touching them is slow; on TPUs memory is what is scarce.
+CHUNKS = {"cpu": 16 << 20, "tpu": 64 << 20}
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,10 @@ class Frame:
             dense in a sequential program too.
         ordered: whether rounds follow one another even in an `"overlap"` schedule: on CPUs nothing overlaps, and
             buffers that need not exist cost more than anything else.
-        chunk: bytes; dense collectives with local copies on both sides, over tiles larger than this, run in a loop
-            over slices of the tiles. None: at once.
+        chunk: bytes; dense collectives with local copies, over tiles larger than this, run in a loop over slices of
+            the tiles. None: at once.
+        copies_results: whether the compiler copies what a collective leaves to where the program's result goes, as that
+            of TPUs does; then no gather goes without a local copy.
         ragged: whether the platform has a ragged all-to-all; an exchange that asks for one goes in rounds otherwise.
     """
 
@@ -47,6 +50,7 @@ class Frame:
     scratch: int | None = None
     ordered: bool = False
     chunk: int | None = None
+    copies_results: bool = False
     ragged: bool = False
     position: Int64 = field(init=False, repr=False, compare=False)
 
@@ -87,7 +91,7 @@ def frame_of(
     sizes: tuple[int, ...],
     order: tuple[int, ...],
     schedule: Schedule | None,
-    on_cpu: bool,
+    platform: str,
 ) -> Frame:
     """The frame of a plan: without a schedule of its own, a plan made for a memory limit runs in sequence within it."""
     scratch = None
@@ -99,9 +103,10 @@ def frame_of(
         sizes,
         order,
         schedule or "overlap",
-        pieces=MOST_PIECES if on_cpu else 0,
+        pieces=MOST_PIECES if platform == "cpu" else 0,
         scratch=scratch,
-        ordered=on_cpu,
-        chunk=CPU_CHUNK if on_cpu else None,
-        ragged=not on_cpu,
+        ordered=platform == "cpu",
+        chunk=CHUNKS.get(platform),
+        copies_results=platform == "tpu",
+        ragged=platform != "cpu",
     )

@@ -48,7 +48,7 @@ def local_program(steps: Sequence[Step], frame: Frame) -> Callable[[jax.Array], 
         for k, step in enumerate(steps):
             last = k == len(steps) - 1
             between = (0 if first else step.before.tile_size) + (0 if last else step.after.tile_size)
-            limits = _limits(largest, between, frame)
+            limits = _limits(largest, between, frame, tile.dtype.itemsize)
             if isinstance(step, DynSlice):
                 pending = DynSlice(pending.before if pending else step.before, step.after)
                 continue
@@ -81,9 +81,14 @@ class _Limits:
     part: int
 
 
-def _limits(largest: int, between: int, frame: Frame) -> _Limits:
+def _limits(largest: int, between: int, frame: Frame, itemsize: int) -> _Limits:
     if frame.schedule == "overlap":
-        return _Limits(in_flight=0 if frame.ordered else largest, whole=largest, part=largest)
+        if frame.ordered:
+            return _Limits(in_flight=0, whole=largest, part=largest)
+        if frame.chunk is not None and largest * itemsize > frame.chunk:
+            # Buffers to send and to receive, and what the compiler adds, are to stay below two tiles.
+            return _Limits(in_flight=3 * largest // 4, whole=largest, part=-(-largest // 4))
+        return _Limits(in_flight=largest, whole=largest, part=largest)
     free = (SEQUENTIAL_SCRATCH * largest - between) / 2
     return _Limits(in_flight=0, whole=0, part=int(max(free, SMALLEST_PART * largest)))
 
