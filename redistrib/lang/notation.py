@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, NoReturn, TypeAlias
 
 from redistrib.errors import NotationError
 
-Kind: TypeAlias = Literal["number", "name", "string", "mark", "end", "stray"]
+Kind: TypeAlias = Literal["blank", "number", "name", "string", "mark", "end", "stray"]
 
 _TOKEN = re.compile(
     r"""

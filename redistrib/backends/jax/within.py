@@ -67,7 +67,7 @@ class Within:
         )(array)
         rows = constrained(rows, self.target, PartitionSpec(tuple(self.target.axis_names)))
         mesh = self.plan.target_mesh
-        frame = frame_of(self.plan, mesh.names, mesh.shape, mesh.devices, None, platform_of(self.target) == "cpu")
+        frame = frame_of(self.plan, mesh.names, mesh.shape, mesh.devices, None, platform_of(self.target))
         program = carried(local_program(self.plan.steps, frame))
         spec = partition_spec(self.plan.target)
         moved = _mapping(lambda row: program(row[0]), self.target, PartitionSpec(tuple(self.target.axis_names)), spec)(
