@@ -189,13 +189,14 @@ def _options(platform: str, count: int, small: bool) -> dict[str, Any]:
     """What compilers are told.
 
     XLA:CPU takes longer to make these programs than to run them. Its older emitters make loops that copy as fast in
-    two thirds of the time, but make equal loops anew for each of several arrays; loops over small tiles need no
-    optimization.
+    two thirds of the time, but make equal loops anew for each of several arrays; there its first level of optimization
+    makes the newer ones quick. Loops over small tiles need no optimization.
     """
-    if platform != "cpu" or (count > 1 and not small):
+    if platform != "cpu":
         return {}
-    options: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False}
-    return {**options, "xla_backend_optimization_level": 0} if small else options
+    if small:
+        return {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
+    return {"xla_cpu_use_fusion_emitters": False} if count == 1 else {"xla_backend_optimization_level": 1}
 
 
 @dataclass(frozen=True, eq=False)
