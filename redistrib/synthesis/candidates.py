@@ -16,8 +16,9 @@ from redistrib.plans.steps import AllGather, Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.assignment import Cells, chunk_groups, refine
 from redistrib.synthesis.cost import Outline
+from redistrib.theory.classes import Classes, node_of
 from redistrib.theory.semantics import Int64, Placement
-from redistrib.theory.weak import Grid, common, nested
+from redistrib.theory.weak import Grid, common, nested, scaled
 
 MOST_GATHERS = 24
 
@@ -47,7 +48,7 @@ def three_phases(
     """
     for cut_grid in _slicings(before, after):
         cut: Placement | None = None
-        for part_grid in _gatherings(cut_grid, after):
+        for part_grid in _gatherings(cut_grid, after, hosts):
             outline = Outline(before.grid, cut_grid, part_grid, after.grid)
             if worth is not None and not worth(outline):
                 continue
@@ -97,19 +98,30 @@ def _slicings(before: Placement, after: Placement) -> Iterator[Grid]:
         yield grid
 
 
-def _gatherings(cut: Grid, after: Placement) -> Iterator[Grid]:
+def _gatherings(cut: Grid, after: Placement, hosts: Int64 | None) -> Iterator[Grid]:
     """The target's own grid, and the target cut finer where replicas could share the work and gather at the end."""
     yield after.grid
     spare = after.devices // after.tiles
     if spare == 1:
         return
     missing = [c // g for c, g in zip(cut, common(cut, after.grid), strict=True)]
-    choices = [f for f in product(*(divisors(m) for m in missing)) if math.prod(f) > 1 and spare % math.prod(f) == 0]
-    choices.sort(key=lambda f: (-math.prod(f), f))
-    for factors in choices[:MOST_GATHERS]:
+    choices = {f for f in product(*(divisors(m) for m in missing)) if math.prod(f) > 1 and spare % math.prod(f) == 0}
+    choices |= set(_shared_on_hosts(after, hosts))
+    for factors in sorted(choices, key=lambda f: (-math.prod(f), f))[:MOST_GATHERS]:
         grid = tuple(a * f for a, f in zip(after.grid, factors, strict=True))
         if _exists(after, grid):
             yield grid
+
+
+def _shared_on_hosts(after: Placement, hosts: Int64 | None) -> Iterator[Grid]:
+    """Factors, along any one dimension, by which the replicas on one host may cut what comes from other hosts."""
+    node = node_of(after, hosts)
+    if hosts is None or node is None:
+        return
+    inside = Classes.of(hosts, after.devices).each * math.prod(node[1]) // math.prod(node[0])
+    for factor in divisors(inside)[1:]:
+        for dim in range(after.rank):
+            yield scaled((1,) * after.rank, dim, factor)
 
 
 def _refined(placement: Placement, grid: Grid, near: Placement, hosts: Int64 | None) -> Placement:

@@ -91,6 +91,10 @@ class CostModel(ABC):
         """A price that a permute anywhere on a path of grids cannot go below."""
         return 0.0
 
+    def reseat(self, space: WeakSpace, grid: Grid) -> float:
+        """Price of a permute on a grid that takes tiles to other hosts."""
+        return 0.0
+
     def rest_at_least(self, space: WeakSpace, grid: Grid, target: Grid) -> float:
         """A price that no sequence of weak collectives from `grid` to `target`, in any order, goes below."""
         return 0.0

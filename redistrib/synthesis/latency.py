@@ -123,13 +123,19 @@ class LatencyBandwidth(CostModel):
         if edge.kind == "dynslice":
             return 0.0
         after = space.local_size(edge.target)
-        moved, copies = after - after // edge.factor, 1 if edge.kind == "allgather" else 2
-        # What the step will be priced at where all links are fast.
+        share, copies = after * self._itemsize / edge.factor, 1 if edge.kind == "allgather" else 2
+        near = edge.factor // edge.slow
+        # What the step will be priced at where its groups cross hosts no more than the edge says.
         return float(
             self.latency[edge.kind].seconds(edge.factor)
-            + moved * self._itemsize / self._fastest
+            + (near - 1) * share / self._fastest
+            + (edge.factor - near) * share / self._slowest
             + self._copy(copies * after * self._itemsize)
         )
+
+    def reseat(self, space: WeakSpace, grid: Grid) -> float:
+        size = space.local_size(grid) * self._itemsize
+        return self.latency["allpermute"].seconds(2) + size / self._slowest + self._copy(size)
 
     def for_items(self, itemsize: int) -> LatencyBandwidth:
         return self if itemsize == self._itemsize else replace(self, _itemsize=itemsize)
@@ -190,6 +196,10 @@ class LatencyBandwidth(CostModel):
     @cached_property
     def _fastest(self) -> float:
         return max((self.bandwidth, *self._axis_speed))
+
+    @cached_property
+    def _slowest(self) -> float:
+        return min((self.bandwidth, *self._axis_speed, *([] if self.slow_bandwidth is None else [self.slow_bandwidth])))
 
     def step(self, step: Step, itemsize: int) -> float:
         match step:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from redistrib.plans.steps import Step
 from redistrib.synthesis.cost import CostModel
 from redistrib.synthesis.lowering import lower_straight, lower_with_permute
-from redistrib.synthesis.search import Limit, Search, shortest_paths
+from redistrib.synthesis.search import Crossing, Limit, Search, shortest_paths
 from redistrib.theory.semantics import Placement
 from redistrib.theory.weak import WeakSpace
 
@@ -35,7 +35,8 @@ def paper_steps(
     limit = limit or Limit()
     search = replace(search, expansions=min(search.expansions, max(LEAST_VISITS, MOST_VISITED // before.devices)))
     left = MOST_PLACED
-    for count, path in enumerate(shortest_paths(space, before.grid, after.grid, model, search, limit)):
+    crossing = Crossing.of(before, after, hosts)
+    for count, path in enumerate(shortest_paths(space, before.grid, after.grid, model, search, limit, crossing)):
         if (path.cost, 0) >= best_key[:2]:
             break
         left -= len(path.grids) * before.devices

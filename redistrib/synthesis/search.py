@@ -16,6 +16,8 @@ from typing import TypeAlias
 
 from redistrib.arith import prime_factors
 from redistrib.synthesis.cost import CostModel
+from redistrib.theory.classes import Classes, Node, node_of, split_edges
+from redistrib.theory.semantics import Int64, Placement
 from redistrib.theory.weak import EdgeKind, Grid, WeakEdge, WeakSpace, edges, multiples, refined
 
 SHRINKING: tuple[EdgeKind, ...] = ("allgather",)
@@ -36,6 +38,29 @@ class WeakPath:
 
     grids: tuple[Grid, ...]
     cost: float
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """What of source and target cuts across hosts, whose links are slower.
+
+    Attributes:
+        classes: the hosts.
+        source, target: per dimension, the factor of its tiles that lies on different hosts.
+    """
+
+    classes: Classes
+    source: Grid
+    target: Grid
+
+    @classmethod
+    def of(cls, source: Placement, target: Placement, hosts: Int64 | None) -> Crossing | None:
+        """None where there is one host, or the tiles do not lie on all hosts alike."""
+        classes = Classes.of(hosts, source.devices)
+        nodes = node_of(source, hosts), node_of(target, hosts)
+        if classes.hosts == 1 or nodes[0] is None or nodes[1] is None:
+            return None
+        return cls(classes, nodes[0][1], nodes[1][1])
 
 
 @dataclass(frozen=True)
@@ -87,14 +112,21 @@ def shortest_paths(
     model: CostModel,
     search: Search | None = None,
     limit: Limit | None = None,
+    crossing: Crossing | None = None,
 ) -> Iterator[WeakPath]:
     """Paths from source to target, cheapest first.
 
     In a model where normal forms suffice (Lemma 6.5) only those are searched: one slice, all-to-alls, gathers.
+    Otherwise, where links between hosts are slower, `crossing` says what of source and target cuts across hosts, and
+    edges are priced by what of them crosses.
     """
     graph = _Graph(space, source, target, model)
-    walk = _normal_forms if model.normal_forms_suffice else _any_order
-    yield from walk(graph, search or Search(), limit or Limit())
+    search, limit = search or Search(), limit or Limit()
+    if model.normal_forms_suffice:
+        yield from _normal_forms(graph, search, limit)
+    else:
+        plain = (1,) * len(source)
+        yield from _any_order(graph, search, limit, crossing or Crossing(Classes(1, space.devices), plain, plain))
 
 
 def used_dimensions(space: WeakSpace, source: Grid, target: Grid) -> tuple[int, ...]:
@@ -117,6 +149,7 @@ class _Graph:
         self.dims = used_dimensions(space, source, target)
         self.at_target = math.prod(target)
         self._edges: dict[tuple[Grid, tuple[EdgeKind, ...]], list[_Hop]] = {}
+        self._split_edges: dict[Node, list[tuple[Node, float]]] = {}
         self._estimates: dict[tuple[Grid, int], float] = {}
 
     def edges(self, grid: Grid, kinds: tuple[EdgeKind, ...]) -> list[_Hop]:
@@ -129,6 +162,15 @@ class _Graph:
                 for edge in edges(space, grid, kinds, self.dims)
             ]
             self._edges[grid, kinds] = found
+        return found
+
+    def split_edges(self, node: Node, classes: Classes) -> list[tuple[Node, float]]:
+        """Where all weak collectives lead, split between the classes of links, and at what price."""
+        found = self._split_edges.get(node)
+        if found is None:
+            price, space = self.model.edge, self.space
+            found = [(onto, price(edge, space)) for edge, onto in split_edges(space, classes, node, ANY, self.dims)]
+            self._split_edges[node] = found
         return found
 
     def still(self, grid: Grid, phase: int) -> float:
@@ -237,34 +279,36 @@ def _starts(graph: _Graph, search: Search) -> Iterator[Grid]:
             yield grid
 
 
-def _any_order(graph: _Graph, search: Search, limit: Limit) -> Iterator[WeakPath]:
+def _any_order(graph: _Graph, search: Search, limit: Limit, crossing: Crossing) -> Iterator[WeakPath]:
     tick = count()
-    source, target = graph.source, graph.target
-    queue: list[tuple[float, int, int, float, Grid, tuple[Grid, ...]]] = []
-    if graph.rest(source) < search.below:
-        queue.append((graph.rest(source), 0, next(tick), 0.0, source, (source,)))
-    most = math.prod(refined(source, target))
-    visits: dict[Grid, int] = {}
+    source, target = (graph.source, crossing.source), (graph.target, crossing.target)
+    queue: list[tuple[float, int, int, float, Node, tuple[Node, ...]]] = []
+    if graph.rest(graph.source) < search.below:
+        queue.append((graph.rest(graph.source), 0, next(tick), 0.0, source, (source,)))
+    most = math.prod(refined(graph.source, graph.target))
+    visits: dict[Node, int] = {}
     while queue and limit.goes_on(search):
-        estimate, _, _, cost, grid, path = heapq.heappop(queue)
+        estimate, _, _, cost, node, path = heapq.heappop(queue)
         if estimate > limit.price:
             return
-        if grid == target:
-            yield WeakPath(path, cost)
+        if node[0] == graph.target:
+            yield WeakPath(tuple(grid for grid, _ in path), cost)
             continue
-        seen = visits.get(grid, 0)
+        seen = visits.get(node, 0)
         if seen >= search.revisits:
             limit.skipped = True
             continue
-        visits[grid] = seen + 1
+        visits[node] = seen + 1
         limit.expanded += 1
-        for onto, price, _ in graph.edges(grid, ANY):
-            if onto in path or (not search.over_partition and math.prod(onto) > most):
+        for onto, price in graph.split_edges(node, crossing.classes):
+            if onto in path or (not search.over_partition and math.prod(onto[0]) > most):
                 continue
             onward = cost + price
+            if onto[0] == graph.target and onto != target:  # the right tiles on the wrong hosts
+                onward += graph.model.reseat(graph.space, max((grid for grid, _ in (*path, onto)), key=math.prod))
             if onward >= search.below or onward > limit.price:
                 continue
-            estimate = onward + graph.rest(onto)
+            estimate = onward + graph.rest(onto[0])
             if estimate < search.below and estimate <= limit.price:
                 heapq.heappush(queue, (estimate, len(path), next(tick), onward, onto, (*path, onto)))
     limit.skipped |= bool(queue)

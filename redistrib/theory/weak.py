@@ -60,6 +60,7 @@ class WeakEdge:
         dim: the dimension sliced or gathered, or the one that an all-to-all takes the factor from.
         to: the dimension that an all-to-all gives the factor to; equal to `dim` otherwise.
         factor: the product of the sizes of the axes that move.
+        slow: the part of the factor that moves along axes of slow links; 1 where all links are alike.
     """
 
     kind: EdgeKind
@@ -68,6 +69,7 @@ class WeakEdge:
     dim: int
     to: int
     factor: int
+    slow: int = 1
 
 
 def edges(
