@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from bench import machine
 from bench.children import ROOT
+from bench.xla_cpu import environment
 
 BASELINE = Path(__file__).parent / "speed_baseline.json"
 
@@ -25,7 +27,8 @@ def quotients() -> dict[str, float]:
         path = Path(folder) / "speed.json"
         options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--benchmark-only", "--benchmark-disable-gc"]
         command = [sys.executable, "-m", "pytest", "bench/test_speed.py", *options, f"--benchmark-json={path}"]
-        subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
+        variables = {**os.environ, **environment(8)}
+        subprocess.run(command, cwd=ROOT, env=variables, check=True, stdout=sys.stderr)
         records = json.loads(path.read_text())["benchmarks"]
     return {r["name"]: r["stats"]["min"] / r["extra_info"]["calibration"] for r in records}
 

@@ -22,6 +22,8 @@ BENCHES: tuple[tuple[str, float, float], ...] = (
     ("tpu", 4, 240),
     ("dtensor", 1, 60),
     ("dtensor-run", 2, 30),
+    ("trees", 2, 30),
+    ("planning", 2, 2),
     ("scaling", 2, 60),
 )
 

@@ -112,3 +112,22 @@ def test_plan_448_devices(calibrated: Callable[..., Any]) -> None:
 def test_json(calibrated: Callable[..., Any], name: str) -> None:
     plans = [plan_of(p)[0] for p in CASES[name]]
     assert calibrated(lambda: [Plan.from_json(plan.to_json()) for plan in plans]) == plans
+
+
+def test_cache_hit(calibrated: Callable[..., Any]) -> None:
+    """A tree of 64 leaves of four kinds that has been planned and compiled for before."""
+    jax = pytest.importorskip("jax")
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    import redistrib as rd
+
+    if len(jax.devices()) < 8:
+        pytest.skip("needs 8 devices: XLA_FLAGS=--xla_force_host_platform_device_count=8 JAX_PLATFORMS=cpu")
+    mesh = jax.make_mesh((2, 4), ("x", "y"))
+    source, target = (NamedSharding(mesh, PartitionSpec(*spec)) for spec in (("x", "y"), ("y", "x")))
+    tree = {(k, i): jax.device_put(np.zeros((8 * k, 8), np.float32), source) for k in (1, 2, 3, 4) for i in range(16)}
+    planned = rd.reshard_plan(tree, target)
+    misses = [info.misses for info in rd.cache_info().values()]
+    again = calibrated(lambda: rd.reshard_plan(tree, target))
+    assert [batch.program for batch in again.batches] == [batch.program for batch in planned.batches]
+    assert [info.misses for info in rd.cache_info().values()] == misses

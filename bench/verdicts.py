@@ -75,6 +75,7 @@ def goals_table(found: Results) -> str:
         _speed_goal("24 CPU devices, (2, 3, 4): geomean at least 2x", found.of_set("xla_cpu", "U234"), 2.0),
         _floor_goal("CPU devices, no problem below 0.9x beyond its noise", cpu, 0.9),
         *_tpu_goals(tpu),
+        *_planning_goals({r["test"]: r for r in found.records("planning")}),
     ]
     return "\n".join(rows)
 
@@ -100,6 +101,26 @@ def _tpu_goals(records: list[Record]) -> list[str]:
         _row(goals[1], f"{mine:.2f} s against {theirs:.2f} s", mine <= theirs / 2),
         _row(goals[2], f"more on {len(more)} of {len(both)}", not more),
         _row(goals[3], f"{own / 1e9:.2f} GB against {other / 1e9:.2f} GB", own <= other / 2),
+    ]  # fmt: skip
+
+
+def _planning_goals(records: Mapping[str, Record]) -> list[str]:
+    small = [records.get(f"test_8_devices[{name}-{way}]") for name in ("U222", "H222") for way in ("default", "exact")]
+    middle, large = (
+        [r for name, r in records.items() if name.startswith(f"test_{devices}_")] for devices in (4096, 65536)
+    )
+    eight = [r for r in small if r is not None]
+    if not (eight and middle and large):
+        return [_row("planning", "", None)]
+    median, tail = (max(r[key] for r in eight) for key in ("median_s", "p99_s"))
+    slow, slower = (max(r["worst_s"] for r in chosen) for chosen in (middle, large))
+    peak = max(r["peak_mib"] for r in large)
+    return [
+        _row("planning, 8 devices: median below 2 ms, 99% below 20 ms",
+             f"{1e3 * median:.2f} ms and {1e3 * tail:.1f} ms", median < 2e-3 and tail < 20e-3),
+        _row("planning, rank 6 on 4,096 devices: below 0.5 s", f"worst {slow:.2f} s", slow < 0.5),
+        _row("planning, 65,536 devices: below 5 s and 1 GB", f"worst {slower:.2f} s, {peak:.0f} MiB",
+             slower < 5 and peak < 953),
     ]  # fmt: skip
 
 

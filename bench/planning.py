@@ -1,0 +1,53 @@
+"""The seconds of `bench/test_planning.py`, kept for the report: median, 99th percentile, worst, over problems."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from bench import results
+from bench.children import ROOT
+from bench.stats import quantile
+
+
+def measure() -> Generator[dict[str, Any]]:
+    """One record per test, from a run made now."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "planning.json"
+        options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--benchmark-only", f"--benchmark-json={path}"]
+        command = [sys.executable, "-m", "pytest", "bench/test_planning.py", *options]
+        subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
+        for record in json.loads(path.read_text())["benchmarks"]:
+            seconds = record["stats"]["data"]
+            yield {
+                "test": record["name"],
+                "problems": len(seconds),
+                "median_s": quantile(seconds, 0.5),
+                "p99_s": quantile(seconds, 0.99),
+                "worst_s": max(seconds),
+                "peak_mib": record["extra_info"]["peak_mib"],
+            }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--seed", type=int, default=0, help="the problems are always the same; taken for the sake of the others"
+    )
+    parser.add_argument("--minutes", type=float, default=None, help="keep no record after this time")
+    parser.add_argument("--name", default="planning", help="name of the results file")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    records = results.collect(arguments.name, measure(), {}, arguments.minutes)
+    for r in records:
+        print(
+            f"{r['test']:36} {r['problems']:4} problems: median {1e3 * r['median_s']:8.2f} ms, "
+            f"99% {1e3 * r['p99_s']:8.2f} ms, worst {1e3 * r['worst_s']:8.2f} ms, peak {r['peak_mib']:.0f} MiB"
+        )
+    return 0

@@ -1,0 +1,58 @@
+"""How long one call of `synthesize` takes, problem by problem: parsing, search, lowering and verification included.
+
+`python -m bench planning` runs these and keeps what they say for the report; by hand, `pytest bench/test_planning.py`.
+Every round plans another problem, so a median is over problems, as is the worst.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+from typing import Any
+
+import pytest
+
+import redistrib as rd
+from bench.problems import Problem, draw, problem_set
+from redistrib.lang.mesh import Mesh
+
+pytestmark = pytest.mark.benchmark(warmup=False)
+
+MESHES = ((16, 16, 16), (8, 8, 8, 8), (4,) * 6, (2,) * 12, (64, 64))  # 4,096 devices each
+WAYS: dict[str, dict[str, str]] = {"default": {}, "exact": {"cost_model": "exact"}, "paper": {"algorithm": "paper"}}
+
+
+def measure(benchmark: Any, problems: list[Problem], way: str) -> None:
+    """One round per problem, in order; a few before that are not counted."""
+    work = [(p.source, p.target, Mesh.of(p.axes)) for p in problems]
+    for one in work[:5]:
+        rd.synthesize(*one, **WAYS[way])
+    ahead = iter(work)
+    benchmark.pedantic(
+        lambda *one: rd.synthesize(*one, **WAYS[way]),
+        setup=lambda: (next(ahead), {}),
+        rounds=len(work),
+        iterations=1,
+    )
+    benchmark.extra_info["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["U222", "H222"])
+def test_8_devices(benchmark: Any, name: str, way: str) -> None:
+    measure(benchmark, problem_set(name, count=300), way)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_4096_devices_of_rank_6(benchmark: Any, way: str) -> None:
+    rng = random.Random(1)
+    measure(
+        benchmark, [draw(rng, "rank 6", mesh, "U", small_dimensions=True, ranks=(6, 6)) for mesh in MESHES * 12], way
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_65536_devices(benchmark: Any, way: str) -> None:
+    rng = random.Random(1)
+    meshes = [(64, 32, 32), (256, 256), (16,) * 4]
+    measure(benchmark, [draw(rng, "large", mesh, "U", small_dimensions=True, ranks=(2, 4)) for mesh in meshes * 3], way)
