@@ -13,6 +13,7 @@ COMMANDS = {
     "dtensor": ("bench.dtensor", "PyTorch DTensor's planners on the same problems"),
     "dtensor-run": ("bench.dtensor_run", "DTensor and ours on the emulated cluster, by wall time"),
     "trees": ("bench.trees", "whole models by reshard, by device_put and by one jit, paired"),
+    "quality": ("bench.quality", "bytes, tiles and collectives of plans, counted, on every problem set"),
     "planning": ("bench.planning", "seconds of one call of synthesize, on 8, 4,096 and 65,536 devices"),
     "scaling": ("bench.scaling", "planning time and quality against devices, rank and primes"),
     "report": ("bench.report", "write docs/benchmarks.md and its pictures from the results"),

@@ -23,6 +23,7 @@ BENCHES: tuple[tuple[str, float, float], ...] = (
     ("dtensor", 1, 60),
     ("dtensor-run", 2, 30),
     ("trees", 2, 30),
+    ("quality", 2, 5),
     ("planning", 2, 2),
     ("scaling", 2, 60),
 )

@@ -225,8 +225,9 @@ def draw(
     small_dimensions: bool = False,
     aligned: bool = False,
     ranks: tuple[int, int] = (1, MAX_RANK),
+    moving: bool = True,
 ) -> Problem:
-    """One random problem with a lower bound above zero.
+    """One random problem; with `moving`, one whose lower bound is above zero.
 
     Dimensions are multiples of the whole mesh where 800 MB allow it (so in the paper's Figure 13), else of the two
     tile counts. With `small_dimensions` they are one to three times the two tile counts, whatever the bytes: these are
@@ -252,7 +253,7 @@ def draw(
         if shape is None:
             continue
         problem = Problem(name, shape, source, target, mesh)
-        if problem.lower_bound_bytes() > 0:
+        if not moving or problem.lower_bound_bytes() > 0:
             return problem
 
 
@@ -274,8 +275,11 @@ class ProblemSet:
     small_dimensions: bool = False
     aligned: bool = False
 
-    def problems(self, seed: int = DEFAULT_SEED, count: int | None = None) -> list[Problem]:
-        """The first `count` problems of the set; a shorter draw is a prefix of a longer one."""
+    def problems(self, seed: int = DEFAULT_SEED, count: int | None = None, *, moving: bool = True) -> list[Problem]:
+        """The first `count` problems of the set; a shorter draw is a prefix of a longer one.
+
+        Those whose lower bound is zero, which need no collective, are among them only without `moving`.
+        """
         rng = random.Random(f"{seed}/{self.name}")
         wanted = self.count if count is None else count
         return [
@@ -286,6 +290,7 @@ class ProblemSet:
                 self.variant,
                 small_dimensions=self.small_dimensions,
                 aligned=self.aligned,
+                moving=moving,
             )
             for i in range(wanted)
         ]

@@ -11,6 +11,7 @@ from typing import Any
 from bench import results, verdicts
 from bench.children import ROOT
 from bench.dtensor_run import speeds
+from bench.quality import failures
 from bench.stats import bootstrap_geomean, geomean, paired_ratio, quantile
 from bench.summary import (
     OURS,
@@ -36,6 +37,7 @@ BENCHES = {
     "dtensor": "DTensor's planners (`python -m bench dtensor`)",
     "dtensor_run": "DTensor on the emulated cluster (`python -m bench dtensor-run`)",
     "trees": "whole models (`python -m bench trees`)",
+    "quality": "plans, counted (`python -m bench quality`)",
     "planning": "the time of one plan (`python -m bench planning`)",
     "scaling": "planning time and quality at scale (`python -m bench scaling`)",
 }
@@ -249,6 +251,8 @@ def write(found: Results, path: Path) -> None:
         parts += [DTENSOR_RUN.format(**found.settings("dtensor_run")), _dtensor_speeds(found.records("dtensor_run"))]
     if found.records("trees"):
         parts += [TREES.format(**found.settings("trees")), _trees(found.records("trees"))]
+    if found.records("quality"):
+        parts += [QUALITY, _quality(found.records("quality"))]
     if found.records("planning"):
         parts += [PLANNING, _planning(found.records("planning"))]
     if found.records("scaling"):
@@ -257,6 +261,37 @@ def write(found: Results, path: Path) -> None:
         parts += ["## The ten problems where we are worst\n", _worst(found)]
     parts += [verdicts.provenance(found), verdicts.not_measured(found, BENCHES)]
     path.write_text("\n".join(part.rstrip() + "\n" for part in parts if part))
+
+
+QUALITY = """## Plans, counted
+
+`cost_model="exact"`, and where the column says so the latency-bandwidth preset `"tpu"`. Shares are of a set's problems;
+"still" are those whose lower bound is zero, which no other bench draws. "Wrong" adds up problems on which a plan under
+`"exact"` misses the lower bound, has a tile above the larger of source and target, receives more than the paper's
+algorithm or needs more collectives at equal bytes. The last column counts problems on which the paper's algorithm,
+given all the time it wants, finds what the preset models as faster; `"best"` runs it on a short leash.
+"""
+
+
+def _quality(records: list[Record]) -> str:
+    rows = []
+    for r in (r for r in records if "at_most" in r):
+        shares = [f"{100 * r['at_most'][k]:.0f}%" for k in r["at_most"]]
+        tpu = [f"{r['tpu_over_bound']:.3f}", *(f"{100 * r['tpu_at_most'][k]:.0f}%" for k in ("1", "2"))]
+        dearer = str(r["tpu_dearer_than_paper"])
+        rows.append(
+            [r["set"], str(r["problems"]), str(r["still"]), str(failures(r)), *shares, str(r["most"]), *tpu, dearer]
+        )
+    levels = [f"at most {k}" for k in next((r["at_most"] for r in records if "at_most" in r), {})]
+    tpu_head = ["TPU: bytes/bound", "TPU: at most 1", "TPU: at most 2", "TPU: paper's faster"]
+    head = ["set", "problems", "still", "wrong", *levels, "most", *tpu_head]
+    text = table(head, rows)
+    for r in (r for r in records if "more_than_xla" in r):
+        text += (
+            f"\n\nAgainst what XLA compiled on {r['problems']} problems of the benches above: more bytes on "
+            f"{r['more_than_xla']}, more collectives at equal bytes on {r['tie_more_collectives']}.\n"
+        )
+    return text
 
 
 PLANNING = """## Planning, problem by problem
