@@ -172,7 +172,8 @@ TPU = """HloModule jit_f, is_scheduled=true, num_partitions=8
   %i = s32[]{:T(128)} get-tuple-element(%s), index=0
   %t = f32[16,8]{1,0:T(8,128)} get-tuple-element(%s), index=1
   %cp = (f32[16,8]{1,0:T(8,128)}, f32[16,8]{1,0:T(8,128)S(1)}, u32[]{:S(2)}) collective-permute-start(%t), PAIRS
-  %next = s32[]{:T(128)} add(%i, %one)
+  %kept = s32[]{:T(128)S(6)} copy(%i)
+  %next = s32[]{:T(128)} add(%kept, %one)
   %done = f32[16,8]{1,0:T(8,128)S(1)} collective-permute-done(%cp)
   ROOT %r = (s32[]{:T(128)}, f32[16,8]{1,0:T(8,128)}) tuple(%next, %done)
 }

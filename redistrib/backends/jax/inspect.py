@@ -284,18 +284,17 @@ def _counted_trips(module: HloModule, computation: str, loop: Instruction) -> in
     test = condition.root
     if test.opcode != "compare" or "direction=LT" not in test.attributes:
         return None
-    counter, bound = (condition.instructions[name] for name in test.operands)
-    stop = _constant(module, condition.name, bound.name)
-    position = _element(counter)
+    counter, bound = test.operands
+    stop = _constant(module, condition.name, bound)
+    position = _element(module, condition.name, counter)
     if stop is None or position is None or body.root.opcode != "tuple":
         return None
     advance = body.instructions[body.root.operands[position]]
     if advance.opcode != "add":
         return None
-    terms = [body.instructions[name] for name in advance.operands]
-    steps = [_constant(module, body.name, term.name) for term in terms]
-    moving = [term for term, value in zip(terms, steps, strict=True) if value is None]
-    if len(moving) != 1 or _element(moving[0]) != position:
+    steps = [_constant(module, body.name, term) for term in advance.operands]
+    moving = [term for term, value in zip(advance.operands, steps, strict=True) if value is None]
+    if len(moving) != 1 or _element(module, body.name, moving[0]) != position:
         return None
     step = next(value for value in steps if value is not None)
     state = module.computations[computation].instructions[loop.operands[0]]
@@ -305,16 +304,24 @@ def _counted_trips(module: HloModule, computation: str, loop: Instruction) -> in
     return None if start is None else max(0, -(-(stop - start) // step))
 
 
-def _element(instruction: Instruction) -> int | None:
+def _element(module: HloModule, computation: str, name: str) -> int | None:
+    """Which element of a tuple an instruction stands for."""
+    instruction = _origin(module, computation, name)
     match = re.search(r"\bindex=(\d+)", instruction.attributes)
     return int(match.group(1)) if instruction.opcode == "get-tuple-element" and match else None
 
 
 def _constant(module: HloModule, computation: str, name: str) -> int | None:
-    """The integer that an instruction stands for, through copies."""
-    instruction = module.computations[computation].instructions[name]
-    if instruction.opcode in ("copy", "bitcast"):
-        return _constant(module, computation, instruction.operands[0])
+    """The integer that an instruction stands for."""
+    instruction = _origin(module, computation, name)
     if instruction.opcode == "constant" and re.fullmatch(r"-?\d+", instruction.literal.strip()):
         return int(instruction.literal)
     return None
+
+
+def _origin(module: HloModule, computation: str, name: str) -> Instruction:
+    """What an instruction stands for, through copies."""
+    instruction = module.computations[computation].instructions[name]
+    while instruction.opcode in ("copy", "bitcast"):
+        instruction = module.computations[computation].instructions[instruction.operands[0]]
+    return instruction
