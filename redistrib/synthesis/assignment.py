@@ -63,32 +63,40 @@ def refine(
             share out all its tiles.
     """
     devices = len(inside.index)
-    scale = np.array(fine, dtype=np.int64) // np.array(inside.grid, dtype=np.int64)
-    choices = int(scale.prod()) if len(scale) else 1
+    factors = tuple(f // c for f, c in zip(fine, inside.grid, strict=True))
+    scale = np.array(factors, dtype=np.int64)
     first = inside.index * scale
-    low, high = np.zeros_like(first), np.broadcast_to(scale, first.shape)
     wanted = np.zeros(devices, dtype=np.int64)
-    willing: npt.NDArray[np.bool_] = np.ones(devices, dtype=bool)
+    low: Int64 | int = 0
+    high: Int64 = np.broadcast_to(scale, first.shape)
+    unwilling: npt.NDArray[np.bool_] | None = None  # none of them
     if prefer is not None:
-        step = np.array(fine, dtype=np.int64) // np.array(prefer.grid, dtype=np.int64)
+        step = np.array([f // p for f, p in zip(fine, prefer.grid, strict=True)], dtype=np.int64)
         liked = prefer.index * step - first
-        inner_low, inner_high = np.maximum(low, liked), np.minimum(high, liked + step)
-        willing = np.all(inner_low < inner_high, axis=1)
-        low = np.where(willing[:, None], inner_low, low)
-        high = np.where(willing[:, None], inner_high, high)
-        wanted = np.where(willing, prefer.number, -1)
-    kind, seats = _classes(inside, choices, hosts)
-    keys = (np.arange(devices),) if spread is None else (np.arange(devices), spread)
-    order = np.lexsort((*keys, wanted, kind))
+        inner_low, inner_high = np.maximum(0, liked), np.minimum(high, liked + step)
+        empty: npt.NDArray[np.bool_] = np.any(inner_low >= inner_high, axis=1)
+        wanted = prefer.number
+        if empty.any():
+            unwilling = empty
+            low = np.where(unwilling[:, None], 0, inner_low)
+            high = np.where(unwilling[:, None], high, inner_high)
+            wanted = np.where(unwilling, -1, wanted)
+        else:
+            low, high = inner_low, inner_high
+    kind, seats = _classes(inside, math.prod(factors), hosts)
+    # The sort is stable: devices alike in all keys stay in the order of their numbers.
+    order = np.lexsort((wanted, kind) if spread is None else (spread, wanted, kind))
     turn = np.empty(devices, dtype=np.int64)
     turn[order] = position_in_run(kind[order], wanted[order])
     extent = high - low
     volume = extent.prod(axis=1)
-    seated = willing & (turn < seats[kind] * volume)
+    seated = turn < seats[kind] * volume
+    if unwilling is not None:
+        seated &= ~unwilling
     local = low + _unravel(turn % np.maximum(volume, 1), extent)
     if not seated.all():
-        _seat_the_rest(local, seated, kind, seats, tuple(int(s) for s in scale), order)
-    return Placement(shape, fine, first + local)
+        _seat_the_rest(local, seated, kind, seats, factors, order)
+    return Placement.unchecked(shape, fine, first + local)
 
 
 def _classes(inside: Cells, choices: int, hosts: Int64 | None) -> tuple[Int64, Int64]:
@@ -120,12 +128,15 @@ def _seat_the_rest(
 def position_in_run(*sorted_keys: Int64) -> Int64:
     """Position of each row in its run of equal keys, the rows being sorted by those keys."""
     count = len(sorted_keys[0])
-    fresh = np.zeros(count, dtype=bool)
-    fresh[:1] = True
-    for key in sorted_keys:
-        fresh[1:] |= key[1:] != key[:-1]
-    starts = np.flatnonzero(fresh)
-    return np.arange(count) - np.repeat(starts, np.diff(np.append(starts, count)))
+    place = np.arange(count)
+    if count < 2:
+        return place
+    same = sorted_keys[0][1:] == sorted_keys[0][:-1]
+    for key in sorted_keys[1:]:
+        same &= key[1:] == key[:-1]
+    starts = place.copy()
+    starts[1:][same] = 0
+    return place - np.maximum.accumulate(starts)
 
 
 def _unravel(number: Int64, extent: Int64) -> Int64:

@@ -169,7 +169,10 @@ class _Graph:
         found = self._split_edges.get(node)
         if found is None:
             price, space = self.model.edge, self.space
-            found = [(onto, price(edge, space)) for edge, onto in split_edges(space, classes, node, ANY, self.dims)]
+            if classes.hosts == 1:
+                found = [((onto, node[1]), cost) for onto, cost, _ in self.edges(node[0], ANY)]
+            else:
+                found = [(onto, price(edge, space)) for edge, onto in split_edges(space, classes, node, ANY, self.dims)]
             self._split_edges[node] = found
         return found
 
