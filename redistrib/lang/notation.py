@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, NoReturn, TypeAlias
 
 from redistrib.errors import NotationError
@@ -46,16 +45,14 @@ class Span(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True)
-class AxisNode:
+class AxisNode(NamedTuple):
     """An axis name, unquoted."""
 
     name: str
     span: Span
 
 
-@dataclass(frozen=True)
-class DimNode:
+class DimNode(NamedTuple):
     """One dimension: tile size, axes minor to major, global size. An unpartitioned `12` has tile and size 12."""
 
     tile: int
@@ -64,16 +61,14 @@ class DimNode:
     span: Span
 
 
-@dataclass(frozen=True)
-class TypeNode:
+class TypeNode(NamedTuple):
     """A distributed type."""
 
     dims: tuple[DimNode, ...]
     span: Span
 
 
-@dataclass(frozen=True)
-class MeshEntryNode:
+class MeshEntryNode(NamedTuple):
     """One axis of a mesh and its size."""
 
     axis: AxisNode
@@ -81,8 +76,7 @@ class MeshEntryNode:
     span: Span
 
 
-@dataclass(frozen=True)
-class MeshNode:
+class MeshNode(NamedTuple):
     """A mesh."""
 
     entries: tuple[MeshEntryNode, ...]

@@ -47,12 +47,14 @@ class DimType:
     size: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "axes", tuple(self.axes))
-        for what in ("size", "tile"):
-            value = as_integer(getattr(self, what))
+        if type(self.axes) is not tuple:
+            object.__setattr__(self, "axes", tuple(self.axes))
+        for what, given in (("size", self.size), ("tile", self.tile)):
+            value = given if type(given) is int else as_integer(given)
             if value is None or not 0 <= value <= _LARGEST:
-                raise DimSizeError("global size" if what == "size" else what, getattr(self, what))
-            object.__setattr__(self, what, value)
+                raise DimSizeError("global size" if what == "size" else what, given)
+            if value is not given:
+                object.__setattr__(self, what, value)
         for name in self.axes:
             if not isinstance(name, str) or not name:
                 raise AxisNameError(name)

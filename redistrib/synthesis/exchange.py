@@ -54,7 +54,7 @@ def permuted(before: Placement, after: Placement, hosts: Int64 | None = None) ->
     pairs = sending_pairs(before.number, number_of(after.coarse(before.grid), before.grid), hosts)
     cut_index = after.index.copy()
     cut_index[pairs[:, 0]] = after.index[pairs[:, 1]]
-    cut = Placement(before.shape, after.grid, cut_index)
+    cut = Placement.unchecked(before.shape, after.grid, cut_index)
     return [DynSlice(before, cut), AllPermute(cut, after, pairs)]
 
 
@@ -152,7 +152,7 @@ def whole_then_sliced(before: Placement, after: Placement, hosts: Int64 | None =
         count if np.array_equal(before.coarse(cells)[:, i], after.coarse(cells)[:, i]) else 1
         for i, count in enumerate(cells)
     )
-    whole = Placement(before.shape, grid, before.coarse(grid))
+    whole = Placement.unchecked(before.shape, grid, before.coarse(grid))
     if whole == before:
         return None
     keys = () if hosts is None else (hosts,)
@@ -163,7 +163,7 @@ def whole_then_sliced(before: Placement, after: Placement, hosts: Int64 | None =
 def _meet(before: Placement, after: Placement, fine: Grid) -> Placement:
     """What every device holds of its own target tile, where the placements agree and the grids are nested."""
     tile = np.array([s // f for s, f in zip(before.shape, fine, strict=True)], dtype=np.int64)
-    return Placement(before.shape, fine, np.maximum(before.start, after.start) // np.maximum(tile, 1))
+    return Placement.unchecked(before.shape, fine, np.maximum(before.start, after.start) // np.maximum(tile, 1))
 
 
 def _span(before: Placement, after: Placement) -> tuple[Int64, Int64]:

@@ -71,7 +71,7 @@ def chain(grids: Sequence[Grid], source: Placement, target: Placement, hosts: In
         cells = common(grids[t - 1], grids[t])
         inside = Cells.of(placements[-1], cells)
         if cells == grids[t]:
-            placements.append(Placement(source.shape, cells, inside.index))
+            placements.append(Placement.unchecked(source.shape, cells, inside.index))
             continue
         fixed = _common_of(grids[t:])
         wanted = common(fixed, target.grid)

@@ -55,13 +55,11 @@ def synthesize(
     if algorithm not in get_args(Algorithm):
         raise UnknownAlgorithmError(algorithm, get_args(Algorithm))
     size = itemsize_of(dtype)
-    source.check(source_mesh)
-    target.check(target_mesh)
+    before, after = placement_of(source, source_mesh), placement_of(target, target_mesh)
     if source.global_shape != target.global_shape:
         raise GlobalShapeError(source.global_shape, target.global_shape)
     if source_mesh.size != target_mesh.size:
         raise MeshDevicesError(source_mesh.size, target_mesh.size)
-    before, after = placement_of(source, source_mesh), placement_of(target, target_mesh)
     if algorithm == "paper":
         found = paper_steps(before, after, chosen, Search(over_partition=over_partition), size)
         assert found is not None  # a normal form within the bound always exists (Theorem 4.8)

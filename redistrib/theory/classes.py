@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -87,4 +87,4 @@ def split_edges(
             after = slow if edge.kind == "dynslice" else divided(slow, edge.dim, part)
             if edge.kind != "allgather":
                 after = scaled(after, edge.to, part)
-            yield (edge if part == 1 else replace(edge, slow=part)), (edge.target, after)
+            yield (edge if part == 1 else edge._replace(slow=part)), (edge.target, after)

@@ -161,8 +161,7 @@ def placement_of(dist_type: DistType, mesh: Mesh) -> Placement:
             weight *= mesh.axes[column[name]].size
         grid.append(weight)
     index = mesh.coordinates @ weights
-    index.flags.writeable = False  # nobody else has it, so it need not be copied
-    return Placement(dist_type.global_shape, tuple(grid), index)
+    return Placement.unchecked(dist_type.global_shape, tuple(grid), index)
 
 
 def type_of(placement: Placement, mesh: Mesh) -> DistType | None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from redistrib.arith import divisors
 
@@ -50,8 +50,7 @@ class WeakSpace:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class WeakEdge:
+class WeakEdge(NamedTuple):
     """One multi-axis weak collective (Definition 5.3 and Section 7.1).
 
     Attributes:
