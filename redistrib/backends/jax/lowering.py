@@ -5,9 +5,9 @@ enumerate the devices. Every device runs the same operations; what differs betwe
 tables at the device's own position.
 
 Two schedules exist for what travels in rounds. `"overlap"` leaves the order of rounds to the compiler as long as what
-is in flight fits in one tile, on TPUs in three quarters of a large one. `"sequential"` starts a round when the one before has been written, in parts small
-enough that a plan of one step needs at most half a tile of scratch, and runs all-to-alls and strided gathers as such
-rounds too.
+is in flight fits in one tile, on TPUs in three quarters of a large one. `"sequential"` starts a round when the one
+before has been written, in parts small enough that a plan of one step needs at most half a tile of scratch, and runs
+all-to-alls and strided gathers as such rounds too.
 """
 
 from __future__ import annotations
