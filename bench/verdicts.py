@@ -75,9 +75,23 @@ def goals_table(found: Results) -> str:
         _speed_goal("24 CPU devices, (2, 3, 4): geomean at least 2x", found.of_set("xla_cpu", "U234"), 2.0),
         _floor_goal("CPU devices, no problem below 0.9x beyond its noise", cpu, 0.9),
         *_tpu_goals(tpu),
+        _scratch_goal(
+            "TPU v5e 2x4, aligned tiles of 128 MiB and more: scratch at most 2 tiles", found.of_set("tpu", "A222")
+        ),
         *_planning_goals({r["test"]: r for r in found.records("planning")}),
     ]
     return "\n".join(rows)
+
+
+def _scratch_goal(goal: str, records: list[Record]) -> str:
+    worst = {
+        side: max((r[side]["scratch"] / r["tile"] for r in records if compiled(r, side)), default=None)
+        for side in (OURS, XLA)
+    }
+    if worst[OURS] is None or worst[XLA] is None:
+        return _row(goal, "", None)
+    measured = f"at most {worst[OURS]:.2f} over {len(records)} problems; XLA's {worst[XLA]:.1f}"
+    return _row(goal, measured, worst[OURS] <= 2)
 
 
 def _tpu_goals(records: list[Record]) -> list[str]:
