@@ -214,7 +214,7 @@ def provenance(found: Results) -> str:
             versions += f", torch {s['torch']}"
         part = ", cut short by its time budget" if s.get("unfinished") else ""
         lines.append(
-            f"| {name}{part} | {m['date']} | {m['commit']} | {s['seed']} | {m['processor']}, {m['cores']} cores, "
+            f"| {name}{part} | {m['date']} | {m['commit']} | {s.get('seed', 'fixed')} | {m['processor']}, {m['cores']} cores, "
             f"{m['memory_gib']} GiB, {m['system']}, load {m['load']} | Python {m['python']}, {versions} |"
         )
     return "\n".join(lines) + "\n"
