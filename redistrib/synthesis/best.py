@@ -78,7 +78,7 @@ def best_steps(problem: Problem, model: CostModel) -> list[Step]:
 
     def worth(outline: Outline) -> bool:
         price = max(enough[0], model.outline_at_least(space, outline))
-        return (price, 0 if model.one_call else outline.collectives) <= best_key[:2]
+        return (price, 0 if model.one_call else outline.collectives) < best_key[:2]
 
     for steps in _candidates(problem, one, hosts, worth):
         if model.one_call:

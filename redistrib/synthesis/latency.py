@@ -120,9 +120,9 @@ class LatencyBandwidth(CostModel):
         return np.arange(devices, dtype=np.int64) // self.devices_per_host
 
     def edge(self, edge: WeakEdge, space: WeakSpace) -> float:
-        if edge.kind == "dynslice":
-            return 0.0
         after = space.local_size(edge.target)
+        if edge.kind == "dynslice":
+            return self._copy(after * self._itemsize)
         share, copies = after * self._itemsize / edge.factor, 1 if edge.kind == "allgather" else 2
         near = edge.factor // edge.slow
         # What the step will be priced at where its groups cross hosts no more than the edge says.
@@ -154,9 +154,9 @@ class LatencyBandwidth(CostModel):
             if t % g:
                 less = g // math.gcd(g, t)
                 seconds += min(_calls_at_least(gather, less), _calls_at_least(shuffle, less))
-        if not seconds:
-            return 0.0  # slices do it
         size = copied = space.local_size(target)
+        if not seconds:  # slices do it
+            return 0.0 if grid == target else self._copy(size * self._itemsize)
         if math.prod(grid) == space.devices:
             copied = max(size, 2 * space.local_size(grid))
         moved: int = size - math.prod(map(floordiv, space.shape, map(max, grid, target)))

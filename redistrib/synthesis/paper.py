@@ -14,7 +14,7 @@ from redistrib.theory.weak import WeakSpace
 
 # On many devices a path takes long to lower, and there are more of them. So there the search is shorter: nodes expanded
 # times devices, and tiles dealt out to devices before the best plan so far is taken.
-MOST_VISITED = 1 << 21
+MOST_VISITED = 1 << 20
 MOST_PLACED = 1 << 17
 LEAST_VISITS = 120
 

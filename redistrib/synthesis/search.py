@@ -311,6 +311,9 @@ def _any_order(graph: _Graph, search: Search, limit: Limit, crossing: Crossing) 
                 onward += graph.model.reseat(graph.space, max((grid for grid, _ in (*path, onto)), key=math.prod))
             if onward >= search.below or onward > limit.price:
                 continue
+            if visits.get(onto, 0) >= search.revisits:
+                limit.skipped = True
+                continue
             estimate = onward + graph.rest(onto[0])
             if estimate < search.below and estimate <= limit.price:
                 heapq.heappush(queue, (estimate, len(path), next(tick), onward, onto, (*path, onto)))
