@@ -214,8 +214,9 @@ def provenance(found: Results) -> str:
             versions += f", torch {s['torch']}"
         part = ", cut short by its time budget" if s.get("unfinished") else ""
         lines.append(
-            f"| {name}{part} | {m['date']} | {m['commit']} | {s.get('seed', 'fixed')} | {m['processor']}, {m['cores']} cores, "
-            f"{m['memory_gib']} GiB, {m['system']}, load {m['load']} | Python {m['python']}, {versions} |"
+            f"| {name}{part} | {m['date']} | {m['commit']} | {s.get('seed', 'fixed')} | "
+            f"{m['processor']}, {m['cores']} cores, {m['memory_gib']} GiB, {m['system']}, load {m['load']} | "
+            f"Python {m['python']}, {versions} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -44,20 +44,19 @@ def lower_with_permute(
     """Steps along a path of grids with one permute, at that smallest tile of the path where the fewest devices move."""
     back = chain(grids[::-1], target, source, hosts)[::-1]
     smallest = max(math.prod(grid) for grid in grids)
-    best: list[Step] | None = None
+    best: tuple[int, list[Placement]] = (0, [])
     fewest = math.inf
     for t in (t for t, grid in enumerate(grids) if math.prod(grid) == smallest):
         there = chain(grids[: t + 1], source, back[t], hosts)
         moved = int((there[-1].number != back[t].number).sum())
         # At equal numbers the later place wins: nearer to the gathers, further from the slices.
         if moved <= fewest:
-            fewest = moved
-            steps = connect(there)
-            if moved:
-                steps.append(AllPermute(there[-1], back[t], permutation_pairs(there[-1], back[t], hosts)))
-            best = steps + connect(back[t:])
-    assert best is not None
-    return best
+            fewest, best = moved, (t, there)
+    t, there = best
+    permute: list[Step] = []
+    if fewest:
+        permute = [AllPermute(there[-1], back[t], permutation_pairs(there[-1], back[t], hosts))]
+    return [*connect(there), *permute, *connect(back[t:])]
 
 
 def chain(grids: Sequence[Grid], source: Placement, target: Placement, hosts: Int64 | None = None) -> list[Placement]:
