@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, help="the problems are always the same; taken for the sake of the others"
     )
+    parser.add_argument("--full", action="store_true", help="changes nothing; taken for the sake of the others")
     parser.add_argument("--minutes", type=float, default=None, help="keep no record after this time")
     parser.add_argument("--name", default="planning", help="name of the results file")
 

@@ -86,6 +86,7 @@ def measure(seed: int) -> Generator[dict[str, Any]]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED)
+    parser.add_argument("--full", action="store_true", help="changes nothing; taken for the sake of the others")
     parser.add_argument("--minutes", type=float, default=None, help="take no new set after this time")
     parser.add_argument("--name", default="quality", help="name of the results file")
 
