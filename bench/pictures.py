@@ -58,13 +58,15 @@ def _plain_ticks(axis: Any) -> None:
 def run_times(panels: dict[str, list[Record]], path: Path) -> None:
     """Ours against XLA's run time, a point per problem, log axes, one panel per bench."""
     figure, axes = plt.subplots(1, len(panels), figsize=(5.2 * len(panels), 4.6), squeeze=False)
+    names = list(dict.fromkeys(name for records in panels.values() for name in by_set(timed(records))))
     for ax, (title, records) in zip(axes[0], panels.items(), strict=True):
         points = []
-        for mark, (name, group) in zip(MARKS, by_set(timed(records)).items(), strict=False):
+        for name, group in by_set(timed(records)).items():
+            mark, colour = MARKS[names.index(name) % len(MARKS)], f"C{names.index(name)}"
             xs = [float(np.median(r["times"][XLA])) * 1e3 for r in group]
             ys = [float(np.median(r["times"][OURS])) * 1e3 for r in group]
             points += xs + ys
-            ax.scatter(xs, ys, s=18, marker=mark, alpha=0.7, linewidths=0, label=f"{name} ({len(group)})")
+            ax.scatter(xs, ys, s=18, c=colour, marker=mark, alpha=0.7, linewidths=0, label=f"{name} ({len(group)})")
         low, high = min(points) / 1.3, max(points) * 1.3
         ax.plot([low, high], [low, high], color="black", linewidth=1)
         ax.set(

@@ -215,6 +215,8 @@ def _equal_shares(before: Placement, after: Placement, hosts: Int64 | None) -> S
 
 def _unequal_shares(before: Placement, after: Placement) -> list[Lack]:
     """Every (receiver, source tile number, start, size) that must travel, tiles nesting or not."""
+    if 0 in before.shape:
+        return []
     first, stop = _span(before, after)
     tile_b, tile_a = np.array(before.tile, dtype=np.int64), np.array(after.tile, dtype=np.int64)
     result = []

@@ -125,3 +125,13 @@ def test_the_direct_exchange_of_unequal_shares_is_open_only_while_they_are_few()
     few = Mesh.of("x=4,y=6")
     swap = Redistribution(DistType.of("[3{x}12, 2{y}12]"), DistType.of("[2{y}12, 3{x}12]"), few, few)
     assert exchange.in_rounds(swap.before, swap.after) is not None
+
+
+@pytest.mark.filterwarnings("error")
+def test_without_elements_nothing_travels() -> None:
+    """Counts that do not nest would be cut into pieces of no extent."""
+    before = Placement((0, 12), (4, 1), np.stack([np.arange(24) // 6, np.zeros(24, np.int64)], axis=1))
+    after = Placement((0, 12), (6, 1), np.stack([np.arange(24) % 6, np.zeros(24, np.int64)], axis=1))
+    steps = exchange.in_rounds(before, after)
+    assert steps is not None
+    assert [step.collectives for step in steps] == [0]
