@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 from bench import machine
-from bench.children import ROOT
+from bench.speed_run import run
 from bench.xla_cpu import environment
 
 BASELINE = Path(__file__).parent / "speed_baseline.json"
@@ -23,13 +19,7 @@ BASELINE = Path(__file__).parent / "speed_baseline.json"
 
 def quotients() -> dict[str, float]:
     """Each test's quickest time over the quickest calibration loop beside it, from a run made now."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "speed.json"
-        options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--benchmark-only", "--benchmark-disable-gc"]
-        command = [sys.executable, "-m", "pytest", "bench/test_speed.py", *options, f"--benchmark-json={path}"]
-        variables = {**os.environ, **environment(8)}
-        subprocess.run(command, cwd=ROOT, env=variables, check=True, stdout=sys.stderr)
-        records = json.loads(path.read_text())["benchmarks"]
+    records = run("bench/test_speed.py", "--benchmark-disable-gc", **environment(8))
     return {r["name"]: r["stats"]["min"] / r["extra_info"]["calibration"] for r in records}
 
 

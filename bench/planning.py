@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
-import tempfile
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 from bench import results
-from bench.children import ROOT
+from bench.speed_run import run
 from bench.stats import quantile
 from bench.test_planning import PASSES
 
 
 def measure() -> Generator[dict[str, Any]]:
     """One record per test, from a run made now."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "planning.json"
-        options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--benchmark-only", f"--benchmark-json={path}"]
-        command = [sys.executable, "-m", "pytest", "bench/test_planning.py", *options]
-        subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
-        for record in json.loads(path.read_text())["benchmarks"]:
-            rounds = record["stats"]["data"]
-            problems = len(rounds) // PASSES
-            seconds = [min(rounds[k::problems]) for k in range(problems)]
-            yield {
-                "test": record["name"],
-                "problems": problems,
-                "median_s": quantile(seconds, 0.5),
-                "p99_s": quantile(seconds, 0.99),
-                "worst_s": max(seconds),
-                "peak_mib": record["extra_info"]["peak_mib"],
-            }
+    for record in run("bench/test_planning.py"):
+        rounds = record["stats"]["data"]
+        problems = len(rounds) // PASSES
+        seconds = [min(rounds[k::problems]) for k in range(problems)]
+        yield {
+            "test": record["name"],
+            "problems": problems,
+            "median_s": quantile(seconds, 0.5),
+            "p99_s": quantile(seconds, 0.99),
+            "worst_s": max(seconds),
+            "peak_mib": record["extra_info"]["peak_mib"],
+        }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

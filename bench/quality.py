@@ -17,16 +17,11 @@ from bench.library import plan_of
 from bench.problems import DEFAULT_SEED, SETS, Problem, problem_set
 from bench.stats import geomean
 from bench.summary import XLA
-from redistrib.plans.plan import Plan
 
 COUNTS = {"U222": 300, "H222": 300, "U2222": 60, "U88": 60, "U444": 60, "U234": 60, "U46": 60, "S234": 100,
           "layouts": 15, "paper": 4}  # fmt: skip
 ROUNDED = 1e-6  # the results of other benches keep seven digits
 LEVELS = (1, 2, 4, 8)
-
-
-def collectives(plan: Plan) -> int:
-    return sum(step.collectives for step in plan.steps)
 
 
 def compiled_by_xla() -> Generator[tuple[Problem, dict[str, Any]]]:
@@ -54,12 +49,12 @@ def of_set(name: str, problems: list[Problem]) -> dict[str, Any]:
         "taller": sum(p.height > max(p.before.tile_size, p.after.tile_size) for p in (*exact, *tpu)),
         "more_than_paper": sum(sum(e.received) > sum(p.received) for e, p in pairs),
         "tie_more_collectives": sum(
-            sum(e.received) == sum(p.received) and collectives(e) > collectives(p) for e, p in pairs
+            sum(e.received) == sum(p.received) and e.collectives > p.collectives for e, p in pairs
         ),
-        "at_most": {str(k): sum(collectives(e) <= k for e in exact) / len(exact) for k in LEVELS},
-        "most": max(map(collectives, exact)),
+        "at_most": {str(k): sum(e.collectives <= k for e in exact) / len(exact) for k in LEVELS},
+        "most": max(e.collectives for e in exact),
         "tpu_over_bound": geomean(moved),
-        "tpu_at_most": {str(k): sum(collectives(t) <= k for t in tpu) / len(tpu) for k in LEVELS},
+        "tpu_at_most": {str(k): sum(t.collectives <= k for t in tpu) / len(tpu) for k in LEVELS},
         "tpu_dearer_than_paper": sum(t.cost > p.cost * (1 + 1e-9) for t, p in zip(tpu, paper_tpu, strict=True)),
     }
 
@@ -73,7 +68,7 @@ def against_xla() -> dict[str, Any]:
         count += 1
         more += mine > theirs["received"] * (1 + ROUNDED)
         same = abs(mine - theirs["received"]) <= ROUNDED * mine
-        tie += same and collectives(plan) > sum(theirs["kinds"].values())
+        tie += same and plan.collectives > sum(theirs["kinds"].values())
     return {"set": "XLA", "problems": count, "more_than_xla": more, "tie_more_collectives": tie}
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import redistrib as rd
 from bench import compare, network, summary
-from bench.children import Child
+from bench.children import ROOT, Child
 from bench.dtensor_run import in_mesh_order
 from bench.problems import (
     ALIGNED_TILE,
@@ -179,7 +179,7 @@ def test_a_network_leaves_nothing_behind(signal_name: str) -> None:
             print(n.names[0], flush=True)
             time.sleep(60)
     """
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=compare.ROOT)
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
     name = process.stdout.readline().strip()
     tag = name.removesuffix("n0")

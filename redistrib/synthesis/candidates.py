@@ -115,8 +115,8 @@ def _gatherings(cut: Grid, after: Placement, hosts: Int64 | None) -> Iterator[Gr
 
 def _shared_on_hosts(after: Placement, hosts: Int64 | None) -> Iterator[Grid]:
     """Factors, along any one dimension, by which the replicas on one host may cut what comes from other hosts."""
-    node = node_of(after, hosts)
-    if hosts is None or node is None:
+    node = None if hosts is None else node_of(after, hosts)
+    if node is None:
         return
     inside = Classes.of(hosts, after.devices).each * math.prod(node[1]) // math.prod(node[0])
     for factor in divisors(inside)[1:]:

@@ -134,16 +134,18 @@ class LatencyBandwidth(CostModel):
         )
 
     def reseat(self, space: WeakSpace, grid: Grid) -> float:
-        size = space.local_size(grid) * self._itemsize
-        return self.latency["allpermute"].seconds(2) + size / self._slowest + self._copy(size)
+        return self._permute(space.local_size(grid), self._slowest)
 
     def for_items(self, itemsize: int) -> LatencyBandwidth:
         return self if itemsize == self._itemsize else replace(self, _itemsize=itemsize)
 
     def permute_at_least(self, space: WeakSpace, grids: Sequence[Grid]) -> float:
-        smallest = min(space.local_size(grid) for grid in grids)
-        size = smallest * self._itemsize
-        return self.latency["allpermute"].seconds(2) + size / self._fastest + self._copy(size)
+        return self._permute(min(space.local_size(grid) for grid in grids), self._fastest)
+
+    def _permute(self, elements: int, speed: float) -> float:
+        """A permute of tiles of so many elements over links of one speed."""
+        size = elements * self._itemsize
+        return self.latency["allpermute"].seconds(2) + size / speed + self._copy(size)
 
     def rest_at_least(self, space: WeakSpace, grid: Grid, target: Grid) -> float:
         # Every dimension to be cut less needs collectives of its own. The last one writes a whole tile, and where no
