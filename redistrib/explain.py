@@ -24,12 +24,14 @@ class Traffic:
         needed: of the target tile of the device that receives it, and not held there at the start.
         passing: not of its target tile: received only to be sent on or dropped.
         again: of its target tile, held there at the start, and given up on the way.
+        padding: no data: what fills smaller shares up to the largest of their round.
     """
 
     step: Step
     needed: int
     passing: int
     again: int
+    padding: int
 
 
 def traffic(plan: Plan) -> list[Traffic]:
@@ -51,7 +53,8 @@ def _sorted(plan: Plan, step: Step) -> Traffic:
 
     wanted = within(plan.after)
     again = within(plan.after, plan.before)
-    return Traffic(step, needed=wanted - again, passing=everything - wanted, again=again)
+    padding = step.received_total() - everything
+    return Traffic(step, needed=wanted - again, passing=everything - wanted, again=again, padding=padding)
 
 
 def _received_boxes(step: Step) -> tuple[Int64, Int64, Int64]:
@@ -97,8 +100,8 @@ def explain(plan: Plan) -> str:
     """
     rows, reasons = [], []
     for number, entry in enumerate(traffic(plan), 1):
-        total = entry.needed + entry.passing + entry.again
-        counts = (total, entry.needed, entry.passing, entry.again)
+        total = entry.needed + entry.passing + entry.again + entry.padding
+        counts = (total, entry.needed, entry.passing, entry.again, entry.padding)
         rows.append([f"{number} {what(entry.step)}", *(f"{count:,}" for count in counts)])
         if entry.passing:
             reasons.append(
@@ -110,8 +113,15 @@ def explain(plan: Plan) -> str:
                 f"Step {number} ({entry.step.kind}) brings back {entry.again:,} elements that their devices held at "
                 "the start and an earlier step gave away."
             )
+        if entry.padding:
+            reasons.append(
+                f"Step {number} ({entry.step.kind}) brings {entry.padding:,} elements of padding: in a round every "
+                "share travels as large as the largest."
+            )
     received, bound = sum(plan.received), sum(plan.lower_bound)
-    table = rendered("elements received, all devices", ["step", "received", "needed", "passing", "again"], rows)
+    table = rendered(
+        "elements received, all devices", ["step", "received", "needed", "passing", "again", "padding"], rows
+    )
     if received == bound:
         verdict = "The plan receives exactly the lower bound: no plan can receive less."
     else:

@@ -1,9 +1,12 @@
 """Where the traffic of a plan goes."""
 
+from dataclasses import replace
+
 import pytest
 
 import redistrib as rd
 from redistrib.explain import explain, picture, traffic
+from redistrib.synthesis.exchange import in_rounds
 
 SWAP = ("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6})
 
@@ -15,14 +18,14 @@ def test_every_received_element_is_accounted_for(algorithm: str, model: str) -> 
         plan = rd.synthesize(*problem, cost_model=model, algorithm=algorithm)
         entries = traffic(plan)
         for entry in entries:
-            assert entry.needed + entry.passing + entry.again == sum(entry.step.received())
-            assert min(entry.needed, entry.passing, entry.again) >= 0
+            assert entry.needed + entry.passing + entry.again + entry.padding == sum(entry.step.received())
+            assert min(entry.needed, entry.passing, entry.again, entry.padding) >= 0
         assert sum(entry.needed for entry in entries) >= sum(plan.lower_bound)
 
 
 def test_a_plan_at_the_bound_carries_nothing_in_vain() -> None:
     plan = rd.synthesize(*SWAP, cost_model="exact")
-    assert [(entry.needed, entry.passing, entry.again) for entry in traffic(plan)] == [(124, 0, 0)]
+    assert [(entry.needed, entry.passing, entry.again, entry.padding) for entry in traffic(plan)] == [(124, 0, 0, 0)]
     assert explain(plan).endswith("The plan receives exactly the lower bound: no plan can receive less.")
 
 
@@ -37,6 +40,16 @@ def test_above_the_bound_the_steps_and_reasons_are_named() -> None:
         "Step 1 (alltoall) brings 68 elements to devices whose target tile they are no part of: they are sent on "
         "later, or dropped."
     ) in lines
+
+
+def test_padding_is_named() -> None:
+    found = rd.synthesize(*SWAP, cost_model="exact")
+    *_, padded = in_rounds(found.before, found.after)
+    plan = replace(found, steps=tuple(padded))
+    assert [(entry.needed, entry.passing, entry.again, entry.padding) for entry in traffic(plan)] == [(124, 0, 0, 32)]
+    assert (
+        "Step 1 (exchange) brings 32 elements of padding: in a round every share travels as large as the largest."
+    ) in explain(plan).splitlines()
 
 
 def test_pictures_are_for_rank_one_and_two(tmp_path: object) -> None:

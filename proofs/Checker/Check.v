@@ -133,15 +133,11 @@ Section Steps.
     apart (share_box h) (box_at (ob (dst h)) tb).
 
   Definition check_round (shares : list share) (r : Z) : bool :=
-    let now := in_round r shares in
-    check_one_way (map (fun h => (src h, dst h)) now) &&&
-    match now with [] => true | h :: rest => forallb (fun k => same (extent h) (extent k)) rest end.
+    check_one_way (map (fun h => (src h, dst h)) (in_round r shares)).
 
   (** Rounds are numbered from 0 without gaps. *)
   Definition check_round_number (shares : list share) (h : share) : bool :=
     (round h =? 0) || (0 <? round h) && mem (round h - 1) (map round shares).
-
-  Definition to_device (d : device) (shares : list share) : list share := filter (fun h => dst h =? d) shares.
 
   Definition check_arrivals (shares : list share) (d : device) : bool :=
     let boxes := map share_box (to_device d shares) in

@@ -1,4 +1,4 @@
-(** * What a step is said to receive is what comes from other devices, element by element *)
+(** * What a step is said to receive is what comes from other devices, element by element, and padding *)
 
 From Coq Require Import ZArith List Bool Lia Arith.
 From Redistrib.Checker Require Import Spec Check Vectors Steps.
@@ -158,6 +158,27 @@ Qed.
 
 (** ** Steps *)
 
+(** ** Padding *)
+
+Lemma largest_ok h hs : In h hs -> prod (extent h) <= largest hs.
+Proof.
+  unfold largest. induction hs as [|k hs IH]; [intros []|]. intros [->|I]; cbn [map fold_right]; [lia|specialize (IH I); lia].
+Qed.
+
+Theorem padding_ok x d : 0 <= padding x d.
+Proof.
+  destruct x as [|groups|groups|pairs|how shares]; cbn [padding]; try lia.
+  assert (F : forall h, In h (to_device d shares) -> 0 <= carried how shares h - prod (extent h)).
+  { intros h Hh. apply filter_In in Hh. destruct Hh as [Hh _]. destruct how; cbn [carried]; [|lia].
+    assert (I : In h (in_round (round h) shares)) by (apply filter_In; split; [exact Hh|apply Z.eqb_refl]).
+    apply largest_ok in I. lia. }
+  induction (to_device d shares) as [|h hs IH]; [reflexivity|]. change (sum (map ?f (h :: hs))) with (f h + sum (map f hs)).
+  pose proof (F h (or_introl eq_refl)). specialize (IH (fun k Hk => F k (or_intror Hk))). cbv beta. lia.
+Qed.
+
+Lemma sum_less {A} (f g : A -> Z) l : sum (map f l) - sum (map (fun h => f h - g h) l) = sum (map g l).
+Proof. induction l as [|h l IH]; [reflexivity|]. unfold sum in *. cbn [map fold_right] in *. lia. Qed.
+
 Section Step.
   Variables (n : Z) (s : point) (b a : placement).
   Hypothesis (Hb : check_placement n s b = true) (Ha : check_placement n s a = true).
@@ -290,14 +311,15 @@ Section Step.
   Qed.
 
   Theorem received_ok x d : check_action n s b a x = true -> is_device n d = true ->
-    from_others n s b a x d = received s b a x d.
+    from_others n s b a x d = received s b a x d - padding x d.
   Proof.
     intros H Hd. pose proof (action_ok n s b a Hb Ha x H) as [Hc Hr].
     change (count (fun l => match supply n s b a x d l with Some (m, _) => negb (m =? d) | None => false end) (cells ta)
-            = received s b a x d).
+            = received s b a x d - padding x d).
     assert (G : forall l, In l (cells ta) -> (is_device n d && inside ta l)%bool = true).
     { intros l Hl. rewrite Hd, (In_cells _ _ Hl); reflexivity. }
-    destruct x as [|groups|groups|pairs|how shares]; cbn [check_action received collective_ok] in *.
+    destruct x as [|groups|groups|pairs|how shares]; cbn [check_action received padding collective_ok] in *;
+      [rewrite Z.sub_0_r..|rewrite sum_less].
     - apply count_none. intros l Hl. unfold supply. rewrite (G l Hl), Z.eqb_refl. reflexivity.
     - split_bool. rewrite <- (members_count tb groups d Ltb Ptb H Hd). apply count_ext. intros l Hl.
       unfold supply. rewrite (G l Hl). reflexivity.
@@ -320,12 +342,11 @@ Section Step.
       repeat match goal with E : forallb _ _ = true |- _ => rewrite forallb_forall in E end.
       match goal with E : forall h, In h shares -> check_travel _ _ _ _ h = true |- _ => rename E into T end.
       specialize (H d (proj2 (In_devices n d) Hd)). unfold check_arrivals in H. split_bool.
-      change (filter (fun h => dst h =? d) shares) with (to_device d shares).
       rewrite <- (shares_count d); [|exact Hd| |assumption].
       + apply count_ext. intros l Hl. unfold supply. rewrite (G l Hl).
         destruct (find _ shares) as [h|] eqn:F.
         * apply find_some in F. destruct F as [F1 F2]. apply andb_prop in F2. destruct F2 as [F2 F3].
-          apply Z.eqb_eq in F2. destruct (O (round h)) as [(_ & _ & Od) _].
+          apply Z.eqb_eq in F2. destruct (O (round h)) as (_ & _ & Od).
           destruct (Od (src h) (dst h)) as (_ & _ & Hne).
           { apply (in_map (fun h => (src h, dst h))), filter_In. split; [exact F1|apply Z.eqb_refl]. }
           destruct (Z.eqb_spec (src h) d) as [E|_]; [congruence|]. symmetry. apply existsb_exists.

@@ -44,6 +44,20 @@ Proof.
   intros H. specialize (H Z (fun g => nth 0 g 0) 1 [2]). vm_compute in H. discriminate.
 Qed.
 
+(** All four shares in one round: those of two elements travel as four, and the count says so. *)
+Definition halves_to_thirds_padded : plan :=
+  let p := halves_to_thirds 6 in
+  Plan (source p) (source_mesh p) (target p) (target_mesh p) (placements p)
+    [Step 0 1 (Exchange Rounds [Share 4 1 0 [6] [2]; Share 1 4 0 [4] [2]; Share 5 2 0 [8] [4]; Share 0 3 0 [0] [4]])].
+
+Example halves_to_thirds_padded_accepted : check_plan halves_to_thirds_padded = true.
+Proof. reflexivity. Qed.
+
+Example halves_to_thirds_padded_received :
+  map (plan_received halves_to_thirds_padded) (range 6) = [0; 4; 4; 4; 4; 0] /\
+  map (plan_received (halves_to_thirds 6)) (range 6) = [0; 2; 4; 4; 2; 0].
+Proof. split; reflexivity. Qed.
+
 Corollary halves_to_thirds_kept : promises (halves_to_thirds 6) 6.
 Proof. apply check_plan_within_sound; reflexivity. Qed.
 

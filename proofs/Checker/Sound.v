@@ -129,7 +129,7 @@ Section Plan.
     - intros x Hx. destruct (fine_routed x (Hfine x Hx)) as [Q1 Q2]. split; [exact Q1|].
       intros d l Hd Hl. destruct (Q2 d l Hd Hl) as (m & k & E & Hm & Hk & _ & Hs).
       exists m, k. repeat split; assumption.
-    - intros x Hx d Hd. destruct (Hfine x Hx) as (Hb & Ha & Hc & _). apply received_ok; assumption.
+    - intros x Hx d Hd. destruct (Hfine x Hx) as (Hb & Ha & Hc & _). split; [apply received_ok; assumption|apply padding_ok].
     - intros x Hx. destruct (Hfine x Hx) as (_ & _ & _ & B). apply bound_ok, B.
   Qed.
 
@@ -193,11 +193,10 @@ Section Plan.
     unfold step_empty, check_empty_step; intros H; split_bool. split; [split|].
     - destruct (act x) as [|groups|groups|pairs|how [|]]; cbn [check_empty_action collective_ok] in *;
         try apply check_groups_ok; try apply one_way_ok; auto; try discriminate.
-      split; [intros h g []|split; [constructor|]]. intros r; split; [repeat split; try constructor; contradiction|].
-      intros h k [].
+      split; [intros h g []|split; [constructor|]]. intros r; repeat split; try constructor; contradiction.
     - intros d l _ Hl. unfold tile_at in Hl. rewrite hollow_inside in Hl by assumption. discriminate.
-    - intros d Hd. cbv zeta. unfold from_others. rewrite hollow_cells by assumption. cbn [filter len length Z.of_nat].
-      destruct (act x) as [|groups|groups|pairs|how [|]]; cbn [received check_empty_action] in *; try discriminate;
+    - intros d Hd. cbv zeta. split; [|apply padding_ok]. unfold from_others. rewrite hollow_cells by assumption. cbn [filter len length Z.of_nat].
+      destruct (act x) as [|groups|groups|pairs|how [|]]; cbn [received padding check_empty_action] in *; try discriminate;
         rewrite ?hollow_prod by assumption; rewrite ?Z.mul_0_r; try reflexivity.
       destruct (existsb _ _); reflexivity.
   Qed.

@@ -231,8 +231,21 @@ Section Running.
   Definition run {V} (ss : list step) (st : state V) : state V := fold_left run_step ss st.
 End Running.
 
-(** How many elements of its new tile device [d] takes from other devices: the library's [received], and what that
-    is to count. *)
+Definition in_round (r : Z) (shares : list share) : list share := filter (fun h => round h =? r) shares.
+
+Definition largest (shares : list share) : Z := fold_right Z.max 0 (map (fun h => prod (extent h)) shares).
+
+(** What travels for a share: in rounds as much as for the largest of its round, in a ragged all-to-all its own. *)
+Definition carried (how : realisation) (shares : list share) (h : share) : Z :=
+  match how with
+  | Rounds => largest (in_round (round h) shares)
+  | Ragged => prod (extent h)
+  end.
+
+Definition to_device (d : device) (shares : list share) : list share := filter (fun h => dst h =? d) shares.
+
+(** The library's [received], how much of it is padding, and what the rest is to count: how many elements of its new
+    tile device [d] takes from other devices. *)
 Definition received (s : point) (b a : placement) (x : action) (d : device) : Z :=
   let tb := tile_of s b in let ta := tile_of s a in
   match x with
@@ -240,7 +253,13 @@ Definition received (s : point) (b a : placement) (x : action) (d : device) : Z 
   | AllGather groups => (len (group_of groups d) - 1) * prod tb
   | AllToAll groups => (len (group_of groups d) - 1) * prod (smaller tb ta)
   | AllPermute pairs => if existsb (fun p => snd p =? d) pairs then prod tb else 0
-  | Exchange _ shares => sum (map (fun h => prod (extent h)) (filter (fun h => dst h =? d) shares))
+  | Exchange how shares => sum (map (carried how shares) (to_device d shares))
+  end.
+
+Definition padding (x : action) (d : device) : Z :=
+  match x with
+  | Exchange how shares => sum (map (fun h => carried how shares h - prod (extent h)) (to_device d shares))
+  | _ => 0
   end.
 
 Definition from_others (n : Z) (s : point) (b a : placement) (x : action) (d : device) : Z :=
@@ -272,10 +291,8 @@ Definition one_way (n : Z) (pairs : list (device * device)) : Prop :=
   NoDup (map fst pairs) /\ NoDup (map snd pairs) /\
   forall m d, In (m, d) pairs -> is_device n m = true /\ is_device n d = true /\ m <> d.
 
-Definition in_round (r : Z) (shares : list share) : list share := filter (fun h => round h =? r) shares.
-
 (** A share lies in its sender's tile and in its receiver's new tile; a receiver gets no element twice and none
-    that it keeps; in a round every device sends at most one share and receives at most one, all of one size. *)
+    that it keeps; in a round every device sends at most one share and receives at most one. *)
 Definition shares_ok (n : Z) (s : point) (b a : placement) (shares : list share) : Prop :=
   (forall h g, In h shares -> in_box (corner h) (extent h) g = true ->
      in_box (offset_of s b (src h)) (tile_of s b) g = true /\
@@ -283,8 +300,7 @@ Definition shares_ok (n : Z) (s : point) (b a : placement) (shares : list share)
      in_box (offset_of s b (dst h)) (tile_of s b) g = false) /\
   ForallOrdPairs (fun h k => dst h = dst k -> forall g,
      in_box (corner h) (extent h) g = true -> in_box (corner k) (extent k) g = false) shares /\
-  (forall r, one_way n (map (fun h => (src h, dst h)) (in_round r shares)) /\
-     forall h k, In h (in_round r shares) -> In k (in_round r shares) -> extent h = extent k).
+  forall r, one_way n (map (fun h => (src h, dst h)) (in_round r shares)).
 
 Definition collective_ok (n : Z) (s : point) (b a : placement) (x : action) : Prop :=
   match x with
@@ -345,11 +361,12 @@ Section Promises.
       is_device n m = true /\ inside (tile_at p (before s)) k = true /\
       may_supply (act s) m d (plus (offset_at p (after s) d) l).
 
-  (** What the library reports as received is exactly what comes from other devices. *)
+  (** What the library reports as received is exactly what comes from other devices, and the padding. *)
   Definition counts_exactly (s : step) : Prop :=
     forall d, is_device n d = true ->
     let b := placed p (before s) in let a := placed p (after s) in
-    from_others n (array_shape p) b a (act s) d = received (array_shape p) b a (act s) d.
+    from_others n (array_shape p) b a (act s) d = received (array_shape p) b a (act s) d - padding (act s) d /\
+    0 <= padding (act s) d.
 
   (** No tile at the source or on the way exceeds [limit] elements. *)
   Definition within_bound (limit : Z) : Prop :=

@@ -281,15 +281,8 @@ Section Step.
   Qed.
 
   Lemma check_round_ok shares r : check_round n shares r = true ->
-    one_way n (map (fun h => (src h, dst h)) (in_round r shares)) /\
-    forall h k, In h (in_round r shares) -> In k (in_round r shares) -> extent h = extent k.
-  Proof.
-    unfold check_round; intros H; split_bool. split; [apply one_way_ok; assumption|].
-    destruct (in_round r shares) as [|h0 rest]; [intros h k []|]. rewrite forallb_forall in H.
-    assert (E : forall h, In h (h0 :: rest) -> extent h0 = extent h).
-    { intros h [->|Hh]; [reflexivity|]. apply same_eq, H, Hh. }
-    intros h k Hh Hk. rewrite <- (E h Hh), <- (E k Hk). reflexivity.
-  Qed.
+    one_way n (map (fun h => (src h, dst h)) (in_round r shares)).
+  Proof. apply one_way_ok. Qed.
 
   Lemma exchange_ok how shares : check_exchange n s b a shares = true ->
     shares_ok n s b a shares /\ routed (Exchange how shares).
@@ -306,7 +299,7 @@ Section Step.
       + intros r. destruct (in_dec Z.eq_dec r (map round shares)) as [I|I].
         * apply in_map_iff in I. destruct I as (h & <- & Hh). apply check_round_ok; auto.
         * rewrite in_round_other.
-          -- split; [repeat split; try constructor; contradiction|]. intros h k [].
+          -- repeat split; try constructor; contradiction.
           -- intros (h & Hh & E). apply I, in_map_iff; eauto.
     - intros d l Hd Hl. unfold supply. rewrite supply_guard by assumption.
       set (g := plus (oa d) l).

@@ -183,7 +183,7 @@ def resized_share(rng: random.Random, form: Form) -> bool:
 
 @breaking
 def resized_round(rng: random.Random, form: Form) -> bool:
-    """All shares grow or shrink alike, so that rounds stay of one size."""
+    """All shares grow or shrink alike, so that what is padded stays as it was."""
     shares = any_shares(rng, form)
     if shares is None:
         return False

@@ -138,7 +138,7 @@ WAYS = (
     "all-to-all with repeated shares", "permute", "all-to-all and permute", "rounds of equal shares",
     "rounds of unequal shares", "more memory than either end", "sequence of the paper",
     "slice, exchange, gather", "two device orders", "tiles beyond 64 bits", "no elements, but steps",
-    "ragged all-to-all", "exchange without shares",
+    "ragged all-to-all", "exchange without shares", "rounds of several shapes",
 )  # fmt: skip
 
 
@@ -196,4 +196,6 @@ def _ways_of_exchange(step: Exchange) -> set[str]:
         return {"ragged all-to-all"}
     if not sizes:
         return {"exchange without shares"}
+    if step.shares.mixed:
+        return {"rounds of several shapes"}
     return {"rounds of equal shares" if len(sizes) == 1 else "rounds of unequal shares"}

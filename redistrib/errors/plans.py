@@ -167,10 +167,6 @@ class RoundNumberError(VerificationError):
     """The rounds of an exchange must be numbered from 0 without gaps."""
 
 
-class RoundSizeError(VerificationError):
-    """All shares of a round must have one size."""
-
-
 class RoundSenderError(VerificationError):
     """A device may send at most one share in a round."""
 

@@ -11,7 +11,8 @@ step            what device d holds afterwards
 `AllGather`     the union of the tiles of its group, laid out row-major over the gathered dimensions
 `AllToAll`      from every member m of its group the box before(m) & after(d); all boxes of one shape
 `AllPermute`    the whole tile of the one device that sends to it; devices in no pair keep theirs
-`Exchange`      before(d) & after(d), and every share addressed to it; shares travel in rounds
+`Exchange`      before(d) & after(d), and every share addressed to it; shares travel in rounds, padded to the
+                largest of their round
 ==============  =======================================================================================
 """
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -46,7 +48,7 @@ class Shares:
         start: `[shares, rank]` first element of the box, in global coordinates.
         size: `[shares, rank]` extent of the box, in elements.
         round: `[shares]` the round it travels in, from 0. In a round every device sends at most one share and
-            receives at most one, and all shares have one size.
+            receives at most one.
     """
 
     src: Int64
@@ -79,6 +81,20 @@ class Shares:
     def rounds(self) -> int:
         """Number of rounds, one collective permute each."""
         return int(self.round.max()) + 1 if len(self) else 0
+
+    @cached_property
+    def mixed(self) -> bool:
+        """Whether some round has shares of different shapes."""
+        _, leader, number = np.unique(self.round, return_index=True, return_inverse=True)
+        return bool((self.size != self.size[leader[number]]).any())
+
+    def shapes(self) -> list[int]:
+        """Number of shapes that the shares of each round have."""
+        if not self.mixed:
+            return [1] * self.rounds
+        rows = np.unique(np.concatenate([self.round[:, None], self.size], axis=1), axis=0)
+        counts: list[int] = np.bincount(rows[:, 0]).tolist()
+        return counts
 
     def volumes(self) -> list[int]:
         """Elements of each share."""
@@ -247,7 +263,8 @@ class Exchange(_Step):
 
     Attributes:
         shares: what travels; device d starts from before(d) & after(d), which stays where it is.
-        realisation: `"rounds"`, one collective permute a round; `"ragged"`, one ragged all-to-all.
+        realisation: `"rounds"`, one collective permute a round, in which every share takes as many elements as the
+            largest; `"ragged"`, one ragged all-to-all, in which every share takes its own.
     """
 
     shares: Shares
@@ -266,12 +283,22 @@ class Exchange(_Step):
         return hash((self.kind, self.before, self.after, self.shares, self.realisation))
 
     def received(self) -> list[int]:
-        return summed_volumes(self.shares.size, self.shares.dst, self.devices)
+        if self.realisation == "ragged" or not self.shares.mixed:
+            return summed_volumes(self.shares.size, self.shares.dst, self.devices)
+        sizes, result = self.round_sizes(), [0] * self.devices
+        for device, number in zip(self.shares.dst.tolist(), self.shares.round.tolist(), strict=True):
+            result[device] += sizes[number]
+        return result
 
     def round_sizes(self) -> list[int]:
-        """Elements of the share that travels in each round."""
-        _, first = np.unique(self.shares.round, return_index=True)
-        return [math.prod(int(e) for e in self.shares.size[k]) for k in first]
+        """Elements of the largest share of each round."""
+        if not self.shares.mixed:
+            _, first = np.unique(self.shares.round, return_index=True)
+            return volumes(self.shares.size[first])
+        sizes = [0] * self.shares.rounds
+        for number, volume in zip(self.shares.round.tolist(), self.shares.volumes(), strict=True):
+            sizes[number] = max(sizes[number], volume)
+        return sizes
 
     @property
     def collectives(self) -> int:

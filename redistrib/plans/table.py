@@ -78,7 +78,12 @@ def groups(step: Step) -> str:
             shares = _count(len(step.shares), "share")
             if step.realisation == "ragged":
                 return f"{shares}, ragged"
-            return f"{shares} in {_count(step.shares.rounds, 'round')}"
+            rounds = _count(step.shares.rounds, "round")
+            return (
+                f"{shares} in {rounds}, padded"
+                if sum(step.received()) > sum(step.shares.volumes())
+                else f"{shares} in {rounds}"
+            )
 
 
 class _Names:

@@ -15,7 +15,6 @@ from redistrib.errors import (
     RoundNumberError,
     RoundReceiverError,
     RoundSenderError,
-    RoundSizeError,
     SelfSendError,
     ShareNotHeldError,
     ShareNotWantedError,
@@ -121,7 +120,7 @@ def _first_outside(exchange: Exchange, placement: Placement, device: Int64) -> i
 
 
 def _check_rounds(step: int, exchange: Exchange) -> None:
-    """Rounds count from 0; in each, one share size, and at most one send and one receipt per device."""
+    """Rounds count from 0; in each, at most one send and one receipt per device."""
     shares, count = exchange.shares, len(exchange.shares)
     rounds = shares.round
     if rounds.min() < 0 or rounds.max() >= count:
@@ -141,23 +140,6 @@ def _check_rounds(step: int, exchange: Exchange) -> None:
             "rounds are numbered without gaps",
             step,
             round=gap,
-        )
-    leader = np.empty(len(used), dtype=np.int64)
-    leader[rounds[::-1]] = np.arange(count - 1, -1, -1)  # the last assignment stays: the first share of the round
-    odd = (shares.size != shares.size[leader[rounds]]).any(axis=1)
-    if odd.any():
-        k = first(odd)
-        size, other = (
-            tuple(shares.size[k].tolist()),
-            tuple(shares.size[leader[rounds[k]]].tolist()),
-        )
-        raise RoundSizeError(
-            f"step {step} (exchange) has shares of sizes {other} and {size} in round {rounds[k]}; "
-            "a round is one collective with one share size: put them in different rounds",
-            step,
-            int(shares.src[k]),
-            round=int(rounds[k]),
-            sizes=(other, size),
         )
     for device, verb, error in (
         (shares.src, "send", RoundSenderError),

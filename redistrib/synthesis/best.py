@@ -130,6 +130,4 @@ def _for_memory(problem: Problem, hosts: Int64 | None) -> Iterator[list[Step]]:
     whole = exchange.whole_then_sliced(before, after, hosts)
     if whole is not None:
         yield whole
-    direct = exchange.in_rounds(before, after, hosts)
-    if direct is not None:
-        yield direct
+    yield from exchange.in_rounds(before, after, hosts)

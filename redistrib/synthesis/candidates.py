@@ -80,7 +80,7 @@ def _exchanges(
         yield one
         return
     if worth is None or worth(outline.by("rounds")):
-        yield from filter(None, [exchange.in_rounds(before, after, hosts)])
+        yield from exchange.in_rounds(before, after, hosts)
     for way in (exchange.aligned_then_permuted, exchange.permuted_then_aligned):
         if worth is None or worth(outline.by("permute")):
             yield from filter(None, [way(before, after, hosts)])

@@ -1,15 +1,19 @@
 """Senders and rounds for shares of unequal size: a balanced choice of senders and an edge colouring.
 
-A round is one permute, so its shares have one size and no device sends or receives twice in it. By Koenig's theorem the
-shares of one size need as many rounds as the busiest device has of them.
+A round is one permute: no device sends or receives twice in it, and every share takes as much as the largest. By
+Koenig's theorem the shares of one size need as many rounds as the busiest device has of them; with shares of all sizes
+in one round it takes the fewest rounds and some padding.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections import defaultdict
+from collections.abc import Callable, Hashable
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from redistrib.plans.steps import Shares
 from redistrib.theory.semantics import Int64, Placement
@@ -17,37 +21,85 @@ from redistrib.theory.semantics import Int64, Placement
 Lack = tuple[int, int, Int64, Int64]
 
 
-def colour_rounds(lacking: list[Lack], before: Placement, hosts: Int64 | None = None) -> Shares:
-    """Choose a sender for every share, and rounds, one colouring per share size.
+def shape_of(lack: Lack) -> tuple[int, ...]:
+    """The extent of a share along every dimension."""
+    return tuple(lack[3].tolist())
+
+
+def volume_of(lack: Lack) -> int:
+    """The elements of a share."""
+    return math.prod(shape_of(lack))
+
+
+def colour_rounds(
+    lacking: list[Lack], before: Placement, hosts: Int64 | None = None, alike: Callable[[Lack], Hashable] = shape_of
+) -> Shares:
+    """Choose a sender for every share, and rounds: one colouring for each kind of shares, in as few rounds as it can.
 
     Args:
         lacking: (receiver, number of the source tile, start, size) of every share.
         before: who holds which source tile.
         hosts: `[devices]` host numbers; a sender on the receiver's host is preferred.
+        alike: shares travel in one round only where this is equal. By `volume_of` nothing is padded either, though
+            boxes of several shapes travel side by side.
     """
-    holders: dict[int, list[int]] = defaultdict(list)
-    for device, tile in enumerate(before.number.tolist()):
-        holders[tile].append(device)
-    by_size: dict[tuple[int, ...], list[Lack]] = defaultdict(list)
-    for row in lacking:
-        by_size[tuple(row[3].tolist())].append(row)
+    holders = _holders(before)
+    kinds: dict[Hashable, list[Lack]] = defaultdict(list)
+    for row in sorted(lacking, key=shape_of, reverse=True):
+        kinds[alike(row)].append(row)
     src: list[int] = []
     rounds: list[int] = []
     placed: list[Lack] = []
     base = 0
-    for size in sorted(by_size, reverse=True):
-        rows = by_size[size]
+    for rows in kinds.values():
         senders = _balanced_senders(rows, holders, hosts)
         colours = edge_colouring([(s, row[0]) for s, row in zip(senders, rows, strict=True)])
         src += senders
         placed += rows
         rounds += [base + colour for colour in colours]
         base += max(colours) + 1
+    return _table(src, placed, rounds, before.rank)
+
+
+def padded_rounds(lacking: list[Lack], before: Placement, hosts: Int64 | None = None) -> Shares:
+    """Choose senders and the fewest rounds for shares of all sizes together, the largest ones side by side.
+
+    Each round is a heaviest matching of the shares that are left, among those that meet every device that has as many
+    left as there are rounds to come. There is one such matching (Koenig), and no fewer rounds do for these senders.
+    Arguments as for `colour_rounds`; no two shares may have one sender and one receiver.
+    """
+    lacking = sorted(lacking, key=volume_of, reverse=True)
+    senders = _balanced_senders(lacking, _holders(before), hosts)
+    sender, src = np.unique(senders, return_inverse=True)
+    receiver, dst = np.unique([row[0] for row in lacking], return_inverse=True)
+    left = np.zeros((len(sender), len(receiver)))
+    left[src, dst] = [volume_of(row) for row in lacking]
+    number = np.zeros(left.shape, dtype=np.int64)
+    to_come = int(max((left > 0).sum(axis=0).max(), (left > 0).sum(axis=1).max()))
+    more_than_any = 1 + left.max() * min(left.shape)
+    for turn in range(to_come):
+        there = left > 0
+        urgent = (there.sum(axis=1) == to_come - turn)[:, None].astype(int) + (there.sum(axis=0) == to_come - turn)
+        row, column = linear_sum_assignment(left + more_than_any * urgent * there, maximize=True)
+        taken = there[row, column]
+        number[row[taken], column[taken]] = turn
+        left[row[taken], column[taken]] = 0
+    return _table(senders, lacking, number[src, dst].tolist(), before.rank)
+
+
+def _holders(before: Placement) -> dict[int, list[int]]:
+    holders: dict[int, list[int]] = defaultdict(list)
+    for device, tile in enumerate(before.number.tolist()):
+        holders[tile].append(device)
+    return holders
+
+
+def _table(src: list[int], placed: list[Lack], rounds: list[int], rank: int) -> Shares:
     return Shares(
         np.array(src, dtype=np.int64),
         np.array([row[0] for row in placed], dtype=np.int64),
-        np.array([row[2] for row in placed], dtype=np.int64).reshape(-1, before.rank),
-        np.array([row[3] for row in placed], dtype=np.int64).reshape(-1, before.rank),
+        np.array([row[2] for row in placed], dtype=np.int64).reshape(-1, rank),
+        np.array([row[3] for row in placed], dtype=np.int64).reshape(-1, rank),
         np.array(rounds, dtype=np.int64),
     )
 

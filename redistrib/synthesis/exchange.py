@@ -21,13 +21,14 @@ from redistrib.synthesis.assignment import (
     refine,
     sending_pairs,
 )
-from redistrib.synthesis.colouring import Lack, colour_rounds
+from redistrib.synthesis.colouring import Lack, colour_rounds, padded_rounds, shape_of, volume_of
 from redistrib.synthesis.lowering import all_to_all_groups
 from redistrib.theory.semantics import Int64, Placement, number_of
 from redistrib.theory.weak import Grid, common, nested, refined
 
 # Shares of unequal size are coloured one by one: more than this many would make planning slow.
 MOST_UNEQUAL = 1 << 12
+MOST_PADDED = 1 << 8  # devices: matchings of more take longer than they are worth
 
 
 def contained(before: Placement, after: Placement) -> list[Step] | None:
@@ -100,23 +101,34 @@ def _all_to_all(before: Placement, after: Placement, hosts: Int64 | None) -> All
 
 def in_rounds(
     before: Placement, after: Placement, hosts: Int64 | None = None, most_shares: int = 1 << 16
-) -> list[Step] | None:
+) -> list[list[Step]]:
     """The direct exchange: every device is sent exactly what it lacks, in rounds of permutes.
 
-    Receives the lower bound by definition. None where it would take more than `most_shares` shares.
+    The first way receives the lower bound, shares of one shape in a round. Where shares are unequal, others may follow,
+    each in fewer rounds: with shares of several shapes and one volume in a round, which receives no more; and with all
+    that fit into the fewest rounds, padded. Empty where it would take more than `most_shares` shares.
     """
     count = _share_count(before, after)
     if nested(before.grid, after.grid):
-        return [Exchange(before, after, _equal_shares(before, after, hosts))] if count <= most_shares else None
+        return [[Exchange(before, after, _equal_shares(before, after, hosts))]] if count <= most_shares else []
     if count > min(most_shares, MOST_UNEQUAL):
-        return None
+        return []
     lacking = _unequal_shares(before, after)
-    tables = [
-        colour_rounds(_in_units(lacking, unit), before, hosts)
+    cuts = [
+        _in_units(lacking, unit)
         for unit in _units(before, after)
         if unit is None or _pieces(lacking, unit) <= MOST_UNEQUAL
     ]
-    return [Exchange(before, after, min(tables, key=lambda table: table.rounds))]
+    by_shape, by_volume = (
+        min((colour_rounds(cut, before, hosts, alike) for cut in cuts), key=lambda table: table.rounds)
+        for alike in (shape_of, volume_of)
+    )
+    tables = [by_shape, by_volume] if by_volume.rounds < by_shape.rounds else [by_shape]
+    if lacking and before.devices <= MOST_PADDED:
+        # Senders on the receiver's own host leave less freedom to put large shares side by side.
+        padded = [padded_rounds(lacking, before, near) for near in ([None] if hosts is None else [hosts, None])]
+        tables += [table for table in padded if table.rounds < tables[-1].rounds]
+    return [[Exchange(before, after, table)] for table in tables]
 
 
 def aligned_then_permuted(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:

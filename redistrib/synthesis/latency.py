@@ -225,7 +225,9 @@ class LatencyBandwidth(CostModel):
         if not len(step.shares):
             return seconds
         sizes = step.round_sizes()
-        seconds += self._copy(2 * sum(sizes) * itemsize)
+        # Each shape of a round is cut out and written on its own.
+        shapes = step.shares.shapes()
+        seconds += self._copy(2 * sum(size * count for size, count in zip(sizes, shapes, strict=True)) * itemsize)
         if self._uniform_links(None):
             seconds += len(sizes) * self.latency["allpermute"].seconds(2) + sum(sizes) * itemsize / self.bandwidth
         else:

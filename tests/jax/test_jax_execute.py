@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +30,7 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.reference import run_step, scatter
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares
 from redistrib.plans.verify import verify
+from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.semantics import Placement, placement_of
 
@@ -69,14 +71,8 @@ def compiled(f):
 
 def check(plan, schedule="overlap"):
     """Run on numbered elements; compare every shard with a plain slice, and the HLO with the plan."""
-    f = to_jax(plan, jax_mesh(plan.source_mesh), schedule=schedule)
-    whole = np.arange(np.prod(plan.shape), dtype=plan.dtype).reshape(plan.shape)
-    moved = f(jax.device_put(whole, f.source_sharding))
-    assert moved.sharding.is_equivalent_to(f.target_sharding, moved.ndim)
-    for shard in moved.addressable_shards:
-        np.testing.assert_array_equal(np.asarray(shard.data), whole[shard.index])
-    report = inspect(compiled(f))
-    itemsize = whole.itemsize
+    report = check_values(plan, schedule)
+    itemsize = np.dtype(plan.dtype).itemsize
     assert report.received_bytes == itemsize * sum(plan.received)
     largest = report.largest_array({"f32"})
     tile = max(plan.source.local_size, plan.target.local_size)
@@ -84,6 +80,17 @@ def check(plan, schedule="overlap"):
     if schedule == "overlap":
         assert report.kinds == collectives_of(plan)
     return report
+
+
+def check_values(plan, schedule):
+    """Run on numbered elements and compare every shard with a plain slice; what the compiled program does."""
+    f = to_jax(plan, jax_mesh(plan.source_mesh), schedule=schedule)
+    whole = np.arange(np.prod(plan.shape), dtype=plan.dtype).reshape(plan.shape)
+    moved = f(jax.device_put(whole, f.source_sharding))
+    assert moved.sharding.is_equivalent_to(f.target_sharding, moved.ndim)
+    for shard in moved.addressable_shards:
+        np.testing.assert_array_equal(np.asarray(shard.data), whole[shard.index])
+    return inspect(compiled(f))
 
 
 # ------------------------------------------------------------------------------------ steps by hand
@@ -232,8 +239,11 @@ def test_permute_where_a_sender_keeps_its_own_tile():
     np.testing.assert_array_equal(got, [[0, 1], [0, 1], [4, 5]])
 
 
-def direct(before, after):
-    """Every device takes each box it lacks from the holder that has sent least; rounds are filled greedily."""
+def direct(before, after, padded=False):
+    """Every device takes each box it lacks from the holder that has sent least; rounds are filled greedily.
+
+    Only boxes of one shape share a round, unless they are to be padded.
+    """
     rows, sent, taken = [], Counter(), set()
     for dst in range(before.devices):
         low, high = after.start[dst], after.start[dst] + after.tile
@@ -248,8 +258,8 @@ def direct(before, after):
             sent[src] += 1
             size = tuple(size.tolist())
             turn = 0
-            while {("size", turn, "is"), ("sends", turn, src), ("takes", turn, dst)} & taken or (
-                any(entry[0] == "shape" and entry[1] == turn and entry[2] != size for entry in taken)
+            while {("sends", turn, src), ("takes", turn, dst)} & taken or (
+                not padded and any(entry[0] == "shape" and entry[1] == turn and entry[2] != size for entry in taken)
             ):
                 turn += 1
             taken |= {("sends", turn, src), ("takes", turn, dst), ("shape", turn, size)}
@@ -277,6 +287,36 @@ def test_direct_exchange(source, target, mesh, schedule):
         return DynSlice(before, after) if before.grid == (1, 1) else direct(before, after)
 
     check(plan_of(source, target, mesh, step), schedule)
+
+
+@pytest.mark.parametrize(("source", "target", "mesh"), EXCHANGES[:3])
+def test_shares_of_several_shapes_in_one_permute(source, target, mesh):
+    """As many elements travel as the largest share of the round has, and the plan says so."""
+    plan = plan_of(source, target, mesh, lambda before, after: direct(before, after, padded=True))
+    (step,) = plan.steps
+    assert step.shares.mixed
+    assert sum(plan.received) > sum(plan.lower_bound)
+    report = check(plan)
+    assert report.scratch <= 2 * 4 * max(plan.before.tile_size, plan.after.tile_size) + (64 << 10)
+    in_sequence = check_values(plan, "sequential")
+    assert in_sequence.received_bytes == 4 * sum(plan.lower_bound)  # every shape on its own: nothing is padded
+
+
+SHARED_OUT = [
+    *EXCHANGES[:3],
+    ("[3{x}12, 4{z}12]", "[4{y}12, 3{x}12]", "x=4,y=3,z=3"),
+    ("[8{z}24, 6{x,y}24]", "[6{x,y}24, 8{z}24]", "x=2,y=2,z=3"),
+    ("[4{z}12, 6{x}12, 5]", "[6{x}12, 4{z}12, 5]", "x=2,y=2,z=3"),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "mesh"), SHARED_OUT)
+def test_every_way_to_share_out_rounds(source, target, mesh):
+    plan = plan_of(source, target, mesh, direct)
+    for steps in in_rounds(plan.before, plan.after)[1:]:
+        found = check(verify(replace(plan, steps=tuple(steps))))
+        assert found.kinds == {"collective-permute": steps[0].shares.rounds}
+    assert len(in_rounds(plan.before, plan.after)) > 1
 
 
 # -------------------------------------------------------------------------------------- synthesised

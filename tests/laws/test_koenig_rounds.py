@@ -1,16 +1,19 @@
-"""Koenig: shares of one size travel in as many rounds as the busiest device has of them, and no fewer are possible."""
+"""Koenig: as many rounds as the busiest device has shares of one kind, and no fewer are possible."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from itertools import chain, pairwise
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from redistrib.plans.steps import Exchange
-from redistrib.synthesis.colouring import edge_colouring
+from redistrib.synthesis.colouring import edge_colouring, padded_rounds
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.testing import Redistribution, redistributions
+from redistrib.theory.semantics import Placement
 
 EDGES = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=60)
 
@@ -27,8 +30,10 @@ def test_a_bipartite_multigraph_has_as_many_colours_as_its_largest_degree(edges:
 
 
 @given(redistributions())
-def test_in_a_round_every_device_sends_once_and_receives_once_and_shares_have_one_size(pair: Redistribution) -> None:
-    for step in in_rounds(pair.before, pair.after) or []:
+def test_in_a_round_every_device_sends_once_and_receives_once(pair: Redistribution) -> None:
+    """In the first way the shares of a round have one shape besides; later ways take fewer rounds."""
+    ways = in_rounds(pair.before, pair.after)
+    for number_of_way, step in enumerate(chain(*ways)):
         if isinstance(step, Exchange):
             sizes = defaultdict(set)
             shares = step.shares
@@ -41,8 +46,33 @@ def test_in_a_round_every_device_sends_once_and_receives_once_and_shares_have_on
                 taken[dst, number] += 1
                 sizes[number].add(tuple(size))
             assert max(sent.values(), default=1) == max(taken.values(), default=1) == 1
-            assert all(len(shapes) == 1 for shapes in sizes.values())
+            assert number_of_way or all(len(shapes) == 1 for shapes in sizes.values())
             assert set(sizes) == set(range(shares.rounds))
+    rounds = [sum(step.collectives for step in steps) for steps in ways]
+    assert all(more > fewer for more, fewer in pairwise(rounds))
+
+
+LACKS = st.dictionaries(
+    st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda pair: pair[0] != pair[1]),
+    st.integers(1, 9),
+    min_size=1,
+)
+
+
+@given(LACKS)
+def test_shares_of_all_sizes_take_as_many_rounds_as_the_busiest_device_has_of_them(
+    lacks: dict[tuple[int, int], int],
+) -> None:
+    """Every tile has one holder here, so that who sends is given; the largest shares travel first, side by side."""
+    before = Placement((60,), (6,), np.arange(6)[:, None])
+    lacking = [(to, tile, np.array([10 * tile]), np.array([size])) for (tile, to), size in lacks.items()]
+    shares = padded_rounds(lacking, before)
+    assert {
+        (s, d): n for s, d, (n,) in zip(shares.src.tolist(), shares.dst.tolist(), shares.size.tolist(), strict=True)
+    } == lacks
+    for side in (shares.src, shares.dst):
+        assert len(set(zip(side.tolist(), shares.round.tolist(), strict=True))) == len(lacks)
+    assert shares.rounds == max(n for side in (0, 1) for n in Counter(pair[side] for pair in lacks).values())
 
 
 @given(redistributions())
@@ -54,7 +84,7 @@ def test_equal_shares_take_no_more_rounds_than_a_tile_has_shares(pair: Redistrib
         if b % a and a % b:
             return
         chunks *= max(1, b // a)
-    for step in in_rounds(before, after) or []:
+    for step in chain(*in_rounds(before, after)):
         if isinstance(step, Exchange):
             busiest = max(Counter(step.shares.dst.tolist()).values(), default=0)
             assert busiest <= step.shares.rounds <= chunks

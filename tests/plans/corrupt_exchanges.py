@@ -165,17 +165,6 @@ EXCHANGE_CORRUPTIONS = [
         ("step 1 (exchange) has no share in round 1, but some in round 2; rounds are numbered without gaps"),
     ),
     Corruption(
-        "two share sizes in a round",
-        lambda: with_share("exchange split shares", 5, size=[1, 3]),
-        errors.RoundSizeError,
-        1,
-        2,
-        (
-            "step 1 (exchange) has shares of sizes (2, 3) and (1, 3) in round 1; a round is one "
-            "collective with one share size: put them in different rounds"
-        ),
-    ),
-    Corruption(
         "two sends in a round",
         lambda: with_share("exchange split shares", 0, src=3),
         errors.RoundSenderError,

@@ -88,7 +88,7 @@ def test_swap_on_4_by_6_is_the_bound_in_at_most_six_rounds() -> None:
     source, target = DistType.of("[3{x}12, 2{y}12]"), DistType.of("[2{y}12, 3{x}12]")
     plan = synthesize(source, mesh, target, mesh, model="exact")
     assert plan.received == plan.lower_bound
-    assert plan.collectives <= 6
+    assert plan.collectives == 5
 
 
 # ----------------------------------------------------------------------------------------------- latency

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
+from itertools import chain
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -12,6 +17,7 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllToAll, Exchange, Step
 from redistrib.plans.verify import verify
 from redistrib.synthesis import exchange
+from redistrib.synthesis.latency import Latency, LatencyBandwidth
 from redistrib.testing import Redistribution, is_exact, redistributions
 from redistrib.theory.semantics import Placement
 
@@ -20,11 +26,20 @@ WAYS = {
     "permuted": exchange.permuted,
     "gathered": exchange.gathered,
     "exchanged": exchange.exchanged,
-    "in rounds": exchange.in_rounds,
+    "in rounds": lambda *problem: _nth_rounds(0, *problem),
+    "in fewer rounds": lambda *problem: _nth_rounds(1, *problem),
+    "in fewest rounds": lambda *problem: _nth_rounds(2, *problem),
     "all-to-all, then permute": exchange.aligned_then_permuted,
     "permute, then all-to-all": exchange.permuted_then_aligned,
     "whole, then sliced": exchange.whole_then_sliced,
 }
+
+
+def _nth_rounds(n: int, *problem: Any) -> list[Step] | None:
+    ways = exchange.in_rounds(*problem)
+    return ways[n] if n < len(ways) else None
+
+
 AT_THE_BOUND = ("contained", "permuted", "gathered", "exchanged", "in rounds")
 
 
@@ -63,13 +78,14 @@ def test_every_realisation_gives_the_same_tiles(pair: Redistribution) -> None:
 @given(redistributions())
 @settings(max_examples=100)
 def test_the_direct_exchange_is_always_open_and_ragged_moves_the_same_shares(pair: Redistribution) -> None:
-    steps = exchange.in_rounds(pair.before, pair.after)
-    assert steps is not None
-    for step in steps:
+    ways = exchange.in_rounds(pair.before, pair.after)
+    assert ways
+    for step in chain(*ways):
         if isinstance(step, Exchange):
             ragged = Exchange(step.before, step.after, step.shares, "ragged")
-            assert ragged.received() == step.received()
             found = plan(pair, [ragged])
+            assert found.received == found.lower_bound
+            assert step.shares.mixed or step.received() == ragged.received()
             verify(found, bound=step.before.tile_size * step.before.tiles)
             assert is_exact(found)
 
@@ -108,7 +124,7 @@ def test_placements_that_do_not_close_have_no_dense_exchange() -> None:
     before = Placement((4,), (4,), np.array([[0], [1], [2], [3]]))
     after = Placement((4,), (2,), np.array([[0], [1], [0], [1]]))
     assert exchange.exchanged(before, after) is None
-    assert exchange.in_rounds(before, after) is not None
+    assert exchange.in_rounds(before, after)
 
 
 def test_the_direct_exchange_of_unequal_shares_is_open_only_while_they_are_few() -> None:
@@ -120,11 +136,11 @@ def test_the_direct_exchange_of_unequal_shares_is_open_only_while_they_are_few()
         over,
         over,
     )
-    assert exchange.in_rounds(pair.before, pair.after) is None
+    assert not exchange.in_rounds(pair.before, pair.after)
     assert pair.plan().collectives <= 8
     few = Mesh.of("x=4,y=6")
     swap = Redistribution(DistType.of("[3{x}12, 2{y}12]"), DistType.of("[2{y}12, 3{x}12]"), few, few)
-    assert exchange.in_rounds(swap.before, swap.after) is not None
+    assert exchange.in_rounds(swap.before, swap.after)
 
 
 @pytest.mark.filterwarnings("error")
@@ -132,6 +148,57 @@ def test_without_elements_nothing_travels() -> None:
     """Counts that do not nest would be cut into pieces of no extent."""
     before = Placement((0, 12), (4, 1), np.stack([np.arange(24) // 6, np.zeros(24, np.int64)], axis=1))
     after = Placement((0, 12), (6, 1), np.stack([np.arange(24) % 6, np.zeros(24, np.int64)], axis=1))
-    steps = exchange.in_rounds(before, after)
-    assert steps is not None
+    (steps,) = exchange.in_rounds(before, after)
     assert [step.collectives for step in steps] == [0]
+
+
+SWAP = ("[{rows}{{x}}{n}, {columns}{{y}}{n}]", "[{columns}{{y}}{n}, {rows}{{x}}{n}]")
+
+
+def _swap(n: int) -> Redistribution:
+    over = Mesh.of("x=4,y=6")
+    source, target = (text.format(n=n, rows=n // 4, columns=n // 6) for text in SWAP)
+    return Redistribution(DistType.of(source), DistType.of(target), over, over)
+
+
+def test_fewer_rounds_of_several_shapes_then_the_fewest_padded() -> None:
+    """The swap on (4,6): six rounds of equal boxes, five of equal volumes, four padded, as many as a tile has parts."""
+    pair = _swap(24)
+    ways = [plan(pair, steps) for steps in exchange.in_rounds(pair.before, pair.after)]
+    assert [way.collectives for way in ways] == [6, 5, 4]
+    bound = sum(ways[0].lower_bound)
+    assert [sum(way.received) for way in ways[:2]] == [bound, bound]
+    assert bound < sum(ways[2].received) <= 1.3 * bound
+    shares = [next(step for step in way.steps if isinstance(step, Exchange)).shares for way in ways]
+    assert [max(table.shapes()) > 1 for table in shares] == [False, True, True]
+
+
+@pytest.mark.parametrize(("launch", "rounds"), [(0.0, 6), (1.0, 4)])
+def test_the_cost_model_weighs_padding_against_rounds(launch: float, rounds: int) -> None:
+    """With permutes alone to choose from, the price of a launch decides."""
+    never = {kind: Latency(1e9) for kind in ("allgather", "alltoall")}
+    model = LatencyBandwidth("permutes", {**never, "allpermute": Latency(launch)}, 1e6, 1e9)
+    pair = _swap(24 * 6)
+    found = pair.plan(model=model)
+    assert found.collectives == rounds
+    assert is_exact(found)
+
+
+@given(redistributions())
+@settings(max_examples=100)
+def test_padding_is_what_is_received_beyond_the_shares(pair: Redistribution) -> None:
+    for steps in exchange.in_rounds(pair.before, pair.after):
+        for step in steps:
+            if isinstance(step, Exchange):
+                largest: dict[int, int] = defaultdict(int)
+                rows = list(
+                    zip(step.shares.dst.tolist(), step.shares.round.tolist(), step.shares.size.tolist(), strict=True)
+                )
+                for _, number, size in rows:
+                    largest[number] = max(largest[number], math.prod(size))
+                counted = [0] * step.devices
+                for dst, number, _ in rows:
+                    counted[dst] += largest[number]
+                assert step.received() == counted
+                assert step.received_total() == sum(counted)
+                assert step.round_sizes() == [largest[number] for number in range(step.shares.rounds)]

@@ -13,7 +13,7 @@ all-to-alls and strided gathers as such rounds too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ from redistrib.backends.jax.boxes import Offsets, box, put
 from redistrib.backends.jax.dense import all_to_all, gather, is_leading
 from redistrib.backends.jax.frame import Frame, Schedule, frame_of
 from redistrib.backends.jax.ragged import carry
-from redistrib.backends.jax.rounds import Write, in_parts, schedule, shares_of
+from redistrib.backends.jax.rounds import Parcel, Write, in_parts, schedule, shares_of
 from redistrib.plans.memory import SEQUENTIAL_SCRATCH, buffers
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.theory.semantics import Int64, Placement
@@ -139,20 +139,27 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame, limits
 
     writes = schedule(before, after, shares_of(step))
     carried: dict[Write, jax.Array] = {}
+    arrived: dict[Parcel, jax.Array] = {}
     if frame.ragged and frame.schedule == "overlap" and isinstance(step, Exchange) and step.realisation == "ragged":
         travel = [write for write in writes if write.pairs is not None]
         sends = [_read(tile, frame.offsets(write.source), write.size, None) for write in travel]
         carried = dict(zip(travel, carry(travel, sends, frame), strict=True)) if travel else {}
     else:
-        writes = _parts(writes, limits, bare)
+        writes = _parts(_loose(writes, frame, limits), limits, bare)
     for write in writes:
-        if write.pairs is not None and not carried:
+        volume = write.parcel.length if write.parcel is not None else write.volume
+        if write.pairs is not None and not carried and write.parcel not in arrived:
             window = limits.whole if write.size == before.tile else limits.in_flight
-            if in_flight and in_flight + write.volume > window and out is not None:
+            if in_flight and in_flight + volume > window and out is not None:
                 ordered, in_flight = _zero_after(out, frame), 0
-            in_flight += write.volume
+            in_flight += volume
         if write in carried:
             part = carried[write]
+        elif write.parcel is not None:
+            if write.parcel not in arrived:
+                together = [other for other in writes if other.parcel is write.parcel]
+                arrived[write.parcel] = _sent(write.parcel, together, tile, frame, ordered)
+            part = arrived[write.parcel][: write.volume].reshape(*write.size, *tile.shape[after.rank :])
         else:
             # What stays at home is read where it is written, and needs no scratch to wait for.
             part = _read(tile, frame.offsets(write.source), write.size, None if write.pairs is None else ordered)
@@ -169,9 +176,33 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame, limits
     return out
 
 
+def _loose(writes: Sequence[Write], frame: Frame, limits: _Limits) -> list[Write]:
+    """The writes without their parcels where these would take too much room: then every shape goes on its own."""
+
+    def fits(parcel: Parcel) -> bool:
+        return frame.schedule == "overlap" and parcel.length <= limits.part
+
+    return [write if write.parcel is None or fits(write.parcel) else replace(write, parcel=None) for write in writes]
+
+
+def _sent(parcel: Parcel, writes: Sequence[Write], tile: jax.Array, frame: Frame, zero: jax.Array | None) -> jax.Array:
+    """`[length, ...]` elements that the running device receives: it packs the one box that it sends in the parcel."""
+    packed: jax.Array | None = None
+    for write in writes:
+        assert write.pairs is not None
+        share = _read(tile, frame.offsets(write.source), write.size, zero)
+        share = share.reshape(write.volume, *share.shape[len(write.size) :])
+        rest = [(0, parcel.length - write.volume, 0), *[(0, 0, 0)] * (share.ndim - 1)]
+        share = lax.pad(share, jnp.zeros((), share.dtype), rest)
+        mine = np.isin(np.arange(len(frame.order)), write.pairs[:, 0])
+        packed = share if packed is None else jnp.where(frame.lookup(mine), share, packed)
+    assert packed is not None
+    return frame.permute(packed, parcel.pairs)
+
+
 def _parts(writes: Sequence[Write], limits: _Limits, bare: Callable[[Write], bool]) -> list[Write]:
     """The writes, with those cut to the limit that need scratch: what travels, and what only some devices write."""
-    free = [not write.masked and (write.pairs is None or bare(write)) for write in writes]
+    free = [write.parcel is not None or (not write.masked and (write.pairs is None or bare(write))) for write in writes]
     return [
         part
         for write, whole in zip(writes, free, strict=True)

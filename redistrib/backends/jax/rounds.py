@@ -26,6 +26,19 @@ Box = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
+class Parcel:
+    """One permute for boxes of several shapes, each flat and padded to the largest.
+
+    Attributes:
+        length: elements that every pair moves.
+        pairs: `[pairs, 2]` (sender, receiver) device numbers.
+    """
+
+    length: int
+    pairs: Int64
+
+
+@dataclass(frozen=True, eq=False)
 class Write:
     """One box per device, read from its own tile, sent or kept, and written into its output tile.
 
@@ -36,6 +49,7 @@ class Write:
         pairs: `[pairs, 2]` (sender, receiver) device numbers; None where every device writes what it read itself.
             A pair of a device with itself moves nothing.
         writes: `[devices]` whether the device writes at all; None where all do.
+        parcel: what the boxes travel in together with those of other writes; None where they go on their own.
     """
 
     size: Box
@@ -43,6 +57,7 @@ class Write:
     target: Int64
     pairs: Int64 | None
     writes: npt.NDArray[np.bool_] | None
+    parcel: Parcel | None = None
 
     @property
     def volume(self) -> int:
@@ -88,7 +103,7 @@ def schedule(before: Placement, after: Placement, shares: Shares) -> list[Write]
     kept = np.maximum(np.minimum(before.start + before.tile, after.start + after.tile) - low, 0)
     kept[(kept == 0).any(axis=1)] = 0
     own = _Kept(kept, low - before.start, low - after.start)
-    rounds = [_round(before, after, shares, r) for r in range(shares.rounds)]
+    rounds = [write for r in range(shares.rounds) for write in _round(before, after, shares, r)]
     keeps = own.writes()
     orders = [keeps + rounds]
     if keeps:
@@ -118,16 +133,25 @@ class _Kept:
         return result
 
 
-def _round(before: Placement, after: Placement, shares: Shares, number: int) -> Write:
+def _round(before: Placement, after: Placement, shares: Shares, number: int) -> list[Write]:
+    """One write for each shape of the shares in a round, in one parcel if there are several."""
     rows = np.flatnonzero(shares.round == number)
-    src, dst = shares.src[rows], shares.dst[rows]
-    size = tuple(int(e) for e in shares.size[rows[0]])
-    source, target = np.zeros_like(before.index), np.zeros_like(after.index)
-    source[src] = shares.start[rows] - before.start[src]
-    target[dst] = shares.start[rows] - after.start[dst]
-    receives = np.zeros(before.devices, dtype=bool)
-    receives[dst] = True
-    return Write(size, source, target, np.stack([src, dst], axis=1), receives)
+    shapes, shape = np.unique(shares.size[rows], axis=0, return_inverse=True)
+    parcel = None
+    if len(shapes) > 1:
+        pairs = np.stack([shares.src[rows], shares.dst[rows]], axis=1)
+        parcel = Parcel(max(math.prod(size) for size in shapes.tolist()), pairs)
+    writes = []
+    for k, size in enumerate(shapes.tolist()):
+        mine = rows[shape.reshape(-1) == k]
+        src, dst = shares.src[mine], shares.dst[mine]
+        source, target = np.zeros_like(before.index), np.zeros_like(after.index)
+        source[src] = shares.start[mine] - before.start[src]
+        target[dst] = shares.start[mine] - after.start[dst]
+        receives = np.zeros(before.devices, dtype=bool)
+        receives[dst] = True
+        writes.append(Write(tuple(size), source, target, np.stack([src, dst], axis=1), receives, parcel))
+    return writes
 
 
 def _settle(order: Sequence[Write], own: _Kept) -> list[Write]:
@@ -146,13 +170,17 @@ def _settle(order: Sequence[Write], own: _Kept) -> list[Write]:
                 idle &= ~free
         holds = idle & (own.size >= size).all(axis=1) & (own.size > 0).all(axis=1)
         pairs = write.pairs
-        if pairs is not None:
+        if write.parcel is not None:  # who is idle here may send a box of another shape
+            holds[:] = False
+        elif pairs is not None:
             holds[pairs[:, 0]] = False
             selves = np.flatnonzero(holds)
             pairs = np.concatenate([pairs, np.stack([selves, selves], axis=1)])
         source[holds], target[holds] = own.source[holds], own.target[holds]
         idle &= ~holds
-        result.insert(0, Write(write.size, source, target, pairs, ~idle if idle.any() else None))
+        result.insert(
+            0, replace(write, source=source, target=target, pairs=pairs, writes=~idle if idle.any() else None)
+        )
         later.insert(0, (write, write.writes))
     return result
 
