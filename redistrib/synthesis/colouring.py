@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from redistrib.plans.steps import Shares
 from redistrib.theory.semantics import Int64, Placement
@@ -68,6 +67,8 @@ def padded_rounds(lacking: list[Lack], before: Placement, hosts: Int64 | None = 
     left as there are rounds to come. There is one such matching (Koenig), and no fewer rounds do for these senders.
     Arguments as for `colour_rounds`; no two shares may have one sender and one receiver.
     """
+    from scipy.optimize import linear_sum_assignment  # slow to import, seldom needed
+
     lacking = sorted(lacking, key=volume_of, reverse=True)
     senders = _balanced_senders(lacking, _holders(before), hosts)
     sender, src = np.unique(senders, return_inverse=True)
