@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +19,7 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from redistrib.errors import LeafError, TreeMismatchError
 from redistrib.synthesis.cost import ExactCost
+from redistrib.trees import eager, planning
 
 from .cases import bits, jax_mesh, same_shards
 
@@ -51,6 +56,38 @@ def test_one_sharding_for_all_a_prefix_and_a_whole_tree() -> None:
 def test_none_in_the_tree_stays() -> None:
     assert rd.reshard({"a": None, "b": matrix()}, {"a": None, "b": COLUMNS})["a"] is None
     assert rd.reshard({"a": None, "b": matrix()}, COLUMNS)["a"] is None
+
+
+class Pair(NamedTuple):
+    """A pytree of JAX's own making."""
+
+    first: Any
+    second: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass
+class Layer:
+    """A pytree that a user registered, with a field that is no leaf."""
+
+    kernel: Any
+    heads: Pair
+    name: str = field(default="layer", metadata={"static": True})
+
+
+def test_named_tuples_and_dataclasses() -> None:
+    tree = Layer(matrix(), Pair(matrix((8, 8)), {"scale": matrix((32,))}), "attention")
+    everywhere = NamedSharding(GRID, P())
+    for shardings in (everywhere, Layer(COLUMNS, Pair(COLUMNS, everywhere), "attention")):
+        moved = rd.reshard(tree, shardings)
+        assert jax.tree.structure(moved) == jax.tree.structure(tree)
+        assert moved.name == "attention"
+        for before, after in zip(jax.tree.leaves(tree), jax.tree.leaves(moved), strict=True):
+            assert np.array_equal(before, after)
+        assert moved.heads.second["scale"].sharding == everywhere
+    wrong = Layer(COLUMNS, Pair(COLUMNS, NamedSharding(GRID, P(None, "a"))), "attention")
+    with pytest.raises(LeafError, match=r"leaf \.heads\.second\['scale'\]: the partition spec has 2 entries"):
+        rd.reshard(tree, wrong)
 
 
 def test_no_leaves() -> None:
@@ -163,6 +200,22 @@ def test_host_values_and_other_devices_go_by_device_put() -> None:
     assert rd.reshard(np.arange(3), jax.devices()[2]).sharding == SingleDeviceSharding(jax.devices()[2])
 
 
+@pytest.mark.parametrize("there", ["pinned_host", "unpinned_host"])
+def test_other_kinds_of_memory_go_by_device_put(there: str) -> None:
+    """There and back; within one kind, whatever it is called, a plan moves the array."""
+    away = COLUMNS.with_memory_kind(there)
+    assert rd.reshard_plan(matrix(), away).put == ("",)
+    moved = rd.reshard(matrix(), away)
+    assert moved.sharding == away
+    assert moved.sharding.memory_kind == there
+    back = rd.reshard(moved, COLUMNS)
+    assert back.sharding == COLUMNS
+    assert np.array_equal(back, matrix())
+    default = COLUMNS.with_memory_kind(jax.devices()[0].default_memory().kind)
+    assert rd.reshard_plan(matrix(), default).order == ("",)
+    assert rd.reshard(matrix(), default).sharding == default
+
+
 # -------------------------------------------------------------------------------------- failures
 
 
@@ -239,6 +292,24 @@ def test_caches_are_bounded() -> None:
     assert (cache.info.hits, cache.info.misses, cache.info.size) == (1, 4, 2)
 
 
+def test_the_limits_of_the_caches_are_those_of_the_documentation() -> None:
+    page = (Path(rd.__file__).parents[1] / "docs" / "reshard.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (\d+) \|$", page, re.MULTILINE)
+    stated = {name: int(most) for name, most in rows}
+    assert stated == {name: info.limit for name, info in rd.cache_info().items()}
+
+
+def test_caches_keep_within_their_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More shapes than a cache keeps: those longest unused are planned and compiled anew, and still right."""
+    monkeypatch.setattr(planning.PLANS, "limit", 2)
+    monkeypatch.setattr(planning.PROGRAMS, "limit", 2)
+    for rows in (16, 24, 32, 16):
+        assert np.array_equal(rd.reshard(matrix((rows, 8)), COLUMNS), matrix((rows, 8)))
+    info = rd.cache_info()
+    assert (info["plans"].size, info["programs"].size) == (2, 2)
+    assert (info["plans"].misses, info["programs"].misses) == (4, 4)
+
+
 def test_cost_models() -> None:
     for model in ("exact", "tpu", "gpu", "cpu", ExactCost(), rd.LatencyBandwidth.from_json(_profile())):
         assert np.array_equal(rd.reshard(matrix(), COLUMNS, cost_model=model), matrix())
@@ -274,3 +345,13 @@ def test_progress_bar_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert not shown.out
     rd.reshard(matrix(), COLUMNS)
     assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("terminal", "most", "shown"), [(True, 100, True), (False, 100, False), (True, 10_000, False)])
+def test_progress_of_itself_on_terminals_and_for_long_moves(
+    terminal: bool, most: int, shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(eager, "LONG_MOVE", most)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    rd.reshard(matrix(), COLUMNS)
+    assert ("resharding" in capsys.readouterr().err) == shown

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import jax
@@ -147,7 +147,7 @@ def _is_packed(dtype: Any) -> bool:
 
 def rewrapped(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool) -> jax.Array:
     """The same buffers as an array of another global shape and sharding over the same devices; nothing is copied."""
-    held = {shard.device: shard.data for shard in array.addressable_shards}
+    held = _held(array)
     order = sharding.mesh.devices.flat if isinstance(sharding, NamedSharding) else sharding.devices_indices_map(shape)
     tiles = [held[device] for device in order if device in held]
     result = jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=array.dtype)
@@ -155,3 +155,17 @@ def rewrapped(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak
         make: Any = type(result)
         result = make(result.aval.update(weak_type=True), sharding, tiles, committed=True)
     return result
+
+
+def _held(array: jax.Array) -> dict[Any, jax.Array]:
+    """What each of this process's devices holds of an array."""
+    sharding = array.sharding
+    if isinstance(sharding, NamedSharding) and not array.is_fully_replicated:  # shards are slow to make
+        return {device: array.addressable_data(k) for k, device in enumerate(_own(sharding.mesh))}
+    return {shard.device: shard.data for shard in array.addressable_shards}
+
+
+@lru_cache(maxsize=256)
+def _own(mesh: jax.sharding.Mesh) -> tuple[Any, ...]:
+    """This process's devices in the order of a mesh."""
+    return tuple(device for device in mesh.devices.flat if device.process_index == jax.process_index())
