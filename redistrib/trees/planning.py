@@ -10,12 +10,10 @@ from typing import Any, TypeAlias
 import jax
 from jax.sharding import Sharding
 
-from redistrib.backends.jax.dense import is_leading
 from redistrib.backends.jax.flat import FlatProgram
 from redistrib.backends.jax.frame import Schedule
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllGather
 from redistrib.synthesis.cost import CostModel
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.trees.cache import Cache, CacheInfo
@@ -102,8 +100,7 @@ class Planner:
 
     def program(self, group: tuple[Item, ...], dtype: Any) -> FlatProgram:
         """The program that moves a group of leaves in one launch, by their plan without a limit."""
-        # A lone gather needs no code but the collective itself; stacked it would need two copies for each leaf.
-        stacked = len(group) > 1 and is_small(group[0]) and not _is_lone_gather(group[0].plan)
+        stacked = len(group) > 1 and is_small(group[0])
         return self._program(group[0], dtype, None, "overlap", len(group), stacked)
 
     def _program(
@@ -179,10 +176,6 @@ class Planner:
             return self.plan(kind.sides, kind.dtype, platform, 1).peak_bytes
         except MemoryLimitError as error:
             return error.least
-
-
-def _is_lone_gather(plan: Plan) -> bool:
-    return len(plan.steps) == 1 and isinstance(plan.steps[0], AllGather) and is_leading(plan.steps[0])
 
 
 def _options(platform: str, count: int, small: bool) -> dict[str, Any]:

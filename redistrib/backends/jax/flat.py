@@ -23,6 +23,10 @@ from redistrib.backends.jax.lowering import Schedule, frame_of, local_program
 from redistrib.plans.plan import Plan
 
 AXIS = "devices"
+MOST_AVALS = 4096
+
+# Abstract values of arrays that have been rewrapped, by shape, dtype, sharding and weak type.
+_AVALS: dict[tuple[Any, ...], Any] = {}
 
 
 class FlatProgram:
@@ -148,12 +152,22 @@ def _is_packed(dtype: Any) -> bool:
 def rewrapped(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool) -> jax.Array:
     """The same buffers as an array of another global shape and sharding over the same devices; nothing is copied."""
     held = _held(array)
-    order = sharding.mesh.devices.flat if isinstance(sharding, NamedSharding) else sharding.devices_indices_map(shape)
-    tiles = [held[device] for device in order if device in held]
+    if isinstance(sharding, NamedSharding):
+        tiles = [held[device] for device in _own(sharding.mesh)]
+    else:
+        tiles = [held[device] for device in sharding.devices_indices_map(shape) if device in held]
+    key = (shape, array.dtype, sharding, weak)
+    make: Any = type(array)
+    if key in _AVALS:  # no public function makes an array without checking, each time, that its shards fit
+        result: jax.Array = make(_AVALS[key], sharding, tiles, committed=True, _skip_checks=True)
+        return result
     result = jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=array.dtype)
-    if weak:  # no public function makes an array weakly typed without computing it
-        make: Any = type(result)
+    if weak:  # nor one that is weakly typed, without computing it
         result = make(result.aval.update(weak_type=True), sharding, tiles, committed=True)
+    if isinstance(sharding, NamedSharding) and make is type(tiles[0]):
+        if len(_AVALS) >= MOST_AVALS:
+            _AVALS.clear()
+        _AVALS[key] = result.aval
     return result
 
 
