@@ -164,7 +164,7 @@ def rewrapped(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak
     result = jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=array.dtype)
     if weak:  # nor one that is weakly typed, without computing it
         result = make(result.aval.update(weak_type=True), sharding, tiles, committed=True)
-    if isinstance(sharding, NamedSharding) and make is type(tiles[0]):
+    if isinstance(sharding, NamedSharding) and not jnp.issubdtype(array.dtype, jax.dtypes.extended):
         if len(_AVALS) >= MOST_AVALS:
             _AVALS.clear()
         _AVALS[key] = result.aval
