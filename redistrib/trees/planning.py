@@ -18,9 +18,13 @@ from redistrib.synthesis.cost import CostModel
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.trees.cache import Cache, CacheInfo
 from redistrib.trees.routes import Route, Sides, route
-from redistrib.trees.schedule import Item, is_small
+from redistrib.trees.schedule import Item
 
 Model: TypeAlias = CostModel | str | None
+
+# Bytes of tile up to which a collective costs more than two copies: on links, and between threads of one process.
+SMALL = 512 * 1024
+SMALL_NEAR = 64 * 1024
 
 # What a leaf's shape and shardings ask for: (shape, source sharding, target sharding).
 ROUTES: Cache[Route] = Cache(8192)
@@ -100,7 +104,7 @@ class Planner:
 
     def program(self, group: tuple[Item, ...], dtype: Any) -> FlatProgram:
         """The program that moves a group of leaves in one launch, by their plan without a limit."""
-        stacked = len(group) > 1 and is_small(group[0])
+        stacked = len(group) > 1 and _is_small(group[0])
         return self._program(group[0], dtype, None, "overlap", len(group), stacked)
 
     def _program(
@@ -128,7 +132,7 @@ class Planner:
                 stacked=stacked,
                 reuses=reuses,
                 schedule=schedule,
-                options=_options(platform, count, is_small(item)),
+                options=_options(platform, 1 if stacked else count, _tile_bytes(item)),
             ),
         )
 
@@ -178,7 +182,19 @@ class Planner:
             return error.least
 
 
-def _options(platform: str, count: int, small: bool) -> dict[str, Any]:
+def _tile_bytes(item: Item) -> int:
+    return max(item.source_bytes, item.target_bytes)
+
+
+def _is_small(item: Item) -> bool:
+    """Whether one launch over a leaf and others is worth two more copies."""
+    kind = item.kind
+    assert isinstance(kind, Kind)
+    near = kind.devices[0].platform == "cpu" and len({device.process_index for device in kind.devices}) == 1
+    return _tile_bytes(item) <= (SMALL_NEAR if near else SMALL)
+
+
+def _options(platform: str, count: int, tile_bytes: int) -> dict[str, Any]:
     """What compilers are told.
 
     XLA:CPU takes longer to make these programs than to run them. Its older emitters make loops that copy as fast in
@@ -187,7 +203,7 @@ def _options(platform: str, count: int, small: bool) -> dict[str, Any]:
     """
     if platform != "cpu":
         return {}
-    if small:
+    if tile_bytes <= SMALL_NEAR:
         return {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
     return {"xla_cpu_use_fusion_emitters": False} if count == 1 else {"xla_backend_optimization_level": 1}
 

@@ -10,7 +10,6 @@ from redistrib.errors import MemoryLimitError
 from redistrib.plans.plan import Plan
 
 MOST_TOGETHER = 64
-SMALL = 64 * 1024  # bytes of tile up to which a launch costs more than two copies
 TOGETHER_BYTES = 16 * 2**20  # bytes of source and target tiles that travel in one launch, unless one leaf has more
 
 
@@ -112,11 +111,6 @@ def _even(count: int, most: int) -> int:
     if count <= most:
         return count
     return next((size for size in range(most, most // 2, -1) if count % size == 0), most)
-
-
-def is_small(item: Item) -> bool:
-    """Whether a leaf is so small that one launch over it and others is worth two more copies."""
-    return item.source_bytes <= SMALL and item.target_bytes <= SMALL
 
 
 def unlimited(items: Sequence[Item]) -> list[tuple[Item, ...]]:
