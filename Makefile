@@ -34,7 +34,7 @@ $(VENV)/.mpi: pyproject.toml | $(BIN)/python
 	$(PIP) install -e '.[mpi]'
 	@touch $@
 
-$(VENV)/.bench: pyproject.toml | $(BIN)/python
+$(VENV)/.bench: pyproject.toml $(VENV)/.demo | $(BIN)/python
 	$(PIP) install -e '.[dev,tpu]'
 	@touch $@
 

@@ -8,29 +8,20 @@ redistribution iff its base offset maps join up), with explicit groups in the pl
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from redistrib.errors import (
-    AllToAllGridError,
     DisconnectedStepsError,
-    DisjointMembersError,
-    DuplicateMemberError,
     DuplicateReceiverError,
     DuplicateSenderError,
-    GatherGridError,
-    GroupSizeError,
     IdleTileError,
-    MemberOrderError,
     MemoryAboveLimitError,
-    MissingMemberError,
     PermutedTileError,
     PermuteGridError,
     PlacedDevicesError,
-    RepeatedChunkError,
     SelfSendError,
     ShapeMismatchError,
     SliceGridError,
@@ -45,7 +36,8 @@ from redistrib.plans._evidence import check_numbers, first, held, row
 from redistrib.plans.memory import peak_bytes
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange
 from redistrib.plans.verify_exchange import check_exchange
-from redistrib.theory.semantics import Int64, Placement, number_of, placement_of
+from redistrib.plans.verify_groups import check_allgather, check_alltoall
+from redistrib.theory.semantics import Int64, Placement, placement_of
 
 if TYPE_CHECKING:
     from redistrib.plans.plan import Plan
@@ -212,132 +204,6 @@ def _check_dynslice(number: int, step: DynSlice) -> None:
         )
 
 
-def _check_allgather(number: int, step: AllGather) -> None:
-    before, after = step.before, step.after
-    if any(b % a for b, a in zip(before.grid, after.grid, strict=True)):
-        raise GatherGridError(
-            f"step {number} (allgather) goes from the grid {before.grid} to {after.grid}; "
-            "a gather merges equally many tiles everywhere, so each count must divide the one before",
-            number,
-            before=before.grid,
-            after=after.grid,
-        )
-    _check_groups(number, step)
-    _check_union(number, step)
-
-
-def _check_alltoall(number: int, step: AllToAll) -> None:
-    before, after = step.before, step.after
-    if any(b % a and a % b for b, a in zip(before.grid, after.grid, strict=True)):
-        raise AllToAllGridError(
-            f"step {number} (alltoall) goes from the grid {before.grid} to {after.grid}; its shares are of one shape "
-            "only where in every dimension one count divides the other; an exchange has no such rule",
-            number,
-            before=before.grid,
-            after=after.grid,
-        )
-    _check_groups(number, step)
-    _check_union(number, step)
-
-
-def _check_groups(number: int, step: AllGather | AllToAll) -> None:
-    """Groups partition the devices. They are of equal size by being rows of one table."""
-    flat = step.groups.ravel()
-    if len(flat) == step.devices and (np.sort(flat) == np.arange(len(flat))).all():
-        return
-    check_numbers(number, step.kind, "a group", flat, step.devices)
-    count = np.bincount(flat, minlength=step.devices)
-    if count.max() > 1:
-        device = first(count > 1)
-        rows = np.nonzero((step.groups == device).any(axis=1))[0].tolist()
-        raise DuplicateMemberError(
-            f"step {number} ({step.kind}) names device {device} {count[device]} times, in groups {rows}; "
-            "groups partition the devices",
-            number,
-            device,
-            times=int(count[device]),
-            groups=rows,
-        )
-    device = first(count == 0)
-    raise MissingMemberError(
-        f"step {number} ({step.kind}) has device {device} in no group; groups partition the devices, "
-        "a device with nothing to do included",
-        number,
-        device,
-    )
-
-
-def _check_union(number: int, step: AllGather | AllToAll) -> None:
-    """after(d) is the disjoint union of before(m) & after(d) over the members m of d's group, in member order.
-
-    On the grid that is the coarser of the two in each dimension, all members must lie in one cell, before and
-    after; then before(m) & after(d) is one share, and the union is exact iff the members' tiles are the
-    different parts of that cell.
-    """
-    before, after, groups = step.before, step.after, step.groups
-    common = tuple(min(b, a) for b, a in zip(before.grid, after.grid, strict=True))
-    merged = np.array([b // c for b, c in zip(before.grid, common, strict=True)], dtype=np.int64)
-    members = groups.shape[1]
-    parts = math.prod(merged.tolist())
-    if parts != members:
-        raise GroupSizeError(
-            f"step {number} ({step.kind}) has groups of {members}, but goes from the grid {before.grid} "
-            f"to {after.grid}, which merges {parts} tiles into one",
-            number,
-            members=members,
-            parts=parts,
-        )
-    cell, chunk = np.divmod(before.index, merged)
-    cell_after = after.coarse(common)
-    expected = cell_after[groups[:, 0]]
-    for found, is_sender in ((cell[groups], True), (cell_after[groups], False)):
-        stray = found != expected[:, None]
-        if stray.any():
-            group, member = divmod(first(stray.any(axis=2)), members)
-            device, leader = int(groups[group, member]), int(groups[group, 0])
-            sender, receiver = (device, leader) if is_sender else (leader, device)
-            raise DisjointMembersError(
-                f"step {number} ({step.kind}) has devices {sender} and {receiver} in one group, but device {sender} "
-                f"holds {held(before, sender)}, none of it part of the {held(after, receiver)} "
-                f"that device {receiver} ends with",
-                number,
-                receiver,
-                sender=sender,
-                group=group,
-            )
-    order = number_of(chunk, tuple(merged.tolist()))[groups]
-    wrong = order != np.arange(members)
-    if wrong.any():
-        group, member = divmod(first(wrong), members)
-        _fail_order(number, step, group, member, order[group])
-
-
-def _fail_order(number: int, step: AllGather | AllToAll, group: int, member: int, order: Int64) -> None:
-    before, members = step.before, step.groups[group]
-    parts = order.tolist()
-    repeated = next((p for p in parts if parts.count(p) > 1), None)
-    if repeated is not None:
-        one, other = (int(d) for d in members[order == repeated][:2])
-        raise RepeatedChunkError(
-            f"step {number} ({step.kind}) has devices {one} and {other} in one group, both holding "
-            f"{held(before, one)}; a group merges different tiles",
-            number,
-            one,
-            other=other,
-            group=group,
-        )
-    device = int(members[member])
-    raise MemberOrderError(
-        f"step {number} ({step.kind}) lists device {device} as member {member} of group {group}, but its tile is "
-        f"part {parts[member]} of what the group merges; list {members[np.argsort(order)].tolist()}",
-        number,
-        device,
-        group=group,
-        member=member,
-        part=parts[member],
-    )
-
-
 def _check_allpermute(number: int, step: AllPermute) -> None:
     before, after = step.before, step.after
     if before.grid != after.grid:
@@ -412,8 +278,8 @@ def _first_difference(one: Placement, other: Placement) -> int:
 
 _CHECKS: dict[type, Callable[..., None]] = {
     DynSlice: _check_dynslice,
-    AllGather: _check_allgather,
-    AllToAll: _check_alltoall,
+    AllGather: check_allgather,
+    AllToAll: check_alltoall,
     AllPermute: _check_allpermute,
     Exchange: check_exchange,
 }

@@ -60,20 +60,11 @@ def permuted(before: Placement, after: Placement, hosts: Int64 | None = None) ->
 
 
 def closed(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
-    """One all-gather if there is one, else one dense all-to-all; it receives exactly the lower bound."""
+    """One all-gather where there is one, each member first cutting its part, else one dense all-to-all over any
+    dimensions at once, with repeated shares where the target is replicated. It receives exactly the lower bound."""
     if not _close(before, after):
         return None
     return _gathered(before, after, hosts) or [_all_to_all(before, after, hosts)]
-
-
-def gathered(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
-    """One all-gather, where groups exist whose members all want the same tile: each first cuts its part of it."""
-    return _gathered(before, after, hosts) if _close(before, after) else None
-
-
-def exchanged(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
-    """One dense all-to-all over any dimensions at once, with repeated shares where the target is replicated."""
-    return [_all_to_all(before, after, hosts)] if _close(before, after) else None
 
 
 def _close(before: Placement, after: Placement) -> bool:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ from redistrib.backends.jax.flat import FlatProgram, rewrapped
 from redistrib.backends.jax.leaves import Leaf, zeros_like
 from redistrib.errors import LeafError, RedistribError
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.trees.planning import Kind, Planner, compile_all, route_of
+from redistrib.trees.planning import Kind, Planner, compiled, route_of
 from redistrib.trees.routes import Route
 from redistrib.trees.schedule import Alive, Batch, Item, accounted, limited, unlimited
 from redistrib.trees.value import TreePlan
@@ -104,8 +105,7 @@ class Prepared:
 
         if self._limit is None:
             groups = unlimited(items)
-            programs = [program(group) for group in groups]
-            compile_all(programs)
+            programs = compiled(partial(program, group) for group in groups)
             return accounted(groups, programs, alive)
         return limited(
             items,
@@ -226,12 +226,14 @@ class _Waiting:
     def add(self, arrays: list[jax.Array], size: int) -> None:
         """Note a launch, and wait for the oldest ones until the rest keeps within the bytes."""
         self._flying.append((arrays, size))
-        while self._flying and sum(size for _, size in self._flying) > self._most:
-            jax.block_until_ready(self._flying.popleft()[0])
+        self._until(self._most)
 
     def for_all(self) -> None:
         """Wait for all that may still be running."""
-        while self._flying:
+        self._until(-1)
+
+    def _until(self, most: int) -> None:
+        while self._flying and sum(size for _, size in self._flying) > most:
             jax.block_until_ready(self._flying.popleft()[0])
 
 

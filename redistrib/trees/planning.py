@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -221,11 +221,13 @@ class _Itself:
         return id(self.value)
 
 
-def compile_all(programs: list[FlatProgram]) -> None:
-    """Compile what has not been, several at a time; in one process only, as compilers may have to meet across them."""
-    if jax.process_count() > 1 or len(programs) < 2:
-        for program in programs:
-            program.compile()
-        return
+def compiled(makers: Iterable[Callable[[], FlatProgram]]) -> list[FlatProgram]:
+    """Make programs one after the other, and compile each while the next ones are made.
+
+    In one process only, as compilers may have to meet across processes: there they are compiled in order.
+    """
+    if jax.process_count() > 1:
+        return [program.compile() for program in [make() for make in makers]]
     with ThreadPoolExecutor(max_workers=4) as pool:
-        list(pool.map(FlatProgram.compile, programs))
+        compiling = [pool.submit(make().compile) for make in makers]
+        return [program.result() for program in compiling]

@@ -18,7 +18,7 @@ from proofs.bridge.export import dimensions, plan_term
 from proofs.bridge.mutate import BREAKING, HARMLESS, changed
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
-from redistrib.plans import verify, verify_exchange
+from redistrib.plans import verify, verify_exchange, verify_groups
 from redistrib.plans.steps import AllPermute
 from redistrib.theory.semantics import Placement, placement_of
 
@@ -106,7 +106,13 @@ def _read_backwards(dist_type: DistType, mesh: Mesh) -> Placement:
 @pytest.mark.parametrize(
     ("module", "name", "instead", "changes", "fault"),
     [
-        (verify, "_check_union", lambda *_: None, ("members_out_of_order", "members_change_groups"), "verify accepts"),
+        (
+            verify_groups,
+            "_check_union",
+            lambda *_: None,
+            ("members_out_of_order", "members_change_groups"),
+            "verify accepts",
+        ),
         (verify, "_check_once", lambda *_: None, ("another_holder_sends", "pair_named_twice"), "verify accepts"),
         (verify, "_check_bound", lambda *_: None, ("oversized_tile",), "verify accepts"),
         (verify, "placement_of", _read_backwards, ("",), "verify refuses"),

@@ -24,8 +24,7 @@ from redistrib.theory.semantics import Placement
 WAYS = {
     "contained": exchange.contained,
     "permuted": exchange.permuted,
-    "gathered": exchange.gathered,
-    "exchanged": exchange.exchanged,
+    "closed": exchange.closed,
     "in rounds": lambda *problem: _nth_rounds(0, *problem),
     "in fewer rounds": lambda *problem: _nth_rounds(1, *problem),
     "in fewest rounds": lambda *problem: _nth_rounds(2, *problem),
@@ -40,7 +39,7 @@ def _nth_rounds(n: int, *problem: Any) -> list[Step] | None:
     return ways[n] if n < len(ways) else None
 
 
-AT_THE_BOUND = ("contained", "permuted", "gathered", "exchanged", "in rounds")
+AT_THE_BOUND = ("contained", "permuted", "closed", "in rounds")
 
 
 def plan(pair: Redistribution, steps: list[Step]) -> Plan:
@@ -123,7 +122,7 @@ def test_one_collective_does_it(source: str, target: str, mesh: str, kinds: list
 def test_placements_that_do_not_close_have_no_dense_exchange() -> None:
     before = Placement((4,), (4,), np.array([[0], [1], [2], [3]]))
     after = Placement((4,), (2,), np.array([[0], [1], [0], [1]]))
-    assert exchange.exchanged(before, after) is None
+    assert exchange.closed(before, after) is None
     assert exchange.in_rounds(before, after)
 
 
