@@ -1,5 +1,6 @@
 """Plans on real arrays: every element exact, the compiled program exactly the collectives of the plan."""
 
+import importlib.util
 import random
 from collections import Counter
 from dataclasses import replace
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import topologies
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import Mesh as JaxMesh
 from jax.sharding import PartitionSpec as P
@@ -316,6 +318,19 @@ def test_every_way_to_share_out_rounds(source, target, mesh):
         found = check(verify(replace(plan, steps=tuple(steps))))
         assert found.kinds == {"collective-permute": steps[0].shares.rounds}
     assert len(in_rounds(plan.before, plan.after)) > 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+def test_the_tpu_compiler_takes_padded_rounds(monkeypatch):
+    monkeypatch.setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+    devices = topologies.get_topology_desc("v4:2x2x3", platform="tpu").devices
+    plan = plan_of("[384{x}1536, 256{y}1536]", "[256{y}1536, 384{x}1536]", "x=4,y=6", direct)
+    *_, steps = in_rounds(plan.before, plan.after)
+    padded = verify(replace(plan, steps=tuple(steps)))
+    move = to_jax(padded, JaxMesh(np.array(devices).reshape(4, 6), ("x", "y"), axis_types=(AxisType.Auto,) * 2))
+    report = inspect(compiled(move))
+    assert report.kinds == {"collective-permute": 4}
+    assert report.received_bytes == 4 * sum(padded.received)
 
 
 # -------------------------------------------------------------------------------------- synthesised
