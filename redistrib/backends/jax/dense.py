@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax import lax
+from jax.custom_batching import custom_vmap
 
 from redistrib.backends.jax import frame as frames
 from redistrib.backends.jax.boxes import Offsets, box, concatenated, joined, put, ratio
@@ -58,7 +59,17 @@ def all_to_all(step: AllToAll, tile: jax.Array, frame: Frame) -> jax.Array:
 
 
 def _traded(step: AllToAll, shares: jax.Array, frame: Frame) -> jax.Array:
-    received: jax.Array = lax.all_to_all(shares, split_axis=0, concat_axis=0, tiled=True, **frame.groups(step.groups))
+    @custom_vmap
+    def trade(sent: jax.Array) -> jax.Array:
+        moved: jax.Array = lax.all_to_all(sent, split_axis=0, concat_axis=0, tiled=True, **frame.groups(step.groups))
+        return moved
+
+    @trade.def_vmap
+    def _(_: int, __: Sequence[bool], sent: jax.Array) -> tuple[jax.Array, bool]:
+        # JAX's own rule knows no groups; a batch is one more dimension of what travels.
+        return jnp.moveaxis(trade(jnp.moveaxis(sent, 0, -1)), -1, 0), True
+
+    received: jax.Array = trade(shares)
     return received
 
 
