@@ -83,10 +83,26 @@ class Shares:
         return int(self.round.max()) + 1 if len(self) else 0
 
     @cached_property
+    def _by_round(self) -> tuple[Int64, Int64]:
+        """The first share of each round, and which round in order each share is in."""
+        _, leader, number = np.unique(self.round, return_index=True, return_inverse=True)
+        return leader, number
+
+    @cached_property
     def mixed(self) -> bool:
         """Whether some round has shares of different shapes."""
-        _, leader, number = np.unique(self.round, return_index=True, return_inverse=True)
+        leader, number = self._by_round
         return bool((self.size != self.size[leader[number]]).any())
+
+    def largest(self) -> list[int]:
+        """Elements of the largest share of each round."""
+        leader, _ = self._by_round
+        if not self.mixed:
+            return volumes(self.size[leader])
+        sizes = [0] * self.rounds
+        for number, volume in zip(self.round.tolist(), self.volumes(), strict=True):
+            sizes[number] = max(sizes[number], volume)
+        return sizes
 
     def shapes(self) -> list[int]:
         """Number of shapes that the shares of each round have."""
@@ -291,14 +307,8 @@ class Exchange(_Step):
         return result
 
     def round_sizes(self) -> list[int]:
-        """Elements of the largest share of each round."""
-        if not self.shares.mixed:
-            _, first = np.unique(self.shares.round, return_index=True)
-            return volumes(self.shares.size[first])
-        sizes = [0] * self.shares.rounds
-        for number, volume in zip(self.shares.round.tolist(), self.shares.volumes(), strict=True):
-            sizes[number] = max(sizes[number], volume)
-        return sizes
+        """Elements that every share of each round takes, in rounds."""
+        return self.shares.largest()
 
     @property
     def collectives(self) -> int:

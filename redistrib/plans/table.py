@@ -78,12 +78,8 @@ def groups(step: Step) -> str:
             shares = _count(len(step.shares), "share")
             if step.realisation == "ragged":
                 return f"{shares}, ragged"
-            rounds = _count(step.shares.rounds, "round")
-            return (
-                f"{shares} in {rounds}, padded"
-                if sum(step.received()) > sum(step.shares.volumes())
-                else f"{shares} in {rounds}"
-            )
+            padded = ", padded" if step.received_total() > sum(step.shares.volumes()) else ""
+            return f"{shares} in {_count(step.shares.rounds, 'round')}{padded}"
 
 
 class _Names:

@@ -158,8 +158,9 @@ def rewrapped(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak
         tiles = [held[device] for device in sharding.devices_indices_map(shape) if device in held]
     key = (shape, array.dtype, sharding, weak)
     make: Any = type(array)
-    if key in _AVALS:  # no public function makes an array without checking, each time, that its shards fit
-        result: jax.Array = make(_AVALS[key], sharding, tiles, committed=True, _skip_checks=True)
+    known = _AVALS.get(key)  # once, as another thread may clear them
+    if known is not None:  # no public function makes an array without checking, each time, that its shards fit
+        result: jax.Array = make(known, sharding, tiles, committed=True, _skip_checks=True)
         return result
     result = jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=array.dtype)
     if weak:  # nor one that is weakly typed, without computing it
