@@ -203,7 +203,7 @@ def reshard_plan(
 
 
 def cache_info() -> dict[str, CacheInfo]:
-    """Hits, misses, size and limit of `reshard`'s caches: `"routes"`, `"plans"` and `"programs"`."""
+    """Hits, misses, size and limit of `reshard`'s caches: `"trees"`, `"routes"`, `"plans"` and `"programs"`."""
     from redistrib.trees.planning import cache_info as run
 
     return run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,13 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from redistrib.backends.jax.flat import FlatProgram, rewrapped
+from redistrib.backends.jax.flat import FlatProgram
 from redistrib.backends.jax.leaves import Leaf, zeros_like
+from redistrib.backends.jax.rewrap import rewrapped
 from redistrib.errors import LeafError, RedistribError
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.trees.planning import Kind, Planner, compiled, route_of
+from redistrib.trees.planning import TREES, Kind, Planner, compiled, route_of
 from redistrib.trees.routes import Route
-from redistrib.trees.schedule import Alive, Batch, Item, accounted, limited, unlimited
+from redistrib.trees.schedule import Alive, Batch, Group, Item, accounted, limited, unlimited
 from redistrib.trees.value import TreePlan
 
 # Bytes per device of launches that need not have finished when the next one starts. On CPUs there are none: devices
@@ -31,12 +32,20 @@ LONG_MOVE = 256 * 2**20  # bytes of all leaves above which a move shows its prog
 
 
 @dataclass(frozen=True)
-class _Move:
-    """A leaf, its route, and whether its source may be given up as soon as it has travelled."""
+class _Known:
+    """What to do with a tree of arrays of some shapes and placements.
 
-    leaf: Leaf
-    route: Route
-    donated: bool
+    Attributes:
+        plan: the launches.
+        routes: of every leaf.
+        donated: whether the source of each leaf may be given up as soon as it has travelled.
+        last: leaves that have buffers of others, none of which is kept: they go when all have travelled.
+    """
+
+    plan: TreePlan
+    routes: tuple[Route, ...]
+    donated: tuple[bool, ...]
+    last: tuple[int, ...]
 
 
 class Prepared:
@@ -47,78 +56,17 @@ class Prepared:
     """
 
     def __init__(self, leaves: Sequence[Leaf], planner: Planner, *, donate: bool, memory_limit: int | None) -> None:
-        self._planner, self._limit = planner, memory_limit
-        routes = [_routed(leaf) for leaf in leaves]
-        shared = _shared(leaves, routes) if donate else []
-        held = {k for several in shared for k in several}
-        self._moves = [
-            _Move(leaf, found, donate and found.way in ("move", "put") and k not in held)
-            for k, (leaf, found) in enumerate(zip(leaves, routes, strict=True))
-        ]
-        # Several leaves have these buffers: they go when all have travelled, unless one of the results has them too.
-        self._last = [
-            leaves[k].value for several in shared if all(routes[k].way != "keep" for k in several) for k in several
-        ]
-        items = [self._item(k, move) for k, move in enumerate(self._moves) if move.route.way == "move"]
-        alive = self._alive()
-        before = alive.most()
-        self.plan = TreePlan(
-            batches=tuple(self._batches(items, alive)),
-            kept=self._paths("keep"),
-            made=self._paths("empty"),
-            put=self._paths("put"),
-            before_bytes=before,
-            memory_limit=memory_limit,
-            donate=donate,
-        )
-
-    def _paths(self, way: str) -> tuple[str, ...]:
-        return tuple(move.leaf.path for move in self._moves if move.route.way == way)
-
-    def _item(self, index: int, move: _Move) -> Item:
-        sides = move.route.sides
-        assert sides is not None
-        kind = Kind(sides, str(move.leaf.value.dtype), move.route.devices)
-        with _naming(move.leaf.path):
-            plan = self._planner.plan(sides, kind.dtype, kind.devices[0].platform)
-        return Item(index, move.leaf.path, kind, plan, tuple(d.id for d in kind.devices), move.donated)
-
-    def _alive(self) -> Alive:
-        """Bytes on each device before anything moves: all sources, and what `jax.device_put` brings."""
-        alive = Alive()
-        for move in self._moves:
-            value, target = move.leaf.value, move.leaf.target
-            source = getattr(value, "sharding", None)
-            if source is not None:
-                alive.add(*_share(value, source))
-            if move.route.way == "put":
-                alive.add(*_share(value, target))
-        return alive
-
-    def _batches(self, items: list[Item], alive: Alive) -> list[Batch]:
-        def dtype(item: Item) -> Any:
-            return self._moves[item.index].leaf.value.dtype
-
-        def program(group: tuple[Item, ...]) -> FlatProgram:
-            with _naming(group[0].path):
-                return self._planner.program(group, dtype(group[0]))
-
-        if self._limit is None:
-            groups = unlimited(items)
-            programs = compiled(partial(program, group) for group in groups)
-            return accounted(groups, programs, alive)
-        return limited(
-            items,
-            alive,
-            self._limit,
-            together=lambda group: program(group).compile(),
-            within=lambda item, room: self._planner.within(item, dtype(item), room),
-            least=lambda item: self._planner.least(item, dtype(item)),
-        )
+        for leaf in leaves:
+            _check(leaf)
+        self._leaves, self._limit = leaves, memory_limit
+        shared = _shared(leaves) if donate else ()
+        key = (tuple(map(_signature, leaves)), shared, donate, memory_limit, planner.key)
+        self._known = TREES.get(key, lambda: _Planning(leaves, shared, planner, donate, memory_limit).known())
+        self.plan = self._known.plan
 
     def run(self, progress: bool | None) -> list[Any]:
         """Move everything; the leaves, each on its target."""
-        results: list[Any] = [None] * len(self._moves)
+        results: list[Any] = [None] * len(self._leaves)
         total = sum(item.target_bytes * len(item.devices) for batch in self.plan.batches for item in batch.items)
         with _progress(total, progress) as advance:
             wait = _Waiting(IN_FLIGHT if self._limit is None and advance is None else 0)
@@ -131,16 +79,16 @@ class Prepared:
                     wait.for_all()
                 if advance is not None:
                     advance(sum(item.target_bytes * len(item.devices) for item in batch.items))
-        for k, move in enumerate(self._moves):
-            if move.route.way != "move":
-                results[k] = self._otherwise(move)
-        for value in self._last:
-            value.delete()
+        for k, route in enumerate(self._known.routes):
+            if route.way != "move":
+                results[k] = self._otherwise(k, route)
+        for k in self._known.last:
+            self._leaves[k].value.delete()
         return results
 
     def _launched(self, batch: Batch) -> list[jax.Array]:
-        sources = [self._moves[item.index].leaf.value for item in batch.items]
-        targets = [self._moves[item.index].leaf.target for item in batch.items]
+        sources = [self._leaves[item.index].value for item in batch.items]
+        targets = [self._leaves[item.index].target for item in batch.items]
         program = batch.program
         assert isinstance(program, FlatProgram)
         moved = program(sources, targets)
@@ -149,19 +97,100 @@ class Prepared:
                 source.delete()  # its memory is freed when the launch has read it
         return moved
 
-    def _otherwise(self, move: _Move) -> Any:
-        value, target = move.leaf.value, move.leaf.target
-        if move.route.way == "put":
-            return jax.device_put(value, target, donate=move.donated and isinstance(value, jax.Array))
-        if move.route.way == "empty":
+    def _otherwise(self, index: int, route: Route) -> Any:
+        value, target = self._leaves[index].value, self._leaves[index].target
+        if route.way == "put":
+            return jax.device_put(value, target, donate=self._known.donated[index] and isinstance(value, jax.Array))
+        if route.way == "empty":
             return zeros_like(value, target)
         return rewrapped(value, value.shape, target, weak=bool(value.aval.weak_type))
+
+
+class _Planning:
+    """Routes, plans, launches and their programs for leaves that have been checked."""
+
+    def __init__(
+        self,
+        leaves: Sequence[Leaf],
+        shared: tuple[tuple[int, ...], ...],
+        planner: Planner,
+        donate: bool,
+        memory_limit: int | None,
+    ) -> None:
+        self._leaves, self._planner, self._donate, self._limit = leaves, planner, donate, memory_limit
+        self._routes = tuple(map(_routed, leaves))
+        self._shared = shared
+        held = {k for one in shared for k in one}
+        self._donated = tuple(
+            donate and route.way in ("move", "put") and k not in held for k, route in enumerate(self._routes)
+        )
+
+    def known(self) -> _Known:
+        """The whole, with every program compiled."""
+        items = [self._item(k) for k, route in enumerate(self._routes) if route.way == "move"]
+        alive = self._alive()
+        before = alive.most()
+        plan = TreePlan(
+            batches=tuple(self._batches(items, alive)),
+            kept=self._paths("keep"),
+            made=self._paths("empty"),
+            put=self._paths("put"),
+            before_bytes=before,
+            memory_limit=self._limit,
+            donate=self._donate,
+        )
+        last = [k for one in self._shared if all(self._routes[k].way != "keep" for k in one) for k in one]
+        return _Known(plan, self._routes, self._donated, tuple(last))
+
+    def _paths(self, way: str) -> tuple[str, ...]:
+        return tuple(leaf.path for leaf, route in zip(self._leaves, self._routes, strict=True) if route.way == way)
+
+    def _item(self, index: int) -> Item:
+        leaf, route = self._leaves[index], self._routes[index]
+        assert route.sides is not None
+        kind = Kind(route.sides, str(leaf.value.dtype), route.devices)
+        with _naming(leaf.path):
+            plan = self._planner.plan(route.sides, kind.dtype, kind.devices[0].platform)
+        return Item(index, leaf.path, kind, plan, tuple(d.id for d in kind.devices), self._donated[index])
+
+    def _alive(self) -> Alive:
+        """Bytes on each device before anything moves: all sources, and what `jax.device_put` brings."""
+        alive = Alive()
+        for leaf, route in zip(self._leaves, self._routes, strict=True):
+            source = getattr(leaf.value, "sharding", None)
+            if source is not None:
+                alive.add(*_share(leaf.value, source))
+            if route.way == "put":
+                alive.add(*_share(leaf.value, leaf.target))
+        return alive
+
+    def _batches(self, items: list[Item], alive: Alive) -> list[Batch]:
+        def dtype(item: Item) -> Any:
+            return self._leaves[item.index].value.dtype
+
+        def program(groups: Sequence[Group]) -> FlatProgram:
+            with _naming(groups[0][0].path):
+                return self._planner.program(groups, [dtype(group[0]) for group in groups])
+
+        if self._limit is None:
+            launches = unlimited(items)
+            programs = compiled(partial(program, groups) for groups in launches)
+            return accounted(launches, programs, alive)
+        return limited(
+            items,
+            alive,
+            self._limit,
+            together=lambda group: program((group,)).compile(),
+            within=lambda item, room: self._planner.within(item, dtype(item), room),
+            least=lambda item: self._planner.least(item, dtype(item)),
+        )
 
 
 # ------------------------------------------------------------------------------------------- checks
 
 
-def _routed(leaf: Leaf) -> Route:
+def _check(leaf: Leaf) -> None:
+    """Refuse what is no array, or none that can be moved."""
     value = leaf.value
     if isinstance(value, jax.Array):
         if value.is_deleted():
@@ -171,8 +200,20 @@ def _routed(leaf: Leaf) -> Route:
             raise LeafError(leaf.path, "a ShapeDtypeStruct must say where its array is; give it a sharding=")
     elif not isinstance(value, np.ndarray | np.generic | bool | int | float | complex):
         raise LeafError(leaf.path, f"{type(value).__name__} is neither an array nor a number")
+
+
+def _signature(leaf: Leaf) -> Hashable:
+    """All of a leaf that matters for what is done with it, but for the buffers that it has in common with others."""
+    value = leaf.value
+    if isinstance(value, jax.Array):
+        return (leaf.path, value.aval, value.sharding, leaf.target)
+    dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
+    return (leaf.path, np.shape(value), dtype, getattr(value, "sharding", None), leaf.target)
+
+
+def _routed(leaf: Leaf) -> Route:
     with _naming(leaf.path):
-        return route_of(np.shape(value), getattr(value, "sharding", None), leaf.target)
+        return route_of(np.shape(leaf.value), getattr(leaf.value, "sharding", None), leaf.target)
 
 
 @contextmanager
@@ -193,13 +234,13 @@ def _share(value: Any, sharding: Any) -> tuple[list[int], int]:
     return [device.id for device in sharding.device_set], math.prod(sharding.shard_shape(shape)) * size
 
 
-def _shared(leaves: Sequence[Leaf], routes: Sequence[Route]) -> list[list[int]]:
+def _shared(leaves: Sequence[Leaf]) -> tuple[tuple[int, ...], ...]:
     """Leaves that have the same buffers, such as tied weights."""
     places: dict[Any, list[int]] = {}
     for k, leaf in enumerate(leaves):
-        if isinstance(leaf.value, jax.Array) and routes[k].way != "empty":
+        if isinstance(leaf.value, jax.Array) and leaf.value.size:
             places.setdefault(_place(leaf.value), []).append(k)
-    return [several for several in places.values() if len(several) > 1]
+    return tuple(tuple(several) for several in places.values() if len(several) > 1)
 
 
 def _place(array: jax.Array) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import jax
 from jax.sharding import Sharding
 
-from redistrib.backends.jax.flat import FlatProgram
+from redistrib.backends.jax import rewrap
+from redistrib.backends.jax.flat import FlatProgram, Load
 from redistrib.backends.jax.frame import Schedule
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.plan import Plan
@@ -18,7 +19,7 @@ from redistrib.synthesis.cost import CostModel
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.trees.cache import Cache, CacheInfo
 from redistrib.trees.routes import Route, Sides, route
-from redistrib.trees.schedule import Item
+from redistrib.trees.schedule import Group, Item
 
 Model: TypeAlias = CostModel | str | None
 
@@ -26,25 +27,33 @@ Model: TypeAlias = CostModel | str | None
 SMALL = 512 * 1024
 SMALL_NEAR = 64 * 1024
 
+# What compilers are told. XLA:CPU takes longer to make these programs than to run them; its first level of optimization
+# makes loops that copy as fast.
+OPTIONS = {"cpu": {"xla_backend_optimization_level": 1}}
+
+# (of every leaf: its path, abstract value and shardings; which share buffers, donation, memory limit, cost model)
+TREES: Cache[Any] = Cache(64)
 # What a leaf's shape and shardings ask for: (shape, source sharding, target sharding).
 ROUTES: Cache[Route] = Cache(8192)
 # (source type and mesh, target type, mesh and device order, dtype, cost model, memory limit)
 PLANS: Cache[Plan] = Cache(2048)
-# (plan's key, devices, dtype, leaves at once, stacked, whether outputs replace inputs, schedule)
+# of every load: (types, meshes, dtype and devices, cost model, memory limit, schedule, leaves at once, stacked, whether
+# outputs replace inputs)
 PROGRAMS: Cache[FlatProgram] = Cache(512)
 # (types and meshes, dtype, cost model): the least memory limit that some plan keeps
 _LEAST: Cache[int] = Cache(2048)
 
 
 def cache_info() -> dict[str, CacheInfo]:
-    """Hits, misses, size and limit of every cache, by name: "routes", "plans", "programs"."""
-    return {"routes": ROUTES.info, "plans": PLANS.info, "programs": PROGRAMS.info}
+    """Hits, misses, size and limit of every cache, by name: "trees", "routes", "plans", "programs"."""
+    return {"trees": TREES.info, "routes": ROUTES.info, "plans": PLANS.info, "programs": PROGRAMS.info}
 
 
 def clear_caches() -> None:
     """Forget all routes, plans and compiled programs."""
-    for cache in (ROUTES, PLANS, PROGRAMS, _LEAST):
+    for cache in (TREES, ROUTES, PLANS, PROGRAMS, _LEAST):
         cache.clear()
+    rewrap.forget()
 
 
 def route_of(shape: tuple[int, ...], source: Sharding | None, target: Sharding) -> Route:
@@ -66,6 +75,11 @@ class Planner:
 
     def __init__(self, model: Model) -> None:
         self._model = model
+
+    @property
+    def key(self) -> Hashable:
+        """What the model is known by."""
+        return _hashable(self._model)
 
     def plan(self, sides: Sides, dtype: str, platform: str, memory_limit: int | None = None) -> Plan:
         """The plan between two types.
@@ -93,21 +107,20 @@ class Planner:
         return platform if platform in ("cpu", "gpu", "tpu") else "gpu"
 
     def _model_key(self, platform: str) -> Hashable:
-        model = self._on(platform)
-        try:
-            hash(model)
-        except TypeError:
-            return _Itself(model)
-        return model
+        return _hashable(self._on(platform))
 
     # ------------------------------------------------------------------------------------------ programs
 
-    def program(self, group: tuple[Item, ...], dtype: Any) -> FlatProgram:
-        """The program that moves a group of leaves in one launch, by their plan without a limit."""
-        stacked = len(group) > 1 and _is_small(group[0])
-        return self._program(group[0], dtype, None, "overlap", len(group), stacked)
+    def program(self, groups: Sequence[Group], dtypes: Sequence[Any]) -> FlatProgram:
+        """The program that moves groups of leaves in one launch, by their plans without a limit."""
+        return self._program(
+            [
+                self._load(group[0], dtype, None, "overlap", len(group), len(group) > 1 and _is_small(group[0]))
+                for group, dtype in zip(groups, dtypes, strict=True)
+            ]
+        )
 
-    def _program(
+    def _load(
         self,
         item: Item,
         dtype: Any,
@@ -115,25 +128,20 @@ class Planner:
         schedule: Schedule | None,
         count: int = 1,
         stacked: bool = False,
-    ) -> FlatProgram:
+    ) -> _Load:
         kind = item.kind
         assert isinstance(kind, Kind)
         platform = kind.devices[0].platform
         plan = item.plan if limit is None else self.plan(kind.sides, kind.dtype, platform, limit)
         reuses = item.donated and not stacked and plan.before.tile == plan.after.tile
         key = (kind, self._model_key(platform), limit, schedule, count, stacked, reuses)
+        return _Load(key, kind.devices, Load(plan, dtype, count, stacked, reuses, schedule))
+
+    def _program(self, loads: Sequence[_Load]) -> FlatProgram:
+        devices = loads[0].devices
         return PROGRAMS.get(
-            key,
-            lambda: FlatProgram(
-                plan,
-                kind.devices,
-                dtype,
-                count=count,
-                stacked=stacked,
-                reuses=reuses,
-                schedule=schedule,
-                options=_options(platform, 1 if stacked else count, _tile_bytes(item)),
-            ),
+            tuple(load.key for load in loads),
+            lambda: FlatProgram([load.load for load in loads], devices, OPTIONS.get(devices[0].platform)),
         )
 
     def within(self, item: Item, dtype: Any, room: int) -> FlatProgram:
@@ -153,7 +161,7 @@ class Planner:
             tries.append((room + item.source_bytes, None))
         tries += [(self._frugal(item), None), (None, "sequential"), (None, "overlap")]
         for limit, schedule in tries:
-            program = self._program(item, dtype, limit, schedule).compile()
+            program = self._program([self._load(item, dtype, limit, schedule)]).compile()
             if program.added_bytes <= room:
                 return program
             least = min(least or program.added_bytes, program.added_bytes)
@@ -194,18 +202,13 @@ def _is_small(item: Item) -> bool:
     return _tile_bytes(item) <= (SMALL_NEAR if near else SMALL)
 
 
-def _options(platform: str, count: int, tile_bytes: int) -> dict[str, Any]:
-    """What compilers are told.
+@dataclass(frozen=True)
+class _Load:
+    """A load, what it is known by, and its devices."""
 
-    XLA:CPU takes longer to make these programs than to run them. Its older emitters make loops that copy as fast in
-    two thirds of the time, but make equal loops anew for each of several arrays; there its first level of optimization
-    makes the newer ones quick. Loops over small tiles need no optimization.
-    """
-    if platform != "cpu":
-        return {}
-    if tile_bytes <= SMALL_NEAR:
-        return {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
-    return {"xla_cpu_use_fusion_emitters": False} if count == 1 else {"xla_backend_optimization_level": 1}
+    key: Hashable
+    devices: tuple[Any, ...]
+    load: Load
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,6 +222,14 @@ class _Itself:
 
     def __hash__(self) -> int:
         return id(self.value)
+
+
+def _hashable(model: Model) -> Hashable:
+    try:
+        hash(model)
+    except TypeError:
+        return _Itself(model)
+    return model
 
 
 def compiled(makers: Iterable[Callable[[], FlatProgram]]) -> list[FlatProgram]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.plan import Plan
 
-MOST_TOGETHER = 64
+MOST_TOGETHER = 128
 TOGETHER_BYTES = 16 * 2**20  # bytes of source and target tiles that travel in one launch, unless one leaf has more
 
 
@@ -44,8 +45,8 @@ class Item:
         return self.plan.after.tile_size * self.plan.itemsize
 
 
-class Program(Protocol):
-    """What carries out a batch."""
+class Load(Protocol):
+    """What leaves of one kind go through."""
 
     @property
     def plan(self) -> Plan: ...
@@ -53,23 +54,43 @@ class Program(Protocol):
     @property
     def stacked(self) -> bool: ...
 
+
+class Program(Protocol):
+    """What carries out a batch."""
+
+    @property
+    def loads(self) -> Sequence[Load]: ...
+
     @property
     def added_bytes(self) -> int: ...
 
 
+Group: TypeAlias = tuple[Item, ...]  # leaves of one kind
+
+
 @dataclass(frozen=True)
 class Batch:
-    """Leaves of one kind that travel in one launch.
+    """Leaves that travel in one launch.
 
     Attributes:
-        items: the leaves.
-        program: what moves them.
+        groups: the leaves, those of one kind side by side.
+        program: what moves them, with a load for each group.
         peak_bytes: bytes per device alive at the worst moment of the launch, all leaves of the tree counted.
     """
 
-    items: tuple[Item, ...]
+    groups: tuple[Group, ...]
     program: Program
     peak_bytes: int
+
+    @property
+    def items(self) -> Group:
+        """The leaves, in the order in which the program takes them."""
+        return tuple(item for group in self.groups for item in group)
+
+    @property
+    def parts(self) -> list[tuple[Group, Load]]:
+        """Every group with its load."""
+        return list(zip(self.groups, self.program.loads, strict=True))
 
 
 @dataclass
@@ -93,7 +114,7 @@ class Alive:
         return Alive(dict(self.bytes))
 
 
-def grouped(items: Sequence[Item]) -> list[tuple[Item, ...]]:
+def grouped(items: Sequence[Item]) -> list[Group]:
     """Leaves of one kind side by side, in groups as even as can be, in the order in which kinds first appear."""
     kinds: dict[tuple[Hashable, bool], list[Item]] = {}
     for item in items:
@@ -113,17 +134,40 @@ def _even(count: int, most: int) -> int:
     return next((size for size in range(most, most // 2, -1) if count % size == 0), most)
 
 
-def unlimited(items: Sequence[Item]) -> list[tuple[Item, ...]]:
-    """What travels together without a memory limit, in the order of least peak."""
-    return sorted(grouped(items), key=lambda group: _order(group[0], _scratch(group[0])))
+def unlimited(items: Sequence[Item]) -> list[tuple[Group, ...]]:
+    """What travels together without a memory limit, in the order of least peak.
+
+    Kinds that fill launches have their own, which share a program; the others travel with one another.
+    """
+    groups = sorted(grouped(items), key=lambda group: _order(group[0], _scratch(group[0])))
+    times = Counter((group[0].kind, group[0].donated) for group in groups)
+    launches: list[tuple[Group, ...]] = []
+    latest: dict[tuple[int, ...], int] = {}  # for each set of devices, the launch that may take more
+    for group in groups:
+        devices, alone = group[0].devices, times[group[0].kind, group[0].donated] > 1
+        into = None if alone else latest.get(devices)
+        if into is not None and _fit((*launches[into], group)):
+            launches[into] += (group,)
+            continue
+        if not alone:
+            latest[devices] = len(launches)
+        launches.append((group,))
+    return launches
 
 
-def accounted(groups: Sequence[tuple[Item, ...]], programs: Sequence[Program], alive: Alive) -> list[Batch]:
+def _fit(groups: Sequence[Group]) -> bool:
+    """Whether groups may travel in one launch."""
+    items = [item for group in groups for item in group]
+    return len(items) <= MOST_TOGETHER and sum(i.source_bytes + i.target_bytes for i in items) <= TOGETHER_BYTES
+
+
+def accounted(launches: Sequence[tuple[Group, ...]], programs: Sequence[Program], alive: Alive) -> list[Batch]:
     """Batches with the bytes alive at their worst moment; `alive` starts with all leaves that are there."""
     result = []
-    for group, program in zip(groups, programs, strict=True):
-        result.append(Batch(group, program, alive.most(group[0].devices) + program.added_bytes))
-        _settle(group, alive)
+    for groups, program in zip(launches, programs, strict=True):
+        result.append(Batch(groups, program, alive.most(groups[0][0].devices) + program.added_bytes))
+        for group in groups:
+            _settle(group, alive)
     return result
 
 
@@ -144,7 +188,7 @@ def limited(
     items: Sequence[Item],
     alive: Alive,
     memory_limit: int,
-    together: Callable[[tuple[Item, ...]], Program],
+    together: Callable[[Group], Program],
     within: Callable[[Item, int], Program],
     least: Callable[[Item], int],
 ) -> list[Batch]:
@@ -179,7 +223,7 @@ class _Attempt:
     """One way through the leaves, in a given order."""
 
     memory_limit: int
-    together: Callable[[tuple[Item, ...]], Program]
+    together: Callable[[Group], Program]
     within: Callable[[Item, int], Program]
 
     def batches(self, queue: list[Item], alive: Alive) -> list[Batch]:
@@ -195,7 +239,7 @@ class _Attempt:
                 made = self.together(group)
             if made is None or made.added_bytes > room:
                 group, made = (first,), self.within(first, room)
-            result.append(Batch(group, made, alive.most(first.devices) + made.added_bytes))
+            result.append(Batch((group,), made, alive.most(first.devices) + made.added_bytes))
             _settle(group, alive)
             taken = {item.index for item in group}
             queue = [item for item in queue if item.index not in taken]

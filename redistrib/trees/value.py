@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from redistrib.plans.plan import Plan
 from redistrib.report import rendered
 from redistrib.trees.schedule import Batch
 
@@ -47,16 +49,19 @@ class TreePlan:
     @property
     def received_bytes(self) -> int:
         """Bytes that devices receive from others, summed over the devices."""
-        return sum(
-            len(batch.items) * sum(batch.program.plan.received) * batch.program.plan.itemsize for batch in self.batches
-        )
+        return self._sum(lambda plan: plan.received)
 
     @property
     def lower_bound_bytes(self) -> int:
         """Bytes that devices cannot do without receiving, summed over the devices."""
+        return self._sum(lambda plan: plan.lower_bound)
+
+    def _sum(self, elements: Callable[[Plan], Sequence[int]]) -> int:
+        """Bytes over all leaves and devices, from elements on every device."""
         return sum(
-            len(batch.items) * sum(batch.program.plan.lower_bound) * batch.program.plan.itemsize
+            len(group) * sum(elements(load.plan)) * load.plan.itemsize
             for batch in self.batches
+            for group, load in batch.parts
         )
 
     def __repr__(self) -> str:
@@ -64,20 +69,22 @@ class TreePlan:
 
     def __str__(self) -> str:
         rows = []
-        for batch in self.batches:
-            plan = batch.program.plan
-            first, count = batch.items[0].path or "the array", len(batch.items)
-            rows.append(
-                [
-                    first if count == 1 else f"{first} and {count - 1} more",
-                    f"{plan.dtype}{list(plan.shape)}",
-                    f"{plan.source} -> {plan.target}",
-                    " + ".join(step.kind for step in plan.steps) + (", stacked" if batch.program.stacked else ""),
-                    f"{count * max(plan.received) * plan.itemsize:,}",
-                    f"{batch.peak_bytes:,}",
-                ]
-            )
-        columns = ("leaves", "array", "plan", "steps", "received", "peak")
+        for number, batch in enumerate(self.batches, start=1):
+            for k, (group, load) in enumerate(batch.parts):
+                plan = load.plan
+                first, count = group[0].path or "the array", len(group)
+                rows.append(
+                    [
+                        "" if k else str(number),
+                        first if count == 1 else f"{first} and {count - 1} more",
+                        f"{plan.dtype}{list(plan.shape)}",
+                        f"{plan.source} -> {plan.target}",
+                        " + ".join(step.kind for step in plan.steps) + (", stacked" if load.stacked else ""),
+                        f"{count * max(plan.received) * plan.itemsize:,}",
+                        "" if k else f"{batch.peak_bytes:,}",
+                    ]
+                )
+        columns = ("launch", "leaves", "array", "plan", "steps", "received", "peak")
         lines = [rendered("", columns, rows)] if rows else []
         limit = "" if self.memory_limit is None else f" of {self.memory_limit:,} allowed"
         lines.append(

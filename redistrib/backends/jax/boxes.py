@@ -23,12 +23,13 @@ def box(tile: jax.Array, offsets: Offsets, size: Sequence[int]) -> jax.Array:
         return tile
     if all(isinstance(offset, int) for offset in offsets):
         return tile[tuple(slice(o, o + n) for o, n in zip(offsets, size, strict=True))]
-    return lax.dynamic_slice(tile, _starts(offsets, rest), full)
+    return lax.dynamic_slice(tile, _starts(offsets, rest), full, allow_negative_indices=False)
 
 
 def put(tile: jax.Array, part: jax.Array, offsets: Offsets) -> jax.Array:
     """The tile with a part written at `offsets` of the leading dimensions."""
-    return lax.dynamic_update_slice(tile, part, _starts(offsets, tile.ndim - len(offsets)))
+    starts = _starts(offsets, tile.ndim - len(offsets))
+    return lax.dynamic_update_slice(tile, part, starts, allow_negative_indices=False)
 
 
 def _starts(offsets: Offsets, rest: int) -> list[Any]:

@@ -154,7 +154,8 @@ def _packed(step: AllToAll, split: Sequence[int], tile: jax.Array, frame: Frame)
         taken: jax.Array = jnp.take(parts, order, axis=0, mode="clip")
         return taken
     # Cut one by one, the order of shares is in the offsets and costs nothing.
-    cut = [box(tile, frame.offsets(table), step.share) for table in _places(step, split)]
+    units = [n if f > 1 else 0 for n, f in zip(step.share, split, strict=True)]
+    cut = [box(tile, frame.offsets(table, units), step.share) for table in _places(step, split)]
     if step.group_size <= frame.pieces:
         return jnp.stack(cut)
     # Compilers that want one buffer may give every piece of a stack its own first; updates are written in place.

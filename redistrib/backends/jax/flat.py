@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice, repeat
 from typing import Any
 
 import jax
@@ -20,68 +22,91 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding, use_a
 
 from redistrib.backends.jax.execute import carried
 from redistrib.backends.jax.lowering import Schedule, frame_of, local_program
+from redistrib.backends.jax.rewrap import rewrapped
 from redistrib.plans.plan import Plan
+from redistrib.plans.steps import AllToAll
 
 AXIS = "devices"
-MOST_AVALS = 4096
-
-# Abstract values of arrays that have been rewrapped, by shape, dtype, sharding and weak type.
-_AVALS: dict[tuple[Any, ...], Any] = {}
 
 
-class FlatProgram:
-    """A plan for `count` arrays at once, each of the plan's shape, over devices in the order of their numbers.
+@dataclass(frozen=True)
+class Load:
+    """Arrays of one shape that go through one plan.
 
-    Made, it is lowered; `compile` is apart so that several may be compiled at the same time. Without a `schedule`, it
-    is the one that the plan's memory limit asks for; see `redistrib.backends.jax.lowering`. The compiler is given
-    `options`.
+    Without a `schedule`, it is the one that the plan's memory limit asks for; see `redistrib.backends.jax.lowering`.
 
     Attributes:
         plan: what each array goes through; of rank 1 at least.
-        count: arrays moved by one call.
-        stacked: whether their tiles travel side by side in the same collectives: fewer launches, two more copies.
+        dtype: of the arrays.
+        count: how many there are.
+        stacked: whether their tiles travel side by side in the same collectives: fewer of them, two more copies.
         reuses: whether outputs take the place of inputs in memory, which are then gone; needs tiles of one shape.
+        schedule: of rounds.
+    """
+
+    plan: Plan
+    dtype: Any
+    count: int = 1
+    stacked: bool = False
+    reuses: bool = False
+    schedule: Schedule | None = None
+
+    def rows(self, tile: Sequence[int]) -> tuple[int, ...]:
+        """The shape of an array that has a tile on every device, cut along its first dimension."""
+        return (self.plan.devices * tile[0], *tile[1:])
+
+
+class FlatProgram:
+    """Plans for several arrays at once, over devices in the order of their numbers.
+
+    Made, it is lowered; `compile` is apart so that several may be compiled at the same time. The compiler is given
+    `options`.
+
+    Attributes:
+        loads: what one call moves, one load after the other.
+        devices: over which all plans run.
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        devices: Sequence[Any],
-        dtype: Any,
-        *,
-        count: int = 1,
-        stacked: bool = False,
-        reuses: bool = False,
-        schedule: Schedule | None = None,
-        options: Mapping[str, Any] | None = None,
+        self, loads: Sequence[Load], devices: Sequence[Any], options: Mapping[str, Any] | None = None
     ) -> None:
-        self.plan, self.count, self.stacked, self.reuses = plan, count, stacked, reuses
-        self.devices, self.dtype, self._options = tuple(devices), dtype, dict(options or {})
+        self.loads, self.devices, self._options = tuple(loads), tuple(devices), dict(options or {})
         mesh = jax.sharding.Mesh(np.array(self.devices), (AXIS,), axis_types=(AxisType.Auto,))
         self._mesh = mesh
         self._sharding = NamedSharding(mesh, PartitionSpec(AXIS))
-        self._rows_in = self._rows(plan.before.tile)
-        order = tuple(range(plan.devices))
-        frame = frame_of(plan, (AXIS,), (plan.devices,), order, schedule, self.devices[0].platform)
-        # The inner jit is traced and lowered once for all the arrays.
-        program = self._program(jax.jit(carried(local_program(plan.steps, frame))))
+        arrays = [
+            jax.ShapeDtypeStruct(load.rows(load.plan.before.tile), load.dtype, sharding=self._sharding)
+            for load in self._each()
+        ]
+        reused = tuple(k for k, load in enumerate(self._each()) if load.reuses)
         with alone_on(mesh):
             mapped = jax.shard_map(
-                program, mesh=mesh, in_specs=PartitionSpec(AXIS), out_specs=PartitionSpec(AXIS), check_vma=False
+                self._program(), mesh=mesh, in_specs=PartitionSpec(AXIS), out_specs=PartitionSpec(AXIS), check_vma=False
             )
-            self._jitted = jax.jit(mapped, donate_argnums=tuple(range(count)) if reuses else ())
-            abstract = jax.ShapeDtypeStruct(self._rows_in, dtype, sharding=self._sharding)
-            self._lowered = self._jitted.lower(*[abstract] * count)
+            self._jitted = jax.jit(mapped, donate_argnums=reused)
+            self._lowered = self._jitted.lower(*arrays)
 
-    def _rows(self, tile: tuple[int, ...]) -> tuple[int, ...]:
-        return (self.plan.devices * tile[0], *tile[1:])
+    @property
+    def count(self) -> int:
+        """How many arrays one call moves."""
+        return sum(load.count for load in self.loads)
 
-    def _program(self, one: Callable[[jax.Array], jax.Array]) -> Callable[..., tuple[jax.Array, ...]]:
+    def _each(self) -> Iterator[Load]:
+        """The load of every array."""
+        for load in self.loads:
+            yield from repeat(load, load.count)
+
+    def _program(self) -> Callable[..., tuple[jax.Array, ...]]:
+        """What one device does with its tiles."""
+        movers = [_Mover(load, self.devices) for load in self.loads]
+        most = max((mover.numbers for mover in movers), default=0)
+
         def run(*tiles: jax.Array) -> tuple[jax.Array, ...]:
-            if self.stacked and len(tiles) > 1:
-                moved = one(jnp.stack([_as_bits(tile) for tile in tiles], axis=-1))
-                return tuple(_from_bits(moved[..., k], self.dtype) for k in range(len(tiles)))
-            return tuple(one(tile) for tile in tiles)
+            numbers = tuple(movers[0].frame.unknown(k) for k in range(most))
+            rest, moved = iter(tiles), list[jax.Array]()
+            for mover in movers:
+                moved += mover(list(islice(rest, mover.load.count)), numbers)
+            return tuple(moved)
 
         return run
 
@@ -99,7 +124,9 @@ class FlatProgram:
         """Bytes per device that a call takes besides its inputs: outputs and scratch, as the compiler reports them."""
         sizes = self._compiled.memory_analysis()
         if sizes is None:
-            return self.count * (self.plan.peak_bytes - self.plan.before.tile_size * self.plan.itemsize)
+            return sum(
+                load.plan.peak_bytes - load.plan.before.tile_size * load.plan.itemsize for load in self._each()
+            )
         return int(sizes.output_size_in_bytes - sizes.alias_size_in_bytes + sizes.temp_size_in_bytes)
 
     def hlo(self) -> str:
@@ -107,17 +134,59 @@ class FlatProgram:
         return str(self._compiled.as_text())
 
     def __call__(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> list[jax.Array]:
-        """Move `count` arrays, each to its target, a sharding over the same devices."""
-        rows = [rewrapped(array, self._rows_in, self._sharding, weak=False) for array in arrays]
-        if _is_packed(self.dtype):  # rewrapped, such arrays do not say that they are packed, and an executable minds
-            with alone_on(self._mesh):
+        """Move arrays, each to its target, a sharding over the same devices."""
+        loads = list(self._each())
+        rows = [
+            rewrapped(array, load.rows(load.plan.before.tile), self._sharding, weak=False)
+            for array, load in zip(arrays, loads, strict=True)
+        ]
+        if any(_is_packed(load.dtype) for load in self.loads):
+            with alone_on(self._mesh):  # rewrapped, such arrays do not say that they are packed, and an executable minds
                 moved = self._jitted(*rows)
         else:
             moved = self._compiled(*rows)
         return [
-            rewrapped(result, self.plan.shape, target, weak=bool(array.aval.weak_type))
-            for array, result, target in zip(arrays, moved, targets, strict=True)
+            rewrapped(result, load.plan.shape, target, weak=bool(array.aval.weak_type))
+            for array, result, load, target in zip(arrays, moved, loads, targets, strict=True)
         ]
+
+
+class _Mover:
+    """The program of one load on one device.
+
+    Attributes:
+        load: the load.
+        frame: where it runs.
+        numbers: how many of the frame's numbers it has use for.
+    """
+
+    def __init__(self, load: Load, devices: Sequence[Any]) -> None:
+        self.load = load
+        order, platform = tuple(range(load.plan.devices)), devices[0].platform
+        self.frame = frame_of(load.plan, (AXIS,), (load.plan.devices,), order, load.schedule, platform)
+        members = [step.group_size for step in load.plan.steps if isinstance(step, AllToAll)]
+        own = [load.count] if load.stacked else []
+        self.numbers = max(members + own, default=0) if self.frame.unique else 0
+        self._one = jax.jit(self._moved)  # traced and lowered once for all the arrays
+
+    def __call__(self, tiles: Sequence[jax.Array], numbers: tuple[jax.Array, ...]) -> list[jax.Array]:
+        if not self.load.stacked or len(tiles) == 1:
+            return [self._one(tile, numbers) for tile in tiles]
+        moved = self._one(jnp.stack([_as_bits(tile) for tile in tiles], axis=-1), numbers)
+        return [_from_bits(_last(moved, k, numbers), self.load.dtype) for k in range(len(tiles))]
+
+    def _moved(self, tile: jax.Array, numbers: tuple[jax.Array, ...]) -> jax.Array:
+        return carried(local_program(self.load.plan.steps, replace(self.frame, numbers=numbers)))(tile)
+
+
+def _last(tile: jax.Array, k: int, numbers: tuple[jax.Array, ...]) -> jax.Array:
+    """`tile[..., k]`."""
+    if k >= len(numbers):
+        return tile[..., k]
+    taken: jax.Array = lax.dynamic_index_in_dim(
+        tile, numbers[k], tile.ndim - 1, keepdims=False, allow_negative_indices=False
+    )
+    return taken
 
 
 @contextmanager
@@ -147,40 +216,3 @@ def _is_packed(dtype: Any) -> bool:
     if jnp.issubdtype(dtype, jnp.integer):
         return jnp.iinfo(dtype).bits < 8
     return jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 8
-
-
-def rewrapped(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool) -> jax.Array:
-    """The same buffers as an array of another global shape and sharding over the same devices; nothing is copied."""
-    held = _held(array)
-    if isinstance(sharding, NamedSharding):
-        tiles = [held[device] for device in _own(sharding.mesh)]
-    else:
-        tiles = [held[device] for device in sharding.devices_indices_map(shape) if device in held]
-    key = (shape, array.dtype, sharding, weak)
-    make: Any = type(array)
-    known = _AVALS.get(key)  # once, as another thread may clear them
-    if known is not None:  # no public function makes an array without checking, each time, that its shards fit
-        result: jax.Array = make(known, sharding, tiles, committed=True, _skip_checks=True)
-        return result
-    result = jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=array.dtype)
-    if weak:  # nor one that is weakly typed, without computing it
-        result = make(result.aval.update(weak_type=True), sharding, tiles, committed=True)
-    if isinstance(sharding, NamedSharding) and not jnp.issubdtype(array.dtype, jax.dtypes.extended):
-        if len(_AVALS) >= MOST_AVALS:
-            _AVALS.clear()
-        _AVALS[key] = result.aval
-    return result
-
-
-def _held(array: jax.Array) -> dict[Any, jax.Array]:
-    """What each of this process's devices holds of an array."""
-    sharding = array.sharding
-    if isinstance(sharding, NamedSharding) and not array.is_fully_replicated:  # shards are slow to make
-        return {device: array.addressable_data(k) for k, device in enumerate(_own(sharding.mesh))}
-    return {shard.device: shard.data for shard in array.addressable_shards}
-
-
-@lru_cache(maxsize=256)
-def _own(mesh: jax.sharding.Mesh) -> tuple[Any, ...]:
-    """This process's devices in the order of a mesh."""
-    return tuple(device for device in mesh.devices.flat if device.process_index == jax.process_index())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Literal, TypeAlias
 
 import jax
@@ -40,6 +42,10 @@ class Frame:
         copies_results: whether the compiler copies what a collective leaves to where the program's result goes, as that
             of TPUs does; then no gather goes without a local copy.
         ragged: whether the platform has a ragged all-to-all; an exchange that asks for one goes in rounds otherwise.
+        unique: whether the compiler makes equal copies once, which is what takes it long: then such as differ in offsets
+            are best given these in `numbers`.
+        numbers: 0, 1, 2 and so on as values that the compiler does not know; see `unknown`. Offsets are written with
+            these, so that copies of boxes of one shape differ in what they are given alone.
     """
 
     names: tuple[str, ...]
@@ -52,6 +58,8 @@ class Frame:
     chunk: int | None = None
     copies_results: bool = False
     ragged: bool = False
+    unique: bool = False
+    numbers: tuple[jax.Array, ...] = field(default=(), repr=False, compare=False)
     position: Int64 = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -64,12 +72,28 @@ class Frame:
         rows = jnp.asarray(table[list(self.order)])
         return lax.dynamic_index_in_dim(rows, lax.axis_index(self.names), keepdims=False)
 
-    def offsets(self, table: Int64) -> list[int | jax.Array]:
-        """Row d of `[devices, rank]` offsets as scalars, on the device d that runs; numbers where all rows agree."""
-        return [
-            int(column[0]) if (column == column[0]).all() else self.lookup(column.astype(np.int32))
-            for column in table.T
-        ]
+    def offsets(self, table: Int64, units: Sequence[int] = ()) -> list[int | jax.Array]:
+        """Row d of `[devices, rank]` offsets as scalars, on the device d that runs; numbers where all rows agree.
+
+        Offsets are multiples of `units`; where all rows agree in a dimension with a unit, one of `numbers` is taken.
+        """
+        found: list[int | jax.Array] = []
+        for column, unit in zip_longest(table.T, units, fillvalue=0):
+            if not (column == column[0]).all():
+                found.append(self.lookup(column.astype(np.int32)))
+            elif unit and column[0] // unit < len(self.numbers):
+                found.append(self.numbers[column[0] // unit] * unit)
+            else:
+                found.append(int(column[0]))
+        return found
+
+    def unknown(self, value: int) -> jax.Array:
+        """A number that is the same on all devices, which no compiler sees: what it would be beyond the last differs."""
+        table = np.full(len(self.order) + 1, value, dtype=np.int32)
+        table[-1] += 1
+        at = lax.dynamic_slice(table, (lax.axis_index(self.names),), (1,), allow_negative_indices=False)
+        number: jax.Array = at.reshape(())
+        return number
 
     def groups(self, groups: Int64) -> dict[str, Any]:
         """Keyword arguments that name the groups of a collective: mesh axes where they follow some."""
@@ -109,4 +133,5 @@ def frame_of(
         chunk=CHUNKS.get(platform),
         copies_results=platform == "tpu",
         ragged=platform != "cpu",
+        unique=platform == "cpu",
     )

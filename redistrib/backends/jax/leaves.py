@@ -11,7 +11,8 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from redistrib.backends.jax.flat import alone_on, rewrapped
+from redistrib.backends.jax.flat import alone_on
+from redistrib.backends.jax.rewrap import rewrapped
 from redistrib.errors import LeafError, TreeMismatchError
 
 

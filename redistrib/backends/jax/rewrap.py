@@ -1,0 +1,62 @@
+"""The buffers of an array as those of another: no byte is copied, and no device runs anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.sharding import Sharding
+
+MOST_WAYS = 4096
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How to rewrap an array.
+
+    Attributes:
+        aval: the abstract value of the result.
+        order: for each buffer of the result, its place among those of the array.
+    """
+
+    aval: Any
+    order: tuple[int, ...]
+
+
+# By shape, dtype, sharding and weak type of the array, then shape, sharding and weak type of the result.
+_WAYS: dict[tuple[Any, ...], _Way] = {}
+
+
+def rewrapped(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool) -> jax.Array:
+    """The same buffers as an array of another global shape and sharding over the same devices."""
+    if jax.numpy.issubdtype(array.dtype, jax.dtypes.extended):
+        tiles = [shard.data for shard in array.addressable_shards]
+        return jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=array.dtype)
+    source: Any = array
+    key = (source.aval, source.sharding, shape, sharding, weak)
+    way = _WAYS.get(key)  # once, as another thread may forget them
+    if way is None:
+        way = _way(array, shape, sharding, weak)
+        if len(_WAYS) >= MOST_WAYS:
+            _WAYS.clear()
+        _WAYS[key] = way
+    # No public function makes an array without checking, each time, that its shards fit, or lists its buffers quickly.
+    held = source._arrays
+    make: Any = type(array)
+    result: jax.Array = make(way.aval, sharding, [held[k] for k in way.order], committed=True, _skip_checks=True)
+    return result
+
+
+def _way(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool) -> _Way:
+    """The way, found by having JAX make the result, and check it."""
+    tiles = [shard.data for shard in array.addressable_shards]
+    made: Any = jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=array.dtype)
+    place = {shard.device: k for k, shard in enumerate(array.addressable_shards)}
+    aval = made.aval.update(weak_type=True) if weak else made.aval
+    return _Way(aval, tuple(place[shard.device] for shard in made.addressable_shards))
+
+
+def forget() -> None:
+    """Forget how arrays were rewrapped."""
+    _WAYS.clear()
