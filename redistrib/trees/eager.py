@@ -21,7 +21,7 @@ from redistrib.backends.jax.rewrap import rewrapped
 from redistrib.errors import LeafError, RedistribError
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.trees.planning import TREES, Kind, Planner, compiled, route_of
-from redistrib.trees.routes import Route
+from redistrib.trees.routes import Route, Way
 from redistrib.trees.schedule import Alive, Batch, Group, Item, accounted, limited, unlimited
 from redistrib.trees.value import TreePlan
 
@@ -61,8 +61,8 @@ class Prepared:
         self._leaves, self._limit = leaves, memory_limit
         shared = _shared(leaves) if donate else ()
         key = (tuple(map(_signature, leaves)), shared, donate, memory_limit, planner.key)
-        self._known = TREES.get(key, lambda: _Planning(leaves, shared, planner, donate, memory_limit).known())
-        self.plan = self._known.plan
+        self._known: _Known = TREES.get(key, lambda: _Planning(leaves, shared, planner, donate, memory_limit).known())
+        self.plan: TreePlan = self._known.plan
 
     def run(self, progress: bool | None) -> list[Any]:
         """Move everything; the leaves, each on its target."""
@@ -71,17 +71,23 @@ class Prepared:
         with _progress(total, progress) as advance:
             wait = _Waiting(IN_FLIGHT if self._limit is None and advance is None else 0)
             for batch in self.plan.batches:
+                if _is_on_cpu(batch):
+                    wait.for_all()
                 moved = self._launched(batch)
                 for item, array in zip(batch.items, moved, strict=True):
                     results[item.index] = array
                 wait.add(moved, batch.program.added_bytes)
-                if _is_on_cpu(batch):
-                    wait.for_all()
                 if advance is not None:
                     advance(sum(item.target_bytes * len(item.devices) for item in batch.items))
-        for k, route in enumerate(self._known.routes):
-            if route.way != "move":
-                results[k] = self._otherwise(k, route)
+            for k, way in enumerate(self._ways()):  # while the last launch runs
+                if way == "keep":
+                    leaf = self._leaves[k]
+                    results[k] = rewrapped(leaf.value, leaf.value.shape, leaf.target, weak=leaf.value.aval.weak_type)
+            if any(map(_is_on_cpu, self.plan.batches[-1:])):
+                wait.for_all()
+        for k, way in enumerate(self._ways()):
+            if way in ("put", "empty"):
+                results[k] = self._otherwise(k, way)
         for k in self._known.last:
             self._leaves[k].value.delete()
         return results
@@ -97,13 +103,14 @@ class Prepared:
                 source.delete()  # its memory is freed when the launch has read it
         return moved
 
-    def _otherwise(self, index: int, route: Route) -> Any:
+    def _ways(self) -> Iterator[Way]:
+        return (route.way for route in self._known.routes)
+
+    def _otherwise(self, index: int, way: Way) -> Any:
         value, target = self._leaves[index].value, self._leaves[index].target
-        if route.way == "put":
+        if way == "put":
             return jax.device_put(value, target, donate=self._known.donated[index] and isinstance(value, jax.Array))
-        if route.way == "empty":
-            return zeros_like(value, target)
-        return rewrapped(value, value.shape, target, weak=bool(value.aval.weak_type))
+        return zeros_like(value, target)
 
 
 class _Planning:

@@ -11,7 +11,7 @@ from redistrib.errors import MemoryLimitError
 from redistrib.plans.plan import Plan
 
 MOST_TOGETHER = 128
-TOGETHER_BYTES = 16 * 2**20  # bytes of source and target tiles that travel in one launch, unless one leaf has more
+TOGETHER_BYTES = 32 * 2**20  # bytes of source and target tiles that travel in one launch, unless one leaf has more
 
 
 @dataclass(frozen=True)

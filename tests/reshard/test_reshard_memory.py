@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.errors import MemoryLimitError, MemorySizeError
-from redistrib.trees import eager
+from redistrib.trees import eager, schedule
 
 from .cases import jax_mesh
 
@@ -157,7 +157,8 @@ def test_on_cpus_a_launch_starts_when_the_one_before_has_finished(monkeypatch: p
         return list(before)
 
     monkeypatch.setattr(eager.Prepared, "_launched", watched)
-    # Large enough that a launch takes far longer than it takes to start the next one.
+    # Large enough that a launch takes far longer than it takes to start the next one, and that leaves do not share one.
+    monkeypatch.setattr(schedule, "TOGETHER_BYTES", 1)
     tree = [matrix(shape=(1024 * (k + 1), 2048)) for k in range(4)]
     rd.reshard(tree, COLUMNS)
     assert unfinished == [False] * 4

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from redistrib.theory.semantics import Placement
@@ -33,7 +34,7 @@ def put(tile: jax.Array, part: jax.Array, offsets: Offsets) -> jax.Array:
 
 
 def _starts(offsets: Offsets, rest: int) -> list[Any]:
-    return [jnp.int32(offset) if isinstance(offset, int) else offset for offset in (*offsets, *(0,) * rest)]
+    return [np.int32(offset) if isinstance(offset, int) else offset for offset in (*offsets, *(0,) * rest)]
 
 
 def ratio(fine: Placement, coarse: Placement) -> tuple[int, ...]:

@@ -67,7 +67,7 @@ def _traded(step: AllToAll, shares: jax.Array, frame: Frame) -> jax.Array:
     @trade.def_vmap
     def _(_: int, __: Sequence[bool], sent: jax.Array) -> tuple[jax.Array, bool]:
         # JAX's own rule knows no groups; a batch is one more dimension of what travels.
-        return jnp.moveaxis(trade(jnp.moveaxis(sent, 0, -1)), -1, 0), True
+        return jnp.moveaxis(trade(jnp.moveaxis(sent, 0, 1)), 1, 0), True
 
     received: jax.Array = trade(shares)
     return received

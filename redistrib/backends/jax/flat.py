@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice, repeat
 from typing import Any
 
@@ -67,9 +67,7 @@ class FlatProgram:
         devices: over which all plans run.
     """
 
-    def __init__(
-        self, loads: Sequence[Load], devices: Sequence[Any], options: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, loads: Sequence[Load], devices: Sequence[Any], options: Mapping[str, Any] | None = None) -> None:
         self.loads, self.devices, self._options = tuple(loads), tuple(devices), dict(options or {})
         mesh = jax.sharding.Mesh(np.array(self.devices), (AXIS,), axis_types=(AxisType.Auto,))
         self._mesh = mesh
@@ -102,7 +100,7 @@ class FlatProgram:
         most = max((mover.numbers for mover in movers), default=0)
 
         def run(*tiles: jax.Array) -> tuple[jax.Array, ...]:
-            numbers = tuple(movers[0].frame.unknown(k) for k in range(most))
+            numbers = movers[0].frame.unknown(most)
             rest, moved = iter(tiles), list[jax.Array]()
             for mover in movers:
                 moved += mover(list(islice(rest, mover.load.count)), numbers)
@@ -124,9 +122,7 @@ class FlatProgram:
         """Bytes per device that a call takes besides its inputs: outputs and scratch, as the compiler reports them."""
         sizes = self._compiled.memory_analysis()
         if sizes is None:
-            return sum(
-                load.plan.peak_bytes - load.plan.before.tile_size * load.plan.itemsize for load in self._each()
-            )
+            return sum(load.plan.peak_bytes - load.plan.before.tile_size * load.plan.itemsize for load in self._each())
         return int(sizes.output_size_in_bytes - sizes.alias_size_in_bytes + sizes.temp_size_in_bytes)
 
     def hlo(self) -> str:
@@ -141,7 +137,9 @@ class FlatProgram:
             for array, load in zip(arrays, loads, strict=True)
         ]
         if any(_is_packed(load.dtype) for load in self.loads):
-            with alone_on(self._mesh):  # rewrapped, such arrays do not say that they are packed, and an executable minds
+            with alone_on(
+                self._mesh
+            ):  # rewrapped, such arrays do not say that they are packed, and an executable minds
                 moved = self._jitted(*rows)
         else:
             moved = self._compiled(*rows)
@@ -172,21 +170,22 @@ class _Mover:
     def __call__(self, tiles: Sequence[jax.Array], numbers: tuple[jax.Array, ...]) -> list[jax.Array]:
         if not self.load.stacked or len(tiles) == 1:
             return [self._one(tile, numbers) for tile in tiles]
-        moved = self._one(jnp.stack([_as_bits(tile) for tile in tiles], axis=-1), numbers)
-        return [_from_bits(_last(moved, k, numbers), self.load.dtype) for k in range(len(tiles))]
+        as_bits, from_bits = _bits(self.load.dtype)
+        pile = lax.concatenate([lax.expand_dims(as_bits(tile), (0,)) for tile in tiles], 0)
+        moved = jax.vmap(self._one, in_axes=(0, None))(pile, numbers)
+        return [from_bits(_row(moved, k, numbers)) for k in range(len(tiles))]
 
     def _moved(self, tile: jax.Array, numbers: tuple[jax.Array, ...]) -> jax.Array:
         return carried(local_program(self.load.plan.steps, replace(self.frame, numbers=numbers)))(tile)
 
 
-def _last(tile: jax.Array, k: int, numbers: tuple[jax.Array, ...]) -> jax.Array:
-    """`tile[..., k]`."""
+def _row(pile: jax.Array, k: int, numbers: tuple[jax.Array, ...]) -> jax.Array:
+    """`pile[k]`."""
     if k >= len(numbers):
-        return tile[..., k]
-    taken: jax.Array = lax.dynamic_index_in_dim(
-        tile, numbers[k], tile.ndim - 1, keepdims=False, allow_negative_indices=False
-    )
-    return taken
+        return pile[k]
+    start: list[Any] = [numbers[k], *[np.int32(0)] * (pile.ndim - 1)]
+    taken = lax.dynamic_slice(pile, start, (1, *pile.shape[1:]), allow_negative_indices=False)
+    return lax.reshape(taken, pile.shape[1:])
 
 
 @contextmanager
@@ -200,15 +199,16 @@ def alone_on(mesh: jax.sharding.Mesh) -> Iterator[None]:
         yield
 
 
-def _as_bits(tile: jax.Array) -> jax.Array:
-    """Narrow floats as integers, which compilers copy as they are; see `carried`."""
-    if jnp.issubdtype(tile.dtype, jnp.floating) and jnp.finfo(tile.dtype).bits < 32:
-        return lax.bitcast_convert_type(tile, jnp.dtype(f"uint{jnp.finfo(tile.dtype).bits}"))
+def _bits(dtype: Any) -> tuple[Callable[[jax.Array], jax.Array], Callable[[jax.Array], jax.Array]]:
+    """To integers and back, for narrow floats, which compilers copy as they are only as integers; see `carried`."""
+    if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32:
+        carrier = jnp.dtype(f"uint{jnp.finfo(dtype).bits}")
+        return partial(lax.bitcast_convert_type, new_dtype=carrier), partial(lax.bitcast_convert_type, new_dtype=dtype)
+    return _same, _same
+
+
+def _same(tile: jax.Array) -> jax.Array:
     return tile
-
-
-def _from_bits(tile: jax.Array, dtype: Any) -> jax.Array:
-    return tile if tile.dtype == dtype else lax.bitcast_convert_type(tile, dtype)
 
 
 def _is_packed(dtype: Any) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Any, Literal, TypeAlias
 
 import jax
@@ -42,10 +41,9 @@ class Frame:
         copies_results: whether the compiler copies what a collective leaves to where the program's result goes, as that
             of TPUs does; then no gather goes without a local copy.
         ragged: whether the platform has a ragged all-to-all; an exchange that asks for one goes in rounds otherwise.
-        unique: whether the compiler makes equal copies once, which is what takes it long: then such as differ in offsets
-            are best given these in `numbers`.
-        numbers: 0, 1, 2 and so on as values that the compiler does not know; see `unknown`. Offsets are written with
-            these, so that copies of boxes of one shape differ in what they are given alone.
+        unique: whether the compiler makes equal copies of boxes once, and takes long for each: then such as differ in
+            their offsets alone are best given these in `numbers`.
+        numbers: 0, 1, 2 and so on, as values that the compiler does not see; see `unknown`.
     """
 
     names: tuple[str, ...]
@@ -75,25 +73,30 @@ class Frame:
     def offsets(self, table: Int64, units: Sequence[int] = ()) -> list[int | jax.Array]:
         """Row d of `[devices, rank]` offsets as scalars, on the device d that runs; numbers where all rows agree.
 
-        Offsets are multiples of `units`; where all rows agree in a dimension with a unit, one of `numbers` is taken.
+        Where offsets are multiples of units, other than 0, of their dimensions, the numbers are made of `numbers`.
         """
         found: list[int | jax.Array] = []
-        for column, unit in zip_longest(table.T, units, fillvalue=0):
+        for column, unit in zip(table.T, units or (0,) * table.shape[1], strict=True):
             if not (column == column[0]).all():
                 found.append(self.lookup(column.astype(np.int32)))
             elif unit and column[0] // unit < len(self.numbers):
-                found.append(self.numbers[column[0] // unit] * unit)
+                found.append(lax.mul(self.numbers[column[0] // unit], np.int32(unit)))
             else:
                 found.append(int(column[0]))
         return found
 
-    def unknown(self, value: int) -> jax.Array:
-        """A number that is the same on all devices, which no compiler sees: what it would be beyond the last differs."""
-        table = np.full(len(self.order) + 1, value, dtype=np.int32)
-        table[-1] += 1
-        at = lax.dynamic_slice(table, (lax.axis_index(self.names),), (1,), allow_negative_indices=False)
-        number: jax.Array = at.reshape(())
-        return number
+    def unknown(self, count: int) -> tuple[jax.Array, ...]:
+        """The numbers below `count`, as values that no compiler sees.
+
+        They are read from tables at the position of the device. All devices that there are find the same; one more
+        would not.
+        """
+        if not count:
+            return ()
+        position = lax.axis_index(self.names)
+        tables = [np.append(np.full(len(self.order), k, np.int32), np.int32(k + 1)) for k in range(count)]
+        entries = [lax.dynamic_slice(table, (position,), (1,), allow_negative_indices=False) for table in tables]
+        return tuple(lax.reshape(entry, ()) for entry in entries)
 
     def groups(self, groups: Int64) -> dict[str, Any]:
         """Keyword arguments that name the groups of a collective: mesh axes where they follow some."""

@@ -15,6 +15,8 @@ from redistrib.backends.jax.flat import alone_on
 from redistrib.backends.jax.rewrap import rewrapped
 from redistrib.errors import LeafError, TreeMismatchError
 
+MOST_STRUCTURES = 256
+
 
 @dataclass(frozen=True)
 class Leaf:
@@ -46,18 +48,34 @@ def matched(tree: Any, shardings: Any, sources: Any = None) -> tuple[list[Leaf],
         TreeMismatchError: if the shardings are no prefix of the tree.
         LeafError: if a leaf of `shardings` is no sharding.
     """
-    leaves, structure = tree_flatten_with_path(tree)
-    wanted = _spread(tree, shardings)
-    known = [None] * len(leaves) if sources is None else _spread(tree, sources)
+    values, structure = jax.tree.flatten(tree)
+    wanted = _spread(tree, structure, shardings)
+    known = [None] * len(values) if sources is None else _spread(tree, structure, sources)
     result = []
-    for (path, value), target, source in zip(leaves, wanted, known, strict=True):
-        name = keystr(path)
+    for name, value, target, source in zip(_paths(tree, structure), values, wanted, known, strict=True):
         given = None if source is None else _sharding(name, source)
         result.append(Leaf(name, value, _sharding(name, target), given))
     return result, structure
 
 
-def _spread(tree: Any, shardings: Any) -> list[Any]:
+_PATHS: dict[Any, list[str]] = {}  # of trees by their structure, as they take longer to name than to move
+
+
+def _paths(tree: Any, structure: Any) -> list[str]:
+    """The path of every leaf."""
+    paths = _PATHS.get(structure)
+    if paths is None:
+        paths = [keystr(path) for path, _ in tree_flatten_with_path(tree)[0]]
+        if len(_PATHS) >= MOST_STRUCTURES:
+            _PATHS.clear()
+        _PATHS[structure] = paths
+    return paths
+
+
+def _spread(tree: Any, structure: Any, shardings: Any) -> list[Any]:
+    flat, same = jax.tree.flatten(shardings, is_leaf=_is_sharding)
+    if same == structure:
+        return list(flat)
     try:
         spread = jax.tree.map(
             lambda sharding, part: _Several([sharding] * len(jax.tree.leaves(part))),

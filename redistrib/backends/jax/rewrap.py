@@ -31,8 +31,7 @@ _WAYS: dict[tuple[Any, ...], _Way] = {}
 def rewrapped(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool) -> jax.Array:
     """The same buffers as an array of another global shape and sharding over the same devices."""
     if jax.numpy.issubdtype(array.dtype, jax.dtypes.extended):
-        tiles = [shard.data for shard in array.addressable_shards]
-        return jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=array.dtype)
+        return _made(array, shape, sharding)
     source: Any = array
     key = (source.aval, source.sharding, shape, sharding, weak)
     way = _WAYS.get(key)  # once, as another thread may forget them
@@ -50,11 +49,19 @@ def rewrapped(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak
 
 def _way(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool) -> _Way:
     """The way, found by having JAX make the result, and check it."""
-    tiles = [shard.data for shard in array.addressable_shards]
-    made: Any = jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=array.dtype)
+    made: Any = _made(array, shape, sharding)
     place = {shard.device: k for k, shard in enumerate(array.addressable_shards)}
     aval = made.aval.update(weak_type=True) if weak else made.aval
     return _Way(aval, tuple(place[shard.device] for shard in made.addressable_shards))
+
+
+def _made(array: jax.Array, shape: tuple[int, ...], sharding: Sharding) -> jax.Array:
+    tiles = {shard.device: shard.data for shard in array.addressable_shards}
+    # Of most dtypes JAX puts the tiles in order; not of keys.
+    order = [device for device in sharding.devices_indices_map(shape) if device in tiles]
+    return jax.make_array_from_single_device_arrays(
+        shape, sharding, [tiles[device] for device in order], dtype=array.dtype
+    )
 
 
 def forget() -> None:
