@@ -107,10 +107,14 @@ def first_calls(tree: Tree, turns: int) -> dict[str, list[float]]:
 
 
 def timed(calls: dict[str, Callable[[], Any]], rounds: int, several: bool) -> dict[str, list[float]]:
-    """Seconds per call, in alternating order; one call each before."""
+    """Seconds per call, in alternating order; one call each before.
+
+    What a call leaves in the heap goes back to the system before the next one, which may need as much as there is.
+    """
     times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(-1, rounds):
         for name in calls if turn % 2 == 0 else reversed(list(calls)):
+            trim()
             if several:
                 barrier()
             begin = time.perf_counter()
@@ -121,10 +125,15 @@ def timed(calls: dict[str, Callable[[], Any]], rounds: int, several: bool) -> di
     return times
 
 
-def resident_peak(call: Callable[[], Any]) -> int:
-    """Bytes of this process that were resident at the worst moment of a call, beyond those before it."""
+def trim() -> None:
+    """Give the system back what the heap does not need."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
+
+
+def resident_peak(call: Callable[[], Any]) -> int:
+    """Bytes of this process that were resident at the worst moment of a call, beyond those before it."""
+    trim()
     Path("/proc/self/clear_refs").write_text("5")  # the mark starts anew
     before = _status("VmRSS")
     moved = jax.block_until_ready(call())
@@ -159,6 +168,7 @@ def handle(task: dict[str, Any], part: Part) -> None:
     plan = rd.reshard_plan(tree.arrays, tree.targets)
     calls = sides(tree)
     for name, call in calls.items():
+        trim()
         moved = call()
         if wrong := tree.wrong(moved):
             part({"wrong": {name: wrong[:3], "arrays": len(wrong)}})
