@@ -58,12 +58,12 @@ def joined(parts: jax.Array, factors: Sequence[int]) -> jax.Array:
 _SHORT_RUN = 16  # elements: joining parts whose rows are shorter is faster in one transpose than part by part
 
 
-def concatenated(parts: jax.Array, factors: Sequence[int]) -> jax.Array:
+def concatenated(parts: Sequence[jax.Array], factors: Sequence[int]) -> jax.Array:
     """As `joined`, part by part, which copies long rows and not single elements."""
     grown = [i for i, f in enumerate(factors) if f > 1]
-    if grown and math.prod(parts.shape[1 + grown[-1] :]) < _SHORT_RUN:
-        return joined(parts, factors)
-    rows = [parts[k] for k in range(parts.shape[0])]
+    if grown and math.prod(parts[0].shape[grown[-1] :]) < _SHORT_RUN:
+        return joined(jnp.stack(parts), factors)
+    rows = list(parts)
     for i in reversed(grown):
-        rows = [jnp.concatenate(rows[k : k + factors[i]], axis=i) for k in range(0, len(rows), factors[i])]
+        rows = [lax.concatenate(rows[k : k + factors[i]], i) for k in range(0, len(rows), factors[i])]
     return rows[0]

@@ -47,8 +47,9 @@ def all_to_all(step: AllToAll, tile: jax.Array, frame: Frame) -> jax.Array:
     split, merged = ratio(step.after, step.before), ratio(step.before, step.after)
     slices = _slices(step, step.share, tile, frame) if step.group_size <= frames.MOST_PIECES else None
     if slices is None:
-        received = _traded(step, _packed(step, split, tile, frame), frame)
-        return concatenated(received, merged) if step.group_size <= frame.pieces else joined(received, merged)
+        if step.group_size <= frame.pieces:
+            return _piece_by_piece(step, tile, frame)
+        return joined(_traded(step, _packed(step, split, tile, frame), frame), merged)
     place = [frame.offsets(table) for table in _places(step, split)]
 
     def run(start: Offsets, size: Sequence[int], out: jax.Array) -> jax.Array:
@@ -56,6 +57,16 @@ def all_to_all(step: AllToAll, tile: jax.Array, frame: Frame) -> jax.Array:
         return _written(out, _traded(step, jnp.stack(shares), frame), merged, step.share, start)
 
     return _in_slices(step, tile, slices, step.share, run)
+
+
+def _piece_by_piece(step: AllToAll, tile: jax.Array, frame: Frame) -> jax.Array:
+    """Shares are cut one by one, side by side along their first dimension, and joined one by one."""
+    split, merged = ratio(step.after, step.before), ratio(step.before, step.after)
+    units = [n if f > 1 else 0 for n, f in zip(step.share, split, strict=True)]
+    cut = [box(tile, frame.offsets(table, units), step.share) for table in _places(step, split)]
+    received, rows = _traded(step, lax.concatenate(cut, 0), frame), step.share[0]
+    parts = [lax.slice_in_dim(received, k * rows, (k + 1) * rows) for k in range(step.group_size)]
+    return concatenated(parts, merged)
 
 
 def _traded(step: AllToAll, shares: jax.Array, frame: Frame) -> jax.Array:
@@ -154,10 +165,7 @@ def _packed(step: AllToAll, split: Sequence[int], tile: jax.Array, frame: Frame)
         taken: jax.Array = jnp.take(parts, order, axis=0, mode="clip")
         return taken
     # Cut one by one, the order of shares is in the offsets and costs nothing.
-    units = [n if f > 1 else 0 for n, f in zip(step.share, split, strict=True)]
-    cut = [box(tile, frame.offsets(table, units), step.share) for table in _places(step, split)]
-    if step.group_size <= frame.pieces:
-        return jnp.stack(cut)
+    cut = [box(tile, frame.offsets(table), step.share) for table in _places(step, split)]
     # Compilers that want one buffer may give every piece of a stack its own first; updates are written in place.
     packed: jax.Array = lax.empty((len(cut), *cut[0].shape), tile.dtype)
     for j, piece in enumerate(cut):

@@ -72,17 +72,23 @@ class FlatProgram:
         mesh = jax.sharding.Mesh(np.array(self.devices), (AXIS,), axis_types=(AxisType.Auto,))
         self._mesh = mesh
         self._sharding = NamedSharding(mesh, PartitionSpec(AXIS))
+        movers = [_Mover(load, self.devices) for load in self.loads]
+        self._numbers = numbers(self.devices, max(mover.numbers for mover in movers))
         arrays = [
             jax.ShapeDtypeStruct(load.rows(load.plan.before.tile), load.dtype, sharding=self._sharding)
             for load in self._each()
         ]
-        reused = tuple(k for k, load in enumerate(self._each()) if load.reuses)
+        reused = tuple(k for k, load in enumerate(self._each(), start=1) if load.reuses)
         with alone_on(mesh):
             mapped = jax.shard_map(
-                self._program(), mesh=mesh, in_specs=PartitionSpec(AXIS), out_specs=PartitionSpec(AXIS), check_vma=False
+                _moving(movers),
+                mesh=mesh,
+                in_specs=(PartitionSpec(), *[PartitionSpec(AXIS)] * len(arrays)),
+                out_specs=PartitionSpec(AXIS),
+                check_vma=False,
             )
             self._jitted = jax.jit(mapped, donate_argnums=reused)
-            self._lowered = self._jitted.lower(*arrays)
+            self._lowered = self._jitted.lower(self._numbers, *arrays)
 
     @property
     def count(self) -> int:
@@ -93,20 +99,6 @@ class FlatProgram:
         """The load of every array."""
         for load in self.loads:
             yield from repeat(load, load.count)
-
-    def _program(self) -> Callable[..., tuple[jax.Array, ...]]:
-        """What one device does with its tiles."""
-        movers = [_Mover(load, self.devices) for load in self.loads]
-        most = max((mover.numbers for mover in movers), default=0)
-
-        def run(*tiles: jax.Array) -> tuple[jax.Array, ...]:
-            numbers = movers[0].frame.unknown(most)
-            rest, moved = iter(tiles), list[jax.Array]()
-            for mover in movers:
-                moved += mover(list(islice(rest, mover.load.count)), numbers)
-            return tuple(moved)
-
-        return run
 
     @cached_property
     def _compiled(self) -> Any:
@@ -136,13 +128,12 @@ class FlatProgram:
             rewrapped(array, load.rows(load.plan.before.tile), self._sharding, weak=False)
             for array, load in zip(arrays, loads, strict=True)
         ]
+        # Rewrapped, arrays of packed elements do not say that they are packed, and an executable minds.
         if any(_is_packed(load.dtype) for load in self.loads):
-            with alone_on(
-                self._mesh
-            ):  # rewrapped, such arrays do not say that they are packed, and an executable minds
-                moved = self._jitted(*rows)
+            with alone_on(self._mesh):
+                moved = self._jitted(self._numbers, *rows)
         else:
-            moved = self._compiled(*rows)
+            moved = self._compiled(self._numbers, *rows)
         return [
             rewrapped(result, load.plan.shape, target, weak=bool(array.aval.weak_type))
             for array, result, load, target in zip(arrays, moved, loads, targets, strict=True)
@@ -179,6 +170,18 @@ class _Mover:
         return carried(local_program(self.load.plan.steps, replace(self.frame, numbers=numbers)))(tile)
 
 
+def _moving(movers: Sequence[_Mover]) -> Callable[..., tuple[jax.Array, ...]]:
+    """What one device does with its tiles."""
+
+    def run(numbers: tuple[jax.Array, ...], *tiles: jax.Array) -> tuple[jax.Array, ...]:
+        rest, moved = iter(tiles), list[jax.Array]()
+        for mover in movers:
+            moved += mover(list(islice(rest, mover.load.count)), numbers)
+        return tuple(moved)
+
+    return run
+
+
 def _row(pile: jax.Array, k: int, numbers: tuple[jax.Array, ...]) -> jax.Array:
     """`pile[k]`."""
     if k >= len(numbers):
@@ -186,6 +189,23 @@ def _row(pile: jax.Array, k: int, numbers: tuple[jax.Array, ...]) -> jax.Array:
     start: list[Any] = [numbers[k], *[np.int32(0)] * (pile.ndim - 1)]
     taken = lax.dynamic_slice(pile, start, (1, *pile.shape[1:]), allow_negative_indices=False)
     return lax.reshape(taken, pile.shape[1:])
+
+
+# The numbers below a count, on all of some devices.
+_NUMBERS: dict[tuple[Any, ...], tuple[jax.Array, ...]] = {}
+
+
+def numbers(devices: tuple[Any, ...], count: int) -> tuple[jax.Array, ...]:
+    """0, 1, 2 and so on below `count`, each a scalar that every device holds, to be given to programs."""
+    known = _NUMBERS.get(devices, ())
+    if len(known) < count:
+        mesh = jax.sharding.Mesh(np.array(devices), (AXIS,))
+        values = tuple(map(np.int32, range(1 << (count - 1).bit_length())))
+        with alone_on(mesh):
+            make = jax.jit(lambda: values, out_shardings=NamedSharding(mesh, PartitionSpec()))
+            known = make.lower().compile()()  # called as it is, it would be traced where something is traced
+        _NUMBERS[devices] = known
+    return known[:count]
 
 
 @contextmanager

@@ -43,7 +43,7 @@ class Frame:
         ragged: whether the platform has a ragged all-to-all; an exchange that asks for one goes in rounds otherwise.
         unique: whether the compiler makes equal copies of boxes once, and takes long for each: then such as differ in
             their offsets alone are best given these in `numbers`.
-        numbers: 0, 1, 2 and so on, as values that the compiler does not see; see `unknown`.
+        numbers: 0, 1, 2 and so on, as values that the compiler does not see.
     """
 
     names: tuple[str, ...]
@@ -84,19 +84,6 @@ class Frame:
             else:
                 found.append(int(column[0]))
         return found
-
-    def unknown(self, count: int) -> tuple[jax.Array, ...]:
-        """The numbers below `count`, as values that no compiler sees.
-
-        They are read from tables at the position of the device. All devices that there are find the same; one more
-        would not.
-        """
-        if not count:
-            return ()
-        position = lax.axis_index(self.names)
-        tables = [np.append(np.full(len(self.order), k, np.int32), np.int32(k + 1)) for k in range(count)]
-        entries = [lax.dynamic_slice(table, (position,), (1,), allow_negative_indices=False) for table in tables]
-        return tuple(lax.reshape(entry, ()) for entry in entries)
 
     def groups(self, groups: Int64) -> dict[str, Any]:
         """Keyword arguments that name the groups of a collective: mesh axes where they follow some."""
