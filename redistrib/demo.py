@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from redistrib.api import reshard, reshard_plan, synthesize
 from redistrib.plans.plan import Plan
-from redistrib.report import rendered
+from redistrib.report import counted, rendered
 
 if TYPE_CHECKING:
     from redistrib.backends.jax.compare import Side
@@ -144,7 +144,7 @@ class DemoResult:
         verdict = "bit for bit the same" if self.correct else f"{totals['wrong_elements']:,} DIFFER"
         return (
             f"{rendered('', columns, rows)}\n"
-            f"{totals['parameters']} parameters in {totals['launches']} launches, "
+            f"{totals['parameters']} parameters in {counted(totals['launches'], 'launch', 'launches')}, "
             f"{totals['elements_compared']:,} elements compared: {verdict}\n"
             f"received {totals['received_bytes']:,} bytes over all devices; "
             f"the lower bound is {totals['bound_bytes']:,}; "

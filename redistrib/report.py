@@ -20,3 +20,12 @@ def rendered(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], 
     out = io.StringIO()
     Console(file=out, width=width, color_system=None, highlight=False, markup=False).print(table)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines() if line.strip())
+
+
+def counted(count: int, one: str, several: str) -> str:
+    """A count with its noun.
+
+    >>> counted(1, "leaf", "leaves"), counted(1200, "leaf", "leaves")
+    ('1 leaf', '1,200 leaves')
+    """
+    return f"{count:,} {one if count == 1 else several}"

@@ -56,6 +56,7 @@ def test_figures_of_every_group() -> None:
     everywhere = ("odd", LAYER + "attention.output.LayerNorm.weight", LAYER + "output.dense.bias")
     # Tensor parallel by 4 on 8 devices: two copies of what is cut, eight of what is not.
     assert totals["elements_compared"] == sum((8 if n in everywhere else 2) * v.size for n, v in values.items())
+    assert totals["received_bytes"] == sum(group.ours.received for group in result.groups)
     assert totals["received_bytes"] == totals["bound_bytes"] < totals["xla_received_bytes"]
     by_name = {name: group for group in result.groups for name in group.names}
     assert set(by_name) == set(values) - {"odd"}

@@ -177,7 +177,9 @@ class _Planning:
 
         def program(groups: Sequence[Group]) -> FlatProgram:
             with _naming(groups[0][0].path):
-                return self._planner.program(groups, [dtype(group[0]) for group in groups])
+                dtypes = [dtype(group[0]) for group in groups]
+                # Under a limit nothing is left on the devices but the leaves.
+                return self._planner.program(groups, dtypes, numbered=self._limit is None)
 
         if self._limit is None:
             launches = unlimited(items)

@@ -111,13 +111,14 @@ class Planner:
 
     # ------------------------------------------------------------------------------------------ programs
 
-    def program(self, groups: Sequence[Group], dtypes: Sequence[Any]) -> FlatProgram:
-        """The program that moves groups of leaves in one launch, by their plans without a limit."""
+    def program(self, groups: Sequence[Group], dtypes: Sequence[Any], *, numbered: bool) -> FlatProgram:
+        """The program that moves groups of leaves in one launch, by their plans without a limit; see `FlatProgram`."""
         return self._program(
             [
                 self._load(group[0], dtype, None, "overlap", len(group), len(group) > 1 and _is_small(group[0]))
                 for group, dtype in zip(groups, dtypes, strict=True)
-            ]
+            ],
+            numbered,
         )
 
     def _load(
@@ -137,11 +138,12 @@ class Planner:
         key = (kind, self._model_key(platform), limit, schedule, count, stacked, reuses)
         return _Load(key, kind.devices, Load(plan, dtype, count, stacked, reuses, schedule))
 
-    def _program(self, loads: Sequence[_Load]) -> FlatProgram:
+    def _program(self, loads: Sequence[_Load], numbered: bool = False) -> FlatProgram:
         devices = loads[0].devices
+        options = OPTIONS.get(devices[0].platform)
         return PROGRAMS.get(
-            tuple(load.key for load in loads),
-            lambda: FlatProgram([load.load for load in loads], devices, OPTIONS.get(devices[0].platform)),
+            (numbered, *[load.key for load in loads]),
+            lambda: FlatProgram([load.load for load in loads], devices, options, numbered=numbered),
         )
 
     def within(self, item: Item, dtype: Any, room: int) -> FlatProgram:

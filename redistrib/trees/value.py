@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from redistrib.plans.plan import Plan
-from redistrib.report import rendered
+from redistrib.report import counted, rendered
 from redistrib.trees.schedule import Batch
 
 
@@ -65,7 +65,13 @@ class TreePlan:
         )
 
     def __repr__(self) -> str:
-        return f"<TreePlan: {len(self.order)} leaves in {len(self.batches)} launches, peak {self.peak_bytes:,} bytes>"
+        return f"<TreePlan: {self._leaves()} in {self._launches()}, peak {self.peak_bytes:,} bytes>"
+
+    def _leaves(self) -> str:
+        return counted(len(self.order), "leaf", "leaves")
+
+    def _launches(self) -> str:
+        return counted(len(self.batches), "launch", "launches")
 
     def __str__(self) -> str:
         rows = []
@@ -88,8 +94,8 @@ class TreePlan:
         lines = [rendered("", columns, rows)] if rows else []
         limit = "" if self.memory_limit is None else f" of {self.memory_limit:,} allowed"
         lines.append(
-            f"{len(self.order)} leaves move in {len(self.batches)} launches, {len(self.kept)} are in place, "
-            f"{len(self.made)} are empty, {len(self.put)} go by jax.device_put"
+            f"{self._leaves()} in {self._launches()}; in place already: {len(self.kept)}, "
+            f"empty: {len(self.made)}, by jax.device_put: {len(self.put)}"
         )
         lines.append(f"bytes per device: {self.before_bytes:,} before, {self.peak_bytes:,}{limit} at the peak")
         return "\n".join(lines)

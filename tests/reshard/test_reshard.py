@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,9 +19,10 @@ from jax.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
+from redistrib.backends.jax.flat import FlatProgram
 from redistrib.errors import LeafError, TreeMismatchError
 from redistrib.synthesis.cost import ExactCost
-from redistrib.trees import eager, planning
+from redistrib.trees import eager, planning, schedule
 
 from .cases import bits, jax_mesh, same_shards
 
@@ -288,6 +291,86 @@ def test_leaves_of_one_kind_share_a_program_and_small_ones_its_collectives() -> 
     assert program.hlo().count(" all-to-all(") == 1
     large = rd.reshard_plan([matrix((512, 1024)) for _ in range(3)], COLUMNS)
     assert [load.stacked for load in large.batches[0].program.loads] == [False]
+
+
+def test_leaves_of_several_kinds_travel_in_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = [(16, 32), (64, 256), (16, 32), (8, 8), (64, 256)]
+    tree = [matrix(shape, dtype=dtype) for shape, dtype in zip(shapes, [*[np.float32] * 4, np.int16], strict=True)]
+    plan = rd.reshard_plan(tree, COLUMNS)
+    (batch,) = plan.batches
+    assert [[item.index for item in group] for group, _ in batch.parts] == [[1], [4], [0, 2], [3]]
+    assert plan.received_bytes == plan.lower_bound_bytes == sum(8 * x.nbytes // 4 * 7 // 8 for x in tree)
+    assert str(plan).count("alltoall") == 4
+    for moved, array in zip(rd.reshard(tree, COLUMNS), tree, strict=True):
+        assert same_shards(moved, jax.device_put(np.asarray(array), COLUMNS))
+    # A kind that fills launches has them to itself, and one program for all; what is left shares the rest.
+    monkeypatch.setattr(schedule, "TOGETHER_BYTES", 3 * 64 * 256)
+    rd.clear_caches()
+    many = [matrix((64, 256)) for _ in range(4)] + [matrix((16, 32)), matrix((8, 8))]
+    plan = rd.reshard_plan(many, COLUMNS)
+    assert sorted(tuple(item.index for item in batch.items) for batch in plan.batches) == [(0, 1), (2, 3), (4, 5)]
+    assert len({id(batch.program) for batch in plan.batches}) == 2
+    for moved, array in zip(rd.reshard(many, COLUMNS), many, strict=True):
+        assert same_shards(moved, jax.device_put(np.asarray(array), COLUMNS))
+
+
+def test_leaves_over_other_devices_travel_apart() -> None:
+    half = NamedSharding(Mesh(np.array(jax.devices()[4:8]), ("x",)), P("x"))
+    across = NamedSharding(Mesh(np.array(jax.devices()[4:8]), ("x",)), P(None, "x"))
+    tree = {"all": matrix(), "half": matrix(sharding=half)}
+    plan = rd.reshard_plan(tree, {"all": COLUMNS, "half": across})
+    assert [batch.items[0].path for batch in plan.batches] == ["['all']", "['half']"]
+    moved = rd.reshard(tree, {"all": COLUMNS, "half": across})
+    assert same_shards(moved["half"], jax.device_put(np.asarray(tree["half"]), across))
+
+
+def test_what_is_remembered_of_a_tree_holds_none_of_its_arrays() -> None:
+    here = {id(array) for array in jax.live_arrays()}
+    tree = [matrix(), matrix((8, 8))]
+    moved = rd.reshard(tree, COLUMNS)
+    again = rd.reshard([array + 1 for array in tree], COLUMNS)
+    assert np.array_equal(again[0], np.asarray(tree[0]) + 1)  # not those of the first call
+    assert rd.cache_info()["trees"].hits == 1
+    del tree, moved, again
+    gc.collect()
+    left = [array.shape for array in jax.live_arrays() if id(array) not in here]
+    assert all(shape == () for shape in left), left  # numbers that programs are given
+
+
+def test_no_plan_is_remembered_for_another_tree() -> None:
+    """Paths, shapes, dtypes, placements, donation, limits and cost models all tell trees apart."""
+    tree = {"a": matrix(), "b": matrix((8, 8))}
+    ways: list[Callable[[], Any]] = [
+        lambda: rd.reshard_plan(tree, COLUMNS),
+        lambda: rd.reshard_plan({"c": tree["a"], "b": tree["b"]}, COLUMNS),
+        lambda: rd.reshard_plan({"a": tree["a"], "b": matrix((8, 16))}, COLUMNS),
+        lambda: rd.reshard_plan({"a": tree["a"], "b": matrix((8, 8), dtype=np.int32)}, COLUMNS),
+        lambda: rd.reshard_plan({"a": tree["a"], "b": matrix((8, 8), sharding=COLUMNS)}, COLUMNS),
+        lambda: rd.reshard_plan(tree, {"a": COLUMNS, "b": ROWS}),
+        lambda: rd.reshard_plan(tree, COLUMNS, donate=True),
+        lambda: rd.reshard_plan({"a": tree["a"], "b": tree["b"], "d": tree["a"]}, COLUMNS, donate=True),
+        lambda: rd.reshard_plan({"a": tree["a"], "b": tree["b"], "d": matrix()}, COLUMNS, donate=True),
+        lambda: rd.reshard_plan(tree, COLUMNS, memory_limit=10**6),
+        lambda: rd.reshard_plan(tree, COLUMNS, cost_model="exact"),
+    ]
+    for expected, way in enumerate(ways, start=1):
+        way()
+        assert (rd.cache_info()["trees"].misses, rd.cache_info()["trees"].hits) == (expected, 0)
+    for way in ways:
+        way()
+    assert rd.cache_info()["trees"].hits == len(ways)
+
+
+def test_copies_that_differ_in_where_they_start_are_compiled_once() -> None:
+    """XLA:CPU makes every other loop anew, and takes longer for each than for all else."""
+    (batch,) = rd.reshard_plan([matrix((512, 1024)) for _ in range(3)], NamedSharding(EIGHT, P(None, "x"))).batches
+    assert isinstance(batch.program, FlatProgram)
+    text = batch.program.hlo()
+    assert text.count("calls=") == 3 * 8
+    loops = re.findall(r"^%fused_computation[^{]*[{]$(.*?)^[}]", text, re.MULTILINE | re.DOTALL)
+    nameless = {re.sub(r"metadata=[{][^}]*[}]|%[\w.-]+|stack_frame_id=\d+", "", loop) for loop in loops}
+    assert len(loops) == 3 * 8
+    assert len(nameless) <= 2  # those of share 0 may say so in another way
 
 
 def test_caches_are_bounded() -> None:

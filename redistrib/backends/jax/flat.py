@@ -60,20 +60,32 @@ class FlatProgram:
     """Plans for several arrays at once, over devices in the order of their numbers.
 
     Made, it is lowered; `compile` is apart so that several may be compiled at the same time. The compiler is given
-    `options`.
+    `options`. A `numbered` program is given numbers that the compiler does not see, if that makes it quick to compile;
+    they stay on the devices, in 4 bytes each.
 
     Attributes:
         loads: what one call moves, one load after the other.
         devices: over which all plans run.
     """
 
-    def __init__(self, loads: Sequence[Load], devices: Sequence[Any], options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        loads: Sequence[Load],
+        devices: Sequence[Any],
+        options: Mapping[str, Any] | None = None,
+        *,
+        numbered: bool = False,
+    ) -> None:
         self.loads, self.devices, self._options = tuple(loads), tuple(devices), dict(options or {})
         mesh = jax.sharding.Mesh(np.array(self.devices), (AXIS,), axis_types=(AxisType.Auto,))
         self._mesh = mesh
         self._sharding = NamedSharding(mesh, PartitionSpec(AXIS))
         movers = [_Mover(load, self.devices) for load in self.loads]
-        self._numbers = numbers(self.devices, max(mover.numbers for mover in movers))
+        most = max(mover.numbers for mover in movers) if numbered else 0
+        self._numbers = tuple(
+            rewrapped(number, (), NamedSharding(mesh, PartitionSpec()), weak=False)
+            for number in numbers(frozenset(devices), most)
+        )
         arrays = [
             jax.ShapeDtypeStruct(load.rows(load.plan.before.tile), load.dtype, sharding=self._sharding)
             for load in self._each()
@@ -192,14 +204,14 @@ def _row(pile: jax.Array, k: int, numbers: tuple[jax.Array, ...]) -> jax.Array:
 
 
 # The numbers below a count, on all of some devices.
-_NUMBERS: dict[tuple[Any, ...], tuple[jax.Array, ...]] = {}
+_NUMBERS: dict[frozenset[Any], tuple[jax.Array, ...]] = {}
 
 
-def numbers(devices: tuple[Any, ...], count: int) -> tuple[jax.Array, ...]:
+def numbers(devices: frozenset[Any], count: int) -> tuple[jax.Array, ...]:
     """0, 1, 2 and so on below `count`, each a scalar that every device holds, to be given to programs."""
     known = _NUMBERS.get(devices, ())
     if len(known) < count:
-        mesh = jax.sharding.Mesh(np.array(devices), (AXIS,))
+        mesh = jax.sharding.Mesh(np.array(sorted(devices, key=lambda device: device.id)), (AXIS,))
         values = tuple(map(np.int32, range(1 << (count - 1).bit_length())))
         with alone_on(mesh):
             make = jax.jit(lambda: values, out_shardings=NamedSharding(mesh, PartitionSpec()))
