@@ -147,13 +147,13 @@ def _status(name: str) -> int:
     return 1024 * int(line.split()[1])
 
 
-def total(value: int) -> int:
-    """The sum over all processes."""
+def total(size: int) -> int:
+    """The sum of bytes over all processes, to the kibibyte."""
     if jax.process_count() == 1:
-        return value
+        return size
     from jax.experimental import multihost_utils
 
-    return int(multihost_utils.process_allgather(np.array([value], dtype=np.int64)).sum())
+    return 1024 * int(multihost_utils.process_allgather(np.array([size // 1024], dtype=np.int32)).sum(dtype=np.int64))
 
 
 def handle(task: dict[str, Any], part: Part) -> None:
