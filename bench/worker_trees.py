@@ -1,8 +1,10 @@
 """Child of `bench.trees`: moves a model's tree by ours, by `jax.device_put` and by one `jit`, in one process or as one
 of several.
 
-Everything is measured on one tree in one run, sides in alternating order. Memory is measured by the kernel: the most
-that was resident since the mark was reset, less what was resident before, with the heap trimmed.
+Everything is measured on one tree in one run, sides in alternating order. Every call gets arrays that were not moved
+before, as weights are that training has changed: `jax.device_put` keeps what it brought to the host with the array, and
+would copy nothing the next time. Memory is measured by the kernel: the most that was resident since the mark was reset,
+less what was resident before, with the heap trimmed.
 """
 
 from __future__ import annotations
@@ -48,6 +50,16 @@ class Tree:
     def value(self, name: str, index: tuple[slice, ...]) -> np.ndarray[Any, Any]:
         """A box of one array, on the host."""
         return models.made(self.shapes[name], index) if self._values is None else self._values[name][index]
+
+    def renew(self) -> None:
+        """Take the same shards as new arrays, which keep nothing from calls before; what the heap does not need goes
+        back to the system, as the next call may need as much as there is."""
+        self.arrays = {
+            name: jax.make_array_from_single_device_arrays(x.shape, x.sharding, [s.data for s in x.addressable_shards])
+            for name, x in self.arrays.items()
+        }
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
 
     def wrong(self, moved: dict[str, jax.Array]) -> list[str]:
         """Names of arrays that are not where they should be, or not bit for bit what they should be."""
@@ -106,15 +118,12 @@ def first_calls(tree: Tree, turns: int) -> dict[str, list[float]]:
     return spent
 
 
-def timed(calls: dict[str, Callable[[], Any]], rounds: int, several: bool) -> dict[str, list[float]]:
-    """Seconds per call, in alternating order; one call each before.
-
-    What a call leaves in the heap goes back to the system before the next one, which may need as much as there is.
-    """
+def timed(tree: Tree, calls: dict[str, Callable[[], Any]], rounds: int, several: bool) -> dict[str, list[float]]:
+    """Seconds per call, in alternating order; one call each before."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(-1, rounds):
         for name in calls if turn % 2 == 0 else reversed(list(calls)):
-            trim()
+            tree.renew()
             if several:
                 barrier()
             begin = time.perf_counter()
@@ -125,15 +134,9 @@ def timed(calls: dict[str, Callable[[], Any]], rounds: int, several: bool) -> di
     return times
 
 
-def trim() -> None:
-    """Give the system back what the heap does not need."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-
-
-def resident_peak(call: Callable[[], Any]) -> int:
+def resident_peak(tree: Tree, call: Callable[[], Any]) -> int:
     """Bytes of this process that were resident at the worst moment of a call, beyond those before it."""
-    trim()
+    tree.renew()
     Path("/proc/self/clear_refs").write_text("5")  # the mark starts anew
     before = _status("VmRSS")
     moved = jax.block_until_ready(call())
@@ -168,7 +171,7 @@ def handle(task: dict[str, Any], part: Part) -> None:
     plan = rd.reshard_plan(tree.arrays, tree.targets)
     calls = sides(tree)
     for name, call in calls.items():
-        trim()
+        tree.renew()
         moved = call()
         if wrong := tree.wrong(moved):
             part({"wrong": {name: wrong[:3], "arrays": len(wrong)}})
@@ -187,7 +190,7 @@ def handle(task: dict[str, Any], part: Part) -> None:
         }
     )
     misses = {name: info.misses for name, info in rd.cache_info().items()}
-    part({"times": timed(calls, task["rounds"], several)})
+    part({"times": timed(tree, calls, task["rounds"], several)})
     part({"missed": sum(info.misses - misses[name] for name, info in rd.cache_info().items())})
 
 
@@ -199,7 +202,7 @@ def _memory(tree: Tree, task: dict[str, Any], part: Part) -> None:
         after = sum(int(np.prod(shards[n])) * leaf.dtype.itemsize for n, leaf in tree.arrays.items())
         limit = tree.bytes_per_device() + after + task["budget"]
     call = sides(tree, limit)[name]
-    part({"resident": [total(resident_peak(call)) for _ in range(3)], "limit": limit})
+    part({"resident": [total(resident_peak(tree, call)) for _ in range(3)], "limit": limit})
 
 
 def _received(program: Any) -> int:
