@@ -316,11 +316,11 @@ TREES = """## Whole models
 
 `reshard` of a model's tree from fully sharded to tensor parallel on {devices} virtual CPU devices, paired with
 `jax.device_put` and with one `jit` with `out_shardings` on the same values in one run. Every call gets arrays that were
-not moved before: `device_put` keeps what it brought to the host with an array, and copies less the next time. Ratios are
-theirs over ours, so above 1 ours is faster. MiniLM is all-MiniLM-L6-v2 in float32 (22.7 million parameters), "billion" a synthetic
-transformer of a billion in bfloat16. The first call is planning and compiling against what the `jit` takes to compile,
-both with empty caches. Device peak is source, target and scratch as the compiler counts them; resident peak is the
-kernel's, of the process, beyond the source, in the third call.
+not moved before: `device_put` keeps what it brought to the host with an array, and copies less the next time. Ratios
+are theirs over ours, so above 1 ours is faster. MiniLM is all-MiniLM-L6-v2 in float32 (22.7 million parameters),
+"billion" a synthetic transformer of a billion in bfloat16. The first call is planning and compiling against what the
+`jit` takes to compile, both with empty caches. Device peak is source, target and scratch as the compiler counts them;
+resident peak is the kernel's, of the process, beyond the source, in the third call.
 """
 
 
