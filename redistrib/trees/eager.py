@@ -83,7 +83,7 @@ class Prepared:
                 if way == "keep":
                     leaf = self._leaves[k]
                     results[k] = rewrapped(leaf.value, leaf.value.shape, leaf.target, weak=leaf.value.aval.weak_type)
-            if any(map(_is_on_cpu, self.plan.batches[-1:])):
+            if any(map(_is_on_cpu, self.plan.batches)):
                 wait.for_all()
         for k, way in enumerate(self._ways()):
             if way in ("put", "empty"):
