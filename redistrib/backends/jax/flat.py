@@ -20,6 +20,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding, use_abstract_mesh
 
+from redistrib.backends.jax.boxes import box
 from redistrib.backends.jax.execute import carried
 from redistrib.backends.jax.lowering import Schedule, frame_of, local_program
 from redistrib.backends.jax.rewrap import rewrapped
@@ -101,11 +102,6 @@ class FlatProgram:
             )
             self._jitted = jax.jit(mapped, donate_argnums=reused)
             self._lowered = self._jitted.lower(self._numbers, *arrays)
-
-    @property
-    def count(self) -> int:
-        """How many arrays one call moves."""
-        return sum(load.count for load in self.loads)
 
     def _each(self) -> Iterator[Load]:
         """The load of every array."""
@@ -196,11 +192,7 @@ def _moving(movers: Sequence[_Mover]) -> Callable[..., tuple[jax.Array, ...]]:
 
 def _row(pile: jax.Array, k: int, numbers: tuple[jax.Array, ...]) -> jax.Array:
     """`pile[k]`."""
-    if k >= len(numbers):
-        return pile[k]
-    start: list[Any] = [numbers[k], *[np.int32(0)] * (pile.ndim - 1)]
-    taken = lax.dynamic_slice(pile, start, (1, *pile.shape[1:]), allow_negative_indices=False)
-    return lax.reshape(taken, pile.shape[1:])
+    return box(pile, [numbers[k] if k < len(numbers) else k], (1,)).reshape(pile.shape[1:])
 
 
 # The numbers below a count, on all of some devices.
