@@ -20,9 +20,10 @@ from redistrib.backends.jax.leaves import Leaf, zeros_like
 from redistrib.backends.jax.rewrap import rewrapped
 from redistrib.errors import LeafError, RedistribError
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.trees.planning import TREES, Kind, Planner, compiled, route_of
+from redistrib.trees.launches import together
+from redistrib.trees.planning import TREES, Kind, Planner, compiled, least_launch, route_of
 from redistrib.trees.routes import Route, Way
-from redistrib.trees.schedule import Alive, Batch, Group, Item, accounted, limited, unlimited
+from redistrib.trees.schedule import Alive, Batch, Group, Item, accounted, limited
 from redistrib.trees.value import TreePlan
 
 # Bytes per device of launches that need not have finished when the next one starts. On CPUs there are none: devices
@@ -182,8 +183,8 @@ class _Planning:
                 return self._planner.program(groups, dtypes, numbered=self._limit is None)
 
         if self._limit is None:
-            launches = unlimited(items)
-            programs = compiled(partial(program, groups) for groups in launches)
+            launches = together(items, max(map(least_launch, items), default=0))
+            programs = compiled([(sum(map(len, groups)), partial(program, groups)) for groups in launches])
             return accounted(launches, programs, alive)
         return limited(
             items,

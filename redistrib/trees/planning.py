@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -26,10 +26,16 @@ Model: TypeAlias = CostModel | str | None
 # Bytes of tile up to which a collective costs more than two copies: on links, and between threads of one process.
 SMALL = 512 * 1024
 SMALL_NEAR = 64 * 1024
+# Leaves of such tiles that travel stacked. XLA:CPU makes one loop of a short stack and what follows it, and is slow to.
+STACK = 2
+STACK_NEAR = 9
 
-# What compilers are told. XLA:CPU takes longer to make these programs than to run them; its first level of optimization
-# makes loops that copy as fast.
-OPTIONS = {"cpu": {"xla_backend_optimization_level": 1}}
+# Bytes of source and target tiles that make a launch worth its while, over links and between threads of one process.
+LEAST_LAUNCH = 16 * 2**20
+LEAST_LAUNCH_NEAR = 2 * 2**20
+
+# Bytes of source and target tiles up to which XLA:CPU takes longer to optimize a program's copies than these take.
+QUICK_BYTES = 4 * 2**20
 
 # (of every leaf: its path, abstract value and shardings; which share buffers, donation, memory limit, cost model)
 TREES: Cache[Any] = Cache(64)
@@ -115,7 +121,7 @@ class Planner:
         """The program that moves groups of leaves in one launch, by their plans without a limit; see `FlatProgram`."""
         return self._program(
             [
-                self._load(group[0], dtype, None, "overlap", len(group), len(group) > 1 and _is_small(group[0]))
+                self._load(group[0], dtype, None, "overlap", len(group), _stacks(group))
                 for group, dtype in zip(groups, dtypes, strict=True)
             ],
             numbered,
@@ -140,7 +146,7 @@ class Planner:
 
     def _program(self, loads: Sequence[_Load], numbered: bool = False) -> FlatProgram:
         devices = loads[0].devices
-        options = OPTIONS.get(devices[0].platform)
+        options = compiler_options(devices[0].platform, sum(load.load.bytes for load in loads))
         return PROGRAMS.get(
             (numbered, *[load.key for load in loads]),
             lambda: FlatProgram([load.load for load in loads], devices, options, numbered=numbered),
@@ -196,12 +202,22 @@ def _tile_bytes(item: Item) -> int:
     return max(item.source_bytes, item.target_bytes)
 
 
-def _is_small(item: Item) -> bool:
-    """Whether one launch over a leaf and others is worth two more copies."""
+def _stacks(group: Group) -> bool:
+    """Whether leaves of one kind had best travel side by side, in fewer collectives with two more copies."""
+    small, least = (SMALL_NEAR, STACK_NEAR) if _is_near(group[0]) else (SMALL, STACK)
+    return len(group) >= least and _tile_bytes(group[0]) <= small
+
+
+def least_launch(item: Item) -> int:
+    """Bytes of source and target tiles that make a launch over the devices of a leaf worth its while."""
+    return LEAST_LAUNCH_NEAR if _is_near(item) else LEAST_LAUNCH
+
+
+def _is_near(item: Item) -> bool:
+    """Whether the devices of a leaf are threads of one process."""
     kind = item.kind
     assert isinstance(kind, Kind)
-    near = kind.devices[0].platform == "cpu" and len({device.process_index for device in kind.devices}) == 1
-    return _tile_bytes(item) <= (SMALL_NEAR if near else SMALL)
+    return kind.devices[0].platform == "cpu" and len({device.process_index for device in kind.devices}) == 1
 
 
 @dataclass(frozen=True)
@@ -234,13 +250,27 @@ def _hashable(model: Model) -> Hashable:
     return model
 
 
-def compiled(makers: Iterable[Callable[[], FlatProgram]]) -> list[FlatProgram]:
+def compiler_options(platform: str, size: int) -> dict[str, Any]:
+    """What compilers are told of a program that moves tiles of so many bytes.
+
+    XLA:CPU takes longer to make these programs than to run them; its first level of optimization makes loops that copy
+    as fast as those of the higher ones.
+    """
+    return {"xla_backend_optimization_level": 0 if size <= QUICK_BYTES else 1} if platform == "cpu" else {}
+
+
+def compiled(makers: Sequence[tuple[int, Callable[[], FlatProgram]]]) -> list[FlatProgram]:
     """Make programs one after the other, and compile each while the next ones are made.
 
     In one process only, as compilers may have to meet across processes: there they are compiled in order.
+
+    Args:
+        makers: for every program, of how many leaves it is, and what makes it; the largest is compiled first.
     """
+    first = sorted(range(len(makers)), key=lambda k: -makers[k][0])
     if jax.process_count() > 1:
-        return [program.compile() for program in [make() for make in makers]]
+        made = {k: makers[k][1]() for k in first}
+        return [made[k].compile() for k in range(len(makers))]
     with ThreadPoolExecutor(max_workers=4) as pool:
-        compiling = [pool.submit(make().compile) for make in makers]
-        return [program.result() for program in compiling]
+        compiling = {k: pool.submit(makers[k][1]().compile) for k in first}
+        return [compiling[k].result() for k in range(len(makers))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
@@ -134,33 +133,6 @@ def _even(count: int, most: int) -> int:
     return next((size for size in range(most, most // 2, -1) if count % size == 0), most)
 
 
-def unlimited(items: Sequence[Item]) -> list[tuple[Group, ...]]:
-    """What travels together without a memory limit, in the order of least peak.
-
-    Kinds that fill launches have their own, which share a program; the others travel with one another.
-    """
-    groups = sorted(grouped(items), key=lambda group: _order(group[0], _scratch(group[0])))
-    times = Counter((group[0].kind, group[0].donated) for group in groups)
-    launches: list[tuple[Group, ...]] = []
-    latest: dict[tuple[int, ...], int] = {}  # for each set of devices, the launch that may take more
-    for group in groups:
-        devices, alone = group[0].devices, times[group[0].kind, group[0].donated] > 1
-        into = None if alone else latest.get(devices)
-        if into is not None and _fit((*launches[into], group)):
-            launches[into] += (group,)
-            continue
-        if not alone:
-            latest[devices] = len(launches)
-        launches.append((group,))
-    return launches
-
-
-def _fit(groups: Sequence[Group]) -> bool:
-    """Whether groups may travel in one launch."""
-    items = [item for group in groups for item in group]
-    return len(items) <= MOST_TOGETHER and sum(i.source_bytes + i.target_bytes for i in items) <= TOGETHER_BYTES
-
-
 def accounted(launches: Sequence[tuple[Group, ...]], programs: Sequence[Program], alive: Alive) -> list[Batch]:
     """Batches with the bytes alive at their worst moment; `alive` starts with all leaves that are there."""
     result = []
@@ -176,11 +148,12 @@ def _settle(group: Sequence[Item], alive: Alive) -> None:
         alive.add(item.devices, item.target_bytes - (item.source_bytes if item.donated else 0))
 
 
-def _order(item: Item, scratch: int) -> tuple[int, int]:
+def order(items: Sequence[Item], scratch: int | None = None) -> tuple[int, int]:
     """The order of least peak for independent jobs: first what frees memory, the least demanding first; then what takes
-    memory, the one that leaves most to spare afterwards first."""
-    needs = item.target_bytes + scratch
-    net = item.target_bytes - (item.source_bytes if item.donated else 0)
+    memory, the one that leaves most to spare afterwards first. A job is of leaves that travel together."""
+    needs = sum(item.target_bytes for item in items)
+    net = needs - sum(item.source_bytes for item in items if item.donated)
+    needs += sum(map(_scratch, items)) if scratch is None else scratch
     return (0, needs) if net <= 0 else (1, net - needs)
 
 
@@ -255,7 +228,7 @@ def _ordered(items: Sequence[Item], scratch: dict[Hashable, int]) -> list[Item]:
     number: dict[Hashable, int] = {}
     for item in items:
         number.setdefault((item.kind, item.donated), len(number))
-    return sorted(items, key=lambda item: (*_order(item, scratch[item.kind]), number[item.kind, item.donated]))
+    return sorted(items, key=lambda item: (*order([item], scratch[item.kind]), number[item.kind, item.donated]))
 
 
 def _least_limit(queue: Sequence[Item], alive: Alive, added: dict[Hashable, int]) -> int:

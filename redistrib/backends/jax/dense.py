@@ -32,6 +32,11 @@ def gather(step: AllGather, tile: jax.Array, frame: Frame) -> jax.Array:
     straight = is_leading(step) and not frame.copies_results
     slices = None if straight else _slices(step, step.before.tile, tile, frame)
     if slices is None:
+        if not straight and step.group_size <= frame.pieces:
+            return _part_by_part(step, tile, frame)
+        if all(factor == 1 for factor in merged[1:]) and not frame.batched:
+            whole: jax.Array = lax.all_gather(tile, tiled=True, **frame.groups(step.groups))
+            return whole
         # Gathering along a new leading dimension and transposing once is faster than tiled=True along an inner one.
         return joined(lax.all_gather(tile, **frame.groups(step.groups)), merged)
 
@@ -40,6 +45,16 @@ def gather(step: AllGather, tile: jax.Array, frame: Frame) -> jax.Array:
         return _written(out, parts, merged, step.before.tile, start)
 
     return _in_slices(step, tile, slices, step.before.tile, run)
+
+
+def _part_by_part(step: AllGather, tile: jax.Array, frame: Frame) -> jax.Array:
+    """Every tile comes in a buffer of its own, as from an all-to-all in which all shares are the whole tile.
+
+    The bytes are those of the all-gather; XLA:CPU joins what lies in several buffers by copies of rows, which it
+    compiles sooner than a transpose.
+    """
+    received = _traded(step, lax.concatenate([tile] * step.group_size, 0), frame)
+    return _concatenated(received, step.before.tile[0], ratio(step.before, step.after))
 
 
 def all_to_all(step: AllToAll, tile: jax.Array, frame: Frame) -> jax.Array:
@@ -64,12 +79,17 @@ def _piece_by_piece(step: AllToAll, tile: jax.Array, frame: Frame) -> jax.Array:
     split, merged = ratio(step.after, step.before), ratio(step.before, step.after)
     units = [n if f > 1 else 0 for n, f in zip(step.share, split, strict=True)]
     cut = [box(tile, frame.offsets(table, units), step.share) for table in _places(step, split)]
-    received, rows = _traded(step, lax.concatenate(cut, 0), frame), step.share[0]
-    parts = [lax.slice_in_dim(received, k * rows, (k + 1) * rows) for k in range(step.group_size)]
-    return concatenated(parts, merged)
+    return _concatenated(_traded(step, lax.concatenate(cut, 0), frame), step.share[0], merged)
 
 
-def _traded(step: AllToAll, shares: jax.Array, frame: Frame) -> jax.Array:
+def _concatenated(parts: jax.Array, rows: int, factors: Sequence[int]) -> jax.Array:
+    """One tile from parts of so many rows that lie one after the other, row-major over `factors`."""
+    if all(factor == 1 for factor in factors[1:]):
+        return parts
+    return concatenated([lax.slice_in_dim(parts, k, k + rows) for k in range(0, len(parts), rows)], factors)
+
+
+def _traded(step: AllGather | AllToAll, shares: jax.Array, frame: Frame) -> jax.Array:
     @custom_vmap
     def trade(sent: jax.Array) -> jax.Array:
         moved: jax.Array = lax.all_to_all(sent, split_axis=0, concat_axis=0, tiled=True, **frame.groups(step.groups))

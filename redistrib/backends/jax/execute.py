@@ -196,7 +196,7 @@ def carried(program: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], 
     """The program on values of any dtype, exact to the bit.
 
     What compilers cannot carry, or change on the way, travels as integers: keys, integers below 4 bits, floats below
-    32 bits (XLA:CPU widens these to copy or gather them, and a NaN loses its payload).
+    32 bits (see `bits_of`).
     """
 
     def run(tile: jax.Array) -> jax.Array:
@@ -205,8 +205,8 @@ def carried(program: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], 
             data = program(jax.random.key_data(tile))
             keys: jax.Array = jax.random.wrap_key_data(data, impl=jax.random.key_impl(tile))
             return keys
-        if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32:
-            bits = jnp.dtype(f"uint{jnp.finfo(dtype).bits}")
+        bits = bits_of(dtype)
+        if bits is not None:
             return lax.bitcast_convert_type(program(lax.bitcast_convert_type(tile, bits)), dtype)
         if jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits < 4:  # XLA:CPU cannot gather int2
             wide = jnp.int8 if jnp.issubdtype(dtype, jnp.signedinteger) else jnp.uint8
@@ -214,6 +214,16 @@ def carried(program: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], 
         return program(tile)
 
     return run
+
+
+def bits_of(dtype: Any) -> Any:
+    """The integers as which floats below 32 bits travel; None for other dtypes.
+
+    XLA:CPU widens such floats to copy or gather them, and a NaN loses its payload.
+    """
+    if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32:
+        return jnp.dtype(f"uint{jnp.finfo(dtype).bits}")
+    return None
 
 
 def _constrained(array: jax.Array, sharding: NamedSharding) -> jax.Array:

@@ -7,10 +7,11 @@ target. So source and target may name and order the devices as they like.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice, repeat
 from typing import Any
 
@@ -21,13 +22,16 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding, use_abstract_mesh
 
 from redistrib.backends.jax.boxes import box
-from redistrib.backends.jax.execute import carried
+from redistrib.backends.jax.execute import bits_of, carried
 from redistrib.backends.jax.lowering import Schedule, frame_of, local_program
 from redistrib.backends.jax.rewrap import rewrapped
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllToAll
 
 AXIS = "devices"
+
+# What leaves bfloat16 as it is: nothing is computed here, so XLA:CPU has no need to widen it.
+AS_IT_IS = {"xla_disable_hlo_passes": "float-normalization-bf16"}
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,12 @@ class Load:
     stacked: bool = False
     reuses: bool = False
     schedule: Schedule | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Of source and target tiles on a device."""
+        plan = self.plan
+        return self.count * (plan.before.tile_size + plan.after.tile_size) * plan.itemsize
 
     def rows(self, tile: Sequence[int]) -> tuple[int, ...]:
         """The shape of an array that has a tile on every device, cut along its first dimension."""
@@ -78,30 +88,36 @@ class FlatProgram:
         numbered: bool = False,
     ) -> None:
         self.loads, self.devices, self._options = tuple(loads), tuple(devices), dict(options or {})
-        mesh = jax.sharding.Mesh(np.array(self.devices), (AXIS,), axis_types=(AxisType.Auto,))
-        self._mesh = mesh
-        self._sharding = NamedSharding(mesh, PartitionSpec(AXIS))
-        movers = [_Mover(load, self.devices) for load in self.loads]
+        self._mesh = jax.sharding.Mesh(np.array(self.devices), (AXIS,), axis_types=(AxisType.Auto,))
+        self._sharding = NamedSharding(self._mesh, PartitionSpec(AXIS))
+        packed = any(_is_packed(load.dtype) for load in self.loads)
+        plain = self.devices[0].platform == "cpu" and not packed and any(map(_is_bfloat16, self.loads))
+        movers = [_Mover(load, self.devices, plain) for load in self.loads]
         most = max(mover.numbers for mover in movers) if numbered else 0
         self._numbers = tuple(
-            rewrapped(number, (), NamedSharding(mesh, PartitionSpec()), weak=False)
+            rewrapped(number, (), NamedSharding(self._mesh, PartitionSpec()), weak=False)
             for number in numbers(frozenset(devices), most)
         )
+        self._plain = plain
+        self._jitted, self._lowered = self._lower(movers)
+
+    def _lower(self, movers: Sequence[_Mover]) -> tuple[Any, Any]:
+        """The program, and the same lowered."""
         arrays = [
             jax.ShapeDtypeStruct(load.rows(load.plan.before.tile), load.dtype, sharding=self._sharding)
             for load in self._each()
         ]
         reused = tuple(k for k, load in enumerate(self._each(), start=1) if load.reuses)
-        with alone_on(mesh):
+        with alone_on(self._mesh):
             mapped = jax.shard_map(
                 _moving(movers),
-                mesh=mesh,
+                mesh=self._mesh,
                 in_specs=(PartitionSpec(), *[PartitionSpec(AXIS)] * len(arrays)),
                 out_specs=PartitionSpec(AXIS),
                 check_vma=False,
             )
-            self._jitted = jax.jit(mapped, donate_argnums=reused)
-            self._lowered = self._jitted.lower(self._numbers, *arrays)
+            jitted = jax.jit(mapped, donate_argnums=reused)
+            return jitted, jitted.lower(self._numbers, *arrays)
 
     def _each(self) -> Iterator[Load]:
         """The load of every array."""
@@ -110,6 +126,12 @@ class FlatProgram:
 
     @cached_property
     def _compiled(self) -> Any:
+        if self._plain:
+            compiled = self._lowered.compile(compiler_options=self._options | AS_IT_IS)
+            if not _is_widened(str(compiled.as_text())):
+                return compiled
+            # Another compiler than was known: the integers that it cannot widen take longer to compile and to run.
+            self._jitted, self._lowered = self._lower([_Mover(load, self.devices, False) for load in self.loads])
         return self._lowered.compile(compiler_options=self._options or None)
 
     def compile(self) -> FlatProgram:
@@ -155,12 +177,14 @@ class _Mover:
         load: the load.
         frame: where it runs.
         numbers: how many of the frame's numbers it has use for.
+        plain: whether bfloat16 travels as it is.
     """
 
-    def __init__(self, load: Load, devices: Sequence[Any]) -> None:
-        self.load = load
+    def __init__(self, load: Load, devices: Sequence[Any], plain: bool) -> None:
+        self.load, self.plain = load, plain and _is_bfloat16(load)
         order, platform = tuple(range(load.plan.devices)), devices[0].platform
-        self.frame = frame_of(load.plan, (AXIS,), (load.plan.devices,), order, load.schedule, platform)
+        frame = frame_of(load.plan, (AXIS,), (load.plan.devices,), order, load.schedule, platform)
+        self.frame = replace(frame, batched=load.stacked)
         members = [step.group_size for step in load.plan.steps if isinstance(step, AllToAll)]
         own = [load.count] if load.stacked else []
         self.numbers = max(members + own, default=0) if self.frame.unique else 0
@@ -168,14 +192,16 @@ class _Mover:
 
     def __call__(self, tiles: Sequence[jax.Array], numbers: tuple[jax.Array, ...]) -> list[jax.Array]:
         if not self.load.stacked or len(tiles) == 1:
-            return [self._one(tile, numbers) for tile in tiles]
-        as_bits, from_bits = _bits(self.load.dtype)
-        pile = lax.concatenate([lax.expand_dims(as_bits(tile), (0,)) for tile in tiles], 0)
+            one = self._one if len(tiles) > 1 else self._moved
+            return [one(tile, numbers) for tile in tiles]
+        bits = None if self.plain else bits_of(self.load.dtype)
+        pile = lax.concatenate([lax.expand_dims(_as(tile, bits), (0,)) for tile in tiles], 0)
         moved = jax.vmap(self._one, in_axes=(0, None))(pile, numbers)
-        return [from_bits(_row(moved, k, numbers)) for k in range(len(tiles))]
+        return [_as(_row(moved, k, numbers), bits and self.load.dtype) for k in range(len(tiles))]
 
     def _moved(self, tile: jax.Array, numbers: tuple[jax.Array, ...]) -> jax.Array:
-        return carried(local_program(self.load.plan.steps, replace(self.frame, numbers=numbers)))(tile)
+        program = local_program(self.load.plan.steps, replace(self.frame, numbers=numbers))
+        return program(tile) if self.plain else carried(program)(tile)
 
 
 def _moving(movers: Sequence[_Mover]) -> Callable[..., tuple[jax.Array, ...]]:
@@ -223,16 +249,18 @@ def alone_on(mesh: jax.sharding.Mesh) -> Iterator[None]:
         yield
 
 
-def _bits(dtype: Any) -> tuple[Callable[[jax.Array], jax.Array], Callable[[jax.Array], jax.Array]]:
-    """To integers and back, for narrow floats, which compilers copy as they are only as integers; see `carried`."""
-    if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32:
-        carrier = jnp.dtype(f"uint{jnp.finfo(dtype).bits}")
-        return partial(lax.bitcast_convert_type, new_dtype=carrier), partial(lax.bitcast_convert_type, new_dtype=dtype)
-    return _same, _same
+def _as(tile: jax.Array, dtype: Any) -> jax.Array:
+    """The same bits in another dtype, if one is given."""
+    return tile if dtype is None else lax.bitcast_convert_type(tile, dtype)
 
 
-def _same(tile: jax.Array) -> jax.Array:
-    return tile
+def _is_bfloat16(load: Load) -> bool:
+    return bool(load.dtype == jnp.bfloat16)
+
+
+def _is_widened(text: str) -> bool:
+    """Whether a compiled program makes 32-bit floats of others."""
+    return re.search(r"= f32\[[^]]*\]\S* convert\(", text) is not None
 
 
 def _is_packed(dtype: Any) -> bool:

@@ -43,6 +43,8 @@ class Frame:
         ragged: whether the platform has a ragged all-to-all; an exchange that asks for one goes in rounds otherwise.
         unique: whether the compiler makes equal copies of boxes once, and takes long for each: then such as differ in
             their offsets alone are best given these in `numbers`.
+        batched: whether tiles may have a dimension in front, by `jax.vmap`; what is best gathered without one is not
+            with it.
         numbers: 0, 1, 2 and so on, as values that the compiler does not see.
     """
 
@@ -57,6 +59,7 @@ class Frame:
     copies_results: bool = False
     ragged: bool = False
     unique: bool = False
+    batched: bool = True
     numbers: tuple[jax.Array, ...] = field(default=(), repr=False, compare=False)
     position: Int64 = field(init=False, repr=False, compare=False)
 
