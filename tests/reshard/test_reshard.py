@@ -19,6 +19,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
+from redistrib.backends.jax import flat
 from redistrib.backends.jax.flat import FlatProgram
 from redistrib.errors import LeafError, TreeMismatchError
 from redistrib.synthesis.cost import ExactCost
@@ -371,6 +372,24 @@ def test_copies_that_differ_in_where_they_start_are_compiled_once() -> None:
     nameless = {re.sub(r"metadata=[{][^}]*[}]|%[\w.-]+|stack_frame_id=\d+", "", loop) for loop in loops}
     assert len(loops) == 3 * 8
     assert len(nameless) <= 2  # those of share 0 may say so in another way
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_every_bfloat16_arrives_as_it_was(monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
+    """As it is where the compiler leaves it so; as integers where it would widen it, and a NaN lose its payload."""
+    if not known:
+        monkeypatch.setattr(flat, "AS_IT_IS", {})  # as if XLA:CPU had another name for what widens
+    every = np.resize(np.arange(2**16, dtype=np.uint16), (512, 1024)).view(jnp.bfloat16)
+    for source, target in ((ROWS, COLUMNS), (ROWS, NamedSharding(EIGHT, P())), (COLUMNS, NamedSharding(GRID, P("b")))):
+        tree = [jax.device_put(every, source)] * 2
+        plan = rd.reshard_plan(tree, target)
+        for batch in plan.batches:
+            assert isinstance(batch.program, FlatProgram)
+            assert ("bitcast-convert" in batch.program.hlo()) != known
+        for moved in rd.reshard(tree, target):
+            assert moved.dtype == jnp.bfloat16
+            assert moved.sharding == target
+            assert np.array_equal(np.asarray(moved).view(np.uint16), every.view(np.uint16))
 
 
 def test_caches_are_bounded() -> None:

@@ -32,7 +32,7 @@ def gather(step: AllGather, tile: jax.Array, frame: Frame) -> jax.Array:
     straight = is_leading(step) and not frame.copies_results
     slices = None if straight else _slices(step, step.before.tile, tile, frame)
     if slices is None:
-        if not straight and step.group_size <= frame.pieces:
+        if frame.apart and not straight and step.group_size <= frame.pieces:
             return _part_by_part(step, tile, frame)
         if all(factor == 1 for factor in merged[1:]) and not frame.batched:
             whole: jax.Array = lax.all_gather(tile, tiled=True, **frame.groups(step.groups))

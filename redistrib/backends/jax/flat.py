@@ -184,7 +184,7 @@ class _Mover:
         self.load, self.plain = load, plain and _is_bfloat16(load)
         order, platform = tuple(range(load.plan.devices)), devices[0].platform
         frame = frame_of(load.plan, (AXIS,), (load.plan.devices,), order, load.schedule, platform)
-        self.frame = replace(frame, batched=load.stacked)
+        self.frame = replace(frame, batched=load.stacked, apart=platform == "cpu")
         members = [step.group_size for step in load.plan.steps if isinstance(step, AllToAll)]
         own = [load.count] if load.stacked else []
         self.numbers = max(members + own, default=0) if self.frame.unique else 0

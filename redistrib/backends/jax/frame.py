@@ -45,6 +45,8 @@ class Frame:
             their offsets alone are best given these in `numbers`.
         batched: whether tiles may have a dimension in front, by `jax.vmap`; what is best gathered without one is not
             with it.
+        apart: whether gathered tiles that are not side by side come in buffers of their own, by an all-to-all of the
+            same bytes.
         numbers: 0, 1, 2 and so on, as values that the compiler does not see.
     """
 
@@ -60,6 +62,7 @@ class Frame:
     ragged: bool = False
     unique: bool = False
     batched: bool = True
+    apart: bool = False
     numbers: tuple[jax.Array, ...] = field(default=(), repr=False, compare=False)
     position: Int64 = field(init=False, repr=False, compare=False)
 
