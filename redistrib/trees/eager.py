@@ -20,6 +20,7 @@ from redistrib.backends.jax.leaves import Leaf, zeros_like
 from redistrib.backends.jax.rewrap import rewrapped
 from redistrib.errors import LeafError, RedistribError
 from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.plan import Plan
 from redistrib.trees.launches import together
 from redistrib.trees.planning import TREES, Kind, Planner, compiled, least_launch, route_of
 from redistrib.trees.routes import Route, Way
@@ -128,6 +129,7 @@ class _Planning:
         self._leaves, self._planner, self._donate, self._limit = leaves, planner, donate, memory_limit
         self._routes = tuple(map(_routed, leaves))
         self._shared = shared
+        self._kinds: dict[tuple[int, Any], tuple[Kind, Plan, tuple[int, ...]]] = {}  # by route and dtype
         held = {k for one in shared for k in one}
         self._donated = tuple(
             donate and route.way in ("move", "put") and k not in held for k, route in enumerate(self._routes)
@@ -155,11 +157,14 @@ class _Planning:
 
     def _item(self, index: int) -> Item:
         leaf, route = self._leaves[index], self._routes[index]
-        assert route.sides is not None
-        kind = Kind(route.sides, str(leaf.value.dtype), route.devices)
-        with _naming(leaf.path):
-            plan = self._planner.plan(route.sides, kind.dtype, kind.devices[0].platform)
-        return Item(index, leaf.path, kind, plan, tuple(d.id for d in kind.devices), self._donated[index])
+        known = self._kinds.get((id(route), leaf.value.dtype))
+        if known is None:
+            assert route.sides is not None
+            kind = Kind(route.sides, str(leaf.value.dtype), route.devices)
+            with _naming(leaf.path):
+                plan = self._planner.plan(route.sides, kind.dtype, kind.devices[0].platform)
+            known = self._kinds[id(route), leaf.value.dtype] = (kind, plan, tuple(d.id for d in kind.devices))
+        return Item(index, leaf.path, *known, self._donated[index])
 
     def _alive(self) -> Alive:
         """Bytes on each device before anything moves: all sources, and what `jax.device_put` brings."""

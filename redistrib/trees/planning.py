@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import jax
@@ -74,6 +75,13 @@ class Kind:
     sides: Sides
     dtype: str
     devices: tuple[Any, ...]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:  # of many parts, and asked for often
+        return hash((self.sides, self.dtype, self.devices))
 
 
 class Planner:
@@ -268,9 +276,14 @@ def compiled(makers: Sequence[tuple[int, Callable[[], FlatProgram]]]) -> list[Fl
         makers: for every program, of how many leaves it is, and what makes it; the largest is compiled first.
     """
     first = sorted(range(len(makers)), key=lambda k: -makers[k][0])
+    made: dict[int, FlatProgram] = {}
     if jax.process_count() > 1:
-        made = {k: makers[k][1]() for k in first}
+        made |= {k: makers[k][1]() for k in first}
         return [made[k].compile() for k in range(len(makers))]
     with ThreadPoolExecutor(max_workers=4) as pool:
-        compiling = {k: pool.submit(makers[k][1]().compile) for k in first}
-        return [compiling[k].result() for k in range(len(makers))]
+        compiling: dict[int, Future[FlatProgram]] = {}
+        for k in first:
+            made[k] = makers[k][1]()
+            if id(made[k]) not in compiling:
+                compiling[id(made[k])] = pool.submit(made[k].compile)
+        return [compiling[id(made[k])].result() for k in range(len(makers))]

@@ -78,7 +78,12 @@ def _piece_by_piece(step: AllToAll, tile: jax.Array, frame: Frame) -> jax.Array:
     """Shares are cut one by one, side by side along their first dimension, and joined one by one."""
     split, merged = ratio(step.after, step.before), ratio(step.before, step.after)
     units = [n if f > 1 else 0 for n, f in zip(step.share, split, strict=True)]
-    cut = [box(tile, frame.offsets(table, units), step.share) for table in _places(step, split)]
+    cut: list[jax.Array] = []
+    known: dict[bytes, jax.Array] = {}  # members of a group may want the same share
+    for place in _places(step, split):
+        if place.tobytes() not in known:
+            known[place.tobytes()] = box(tile, frame.offsets(place, units), step.share)
+        cut.append(known[place.tobytes()])
     return _concatenated(_traded(step, lax.concatenate(cut, 0), frame), step.share[0], merged)
 
 

@@ -26,7 +26,7 @@ from redistrib.backends.jax.execute import bits_of, carried
 from redistrib.backends.jax.lowering import Schedule, frame_of, local_program
 from redistrib.backends.jax.rewrap import rewrapped
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllToAll
+from redistrib.plans.steps import AllToAll, Exchange
 
 AXIS = "devices"
 
@@ -98,7 +98,7 @@ class FlatProgram:
             rewrapped(number, (), NamedSharding(self._mesh, PartitionSpec()), weak=False)
             for number in numbers(frozenset(devices), most)
         )
-        self._plain = plain
+        self._plain, self._done = plain, None
         self._jitted, self._lowered = self._lower(movers)
 
     def _lower(self, movers: Sequence[_Mover]) -> tuple[Any, Any]:
@@ -124,8 +124,17 @@ class FlatProgram:
         for load in self.loads:
             yield from repeat(load, load.count)
 
-    @cached_property
-    def _compiled(self) -> Any:
+    def compile(self) -> FlatProgram:
+        """The program, compiled; at once if it has been before."""
+        if self._done is None:
+            self._done = self._made()
+        return self
+
+    @property
+    def _compiled(self) -> Any:  # a cached property of Python 3.11 would let no two programs compile at a time
+        return self.compile()._done
+
+    def _made(self) -> Any:
         if self._plain:
             compiled = self._lowered.compile(compiler_options=self._options | AS_IT_IS)
             if not _is_widened(str(compiled.as_text())):
@@ -133,11 +142,6 @@ class FlatProgram:
             # Another compiler than was known: the integers that it cannot widen take longer to compile and to run.
             self._jitted, self._lowered = self._lower([_Mover(load, self.devices, False) for load in self.loads])
         return self._lowered.compile(compiler_options=self._options or None)
-
-    def compile(self) -> FlatProgram:
-        """The program, compiled; at once if it has been before."""
-        assert self._compiled is not None
-        return self
 
     @cached_property
     def added_bytes(self) -> int:
@@ -188,11 +192,12 @@ class _Mover:
         members = [step.group_size for step in load.plan.steps if isinstance(step, AllToAll)]
         own = [load.count] if load.stacked else []
         self.numbers = max(members + own, default=0) if self.frame.unique else 0
+        self._is_long = any(isinstance(step, AllToAll | Exchange) for step in load.plan.steps)
         self._one = jax.jit(self._moved)  # traced and lowered once for all the arrays
 
     def __call__(self, tiles: Sequence[jax.Array], numbers: tuple[jax.Array, ...]) -> list[jax.Array]:
         if not self.load.stacked or len(tiles) == 1:
-            one = self._one if len(tiles) > 1 else self._moved
+            one = self._one if len(tiles) > 1 and self._is_long else self._moved
             return [one(tile, numbers) for tile in tiles]
         bits = None if self.plain else bits_of(self.load.dtype)
         pile = lax.concatenate([lax.expand_dims(_as(tile, bits), (0,)) for tile in tiles], 0)
