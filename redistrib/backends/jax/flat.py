@@ -201,7 +201,7 @@ class _Mover:
             return [one(tile, numbers) for tile in tiles]
         bits = None if self.plain else bits_of(self.load.dtype)
         pile = lax.concatenate([lax.expand_dims(_as(tile, bits), (0,)) for tile in tiles], 0)
-        moved = jax.vmap(self._one, in_axes=(0, None))(pile, numbers)
+        moved = jax.vmap(self._moved, in_axes=(0, None))(pile, numbers)
         return [_as(_row(moved, k, numbers), bits and self.load.dtype) for k in range(len(tiles))]
 
     def _moved(self, tile: jax.Array, numbers: tuple[jax.Array, ...]) -> jax.Array:
