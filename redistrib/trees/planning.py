@@ -35,7 +35,7 @@ STACK_NEAR = 9
 LEAST_LAUNCH = 16 * 2**20
 LEAST_LAUNCH_NEAR = 2 * 2**20
 
-# Bytes of source and target tiles up to which XLA:CPU takes longer to optimize a program's copies than these take.
+# Bytes of tiles that are cut, up to which XLA:CPU takes longer to optimize the loops than these take.
 QUICK_BYTES = 4 * 2**20
 
 # (of every leaf: its path, abstract value and shardings; which share buffers, donation, memory limit, cost model)
@@ -154,7 +154,7 @@ class Planner:
 
     def _program(self, loads: Sequence[_Load], numbered: bool = False) -> FlatProgram:
         devices = loads[0].devices
-        options = compiler_options(devices[0].platform, sum(load.load.bytes for load in loads))
+        options = compiler_options(devices[0].platform, sum(load.load.cut_bytes for load in loads))
         return PROGRAMS.get(
             (numbered, *[load.key for load in loads]),
             lambda: FlatProgram([load.load for load in loads], devices, options, numbered=numbered),
@@ -259,7 +259,7 @@ def _hashable(model: Model) -> Hashable:
 
 
 def compiler_options(platform: str, size: int) -> dict[str, Any]:
-    """What compilers are told of a program that moves tiles of so many bytes.
+    """What compilers are told of a program that cuts tiles of so many bytes.
 
     XLA:CPU takes longer to make these programs than to run them; its first level of optimization makes loops that copy
     as fast as those of the higher ones.

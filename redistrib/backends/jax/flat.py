@@ -26,7 +26,7 @@ from redistrib.backends.jax.execute import bits_of, carried
 from redistrib.backends.jax.lowering import Schedule, frame_of, local_program
 from redistrib.backends.jax.rewrap import rewrapped
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllToAll, Exchange
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange
 
 AXIS = "devices"
 
@@ -57,9 +57,14 @@ class Load:
     schedule: Schedule | None = None
 
     @property
-    def bytes(self) -> int:
-        """Of source and target tiles on a device."""
+    def cut_bytes(self) -> int:
+        """Bytes on a device of tiles of which boxes are cut out or written, by loops that compilers make.
+
+        Whole tiles are permuted and gathered as they are, or row by row.
+        """
         plan = self.plan
+        if all(isinstance(step, AllGather | AllPermute) for step in plan.steps):
+            return 0
         return self.count * (plan.before.tile_size + plan.after.tile_size) * plan.itemsize
 
     def rows(self, tile: Sequence[int]) -> tuple[int, ...]:
