@@ -47,13 +47,15 @@ def _size(item: Item) -> int:
 def _fitting(kinds: list[list[Item]]) -> list[list[list[Item]]]:
     """Kinds in sets of which one leaf each fits in a launch, unless a set is of one kind; the largest leaves first."""
     sets: list[list[list[Item]]] = []
+    sizes: list[int] = []
     for alike in sorted(kinds, key=lambda alike: -_size(alike[0])):
-        for several in sets:
-            if _fit([(kind[0],) for kind in (*several, alike)]):
-                several.append(alike)
-                break
-        else:
-            sets.append([alike])
+        size = _size(alike[0])
+        into = next((k for k, several in enumerate(sets) if _is_launch(len(several) + 1, sizes[k] + size)), len(sets))
+        if into == len(sets):
+            sets.append([])
+            sizes.append(0)
+        sets[into].append(alike)
+        sizes[into] += size
     return sets
 
 
@@ -89,5 +91,8 @@ def _joined(groups: Sequence[Group]) -> list[Launch]:
 
 def _fit(groups: Sequence[Group]) -> bool:
     """Whether groups may travel in one launch."""
-    items = [item for group in groups for item in group]
-    return len(items) <= schedule.MOST_TOGETHER and sum(map(_size, items)) <= schedule.TOGETHER_BYTES
+    return _is_launch(sum(map(len, groups)), sum(_size(item) for group in groups for item in group))
+
+
+def _is_launch(leaves: int, size: int) -> bool:
+    return leaves <= schedule.MOST_TOGETHER and size <= schedule.TOGETHER_BYTES
