@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import sys
 from collections import deque
@@ -137,6 +138,10 @@ class _Planning:
 
     def known(self) -> _Known:
         """The whole, with every program compiled."""
+        with _uncollected():
+            return self._made()
+
+    def _made(self) -> _Known:
         items = [self._item(k) for k, route in enumerate(self._routes) if route.way == "move"]
         alive = self._alive()
         before = alive.most()
@@ -199,6 +204,19 @@ class _Planning:
             within=lambda item, room: self._planner.within(item, dtype(item), room),
             least=lambda item: self._planner.least(item, dtype(item)),
         )
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """A context without garbage collection, which would walk all that the caller has again and again for what tracing
+    makes, and find next to nothing."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
 
 
 # ------------------------------------------------------------------------------------------- checks

@@ -338,6 +338,30 @@ def test_what_is_remembered_of_a_tree_holds_none_of_its_arrays() -> None:
     assert all(shape == () for shape in left), left  # numbers that programs are given
 
 
+def test_garbage_is_collected_again_after_planning(monkeypatch: pytest.MonkeyPatch) -> None:
+    during: list[bool] = []
+    compiled = eager.compiled
+
+    def watched(makers: Any) -> Any:
+        during.append(gc.isenabled())
+        if len(during) == 2:
+            raise RuntimeError("no compiler")
+        return compiled(makers)
+
+    monkeypatch.setattr(eager, "compiled", watched)
+    rd.reshard(matrix(), COLUMNS)
+    assert gc.isenabled()
+    with pytest.raises(RuntimeError, match="no compiler"):
+        rd.reshard(matrix((8, 8)), COLUMNS)
+    assert (during, gc.isenabled()) == ([False, False], True)
+    gc.disable()
+    try:
+        rd.reshard(matrix((24, 8)), COLUMNS)
+        assert not gc.isenabled()  # as the caller has it
+    finally:
+        gc.enable()
+
+
 def test_no_plan_is_remembered_for_another_tree() -> None:
     """Paths, shapes, dtypes, placements, donation, limits and cost models all tell trees apart."""
     tree = {"a": matrix(), "b": matrix((8, 8))}
