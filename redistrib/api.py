@@ -15,10 +15,10 @@ from redistrib.plans.plan import Plan
 from redistrib.synthesis.synthesize import synthesize as _synthesize
 
 if TYPE_CHECKING:
+    from redistrib.cache import CacheInfo
     from redistrib.synthesis.cost import CostModel
     from redistrib.synthesis.fit import Fit
     from redistrib.synthesis.latency import LatencyBandwidth
-    from redistrib.trees.cache import CacheInfo
     from redistrib.trees.value import TreePlan
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}

@@ -6,7 +6,7 @@ import gc
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,6 @@ from redistrib.backends.jax.leaves import Leaf, zeros_like
 from redistrib.backends.jax.rewrap import rewrapped
 from redistrib.errors import LeafError, RedistribError
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.plans.plan import Plan
 from redistrib.trees.launches import together
 from redistrib.trees.planning import TREES, Kind, Planner, compiled, least_launch, route_of
 from redistrib.trees.routes import Route, Way
@@ -130,7 +129,7 @@ class _Planning:
         self._leaves, self._planner, self._donate, self._limit = leaves, planner, donate, memory_limit
         self._routes = tuple(map(_routed, leaves))
         self._shared = shared
-        self._kinds: dict[tuple[int, Any], tuple[Kind, Plan, tuple[int, ...]]] = {}  # by route and dtype
+        self._kinds: dict[tuple[int, Any], tuple[Kind, tuple[int, ...]]] = {}  # by route and dtype
         held = {k for one in shared for k in one}
         self._donated = tuple(
             donate and route.way in ("move", "put") and k not in held for k, route in enumerate(self._routes)
@@ -143,10 +142,9 @@ class _Planning:
 
     def _made(self) -> _Known:
         items = [self._item(k) for k, route in enumerate(self._routes) if route.way == "move"]
-        alive = self._alive()
-        before = alive.most()
+        batches, before = self._batches(items)
         plan = TreePlan(
-            batches=tuple(self._batches(items, alive)),
+            batches=tuple(batches),
             kept=self._paths("keep"),
             made=self._paths("empty"),
             put=self._paths("put"),
@@ -165,10 +163,9 @@ class _Planning:
         known = self._kinds.get((id(route), leaf.value.dtype))
         if known is None:
             assert route.sides is not None
-            kind = Kind(route.sides, str(leaf.value.dtype), route.devices)
             with _naming(leaf.path):
-                plan = self._planner.plan(route.sides, kind.dtype, kind.devices[0].platform)
-            known = self._kinds[id(route), leaf.value.dtype] = (kind, plan, tuple(d.id for d in kind.devices))
+                kind = Kind(route.sides, str(leaf.value.dtype), route.devices, self._planner)
+            known = self._kinds[id(route), leaf.value.dtype] = (kind, tuple(device.id for device in kind.devices))
         return Item(index, leaf.path, *known, self._donated[index])
 
     def _alive(self) -> Alive:
@@ -182,28 +179,42 @@ class _Planning:
                 alive.add(*_share(leaf.value, leaf.target))
         return alive
 
-    def _batches(self, items: list[Item], alive: Alive) -> list[Batch]:
-        def dtype(item: Item) -> Any:
-            return self._leaves[item.index].value.dtype
-
-        def program(groups: Sequence[Group]) -> FlatProgram:
-            with _naming(groups[0][0].path):
-                dtypes = [dtype(group[0]) for group in groups]
-                # Under a limit nothing is left on the devices but the leaves.
-                return self._planner.program(groups, dtypes, numbered=self._limit is None)
-
+    def _batches(self, items: list[Item]) -> tuple[list[Batch], int]:
+        """Launches that have been planned and compiled, and the bytes on the fullest device before them."""
         if self._limit is None:
-            launches = together(items, max(map(least_launch, items), default=0))
-            programs = compiled([(sum(map(len, groups)), partial(program, groups)) for groups in launches])
-            return accounted(launches, programs, alive)
-        return limited(
+            launches = together(items, max((least_launch(kind) for kind, _ in self._kinds.values()), default=0))
+            # The first program compiles while the leaves of the next ones are planned.
+            programs = compiled([(sum(map(len, groups)), partial(self._program, groups)) for groups in launches])
+            alive = self._alive()
+            before = alive.most()
+            return accounted(zip(launches, programs, strict=True), alive), before
+        self._plan(items)
+        alive = self._alive()
+        before = alive.most()
+        batches = limited(
             items,
             alive,
             self._limit,
-            together=lambda group: program((group,)).compile(),
-            within=lambda item, room: self._planner.within(item, dtype(item), room),
-            least=lambda item: self._planner.least(item, dtype(item)),
+            together=lambda group: self._program((group,)).compile(),
+            within=lambda item, room: self._planner.within(item, self._dtype(item), room),
+            least=lambda item: self._planner.least(item, self._dtype(item)),
         )
+        return batches, before
+
+    def _program(self, groups: Sequence[Group]) -> FlatProgram:
+        firsts = [group[0] for group in groups]
+        self._plan(firsts)
+        with _naming(firsts[0].path):
+            # Under a limit nothing is left on the devices but the leaves.
+            return self._planner.program(groups, list(map(self._dtype, firsts)), numbered=self._limit is None)
+
+    def _plan(self, items: Iterable[Item]) -> None:
+        for item in items:
+            with _naming(item.path):
+                item.plan  # noqa: B018
+
+    def _dtype(self, item: Item) -> Any:
+        return self._leaves[item.index].value.dtype
 
 
 @contextmanager

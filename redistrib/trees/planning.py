@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import jax
 from jax.sharding import Sharding
 
-from redistrib.backends.jax import rewrap
+from redistrib.backends.jax import leaves, rewrap
 from redistrib.backends.jax.flat import FlatProgram, Load
 from redistrib.backends.jax.frame import Schedule
+from redistrib.backends.jax.pile import holds, way_of
+from redistrib.cache import Cache, CacheInfo
 from redistrib.errors import MemoryLimitError
+from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.synthesis.cost import CostModel
 from redistrib.synthesis.synthesize import synthesize
-from redistrib.trees.cache import Cache, CacheInfo
 from redistrib.trees.routes import Route, Sides, route
 from redistrib.trees.schedule import Group, Item
 
@@ -27,9 +30,11 @@ Model: TypeAlias = CostModel | str | None
 # Bytes of tile up to which a collective costs more than two copies: on links, and between threads of one process.
 SMALL = 512 * 1024
 SMALL_NEAR = 64 * 1024
-# Leaves of such tiles that travel stacked. XLA:CPU makes one loop of a short stack and what follows it, and is slow to.
+# Leaves of such tiles that travel side by side. XLA:CPU takes long to make the loops that part them again, and one of
+# a short stack and what follows it.
 STACK = 2
 STACK_NEAR = 9
+PILE_NEAR = 4
 
 # Bytes of source and target tiles that make a launch worth its while, over links and between threads of one process.
 LEAST_LAUNCH = 16 * 2**20
@@ -61,27 +66,12 @@ def clear_caches() -> None:
     for cache in (TREES, ROUTES, PLANS, PROGRAMS, _LEAST):
         cache.clear()
     rewrap.forget()
+    leaves.forget()
 
 
 def route_of(shape: tuple[int, ...], source: Sharding | None, target: Sharding) -> Route:
     """The way of a leaf; see `routes.route`."""
     return ROUTES.get((shape, source, target), lambda: route(shape, source, target))
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What leaves that share a plan and an executable have in common."""
-
-    sides: Sides
-    dtype: str
-    devices: tuple[Any, ...]
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:  # of many parts, and asked for often
-        return hash((self.sides, self.dtype, self.devices))
 
 
 class Planner:
@@ -129,8 +119,8 @@ class Planner:
         """The program that moves groups of leaves in one launch, by their plans without a limit; see `FlatProgram`."""
         return self._program(
             [
-                self._load(group[0], dtype, None, "overlap", len(group), _stacks(group))
-                for group, dtype in zip(groups, dtypes, strict=True)
+                self._load(group[0], dtype, None, "overlap", len(group), stacked)
+                for group, dtype, stacked in zip(groups, dtypes, _stacked(groups, dtypes), strict=True)
             ],
             numbered,
         )
@@ -206,24 +196,80 @@ class Planner:
             return error.least
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What leaves that share a plan and an executable have in common.
+
+    Attributes:
+        sides: source and target.
+        dtype: of the leaves, by name.
+        devices: in the order of their numbers.
+        planner: what makes the plan.
+    """
+
+    sides: Sides
+    dtype: str
+    devices: tuple[Any, ...]
+    planner: Planner = field(repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:  # of many parts, and asked for often
+        return hash((self.sides, self.dtype, self.devices))
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes of a source tile."""
+        return self.sides.source.local_size * self._itemsize
+
+    @property
+    def target_bytes(self) -> int:
+        """Bytes of a target tile."""
+        return self.sides.target.local_size * self._itemsize
+
+    @cached_property
+    def _itemsize(self) -> int:
+        return itemsize_of(self.dtype)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan without a memory limit."""
+        return self.planner.plan(self.sides, self.dtype, self.devices[0].platform)
+
+
 def _tile_bytes(item: Item) -> int:
     return max(item.source_bytes, item.target_bytes)
 
 
-def _stacks(group: Group) -> bool:
-    """Whether leaves of one kind had best travel side by side, in fewer collectives with two more copies."""
-    small, least = (SMALL_NEAR, STACK_NEAR) if _is_near(group[0]) else (SMALL, STACK)
-    return len(group) >= least and _tile_bytes(group[0]) <= small
+def _stacked(groups: Sequence[Group], dtypes: Sequence[Any]) -> list[bool]:
+    """Which leaves of a launch had best travel side by side, in fewer collectives with two more copies."""
+    near = _is_near(groups[0][0].kind)
+    small, stack, pile = (SMALL_NEAR, STACK_NEAR, PILE_NEAR) if near else (SMALL, STACK, STACK)
+    company: list[tuple[Any, int]] = []  # of each group: what its leaves travel with, and how many make a stack
+    for group, dtype in zip(groups, dtypes, strict=True):
+        plan = group[0].plan
+        way = way_of(plan) if holds(dtype) else None
+        size = plan.before.tile_size if near else None  # other boxes are other loops to compile
+        others: Any = group[0].kind if way is None else (way, dtype, size)
+        company.append((others, stack if way is None else pile))
+    count: Counter[Any] = Counter()
+    for group, (others, _) in zip(groups, company, strict=True):
+        count[others] += len(group) if _tile_bytes(group[0]) <= small else 0
+    return [
+        _tile_bytes(group[0]) <= small and count[others] >= least
+        for group, (others, least) in zip(groups, company, strict=True)
+    ]
 
 
-def least_launch(item: Item) -> int:
-    """Bytes of source and target tiles that make a launch over the devices of a leaf worth its while."""
-    return LEAST_LAUNCH_NEAR if _is_near(item) else LEAST_LAUNCH
+def least_launch(kind: Kind) -> int:
+    """Bytes of source and target tiles that make a launch over the devices of leaves worth its while."""
+    return LEAST_LAUNCH_NEAR if _is_near(kind) else LEAST_LAUNCH
 
 
-def _is_near(item: Item) -> bool:
-    """Whether the devices of a leaf are threads of one process."""
-    kind = item.kind
+def _is_near(kind: Any) -> bool:
+    """Whether the devices of leaves are threads of one process."""
     assert isinstance(kind, Kind)
     return kind.devices[0].platform == "cpu" and len({device.process_index for device in kind.devices}) == 1
 
@@ -275,15 +321,15 @@ def compiled(makers: Sequence[tuple[int, Callable[[], FlatProgram]]]) -> list[Fl
     Args:
         makers: for every program, of how many leaves it is, and what makes it; the largest is compiled first.
     """
-    first = sorted(range(len(makers)), key=lambda k: -makers[k][0])
     made: dict[int, FlatProgram] = {}
+    first = sorted(range(len(makers)), key=lambda k: -makers[k][0])
     if jax.process_count() > 1:
         made |= {k: makers[k][1]() for k in first}
         return [made[k].compile() for k in range(len(makers))]
+    compiling: dict[FlatProgram, Future[FlatProgram]] = {}
     with ThreadPoolExecutor(max_workers=4) as pool:
-        compiling: dict[int, Future[FlatProgram]] = {}
         for k in first:
             made[k] = makers[k][1]()
-            if id(made[k]) not in compiling:
-                compiling[id(made[k])] = pool.submit(made[k].compile)
-        return [compiling[id(made[k])].result() for k in range(len(makers))]
+            if made[k] not in compiling:
+                compiling[made[k]] = pool.submit(made[k].compile)
+        return [compiling[made[k]].result() for k in range(len(makers))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -13,6 +13,19 @@ MOST_TOGETHER = 128
 TOGETHER_BYTES = 32 * 2**20  # bytes of source and target tiles that travel in one launch, unless one leaf has more
 
 
+class Kind(Protocol):
+    """What leaves that share a plan and an executable have in common, equal for those that do."""
+
+    @property
+    def source_bytes(self) -> int: ...
+
+    @property
+    def target_bytes(self) -> int: ...
+
+    @property
+    def plan(self) -> Plan: ...
+
+
 @dataclass(frozen=True)
 class Item:
     """A leaf to be moved.
@@ -21,27 +34,30 @@ class Item:
         index: its place among the leaves.
         path: its path in the tree.
         kind: leaves of one kind share a plan and an executable.
-        plan: the plan without a memory limit.
         devices: ids of its devices.
         donated: whether its source is given up once it has travelled.
     """
 
     index: int
     path: str
-    kind: Hashable
-    plan: Plan
+    kind: Kind
     devices: tuple[int, ...]
     donated: bool = False
 
     @property
     def source_bytes(self) -> int:
         """Bytes of the source tile."""
-        return self.plan.before.tile_size * self.plan.itemsize
+        return self.kind.source_bytes
 
     @property
     def target_bytes(self) -> int:
         """Bytes of the target tile."""
-        return self.plan.after.tile_size * self.plan.itemsize
+        return self.kind.target_bytes
+
+    @property
+    def plan(self) -> Plan:
+        """The plan without a memory limit, made when it is first asked for."""
+        return self.kind.plan
 
 
 class Load(Protocol):
@@ -113,16 +129,21 @@ class Alive:
         return Alive(dict(self.bytes))
 
 
-def grouped(items: Sequence[Item]) -> list[Group]:
-    """Leaves of one kind side by side, in groups as even as can be, in the order in which kinds first appear."""
-    kinds: dict[tuple[Hashable, bool], list[Item]] = {}
+def alike(items: Iterable[Item]) -> list[list[Item]]:
+    """Leaves that may share an executable, in the order in which kinds first appear."""
+    kinds: dict[tuple[Kind, bool], list[Item]] = {}
     for item in items:
         kinds.setdefault((item.kind, item.donated), []).append(item)
+    return list(kinds.values())
+
+
+def grouped(items: Sequence[Item]) -> list[Group]:
+    """Leaves of one kind side by side, in groups as even as can be, in the order in which kinds first appear."""
     result = []
-    for alike in kinds.values():
-        each = max(1, alike[0].source_bytes + alike[0].target_bytes)
-        size = _even(len(alike), max(1, min(MOST_TOGETHER, TOGETHER_BYTES // each)))
-        result += [tuple(alike[k : k + size]) for k in range(0, len(alike), size)]
+    for several in alike(items):
+        each = max(1, several[0].source_bytes + several[0].target_bytes)
+        size = _even(len(several), max(1, min(MOST_TOGETHER, TOGETHER_BYTES // each)))
+        result += [tuple(several[k : k + size]) for k in range(0, len(several), size)]
     return result
 
 
@@ -133,10 +154,15 @@ def _even(count: int, most: int) -> int:
     return next((size for size in range(most, most // 2, -1) if count % size == 0), most)
 
 
-def accounted(launches: Sequence[tuple[Group, ...]], programs: Sequence[Program], alive: Alive) -> list[Batch]:
-    """Batches with the bytes alive at their worst moment; `alive` starts with all leaves that are there."""
+def accounted(launches: Iterable[tuple[tuple[Group, ...], Program]], alive: Alive) -> list[Batch]:
+    """Batches in the order of least peak, with the bytes alive at their worst moment.
+
+    Args:
+        launches: groups that travel together, and what moves them.
+        alive: bytes per device of all leaves that are there.
+    """
     result = []
-    for groups, program in zip(launches, programs, strict=True):
+    for groups, program in sorted(launches, key=lambda launch: order([item for group in launch[0] for item in group])):
         result.append(Batch(groups, program, alive.most(groups[0][0].devices) + program.added_bytes))
         for group in groups:
             _settle(group, alive)
@@ -223,15 +249,15 @@ def _scratch(item: Item) -> int:
     return item.plan.peak_bytes - item.source_bytes - item.target_bytes
 
 
-def _ordered(items: Sequence[Item], scratch: dict[Hashable, int]) -> list[Item]:
+def _ordered(items: Sequence[Item], scratch: dict[Kind, int]) -> list[Item]:
     """Leaves in the order of least peak, those of one kind next to one another."""
-    number: dict[Hashable, int] = {}
+    number: dict[tuple[Kind, bool], int] = {}
     for item in items:
         number.setdefault((item.kind, item.donated), len(number))
     return sorted(items, key=lambda item: (*order([item], scratch[item.kind]), number[item.kind, item.donated]))
 
 
-def _least_limit(queue: Sequence[Item], alive: Alive, added: dict[Hashable, int]) -> int:
+def _least_limit(queue: Sequence[Item], alive: Alive, added: dict[Kind, int]) -> int:
     """The least bytes per device that moving the leaves one by one, each in its most frugal way, takes."""
     worst = alive.most()
     for item in queue:

@@ -417,7 +417,7 @@ def test_every_bfloat16_arrives_as_it_was(monkeypatch: pytest.MonkeyPatch, known
 
 
 def test_caches_are_bounded() -> None:
-    from redistrib.trees.cache import Cache
+    from redistrib.cache import Cache
 
     cache: Cache[int] = Cache(2)
     assert [cache.get(key, lambda key=key: key * 10) for key in (1, 2, 1, 3, 2)] == [10, 20, 10, 30, 20]

@@ -45,13 +45,15 @@ def ratio(fine: Placement, coarse: Placement) -> tuple[int, ...]:
 def joined(parts: jax.Array, factors: Sequence[int]) -> jax.Array:
     """One tile from `[parts, *part]`, row-major over `factors`: by one transpose, or none if nothing must move."""
     rank, part = len(factors), parts.shape[1:]
+    whole = [n * (factors[i] if i < rank else 1) for i, n in enumerate(part)]
     grown = [i for i in range(rank) if factors[i] > 1]
+    if all(n == 1 for n in part[: max(grown, default=0)]):  # the parts follow one another in memory
+        return lax.reshape(parts, whole)
     stacked = parts.reshape(*(factors[i] for i in grown), *part)
     order: list[int] = []
     for i in range(len(part)):
         order += [grown.index(i)] if i in grown else []
         order.append(len(grown) + i)
-    whole = [n * (factors[i] if i < rank else 1) for i, n in enumerate(part)]
     return stacked.transpose(order).reshape(whole)
 
 

@@ -95,17 +95,20 @@ def _concatenated(parts: jax.Array, rows: int, factors: Sequence[int]) -> jax.Ar
 
 
 def _traded(step: AllGather | AllToAll, shares: jax.Array, frame: Frame) -> jax.Array:
-    @custom_vmap
     def trade(sent: jax.Array) -> jax.Array:
         moved: jax.Array = lax.all_to_all(sent, split_axis=0, concat_axis=0, tiled=True, **frame.groups(step.groups))
         return moved
 
-    @trade.def_vmap
+    if not frame.batched:
+        return trade(shares)
+    batched = custom_vmap(trade)
+
+    @batched.def_vmap
     def _(_: int, __: Sequence[bool], sent: jax.Array) -> tuple[jax.Array, bool]:
         # JAX's own rule knows no groups; a batch is one more dimension of what travels.
-        return jnp.moveaxis(trade(jnp.moveaxis(sent, 0, 1)), 1, 0), True
+        return jnp.moveaxis(batched(jnp.moveaxis(sent, 0, 1)), 1, 0), True
 
-    received: jax.Array = trade(shares)
+    received: jax.Array = batched(shares)
     return received
 
 

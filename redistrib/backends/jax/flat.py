@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice, repeat
-from typing import Any
+from itertools import repeat
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +23,10 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding, use_a
 
 from redistrib.backends.jax.boxes import box
 from redistrib.backends.jax.execute import bits_of, carried
-from redistrib.backends.jax.lowering import Schedule, frame_of, local_program
-from redistrib.backends.jax.rewrap import rewrapped
+from redistrib.backends.jax.frame import Frame, Schedule, frame_of
+from redistrib.backends.jax.lowering import local_program
+from redistrib.backends.jax.pile import Way, holds, numbers_for, piled, way_of
+from redistrib.backends.jax.rewrap import argument, rewrapped
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange
 
@@ -44,7 +46,8 @@ class Load:
         plan: what each array goes through; of rank 1 at least.
         dtype: of the arrays.
         count: how many there are.
-        stacked: whether their tiles travel side by side in the same collectives: fewer of them, two more copies.
+        stacked: whether their tiles travel side by side in the same collectives: fewer of them, two more copies. Whole
+            tiles that go one way do so whatever their shapes, with those of other such loads.
         reuses: whether outputs take the place of inputs in memory, which are then gone; needs tiles of one shape.
         schedule: of rounds.
     """
@@ -66,6 +69,16 @@ class Load:
         if all(isinstance(step, AllGather | AllPermute) for step in plan.steps):
             return 0
         return self.count * (plan.before.tile_size + plan.after.tile_size) * plan.itemsize
+
+    @cached_property
+    def way(self) -> Way | None:
+        """The way of the tiles, if they travel whole and may lie in a pile."""
+        return way_of(self.plan) if holds(self.dtype) else None
+
+    @property
+    def piled(self) -> bool:
+        """Whether tiles travel with those of other loads."""
+        return self.stacked and self.way is not None
 
     def rows(self, tile: Sequence[int]) -> tuple[int, ...]:
         """The shape of an array that has a tile on every device, cut along its first dimension."""
@@ -95,10 +108,10 @@ class FlatProgram:
         self.loads, self.devices, self._options = tuple(loads), tuple(devices), dict(options or {})
         self._mesh = jax.sharding.Mesh(np.array(self.devices), (AXIS,), axis_types=(AxisType.Auto,))
         self._sharding = NamedSharding(self._mesh, PartitionSpec(AXIS))
-        packed = any(_is_packed(load.dtype) for load in self.loads)
-        plain = self.devices[0].platform == "cpu" and not packed and any(map(_is_bfloat16, self.loads))
-        movers = [_Mover(load, self.devices, plain) for load in self.loads]
-        most = max(mover.numbers for mover in movers) if numbered else 0
+        self._packed = any(_is_packed(load.dtype) for load in self.loads)
+        plain = self.devices[0].platform == "cpu" and not self._packed and any(map(_is_bfloat16, self.loads))
+        movers = self._movers(plain)
+        most = max(mover.numbers for mover, _ in movers) if numbered else 0
         self._numbers = tuple(
             rewrapped(number, (), NamedSharding(self._mesh, PartitionSpec()), weak=False)
             for number in numbers(frozenset(devices), most)
@@ -106,7 +119,25 @@ class FlatProgram:
         self._plain, self._done = plain, None
         self._jitted, self._lowered = self._lower(movers)
 
-    def _lower(self, movers: Sequence[_Mover]) -> tuple[Any, Any]:
+    def _movers(self, plain: bool) -> list[_Placed]:
+        """What moves the arrays, each with the places of those that it moves."""
+        piles: dict[tuple[Way, Any], list[int]] = {}
+        alone: list[_Placed] = []
+        for k, load in enumerate(self._each()):
+            if load.piled:
+                assert load.way is not None
+                piles.setdefault((load.way, load.dtype), []).append(k)
+        ends = np.cumsum([load.count for load in self.loads]).tolist()
+        for load, end in zip(self.loads, ends, strict=True):
+            if not load.piled:
+                alone.append((_Mover(load, self.devices, plain), range(end - load.count, end)))
+        each = list(self._each())
+        for several in piles.values():
+            places = sorted(several, key=lambda k: -each[k].plan.before.tile_size)
+            alone.append((_Pile([each[k] for k in places], self.devices, plain), places))
+        return alone
+
+    def _lower(self, movers: Sequence[_Placed]) -> tuple[Any, Any]:
         """The program, and the same lowered."""
         arrays = [
             jax.ShapeDtypeStruct(load.rows(load.plan.before.tile), load.dtype, sharding=self._sharding)
@@ -145,7 +176,7 @@ class FlatProgram:
             if not _is_widened(str(compiled.as_text())):
                 return compiled
             # Another compiler than was known: the integers that it cannot widen take longer to compile and to run.
-            self._jitted, self._lowered = self._lower([_Mover(load, self.devices, False) for load in self.loads])
+            self._jitted, self._lowered = self._lower(self._movers(False))
         return self._lowered.compile(compiler_options=self._options or None)
 
     @cached_property
@@ -163,15 +194,14 @@ class FlatProgram:
     def __call__(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> list[jax.Array]:
         """Move arrays, each to its target, a sharding over the same devices."""
         loads = list(self._each())
-        rows = [
-            rewrapped(array, load.rows(load.plan.before.tile), self._sharding, weak=False)
-            for array, load in zip(arrays, loads, strict=True)
-        ]
-        # Rewrapped, arrays of packed elements do not say that they are packed, and an executable minds.
-        if any(_is_packed(load.dtype) for load in self.loads):
+        shapes = [load.rows(load.plan.before.tile) for load in loads]
+        if self._packed:
+            rows = [rewrapped(*each, self._sharding, weak=False) for each in zip(arrays, shapes, strict=True)]
+            # Rewrapped, arrays of packed elements do not say that they are packed, and an executable minds.
             with alone_on(self._mesh):
                 moved = self._jitted(self._numbers, *rows)
         else:
+            rows = [argument(*each, self._sharding) for each in zip(arrays, shapes, strict=True)]
             moved = self._compiled(self._numbers, *rows)
         return [
             rewrapped(result, load.plan.shape, target, weak=bool(array.aval.weak_type))
@@ -183,45 +213,71 @@ class _Mover:
     """The program of one load on one device.
 
     Attributes:
-        load: the load.
-        frame: where it runs.
         numbers: how many of the frame's numbers it has use for.
-        plain: whether bfloat16 travels as it is.
     """
 
     def __init__(self, load: Load, devices: Sequence[Any], plain: bool) -> None:
-        self.load, self.plain = load, plain and _is_bfloat16(load)
-        order, platform = tuple(range(load.plan.devices)), devices[0].platform
-        frame = frame_of(load.plan, (AXIS,), (load.plan.devices,), order, load.schedule, platform)
-        self.frame = replace(frame, batched=load.stacked, apart=platform == "cpu")
+        self._load, self._plain = load, plain and _is_bfloat16(load)
+        self._frame = _frame(load, devices)
         members = [step.group_size for step in load.plan.steps if isinstance(step, AllToAll)]
         own = [load.count] if load.stacked else []
-        self.numbers = max(members + own, default=0) if self.frame.unique else 0
+        self.numbers = max(members + own, default=0) if self._frame.unique else 0
         self._is_long = any(isinstance(step, AllToAll | Exchange) for step in load.plan.steps)
-        self._one = jax.jit(self._moved)  # traced and lowered once for all the arrays
 
     def __call__(self, tiles: Sequence[jax.Array], numbers: tuple[jax.Array, ...]) -> list[jax.Array]:
-        if not self.load.stacked or len(tiles) == 1:
-            one = self._one if len(tiles) > 1 and self._is_long else self._moved
+        if not self._load.stacked or len(tiles) == 1:
+            # Traced and lowered once for all the arrays, if that is worth a function.
+            one = jax.jit(self._moved) if len(tiles) > 1 and self._is_long else self._moved
             return [one(tile, numbers) for tile in tiles]
-        bits = None if self.plain else bits_of(self.load.dtype)
-        pile = lax.concatenate([lax.expand_dims(_as(tile, bits), (0,)) for tile in tiles], 0)
-        moved = jax.vmap(self._moved, in_axes=(0, None))(pile, numbers)
-        return [_as(_row(moved, k, numbers), bits and self.load.dtype) for k in range(len(tiles))]
+        bits = None if self._plain else bits_of(self._load.dtype)
+        stack = lax.concatenate([lax.expand_dims(_as(tile, bits), (0,)) for tile in tiles], 0)
+        moved = jax.vmap(self._moved, in_axes=(0, None))(stack, numbers)
+        return [_as(_row(moved, k, numbers), bits and self._load.dtype) for k in range(len(tiles))]
 
     def _moved(self, tile: jax.Array, numbers: tuple[jax.Array, ...]) -> jax.Array:
-        program = local_program(self.load.plan.steps, replace(self.frame, numbers=numbers))
-        return program(tile) if self.plain else carried(program)(tile)
+        program = local_program(self._load.plan.steps, replace(self._frame, numbers=numbers))
+        return program(tile) if self._plain else carried(program)(tile)
 
 
-def _moving(movers: Sequence[_Mover]) -> Callable[..., tuple[jax.Array, ...]]:
+class _Pile:
+    """The program of loads whose tiles travel in one pile, on one device; of each load as many arrays as are given.
+
+    Attributes:
+        numbers: how many of the frame's numbers it has use for.
+    """
+
+    def __init__(self, loads: Sequence[Load], devices: Sequence[Any], plain: bool) -> None:
+        self._plans, self._way, self._dtype = [load.plan for load in loads], loads[0].way, loads[0].dtype
+        self._bits = None if plain and _is_bfloat16(loads[0]) else bits_of(self._dtype)
+        self._frame = _frame(loads[0], devices)
+        sizes = [plan.before.tile_size for plan in self._plans]
+        self.numbers = numbers_for(sizes) if self._frame.unique else 0
+
+    def __call__(self, tiles: Sequence[jax.Array], numbers: tuple[jax.Array, ...]) -> list[jax.Array]:
+        assert self._way is not None
+        frame = replace(self._frame, numbers=numbers)
+        moved = piled([_as(tile, self._bits) for tile in tiles], self._plans, self._way, frame)
+        return [_as(tile, self._bits and self._dtype) for tile in moved]
+
+
+_Placed: TypeAlias = tuple[_Mover | _Pile, Sequence[int]]
+
+
+def _frame(load: Load, devices: Sequence[Any]) -> Frame:
+    """Where a load runs."""
+    order, platform = tuple(range(load.plan.devices)), devices[0].platform
+    frame = frame_of(load.plan, (AXIS,), (load.plan.devices,), order, load.schedule, platform)
+    return replace(frame, batched=load.stacked, apart=platform == "cpu")
+
+
+def _moving(movers: Sequence[_Placed]) -> Callable[..., tuple[jax.Array, ...]]:
     """What one device does with its tiles."""
 
     def run(numbers: tuple[jax.Array, ...], *tiles: jax.Array) -> tuple[jax.Array, ...]:
-        rest, moved = iter(tiles), list[jax.Array]()
-        for mover in movers:
-            moved += mover(list(islice(rest, mover.load.count)), numbers)
-        return tuple(moved)
+        moved: dict[int, jax.Array] = {}
+        for mover, places in movers:
+            moved |= zip(places, mover([tiles[k] for k in places], numbers), strict=True)
+        return tuple(moved[k] for k in range(len(tiles)))
 
     return run
 

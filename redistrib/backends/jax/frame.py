@@ -83,13 +83,15 @@ class Frame:
         """
         found: list[int | jax.Array] = []
         for column, unit in zip(table.T, units or (0,) * table.shape[1], strict=True):
-            if not (column == column[0]).all():
-                found.append(self.lookup(column.astype(np.int32)))
-            elif unit and column[0] // unit < len(self.numbers):
-                found.append(lax.mul(self.numbers[column[0] // unit], np.int32(unit)))
-            else:
-                found.append(int(column[0]))
+            one = bool((column == column[0]).all())
+            found.append(self.number(int(column[0]), unit) if one else self.lookup(column.astype(np.int32)))
         return found
+
+    def number(self, value: int, unit: int) -> int | jax.Array:
+        """A value; made of `numbers` if it is a multiple, among those, of a unit other than 0."""
+        if unit and value % unit == 0 and value // unit < len(self.numbers):
+            return lax.mul(self.numbers[value // unit], np.int32(unit))
+        return value
 
     def groups(self, groups: Int64) -> dict[str, Any]:
         """Keyword arguments that name the groups of a collective: mesh axes where they follow some."""

@@ -13,9 +13,8 @@ from jax.tree_util import keystr, tree_flatten_with_path
 
 from redistrib.backends.jax.flat import alone_on
 from redistrib.backends.jax.rewrap import rewrapped
+from redistrib.cache import Cache
 from redistrib.errors import LeafError, TreeMismatchError
-
-MOST_STRUCTURES = 256
 
 
 @dataclass(frozen=True)
@@ -58,18 +57,17 @@ def matched(tree: Any, shardings: Any, sources: Any = None) -> tuple[list[Leaf],
     return result, structure
 
 
-_PATHS: dict[Any, list[str]] = {}  # of trees by their structure, as they take longer to name than to move
+# The path of every leaf of trees, by their structure: they take longer to name than to move.
+_PATHS: Cache[list[str]] = Cache(256)
 
 
 def _paths(tree: Any, structure: Any) -> list[str]:
-    """The path of every leaf."""
-    paths = _PATHS.get(structure)
-    if paths is None:
-        paths = [keystr(path) for path, _ in tree_flatten_with_path(tree)[0]]
-        if len(_PATHS) >= MOST_STRUCTURES:
-            _PATHS.clear()
-        _PATHS[structure] = paths
-    return paths
+    return _PATHS.get(structure, lambda: [keystr(path) for path, _ in tree_flatten_with_path(tree)[0]])
+
+
+def forget() -> None:
+    """Forget the paths of leaves."""
+    _PATHS.clear()
 
 
 def _spread(tree: Any, structure: Any, shardings: Any) -> list[Any]:

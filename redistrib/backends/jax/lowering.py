@@ -24,7 +24,7 @@ from redistrib.backends.jax.boxes import Offsets, box, put
 from redistrib.backends.jax.dense import all_to_all, gather, is_leading
 from redistrib.backends.jax.frame import Frame, Schedule, frame_of
 from redistrib.backends.jax.ragged import carry
-from redistrib.backends.jax.rounds import Parcel, Write, in_parts, schedule, shares_of
+from redistrib.backends.jax.rounds import Parcel, Write, in_parts, of_all, schedule, shares_of
 from redistrib.plans.memory import SEQUENTIAL_SCRATCH, buffers
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.theory.semantics import Int64, Placement
@@ -100,6 +100,10 @@ def _within(step: DynSlice) -> Int64:
 def _step(step: Step, tile: jax.Array, frame: Frame, limits: _Limits, between: int) -> jax.Array:
     if tile.size == 0:
         return jnp.zeros((*step.after.tile, *tile.shape[step.after.rank :]), tile.dtype)
+    if isinstance(step, AllPermute) and (frame.ordered or step.before.tile_size <= limits.part):
+        pairs = of_all(step.pairs, step.devices)
+        if pairs is not None:  # the one write that `_rounds` would find
+            return frame.permute(tile, pairs)
     if _in_rounds(step, frame, between):
         return _rounds(step.before, step, tile, frame, limits)
     if isinstance(step, AllGather):

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax.sharding import Sharding
 
-MOST_WAYS = 4096
+from redistrib.cache import Cache
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,9 @@ class _Way:
 
 
 # By shape, dtype, sharding and weak type of the array, then shape, sharding and weak type of the result.
-_WAYS: dict[tuple[Any, ...], _Way] = {}
+_WAYS: Cache[_Way] = Cache(4096)
+# By shape, dtype, sharding and weak type of the array, then shape and sharding asked for.
+_ALIKE: Cache[bool] = Cache(4096)
 
 
 def rewrapped(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool) -> jax.Array:
@@ -34,17 +36,25 @@ def rewrapped(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak
         return _made(array, shape, sharding)
     source: Any = array
     key = (source.aval, source.sharding, shape, sharding, weak)
-    way = _WAYS.get(key)  # once, as another thread may forget them
-    if way is None:
-        way = _way(array, shape, sharding, weak)
-        if len(_WAYS) >= MOST_WAYS:
-            _WAYS.clear()
-        _WAYS[key] = way
+    way = _WAYS.get(key, lambda: _way(array, shape, sharding, weak))
     # No public function makes an array without checking, each time, that its shards fit, or lists its buffers quickly.
     held = source._arrays
     make: Any = type(array)
     result: jax.Array = make(way.aval, sharding, [held[k] for k in way.order], committed=True, _skip_checks=True)
     return result
+
+
+def argument(array: jax.Array, shape: tuple[int, ...], sharding: Sharding) -> jax.Array:
+    """The same buffers as a compiled program takes them for an array of a shape and sharding: at best as they are."""
+    alike = _ALIKE.get((array.aval, array.sharding, shape, sharding), lambda: _is_alike(array, shape, sharding))
+    return array if alike else rewrapped(array, shape, sharding, weak=False)
+
+
+def _is_alike(array: jax.Array, shape: tuple[int, ...], sharding: Sharding) -> bool:
+    """Whether an array differs from one of a shape and sharding in the names of mesh axes alone."""
+    if array.shape != shape or array.aval.weak_type or jax.numpy.issubdtype(array.dtype, jax.dtypes.extended):
+        return False
+    return bool(array.sharding.is_equivalent_to(sharding, array.ndim))
 
 
 def _way(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool) -> _Way:
@@ -67,3 +77,4 @@ def _made(array: jax.Array, shape: tuple[int, ...], sharding: Sharding) -> jax.A
 def forget() -> None:
     """Forget how arrays were rewrapped."""
     _WAYS.clear()
+    _ALIKE.clear()

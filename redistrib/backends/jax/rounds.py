@@ -93,6 +93,17 @@ def shares_of(step: AllToAll | AllGather | AllPermute | Exchange) -> Shares:
     return Shares(src, dst, start, size, rounds)
 
 
+def of_all(pairs: Int64, devices: int) -> Int64 | None:
+    """Pairs of a permute with one more for every device that keeps its tile, which it sends to itself.
+
+    None if a device keeps what it sends to another: nothing is sent twice in a permute.
+    """
+    others = np.setdiff1d(np.arange(devices), pairs[:, 1])
+    if np.isin(others, pairs[:, 0]).any():
+        return None
+    return np.concatenate([pairs, np.stack([others, others], axis=1)])
+
+
 def schedule(before: Placement, after: Placement, shares: Shares) -> list[Write]:
     """The writes of an exchange, in order, with the least masked volume of the orders tried.
 
