@@ -21,7 +21,7 @@ from redistrib.backends.jax.leaves import Leaf, zeros_like
 from redistrib.backends.jax.rewrap import rewrapped
 from redistrib.errors import LeafError, RedistribError
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.trees.launches import together
+from redistrib.trees.launches import leaves_of, make_up, together
 from redistrib.trees.planning import TREES, Kind, Planner, compiled, least_launch, route_of
 from redistrib.trees.routes import Route, Way
 from redistrib.trees.schedule import Alive, Batch, Group, Item, accounted, limited
@@ -183,11 +183,12 @@ class _Planning:
         """Launches that have been planned and compiled, and the bytes on the fullest device before them."""
         if self._limit is None:
             launches = together(items, max((least_launch(kind) for kind, _ in self._kinds.values()), default=0))
-            # The first program compiles while the leaves of the next ones are planned.
-            programs = compiled([(sum(map(len, groups)), partial(self._program, groups)) for groups in launches])
+            # The largest program compiles while the leaves of the others are planned.
+            largest = sorted(launches, key=leaves_of, reverse=True)
+            programs = compiled({make_up(launch): partial(self._program, launch) for launch in largest})
             alive = self._alive()
             before = alive.most()
-            return accounted(zip(launches, programs, strict=True), alive), before
+            return accounted([(launch, programs[make_up(launch)]) for launch in launches], alive), before
         self._plan(items)
         alive = self._alive()
         before = alive.most()
@@ -325,7 +326,7 @@ class _Waiting:
 def _is_on_cpu(batch: Batch) -> bool:
     kind = batch.items[0].kind
     assert isinstance(kind, Kind)
-    return bool(kind.devices[0].platform == "cpu")
+    return kind.platform == "cpu"
 
 
 @contextmanager

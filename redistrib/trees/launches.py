@@ -6,7 +6,7 @@ launches of one make-up, which share a program, and compiling takes as long as t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,6 +38,16 @@ def together(items: Sequence[Item], least_bytes: int) -> list[Launch]:
             rest += [item for several in kinds for item in several[len(several) // times * times :]]
         launches += _joined(grouped(rest))
     return launches
+
+
+def leaves_of(launch: Launch) -> int:
+    """How many leaves a launch moves."""
+    return sum(map(len, launch))
+
+
+def make_up(launch: Launch) -> Hashable:
+    """What launches that share a program have in common."""
+    return tuple((group[0].kind, group[0].donated, len(group)) for group in launch)
 
 
 def _size(item: Item) -> int:
@@ -89,9 +99,9 @@ def _joined(groups: Sequence[Group]) -> list[Launch]:
     return launches
 
 
-def _fit(groups: Sequence[Group]) -> bool:
+def _fit(groups: Launch) -> bool:
     """Whether groups may travel in one launch."""
-    return bool(_is_launch(sum(map(len, groups)), sum(_size(item) for group in groups for item in group)))
+    return bool(_is_launch(leaves_of(groups), sum(_size(item) for group in groups for item in group)))
 
 
 def _is_launch(leaves: Any, size: Any) -> Any:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -15,7 +15,7 @@ from jax.sharding import Sharding
 from redistrib.backends.jax import leaves, rewrap
 from redistrib.backends.jax.flat import FlatProgram, Load
 from redistrib.backends.jax.frame import Schedule
-from redistrib.backends.jax.pile import holds, way_of
+from redistrib.backends.jax.pile import company
 from redistrib.cache import Cache, CacheInfo
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.dtypes import itemsize_of
@@ -134,12 +134,10 @@ class Planner:
         count: int = 1,
         stacked: bool = False,
     ) -> _Load:
-        kind = item.kind
-        assert isinstance(kind, Kind)
-        platform = kind.devices[0].platform
-        plan = item.plan if limit is None else self.plan(kind.sides, kind.dtype, platform, limit)
+        kind = _known(item.kind)
+        plan = item.plan if limit is None else self.plan(kind.sides, kind.dtype, kind.platform, limit)
         reuses = item.donated and not stacked and plan.before.tile == plan.after.tile
-        key = (kind, self._model_key(platform), limit, schedule, count, stacked, reuses)
+        key = (kind, self._model_key(kind.platform), limit, schedule, count, stacked, reuses)
         return _Load(key, kind.devices, Load(plan, dtype, count, stacked, reuses, schedule))
 
     def _program(self, loads: Sequence[_Load], numbered: bool = False) -> FlatProgram:
@@ -182,16 +180,12 @@ class Planner:
 
     def _frugal(self, item: Item) -> int:
         """The least memory limit that a plan of the leaf is predicted to keep."""
-        kind = item.kind
-        assert isinstance(kind, Kind)
-        platform = kind.devices[0].platform
-        return _LEAST.get(
-            (kind.sides, kind.dtype, self._model_key(platform)), lambda: self._least_limit(kind, platform)
-        )
+        kind = _known(item.kind)
+        return _LEAST.get((kind.sides, kind.dtype, self._model_key(kind.platform)), lambda: self._least_limit(kind))
 
-    def _least_limit(self, kind: Kind, platform: str) -> int:
+    def _least_limit(self, kind: Kind) -> int:
         try:
-            return self.plan(kind.sides, kind.dtype, platform, 1).peak_bytes
+            return self.plan(kind.sides, kind.dtype, kind.platform, 1).peak_bytes
         except MemoryLimitError as error:
             return error.least
 
@@ -220,6 +214,16 @@ class Kind:
         return hash((self.sides, self.dtype, self.devices))
 
     @property
+    def platform(self) -> str:
+        """Of the devices."""
+        return str(self.devices[0].platform)
+
+    @cached_property
+    def near(self) -> bool:
+        """Whether the devices are threads of one process."""
+        return self.platform == "cpu" and len({device.process_index for device in self.devices}) == 1
+
+    @property
     def source_bytes(self) -> int:
         """Bytes of a source tile."""
         return self.sides.source.local_size * self._itemsize
@@ -236,7 +240,7 @@ class Kind:
     @cached_property
     def plan(self) -> Plan:
         """The plan without a memory limit."""
-        return self.planner.plan(self.sides, self.dtype, self.devices[0].platform)
+        return self.planner.plan(self.sides, self.dtype, self.platform)
 
 
 def _tile_bytes(item: Item) -> int:
@@ -245,33 +249,26 @@ def _tile_bytes(item: Item) -> int:
 
 def _stacked(groups: Sequence[Group], dtypes: Sequence[Any]) -> list[bool]:
     """Which leaves of a launch had best travel side by side, in fewer collectives with two more copies."""
-    near = _is_near(groups[0][0].kind)
-    small, stack, pile = (SMALL_NEAR, STACK_NEAR, PILE_NEAR) if near else (SMALL, STACK, STACK)
-    company: list[tuple[Any, int]] = []  # of each group: what its leaves travel with, and how many make a stack
-    for group, dtype in zip(groups, dtypes, strict=True):
-        plan = group[0].plan
-        way = way_of(plan) if holds(dtype) else None
-        size = plan.before.tile_size if near else None  # other boxes are other loops to compile
-        others: Any = group[0].kind if way is None else (way, dtype, size)
-        company.append((others, stack if way is None else pile))
-    count: Counter[Any] = Counter()
-    for group, (others, _) in zip(groups, company, strict=True):
-        count[others] += len(group) if _tile_bytes(group[0]) <= small else 0
+    first = _known(groups[0][0].kind)
+    small, stack, pile = (SMALL_NEAR, STACK_NEAR, PILE_NEAR) if first.near else (SMALL, STACK, STACK)
+    others = [company(group[0].plan, dtype, first.platform) for group, dtype in zip(groups, dtypes, strict=True)]
+    count: Counter[Hashable] = Counter()
+    for group, pile_of in zip(groups, others, strict=True):
+        count[pile_of] += len(group) if _tile_bytes(group[0]) <= small else 0
     return [
-        _tile_bytes(group[0]) <= small and count[others] >= least
-        for group, (others, least) in zip(groups, company, strict=True)
+        _tile_bytes(group[0]) <= small and (len(group) >= stack if pile_of is None else count[pile_of] >= pile)
+        for group, pile_of in zip(groups, others, strict=True)
     ]
+
+
+def _known(kind: Any) -> Kind:
+    assert isinstance(kind, Kind)
+    return kind
 
 
 def least_launch(kind: Kind) -> int:
     """Bytes of source and target tiles that make a launch over the devices of leaves worth its while."""
-    return LEAST_LAUNCH_NEAR if _is_near(kind) else LEAST_LAUNCH
-
-
-def _is_near(kind: Any) -> bool:
-    """Whether the devices of leaves are threads of one process."""
-    assert isinstance(kind, Kind)
-    return kind.devices[0].platform == "cpu" and len({device.process_index for device in kind.devices}) == 1
+    return LEAST_LAUNCH_NEAR if kind.near else LEAST_LAUNCH
 
 
 @dataclass(frozen=True)
@@ -313,23 +310,14 @@ def compiler_options(platform: str, size: int) -> dict[str, Any]:
     return {"xla_backend_optimization_level": 0 if size <= QUICK_BYTES else 1} if platform == "cpu" else {}
 
 
-def compiled(makers: Sequence[tuple[int, Callable[[], FlatProgram]]]) -> list[FlatProgram]:
-    """Make programs one after the other, and compile each while the next ones are made.
+def compiled(makers: Mapping[Hashable, Callable[[], FlatProgram]]) -> dict[Hashable, FlatProgram]:
+    """Make programs one after the other, and compile each while the next ones are made; by what they are known by.
 
     In one process only, as compilers may have to meet across processes: there they are compiled in order.
-
-    Args:
-        makers: for every program, of how many leaves it is, and what makes it; the largest is compiled first.
     """
-    made: dict[int, FlatProgram] = {}
-    first = sorted(range(len(makers)), key=lambda k: -makers[k][0])
     if jax.process_count() > 1:
-        made |= {k: makers[k][1]() for k in first}
-        return [made[k].compile() for k in range(len(makers))]
-    compiling: dict[FlatProgram, Future[FlatProgram]] = {}
+        made = {name: make() for name, make in makers.items()}
+        return {name: program.compile() for name, program in made.items()}
     with ThreadPoolExecutor(max_workers=4) as pool:
-        for k in first:
-            made[k] = makers[k][1]()
-            if made[k] not in compiling:
-                compiling[made[k]] = pool.submit(made[k].compile)
-        return [compiling[made[k]].result() for k in range(len(makers))]
+        compiling = {name: pool.submit(make().compile) for name, make in makers.items()}
+        return {name: program.result() for name, program in compiling.items()}

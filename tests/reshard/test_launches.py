@@ -10,7 +10,7 @@ from hypothesis import given
 
 import redistrib as rd
 from redistrib.plans.plan import Plan
-from redistrib.trees.launches import Launch, together
+from redistrib.trees.launches import Launch, make_up, together
 from redistrib.trees.schedule import MOST_TOGETHER, TOGETHER_BYTES, Item
 
 MESH = "x=8"
@@ -44,10 +44,6 @@ def leaves(counts: dict[tuple[int, bool], int], devices: tuple[int, ...] = tuple
     """So many leaves of each kind: rows of the tile, and whether the source is given up."""
     kinds = [kind for kind, count in counts.items() for _ in range(count)]
     return [Item(k, str(k), Kind(rows, devices), devices, donated) for k, (rows, donated) in enumerate(kinds)]
-
-
-def make_up(launch: Launch) -> tuple[object, ...]:
-    return tuple((group[0].kind, group[0].donated, len(group)) for group in launch)
 
 
 def size(launch: Launch) -> int:

@@ -34,7 +34,7 @@ def gather(step: AllGather, tile: jax.Array, frame: Frame) -> jax.Array:
     if slices is None:
         if frame.apart and not straight and step.group_size <= frame.pieces:
             return _part_by_part(step, tile, frame)
-        if all(factor == 1 for factor in merged[1:]) and not frame.batched:
+        if _in_rows(merged) and not frame.batched:
             whole: jax.Array = lax.all_gather(tile, tiled=True, **frame.groups(step.groups))
             return whole
         # Gathering along a new leading dimension and transposing once is faster than tiled=True along an inner one.
@@ -77,21 +77,30 @@ def all_to_all(step: AllToAll, tile: jax.Array, frame: Frame) -> jax.Array:
 def _piece_by_piece(step: AllToAll, tile: jax.Array, frame: Frame) -> jax.Array:
     """Shares are cut one by one, side by side along their first dimension, and joined one by one."""
     split, merged = ratio(step.after, step.before), ratio(step.before, step.after)
-    units = [n if f > 1 else 0 for n, f in zip(step.share, split, strict=True)]
+    # Of a tile in parts, shares that lie elsewhere differ by small numbers, not by numbers of elements.
+    parted = tile.reshape(_parted(split, tile))
+    size = [n for f, share in zip(split, step.share, strict=True) for n in ((1, share) if f > 1 else (share,))]
     cut: list[jax.Array] = []
     known: dict[bytes, jax.Array] = {}  # members of a group may want the same share
-    for place in _places(step, split):
-        if place.tobytes() not in known:
-            known[place.tobytes()] = box(tile, frame.offsets(place, units), step.share)
-        cut.append(known[place.tobytes()])
+    for which in _wanted_parts(step, split):
+        if which.tobytes() not in known:
+            at = zip(frame.parts(which), split, strict=True)
+            start = [k for part, f in at for k in ((part, 0) if f > 1 else (0,))]
+            known[which.tobytes()] = lax.reshape(box(parted, start, size), (*step.share, *tile.shape[len(split) :]))
+        cut.append(known[which.tobytes()])
     return _concatenated(_traded(step, lax.concatenate(cut, 0), frame), step.share[0], merged)
 
 
 def _concatenated(parts: jax.Array, rows: int, factors: Sequence[int]) -> jax.Array:
     """One tile from parts of so many rows that lie one after the other, row-major over `factors`."""
-    if all(factor == 1 for factor in factors[1:]):
+    if _in_rows(factors):
         return parts
     return concatenated([lax.slice_in_dim(parts, k, k + rows) for k in range(0, len(parts), rows)], factors)
+
+
+def _in_rows(factors: Sequence[int]) -> bool:
+    """Whether parts, row-major over factors, follow one another along the first dimension."""
+    return all(factor == 1 for factor in factors[1:])
 
 
 def _traded(step: AllGather | AllToAll, shares: jax.Array, frame: Frame) -> jax.Array:
@@ -173,11 +182,16 @@ def _receivers(step: AllToAll) -> Int64:
     return table
 
 
+def _wanted_parts(step: AllToAll, split: Sequence[int]) -> Iterator[Int64]:
+    """For each member of a group, `[devices, rank]`: which part of its tile, by dimension, a device sends it."""
+    to = _receivers(step)
+    part = step.after.index % np.array(split)  # that a receiver wants of every sender
+    return (part[to[:, j]] for j in range(step.group_size))
+
+
 def _places(step: AllToAll, split: Sequence[int]) -> Iterator[Int64]:
     """For each member of a group, `[devices, rank]`: where in its tile a device finds the member's share."""
-    to = _receivers(step)
-    place = step.after.index % np.array(split) * np.array(step.share)  # of the share of a receiver, in every sender
-    return (place[to[:, j]] for j in range(step.group_size))
+    return (part * np.array(step.share) for part in _wanted_parts(step, split))
 
 
 def _packed(step: AllToAll, split: Sequence[int], tile: jax.Array, frame: Frame) -> jax.Array:
@@ -210,13 +224,17 @@ def _wanted(step: AllToAll, split: Sequence[int]) -> npt.NDArray[np.int32]:
     return number[_receivers(step)]
 
 
+def _parted(split: Sequence[int], tile: jax.Array) -> list[int]:
+    """The shape of a tile with a dimension for the parts before each that is split."""
+    factors = [*split, *(1,) * (tile.ndim - len(split))]
+    return [m for n, f in zip(tile.shape, factors, strict=True) for m in ((f, n // f) if f > 1 else (n,))]
+
+
 def _parts(split: Sequence[int], tile: jax.Array) -> jax.Array:
     """`[parts, *share]`: all parts of the tile in row-major order, by one reshape and transpose."""
     rank = len(split)
     cut = [i for i in range(rank) if split[i] > 1]
-    shape: list[int] = []
-    for i, n in enumerate(tile.shape):
-        shape += [split[i], n // split[i]] if i in cut else [n]
+    shape = _parted(split, tile)
     first = [i + cut.index(i) for i in cut]
     order = first + [k for k in range(len(shape)) if k not in first]
     share = [n // (split[i] if i < rank else 1) for i, n in enumerate(tile.shape)]

@@ -8,7 +8,7 @@ target. So source and target may name and order the devices as they like.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,7 +25,7 @@ from redistrib.backends.jax.boxes import box
 from redistrib.backends.jax.execute import bits_of, carried
 from redistrib.backends.jax.frame import Frame, Schedule, frame_of
 from redistrib.backends.jax.lowering import local_program
-from redistrib.backends.jax.pile import Way, holds, numbers_for, piled, way_of
+from redistrib.backends.jax.pile import company, piled, way_of
 from redistrib.backends.jax.rewrap import argument, rewrapped
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange
@@ -70,16 +70,6 @@ class Load:
             return 0
         return self.count * (plan.before.tile_size + plan.after.tile_size) * plan.itemsize
 
-    @cached_property
-    def way(self) -> Way | None:
-        """The way of the tiles, if they travel whole and may lie in a pile."""
-        return way_of(self.plan) if holds(self.dtype) else None
-
-    @property
-    def piled(self) -> bool:
-        """Whether tiles travel with those of other loads."""
-        return self.stacked and self.way is not None
-
     def rows(self, tile: Sequence[int]) -> tuple[int, ...]:
         """The shape of an array that has a tile on every device, cut along its first dimension."""
         return (self.plan.devices * tile[0], *tile[1:])
@@ -121,21 +111,21 @@ class FlatProgram:
 
     def _movers(self, plain: bool) -> list[_Placed]:
         """What moves the arrays, each with the places of those that it moves."""
-        piles: dict[tuple[Way, Any], list[int]] = {}
-        alone: list[_Placed] = []
-        for k, load in enumerate(self._each()):
-            if load.piled:
-                assert load.way is not None
-                piles.setdefault((load.way, load.dtype), []).append(k)
-        ends = np.cumsum([load.count for load in self.loads]).tolist()
-        for load, end in zip(self.loads, ends, strict=True):
-            if not load.piled:
-                alone.append((_Mover(load, self.devices, plain), range(end - load.count, end)))
         each = list(self._each())
-        for several in piles.values():
-            places = sorted(several, key=lambda k: -each[k].plan.before.tile_size)
-            alone.append((_Pile([each[k] for k in places], self.devices, plain), places))
-        return alone
+        piles: dict[Hashable, list[int]] = {}
+        movers: list[_Placed] = []
+        end = 0
+        for load in self.loads:
+            places = range(end, end + load.count)
+            end += load.count
+            others = company(load.plan, load.dtype, self.devices[0].platform) if load.stacked else None
+            if others is None:
+                movers.append((_Mover(load, self.devices, plain), places))
+            else:
+                piles.setdefault(others, []).extend(places)
+        return movers + [
+            (_Pile([each[k] for k in several], self.devices, plain), several) for several in piles.values()
+        ]
 
     def _lower(self, movers: Sequence[_Placed]) -> tuple[Any, Any]:
         """The program, and the same lowered."""
@@ -232,7 +222,9 @@ class _Mover:
         bits = None if self._plain else bits_of(self._load.dtype)
         stack = lax.concatenate([lax.expand_dims(_as(tile, bits), (0,)) for tile in tiles], 0)
         moved = jax.vmap(self._moved, in_axes=(0, None))(stack, numbers)
-        return [_as(_row(moved, k, numbers), bits and self._load.dtype) for k in range(len(tiles))]
+        frame = replace(self._frame, numbers=numbers)
+        rows = [box(moved, [frame.number(k)], (1,)).reshape(moved.shape[1:]) for k in range(len(tiles))]
+        return [_as(row, bits and self._load.dtype) for row in rows]
 
     def _moved(self, tile: jax.Array, numbers: tuple[jax.Array, ...]) -> jax.Array:
         program = local_program(self._load.plan.steps, replace(self._frame, numbers=numbers))
@@ -247,16 +239,15 @@ class _Pile:
     """
 
     def __init__(self, loads: Sequence[Load], devices: Sequence[Any], plain: bool) -> None:
-        self._plans, self._way, self._dtype = [load.plan for load in loads], loads[0].way, loads[0].dtype
+        self._plans, self._dtype = [load.plan for load in loads], loads[0].dtype
         self._bits = None if plain and _is_bfloat16(loads[0]) else bits_of(self._dtype)
         self._frame = _frame(loads[0], devices)
-        sizes = [plan.before.tile_size for plan in self._plans]
-        self.numbers = numbers_for(sizes) if self._frame.unique else 0
+        self.numbers = len(loads) if self._frame.unique else 0
 
     def __call__(self, tiles: Sequence[jax.Array], numbers: tuple[jax.Array, ...]) -> list[jax.Array]:
-        assert self._way is not None
-        frame = replace(self._frame, numbers=numbers)
-        moved = piled([_as(tile, self._bits) for tile in tiles], self._plans, self._way, frame)
+        way, frame = way_of(self._plans[0]), replace(self._frame, numbers=numbers)
+        assert way is not None
+        moved = piled([_as(tile, self._bits) for tile in tiles], self._plans, way, frame)
         return [_as(tile, self._bits and self._dtype) for tile in moved]
 
 
@@ -280,11 +271,6 @@ def _moving(movers: Sequence[_Placed]) -> Callable[..., tuple[jax.Array, ...]]:
         return tuple(moved[k] for k in range(len(tiles)))
 
     return run
-
-
-def _row(pile: jax.Array, k: int, numbers: tuple[jax.Array, ...]) -> jax.Array:
-    """`pile[k]`."""
-    return box(pile, [numbers[k] if k < len(numbers) else k], (1,)).reshape(pile.shape[1:])
 
 
 # The numbers below a count, on all of some devices.

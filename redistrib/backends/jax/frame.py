@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -76,22 +75,23 @@ class Frame:
         rows = jnp.asarray(table[list(self.order)])
         return lax.dynamic_index_in_dim(rows, lax.axis_index(self.names), keepdims=False)
 
-    def offsets(self, table: Int64, units: Sequence[int] = ()) -> list[int | jax.Array]:
-        """Row d of `[devices, rank]` offsets as scalars, on the device d that runs; numbers where all rows agree.
+    def offsets(self, table: Int64) -> list[int | jax.Array]:
+        """Row d of `[devices, rank]` offsets as scalars, on the device d that runs; one number where all rows agree."""
+        return [self._entry(column) for column in table.T]
 
-        Where offsets are multiples of units, other than 0, of their dimensions, the numbers are made of `numbers`.
-        """
-        found: list[int | jax.Array] = []
-        for column, unit in zip(table.T, units or (0,) * table.shape[1], strict=True):
-            one = bool((column == column[0]).all())
-            found.append(self.number(int(column[0]), unit) if one else self.lookup(column.astype(np.int32)))
-        return found
+    def parts(self, table: Int64) -> list[int | jax.Array]:
+        """As `offsets`, of which part to take along each dimension; made of `numbers` where all rows agree."""
+        return [self.number(entry) if isinstance(entry, int) else entry for entry in self.offsets(table)]
 
-    def number(self, value: int, unit: int) -> int | jax.Array:
-        """A value; made of `numbers` if it is a multiple, among those, of a unit other than 0."""
-        if unit and value % unit == 0 and value // unit < len(self.numbers):
-            return lax.mul(self.numbers[value // unit], np.int32(unit))
-        return value
+    def number(self, value: int) -> int | jax.Array:
+        """A value, as one of `numbers` if it is among them."""
+        return self.numbers[value] if value < len(self.numbers) else value
+
+    def _entry(self, column: Int64) -> int | jax.Array:
+        if (column == column[0]).all():
+            return int(column[0])
+        entry: jax.Array = self.lookup(column.astype(np.int32))
+        return entry
 
     def groups(self, groups: Int64) -> dict[str, Any]:
         """Keyword arguments that name the groups of a collective: mesh axes where they follow some."""

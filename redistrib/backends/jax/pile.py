@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -60,10 +60,13 @@ def holds(dtype: Any) -> bool:
     return not (jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits < 4)
 
 
-def numbers_for(tiles: Sequence[int]) -> int:
-    """How many of a frame's numbers a pile of tiles of so many elements has use for."""
-    starts = accumulate(tiles[:-1], initial=0)
-    return 1 + max(start // size for start, size in zip(starts, tiles, strict=True))
+def company(plan: Plan, dtype: Any, platform: str) -> Hashable | None:
+    """What tiles have in common that may lie in one pile; None for those that may lie in none."""
+    way = way_of(plan) if holds(dtype) else None
+    if way is None:
+        return None
+    # XLA:CPU takes long to make a loop for every size.
+    return (way, dtype, plan.before.tile_size if platform == "cpu" else None)
 
 
 def piled(tiles: Sequence[jax.Array], plans: Sequence[Plan], way: Way, frame: Frame) -> list[jax.Array]:
@@ -74,10 +77,20 @@ def piled(tiles: Sequence[jax.Array], plans: Sequence[Plan], way: Way, frame: Fr
     if way.groups:
         pile = lax.all_gather(pile, tiled=True, **frame.groups(np.array(way.groups)))
     members = len(way.groups[0]) if way.groups else 1
-    rows = lax.reshape(pile, (members, pile.size // members))
-    moved, begin = [], 0
-    for tile, plan in zip(tiles, plans, strict=True):
-        parts = box(rows, [0, frame.number(begin, tile.size)], (members, tile.size))
+    moved = []
+    for parts, tile, plan in zip(
+        _taken(pile, members, [tile.size for tile in tiles], frame), tiles, plans, strict=True
+    ):
         moved.append(joined(lax.reshape(parts, (members, *tile.shape)), ratio(plan.before, plan.after)))
-        begin += tile.size
     return moved
+
+
+def _taken(pile: jax.Array, members: int, sizes: Sequence[int], frame: Frame) -> Iterator[jax.Array]:
+    """The parts of each tile: as many boxes as there are members, of so many elements each."""
+    if len(set(sizes)) == 1:
+        rows = lax.reshape(pile, (members, len(sizes), sizes[0]))
+        yield from (box(rows, [0, frame.number(k), 0], (members, 1, size)) for k, size in enumerate(sizes))
+    else:
+        rows = lax.reshape(pile, (members, sum(sizes)))
+        starts = accumulate(sizes[:-1], initial=0)
+        yield from (box(rows, [0, start], (members, size)) for start, size in zip(starts, sizes, strict=True))
