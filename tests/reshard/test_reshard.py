@@ -294,6 +294,22 @@ def test_leaves_of_one_kind_share_a_program_and_small_ones_its_collectives() -> 
     assert [load.stacked for load in large.batches[0].program.loads] == [False]
 
 
+def test_small_tiles_that_travel_whole_share_collectives_across_kinds() -> None:
+    tree = [matrix(shape) for shape in ((64,), (8, 8), (16, 4), (64,), (512, 1024))]
+    plan = rd.reshard_plan(tree, NamedSharding(EIGHT, P()))
+    (batch,) = plan.batches
+    program: Any = batch.program
+    assert {load.plan.shape: load.stacked for load in program.loads} == {
+        (64,): True,
+        (8, 8): True,
+        (16, 4): True,
+        (512, 1024): False,
+    }
+    assert program.hlo().count(" all-gather(") == 2
+    for moved, leaf in zip(rd.reshard(tree, NamedSharding(EIGHT, P())), tree, strict=True):
+        np.testing.assert_array_equal(moved, leaf)
+
+
 def test_leaves_of_several_kinds_travel_in_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = [(16, 32), (64, 256), (16, 32), (8, 8), (64, 256)]
     tree = [matrix(shape, dtype=dtype) for shape, dtype in zip(shapes, [*[np.float32] * 4, np.int16], strict=True)]

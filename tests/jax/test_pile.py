@@ -1,0 +1,131 @@
+"""Piles of whole tiles against the reference: every way that small plans go, tiles of one size and of several."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from itertools import product
+
+import jax
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import redistrib as rd
+from redistrib.backends.jax.frame import Frame
+from redistrib.backends.jax.pile import Way, company, piled, way_of
+from redistrib.backends.jax.rewrap import argument, rewrapped
+from redistrib.plans import reference
+from redistrib.plans.plan import Plan
+
+MESH = "x=2, y=2, z=2"
+DEVICES = 8
+FLAT = Mesh(np.array(jax.devices()[:DEVICES]), ("devices",))
+SIDES = {
+    (16,): ("[16]", "[2{x,y,z}16]", "[2{z,y,x}16]", "[4{y,x}16]", "[8{z}16]"),
+    (2, 24): ("[2, 24]", "[2, 3{x,y,z}24]", "[2, 3{y,z,x}24]", "[1{x}2, 6{y,z}24]", "[2, 12{x}24]"),
+    (8, 6, 2): ("[8, 6, 2]", "[1{x,y,z}8, 6, 2]", "[2{y,x}8, 3{z}6, 2]", "[4{x}8, 3{y}6, 1{z}2]", "[4{z}8, 6, 2]"),
+}
+
+
+@cache
+def plans() -> list[Plan]:
+    """Small plans that fall into ways, and such as go none."""
+    pairs = [pair for sides in SIDES.values() for pair in product(sides, repeat=2)]
+    return [rd.synthesize(source, target, MESH) for source, target in pairs]
+
+
+@cache
+def ways() -> dict[Way, list[Plan]]:
+    found: dict[Way, list[Plan]] = {}
+    for plan in plans():
+        way = way_of(plan)
+        if way is not None:
+            found.setdefault(way, []).append(plan)
+    return found
+
+
+def values(plan: Plan) -> np.ndarray:
+    return np.random.default_rng(plan.before.tile_size).integers(0, 1 << 30, plan.shape, dtype=np.int32)
+
+
+def moved(several: list[Plan], way: Way, numbered: bool) -> list[np.ndarray]:
+    """`[devices, ...]` tiles after a pile of one array of each plan."""
+    frame = Frame(("devices",), (DEVICES,), tuple(range(DEVICES)))
+
+    def run(numbers: tuple[jax.Array, ...], *tiles: jax.Array) -> list[jax.Array]:
+        numbered_frame = Frame(frame.names, frame.sizes, frame.order, numbers=numbers)
+        done = piled([lax.squeeze(tile, (0,)) for tile in tiles], several, way, numbered_frame)
+        return [lax.expand_dims(tile, (0,)) for tile in done]
+
+    tiles = [np.stack(reference.scatter(values(plan), plan.before)) for plan in several]
+    numbers = tuple(np.int32(k) for k in range(len(several))) if numbered else ()
+    specs = (P(), *[P("devices")] * len(tiles))
+    program = jax.shard_map(run, mesh=FLAT, in_specs=specs, out_specs=P("devices"), check_vma=False)
+    return [np.asarray(tile) for tile in jax.jit(program)(numbers, *tiles)]
+
+
+def test_the_sample_has_every_kind_of_way() -> None:
+    kinds = {(bool(way.pairs), bool(way.groups)) for way in ways()}
+    assert kinds == {(True, False), (False, True), (True, True)}
+    assert any(len({plan.before.tile_size for plan in several}) > 1 for several in ways().values())
+    assert any(way_of(plan) is None for plan in plans() if plan.steps)
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+def test_every_way_moves_what_the_reference_moves(numbered: bool) -> None:
+    for way, several in ways().items():
+        by_size: dict[int, list[Plan]] = {}
+        for plan in several:
+            by_size.setdefault(plan.before.tile_size, []).append(plan)
+        for pile in (several, *by_size.values()):
+            for plan, tiles in zip(pile, moved(pile, way, numbered), strict=True):
+                wanted = reference.run(plan, reference.scatter(values(plan), plan.before))
+                np.testing.assert_array_equal(tiles, np.stack(wanted), err_msg=str(plan))
+
+
+def test_a_pile_is_one_collective_for_each_step() -> None:
+    frame = Frame(("devices",), (DEVICES,), tuple(range(DEVICES)))
+    way, several = max(ways().items(), key=lambda entry: (bool(entry[0].pairs and entry[0].groups), len(entry[1])))
+    assert len(several) > 1
+    program = jax.shard_map(
+        lambda *tiles: piled(tiles, several, way, frame),
+        mesh=FLAT,
+        in_specs=P("devices"),
+        out_specs=P("devices"),
+        check_vma=False,
+    )
+    rows = [(DEVICES * plan.before.tile[0], *plan.before.tile[1:]) for plan in several]
+    text = jax.jit(program).lower(*[jax.ShapeDtypeStruct(shape, np.int32) for shape in rows]).as_text()
+    assert text.count("stablehlo.collective_permute") == 1
+    assert text.count('stablehlo.all_gather"') == 1
+
+
+def test_what_is_cut_or_sent_and_kept_goes_no_way() -> None:
+    cut = rd.synthesize("[2{x,y,z}16, 8]", "[16, 1{x,y,z}8]", MESH)
+    assert [step.kind for step in cut.steps] == ["alltoall"]
+    assert way_of(cut) is None
+    assert way_of(rd.synthesize("[2{x,y,z}16]", "[2{x,y,z}16]", MESH)) is None
+
+
+def test_keys_and_numbers_below_four_bits_lie_in_no_pile() -> None:
+    (plan,) = [plan for plan in plans() if str(plan.source) == "[2{x,y,z}16]" and str(plan.target) == "[16]"]
+    assert company(plan, np.dtype(np.int8), "gpu") is not None
+    assert company(plan, jax.numpy.dtype("int2"), "gpu") is None
+    assert company(plan, jax.random.key(0).dtype, "gpu") is None
+
+
+def test_an_array_on_the_same_devices_in_the_same_order_is_an_argument_as_it_is() -> None:
+    asked = NamedSharding(FLAT, P("devices"))
+    names = Mesh(np.array(jax.devices()[:DEVICES]).reshape(2, 4), ("a", "b"))
+    turned = Mesh(np.array(jax.devices()[:DEVICES])[::-1], ("devices",))
+    put = partial(jax.device_put, np.arange(16))
+    same = put(NamedSharding(names, P(("a", "b"))))
+    assert argument(same, (16,), asked) is same
+    for other in (put(NamedSharding(names, P("a"))), put(NamedSharding(turned, P("devices")))):
+        shape = (DEVICES * other.addressable_shards[0].data.size,)
+        taken = argument(other, shape, asked)
+        assert taken is not other
+        assert taken.sharding == asked
+        assert np.array_equal(taken, rewrapped(other, shape, asked, weak=False))
