@@ -3,8 +3,9 @@ of several.
 
 Everything is measured on one tree in one run, sides in alternating order. Every call gets arrays that were not moved
 before, as weights are that training has changed: `jax.device_put` keeps what it brought to the host with the array, and
-would copy nothing the next time. Memory is measured by the kernel: the most that was resident since the mark was reset,
-less what was resident before, with the heap trimmed.
+would copy nothing the next time. Memory is measured by the kernel: the most that was resident during a call, less what
+was resident before the first one, when the source was in place and the process had compiled and run something. So what
+a side keeps from call to call counts as its own.
 """
 
 from __future__ import annotations
@@ -134,11 +135,19 @@ def timed(tree: Tree, calls: dict[str, Callable[[], Any]], rounds: int, several:
     return times
 
 
-def resident_peak(tree: Tree, call: Callable[[], Any]) -> int:
-    """Bytes of this process that were resident at the worst moment of a call, beyond those before it."""
+def resident(tree: Tree) -> int:
+    """Bytes of this process that are resident once it has compiled and run something on its devices, as one that trains
+    has: the compiler's code is there, and the threads of the devices."""
+    leaf = min(tree.arrays.values(), key=lambda leaf: leaf.size)
+    jax.block_until_ready(jax.jit(lambda x: x + x.sum())(leaf))
+    tree.renew()
+    return _status("VmRSS")
+
+
+def resident_peak(tree: Tree, call: Callable[[], Any], before: int) -> int:
+    """Bytes of this process that were resident at the worst moment of a call, beyond those before."""
     tree.renew()
     Path("/proc/self/clear_refs").write_text("5")  # the mark starts anew
-    before = _status("VmRSS")
     moved = jax.block_until_ready(call())
     peak = _status("VmHWM") - before
     del moved
@@ -202,7 +211,8 @@ def _memory(tree: Tree, task: dict[str, Any], part: Part) -> None:
         after = sum(int(np.prod(shards[n])) * leaf.dtype.itemsize for n, leaf in tree.arrays.items())
         limit = tree.bytes_per_device() + after + task["budget"]
     call = sides(tree, limit)[name]
-    part({"resident": [total(resident_peak(tree, call)) for _ in range(3)], "limit": limit})
+    before = resident(tree)
+    part({"resident": [total(resident_peak(tree, call, before)) for _ in range(3)], "limit": limit})
 
 
 def _received(program: Any) -> int:

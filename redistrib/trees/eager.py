@@ -22,7 +22,7 @@ from redistrib.backends.jax.rewrap import rewrapped
 from redistrib.errors import LeafError, RedistribError
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.trees.launches import leaves_of, make_up, together
-from redistrib.trees.planning import TREES, Kind, Planner, compiled, least_launch, route_of
+from redistrib.trees.planning import TREES, Kind, Planner, compiled, heap_given_back, least_launch, route_of
 from redistrib.trees.routes import Route, Way
 from redistrib.trees.schedule import Alive, Batch, Group, Item, accounted, limited
 from redistrib.trees.value import TreePlan
@@ -186,6 +186,8 @@ class _Planning:
             # The largest program compiles while the leaves of the others are planned.
             largest = sorted(launches, key=leaves_of, reverse=True)
             programs = compiled({make_up(launch): partial(self._program, launch) for launch in largest})
+            if any(kind.platform == "cpu" for kind, _ in self._kinds.values()):
+                heap_given_back()
             alive = self._alive()
             before = alive.most()
             return accounted([(launch, programs[make_up(launch)]) for launch in launches], alive), before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -305,9 +307,15 @@ def compiler_options(platform: str, size: int) -> dict[str, Any]:
     """What compilers are told of a program that cuts tiles of so many bytes.
 
     XLA:CPU takes longer to make these programs than to run them; its first level of optimization makes loops that copy
-    as fast as those of the higher ones.
+    as fast as those of the higher ones. Nothing is computed that could run beside something else, so that leaves had
+    best be moved one after the other, each in the scratch of the one before.
     """
-    return {"xla_backend_optimization_level": 0 if size <= QUICK_BYTES else 1} if platform == "cpu" else {}
+    if platform != "cpu":
+        return {}
+    return {
+        "xla_backend_optimization_level": 0 if size <= QUICK_BYTES else 1,
+        "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",
+    }
 
 
 def compiled(makers: Mapping[Hashable, Callable[[], FlatProgram]]) -> dict[Hashable, FlatProgram]:
@@ -321,3 +329,12 @@ def compiled(makers: Mapping[Hashable, Callable[[], FlatProgram]]) -> dict[Hasha
     with ThreadPoolExecutor(max_workers=4) as pool:
         compiling = {name: pool.submit(make().compile) for name, make in makers.items()}
         return {name: program.result() for name, program in compiling.items()}
+
+
+def heap_given_back() -> None:
+    """Give the system back what compilers have left free in the heap, where the C library can: on CPUs, arrays that are
+    about to be made take their memory there."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU library, and of no other
+        if trim is not None:
+            trim(0)

@@ -432,6 +432,22 @@ def test_every_bfloat16_arrives_as_it_was(monkeypatch: pytest.MonkeyPatch, known
             assert np.array_equal(np.asarray(moved).view(np.uint16), every.view(np.uint16))
 
 
+def test_a_compiler_that_does_not_know_the_options_is_asked_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "compiler_options", lambda platform, size: {"xla_cpu_no_such_option": 1})
+    for dtype in (np.float32, jnp.bfloat16):
+        np.testing.assert_array_equal(rd.reshard(matrix(dtype=dtype), COLUMNS), matrix(dtype=dtype))
+    monkeypatch.setattr(planning, "compiler_options", lambda platform, size: {"xla_backend_optimization_level": "x"})
+    with pytest.raises(jax.errors.JaxRuntimeError, match="not a valid int"):
+        rd.reshard(matrix((8, 8)), COLUMNS)
+
+
+def test_leaves_of_a_launch_move_one_after_the_other_in_the_scratch_of_the_one_before() -> None:
+    tree = [matrix((512, 1024)) for _ in range(3)]
+    (batch,) = rd.reshard_plan(tree, NamedSharding(EIGHT, P(None, "x"))).batches
+    tile = tree[0].nbytes // 8
+    assert batch.program.added_bytes < 3 * tile + 2.1 * tile  # three results, and what one of them takes on the way
+
+
 def test_caches_are_bounded() -> None:
     from redistrib.cache import Cache
 

@@ -162,12 +162,21 @@ class FlatProgram:
 
     def _made(self) -> Any:
         if self._plain:
-            compiled = self._lowered.compile(compiler_options=self._options | AS_IT_IS)
+            compiled = self._compiled_with(self._options | AS_IT_IS)
             if not _is_widened(str(compiled.as_text())):
                 return compiled
             # Another compiler than was known: the integers that it cannot widen take longer to compile and to run.
             self._jitted, self._lowered = self._lower(self._movers(False))
-        return self._lowered.compile(compiler_options=self._options or None)
+        return self._compiled_with(self._options)
+
+    def _compiled_with(self, options: Mapping[str, Any]) -> Any:
+        """The program compiled with options, or without where the compiler is one that does not know them all."""
+        try:
+            return self._lowered.compile(compiler_options=dict(options) or None)
+        except jax.errors.JaxRuntimeError as error:
+            if "No such compile option" not in str(error):
+                raise
+            return self._lowered.compile()
 
     @cached_property
     def added_bytes(self) -> int:
