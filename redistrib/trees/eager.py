@@ -22,7 +22,7 @@ from redistrib.backends.jax.rewrap import rewrapped
 from redistrib.errors import LeafError, RedistribError
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.trees.launches import leaves_of, make_up, together
-from redistrib.trees.planning import TREES, Kind, Planner, compiled, heap_given_back, least_launch, route_of
+from redistrib.trees.planning import TREES, Kind, Planner, compiling, heap_given_back, least_launch, route_of
 from redistrib.trees.routes import Route, Way
 from redistrib.trees.schedule import Alive, Batch, Group, Item, accounted, limited
 from redistrib.trees.value import TreePlan
@@ -171,12 +171,16 @@ class _Planning:
     def _alive(self) -> Alive:
         """Bytes on each device before anything moves: all sources, and what `jax.device_put` brings."""
         alive = Alive()
+        known: dict[tuple[int, Any], list[tuple[list[int], int]]] = {}
         for leaf, route in zip(self._leaves, self._routes, strict=True):
-            source = getattr(leaf.value, "sharding", None)
-            if source is not None:
-                alive.add(*_share(leaf.value, source))
-            if route.way == "put":
-                alive.add(*_share(leaf.value, leaf.target))
+            name = (id(route), getattr(leaf.value, "dtype", type(leaf.value)))
+            if name not in known:
+                source = getattr(leaf.value, "sharding", None)
+                held = [source] if source is not None else []
+                held += [leaf.target] if route.way == "put" else []
+                known[name] = [_share(leaf.value, sharding) for sharding in held]
+            for share in known[name]:
+                alive.add(*share)
         return alive
 
     def _batches(self, items: list[Item]) -> tuple[list[Batch], int]:
@@ -185,11 +189,12 @@ class _Planning:
             launches = together(items, max((least_launch(kind) for kind, _ in self._kinds.values()), default=0))
             # The largest program compiles while the leaves of the others are planned.
             largest = sorted(launches, key=leaves_of, reverse=True)
-            programs = compiled({make_up(launch): partial(self._program, launch) for launch in largest})
-            if any(kind.platform == "cpu" for kind, _ in self._kinds.values()):
-                heap_given_back()
+            waiting = compiling({make_up(launch): partial(self._program, launch) for launch in largest})
             alive = self._alive()
             before = alive.most()
+            programs = {name: wait() for name, wait in waiting.items()}
+            if any(kind.platform == "cpu" for kind, _ in self._kinds.values()):
+                heap_given_back()
             return accounted([(launch, programs[make_up(launch)]) for launch in launches], alive), before
         self._plan(items)
         alive = self._alive()

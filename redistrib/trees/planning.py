@@ -318,17 +318,21 @@ def compiler_options(platform: str, size: int) -> dict[str, Any]:
     }
 
 
-def compiled(makers: Mapping[Hashable, Callable[[], FlatProgram]]) -> dict[Hashable, FlatProgram]:
-    """Make programs one after the other, and compile each while the next ones are made; by what they are known by.
+def compiling(makers: Mapping[Hashable, Callable[[], FlatProgram]]) -> dict[Hashable, Callable[[], FlatProgram]]:
+    """Make programs one after the other, and compile each while the next ones are made, and while the caller goes on.
 
     In one process only, as compilers may have to meet across processes: there they are compiled in order.
+
+    Returns:
+        What waits for each program, by what it is known by.
     """
     if jax.process_count() > 1:
-        made = {name: make() for name, make in makers.items()}
-        return {name: program.compile() for name, program in made.items()}
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        compiling = {name: pool.submit(make().compile) for name, make in makers.items()}
-        return {name: program.result() for name, program in compiling.items()}
+        return {name: make().compile for name, make in makers.items()}
+    pool = ThreadPoolExecutor(max_workers=4)
+    try:
+        return {name: pool.submit(make().compile).result for name, make in makers.items()}
+    finally:
+        pool.shutdown(wait=False)
 
 
 def heap_given_back() -> None:

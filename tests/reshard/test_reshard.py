@@ -356,15 +356,15 @@ def test_what_is_remembered_of_a_tree_holds_none_of_its_arrays() -> None:
 
 def test_garbage_is_collected_again_after_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     during: list[bool] = []
-    compiled = eager.compiled
+    compiling = eager.compiling
 
     def watched(makers: Any) -> Any:
         during.append(gc.isenabled())
         if len(during) == 2:
             raise RuntimeError("no compiler")
-        return compiled(makers)
+        return compiling(makers)
 
-    monkeypatch.setattr(eager, "compiled", watched)
+    monkeypatch.setattr(eager, "compiling", watched)
     rd.reshard(matrix(), COLUMNS)
     assert gc.isenabled()
     with pytest.raises(RuntimeError, match="no compiler"):
