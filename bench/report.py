@@ -320,7 +320,8 @@ not moved before: `device_put` keeps what it brought to the host with an array, 
 are theirs over ours, so above 1 ours is faster. MiniLM is all-MiniLM-L6-v2 in float32 (22.7 million parameters),
 "billion" a synthetic transformer of a billion in bfloat16. The first call is planning and compiling against what the
 `jit` takes to compile, both with empty caches. Device peak is source, target and scratch as the compiler counts them;
-resident peak is the kernel's, of the process, beyond the source, in the third call.
+resident peak is the kernel's, of the process, beyond what was resident before the first call: the worst of three calls,
+the first of which plans and compiles.
 """
 
 
@@ -331,7 +332,7 @@ def _trees(records: list[Record]) -> str:
             rows.append([r["case"], r["status"], "", "", "", "", "", ""])
             continue
         times, first = r["times"], r.get("first_calls")
-        resident = [r["memory"][side].get("resident", [float("nan")])[-1] for side in ("ours", "device_put", "jit")]
+        resident = [max(r["memory"][side].get("resident", [float("nan")])) for side in ("ours", "device_put", "jit")]
         bytes_of = (
             (r["received"]["ours"], r["received"]["jit"], r["bound"]),
             (r["device_peak"]["ours"], r["device_peak"]["jit"]),

@@ -77,12 +77,11 @@ def piled(tiles: Sequence[jax.Array], plans: Sequence[Plan], way: Way, frame: Fr
     if way.groups:
         pile = lax.all_gather(pile, tiled=True, **frame.groups(np.array(way.groups)))
     members = len(way.groups[0]) if way.groups else 1
-    moved = []
-    for parts, tile, plan in zip(
-        _taken(pile, members, [tile.size for tile in tiles], frame), tiles, plans, strict=True
-    ):
-        moved.append(joined(lax.reshape(parts, (members, *tile.shape)), ratio(plan.before, plan.after)))
-    return moved
+    taken = _taken(pile, members, [tile.size for tile in tiles], frame)
+    return [
+        joined(lax.reshape(parts, (members, *tile.shape)), ratio(plan.before, plan.after))
+        for parts, tile, plan in zip(taken, tiles, plans, strict=True)
+    ]
 
 
 def _taken(pile: jax.Array, members: int, sizes: Sequence[int], frame: Frame) -> Iterator[jax.Array]:
