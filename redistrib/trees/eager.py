@@ -143,6 +143,8 @@ class _Planning:
     def _made(self) -> _Known:
         items = [self._item(k) for k, route in enumerate(self._routes) if route.way == "move"]
         batches, before = self._batches(items)
+        if any(kind.platform == "cpu" for kind, _ in self._kinds.values()):
+            heap_given_back()
         plan = TreePlan(
             batches=tuple(batches),
             kept=self._paths("keep"),
@@ -193,8 +195,6 @@ class _Planning:
             alive = self._alive()
             before = alive.most()
             programs = {name: wait() for name, wait in waiting.items()}
-            if any(kind.platform == "cpu" for kind, _ in self._kinds.values()):
-                heap_given_back()
             return accounted([(launch, programs[make_up(launch)]) for launch in launches], alive), before
         self._plan(items)
         alive = self._alive()

@@ -36,7 +36,6 @@ SMALL_NEAR = 64 * 1024
 # a short stack and what follows it.
 STACK = 2
 STACK_NEAR = 9
-PILE_NEAR = 4
 
 # Bytes of source and target tiles that make a launch worth its while, over links and between threads of one process.
 LEAST_LAUNCH = 16 * 2**20
@@ -252,15 +251,15 @@ def _tile_bytes(item: Item) -> int:
 def _stacked(groups: Sequence[Group], dtypes: Sequence[Any]) -> list[bool]:
     """Which leaves of a launch had best travel side by side, in fewer collectives with two more copies."""
     first = _known(groups[0][0].kind)
-    small, stack, pile = (SMALL_NEAR, STACK_NEAR, PILE_NEAR) if first.near else (SMALL, STACK, STACK)
-    others = [company(group[0].plan, dtype, first.platform) for group, dtype in zip(groups, dtypes, strict=True)]
-    count: Counter[Hashable] = Counter()
-    for group, pile_of in zip(groups, others, strict=True):
-        count[pile_of] += len(group) if _tile_bytes(group[0]) <= small else 0
-    return [
-        _tile_bytes(group[0]) <= small and (len(group) >= stack if pile_of is None else count[pile_of] >= pile)
-        for group, pile_of in zip(groups, others, strict=True)
+    small, least = (SMALL_NEAR, STACK_NEAR) if first.near else (SMALL, STACK)
+    others = [  # that leaves of a group may travel with: those of one pile, or of one kind
+        company(group[0].plan, dtype, first.platform) or (group[0].kind, group[0].donated)
+        for group, dtype in zip(groups, dtypes, strict=True)
     ]
+    count: Counter[Any] = Counter()
+    for group, name in zip(groups, others, strict=True):
+        count[name] += len(group) if _tile_bytes(group[0]) <= small else 0
+    return [_tile_bytes(group[0]) <= small and count[name] >= least for group, name in zip(groups, others, strict=True)]
 
 
 def _known(kind: Any) -> Kind:

@@ -295,7 +295,7 @@ def test_leaves_of_one_kind_share_a_program_and_small_ones_its_collectives() -> 
 
 
 def test_small_tiles_that_travel_whole_share_collectives_across_kinds() -> None:
-    tree = [matrix(shape) for shape in ((64,), (8, 8), (16, 4), (64,), (512, 1024))]
+    tree = [matrix(shape) for shape in [*[(64,), (8, 8), (16, 4)] * 3, (512, 1024)]]
     plan = rd.reshard_plan(tree, NamedSharding(EIGHT, P()))
     (batch,) = plan.batches
     program: Any = batch.program
