@@ -102,8 +102,16 @@ def put(tree: Tree) -> dict[str, jax.Array]:
     return {name: jax.block_until_ready(jax.device_put(x, tree.targets[name])) for name, x in tree.arrays.items()}
 
 
+def warm_up(tree: Tree) -> None:
+    """Compile and run something on all devices, as a process that trains has before: the compiler's code is there, and
+    the threads of the devices."""
+    leaf = min(tree.arrays.values(), key=lambda leaf: leaf.size)
+    jax.block_until_ready(jax.jit(lambda x: x + x.sum())(leaf))
+
+
 def first_calls(tree: Tree, turns: int) -> dict[str, list[float]]:
     """Seconds until ours and the jit could start to move, with empty caches, in alternating order."""
+    warm_up(tree)
     spent: dict[str, list[float]] = {OURS: [], JIT: []}
     for turn in range(turns):
         for name in (OURS, JIT) if turn % 2 == 0 else (JIT, OURS):
@@ -136,10 +144,8 @@ def timed(tree: Tree, calls: dict[str, Callable[[], Any]], rounds: int, several:
 
 
 def resident(tree: Tree) -> int:
-    """Bytes of this process that are resident once it has compiled and run something on its devices, as one that trains
-    has: the compiler's code is there, and the threads of the devices."""
-    leaf = min(tree.arrays.values(), key=lambda leaf: leaf.size)
-    jax.block_until_ready(jax.jit(lambda x: x + x.sum())(leaf))
+    """Bytes of this process that are resident once it has run something."""
+    warm_up(tree)
     tree.renew()
     return _status("VmRSS")
 

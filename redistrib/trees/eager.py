@@ -63,11 +63,19 @@ class Prepared:
         self._leaves, self._limit = leaves, memory_limit
         shared = _shared(leaves) if donate else ()
         key = (tuple(map(_signature, leaves)), shared, donate, memory_limit, planner.key)
-        self._known: _Known = TREES.get(key, lambda: _Planning(leaves, shared, planner, donate, memory_limit).known())
+        self._is_new = False
+
+        def known() -> _Known:
+            self._is_new = True
+            return _Planning(leaves, shared, planner, donate, memory_limit).known()
+
+        self._known: _Known = TREES.get(key, known)
         self.plan: TreePlan = self._known.plan
 
     def run(self, progress: bool | None) -> list[Any]:
         """Move everything; the leaves, each on its target."""
+        if self._is_new and any(map(_is_on_cpu, self.plan.batches)):
+            heap_given_back()
         results: list[Any] = [None] * len(self._leaves)
         total = sum(item.target_bytes * len(item.devices) for batch in self.plan.batches for item in batch.items)
         with _progress(total, progress) as advance:
@@ -143,8 +151,6 @@ class _Planning:
     def _made(self) -> _Known:
         items = [self._item(k) for k, route in enumerate(self._routes) if route.way == "move"]
         batches, before = self._batches(items)
-        if any(kind.platform == "cpu" for kind, _ in self._kinds.values()):
-            heap_given_back()
         plan = TreePlan(
             batches=tuple(batches),
             kept=self._paths("keep"),

@@ -21,7 +21,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding, use_abstract_mesh
 
-from redistrib.backends.jax.boxes import box
+from redistrib.backends.jax.boxes import box, ratio
 from redistrib.backends.jax.execute import bits_of, carried
 from redistrib.backends.jax.frame import Frame, Schedule, frame_of
 from redistrib.backends.jax.lowering import local_program
@@ -103,7 +103,7 @@ class FlatProgram:
         movers = self._movers(plain)
         most = max(mover.numbers for mover, _ in movers) if numbered else 0
         self._numbers = tuple(
-            rewrapped(number, (), NamedSharding(self._mesh, PartitionSpec()), weak=False)
+            argument(number, (), NamedSharding(self._mesh, PartitionSpec()))
             for number in numbers(frozenset(devices), most)
         )
         self._plain, self._done = plain, None
@@ -218,9 +218,9 @@ class _Mover:
     def __init__(self, load: Load, devices: Sequence[Any], plain: bool) -> None:
         self._load, self._plain = load, plain and _is_bfloat16(load)
         self._frame = _frame(load, devices)
-        members = [step.group_size for step in load.plan.steps if isinstance(step, AllToAll)]
+        parts = [max(ratio(step.after, step.before)) for step in load.plan.steps if isinstance(step, AllToAll)]
         own = [load.count] if load.stacked else []
-        self.numbers = max(members + own, default=0) if self._frame.unique else 0
+        self.numbers = max(parts + own, default=0) if self._frame.unique else 0
         self._is_long = any(isinstance(step, AllToAll | Exchange) for step in load.plan.steps)
 
     def __call__(self, tiles: Sequence[jax.Array], numbers: tuple[jax.Array, ...]) -> list[jax.Array]:
