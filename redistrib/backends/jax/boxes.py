@@ -42,12 +42,19 @@ def ratio(fine: Placement, coarse: Placement) -> tuple[int, ...]:
     return tuple(max(1, f // c) for f, c in zip(fine.grid, coarse.grid, strict=True))
 
 
+def are_consecutive(part: Sequence[int], factors: Sequence[int]) -> bool:
+    """Whether parts, row-major over factors, follow one another in the memory of the whole: all dimensions before the
+    last that grows have extent 1."""
+    last = max((i for i, f in enumerate(factors) if f > 1), default=0)
+    return all(n == 1 for n in part[:last])
+
+
 def joined(parts: jax.Array, factors: Sequence[int]) -> jax.Array:
     """One tile from `[parts, *part]`, row-major over `factors`: by one transpose, or none if nothing must move."""
     rank, part = len(factors), parts.shape[1:]
     whole = [n * (factors[i] if i < rank else 1) for i, n in enumerate(part)]
     grown = [i for i in range(rank) if factors[i] > 1]
-    if all(n == 1 for n in part[: max(grown, default=0)]):  # the parts follow one another in memory
+    if are_consecutive(part, factors):
         return lax.reshape(parts, whole)
     stacked = parts.reshape(*(factors[i] for i in grown), *part)
     order: list[int] = []

@@ -14,16 +14,15 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from redistrib.backends.jax import frame as frames
-from redistrib.backends.jax.boxes import Offsets, box, concatenated, joined, put, ratio
+from redistrib.backends.jax.boxes import Offsets, are_consecutive, box, concatenated, joined, put, ratio
 from redistrib.backends.jax.frame import Frame
 from redistrib.plans.steps import AllGather, AllToAll
 from redistrib.theory.semantics import Int64
 
 
 def is_leading(step: AllGather) -> bool:
-    """Whether the parts follow one another in memory: all dimensions before the last that grows have extent 1."""
-    grown = [i for i, f in enumerate(ratio(step.before, step.after)) if f > 1]
-    return not grown or all(n == 1 for n in step.before.tile[: grown[-1]])
+    """Whether the gathered tiles follow one another in memory."""
+    return are_consecutive(step.before.tile, ratio(step.before, step.after))
 
 
 def gather(step: AllGather, tile: jax.Array, frame: Frame) -> jax.Array:
