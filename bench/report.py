@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bench import results, verdicts
 from bench.children import ROOT
 from bench.dtensor_run import speeds
 from bench.quality import failures
+from bench.results import Results
 from bench.stats import bootstrap_geomean, geomean, paired_ratio, quantile
 from bench.summary import (
     OURS,
@@ -21,7 +20,6 @@ from bench.summary import (
     bytes_ratio,
     compiled,
     fate,
-    set_name,
     sides,
     slower_than,
     speed,
@@ -53,23 +51,6 @@ CURVES = (
     ("small dimensions, (2, 3, 4)", ("S234",), ""),
     ("layouts from practice, P1 to P4", ("layouts", "paper"), ""),
 )
-
-
-@dataclass(frozen=True)
-class Results:
-    """All results there are: bench -> file contents."""
-
-    files: dict[str, dict[str, Any]]
-
-    def records(self, name: str) -> list[Record]:
-        found: list[Record] = self.files.get(name, {}).get("records", [])
-        return found
-
-    def of_set(self, bench: str, *names: str) -> list[Record]:
-        return [r for r in self.records(bench) if set_name(r) in names]
-
-    def settings(self, name: str) -> dict[str, Any]:
-        return dict(self.files.get(name, {}).get("settings", {}))
 
 
 def load() -> Results:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.problems import Problem
+from bench.results import Results
 from bench.stats import quantile
 from bench.summary import (
     OURS,
@@ -19,9 +20,6 @@ from bench.summary import (
     timed,
     xla_gathers,
 )
-
-if TYPE_CHECKING:
-    from bench.report import Results
 
 
 def problem_of(record: Record) -> Problem:
