@@ -16,9 +16,9 @@ from redistrib.synthesis.synthesize import synthesize as _synthesize
 
 if TYPE_CHECKING:
     from redistrib.cache import CacheInfo
-    from redistrib.synthesis.cost import CostModel
-    from redistrib.synthesis.fit import Fit
-    from redistrib.synthesis.latency import LatencyBandwidth
+    from redistrib.cost.fit import Fit
+    from redistrib.cost.latency import LatencyBandwidth
+    from redistrib.cost.model import CostModel
     from redistrib.trees.value import TreePlan
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -109,7 +109,7 @@ def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "
     Returns:
         The profile with its samples and residuals; None on all ranks but the first under MPI.
     """
-    from redistrib.synthesis.fit import fit_profile
+    from redistrib.cost.fit import fit_profile
 
     if backend == "mpi":
         from redistrib.backends.mpi import calibrate as mpi
@@ -118,7 +118,7 @@ def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "
         if found is None:
             return None
         fit = fit_profile(found, name, "measured with MPI")
-        return replace(fit, profile=replace(fit.profile, one_call=True))
+        return replace(fit, profile=replace(fit.profile, fused_exchange=True))
     from redistrib.backends.jax.calibrate import measure
     from redistrib.backends.jax.compare import calibration_devices
 
@@ -222,7 +222,7 @@ def load_profile(path: Path) -> LatencyBandwidth:
     Raises:
         ProfileError: if the file is no profile.
     """
-    from redistrib.synthesis.latency import LatencyBandwidth
+    from redistrib.cost.latency import LatencyBandwidth
 
     try:
         text = path.read_text()

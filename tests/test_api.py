@@ -9,8 +9,8 @@ import pytest
 import redistrib as rd
 from redistrib import errors
 from redistrib.api import dtype_name, parse_size
+from redistrib.cost.presets import PRESETS
 from redistrib.plans.steps import Exchange
-from redistrib.synthesis.presets import PRESETS
 
 SOURCE, TARGET, MESH = "[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6}
 
@@ -180,7 +180,7 @@ def test_arrays_without_elements_have_plans(model: str, algorithm: str) -> None:
 def test_an_exchange_in_one_call_costs_one_latency() -> None:
     import dataclasses
 
-    one_call = dataclasses.replace(PRESETS["tpu"], name="mpi", one_call=True)
+    one_call = dataclasses.replace(PRESETS["tpu"], name="mpi", fused_exchange=True)
     plan = rd.synthesize(SOURCE, TARGET, MESH, cost_model=one_call)
     (step,) = plan.steps
     assert isinstance(step, Exchange)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from redistrib.cli import main
+from redistrib.cost.presets import PRESETS
 from redistrib.plans.plan import Plan
-from redistrib.synthesis.presets import PRESETS
 
 PROBLEM = ["[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", "--mesh", "x=4,y=6"]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, cast, get_args
 
+from redistrib.cost.model import CostModel, prices_of
+from redistrib.cost.presets import cost_model
 from redistrib.errors import (
     GlobalShapeError,
     MemoryLimitError,
@@ -15,10 +17,10 @@ from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.verify import verify
-from redistrib.synthesis.best import Problem, best_steps
-from redistrib.synthesis.cost import CostModel, cost_model
-from redistrib.synthesis.paper import paper_steps
-from redistrib.synthesis.search import Search
+from redistrib.synthesis.best import best_steps
+from redistrib.synthesis.paper.algorithm import paper_steps
+from redistrib.synthesis.paper.search import Search
+from redistrib.synthesis.problem import Problem
 from redistrib.theory.semantics import placement_of
 
 Algorithm: TypeAlias = Literal["best", "paper"]
@@ -51,7 +53,7 @@ def synthesize(
         MemoryLimitError: if nothing fits the limit.
         GlobalShapeError, MeshDevicesError, UnknownCostModelError, UnknownAlgorithmError, DtypeError, TypeFormError.
     """
-    chosen = cost_model(model).on(source_mesh)
+    chosen = cost_model(model)
     if algorithm not in get_args(Algorithm):
         raise UnknownAlgorithmError(algorithm, get_args(Algorithm))
     size = itemsize_of(dtype)
@@ -60,16 +62,17 @@ def synthesize(
         raise GlobalShapeError(source.global_shape, target.global_shape)
     if source_mesh.size != target_mesh.size:
         raise MeshDevicesError(source_mesh.size, target_mesh.size)
+    topology = chosen.topology(source_mesh)
+    problem = Problem(before, after, size, topology, memory_limit)
     if algorithm == "paper":
-        found = paper_steps(before, after, chosen, Search(over_partition=over_partition), size)
+        found = paper_steps(problem, chosen, Search(over_partition=over_partition))
         assert found is not None  # a normal form within the bound always exists (Theorem 4.8)
-        problem = Problem(before, after, size, memory_limit)
         if not problem.fits(found):
             raise MemoryLimitError(memory_limit or 0, problem.peak(found))
         steps = found
     else:
-        steps = best_steps(Problem(before, after, size, memory_limit, over_partition), chosen)
-    prices = tuple(chosen.step(step, size) for step in steps)
+        steps = best_steps(problem, chosen, over_partition)
+    prices = tuple(map(prices_of(chosen, size, topology).step, steps))
     return verify(
         Plan(
             source=source,

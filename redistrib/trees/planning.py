@@ -19,10 +19,10 @@ from redistrib.backends.jax.flat import FlatProgram, Load
 from redistrib.backends.jax.frame import Schedule
 from redistrib.backends.jax.pile import company
 from redistrib.cache import Cache, CacheInfo
+from redistrib.cost.model import CostModel
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
-from redistrib.synthesis.cost import CostModel
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.trees.routes import Route, Sides, route
 from redistrib.trees.schedule import Group, Item

@@ -33,6 +33,7 @@ from redistrib.plans.reference import run_step, scatter
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares
 from redistrib.plans.verify import verify
 from redistrib.synthesis.exchange import in_rounds
+from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.semantics import Placement, placement_of
 
@@ -314,10 +315,10 @@ SHARED_OUT = [
 @pytest.mark.parametrize(("source", "target", "mesh"), SHARED_OUT)
 def test_every_way_to_share_out_rounds(source, target, mesh):
     plan = plan_of(source, target, mesh, direct)
-    for steps in in_rounds(plan.before, plan.after)[1:]:
+    for steps in in_rounds(Problem.plain(plan.before, plan.after))[1:]:
         found = check(verify(replace(plan, steps=tuple(steps))))
         assert found.kinds == {"collective-permute": steps[0].shares.rounds}
-    assert len(in_rounds(plan.before, plan.after)) > 1
+    assert len(in_rounds(Problem.plain(plan.before, plan.after))) > 1
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
@@ -325,7 +326,7 @@ def test_the_tpu_compiler_takes_padded_rounds(monkeypatch):
     monkeypatch.setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     devices = topologies.get_topology_desc("v4:2x2x3", platform="tpu").devices
     plan = plan_of("[384{x}1536, 256{y}1536]", "[256{y}1536, 384{x}1536]", "x=4,y=6", direct)
-    *_, steps = in_rounds(plan.before, plan.after)
+    *_, steps = in_rounds(Problem.plain(plan.before, plan.after))
     padded = verify(replace(plan, steps=tuple(steps)))
     move = to_jax(padded, JaxMesh(np.array(devices).reshape(4, 6), ("x", "y"), axis_types=(AxisType.Auto,) * 2))
     report = inspect(compiled(move))

@@ -21,8 +21,8 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from redistrib.backends.jax import flat
 from redistrib.backends.jax.flat import FlatProgram
+from redistrib.cost.exact import ExactCost
 from redistrib.errors import LeafError, TreeMismatchError
-from redistrib.synthesis.cost import ExactCost
 from redistrib.trees import eager, planning, schedule
 
 from .cases import bits, jax_mesh, same_shards
@@ -480,7 +480,7 @@ def test_cost_models() -> None:
 
 
 def _profile() -> str:
-    from redistrib.synthesis.presets import PRESETS
+    from redistrib.cost.presets import PRESETS
 
     return PRESETS["cpu"].to_json()
 
