@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from proofs.bridge.export import Form, plan_term
 from redistrib import Mesh, synthesize
+from redistrib.cost.latency import LatencyBandwidth
+from redistrib.cost.presets import PRESETS
 from redistrib.errors import MemoryLimitError, VerificationError
 from redistrib.lang.types import DimType, DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange
-from redistrib.cost.latency import LatencyBandwidth
-from redistrib.cost.presets import PRESETS
 
 MESHES = (
     "x=2", "x=3", "x=4", "x=6", "x=8", "x=2,y=2", "x=2,y=3", "x=3,y=3", "x=2,y=4", "x=4,y=3", "x=2,y=6", "x=5,y=2",

@@ -9,6 +9,7 @@ from hypothesis import given
 from redistrib.cost.paper import PaperCost
 from redistrib.lang.types import DimType, DistType
 from redistrib.testing import Redistribution, redistributions
+from redistrib.theory.topology import Topology
 from tests.synthesis import brute_force
 
 
