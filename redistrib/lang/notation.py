@@ -13,10 +13,11 @@ Blanks between terminals are skipped.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, NoReturn, TypeAlias
 
 from redistrib.errors import NotationError
+from redistrib.errors.base import shown
 
 Kind: TypeAlias = Literal["blank", "number", "name", "string", "mark", "end", "stray"]
 
@@ -25,7 +26,7 @@ _TOKEN = re.compile(
     (?P<blank> \s+ )
   | (?P<number> [0-9]+ )
   | (?P<name> [^\W\d]\w* )
-  | (?P<string> "(?:[^"\\]|\\["\\])*" )
+  | (?P<string> "(?:[^"\\]|\\["\\])*+" )
   | (?P<mark> [\[\]{},:=] )
   | (?P<stray> . )
     """,
@@ -100,9 +101,12 @@ class _Token(NamedTuple):
         return Span(self.start, self.end)
 
 
-def _tokens(text: str) -> list[_Token]:
-    tokens = [_Token(found.lastgroup, found.group(), found.start()) for found in _TOKEN.finditer(text)]  # type: ignore[arg-type]
-    return [*(token for token in tokens if token.kind != "blank"), _Token("end", "", len(text))]
+def _tokens(text: str) -> Iterator[_Token]:
+    """One after the other, so that nothing is read after the first that cannot be: a string that never ends."""
+    for found in _TOKEN.finditer(text):
+        if found.lastgroup != "blank":
+            yield _Token(found.lastgroup, found.group(), found.start())  # type: ignore[arg-type]
+    yield _Token("end", "", len(text))
 
 
 # ------------------------------------------------------------------------------------------------ parser
@@ -145,7 +149,7 @@ def parse_mesh(text: str) -> MeshNode:
 class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
-        self.ahead = iter(_tokens(text))
+        self.ahead = _tokens(text)
         self.token = next(self.ahead)
         self.last_end = 0  # of the token taken last
 
@@ -180,7 +184,7 @@ class _Parser:
         if token.kind == "stray" and token.text == '"':
             start = token.start
             raise NotationError(self.text, start, len(self.text), "a closing '\"'", "none: this string does not end")
-        found = "the end" if token.kind == "end" else repr(token.text)
+        found = "the end" if token.kind == "end" else shown(token.text)
         raise NotationError(self.text, token.start, token.end, expected, found)
 
     def end(self, what: str) -> None:
