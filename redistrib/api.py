@@ -112,6 +112,11 @@ def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "
 
     Returns:
         The profile with its samples and residuals; None on all ranks but the first under MPI.
+
+    Raises:
+        RunSizeError: if nothing can be measured on so many devices.
+        DeviceShortageError: if there are fewer.
+        CommunicatorError: if there is only one rank.
     """
     from redistrib.synthesis.fit import fit_profile
 
@@ -229,10 +234,19 @@ def load_profile(path: Path) -> LatencyBandwidth:
     from redistrib.synthesis.latency import LatencyBandwidth
 
     try:
-        text = path.read_text()
+        with path.open("rb") as file:
+            data = file.read(_MOST_PROFILE + 1)
     except OSError as error:
         raise ProfileError(f"cannot read the profile {path}: {error.strerror}") from None
-    return LatencyBandwidth.from_json(text)
+    if len(data) > _MOST_PROFILE:
+        raise ProfileError(f"{path} is no profile: it has more than {_MOST_PROFILE:,} bytes")
+    try:
+        return LatencyBandwidth.from_json(data.decode())
+    except UnicodeDecodeError:
+        raise ProfileError(f"{path} is no profile: it is not text in UTF-8") from None
+
+
+_MOST_PROFILE = 1 << 24
 
 
 def parse_size(value: int | str) -> int:

@@ -37,9 +37,7 @@ class NotationError(RedistribError):
         caret = " " * (len(before) + start - first) + "^" * max(1, min(end, last) - start)
         where = f"characters {start} to {end}" if end > start else f"character {start}"
         line = "".join(c if c.isprintable() else " " for c in text[first:last])
-        super().__init__(
-            f"expected {expected}, found {cut(found)} ({where})\n    {before}{line}{after}\n    {caret}"
-        )
+        super().__init__(f"expected {expected}, found {cut(found)} ({where})\n    {before}{line}{after}\n    {caret}")
 
 
 _CONTEXT = 200  # characters of a long line that a message shows before and after the fault
@@ -68,7 +66,9 @@ class AxisNameError(MeshError):
 
     def __init__(self, name: object) -> None:
         self.name = name
-        super().__init__(f"the axis name {shown(name)} is not a non-empty string; name mesh axes by strings such as 'x'")
+        super().__init__(
+            f"the axis name {shown(name)} is not a non-empty string; name mesh axes by strings such as 'x'"
+        )
 
 
 class AxisSizeError(MeshError):
@@ -85,7 +85,9 @@ class DuplicateAxisError(MeshError):
 
     def __init__(self, name: str, mesh: str) -> None:
         self.name, self.mesh = name, mesh
-        super().__init__(f"axis {shown(name)} appears twice in mesh {cut(mesh, 200)}; give every axis of a mesh its own name")
+        super().__init__(
+            f"axis {shown(name)} appears twice in mesh {cut(mesh, 200)}; give every axis of a mesh its own name"
+        )
 
 
 class MeshSizeError(MeshError):
@@ -171,7 +173,9 @@ class AxisReusedError(TypeFormError):
 
     def __init__(self, name: str, where: str) -> None:
         self.name, self.where = name, where
-        super().__init__(f"axis {shown(name)} is used twice in {cut(where, 200)}; a mesh axis may cut at most one dimension, once")
+        super().__init__(
+            f"axis {shown(name)} is used twice in {cut(where, 200)}; a mesh axis may cut at most one dimension, once"
+        )
 
 
 class TileProductError(TypeFormError):

@@ -93,7 +93,7 @@ class DistType:
 
         Raises:
             NotationError: if the text cannot be read.
-            TypeFormError: if it can, and is of no array: more than 64 dimensions, 2**63 - 1 elements along one, or 2**512
+            TypeFormError: if it is of no array: more than 64 dimensions, 2**63 - 1 elements along one, or 2**512
                 altogether.
         """
         if not isinstance(text, str):

@@ -140,7 +140,7 @@ def from_json(text: str, bound: int | None = None) -> Plan:
         plan = _plan(_unsealed(text))
     except RecursionError:
         raise PlanJsonError(
-            f"the text is not a plan: its lists and objects are nested too deep to be read; those of a plan are {_DEPTH} deep"
+            f"the text is not a plan: it is nested too deep to be read, where a plan is {_DEPTH} deep"
         ) from None
     return verify(plan, bound)
 

@@ -26,6 +26,7 @@ from redistrib.theory.semantics import Int64, Placement, volumes
 
 _MOST_CUTS = 10  # a box has 2**10 corners
 
+
 def check_exchange(step: int, exchange: Exchange) -> None:
     """Check the shares and rounds of an exchange.
 

@@ -333,7 +333,9 @@ class LatencyBandwidth(CostModel):
         except (ValueError, TypeError) as error:
             raise ProfileError(f"a profile must be JSON, but {error}") from None
         except RecursionError:
-            raise ProfileError("a profile must be JSON that is 3 deep, but this is nested too deep to be read") from None
+            raise ProfileError(
+                "a profile must be JSON that is 3 deep, but this is nested too deep to be read"
+            ) from None
         if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
             raise ProfileError(f"this is no {FORMAT} of version {VERSION}; write one with `redistrib calibrate`")
         axes = _typed(data, "axis_bandwidth", dict)
@@ -366,7 +368,10 @@ def _pair(value: object, what: str) -> list[float]:
 
 
 def _figure(value: Any, what: str) -> float:
-    return value if type(value) in (int, float) else _refuse(what, value)
+    if type(value) not in (int, float):
+        _refuse(what, value)
+    figure: float = value
+    return figure
 
 
 def _refuse(what: str, value: object) -> NoReturn:
