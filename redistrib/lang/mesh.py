@@ -23,7 +23,6 @@ from redistrib.errors import (
 from redistrib.lang import notation
 
 _MOST_DEVICES = 2**20  # every device is listed
-_MOST_AXES = 64  # of a NumPy array, and so of a jax.sharding.Mesh
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,8 @@ class Mesh:
     def __post_init__(self) -> None:
         object.__setattr__(self, "axes", tuple(self.axes))
         object.__setattr__(self, "devices", tuple(self.devices))
-        if len(self.axes) > _MOST_AXES:
-            raise MeshSizeError(str(self), len(self.axes), _MOST_AXES, "axes")
+        if len(self.axes) > notation.MOST:
+            raise MeshSizeError(str(self), len(self.axes), notation.MOST, "axes")
         seen: set[str] = set()
         for axis in self.axes:
             if axis.name in seen:

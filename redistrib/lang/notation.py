@@ -13,8 +13,8 @@ Blanks between terminals are skipped.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, NoReturn, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from redistrib.errors import NotationError
 from redistrib.errors.base import shown
@@ -34,6 +34,9 @@ _TOKEN = re.compile(
 )
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 _MOST_DIGITS = 1000  # Python itself refuses to read an integer of more than 4300
+_T = TypeVar("_T")
+
+MOST = 64  # dimensions of a NumPy array, and so axes of a jax.sharding.Mesh
 
 
 # ------------------------------------------------------------------------------------------- syntax tree
@@ -199,6 +202,16 @@ class _Parser:
             self.fail(f"a number of at most {_MOST_DIGITS} digits")
         return int(self.take().text)
 
+    def several(self, read: Callable[[str], _T], what: str, expected: str) -> list[_T]:
+        """One or more of what `read` reads, with commas between; `expected` is said of the first."""
+        article = "an" if what[0] in "aeiou" else "a"
+        found = [read(expected)]
+        while self.skip(","):
+            if len(found) == MOST:
+                self.fail(f"at most {MOST} {what}s")
+            found.append(read(f"{article} {what} after ','"))
+        return found
+
     def axis(self, expected: str) -> AxisNode:
         """axis := NAME | STRING"""
         if self.token.kind not in ("name", "string"):
@@ -214,9 +227,7 @@ class _Parser:
         opening = self.require("[", "'[' at the start of a type")
         dims: list[DimNode] = []
         if not self.at("]"):
-            dims.append(self.dim("a dimension or ']'"))
-            while self.skip(","):
-                dims.append(self.dim("a dimension after ','"))
+            dims = self.several(self.dim, "dimension", "a dimension or ']'")
         closing = self.take()  # a ']': every other token was refused, here or at the end of a dimension
         return TypeNode(tuple(dims), Span(opening.start, closing.end))
 
@@ -227,9 +238,7 @@ class _Parser:
         axes: list[AxisNode] = []
         if self.skip("{"):
             if not self.at("}"):
-                axes.append(self.axis("an axis name or '}'"))
-                while self.skip(","):
-                    axes.append(self.axis("an axis name after ','"))
+                axes = self.several(self.axis, "axis name", "an axis name or '}'")
             self.require("}", "',' or '}' after an axis name")
             size = self.number("the global size after '}'")
             self.follow((",", "]"), "',' or ']' after a dimension")
@@ -243,9 +252,8 @@ class _Parser:
         braces = self.skip("{")
         entries: list[MeshEntryNode] = []
         if not (braces and self.at("}")):
-            entries.append(self.entry("an axis name or '}'" if braces else "an axis such as x=4"))
-            while self.skip(","):
-                entries.append(self.entry("an axis name after ','"))
+            first = "an axis name or '}'" if braces else "an axis such as x=4"
+            entries = self.several(self.entry, "axis name", first)
         if braces:
             self.require("}", "',' or '}' after an axis size")
         elif self.token.kind != "end":

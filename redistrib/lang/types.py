@@ -28,7 +28,6 @@ from redistrib.lang import notation
 from redistrib.lang.mesh import Mesh, PrimeMesh
 
 _LARGEST = 2**63 - 1  # offsets are held in 64 bits
-_MOST_DIMS = 64  # of a NumPy array
 _MOST_ELEMENTS = 2**512  # prices and ratios, which are floats, stay finite
 
 
@@ -82,8 +81,8 @@ class DistType:
     def __post_init__(self) -> None:
         dims = tuple(self.dims)
         object.__setattr__(self, "dims", dims)
-        if len(dims) > _MOST_DIMS:
-            raise TypeSizeError(f"{len(dims)} dimensions", str(_MOST_DIMS))
+        if len(dims) > notation.MOST:
+            raise TypeSizeError(f"{len(dims)} dimensions", str(notation.MOST))
         if math.prod(max(dim.size, dim.tile, 1) for dim in dims) > _MOST_ELEMENTS:
             raise TypeSizeError("too many elements", "2**512")
 

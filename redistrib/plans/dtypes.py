@@ -9,7 +9,7 @@ import numpy as np
 from redistrib.errors import DtypeError
 
 # bytes of the types of ml_dtypes; those below a byte take a whole one in an array
-_EXTENDED = {"bfloat16": 2} | dict.fromkeys(
+_EXTENDED = {"bfloat16": 2, "bcomplex32": 4, "complex32": 4} | dict.fromkeys(
     [
         "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",
         "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
@@ -17,7 +17,8 @@ _EXTENDED = {"bfloat16": 2} | dict.fromkeys(
     ],
     1,
 )  # fmt: skip
-_NUMPY = re.compile(r"[<>=|]?[A-Za-z?][A-Za-z_]{0,15}\d{0,3}")  # so that nothing else reaches NumPy's own parser
+# what of a name reaches NumPy's own parser, which warns of "a5"
+_NUMPY = re.compile(r"[<>=|]?(?!a\d*$)[A-Za-z?][A-Za-z_]{0,15}\d{0,3}")
 _KEYS = {"key<fry>": 8, "key<rbg>": 16, "key<unsafe_rbg>": 16}  # JAX's random keys, by implementation
 
 
@@ -36,7 +37,7 @@ def itemsize_of(dtype: str) -> int:
     if _NUMPY.fullmatch(dtype):
         try:
             found = np.dtype(dtype)
-        except (TypeError, DeprecationWarning):  # a warning where these are errors
+        except TypeError:
             raise DtypeError(dtype) from None
         if found.kind in "biufc":
             return int(found.itemsize)
