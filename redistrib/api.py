@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from redistrib.arith import as_integer
 from redistrib.errors import DeviceSetError, MemorySizeError, MissingShapeError, ProfileError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from redistrib.trees.value import TreePlan
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_MOST_BYTES = 2**63 - 1
+_DIGITS = 32  # a whole number of more digits is above the most
 
 
 def synthesize(
@@ -108,6 +112,11 @@ def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "
 
     Returns:
         The profile with its samples and residuals; None on all ranks but the first under MPI.
+
+    Raises:
+        RunSizeError: if nothing can be measured on so many devices.
+        DeviceShortageError: if there are fewer.
+        CommunicatorError: if there is only one rank.
     """
     from redistrib.cost.fit import fit_profile
 
@@ -225,30 +234,42 @@ def load_profile(path: Path) -> LatencyBandwidth:
     from redistrib.cost.latency import LatencyBandwidth
 
     try:
-        text = path.read_text()
+        with path.open("rb") as file:
+            data = file.read(_MOST_PROFILE + 1)
     except OSError as error:
         raise ProfileError(f"cannot read the profile {path}: {error.strerror}") from None
-    return LatencyBandwidth.from_json(text)
+    if len(data) > _MOST_PROFILE:
+        raise ProfileError(f"{path} is no profile: it has more than {_MOST_PROFILE:,} bytes")
+    try:
+        return LatencyBandwidth.from_json(data.decode())
+    except UnicodeDecodeError:
+        raise ProfileError(f"{path} is no profile: it is not text in UTF-8") from None
+
+
+_MOST_PROFILE = 1 << 24
 
 
 def parse_size(value: int | str) -> int:
-    """Bytes from an integer or a text with a unit.
+    """Bytes from an integer, NumPy's included, or a text with a unit; a part of a byte is dropped.
 
     Raises:
-        MemorySizeError: if it is neither, or not positive.
+        MemorySizeError: if it is neither, not positive, or above 2**63 - 1 bytes.
 
     >>> parse_size("2GiB"), parse_size("1.5 kB"), parse_size(64)
     (2147483648, 1500, 64)
     """
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
+    size = as_integer(value)
     if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*+([A-Za-z]*)", value.strip())
         if match and match[2].upper() in _UNITS:
-            size = int(float(match[1]) * _UNITS[match[2].upper()])
-            if size > 0:
-                return size
-    raise MemorySizeError(value)
+            # exact, unlike floats; and digits beyond these decide nothing but how long it takes
+            whole, _, part = match[1].lstrip("0").partition(".")
+            size = int(Fraction(f"0{whole[:_DIGITS]}.{part[:_DIGITS]}0") * _UNITS[match[2].upper()])
+    if size is None or size < 1:
+        raise MemorySizeError(value)
+    if size > _MOST_BYTES:
+        raise MemorySizeError(value, _MOST_BYTES)
+    return size
 
 
 def dtype_name(dtype: Any) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from redistrib.errors import PictureError
+from redistrib.errors.base import listed, shown
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllPermute, Exchange, Step
 from redistrib.plans.table import what
@@ -141,15 +143,16 @@ def picture(plan: Plan, path: str | Path, title: str | None = None) -> Path:
     names the devices that hold it.
 
     Raises:
-        ValueError: if the rank is neither 1 nor 2.
+        PictureError: if the rank is neither 1 nor 2, the array has no elements, or the file's name does not end in
+            that of a format that matplotlib writes.
+        OSError: if the file cannot be written.
     """
+    _check_picture(plan, Path(path))
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    if len(plan.shape) not in (1, 2):
-        raise ValueError(f"a picture shows arrays of rank 1 or 2, this one has rank {len(plan.shape)}")
     placements = [plan.before, *(step.after for step in plan.steps)]
     names = [f"source\n{plan.source}", *(f"after {what(step)}" for step in plan.steps)]
     names[-1] += f"\n{plan.target}"
@@ -163,6 +166,23 @@ def picture(plan: Plan, path: str | Path, title: str | None = None) -> Path:
     figure.savefig(path, dpi=150)
     plt.close(figure)
     return Path(path)
+
+
+def _check_picture(plan: Plan, path: Path) -> None:
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    if len(plan.shape) not in (1, 2):
+        raise PictureError(f"a picture shows arrays of rank 1 or 2, this one has rank {len(plan.shape)}")
+    if not plan.source.global_size:
+        raise PictureError(f"a picture shows arrays with elements, {plan.source} has none")
+    if plan.devices > _MOST_DRAWN:
+        raise PictureError(f"a picture shows at most {_MOST_DRAWN} devices, this plan has {plan.devices}")
+    known = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix[1:].lower() not in known:
+        raise PictureError(f"cannot draw into {shown(str(path))}; end its name in one of {listed(sorted(known), 32)}")
+
+
+_MOST_DRAWN = 4096  # a rectangle and a text for each, in every panel
 
 
 def _draw(panel: Any, placement: Placement, colour: Any) -> None:

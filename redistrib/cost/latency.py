@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import floordiv
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
 from redistrib.cost.model import CostModel, PhaseGrids, Prices
 from redistrib.errors import ProfileError
+from redistrib.errors.base import cut, shown
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.theory.semantics import Int64
@@ -28,6 +29,9 @@ from redistrib.theory.weak import Grid, WeakEdge, WeakSpace, nested
 FORMAT = "redistrib-profile"
 VERSION = 1
 KINDS = ("allgather", "alltoall", "allpermute")
+
+_LARGEST = 1e30  # of a figure, and the inverse of the smallest bandwidth: sums and ratios stay finite
+_MOST_DEVICES = 2**20  # of a mesh
 
 
 @dataclass(frozen=True)
@@ -87,14 +91,28 @@ class LatencyBandwidth(CostModel):
         missing = [kind for kind in KINDS if kind not in self.latency]
         if missing:
             raise ProfileError(
-                f"profile {self.name!r} has no latency for {missing[0]!r}; it needs one for each of {KINDS}"
+                f"profile {shown(self.name)} has no latency for {missing[0]!r}; it needs one for each of {KINDS}"
             )
         speeds = [self.bandwidth, self.memory_bandwidth, *self.axis_bandwidth.values()]
         if self.slow_bandwidth is not None:
             speeds.append(self.slow_bandwidth)
-        if any(not (s > 0 and math.isfinite(s)) for s in speeds):
+        for speed in speeds:
+            if not 1 / _LARGEST <= speed <= _LARGEST:
+                raise ProfileError(
+                    f"profile {shown(self.name)} has a bandwidth of {shown(speed)}; a bandwidth is a positive number "
+                    f"of bytes per second, from {1 / _LARGEST:g} to {_LARGEST:g}"
+                )
+        for kind in KINDS:
+            latency = self.latency[kind]
+            if not (0 <= latency.launch <= _LARGEST and 0 <= latency.member <= _LARGEST):
+                raise ProfileError(
+                    f"profile {shown(self.name)} has for {kind!r} the latency {shown(latency)}; "
+                    f"a latency is a number of seconds from 0 to {_LARGEST:g}"
+                )
+        if self.devices_per_host is not None and not 1 <= self.devices_per_host <= _MOST_DEVICES:
             raise ProfileError(
-                f"profile {self.name!r} has a bandwidth that is not a positive number of bytes per second"
+                f"profile {shown(self.name)} has {shown(self.devices_per_host)} devices per host; "
+                f"a host has from 1 to {_MOST_DEVICES}"
             )
 
     def __hash__(self) -> int:
@@ -147,24 +165,52 @@ class LatencyBandwidth(CostModel):
         """
         try:
             data = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, TypeError) as error:
             raise ProfileError(f"a profile must be JSON, but {error}") from None
+        except RecursionError:
+            raise ProfileError(
+                "a profile must be JSON that is 3 deep, but this is nested too deep to be read"
+            ) from None
         if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
             raise ProfileError(f"this is no {FORMAT} of version {VERSION}; write one with `redistrib calibrate`")
-        try:
-            return cls(
-                name=str(data["name"]),
-                latency={kind: Latency(float(a), float(b)) for kind, (a, b) in data["latency"].items()},
-                bandwidth=float(data["bandwidth"]),
-                memory_bandwidth=float(data["memory_bandwidth"]),
-                slow_bandwidth=None if data["slow_bandwidth"] is None else float(data["slow_bandwidth"]),
-                devices_per_host=None if data["devices_per_host"] is None else int(data["devices_per_host"]),
-                axis_bandwidth={str(k): float(v) for k, v in data["axis_bandwidth"].items()},
-                fused_exchange=bool(data.get("one_call", False)),
-                source=str(data["source"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProfileError(f"the profile is malformed: {error!r}; write one with `redistrib calibrate`") from None
+        axes = _typed(data, "axis_bandwidth", dict)
+        return cls(
+            name=_typed(data, "name", str),
+            latency={
+                kind: Latency(*_pair(pair, f"the latency of {cut(kind)}"))
+                for kind, pair in _typed(data, "latency", dict).items()
+            },
+            bandwidth=_typed(data, "bandwidth", int, float),
+            memory_bandwidth=_typed(data, "memory_bandwidth", int, float),
+            slow_bandwidth=_typed(data, "slow_bandwidth", int, float, type(None)),
+            devices_per_host=_typed(data, "devices_per_host", int, type(None)),
+            axis_bandwidth={axis: _figure(speed, f"the bandwidth of axis {cut(axis)}") for axis, speed in axes.items()},
+            fused_exchange=_typed(data, "one_call", bool, type(None)) or False,
+            source=_typed(data, "source", str),
+        )
+
+
+def _typed(data: dict[str, Any], field: str, *types: type) -> Any:
+    """A field that is of one of these types, where a truth value is no number; None where there is no such field."""
+    value = data.get(field)
+    return value if type(value) in types else _refuse(field, value)
+
+
+def _pair(value: object, what: str) -> list[float]:
+    if not isinstance(value, list) or len(value) != 2:
+        _refuse(what, value)
+    return [_figure(figure, what) for figure in value]
+
+
+def _figure(value: Any, what: str) -> float:
+    if type(value) not in (int, float):
+        _refuse(what, value)
+    figure: float = value
+    return figure
+
+
+def _refuse(what: str, value: object) -> NoReturn:
+    raise ProfileError(f"the profile is malformed: {what} is {shown(value)}; write one with `redistrib calibrate`")
 
 
 class LatencyPrices(Prices):

@@ -19,6 +19,7 @@ from redistrib.errors import (
     SpecFormError,
     SpecRankError,
     TileProductError,
+    TypeSizeError,
     TypeValueError,
     UnconstrainedSpecError,
     UnreducedSpecError,
@@ -27,6 +28,7 @@ from redistrib.lang import notation
 from redistrib.lang.mesh import Mesh, PrimeMesh
 
 _LARGEST = 2**63 - 1  # offsets are held in 64 bits
+_MOST_ELEMENTS = 2**512  # prices and ratios, which are floats, stay finite
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,12 @@ class DistType:
     dims: tuple[DimType, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dims", tuple(self.dims))
+        dims = tuple(self.dims)
+        object.__setattr__(self, "dims", dims)
+        if len(dims) > notation.MOST:
+            raise TypeSizeError(f"{len(dims)} dimensions", str(notation.MOST))
+        if math.prod(max(dim.size, dim.tile, 1) for dim in dims) > _MOST_ELEMENTS:
+            raise TypeSizeError("too many elements", "2**512")
 
     @classmethod
     def parse(cls, text: str) -> DistType:
@@ -85,7 +92,11 @@ class DistType:
 
         Raises:
             NotationError: if the text cannot be read.
+            TypeFormError: if it is of no array: more than 64 dimensions, 2**63 - 1 elements along one, or 2**512
+                altogether.
         """
+        if not isinstance(text, str):
+            raise TypeValueError(text)
         dims = notation.parse_type(text).dims
         return cls(tuple(DimType(dim.tile, tuple(axis.name for axis in dim.axes), dim.size) for dim in dims))
 

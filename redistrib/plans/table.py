@@ -7,16 +7,14 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from rich.box import Box
 from rich.console import Console
 from rich.table import Table
 
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.report import ruled
 from redistrib.theory.semantics import Placement, type_of
-
-_RULED = Box("    \n    \n -- \n    \n    \n -- \n    \n    \n", ascii=True)
 
 
 def render(plan: Plan, width: int = 118) -> str:
@@ -25,7 +23,7 @@ def render(plan: Plan, width: int = 118) -> str:
     Received elements are the mean over the devices, and the maximum where it differs. A cost is shown for every
     step whose maker told it.
     """
-    table = Table(box=_RULED, show_footer=True, show_edge=False, pad_edge=False)
+    table = Table(box=ruled(), show_footer=True, show_edge=False, pad_edge=False)
     received = plan.received
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("step", footer="total", no_wrap=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
 import numpy as np
 
@@ -24,6 +23,8 @@ from redistrib.errors import (
 from redistrib.plans._evidence import box, check_numbers, first, held
 from redistrib.plans.steps import Exchange
 from redistrib.theory.semantics import Int64, Placement, volumes
+
+_MOST_CUTS = 10  # a box has 2**10 corners
 
 
 def check_exchange(step: int, exchange: Exchange) -> None:
@@ -168,16 +169,25 @@ def _check_cover(step: int, exchange: Exchange) -> None:
     low = np.maximum(before.start, goal)
     high = np.minimum(before.start + np.array(before.tile, dtype=np.int64), goal + tile)
     keeps = np.flatnonzero((low < high).all(axis=1))
-    if _are_meets(exchange):
-        holder, owner = np.concatenate([keeps, shares.src]), np.concatenate([keeps, shares.dst])
-        if not _are_all_cells(exchange, holder, owner):
-            _fail_cover(step, exchange)
+    holder, owner = np.concatenate([keeps, shares.src]), np.concatenate([keeps, shares.dst])
+    if _are_meets(exchange) and _are_all_cells(exchange, holder, owner):
         return
-    start = np.concatenate([low[keeps], shares.start])
-    stop = np.concatenate([high[keeps], shares.start + shares.size])
-    owner = np.concatenate([keeps, shares.dst])
-    if not _fill_once(start - goal[owner], stop - goal[owner], owner, tile, after.devices):
-        _fail_cover(step, exchange)
+    start, size = (table.reshape(len(shares), before.rank) for table in (shares.start, shares.size))
+    start, stop = np.concatenate([low[keeps], start]), np.concatenate([high[keeps], start + size])
+    low, high = start - goal[owner], stop - goal[owner]
+    cut = np.flatnonzero((low != 0).any(axis=0) | (high != tile).any(axis=0))
+    if len(cut) > _MOST_CUTS:
+        raise ShareRankError(
+            f"step {step} (exchange) has boxes that are parts of tiles along {len(cut)} dimensions, which can be "
+            f"checked along at most {_MOST_CUTS}; send larger boxes",
+            step,
+            dimensions=len(cut),
+            most=_MOST_CUTS,
+        )
+    device = _first_not_filled_once(low[:, cut], high[:, cut], owner, tile[cut], after.devices)
+    if device is not None:
+        own = owner == device
+        _fail_cover(step, exchange, device, holder[own], start[own], stop[own], cut)
 
 
 def _are_meets(exchange: Exchange) -> bool:
@@ -206,20 +216,19 @@ def _are_all_cells(exchange: Exchange, holder: Int64, owner: Int64) -> bool:
     return not (key[1:] == key[:-1]).any()
 
 
-def _fill_once(low: Int64, high: Int64, owner: Int64, tile: Int64, devices: int) -> bool:
-    """Whether the boxes, relative to the tile of their owner, fill it once.
+def _first_not_filled_once(low: Int64, high: Int64, owner: Int64, tile: Int64, devices: int) -> int | None:
+    """The first device whose tile the boxes, relative to the tile of their owner, do not fill once.
 
     They do iff their signed corners add up to those of the tile, since a function of bounded support is determined
     by its mixed difference. That needs neither volumes, which may exceed 64 bits, nor all pairs of boxes.
     """
     low = np.concatenate([np.zeros((devices, len(tile)), dtype=np.int64), low])
     high = np.concatenate([np.broadcast_to(tile, (devices, len(tile))), high])
-    key, span = np.concatenate([np.arange(devices), owner]), devices
+    owner = np.concatenate([np.arange(devices), owner])
+    key, span = owner, devices
     sign = np.ones(len(key), dtype=np.int64)
     sign[:devices] = -1
     for i, extent in enumerate(tile.tolist()):
-        if (low[:, i] == 0).all() and (high[:, i] == extent).all():
-            continue  # every box spans the tile here, so corners along it say nothing more
         repeats = len(key) // len(low)
         corner = np.concatenate([np.tile(low[:, i], repeats), np.tile(high[:, i], repeats)])
         key, span = _joined(np.tile(key, 2), span, corner, extent + 1)
@@ -227,7 +236,8 @@ def _fill_once(low: Int64, high: Int64, owner: Int64, tile: Int64, devices: int)
     order = np.argsort(key)
     ordered = key[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    return not np.add.reduceat(sign[order], starts).any()
+    wrong = starts[np.add.reduceat(sign[order], starts) != 0]
+    return int(owner[order[wrong] % len(owner)].min()) if len(wrong) else None
 
 
 def _joined(key: Int64, span: int, digit: Int64, base: int) -> tuple[Int64, int]:
@@ -241,54 +251,71 @@ def _joined(key: Int64, span: int, digit: Int64, base: int) -> tuple[Int64, int]
     return key * base + digit, span * base
 
 
-def _fail_cover(step: int, exchange: Exchange) -> NoReturn:
-    """Find the device whose boxes overlap or leave a gap, and say where."""
-    before, after, shares = exchange.before, exchange.after, exchange.shares
-    boxes: list[list[tuple[_Box, int]]] = [[] for _ in range(after.devices)]
-    goals: list[_Box] = [(tuple(start), after.tile) for start in after.start.tolist()]
-    for d, start in enumerate(before.start.tolist()):
-        kept = _meet((tuple(start), before.tile), goals[d])
-        if kept is not None:
-            boxes[d].append((kept, d))
-    for src, dst, start, size in zip(
-        *(t.tolist() for t in (shares.src, shares.dst, shares.start, shares.size)), strict=True
-    ):
-        boxes[dst].append(((tuple(start), tuple(size)), src))
-    for device, parts in enumerate(boxes):
-        for (one, sender), (other, rival) in itertools.combinations(parts, 2):
-            common = _meet(one, other)
-            if common is not None:
-                origin = f"it keeps {box(*one)}" if sender == device else f"device {sender} sends {box(*one)}"
-                raise OverlappingSharesError(
-                    f"step {step} (exchange) fills {box(*common)} of device {device} twice: {origin} and "
-                    f"device {rival} sends {box(*other)}",
-                    step,
-                    device,
-                    senders=(sender, rival),
-                    overlap=box(*common),
-                )
-        filled = sum(math.prod(size) for (_, size), _ in parts)
-        if filled != after.tile_size:
-            raise UncoveredTileError(
-                f"step {step} (exchange) fills only {filled} of the {after.tile_size} elements {held(after, device)} "
-                f"of device {device}; what it keeps and what it receives must fill its tile",
-                step,
-                device,
-                filled=filled,
-                needed=after.tile_size,
-            )
-    raise AssertionError("the boxes of every device fill its tile once")
+def _fail_cover(
+    step: int, exchange: Exchange, device: int, sender: Int64, start: Int64, stop: Int64, cut: Int64
+) -> NoReturn:
+    """Say where the boxes of a device, parts of its tile along some dimensions, overlap, or how many they leave."""
+    after = exchange.after
+    filled = sum(volumes(stop - start))
+    if filled < after.tile_size:
+        raise UncoveredTileError(
+            f"step {step} (exchange) fills only {filled} of the {after.tile_size} elements {held(after, device)} "
+            f"of device {device}; what it keeps and what it receives must fill its tile",
+            step,
+            device,
+            filled=filled,
+            needed=after.tile_size,
+        )
+    goal = after.start[device, cut]
+    one, other = _overlapping(start[:, cut], stop[:, cut], goal, goal + np.array(after.tile, dtype=np.int64)[cut])
+    low, high = np.maximum(start[one], start[other]), np.minimum(stop[one], stop[other])
+    giver, rival = int(sender[one]), int(sender[other])
+    first_box = box(start[one], stop[one] - start[one])
+    origin = f"it keeps {first_box}" if giver == device else f"device {giver} sends {first_box}"
+    raise OverlappingSharesError(
+        f"step {step} (exchange) fills {box(low, high - low)} of device {device} twice: {origin} and "
+        f"device {rival} sends {box(start[other], stop[other] - start[other])}",
+        step,
+        device,
+        senders=(giver, rival),
+        overlap=box(low, high - low),
+    )
 
 
-_Box: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # start and size
+def _overlapping(low: Int64, high: Int64, start: Int64, stop: Int64) -> tuple[int, int]:
+    """Two boxes that overlap, of boxes that do not fill a region once but have no fewer elements than it.
+
+    Of the two halves of such a region one is such a region, so halving it at an edge of a box, the middle one, leaves
+    in the end a region that every box covers that is still there.
+    """
+    boxes = np.arange(len(low))
+    while True:
+        low, high = np.maximum(low, start), np.minimum(high, stop)
+        inside = (low < high).all(axis=1)
+        boxes, low, high = boxes[inside], low[inside], high[inside]
+        for i in range(len(start)):
+            edges = np.concatenate([low[:, i], high[:, i]])
+            edges = np.unique(edges[(edges > start[i]) & (edges < stop[i])])
+            if len(edges):
+                break
+        else:
+            return int(boxes[0]), int(boxes[1])
+        lower, upper = stop.copy(), start.copy()
+        lower[i] = upper[i] = edges[len(edges) // 2]
+        if _is_overfull(low, high, start, lower):
+            stop = lower
+        else:
+            start = upper
 
 
-def _meet(one: _Box, other: _Box) -> _Box | None:
-    low = tuple(max(a, b) for a, b in zip(one[0], other[0], strict=True))
-    high = tuple(min(a + n, b + m) for a, n, b, m in zip(one[0], one[1], other[0], other[1], strict=True))
-    if any(a >= b for a, b in zip(low, high, strict=True)):
-        return None
-    return low, tuple(b - a for a, b in zip(low, high, strict=True))
+def _is_overfull(low: Int64, high: Int64, start: Int64, stop: Int64) -> bool:
+    """Whether boxes do not fill a region once, and have no fewer elements in it than it has."""
+    low, high = np.maximum(low, start), np.minimum(high, stop)
+    inside = (low < high).all(axis=1)
+    low, high = low[inside] - start, high[inside] - start
+    more = sum(volumes(high - low)) - math.prod((stop - start).tolist())
+    alone = np.zeros(len(low), dtype=np.int64)
+    return more > 0 or (more == 0 and _first_not_filled_once(low, high, alone, stop - start, 1) is not None)
 
 
 def _share(exchange: Exchange, k: int) -> str:
