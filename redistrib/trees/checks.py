@@ -8,9 +8,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import AbstractMesh, NamedSharding
 
 from redistrib.backends.jax.leaves import Leaf
-from redistrib.errors import LeafError, RedistribError
+from redistrib.errors import LeafError, RedistribError, SpecError
+from redistrib.lang.mesh import Mesh
 from redistrib.trees.sharing import Shared, belongs_to_others, buffers, grouped_by_buffer
 
 _GONE = (
@@ -22,6 +24,14 @@ _GONE = (
 def check(leaf: Leaf) -> None:
     """Refuse what is no array, or none that can be moved."""
     value = leaf.value
+    sharding: Any
+    for sharding in (leaf.target, getattr(value, "sharding", None)):
+        if isinstance(getattr(sharding, "mesh", None), AbstractMesh):
+            raise LeafError(
+                leaf.path,
+                f"the sharding {sharding.spec} is over an AbstractMesh, which names no devices; outside jit give one "
+                f"over a jax.sharding.Mesh",
+            )
     if isinstance(value, jax.Array):
         if value.is_deleted():
             raise LeafError(leaf.path, _GONE)
@@ -70,6 +80,19 @@ def shared(leaves: Sequence[Leaf]) -> Shared:
     inside = {id(leaf.value) for leaf in leaves}
     elsewhere = {k for k, leaf in enumerate(leaves) if belongs_to_others(leaf.value, inside)}
     return Shared(grouped_by_buffer(held), frozenset(elsewhere))
+
+
+@contextmanager
+def placing(leaf: Leaf) -> Iterator[None]:
+    """Errors of one leaf, with its path, and with the whole of the sharding that a spec of it is wrong in."""
+    with naming(leaf.path):
+        try:
+            yield
+        except SpecError as error:
+            if not leaf.path or not isinstance(leaf.target, NamedSharding):
+                raise
+            where = f"{leaf.target.spec} on mesh {Mesh.of(leaf.target.mesh)}, for shape {np.shape(leaf.value)}"
+            raise LeafError(leaf.path, f"{error} ({where})") from error
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from redistrib.backends.jax.flat import FlatProgram
 from redistrib.backends.jax.leaves import Leaf, zeros_like
 from redistrib.backends.jax.rewrap import rewrapped
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.trees.checks import check, check_there, naming, shared
+from redistrib.trees.checks import check, check_there, naming, placing, shared
 from redistrib.trees.launches import leaves_of, make_up, together
 from redistrib.trees.planning import TREES, Kind, Planner, compiling, heap_given_back, least_launch, route_of
 from redistrib.trees.routes import Route, Way
@@ -298,7 +298,7 @@ def _signature(leaf: Leaf) -> Hashable:
 
 
 def _routed(leaf: Leaf) -> Route:
-    with naming(leaf.path):
+    with placing(leaf):
         return route_of(np.shape(leaf.value), getattr(leaf.value, "sharding", None), leaf.target)
 
 

@@ -103,9 +103,9 @@ def note(source: Any, result: Any, *, given_up: bool) -> None:
 def _relate(array: Any, owners: dict[int, weakref.ref[Any]]) -> None:
     name = id(array)
 
-    def forget(_: weakref.ref[Any]) -> None:
+    def forget(_: weakref.ref[Any], relations: dict[int, _Relation] = _RELATIONS) -> None:
         owners.pop(name, None)
-        _RELATIONS.pop(name, None)
+        relations.pop(name, None)  # an argument: when Python ends, globals go before arrays do
 
     if name not in _RELATIONS:
         _RELATIONS[name] = _Relation(weakref.ref(array, forget), owners)

@@ -179,9 +179,9 @@ def test_shards_and_their_array_to_other_devices() -> None:
     assert array.is_deleted()
 
 
-def test_launches_of_tied_and_of_donated_leaves_have_programs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("several_launches")
+def test_launches_of_tied_and_of_donated_leaves_have_programs_of_their_own() -> None:
     """A program whose outputs take the place of inputs must not be given arrays that others need."""
-    monkeypatch.setattr(schedule, "TOGETHER_BYTES", 1)
     values = np.arange(2**20, dtype=np.float32).reshape(1024, 1024)
     tied, single = jax.device_put(values, ROWS), jax.device_put(values + 1, ROWS)
     for leaves in ([single, tied, tied], [tied, tied, single]):
@@ -193,6 +193,16 @@ def test_launches_of_tied_and_of_donated_leaves_have_programs_of_their_own(monke
             (load.reuses, item.donated) for batch in plan.batches for group, load in batch.parts for item in group
         ]:
             assert reuses == donated
+
+
+@pytest.mark.parametrize("limit", [None, "1MiB"])
+def test_after_a_donating_move_the_same_without_leaves_the_source(limit: str | None) -> None:
+    first, second = matrix(), matrix()
+    assert alive(rd.reshard(first, TURNED_ROWS, donate=True, memory_limit=limit))
+    assert first.is_deleted()
+    moved = rd.reshard(second, TURNED_ROWS, memory_limit=limit)
+    assert alive(second)
+    assert alive(moved)
 
 
 # ------------------------------------------------- arrays outside the tree that have the same buffers
@@ -285,11 +295,8 @@ def lost(tree: dict[str, Any], error: BaseException, values: dict[str, np.ndarra
 
 
 @pytest.fixture
-def several_launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    rd.clear_caches()
+def several_launches(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "TOGETHER_BYTES", 1)
-    yield
-    rd.clear_caches()
 
 
 @pytest.mark.usefixtures("several_launches")

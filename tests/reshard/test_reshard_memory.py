@@ -46,18 +46,13 @@ def live_bytes() -> Counter[int]:
     return total
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    rd.clear_caches()
-    gc.collect()
-
-
 def added(before: Counter[int]) -> set[int]:
     """Bytes that the eight devices hold more than before."""
     now = live_bytes()
     return {now[device] - before[device] for device in range(8)}
 
 
+@pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("target", [COLUMNS, NamedSharding(GRID, P("b", "a")), WHOLE])
 def test_donation_frees_the_source(target: NamedSharding) -> None:
     empty = live_bytes()
@@ -70,6 +65,7 @@ def test_donation_frees_the_source(target: NamedSharding) -> None:
     assert np.array_equal(moved, np.arange(256 * 256, dtype=np.float32).reshape(256, 256))
 
 
+@pytest.mark.usefixtures("fresh")
 def test_without_donation_the_source_stays() -> None:
     empty = live_bytes()
     array = matrix()
@@ -149,6 +145,7 @@ def test_every_launch_keeps_within_the_limit(donate: bool, monkeypatch: pytest.M
         assert all(leaf.is_deleted() for leaf in tree.values())
 
 
+@pytest.mark.usefixtures("fresh")
 def test_on_cpus_a_launch_starts_when_the_one_before_has_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches in flight share a pool of threads; enough of them wait for one another for ever."""
     launched, before = eager.Prepared._launched, list[jax.Array]()
@@ -165,6 +162,15 @@ def test_on_cpus_a_launch_starts_when_the_one_before_has_finished(monkeypatch: p
     tree = [matrix(shape=(1024 * (k + 1), 2048)) for k in range(4)]
     rd.reshard(tree, COLUMNS)
     assert unfinished == [False] * 4
+
+
+@pytest.mark.usefixtures("fresh")
+def test_on_cpus_all_has_arrived_when_the_call_returns() -> None:
+    """What the caller starts next would run beside it, in the same pool of threads."""
+    tree = [matrix(shape=(1024 * (k + 1), 2048)) for k in range(4)]
+    for limit in (None, "1GiB"):
+        rd.reshard_plan(tree, COLUMNS, memory_limit=limit)
+        assert all(array.is_ready() for array in rd.reshard(tree, COLUMNS, memory_limit=limit))
 
 
 def test_leaves_that_free_memory_go_first_and_the_others_by_what_they_leave() -> None:
@@ -202,6 +208,47 @@ def test_the_order_is_the_best_of_all_orders() -> None:
         return worst
 
     assert caught.value.least == min(peak(order) for order in itertools.permutations(items))
+
+
+def test_lower_and_lower_limits_one_after_the_other() -> None:
+    """What was planned under a higher limit is no plan under a lower one."""
+    tree, shardings = model(1)
+    limits = [rd.reshard_plan(tree, shardings).peak_bytes]
+    with pytest.raises(MemoryLimitError) as caught:
+        rd.reshard_plan(tree, shardings, memory_limit=1)
+    least = caught.value.least
+    limits += [least + (limits[0] - least) * part // 4 for part in (3, 2, 1, 0)]
+    for limit in [*limits, *reversed(limits)]:
+        plan = rd.reshard_plan(tree, shardings, memory_limit=limit)
+        assert plan.memory_limit == limit
+        assert plan.peak_bytes <= limit
+        for batch in plan.batches:
+            assert batch.program.added_bytes <= limit - plan.before_bytes
+        for name, leaf in rd.reshard(tree, shardings, memory_limit=limit).items():
+            assert np.array_equal(leaf, tree[name])
+
+
+def test_what_device_put_brings_is_counted() -> None:
+    host = np.zeros((64, 64), np.float32)
+    far = NamedSharding(jax.sharding.Mesh(np.array(jax.devices()[8:16]), ("x",)), P())
+    assert rd.reshard_plan(host, ROWS).before_bytes == host.nbytes // 8
+    plan = rd.reshard_plan({"host": host, "far": matrix(WHOLE, (64, 64)), "near": matrix(ROWS, (64, 64))}, far)
+    assert plan.before_bytes == plan.peak_bytes == 3 * host.nbytes
+    both = rd.reshard_plan([host, matrix(ROWS, (64, 64))], [WHOLE, NamedSharding(EIGHT, P(None, "x"))])
+    assert both.before_bytes == host.nbytes + host.nbytes // 8
+    assert both.peak_bytes == both.before_bytes + both.batches[0].program.added_bytes
+
+
+def test_devices_of_other_leaves_do_not_count() -> None:
+    there = jax.sharding.Mesh(np.array(jax.devices()[8:16]), ("x",))
+    large = matrix(NamedSharding(there, P()))
+    across = [NamedSharding(EIGHT, P(None, "x")), large.sharding]
+    for rows, limit in ((64, None), (64, "1MiB"), (2048, None)):
+        small = matrix(ROWS, (rows, 256))
+        plan = rd.reshard_plan([small, large], across, memory_limit=limit)
+        (batch,) = plan.batches
+        assert batch.peak_bytes == small.nbytes // 8 + batch.program.added_bytes
+        assert plan.peak_bytes == max(large.nbytes, batch.peak_bytes)
 
 
 def test_a_limit_given_as_text_and_limits_that_are_none() -> None:
