@@ -254,6 +254,17 @@ def test_what_device_put_leaves_on_some_of_the_devices_outlives_its_source(donat
     assert alive(moved)
 
 
+def test_tied_leaves_stay_for_what_has_their_buffers() -> None:
+    """Outside the tree, and among what `jax.device_put` has returned for one of them."""
+    tied = matrix()
+    kept = rd.reshard(tied, ROWS)
+    moved = rd.reshard([tied, tied], TURNED_ROWS, donate=True)
+    assert all(map(alive, [kept, *moved]))
+    whole = matrix(WHOLE)
+    fewer = NamedSharding(Mesh(np.array(jax.devices()[:4]), ("x",)), P())
+    assert all(map(alive, rd.reshard([whole, whole], [fewer, ROWS], donate=True)))
+
+
 def test_sources_that_device_put_has_copied_are_given_up() -> None:
     tree = {"far": matrix(), "near": matrix(), "kept": matrix(), "host": VALUES}
     moved = rd.reshard(tree, {"far": FAR, "near": COLUMNS, "kept": ROWS, "host": WHOLE}, donate=True)

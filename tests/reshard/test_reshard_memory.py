@@ -228,6 +228,41 @@ def test_lower_and_lower_limits_one_after_the_other() -> None:
             assert np.array_equal(leaf, tree[name])
 
 
+@pytest.mark.usefixtures("fresh")
+def test_every_limit_has_plans_and_programs_of_its_own() -> None:
+    array = matrix()
+
+    def planned(limit: int) -> Any:
+        (batch,) = rd.reshard_plan(array, COLUMNS, memory_limit=limit).batches
+        ((_, load),) = batch.parts
+        return tuple(step.kind for step in load.plan.steps), load.plan.to_json(), load.schedule
+
+    with pytest.raises(MemoryLimitError) as caught:
+        rd.reshard_plan(array, COLUMNS, memory_limit=1)
+    rd.clear_caches()
+    limits = [10**6, 220_000, 200_000, caught.value.least]
+    found = list(map(planned, limits))
+    assert len({kinds for kinds, _, _ in found}) == 3  # two of them for limits
+    for limit, known in zip(limits, found, strict=True):
+        rd.clear_caches()
+        assert planned(limit) == known
+
+
+@pytest.mark.usefixtures("fresh")
+def test_under_a_limit_programs_keep_no_numbers_on_the_devices() -> None:
+    """Nor do they run as programs that do, compiled for the same leaf without one."""
+    there, empty = NamedSharding(EIGHT, P(None, "x")), live_bytes()
+    array = matrix()
+    rd.reshard(array, there)
+    assert min(added(empty)) > 32 * KIB
+    rd.clear_caches()
+    assert added(empty) == {32 * KIB}
+    rd.reshard(array, there, memory_limit=10**6)
+    assert added(empty) == {32 * KIB}
+    plain, limited = (rd.reshard_plan(array, there, memory_limit=limit).batches[0].program for limit in (None, 10**6))
+    assert plain is not limited
+
+
 def test_what_device_put_brings_is_counted() -> None:
     host = np.zeros((64, 64), np.float32)
     far = NamedSharding(jax.sharding.Mesh(np.array(jax.devices()[8:16]), ("x",)), P())
