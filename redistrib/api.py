@@ -161,9 +161,13 @@ def reshard(
             or, under `jax.set_mesh`, a `PartitionSpec`.
         source: where traced arrays are, in the same form. Needed under `jit` on meshes of Auto axes, where nothing else
             says it; not needed on Explicit axes, and not looked at for arrays that are not traced. Between two meshes
-            of Auto axes, give the jitted function `out_shardings` too: XLA chooses them otherwise.
+            of Auto axes, give the jitted function `out_shardings` too: JAX chooses them otherwise, or raises its own
+            `IndivisibleError` where it cannot.
         donate: give every source up as soon as its array has moved. Nothing is given up before all leaves have been
-            checked, planned and compiled for. An array that stays where it is keeps its buffers, shared by both.
+            checked, planned and compiled for, and what `jax.device_put` moves has arrived. An array that stays where it
+            is keeps its buffers, shared by both, and a later donation of one leaves the other alive. Exceptions from
+            then on, interrupts included, have an attribute `partial`: the tree with what has moved, and the rest as it
+            was.
         memory_limit: bytes per device that all leaves, before and after, and scratch may take together, as an integer
             or a text such as `"2GiB"`. It decides the order of the leaves, how many travel together, and in how many
             parts. Under `jit` it is the limit of each leaf's plan.
