@@ -23,7 +23,8 @@ from redistrib.errors import (
 )
 from redistrib.plans._evidence import box, check_numbers, first, held
 from redistrib.plans.steps import Exchange
-from redistrib.theory.semantics import Int64, Placement, volumes
+from redistrib.theory.boxes import volumes
+from redistrib.theory.semantics import Int64, Placement
 
 
 def check_exchange(step: int, exchange: Exchange) -> None:
