@@ -11,9 +11,9 @@ import numpy as np
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import Step
 from redistrib.plans.table import what
-from redistrib.plans.transfers import transfers
+from redistrib.plans.transfers import stays
 from redistrib.report import rendered
-from redistrib.theory.boxes import Box
+from redistrib.theory.boxes import Box, Boxes
 from redistrib.theory.semantics import Placement
 
 
@@ -45,12 +45,18 @@ def traffic(plan: Plan) -> list[Traffic]:
 
 
 def _sorted(plan: Plan, step: Step) -> Traffic:
-    moved = transfers(step)
-    wanted = moved.boxes.meet(plan.after.boxes[moved.receiver])
-    given_up = wanted.meet(plan.before.boxes[moved.receiver])
-    everything, of_target, again = (sum(boxes.volumes()) for boxes in (moved.boxes, wanted, given_up))
+    tiles, kept = step.after.boxes, stays(step)  # what a device receives is its tile but for what it keeps
+    counts = [_difference(tiles, kept)]
+    for placement in (plan.after, plan.before):
+        tiles, kept = tiles.meet(placement.boxes), kept.meet(placement.boxes)
+        counts.append(_difference(tiles, kept))
+    everything, wanted, again = counts
     padding = step.received_total() - everything
-    return Traffic(step, of_target - again, everything - of_target, again, padding)
+    return Traffic(step, needed=wanted - again, passing=everything - wanted, again=again, padding=padding)
+
+
+def _difference(boxes: Boxes, less: Boxes) -> int:
+    return sum(boxes.volumes()) - sum(less.volumes())
 
 
 def explain(plan: Plan) -> str:

@@ -61,8 +61,6 @@ def transfers(step: Step, device: int | None = None) -> Transfers:
         step: any step of a correct plan.
         device: leave out what this device neither sends nor receives; by default nothing is left out.
     """
-    before, after = step.before.boxes, step.after.boxes
-    stays = before.meet(after)
     match step:
         case DynSlice():
             sender = receiver = number = np.zeros(0, dtype=np.int64)
@@ -70,16 +68,26 @@ def transfers(step: Step, device: int | None = None) -> Transfers:
             sender, receiver, number = _around(step, device)
         case AllPermute():
             sender, receiver, number = step.pairs[:, 0], step.pairs[:, 1], np.zeros(len(step.pairs), dtype=np.int64)
-            stays.size[receiver] = 0  # its whole tile comes
         case Exchange():
             sender, receiver, number = step.shares.src, step.shares.dst, step.shares.round
-    boxes = step.shares.boxes if isinstance(step, Exchange) else before[sender].meet(after[receiver])
+    if isinstance(step, Exchange):
+        boxes = step.shares.boxes
+    else:
+        boxes = step.before.boxes[sender].meet(step.after.boxes[receiver])
     wanted = ~boxes.empty
     if device is not None:
         wanted &= (sender == device) | (receiver == device)
     if not wanted.all():
         sender, receiver, boxes, number = sender[wanted], receiver[wanted], boxes[wanted], number[wanted]
-    return Transfers(sender, receiver, boxes, number, stays)
+    return Transfers(sender, receiver, boxes, number, stays(step))
+
+
+def stays(step: Step) -> Boxes:
+    """What each device holds already of the tile that it ends with; all else of that tile comes from other devices."""
+    kept = step.before.boxes.meet(step.after.boxes)
+    if isinstance(step, AllPermute):
+        kept.size[step.pairs[:, 1]] = 0  # the whole tile comes
+    return kept
 
 
 def _around(step: AllGather | AllToAll, device: int | None) -> tuple[Int64, Int64, Int64]:

@@ -21,7 +21,7 @@ from redistrib.backends.mpi.stage import Stage
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllToAll, DynSlice, Exchange, Step
 from redistrib.plans.strided import Bytes, Ints, copy, pair
-from redistrib.plans.transfers import transfers
+from redistrib.plans.transfers import stays, transfers
 from redistrib.theory.boxes import Box
 
 # Bytes that travel at once: more is no faster, and less is taken where the memory limit asks for it.
@@ -107,7 +107,7 @@ def layout_before(step: Step, device: int, after: Layout) -> Layout | None:
         return tuple(within(after, before)) if _holds(after, before) else None
     if isinstance(step, Exchange):
         return None  # a share may be larger than what comes in its turn
-    kept = transfers(step, device).stays.row(device)
+    kept = stays(step).row(device)
     found = within(after, kept)
     own = turns(step, device)
     last = {turn.sends.start: k for k, turn in enumerate(own) if turn.sends is not None}
