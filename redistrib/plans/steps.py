@@ -26,7 +26,7 @@ from typing import ClassVar, Literal, TypeAlias
 import numpy as np
 
 from redistrib.errors import StepFormError
-from redistrib.theory.boxes import Boxes, summed_volumes, volumes
+from redistrib.theory.boxes import summed_volumes, volumes
 from redistrib.theory.semantics import Int64, Placement
 
 Realisation: TypeAlias = Literal["rounds", "ragged"]
@@ -77,11 +77,6 @@ class Shares:
 
     def __hash__(self) -> int:
         return hash((self.src.tobytes(), self.dst.tobytes(), self.start.tobytes(), self.round.tobytes()))
-
-    @property
-    def boxes(self) -> Boxes:
-        """The boxes that travel."""
-        return Boxes(self.start, self.size)
 
     @property
     def rounds(self) -> int:

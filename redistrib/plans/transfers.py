@@ -33,13 +33,10 @@ class Transfers:
     round: Int64
     stays: Boxes
 
-    def __len__(self) -> int:
-        return len(self.sender)
-
     @property
     def rounds(self) -> int:
         """Number of rounds."""
-        return int(self.round.max()) + 1 if len(self) else 0
+        return int(self.round.max(initial=-1)) + 1
 
     def sends(self, device: int) -> list[tuple[int, Box]]:
         """(receiver, box) of all that a device sends, in the order of the table."""
@@ -71,7 +68,7 @@ def transfers(step: Step, device: int | None = None) -> Transfers:
         case Exchange():
             sender, receiver, number = step.shares.src, step.shares.dst, step.shares.round
     if isinstance(step, Exchange):
-        boxes = step.shares.boxes
+        boxes = Boxes(step.shares.start, step.shares.size)
     else:
         boxes = step.before.boxes[sender].meet(step.after.boxes[receiver])
     wanted = ~boxes.empty

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import math
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from redistrib.errors import (
 )
 from redistrib.plans._evidence import box, check_numbers, first, held
 from redistrib.plans.steps import Exchange
-from redistrib.theory.boxes import volumes
+from redistrib.theory.boxes import Box, Boxes, volumes
 from redistrib.theory.semantics import Int64, Placement
 
 
@@ -245,30 +244,25 @@ def _joined(key: Int64, span: int, digit: Int64, base: int) -> tuple[Int64, int]
 def _fail_cover(step: int, exchange: Exchange) -> NoReturn:
     """Find the device whose boxes overlap or leave a gap, and say where."""
     before, after, shares = exchange.before, exchange.after, exchange.shares
-    boxes: list[list[tuple[_Box, int]]] = [[] for _ in range(after.devices)]
-    goals: list[_Box] = [(tuple(start), after.tile) for start in after.start.tolist()]
-    for d, start in enumerate(before.start.tolist()):
-        kept = _meet((tuple(start), before.tile), goals[d])
-        if kept is not None:
-            boxes[d].append((kept, d))
-    for src, dst, start, size in zip(
-        *(t.tolist() for t in (shares.src, shares.dst, shares.start, shares.size)), strict=True
-    ):
-        boxes[dst].append(((tuple(start), tuple(size)), src))
+    kept = before.boxes.meet(after.boxes).rows()
+    boxes = [[(own, d)] if own.volume else [] for d, own in enumerate(kept)]
+    sent = Boxes(shares.start, shares.size).rows()
+    for src, dst, share in zip(shares.src.tolist(), shares.dst.tolist(), sent, strict=True):
+        boxes[dst].append((share, src))
     for device, parts in enumerate(boxes):
         for (one, sender), (other, rival) in itertools.combinations(parts, 2):
-            common = _meet(one, other)
-            if common is not None:
-                origin = f"it keeps {box(*one)}" if sender == device else f"device {sender} sends {box(*one)}"
+            common = one.meet(other)
+            if common.volume:
+                origin = "it keeps" if sender == device else f"device {sender} sends"
                 raise OverlappingSharesError(
-                    f"step {step} (exchange) fills {box(*common)} of device {device} twice: {origin} and "
-                    f"device {rival} sends {box(*other)}",
+                    f"step {step} (exchange) fills {_told(common)} of device {device} twice: {origin} {_told(one)} "
+                    f"and device {rival} sends {_told(other)}",
                     step,
                     device,
                     senders=(sender, rival),
-                    overlap=box(*common),
+                    overlap=_told(common),
                 )
-        filled = sum(math.prod(size) for (_, size), _ in parts)
+        filled = sum(part.volume for part, _ in parts)
         if filled != after.tile_size:
             raise UncoveredTileError(
                 f"step {step} (exchange) fills only {filled} of the {after.tile_size} elements {held(after, device)} "
@@ -281,15 +275,8 @@ def _fail_cover(step: int, exchange: Exchange) -> NoReturn:
     raise AssertionError("the boxes of every device fill its tile once")
 
 
-_Box: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # start and size
-
-
-def _meet(one: _Box, other: _Box) -> _Box | None:
-    low = tuple(max(a, b) for a, b in zip(one[0], other[0], strict=True))
-    high = tuple(min(a + n, b + m) for a, n, b, m in zip(one[0], one[1], other[0], other[1], strict=True))
-    if any(a >= b for a, b in zip(low, high, strict=True)):
-        return None
-    return low, tuple(b - a for a, b in zip(low, high, strict=True))
+def _told(part: Box) -> str:
+    return box(part.start, part.size)
 
 
 def _share(exchange: Exchange, k: int) -> str:

@@ -51,9 +51,6 @@ class Boxes:
     start: Int64
     size: Int64
 
-    def __len__(self) -> int:
-        return len(self.start)
-
     def __getitem__(self, rows: Int64 | npt.NDArray[np.bool_]) -> Boxes:
         """Some of the boxes, by number or by mask."""
         return Boxes(self.start[rows], self.size[rows])

@@ -129,10 +129,10 @@ def test_a_device_that_is_sent_its_tile_keeps_nothing() -> None:
 
 def test_a_slice_moves_nothing() -> None:
     moved = transfers(DynSlice(place("[4]", "x=2"), place("[2{x}4]", "x=2")))
-    assert (len(moved), moved.rounds) == (0, 0)
+    assert (len(moved.sender), moved.rounds) == (0, 0)
     assert moved.stays.rows() == [Box((0,), (2,)), Box((2,), (2,))]
 
 
 def test_nothing_travels_of_an_array_without_elements() -> None:
     moved = transfers(AllToAll(place("[0{x}0, 4]", "x=2"), place("[0, 2{x}4]", "x=2"), [[0, 1]]))  # type: ignore[arg-type]
-    assert (len(moved), moved.rounds) == (0, 0)
+    assert (len(moved.sender), moved.rounds) == (0, 0)
