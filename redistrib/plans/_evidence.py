@@ -28,10 +28,7 @@ def box(start: Any, size: Any) -> str:
 
 def held(placement: Placement, device: int) -> str:
     """The box that a device holds."""
-    return box(
-        placement.index[device] * np.array(placement.tile, dtype=np.int64),
-        placement.tile,
-    )
+    return box(placement.boxes.start[device], placement.boxes.size[device])
 
 
 def check_numbers(step: int, kind: str, what: str, devices: Int64, count: int) -> None:

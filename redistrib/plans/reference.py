@@ -2,7 +2,8 @@
 
 Each step is carried out from its groups, pairs or shares: a device reads its own buffer and those of the devices
 that send to it, and lays out what it receives by position, as a collective does. Nothing here looks at the target.
-There is no second interpreter; `verify` decides by arithmetic what this one does by copying.
+There is no second interpreter; `verify` decides by arithmetic what this one does by copying. Neither reads `transfers`:
+an error there would be one here too, and no test could see it.
 """
 
 from __future__ import annotations

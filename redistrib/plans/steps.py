@@ -26,7 +26,8 @@ from typing import ClassVar, Literal, TypeAlias
 import numpy as np
 
 from redistrib.errors import StepFormError
-from redistrib.theory.semantics import Int64, Placement, summed_volumes, volumes
+from redistrib.theory.boxes import summed_volumes, volumes
+from redistrib.theory.semantics import Int64, Placement
 
 Realisation: TypeAlias = Literal["rounds", "ragged"]
 
@@ -196,6 +197,11 @@ class _GroupStep(_Step):
     def group_size(self) -> int:
         """Devices in a group."""
         return int(self.groups.shape[1])
+
+    def group_of(self, device: int) -> list[int]:
+        """The group of a device, in the order of its members."""
+        row: list[int] = self.groups[(self.groups == device).any(axis=1)][0].tolist()
+        return row
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,8 @@ from redistrib.errors import (
 )
 from redistrib.plans._evidence import box, check_numbers, first, held
 from redistrib.plans.steps import Exchange
-from redistrib.theory.semantics import Int64, Placement, volumes
+from redistrib.theory.boxes import volumes
+from redistrib.theory.semantics import Int64, Placement
 
 _MOST_CUTS = 10  # a box has 2**10 corners
 

@@ -218,8 +218,8 @@ def _equal_shares(problem: Problem) -> Shares:
     chunks = math.prod(scale)
     if chunks == 1:  # who holds its tile neither sends nor receives
         pairs = sending_pairs(before.number, number_of(after.coarse(before.grid), before.grid), problem.topology)
-        size = np.broadcast_to(np.array(after.tile, dtype=np.int64), (len(pairs), before.rank))
-        return Shares(pairs[:, 0], pairs[:, 1], after.start[pairs[:, 1]], size, np.zeros(len(pairs), dtype=np.int64))
+        share = after.boxes[pairs[:, 1]]
+        return Shares(pairs[:, 0], pairs[:, 1], share.start, share.size, np.zeros(len(pairs), dtype=np.int64))
     groups = chunk_groups(before, cells, keys)  # [cells * holders, chunks]
     per_cell = groups.reshape(math.prod(cells), -1, chunks)
     goal = number_of(after.coarse(cells), cells)
@@ -233,11 +233,11 @@ def _equal_shares(problem: Problem) -> Shares:
     sender = per_cell[:, turn // chunks, (turn + rounds) % chunks].swapaxes(0, 1).reshape(-1)  # round by round
     receiver, turn_of = np.tile(receivers.reshape(-1), chunks), np.repeat(rounds, receivers.size)
     # A share that the receiver holds itself stays at home, whoever was to send it.
-    start = np.maximum(before.start[sender], after.start[receiver])
-    keep = before.number[receiver] != before.number[sender]
-    size = np.minimum(np.array(before.tile), np.array(after.tile)).astype(np.int64)
-    _, compact = np.unique(turn_of[keep], return_inverse=True)
-    return Shares(sender[keep], receiver[keep], start[keep], np.broadcast_to(size, start[keep].shape).copy(), compact)
+    travels = before.number[receiver] != before.number[sender]
+    sender, receiver = sender[travels], receiver[travels]
+    share = before.boxes[sender].meet(after.boxes[receiver])
+    _, compact = np.unique(turn_of[travels], return_inverse=True)
+    return Shares(sender, receiver, share.start, share.size, compact)
 
 
 def _unequal_shares(before: Placement, after: Placement) -> list[Lack]:

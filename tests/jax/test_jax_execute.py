@@ -395,6 +395,16 @@ def test_an_array_of_no_elements():
     assert f(jax.device_put(np.zeros((0, 8), np.float32), f.source_sharding)).shape == (0, 8)
 
 
+def test_a_slice_and_a_permute_of_no_elements():
+    mesh = Mesh.of("x=2,y=2")
+    source, target = DistType.of("[0, 4{x}8]"), DistType.of("[0, 2{y,x}8]")
+    before, after = placement_of(source, mesh), placement_of(target, mesh)
+    cut = Placement(after.shape, after.grid, after.index[[1, 0, 3, 2]])
+    steps = (DynSlice(before, cut), AllPermute(cut, after, [[0, 1], [1, 0], [2, 3], [3, 2]]))
+    f = to_jax(replace(synthesize(source, mesh, target, mesh), steps=steps), jax_mesh(mesh))
+    assert f(jax.device_put(np.zeros((0, 8), np.float32), f.source_sharding)).shape == (0, 8)
+
+
 # ------------------------------------------------------------------------------------------- dtypes
 
 DTYPES = [

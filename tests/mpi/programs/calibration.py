@@ -51,7 +51,7 @@ if fit is not None:  # on rank 0
                 "chosen": chosen,
                 "priced": plan.cost,
                 "kinds": sorted({s.kind for s in samples}),
-                "one_call": [model.one_call, fit.profile.one_call],
+                "one_call": [model.fused_exchange, fit.profile.fused_exchange],
                 "direct": [getattr(step, "realisation", step.kind) for step in direct.steps],
                 "calls": calls,
             }
