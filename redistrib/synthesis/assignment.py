@@ -93,7 +93,7 @@ def refine(
     seated = turn < seats[kind] * volume
     if unwilling is not None:
         seated &= ~unwilling
-    local = low + _unravel(turn % np.maximum(volume, 1), extent)
+    local = low + unravel(turn % np.maximum(volume, 1), extent)
     if not seated.all():
         _seat_the_rest(local, seated, kind, seats, factors, order)
     return Placement.unchecked(shape, fine, first + local)
@@ -122,7 +122,7 @@ def _seat_the_rest(
     free = np.repeat(np.arange(len(seats) * choices), np.repeat(seats, choices) - taken)
     waiting = order[~seated[order]]
     places = free % choices
-    local[waiting] = _unravel(places, np.broadcast_to(np.array(scale, dtype=np.int64), (len(places), len(scale))))
+    local[waiting] = unravel(places, np.broadcast_to(np.array(scale, dtype=np.int64), (len(places), len(scale))))
 
 
 def position_in_run(*sorted_keys: Int64) -> Int64:
@@ -139,7 +139,7 @@ def position_in_run(*sorted_keys: Int64) -> Int64:
     return place - np.maximum.accumulate(starts)
 
 
-def _unravel(number: Int64, extent: Int64) -> Int64:
+def unravel(number: Int64, extent: Int64) -> Int64:
     """Row-major indices of numbers in boxes of different extents, `[boxes, rank]`."""
     index = np.empty_like(extent)
     for i in range(extent.shape[1] - 1, -1, -1):

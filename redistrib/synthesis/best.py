@@ -11,7 +11,7 @@ from redistrib.plans.memory import peak_bytes
 from redistrib.plans.steps import Exchange, Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.candidates import single, three_phases
-from redistrib.synthesis.cost import CostModel, ExactCost, Outline, PaperCost
+from redistrib.synthesis.cost import CostModel, ExactCost, Outline, PaperCost, no_price
 from redistrib.synthesis.paper import paper_steps
 from redistrib.synthesis.search import Limit, Search
 from redistrib.theory.semantics import Int64, Placement, lower_bound
@@ -62,6 +62,7 @@ def best_steps(problem: Problem, model: CostModel) -> list[Step]:
 
     Raises:
         MemoryLimitError: if no candidate fits the memory limit.
+        ProfileError: if the model gives no candidate a finite price.
     """
     before, after = problem.before, problem.after
     model = model.for_items(problem.itemsize)
@@ -72,7 +73,7 @@ def best_steps(problem: Problem, model: CostModel) -> list[Step]:
         return one  # receives the lower bound in one collective or none: nothing can be better
     enough = (sum(lower_bound(before, after)), 2) if exact else (-1, 0)
     best: list[Step] | None = None
-    best_key: tuple[float, ...] = (math.inf, 0)
+    best_key: tuple[float, ...] = (math.inf, math.inf)
     least = math.inf
     space = problem.space
 
@@ -91,14 +92,35 @@ def best_steps(problem: Problem, model: CostModel) -> list[Step]:
             best, best_key = steps, key
         if key[:2] == enough:
             break  # one collective was ruled out above
+    if exact and best_key[0] > enough[0]:
+        direct = exchange.direct(before, after, hosts)
+        if direct is not None:
+            best, best_key = direct, model.key(direct, problem.itemsize)
     for papers in _papers(problem, model, best_key[0] + 1 if exact else best_key[0]):
+        if not problem.fits(papers):
+            least = min(least, problem.peak(papers))
+            continue
         key = model.key(papers, problem.itemsize)
-        if key < best_key and problem.fits(papers):
+        if key < best_key:
             best, best_key = papers, key
-    if best is None:
-        assert problem.memory_limit is not None  # without a limit a normal form always fits (Theorem 4.8)
-        raise MemoryLimitError(problem.memory_limit, int(least))
-    return best
+    if best is not None:
+        return best
+    if problem.memory_limit is None or least == math.inf:  # a normal form always fits the bound (Theorem 4.8)
+        raise no_price(model)
+    raise MemoryLimitError(problem.memory_limit, int(least))
+
+
+def limit_met(problem: Problem, model: CostModel, steps: list[Step]) -> str | None:
+    """What kept `best_steps` from the lower bound that `"exact"` promises; None where it is received."""
+    before, after = problem.before, problem.after
+    if not isinstance(model, ExactCost) or problem.memory_limit is not None:
+        return None
+    if sum(step.received_total() for step in steps) == sum(lower_bound(before, after)):
+        return None
+    return (
+        f"the direct exchange, which receives the lower bound, has {exchange.share_count(before, after):,} shares; "
+        f"more than {exchange.most_direct(before, after):,} are not planned"
+    )
 
 
 def _candidates(

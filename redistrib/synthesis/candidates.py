@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 
 from redistrib.arith import divisors
-from redistrib.plans.steps import AllGather, Step
+from redistrib.plans.steps import AllGather, DynSlice, Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.assignment import Cells, chunk_groups, refine
 from redistrib.synthesis.cost import Outline
@@ -57,8 +57,7 @@ def three_phases(
                 continue
             cut = cut or _refined(before, cut_grid, after, hosts)
             part = _refined(after, part_grid, cut, hosts)
-            sliced = exchange.contained(before, cut)
-            assert sliced is not None
+            sliced: list[Step] = [] if cut == before else [DynSlice(before, cut)]
             last: list[Step] = []
             if part != after:
                 keys = () if hosts is None else (hosts,)

@@ -14,7 +14,7 @@ from functools import cached_property
 from operator import floordiv
 from typing import ClassVar, Literal
 
-from redistrib.errors import UnknownCostModelError
+from redistrib.errors import ProfileError, UnknownCostModelError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.theory.semantics import Int64
@@ -201,3 +201,8 @@ def cost_model(model: CostModel | str) -> CostModel:
             return known[model]
         raise UnknownCostModelError(model, tuple(known))
     raise UnknownCostModelError(model, tuple(MODELS))
+
+
+def no_price(model: CostModel) -> ProfileError:
+    """The error for a model under which plans cannot be compared."""
+    return ProfileError(f"the cost model {model.name!r} gives no plan a finite price; every price must be a number")

@@ -20,15 +20,26 @@ from redistrib.synthesis.assignment import (
     position_in_run,
     refine,
     sending_pairs,
+    unravel,
 )
 from redistrib.synthesis.colouring import Lack, colour_rounds, padded_rounds, shape_of, volume_of
 from redistrib.synthesis.lowering import all_to_all_groups
 from redistrib.theory.semantics import Int64, Placement, number_of
 from redistrib.theory.weak import Grid, common, nested, refined
 
-# Shares of unequal size are coloured one by one: more than this many would make planning slow.
+# Shares of unequal size are coloured one by one, in several ways: more than this many would make planning slow.
 MOST_UNEQUAL = 1 << 12
+# The same where nothing else meets the lower bound: shares of equal size, and of unequal size coloured in one way only.
+MOST_DIRECT = 1 << 18
+MOST_DIRECT_UNEQUAL = 1 << 17
 MOST_PADDED = 1 << 8  # devices: matchings of more take longer than they are worth
+
+
+def without_elements(before: Placement, after: Placement) -> list[Step]:
+    """From one placement of an empty array to another: there is nothing to send."""
+    none = np.zeros(0, dtype=np.int64)
+    boxes = none.reshape(0, before.rank)
+    return [] if before == after else [Exchange(before, after, Shares(none, none, boxes, boxes, none))]
 
 
 def contained(before: Placement, after: Placement) -> list[Step] | None:
@@ -99,7 +110,7 @@ def in_rounds(
     each in fewer rounds: with shares of several shapes and one volume in a round, which receives no more; and with all
     that fit into the fewest rounds, padded. Empty where it would take more than `most_shares` shares.
     """
-    count = _share_count(before, after)
+    count = share_count(before, after)
     if nested(before.grid, after.grid):
         return [[Exchange(before, after, _equal_shares(before, after, hosts))]] if count <= most_shares else []
     if count > min(most_shares, MOST_UNEQUAL):
@@ -120,6 +131,23 @@ def in_rounds(
         padded = [padded_rounds(lacking, before, near) for near in ([None] if hosts is None else [hosts, None])]
         tables += [table for table in padded if table.rounds < tables[-1].rounds]
     return [[Exchange(before, after, table)] for table in tables]
+
+
+def most_direct(before: Placement, after: Placement) -> int:
+    """The shares up to which `direct` is planned."""
+    return MOST_DIRECT if nested(before.grid, after.grid) else MOST_DIRECT_UNEQUAL
+
+
+def direct(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
+    """The direct exchange in rounds of equal volumes, which receives exactly the lower bound, found in one attempt.
+
+    For more shares than `in_rounds` has the time to arrange; None where there are more than `most_direct`.
+    """
+    if share_count(before, after) > most_direct(before, after):
+        return None
+    if nested(before.grid, after.grid):
+        return [Exchange(before, after, _equal_shares(before, after, hosts))]
+    return [Exchange(before, after, colour_rounds(_unequal_shares(before, after), before, hosts, volume_of))]
 
 
 def aligned_then_permuted(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
@@ -177,7 +205,8 @@ def _span(before: Placement, after: Placement) -> tuple[Int64, Int64]:
     return first, stop
 
 
-def _share_count(before: Placement, after: Placement) -> int:
+def share_count(before: Placement, after: Placement) -> int:
+    """Source tiles that each device's target tile touches, over all devices: no direct exchange has more shares."""
     first, stop = _span(before, after)
     return int((stop - first).prod(axis=1).sum()) if before.rank else 0
 
@@ -221,17 +250,16 @@ def _unequal_shares(before: Placement, after: Placement) -> list[Lack]:
     if 0 in before.shape:
         return []
     first, stop = _span(before, after)
+    extent = stop - first
     tile_b, tile_a = np.array(before.tile, dtype=np.int64), np.array(after.tile, dtype=np.int64)
-    result = []
-    for d in range(before.devices):
-        for offset in np.ndindex(*(stop[d] - first[d])):
-            tile = first[d] + np.array(offset, dtype=np.int64)
-            if (tile == before.index[d]).all():
-                continue
-            start = np.maximum(tile * tile_b, after.start[d])
-            end = np.minimum((tile + 1) * tile_b, after.start[d] + tile_a)
-            result.append((d, int(number_of(tile, before.grid)), start, end - start))
-    return result
+    count = extent.prod(axis=1)
+    receiver = np.repeat(np.arange(before.devices), count)
+    tile = first[receiver] + unravel(position_in_run(receiver), extent[receiver])
+    away = (tile != before.index[receiver]).any(axis=1)
+    receiver, tile = receiver[away], tile[away]
+    low = after.start[receiver]
+    start, stop = np.maximum(tile * tile_b, low), np.minimum((tile + 1) * tile_b, low + tile_a)
+    return list(zip(receiver.tolist(), number_of(tile, before.grid).tolist(), start, stop - start, strict=True))
 
 
 def _units(before: Placement, after: Placement) -> list[Int64 | None]:

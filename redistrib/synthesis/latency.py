@@ -98,6 +98,13 @@ class LatencyBandwidth(CostModel):
             raise ProfileError(
                 f"profile {self.name!r} has a bandwidth that is not a positive number of bytes per second"
             )
+        if any(not (s >= 0 and math.isfinite(s)) for lat in self.latency.values() for s in (lat.launch, lat.member)):
+            raise ProfileError(f"profile {self.name!r} has a latency that is not a finite number of seconds from 0 up")
+        if self.devices_per_host is not None and self.devices_per_host < 1:
+            raise ProfileError(
+                f"profile {self.name!r} has {self.devices_per_host} devices per host; give at least 1, "
+                "or None where all links are alike"
+            )
 
     def on(self, mesh: Mesh) -> LatencyBandwidth:
         """This model with its axis bandwidths read on a mesh."""

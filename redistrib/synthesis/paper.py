@@ -45,7 +45,8 @@ def paper_steps(
             break
         steps = lower_straight(path.grids, before, after, hosts)
         if steps is None:
-            if path.cost + model.permute_at_least(space, path.grids) >= min(best_key[0], search.below):
+            permute = max(0.0, model.permute_at_least(space, path.grids) - path.reseat)  # one permute is enough
+            if path.cost + permute >= min(best_key[0], search.below):
                 continue
             steps = lower_with_permute(path.grids, before, after, hosts)
         cost, *rest = model.key(steps, itemsize)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -33,11 +33,13 @@ class WeakPath:
 
     Attributes:
         grids: the weak types visited, source first. Two neighbours may differ by a slice over several dimensions.
-        cost: the sum of the edge prices.
+        cost: the sum of the edge prices, and of `reseat`.
+        reseat: the price of a permute that takes tiles to other hosts, where the path ends on the wrong ones.
     """
 
     grids: tuple[Grid, ...]
     cost: float
+    reseat: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,10 @@ class _Graph:
             self._split_edges[node] = found
         return found
 
+    def reseat(self, path: Sequence[Node]) -> float:
+        """Price of a permute to the right hosts, at the smallest tile of a path."""
+        return self.model.reseat(self.space, max((grid for grid, _ in path), key=math.prod))
+
     def still(self, grid: Grid, phase: int) -> float:
         """A price that no normal form from here to the target undercuts; phase 1 has only gathers left."""
         found = self._estimates.get((grid, phase))
@@ -295,7 +301,7 @@ def _any_order(graph: _Graph, search: Search, limit: Limit, crossing: Crossing) 
         if estimate > limit.price:
             return
         if node[0] == graph.target:
-            yield WeakPath(tuple(grid for grid, _ in path), cost)
+            yield WeakPath(tuple(grid for grid, _ in path), cost, 0.0 if node == target else graph.reseat(path))
             continue
         seen = visits.get(node, 0)
         if seen >= search.revisits:
@@ -308,7 +314,7 @@ def _any_order(graph: _Graph, search: Search, limit: Limit, crossing: Crossing) 
                 continue
             onward = cost + price
             if onto[0] == graph.target and onto != target:  # the right tiles on the wrong hosts
-                onward += graph.model.reseat(graph.space, max((grid for grid, _ in (*path, onto)), key=math.prod))
+                onward += graph.reseat((*path, onto))
             if onward >= search.below or onward > limit.price:
                 continue
             if visits.get(onto, 0) >= search.revisits:

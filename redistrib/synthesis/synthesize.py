@@ -14,9 +14,11 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
+from redistrib.plans.steps import Step
 from redistrib.plans.verify import verify
-from redistrib.synthesis.best import Problem, best_steps
-from redistrib.synthesis.cost import CostModel, cost_model
+from redistrib.synthesis.best import Problem, best_steps, limit_met
+from redistrib.synthesis.cost import CostModel, cost_model, no_price
+from redistrib.synthesis.exchange import without_elements
 from redistrib.synthesis.paper import paper_steps
 from redistrib.synthesis.search import Search
 from redistrib.theory.semantics import placement_of
@@ -49,6 +51,7 @@ def synthesize(
 
     Raises:
         MemoryLimitError: if nothing fits the limit.
+        ProfileError: if the model gives no plan a finite price.
         GlobalShapeError, MeshDevicesError, UnknownCostModelError, UnknownAlgorithmError, DtypeError, TypeFormError.
     """
     chosen = cost_model(model).on(source_mesh)
@@ -60,16 +63,12 @@ def synthesize(
         raise GlobalShapeError(source.global_shape, target.global_shape)
     if source_mesh.size != target_mesh.size:
         raise MeshDevicesError(source_mesh.size, target_mesh.size)
-    if algorithm == "paper":
-        found = paper_steps(before, after, chosen, Search(over_partition=over_partition), size)
-        assert found is not None  # a normal form within the bound always exists (Theorem 4.8)
-        problem = Problem(before, after, size, memory_limit)
-        if not problem.fits(found):
-            raise MemoryLimitError(memory_limit or 0, problem.peak(found))
-        steps = found
-    else:
-        steps = best_steps(Problem(before, after, size, memory_limit, over_partition), chosen)
-    prices = tuple(chosen.step(step, size) for step in steps)
+    problem = Problem(before, after, size, memory_limit, over_partition)
+    try:
+        steps, note = _steps(problem, algorithm, chosen)
+        prices = tuple(chosen.step(step, size) for step in steps)
+    except OverflowError:  # more elements than a float counts
+        raise no_price(chosen) from None
     return verify(
         Plan(
             source=source,
@@ -85,5 +84,22 @@ def synthesize(
             unit=chosen.unit,
             memory_limit=memory_limit,
             step_costs=prices,
+            note=note,
         )
     )
+
+
+def _steps(problem: Problem, algorithm: str, model: CostModel) -> tuple[list[Step], str | None]:
+    """The steps, and what is to be said of them."""
+    before, after = problem.before, problem.after
+    if 0 in before.shape:
+        return without_elements(before, after), None
+    if algorithm == "best":
+        steps = best_steps(problem, model)
+        return steps, limit_met(problem, model, steps)
+    found = paper_steps(before, after, model, Search(over_partition=problem.over_partition), problem.itemsize)
+    if found is None:  # a normal form within the bound always exists (Theorem 4.8)
+        raise no_price(model)
+    if not problem.fits(found):
+        raise MemoryLimitError(problem.memory_limit or 0, problem.peak(found))
+    return found, None
