@@ -20,7 +20,7 @@ class ExactCost(CostModel):
     name: str = "exact"
     unit: ClassVar[str] = "elements"
     normal_forms_suffice: ClassVar[bool] = True
-    breaks_ties: ClassVar[bool] = True
+    counts_received: ClassVar[bool] = True
 
     def edge(self, edge: WeakEdge, space: WeakSpace, itemsize: int, topology: Topology) -> float:
         if edge.kind == "dynslice":

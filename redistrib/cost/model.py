@@ -14,6 +14,7 @@ from functools import cached_property
 from operator import floordiv
 from typing import ClassVar, Literal
 
+from redistrib.errors import ProfileError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.steps import Step
 from redistrib.theory.semantics import Placement
@@ -31,7 +32,8 @@ class CostModel(ABC):
         unit: unit of its prices, "elements" or "seconds".
         normal_forms_suffice: whether some cheapest weak sequence is in normal form (Lemma 6.5). False once a
             collective has a latency.
-        breaks_ties: whether plans of exactly one price are worth looking for, to take the one of fewest collectives.
+        counts_received: whether prices are the elements received: then the lower bound is reached, and ties are looked
+            for, to take the plan of fewest collectives.
         fused_exchange: whether plans are for a backend that carries a whole exchange in one call, as a ragged
             all-to-all or MPI's Alltoallw does, and not in rounds.
     """
@@ -39,7 +41,7 @@ class CostModel(ABC):
     name: str
     unit: ClassVar[str]
     normal_forms_suffice: ClassVar[bool]
-    breaks_ties: ClassVar[bool] = False
+    counts_received: ClassVar[bool] = False
     fused_exchange: bool = False
 
     @abstractmethod
@@ -113,6 +115,11 @@ class Prices:
     def phases_at_least(self, space: WeakSpace, phases: PhaseGrids) -> float:
         """A price that no steps over these grids go below."""
         return 0.0
+
+
+def no_price(model: CostModel) -> ProfileError:
+    """The error for a model under which plans cannot be compared."""
+    return ProfileError(f"the cost model {model.name!r} gives no plan a finite price; every price must be a number")
 
 
 def prices_of(model: CostModel, itemsize: int, topology: Topology) -> Prices:

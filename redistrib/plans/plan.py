@@ -34,6 +34,8 @@ class Plan:
             limit: backends then keep rounds in sequence and shares small. None: the bound on tiles alone.
         step_costs: the price of each step, where the maker of the plan tells; for display only, neither compared nor
             written to JSON.
+        note: what kept the maker of the plan from what its cost model promises; None where nothing did. For display
+            only, as `step_costs`.
     """
 
     source: DistType
@@ -49,6 +51,7 @@ class Plan:
     unit: str
     memory_limit: int | None = None
     step_costs: tuple[float, ...] | None = field(default=None, compare=False)
+    note: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.source_mesh.size != self.target_mesh.size:

@@ -137,6 +137,7 @@ def _foot(plan: Plan) -> list[str]:
         f"lower bound: {_received(plan.lower_bound, plan.itemsize)} per device; {ratio}",
         f"height: {_size(plan.height, plan.itemsize)}, the largest tile on the way{above}; "
         f"predicted peak {_bytes(plan.peak_bytes)} per device",
+        *([] if plan.note is None else [f"note: {plan.note}"]),
     ]
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from redistrib.cost.model import CostModel, PhaseGrids, prices_of
+from redistrib.cost.model import CostModel, PhaseGrids, no_price, prices_of
 from redistrib.cost.paper import PaperCost
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.steps import Exchange, Step
@@ -15,6 +15,7 @@ from redistrib.synthesis.paper.algorithm import paper_steps
 from redistrib.synthesis.paper.search import Search, SearchState
 from redistrib.synthesis.phases import single, three_phases
 from redistrib.synthesis.problem import Problem
+from redistrib.theory.semantics import lower_bound
 
 # The paper's plan is a candidate too, but its search is the slow part and rarely wins: a quick one will do.
 QUICK_SEARCH = Search(expansions=120, revisits=2, paths=4)
@@ -25,15 +26,17 @@ def best_steps(problem: Problem, model: CostModel, over_partition: bool = True) 
 
     Raises:
         MemoryLimitError: if no candidate fits the memory limit.
+        ProfileError: if the model gives no candidate a finite price.
     """
     prices = prices_of(model, problem.itemsize, problem.topology)
     one = single(problem)
     at_least = prices.at_least(problem.before, problem.after)
     if one is not None and problem.memory_limit is None and (not _collectives(one) or prices.total(one) == at_least):
         return one  # in one collective or none, at the least price there is: nothing can be better
-    enough = (at_least, 2)  # one collective has been ruled out
+    exact = model.counts_received and problem.memory_limit is None
+    enough = (at_least, 2) if exact else (-1, 0)  # one collective has been ruled out
     best: list[Step] | None = None
-    best_key: tuple[float, ...] = (math.inf, 0)
+    best_key: tuple[float, ...] = (math.inf, math.inf)
     least = math.inf
     space = problem.space
 
@@ -52,15 +55,34 @@ def best_steps(problem: Problem, model: CostModel, over_partition: bool = True) 
             best, best_key = steps, key
         if key[:2] == enough:
             break
-    below = best_key[0] + 1 if model.breaks_ties else best_key[0]
-    for steps in _papers(problem, model, below, over_partition):
+    if exact and best_key[0] > at_least:
+        direct = exchange.direct(problem)
+        if direct is not None:
+            best, best_key = direct, prices.key(direct)
+    for steps in _papers(problem, model, best_key[0] + 1 if exact else best_key[0], over_partition):
+        if not problem.fits(steps):
+            least = min(least, problem.peak(steps))
+            continue
         key = prices.key(steps)
-        if key < best_key and problem.fits(steps):
+        if key < best_key:
             best, best_key = steps, key
-    if best is None:
-        assert problem.memory_limit is not None  # without a limit a normal form always fits (Theorem 4.8)
-        raise MemoryLimitError(problem.memory_limit, int(least))
-    return best
+    if best is not None:
+        return best
+    if problem.memory_limit is None or least == math.inf:  # a normal form always fits the bound (Theorem 4.8)
+        raise no_price(model)
+    raise MemoryLimitError(problem.memory_limit, int(least))
+
+
+def limit_met(problem: Problem, model: CostModel, steps: list[Step]) -> str | None:
+    """What kept `best_steps` from the lower bound, where received elements are what is priced; None if nothing did."""
+    if not model.counts_received or problem.memory_limit is not None:
+        return None
+    if sum(step.received_total() for step in steps) == sum(lower_bound(problem.before, problem.after)):
+        return None
+    return (
+        f"the direct exchange, which receives the lower bound, has {exchange.share_count(problem):,} shares; "
+        f"more than {exchange.most_direct(problem):,} are not planned"
+    )
 
 
 def _collectives(steps: list[Step]) -> int:

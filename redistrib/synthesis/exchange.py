@@ -21,15 +21,26 @@ from redistrib.synthesis.grouping import (
     position_in_run,
     refine,
     sending_pairs,
+    unravel,
 )
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import Lack, colour_rounds, padded_rounds, shape_of, volume_of
 from redistrib.theory.semantics import Int64, Placement, number_of
 from redistrib.theory.weak import Grid, common, nested, refined
 
-# Shares of unequal size are coloured one by one: more than this many would make planning slow.
+# Shares of unequal size are coloured one by one, in several ways: more than this many would make planning slow.
 MOST_UNEQUAL = 1 << 12
+# The same where nothing else meets the lower bound: shares of equal size, and of unequal size coloured in one way only.
+MOST_DIRECT = 1 << 18
+MOST_DIRECT_UNEQUAL = 1 << 17
 MOST_PADDED = 1 << 8  # devices: matchings of more take longer than they are worth
+
+
+def without_elements(problem: Problem) -> list[Step]:
+    """From one placement of an empty array to another: there is nothing to send."""
+    before, after, none = problem.before, problem.after, np.zeros(0, dtype=np.int64)
+    boxes = none.reshape(0, before.rank)
+    return [] if before == after else [Exchange(before, after, Shares(none, none, boxes, boxes, none))]
 
 
 def as_slice(problem: Problem) -> list[Step] | None:
@@ -104,7 +115,7 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
     that fit into the fewest rounds, padded. Empty where it would take more than `most_shares` shares.
     """
     before, after, topology = problem.before, problem.after, problem.topology
-    count = _share_count(before, after)
+    count = share_count(problem)
     if nested(before.grid, after.grid):
         return [[Exchange(before, after, _equal_shares(problem))]] if count <= most_shares else []
     if count > min(most_shares, MOST_UNEQUAL):
@@ -126,6 +137,25 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
         padded = [padded_rounds(lacking, before, near) for near in nearness]
         tables += [table for table in padded if table.rounds < tables[-1].rounds]
     return [[Exchange(before, after, table)] for table in tables]
+
+
+def most_direct(problem: Problem) -> int:
+    """The shares up to which `direct` is planned."""
+    return MOST_DIRECT if nested(problem.before.grid, problem.after.grid) else MOST_DIRECT_UNEQUAL
+
+
+def direct(problem: Problem) -> list[Step] | None:
+    """The direct exchange in rounds of equal volumes, which receives exactly the lower bound, found in one attempt.
+
+    For more shares than `in_rounds` has the time to arrange; None where there are more than `most_direct`.
+    """
+    before, after = problem.before, problem.after
+    if share_count(problem) > most_direct(problem):
+        return None
+    if nested(before.grid, after.grid):
+        return [Exchange(before, after, _equal_shares(problem))]
+    shares = colour_rounds(_unequal_shares(before, after), before, problem.topology, volume_of)
+    return [Exchange(before, after, shares)]
 
 
 def aligned_then_permuted(problem: Problem) -> list[Step] | None:
@@ -201,7 +231,9 @@ def _span(before: Placement, after: Placement) -> tuple[Int64, Int64]:
     return first, stop
 
 
-def _share_count(before: Placement, after: Placement) -> int:
+def share_count(problem: Problem) -> int:
+    """Source tiles that each device's target tile touches, over all devices: no direct exchange has more shares."""
+    before, after = problem.before, problem.after
     first, stop = _span(before, after)
     return int((stop - first).prod(axis=1).sum()) if before.rank else 0
 
@@ -245,17 +277,16 @@ def _unequal_shares(before: Placement, after: Placement) -> list[Lack]:
     if 0 in before.shape:
         return []
     first, stop = _span(before, after)
+    extent = stop - first
     tile_b, tile_a = np.array(before.tile, dtype=np.int64), np.array(after.tile, dtype=np.int64)
-    result = []
-    for d in range(before.devices):
-        for offset in np.ndindex(*(stop[d] - first[d])):
-            tile = first[d] + np.array(offset, dtype=np.int64)
-            if (tile == before.index[d]).all():
-                continue
-            start = np.maximum(tile * tile_b, after.start[d])
-            end = np.minimum((tile + 1) * tile_b, after.start[d] + tile_a)
-            result.append((d, int(number_of(tile, before.grid)), start, end - start))
-    return result
+    count = extent.prod(axis=1)
+    receiver = np.repeat(np.arange(before.devices), count)
+    tile = first[receiver] + unravel(position_in_run(receiver), extent[receiver])
+    away = (tile != before.index[receiver]).any(axis=1)
+    receiver, tile = receiver[away], tile[away]
+    low = after.start[receiver]
+    start, stop = np.maximum(tile * tile_b, low), np.minimum((tile + 1) * tile_b, low + tile_a)
+    return list(zip(receiver.tolist(), number_of(tile, before.grid).tolist(), start, stop - start, strict=True))
 
 
 def _units(before: Placement, after: Placement) -> list[Int64 | None]:

@@ -94,7 +94,7 @@ def refine(
     assigned = turn < places[kind] * volume
     if unwilling is not None:
         assigned &= ~unwilling
-    local = low + _unravel(turn % np.maximum(volume, 1), extent)
+    local = low + unravel(turn % np.maximum(volume, 1), extent)
     if not assigned.all():
         _assign_the_rest(local, assigned, kind, places, factors, order)
     return Placement.unchecked(shape, fine, first + local)
@@ -122,7 +122,7 @@ def _assign_the_rest(
     taken = np.bincount(kind[assigned] * choices + number_of(local[assigned], scale), minlength=len(places) * choices)
     free = np.repeat(np.arange(len(places) * choices), np.repeat(places, choices) - taken)
     waiting = order[~assigned[order]]
-    local[waiting] = _unravel(
+    local[waiting] = unravel(
         free % choices, np.broadcast_to(np.array(scale, dtype=np.int64), (len(waiting), len(scale)))
     )
 
@@ -141,7 +141,7 @@ def position_in_run(*sorted_keys: Int64) -> Int64:
     return place - np.maximum.accumulate(starts)
 
 
-def _unravel(number: Int64, extent: Int64) -> Int64:
+def unravel(number: Int64, extent: Int64) -> Int64:
     """Row-major indices of numbers in boxes of different extents, `[boxes, rank]`."""
     index = np.empty_like(extent)
     for i in range(extent.shape[1] - 1, -1, -1):

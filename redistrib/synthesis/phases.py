@@ -13,7 +13,7 @@ from itertools import product
 
 from redistrib.arith import divisors
 from redistrib.cost.model import PhaseGrids
-from redistrib.plans.steps import AllGather, Step
+from redistrib.plans.steps import AllGather, DynSlice, Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.grouping import Cells, chunk_groups, refine
 from redistrib.synthesis.problem import Problem
@@ -56,8 +56,7 @@ def three_phases(
                 continue
             cut = cut or _refined(before, cut_grid, after, topology)
             part = _refined(after, part_grid, cut, topology)
-            sliced = exchange.as_slice(problem.between(before, cut))
-            assert sliced is not None
+            sliced: list[Step] = [] if cut == before else [DynSlice(before, cut)]
             last: list[Step] = []
             if part != after:
                 last = [AllGather(part, after, chunk_groups(part, after.grid, topology.sort_keys))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, cast, get_args
 
-from redistrib.cost.model import CostModel, prices_of
+from redistrib.cost.model import CostModel, no_price, prices_of
 from redistrib.cost.presets import cost_model
 from redistrib.errors import (
     GlobalShapeError,
@@ -16,8 +16,10 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
+from redistrib.plans.steps import Step
 from redistrib.plans.verify import verify
-from redistrib.synthesis.best import best_steps
+from redistrib.synthesis.best import best_steps, limit_met
+from redistrib.synthesis.exchange import without_elements
 from redistrib.synthesis.paper.algorithm import paper_steps
 from redistrib.synthesis.paper.search import Search
 from redistrib.synthesis.problem import Problem
@@ -51,6 +53,7 @@ def synthesize(
 
     Raises:
         MemoryLimitError: if nothing fits the limit.
+        ProfileError: if the model gives no plan a finite price.
         GlobalShapeError, MeshDevicesError, UnknownCostModelError, UnknownAlgorithmError, DtypeError, TypeFormError.
     """
     chosen = cost_model(model)
@@ -62,17 +65,12 @@ def synthesize(
         raise GlobalShapeError(source.global_shape, target.global_shape)
     if source_mesh.size != target_mesh.size:
         raise MeshDevicesError(source_mesh.size, target_mesh.size)
-    topology = chosen.topology(source_mesh)
-    problem = Problem(before, after, size, topology, memory_limit)
-    if algorithm == "paper":
-        found = paper_steps(problem, chosen, Search(over_partition=over_partition))
-        assert found is not None  # a normal form within the bound always exists (Theorem 4.8)
-        if not problem.fits(found):
-            raise MemoryLimitError(memory_limit or 0, problem.peak(found))
-        steps = found
-    else:
-        steps = best_steps(problem, chosen, over_partition)
-    prices = tuple(map(prices_of(chosen, size, topology).step, steps))
+    problem = Problem(before, after, size, chosen.topology(source_mesh), memory_limit)
+    try:
+        steps, note = _steps(problem, algorithm, chosen, over_partition)
+        prices = tuple(map(prices_of(chosen, size, problem.topology).step, steps))
+    except OverflowError:  # more elements than a float counts
+        raise no_price(chosen) from None
     return verify(
         Plan(
             source=source,
@@ -88,5 +86,21 @@ def synthesize(
             unit=chosen.unit,
             memory_limit=memory_limit,
             step_costs=prices,
+            note=note,
         )
     )
+
+
+def _steps(problem: Problem, algorithm: str, model: CostModel, over_partition: bool) -> tuple[list[Step], str | None]:
+    """The steps, and what is to be said of them."""
+    if 0 in problem.before.shape:
+        return without_elements(problem), None
+    if algorithm == "best":
+        steps = best_steps(problem, model, over_partition)
+        return steps, limit_met(problem, model, steps)
+    found = paper_steps(problem, model, Search(over_partition=over_partition))
+    if found is None:  # a normal form within the bound always exists (Theorem 4.8)
+        raise no_price(model)
+    if not problem.fits(found):
+        raise MemoryLimitError(problem.memory_limit or 0, problem.peak(found))
+    return found, None

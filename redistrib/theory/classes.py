@@ -46,7 +46,9 @@ class Classes:
 
 
 def node_of(placement: Placement, topology: Topology) -> Node | None:
-    """The node of a placement; None where its tiles do not lie on all hosts alike, as those of a type do.
+    """The node of a placement; None where no mesh axes within and between hosts cut it so.
+
+    Every host of eight devices may hold three tiles, yet no axis of three lies within it.
 
     >>> index = np.stack([np.arange(8) // 4, np.arange(8) % 4], axis=1)
     >>> node_of(Placement((8, 8), (2, 4), index), Topology.consecutive(8, 2))
@@ -62,6 +64,9 @@ def node_of(placement: Placement, topology: Topology) -> Node | None:
         if (inside != inside[0]).any() or count % int(inside[0]):
             return None
         slow.append(count // int(inside[0]))
+    classes, across = Classes.of(topology), math.prod(slow)
+    if classes.hosts % across or classes.each % (placement.tiles // across):
+        return None
     return placement.grid, tuple(slow)
 
 

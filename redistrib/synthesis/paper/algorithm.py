@@ -43,7 +43,10 @@ def paper_steps(
             break
         steps = lower_straight(path.grids, problem)
         if steps is None:
-            if path.cost + prices.permute_at_least(space, path.grids) >= min(best_key[0], search.below):
+            permute = max(
+                0.0, prices.permute_at_least(space, path.grids) - path.cross_host_permute
+            )  # one permute is enough
+            if path.cost + permute >= min(best_key[0], search.below):
                 continue
             steps = lower_with_permute(path.grids, problem)
         cost, *rest = prices.key(steps)

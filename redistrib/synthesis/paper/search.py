@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -33,11 +33,13 @@ class WeakPath:
 
     Attributes:
         grids: the weak types visited, source first. Two neighbours may differ by a slice over several dimensions.
-        cost: the sum of the edge prices.
+        cost: the sum of the edge prices, and of `cross_host_permute`.
+        cross_host_permute: the price of a permute that takes tiles to other hosts, where the path ends on the wrong ones.
     """
 
     grids: tuple[Grid, ...]
     cost: float
+    cross_host_permute: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,10 @@ class _Graph:
             self._split_edges[node] = found
         return found
 
+    def cross_host_permute(self, path: Sequence[Node]) -> float:
+        """Price of a permute to the right hosts, at the smallest tile of a path."""
+        return self.prices.cross_host_permute(self.space, max((grid for grid, _ in path), key=math.prod))
+
     def normal_form_remaining(self, grid: Grid, phase: int) -> float:
         """A price that no normal form from here to the target undercuts; phase 1 has only gathers left."""
         found = self._estimates.get((grid, phase))
@@ -296,7 +302,9 @@ def _any_order(graph: _Graph, search: Search, state: SearchState, crossing: Cros
         if estimate > state.price:
             return
         if node[0] == graph.target:
-            yield WeakPath(tuple(grid for grid, _ in path), cost)
+            yield WeakPath(
+                tuple(grid for grid, _ in path), cost, 0.0 if node == target else graph.cross_host_permute(path)
+            )
             continue
         seen = visits.get(node, 0)
         if seen >= search.revisits:
@@ -309,9 +317,7 @@ def _any_order(graph: _Graph, search: Search, state: SearchState, crossing: Cros
                 continue
             onward = cost + price
             if onto[0] == graph.target and onto != target:  # the right tiles on the wrong hosts
-                onward += graph.prices.cross_host_permute(
-                    graph.space, max((grid for grid, _ in (*path, onto)), key=math.prod)
-                )
+                onward += graph.cross_host_permute((*path, onto))
             if onward >= search.below or onward > state.price:
                 continue
             if visits.get(onto, 0) >= search.revisits:
