@@ -43,9 +43,8 @@ def paper_steps(
             break
         steps = lower_straight(path.grids, problem)
         if steps is None:
-            permute = max(
-                0.0, prices.permute_at_least(space, path.grids) - path.cross_host_permute
-            )  # one permute is enough
+            # Where the path ends on the wrong hosts, its price has a permute in it, and one is enough.
+            permute = max(0.0, prices.permute_at_least(space, path.grids) - path.cross_host_permute)
             if path.cost + permute >= min(best_key[0], search.below):
                 continue
             steps = lower_with_permute(path.grids, problem)

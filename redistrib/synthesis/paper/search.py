@@ -34,7 +34,7 @@ class WeakPath:
     Attributes:
         grids: the weak types visited, source first. Two neighbours may differ by a slice over several dimensions.
         cost: the sum of the edge prices, and of `cross_host_permute`.
-        cross_host_permute: the price of a permute that takes tiles to other hosts, where the path ends on the wrong ones.
+        cross_host_permute: the price of a permute to the right hosts, where the path ends on the wrong ones.
     """
 
     grids: tuple[Grid, ...]
