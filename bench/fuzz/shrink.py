@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from bench.fuzz.check import check_problem
 from bench.fuzz.guard import Failure, guarded
@@ -51,14 +52,19 @@ def _smaller(problem: Problem) -> Iterator[Problem]:
         side: Side = getattr(problem, name)
         plain = tuple(range(problem.devices))
         if side.order != plain:
-            yield replace(problem, **{name: replace(side, order=plain)})
+            yield _with(problem, name, replace(side, order=plain))
         for i, names in enumerate(side.cut):
             if names:
-                yield replace(problem, **{name: replace(side, cut=(*side.cut[:i], names[1:], *side.cut[i + 1 :]))})
+                yield _with(problem, name, replace(side, cut=(*side.cut[:i], names[1:], *side.cut[i + 1 :])))
     for option, value in (("memory_limit", None), ("algorithm", "best"), ("over_partition", True),
                           ("dtype", "float32"), ("model", "exact"), ("model", "gpu")):  # fmt: skip
         if getattr(problem, option) not in (value, "exact"):
-            yield replace(problem, **{option: value})
+            yield _with(problem, option, value)
+
+
+def _with(problem: Problem, field: str, value: Any) -> Problem:
+    changes: dict[str, Any] = {field: value}
+    return replace(problem, **changes)
 
 
 def _with_fewer_axes(problem: Problem) -> Iterator[Problem]:
@@ -73,7 +79,7 @@ def _with_fewer_axes(problem: Problem) -> Iterator[Problem]:
         side: Side = getattr(problem, which)
         for name, size in side.axes:
             if size == 1:
-                yield replace(problem, **{which: _resized(side, name, 1)})
+                yield _with(problem, which, _resized(side, name, 1))
 
 
 def _resized(side: Side, name: str, size: int) -> Side:

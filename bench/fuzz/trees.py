@@ -13,6 +13,7 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import jax
@@ -21,7 +22,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
 import redistrib as rd
-from bench.fuzz.guard import Failure, place
+from bench.fuzz.guard import PACKAGE, Failure, place
 from redistrib.errors import RedistribError
 
 LIMIT = 60.0  # seconds of processor time: compilers are among it
@@ -58,7 +59,8 @@ def check(seed: int, index: int) -> str:
     moment = rng.uniform(0.0005, 0.05) if rng.random() < 0.15 else 0.0
     told = f"{_told(entries)}, {options}{f', interrupted after {moment:.4f} s' if moment else ''}"
     try:
-        result = _interrupted(moment, lambda: jax.block_until_ready(rd.reshard(tree, shardings, **options)))
+        result = _interrupted(moment, lambda: rd.reshard(tree, shardings, **options))
+        jax.block_until_ready(result)
     except (RedistribError, KeyboardInterrupt) as error:
         return _after(error, tree, entries, told)
     except Exception as error:
@@ -124,8 +126,12 @@ def _interrupted(moment: float, call: Callable[[], Any]) -> Any:
         signal.signal(signal.SIGALRM, old)
 
 
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+def _interrupt(_: int, frame: FrameType | None) -> None:
+    """Raise, unless the call is over: what it has returned could not be told from what is lost."""
+    while frame is not None:
+        if f"/{PACKAGE}/" in frame.f_code.co_filename:
+            raise KeyboardInterrupt
+        frame = frame.f_back
 
 
 def _told(entries: list[Entry]) -> str:

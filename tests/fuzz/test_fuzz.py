@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,14 @@ import numpy as np
 import pytest
 
 import redistrib as rd
-from bench.fuzz import check, forge, problems, shrink, trees
+from bench import verdicts
+from bench.fuzz import forge, page, problems, shrink, trees
 from bench.fuzz.bench import Run
 from bench.fuzz.guard import Failure, guarded
 from bench.fuzz.interpreter import Outcome, Wrong, interpret
 from bench.fuzz.kinds import KINDS, Tally, run
 from bench.fuzz.problems import Problem, Side
+from bench.report import Results
 from redistrib.errors import RedistribError
 from redistrib.plans import serial
 from tests.plans.corrupt import Corruption
@@ -230,7 +233,20 @@ def test_a_tally_survives_json() -> None:
     assert json.dumps(Tally.from_json(json.loads(text)).to_json()) == text
 
 
-def test_a_plan_below_its_bound_is_found() -> None:
-    """The interpreter's own counts are held against each other as well."""
-    plan = rd.synthesize("[1{x}4]", "[4]", {"x": 4}, cost_model="exact")
-    assert check.carried_out(plan).received == (3, 3, 3, 3)
+@pytest.mark.parametrize(("failed", "word"), [(0, "yes"), (1, "**no**")])
+def test_the_report_says_what_was_found(failed: int, word: str) -> None:
+    tally = Tally(Counter(planned=100_000 - failed), seconds=700.0, slowest=(1.25, 17))
+    if failed:
+        tally.fail(5, Failure("wrong", "1|2"))
+    records = [{"kind": kind, "asked": 100_000, **tally.to_json()} for kind in ("problems", "forged")]
+    settings = {"seed": 1, "jobs": 2, "minutes": 12.5}
+    goal = verdicts.goals_table(Results({"fuzz": {"settings": settings, "records": records}})).splitlines()[-1]
+    assert goal.endswith(f"| {2 * failed} failed of 100,000 problems, 100,000 forged | {word} |")
+    head, rows = page.rows(records)
+    failures = "1 x `wrong: #/#` (5)" if failed else "none"
+    outcomes = f"{100_000 - failed:,} planned"
+    assert dict(zip(head, rows[0], strict=True)) == {
+        "kind": "problems", "cases": "100,000", "failed": str(failed), "outcomes": outcomes, "mean, ms": "7.0",
+        "slowest, s (number)": "1.25 (17)", "failures": failures,
+    }  # fmt: skip
+    assert "--seed 1 --kind KIND" in page.text(settings)
