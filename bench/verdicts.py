@@ -146,7 +146,7 @@ def _fuzz_goal(records: Mapping[str, Record]) -> str:
     failed = sum(r["failed"] for r in records.values())
     enough = all(records.get(kind, {}).get("cases", 0) >= 100_000 for kind in ("problems", "forged"))
     cases = ", ".join(f"{r['cases']:,} {kind}" for kind, r in records.items())
-    return _row(goal, f"{failed} failed of {cases}", not failed and enough)
+    return _row(goal, f"{failed} failed of {cases}", False if failed else enough or None)
 
 
 # --------------------------------------------------------------------------------------------------------- reasons
