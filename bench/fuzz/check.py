@@ -8,7 +8,7 @@ from dataclasses import replace
 import redistrib as rd
 from bench.fuzz.guard import Failure, attempted
 from bench.fuzz.interpreter import Outcome, Wrong, interpret
-from bench.fuzz.problems import Problem, draw
+from bench.fuzz.problems import MOST_BYTES, Problem, draw
 from redistrib.errors import MemoryLimitError, RedistribError
 
 
@@ -84,7 +84,7 @@ def _check_least(problem: Problem, error: MemoryLimitError, rng: random.Random) 
     limit = given if isinstance(given, int) else int(str(given).split()[0])
     if error.limit != limit or error.least <= limit:
         raise Failure("wrong", f"nothing fits {limit}, but the error says {error.limit} and {error.least}")
-    if rng.random() < 0.3:
+    if rng.random() < 0.3 and error.least <= MOST_BYTES:
         again = attempted(replace(problem, memory_limit=error.least).plan)
         if isinstance(again, RedistribError):
             raise Failure("wrong", f"nothing fits the least limit that was told: {again}")

@@ -23,6 +23,7 @@ ODD_NAMES = ("x0", "x1", "x_0", "y0", "a b", "é", '"', "\\", "データ", "0", 
 PRESETS = ("exact", "exact", "paper", "tpu", "gpu", "cpu")
 PER_HOST = (1, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 7, 8)
 LIMITS = (0.3, 0.9, 1.0, 1.0, 1.05, 1.25, 1.5, 2.0, 3.0, 8.0)  # of source and target tile together
+MOST_BYTES = 2**63 - 1  # of a memory limit
 MOST_ELEMENTS = 20_000
 MOST_HELD = 1 << 18  # elements of all source or target tiles together
 FLAWS = ("tile", "axis", "again", "shape", "devices", "dtype", "model", "algorithm", "limit")
@@ -272,7 +273,7 @@ def _with_options(rng: random.Random, problem: Problem) -> Problem:
     limit: int | str | None = None
     if rng.random() < 0.35:
         both = (problem.tile(problem.source) + problem.tile(problem.target)) * ITEMSIZE[dtype]
-        limit = max(1, int(both * rng.choice(LIMITS)) + rng.choice((-1, 0, 0, 1)))
+        limit = min(MOST_BYTES, max(1, int(both * rng.choice(LIMITS)) + rng.choice((-1, 0, 0, 1))))
         if rng.random() < 0.2:
             limit = f"{limit} B"
     return replace(

@@ -154,7 +154,7 @@ def _hostile_plan(rng: random.Random) -> str:
         lambda: form.update(cost=10 ** rng.choice((400, 4000)), memory_limit=10 ** rng.choice((400, 4000))),
         lambda: form.update({f"k{k}": rng.choice(OTHERS) for k in range(many)}),
         lambda: form.update(steps=[_shares(rng, min(many, 20_000), placements=len(form["placements"]))]),
-        lambda: form.update(cost=rng.choice(ODD_TEXTS) * many),
+        lambda: form.update(cost=(rng.choice(ODD_TEXTS) * many)[: LONG[-1]]),
     )
     rng.choice(changes)()
     return sealed(form)
