@@ -9,6 +9,7 @@ from pathlib import Path
 from bench import results, verdicts
 from bench.children import ROOT
 from bench.dtensor_run import speeds
+from bench.fuzz import page
 from bench.quality import failures
 from bench.results import Results
 from bench.stats import bootstrap_geomean, geomean, paired_ratio, quantile
@@ -38,6 +39,7 @@ BENCHES = {
     "quality": "plans, counted (`python -m bench quality`)",
     "planning": "the time of one plan (`python -m bench planning`)",
     "scaling": "planning time and quality at scale (`python -m bench scaling`)",
+    "fuzz": "the fuzzer (`python -m bench fuzz`)",
 }
 DTENSOR = {"shipped": "DTensor, shipped", "dijkstra": "DTensor, Dijkstra"}
 
@@ -238,6 +240,8 @@ def write(found: Results, path: Path) -> None:
         parts += [PLANNING, _planning(found.records("planning"))]
     if found.records("scaling"):
         parts += [SCALING, picture["planning.png"]]
+    if found.records("fuzz"):
+        parts += [page.text(found.settings("fuzz")), table(*page.rows(found.records("fuzz")))]
     if timed(found.records("cluster")) or timed(found.records("xla_cpu")):
         parts += ["## The ten problems where we are worst\n", _worst(found)]
     parts += [verdicts.provenance(found), verdicts.not_measured(found, BENCHES)]
