@@ -11,8 +11,8 @@ from typing import Any
 
 import redistrib as rd
 from bench.fuzz.interpreter import ITEMSIZE
+from redistrib.cost.latency import Latency, LatencyBandwidth
 from redistrib.lang.mesh import Axis, Mesh
-from redistrib.synthesis.latency import Latency, LatencyBandwidth
 
 DEVICES = {
     1: 2, 2: 5, 3: 4, 4: 8, 5: 3, 6: 9, 7: 2, 8: 12, 9: 5, 10: 4, 12: 14, 15: 3, 16: 8, 18: 7, 20: 5, 24: 12,

@@ -180,8 +180,8 @@ def test_cases_are_made_by_seed_and_number() -> None:
 
 
 def test_a_problem_can_be_typed() -> None:
+    from redistrib.cost.latency import LatencyBandwidth
     from redistrib.lang.mesh import Axis, Mesh
-    from redistrib.synthesis.latency import LatencyBandwidth
 
     names = {"rd": rd, "Axis": Axis, "Mesh": Mesh, "LatencyBandwidth": LatencyBandwidth}
     typed = 0
