@@ -303,13 +303,13 @@ def draw_profile(rng: random.Random, axes: Sequence[tuple[str, int]]) -> dict[st
             "slow_bandwidth": 50e9,
             "devices_per_host": rng.choice(PER_HOST),
         }
-        return {**made, "one_call": rng.random() < 0.2}
+        return {**made, "fused_exchange": rng.random() < 0.2}
     fast = 10 ** rng.uniform(7, 12)
     made = {
         "latency": {kind: latency() for kind in ("allgather", "alltoall", "allpermute")},
         "bandwidth": fast,
         "memory_bandwidth": 10 ** rng.uniform(8, 13),
-        "one_call": rng.random() < 0.3,
+        "fused_exchange": rng.random() < 0.3,
     }
     if rng.random() < 0.7:
         made["slow_bandwidth"] = fast * 10 ** rng.uniform(-3, 0.5 if rng.random() < 0.1 else 0)

@@ -212,6 +212,8 @@ def _side(value: Any, where: str) -> tuple[DistType, Mesh]:
             _refuse(f"{where}.mesh.axes[{k}]", f"is {shown(entry)}, an axis is a name and a size")
         axes.append(entry)
     devices = tuple(_row(mesh_form["devices"], f"{where}.mesh.devices"))
+    if not devices:
+        _refuse(f"{where}.mesh.devices", "is empty; a mesh names its devices, in their order")
     mesh = _at(f"{where}.mesh", lambda: Mesh(tuple(Axis(name, size) for name, size in axes), devices))
     dist_type = _at(f"{where}.type", lambda: DistType.parse(_string(side["type"], f"{where}.type")))
     _at(f"{where}.type", lambda: dist_type.check(mesh))

@@ -134,7 +134,9 @@ class Prepared:
 
     def _give_up(self, k: int, source: jax.Array, result: jax.Array) -> None:
         """Give up the source of what `jax.device_put` has brought, unless the result has buffers of it."""
-        if source.sharding.device_set.isdisjoint(result.sharding.device_set):
+        if not source.size:  # `jax.device_put` may hand an empty array on, and there is nothing to gain
+            stays = True
+        elif source.sharding.device_set.isdisjoint(result.sharding.device_set):
             stays = False
         elif self.plan.donate:
             stays = not set(buffers(source)).isdisjoint(buffers(result))

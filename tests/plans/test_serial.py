@@ -237,6 +237,11 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
         f"{json.loads(GOOD['nothing to do']().to_json())['digest']!r}; "
         "it was changed after it was written: make the plan again",
     ),
+    "a mesh of no devices": (
+        lambda: edited("slice", "source", "mesh", "devices", value=[]),
+        errors.PlanJsonError,
+        "source.mesh.devices is empty; a mesh names its devices, in their order",
+    ),
     "a kind of step that is not known": (
         lambda: edited("slice", "steps", 0, "kind", value="reducescatter"),
         errors.PlanJsonError,

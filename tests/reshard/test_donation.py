@@ -254,6 +254,14 @@ def test_what_device_put_leaves_on_some_of_the_devices_outlives_its_source(donat
     assert alive(moved)
 
 
+def test_an_empty_array_on_some_of_the_devices_is_alive() -> None:
+    source = jax.device_put(np.zeros((0, 8), np.int8), NamedSharding(GRID, P("a")))
+    some = NamedSharding(Mesh(np.array(jax.devices()[:4]), ("x",)), P("x"))
+    result = rd.reshard(source, some, donate=True)
+    assert jax.block_until_ready(result).shape == (0, 8)
+    assert result.sharding == some
+
+
 def test_tied_leaves_stay_for_what_has_their_buffers() -> None:
     """Outside the tree, and among what `jax.device_put` has returned for one of them."""
     tied = matrix()
