@@ -8,9 +8,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS ?=
+# The tests' order, the same for every run; SEED=7 for another.
+SEED ?= 1
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10 --randomly-seed $(SEED)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types layers unit format demo demo-mpi bench bench-full proofs clean
+.PHONY: help setup test test-long lint types layers unit format demo demo-mpi bench bench-full proofs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,7 +56,11 @@ layers: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10 $(ARGS)
+	$(PYTEST) -m 'not long' $(ARGS)
+
+# Code 5 says that no test is marked.
+test-long: $(VENV)/.dev ## tests that take many seconds each
+	$(PYTEST) -m long $(ARGS) || test $$? -eq 5
 
 format: $(VENV)/.dev ## rewrite the sources as `make test` wants them
 	$(BIN)/ruff check --fix
