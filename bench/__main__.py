@@ -23,6 +23,7 @@ COMMANDS = {
     "report": ("bench.report", "write docs/benchmarks.md and its pictures from the results"),
     "sample": ("bench.everything", "a sample of everything, then the report: minutes"),
     "full": ("bench.everything", "everything, then the report: hours"),
+    "mutants": ("bench.mutants", "faults put into the code on purpose, and whether the tests find them"),
     "compare": ("bench.compare", "the speed tests of the parts against their stored baseline"),
 }
 

@@ -379,6 +379,18 @@ def test_scratch_of_synthesised_plans(mesh):
         assert check(plan, "sequential").scratch <= between + 1.1 * part + 4096
 
 
+def test_under_a_limit_tiles_between_steps_take_from_what_a_dense_step_may_use():
+    mesh = Mesh.of("x=2,y=4")
+    plan = synthesize(
+        DistType.of("[2{x,y}16, 16, 4]"), mesh, DistType.of("[16, 4{y}16, 2{x}4]"), mesh, algorithm="paper"
+    )
+    assert [step.kind for step in plan.steps] == ["alltoall", "alltoall"]
+    tile = plan.before.tile_size * plan.itemsize
+    for tiles, kind in ((5, "all-to-all"), (4.5, "collective-permute")):  # source, target, one between, two to pack
+        limited = replace(plan, memory_limit=int(tiles * tile))
+        assert set(inspect(compiled(to_jax(limited, jax_mesh(mesh)))).kinds) == {kind}
+
+
 def test_a_device_order_that_is_not_the_identity():
     """Positions of the JAX mesh are device numbers only up to the plan's own order."""
     order = (3, 1, 0, 2)

@@ -73,6 +73,10 @@ def test_shared_memory_is_used_within_hosts_only():
     assert {"packed", "shared", "packed+shared"} <= set(found["seen"])
 
 
+def test_no_rank_writes_memory_that_a_late_one_has_yet_to_read():
+    assert launch(4, "slow").figures() == {"ran": ["packed", "packed", "shared", "packed"], "right": [True] * 4}
+
+
 def test_the_command_runs_under_mpiexec():
     launcher = mpiexec()
     assert launcher is not None
