@@ -77,7 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     explain = commands.add_parser("explain", help="say where a plan's traffic goes, and draw it")
     _problem(explain)
     explain.add_argument("-o", "--output", type=Path, help="also draw the plan into this PNG, PDF or SVG file")
-    explain.set_defaults(command=_explain)
+    explain.add_argument("--graph", action="store_true", help="draw the weak graph with the plan's path, not the tiles")
+    explain.set_defaults(command=_explain, parser=explain)
 
     run = commands.add_parser("run", help="carry a plan out, check every element, and show XLA's beside it")
     _problem(run)
@@ -137,10 +138,13 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    from redistrib.explain import explain, picture
+    from redistrib.explain import draw_graph, explain, picture
 
+    if options.graph and options.output is None:
+        options.parser.error("--graph draws a picture; say where with -o graph.png")
     plan = _synthesize(options)
-    drawn = None if options.output is None else picture(plan, options.output)
+    draw = draw_graph if options.graph else picture
+    drawn = None if options.output is None else draw(plan, options.output)
     print(f"{plan}\n\n{explain(plan)}")
     if drawn is not None:
         print(f"drew {drawn}")

@@ -1,0 +1,131 @@
+"""The weak graph of a plan's problem (Section 5.2), as networkx knows graphs, and a picture of it."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise, product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from redistrib.arith import divisors
+from redistrib.cost.model import CostModel, prices_of
+from redistrib.cost.presets import cost_model
+from redistrib.errors import PictureError
+from redistrib.explain.tiles import canvas
+from redistrib.plans.plan import Plan
+from redistrib.theory.weak import EdgeKind, Grid, WeakSpace, edges
+
+if TYPE_CHECKING:
+    import networkx
+
+_KINDS: tuple[EdgeKind, ...] = ("dynslice", "alltoall", "allgather")
+_MOST_NODES = 1 << 12
+_MOST_DRAWN = 120  # nodes; more are a grey cloud
+_COLOURS = {"dynslice": "tab:green", "alltoall": "tab:blue", "allgather": "tab:orange"}
+
+
+def weak_graph(plan: Plan, model: CostModel | str | None = None) -> networkx.DiGraph[Grid]:
+    """Every weak type within the plan's bound on tiles, and every weak collective between two of them.
+
+    A node is a grid: the number of tiles along each dimension. Its attribute `tile` has the elements of a tile. An edge
+    has `kind` ("dynslice", "alltoall" or "allgather"), `factor`, `dim` and `to` as in `theory.weak.WeakEdge`, and its
+    `price`. The graph's attribute `path` has the grids that the plan goes through; an exchange may take several edges
+    at once.
+
+    Args:
+        plan: any plan.
+        model: what prices the edges; by default the model that chose the plan.
+
+    Raises:
+        UnknownCostModelError: if the plan names a model of one's own and none is given.
+        PictureError: if the graph has too many nodes to be looked at.
+
+    >>> from redistrib import synthesize
+    >>> plan = synthesize("[2{x}4, 4]", "[4, 2{x}4]", {"x": 2}, cost_model="exact")
+    >>> graph = weak_graph(plan)
+    >>> sorted(graph), graph.graph["path"]
+    ([(1, 2), (2, 1)], [(2, 1), (1, 2)])
+    >>> graph.edges[(2, 1), (1, 2)]["kind"], graph.edges[(2, 1), (1, 2)]["price"]
+    ('alltoall', 8)
+    """
+    import networkx as nx  # slow to import, seldom needed
+
+    chosen = cost_model(plan.cost_model if model is None else model)
+    space = WeakSpace(plan.shape, plan.devices, max(plan.before.tile_size, plan.after.tile_size))
+    prices = prices_of(chosen, plan.itemsize, chosen.topology(plan.source_mesh))
+    path = [plan.before.grid, *(step.after.grid for step in plan.steps)]
+    graph: networkx.DiGraph[Grid] = nx.DiGraph(path=path)
+    for grid in _nodes(space):
+        graph.add_node(grid, tile=space.local_size(grid))
+        for edge in edges(space, grid, _KINDS):
+            told = {name: getattr(edge, name) for name in ("kind", "factor", "dim", "to")}
+            graph.add_edge(grid, edge.target, price=prices.edge(edge, space), **told)
+    return graph
+
+
+def _nodes(space: WeakSpace) -> list[Grid]:
+    if not all(space.shape):
+        raise PictureError(f"a weak graph is of arrays with elements, this one has the shape {space.shape}")
+    ways = [divisors(math.gcd(size, space.devices)) for size in space.shape]
+    if math.prod(map(len, ways)) > _MOST_NODES:
+        raise PictureError(
+            f"the weak graph has up to {math.prod(map(len, ways)):,} nodes, more than {_MOST_NODES:,}; take fewer "
+            "devices or dimensions"
+        )
+    return [grid for grid in product(*ways) if space.is_node(grid)]
+
+
+def draw_graph(plan: Plan, path: str | Path, model: CostModel | str | None = None) -> Path:
+    """Draw the weak graph, the plan's path through it in colour, and write it to a file.
+
+    Tiles shrink from left to right: slices lead right, gathers left, and all-to-alls up or down.
+
+    Raises:
+        PictureError: if the graph has too many nodes, or the file's name does not end in that of a format that
+            matplotlib writes.
+        OSError: if the file cannot be written.
+    """
+    import networkx as nx
+
+    graph = weak_graph(plan, model)
+    if len(graph) > _MOST_DRAWN:
+        raise PictureError(f"a picture shows a weak graph of at most {_MOST_DRAWN} nodes, this one has {len(graph)}")
+    layers: dict[int, list[Grid]] = {}
+    for grid in sorted(graph):
+        layers.setdefault(math.prod(grid), []).append(grid)
+    tallest = max(map(len, layers.values()))
+    figure = canvas(path, (2.2 + 1.9 * len(layers), 2.0 + 0.62 * tallest))
+    panel: Any = figure.subplots()
+    place = {
+        grid: (column, (len(grids) - 1) / 2 - row)
+        for column, (_, grids) in enumerate(sorted(layers.items()))
+        for row, grid in enumerate(grids)
+    }
+    taken = [hop for hop in pairwise(graph.graph["path"]) if hop[0] != hop[1]]
+    ends = {graph.graph["path"][0]: "gold", graph.graph["path"][-1]: "tomato"}
+    nx.draw_networkx_nodes(
+        graph,
+        place,
+        ax=panel,
+        node_size=900,
+        node_color=[ends.get(grid, "white") for grid in graph],
+        edgecolors=["black" if grid in graph.graph["path"] else "0.7" for grid in graph],
+    )
+    nx.draw_networkx_labels(graph, place, {grid: "x".join(map(str, grid)) for grid in graph}, ax=panel, font_size=8)
+    bend = "arc3,rad=0.18"
+    curved: dict[str, Any] = {"ax": panel, "node_size": 900, "connectionstyle": bend, "arrowsize": 9}
+    nx.draw_networkx_edges(graph, place, edge_color="0.88", width=0.6, **curved)
+    for hop in taken:
+        kind = graph.edges[hop]["kind"] if graph.has_edge(*hop) else "exchange"
+        text = f"{kind} {graph.edges[hop]['price']:.3g}" if graph.has_edge(*hop) else kind
+        colour, alone = _COLOURS.get(kind, "tab:purple"), nx.DiGraph([hop])
+        nx.draw_networkx_edges(alone, place, edge_color=colour, width=2.4, **curved)
+        nx.draw_networkx_edge_labels(
+            alone, place, {hop: text}, ax=panel, font_size=8, font_color=colour, rotate=False, connectionstyle=bend
+        )
+    panel.set_title(f"{plan.source} -> {plan.target}\ntiles per dimension; yellow: source, red: target", fontsize=9)
+    panel.margins(0.12)
+    panel.set_axis_off()
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+    return Path(path)

@@ -1,0 +1,103 @@
+"""A picture of who holds what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from redistrib.errors import PictureError
+from redistrib.errors.base import listed, shown
+from redistrib.plans.plan import Plan
+from redistrib.plans.table import what
+from redistrib.theory.boxes import Box
+from redistrib.theory.semantics import Placement
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def picture(plan: Plan, path: str | Path, title: str | None = None) -> Path:
+    """Draw who holds what before and after every step, for an array of rank 1 or 2, and write it to a file.
+
+    Each panel is the global array cut into tiles; a tile is coloured by where its first holder's data came from and
+    names the devices that hold it.
+
+    Raises:
+        PictureError: if the rank is neither 1 nor 2, the array has no elements, or the file's name does not end in
+            that of a format that matplotlib writes.
+        OSError: if the file cannot be written.
+    """
+    _check(plan)
+    import matplotlib
+
+    placements = [plan.before, *(step.after for step in plan.steps)]
+    names = [f"source\n{plan.source}", *(f"after {what(step)}" for step in plan.steps)]
+    names[-1] += f"\n{plan.target}"
+    figure = canvas(path, (3.2 * len(placements), 3.7))
+    axes = figure.subplots(1, len(placements), squeeze=False)
+    colour = matplotlib.colormaps["turbo"](np.linspace(0.12, 0.95, plan.devices))
+    for panel, placement, name in zip(axes[0], placements, names, strict=True):
+        _draw(panel, placement, colour)
+        panel.set_title(name, fontsize=9)
+    figure.suptitle(title or f"{plan.devices} devices; a tile shows the devices that hold it", fontsize=10)
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+    return Path(path)
+
+
+def canvas(path: str | Path, size: tuple[float, float]) -> Figure:
+    """An empty figure of so many inches, for a file that matplotlib can write.
+
+    Raises:
+        PictureError: if the file's name does not end in that of a format that matplotlib writes.
+    """
+    from matplotlib.backend_bases import FigureCanvasBase
+    from matplotlib.figure import Figure  # a figure of its own: what the caller has set in pyplot stays as it is
+
+    known = FigureCanvasBase.get_supported_filetypes()
+    if Path(path).suffix[1:].lower() not in known:
+        raise PictureError(f"cannot draw into {shown(str(path))}; end its name in one of {listed(sorted(known), 32)}")
+    return Figure(figsize=size)
+
+
+def _check(plan: Plan) -> None:
+    if len(plan.shape) not in (1, 2):
+        raise PictureError(f"a picture shows arrays of rank 1 or 2, this one has rank {len(plan.shape)}")
+    if not plan.source.global_size:
+        raise PictureError(f"a picture shows arrays with elements, {plan.source} has none")
+    if plan.devices > _MOST_DRAWN:
+        raise PictureError(f"a picture shows at most {_MOST_DRAWN} devices, this plan has {plan.devices}")
+
+
+_MOST_DRAWN = 4096  # a rectangle and a text for each, in every panel
+
+
+def _draw(panel: Any, placement: Placement, colour: Any) -> None:
+    from matplotlib.patches import Rectangle
+
+    rows, columns = placement.shape if placement.rank == 2 else (1, placement.shape[0])
+    holders: dict[Box, list[int]] = {}
+    for device, box in enumerate(placement.boxes.rows()):
+        holders.setdefault(box, []).append(device)
+    for box, devices in holders.items():
+        top, left = box.start if placement.rank == 2 else (0, *box.start)
+        height, width = box.size if placement.rank == 2 else (1, *box.size)
+        panel.add_patch(
+            Rectangle((left, top), width, height, facecolor=colour[devices[0]], edgecolor="white", linewidth=1.2)
+        )
+        text = _listed(devices)
+        size = max(4.0, min(9.0, 150 * width / columns / max(2, max(map(len, text.split("\n"))))))
+        panel.text(left + width / 2, top + height / 2, text, ha="center", va="center", fontsize=size, color="black")
+    panel.set_xlim(0, columns)
+    panel.set_ylim(rows, 0)
+    panel.set_xticks([])
+    panel.set_yticks([])
+    panel.set_aspect("auto")
+
+
+def _listed(devices: list[int]) -> str:
+    if len(devices) <= 4:
+        return ",".join(map(str, devices))
+    return f"{devices[0]}..{devices[-1]}\n({len(devices)})"

@@ -1,0 +1,87 @@
+"""The weak graph as networkx knows it: its shortest paths are an oracle of the search, and its picture shows a plan."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import networkx as nx
+import pytest
+
+import redistrib as rd
+from redistrib.cli import main
+from redistrib.cost.exact import ExactCost
+from redistrib.cost.model import CostModel, prices_of
+from redistrib.cost.paper import PaperCost
+from redistrib.cost.presets import PRESETS
+from redistrib.errors import PictureError, UnknownCostModelError
+from redistrib.explain import draw_graph, weak_graph
+from redistrib.synthesis.paper.search import shortest_paths
+from redistrib.theory.topology import Topology
+from redistrib.theory.weak import WeakSpace
+
+SWAP = ("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6})
+PROBLEMS = [
+    SWAP,
+    ("[2{x}8, 8, 8]", "[8, 8, 1{y,z}8]", {"x": 4, "y": 2, "z": 4}),
+    ("[12, 12]", "[1{x}12, 12]", {"x": 12}),
+    ("[1{x}12, 12]", "[12, 12]", {"x": 12}),
+    ("[6{x}12, 4{y}12, 12]", "[12, 6{x}12, 4{y}12]", {"x": 2, "y": 3, "z": 2}),
+]
+
+
+@pytest.mark.parametrize("model", [PaperCost(), ExactCost(), PRESETS["tpu"]], ids=lambda model: model.name)
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem[0])
+def test_the_search_finds_the_shortest_path_of_networkx(
+    problem: tuple[str, str, dict[str, int]], model: CostModel
+) -> None:
+    plan = rd.synthesize(*problem, cost_model=model)
+    graph = weak_graph(plan)
+    source, target = plan.before.grid, plan.after.grid
+    shortest = nx.shortest_path_length(graph, source, target, weight="price")
+    space = WeakSpace(plan.shape, plan.devices, max(plan.before.tile_size, plan.after.tile_size))
+    prices = prices_of(model, plan.itemsize, Topology(plan.devices))
+    (found,) = islice(shortest_paths(space, source, target, prices), 1)
+    assert found.cost == pytest.approx(shortest, rel=1e-12)
+
+
+def test_an_edge_says_what_it_does() -> None:
+    graph = weak_graph(rd.synthesize(*SWAP, cost_model="exact"))
+    assert graph.graph["path"] == [(4, 6), (6, 4)]
+    assert graph.nodes[4, 6] == {"tile": 6}
+    assert graph.edges[(4, 6), (12, 2)] == {"kind": "alltoall", "factor": 3, "dim": 1, "to": 0, "price": 24 * 4}
+    assert not any(data["tile"] > 6 for _, data in graph.nodes(data=True))
+    sliced = weak_graph(rd.synthesize("[2{x}8, 8]", "[8, 8]", {"x": 4}))
+    assert {data["kind"] for *_, data in sliced.edges(data=True)} == {"dynslice", "alltoall", "allgather"}
+    assert (2, 2) in sliced.successors((1, 2))
+
+
+def test_a_model_of_ones_own_must_be_given() -> None:
+    plan = rd.synthesize(*SWAP, cost_model=PaperCost(name="mine"))
+    with pytest.raises(UnknownCostModelError, match="'mine'"):
+        weak_graph(plan)
+    assert len(weak_graph(plan, PaperCost())) == len(weak_graph(plan, "exact"))
+
+
+def test_graphs_that_nobody_could_look_at_are_refused(tmp_path: Path) -> None:
+    large = rd.synthesize("[2{x}128, 128, 128, 128, 128]", "[128, 2{x}128, 128, 128, 128]", {"x": 64})
+    with pytest.raises(PictureError, match="the weak graph has up to 16,807 nodes, more than 4,096"):
+        weak_graph(large)
+    cloud = rd.synthesize("[8{x}512, 512, 512]", "[512, 8{x}512, 512]", {"x": 64, "y": 8})
+    with pytest.raises(PictureError, match="a weak graph of at most 120 nodes, this one has 164"):
+        draw_graph(cloud, tmp_path / "cloud.png")
+    with pytest.raises(PictureError, match=r"this one has the shape \(0, 4\)"):
+        weak_graph(rd.synthesize("[0{x}0, 4]", "[0, 2{x}4]", {"x": 2}))
+    with pytest.raises(PictureError, match="end its name in one of"):
+        draw_graph(rd.synthesize(*SWAP), tmp_path / "graph.text")
+
+
+def test_the_command_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "graph.png"
+    problem = [SWAP[0], SWAP[1], "--mesh", "x=4,y=6"]
+    assert main(["explain", *problem, "--graph", "-o", str(path)]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert f"drew {path}" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        main(["explain", *problem, "--graph"])
+    assert "--graph draws a picture; say where with -o graph.png" in capsys.readouterr().err
