@@ -92,6 +92,13 @@ from redistrib.errors.plans import (
     WrongEndError,
     WrongStartError,
 )
+from redistrib.errors.programs import (
+    CutError,
+    CutInnerFactorError,
+    InconsistentGroupError,
+    NoCombinerError,
+    ProgramError,
+)
 from redistrib.errors.rules import (
     AxesNotMinorError,
     AxisAbsentError,
@@ -130,6 +137,8 @@ __all__ = [
     "AxisReusedError",
     "AxisSizeError",
     "CommunicatorError",
+    "CutError",
+    "CutInnerFactorError",
     "DeviceNumberError",
     "DeviceOrderError",
     "DeviceSetError",
@@ -149,6 +158,7 @@ __all__ = [
     "GroupSizeError",
     "HloTextError",
     "IdleTileError",
+    "InconsistentGroupError",
     "LeafError",
     "ManualMeshError",
     "MemberOrderError",
@@ -162,6 +172,7 @@ __all__ = [
     "MissingMemberError",
     "MissingShapeError",
     "NoAxisError",
+    "NoCombinerError",
     "NotAnArrayError",
     "NotationError",
     "OverlappingSharesError",
@@ -178,6 +189,7 @@ __all__ = [
     "PlanJsonError",
     "PlanVersionError",
     "ProfileError",
+    "ProgramError",
     "RealisationError",
     "RedistribError",
     "RepeatedAxisError",

@@ -1,0 +1,164 @@
+"""Grids given as sizes, bound to the axes of one mesh.
+
+A grid says into how many parts each iteration dimension is cut, and leaves open which axes cut it. The axes are chosen
+so that a nest finds its arrays as other nests left them: this is the renaming of grid variables that makes two
+schedules consistent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, permutations
+
+from redistrib.errors import CutError, InconsistentGroupError, RedistribError
+from redistrib.lang.mesh import Axis, Mesh
+from redistrib.lang.types import DistType
+from redistrib.programs.check import group_of
+from redistrib.programs.nest import Nest
+from redistrib.programs.program import Place
+from redistrib.programs.pullback import Part, cut_of
+
+_MOST = 4096  # bindings that are looked at for one nest
+
+
+def grid_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]]) -> tuple[int, ...]:
+    """The grid that a schedule gives a nest, in the order of its iteration dimensions.
+
+    Raises:
+        CutError: if the schedule leaves the nest out, or its grid is of another rank or no grid.
+    """
+    if nest.name not in grids:
+        raise CutError(
+            nest.name, "", "Schedule", f"the schedule is incomplete: it has {', '.join(grids) or 'no operation'} and "
+            f"lacks this one; give it a grid of rank {len(nest.ranges)}",
+        )  # fmt: skip
+    given = grids[nest.name]
+    if isinstance(given, Mapping):
+        unknown = [name for name in given if name not in nest.position]
+        if unknown:
+            raise CutError(
+                nest.name, "", "Schedule", f"the grid {dict(given)} names {unknown[0]!r}, and the iteration dimensions "
+                f"are {', '.join(nest.position)}",
+            )  # fmt: skip
+        return tuple(given.get(name, 1) for name in nest.position)
+    grid = tuple(given)
+    if len(grid) != len(nest.ranges):
+        raise CutError(
+            nest.name, "", "Schedule", f"the grid {grid} is of rank {len(grid)} and the iteration space "
+            f"({', '.join(nest.position)}) of rank {len(nest.ranges)}; give one number for each dimension",
+        )  # fmt: skip
+    for name, parts, size in zip(nest.position, grid, nest.sizes, strict=True):
+        if parts < 1 or size % parts:
+            least = -(-size // max(parts, 1)) * max(parts, 1)
+            raise CutError(
+                nest.name, "", "Schedule", f"{parts} parts do not divide the {size} points of {name!r}; "
+                f"take a divisor, or pad the dimension to {least}",
+            )  # fmt: skip
+        if parts > 1 and name in nest.whole:
+            raise CutError(nest.name, "", "Whole", f"the grid {grid} cuts {name!r}, which must stay whole")
+    return grid
+
+
+def mesh_of(grid: Sequence[int], ranks: int) -> Mesh:
+    """A mesh with an axis `r0`, `r1`, ... for every part of a grid above 1, and `rest` for the ranks beyond it."""
+    axes = [Axis(f"r{k}", parts) for k, parts in enumerate(grid) if parts > 1]
+    rest = ranks // math.prod(grid)
+    return Mesh((*axes, *([Axis("rest", rest)] if rest > 1 else [])))
+
+
+def bindings(nest: Nest, grid: Sequence[int], mesh: Mesh) -> Iterator[DistType]:
+    """All ways to cut a nest by a grid with the axes of a mesh; at most a few thousand of them.
+
+    >>> square = Nest("square", {"i": 4, "j": 4}, [], [])
+    >>> [str(cut) for cut in bindings(square, (2, 2), Mesh.of("x=2,y=2"))]
+    ['[2{x}4, 2{y}4]', '[2{y}4, 2{x}4]']
+    """
+    for chosen in islice(_chosen(tuple(grid), mesh.axes), _MOST):
+        cut = cut_of(nest, dict(zip(nest.position, chosen, strict=True)), mesh)
+        if cut is not None:
+            yield cut
+
+
+def _chosen(grid: tuple[int, ...], axes: tuple[Axis, ...]) -> Iterator[tuple[tuple[str, ...], ...]]:
+    if not grid:
+        yield ()
+        return
+    for first in _products(grid[0], axes):
+        left = tuple(axis for axis in axes if axis.name not in first)
+        for rest in _chosen(grid[1:], left):
+            yield (first, *rest)
+
+
+def _products(parts: int, axes: tuple[Axis, ...]) -> Iterator[tuple[str, ...]]:
+    """Ordered choices of axes whose sizes multiply to `parts`, fewest and foremost first."""
+    if parts == 1:
+        yield ()
+        return
+    usable = [axis for axis in axes if axis.size > 1 and parts % axis.size == 0]
+    for count in range(1, len(usable) + 1):
+        for chosen in permutations(usable, count):
+            if math.prod(axis.size for axis in chosen) == parts:
+                yield tuple(axis.name for axis in reversed(chosen))  # the foremost axis of the mesh is the most major
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A nest, or several fused into one operation, with their grids."""
+
+    name: str
+    nests: tuple[Nest, ...]
+    grids: tuple[tuple[int, ...], ...]
+
+    @property
+    def ranks(self) -> int:
+        """Devices that the grids take."""
+        return max(math.prod(grid) for grid in self.grids)
+
+
+def unify(kernel: Kernel, place: Place, price: Callable[[tuple[Part, ...]], float]) -> tuple[Part, ...] | None:
+    """Cuts for the nests of a kernel, on the axes of a place, that agree inside and cost least outside.
+
+    Args:
+        kernel: the nests and their grids.
+        place: the devices; its mesh names the axes.
+        price: what the parts cost in moves; the first of the cheapest is taken.
+
+    Returns:
+        The parts; None if the axes cannot make one of the grids.
+
+    Raises:
+        InconsistentGroupError: if no choice of axes makes the nests agree, or another error of `Part.signature`.
+    """
+    best: tuple[float, tuple[Part, ...]] | None = None
+    refused: RedistribError | None = None
+    for parts in _agreeing(kernel, place, ()):
+        if isinstance(parts, RedistribError):
+            refused = refused or parts
+            continue
+        found = price(parts)
+        if best is None or found < best[0]:
+            best = (found, parts)
+        if found == 0:
+            break
+    if best is None and refused is not None:
+        raise refused
+    return None if best is None else best[1]
+
+
+def _agreeing(kernel: Kernel, place: Place, done: tuple[Part, ...]) -> Iterator[tuple[Part, ...] | RedistribError]:
+    """Parts that agree, and for those that do not the reason."""
+    if len(done) == len(kernel.nests):
+        yield done
+        return
+    for cut in bindings(kernel.nests[len(done)], kernel.grids[len(done)], place.mesh):
+        parts = (*done, Part(kernel.nests[len(done)], cut))
+        try:
+            group_of(kernel.name, parts, place)
+        except RedistribError as error:
+            yield error
+            if not isinstance(error, InconsistentGroupError):
+                return
+            continue
+        yield from _agreeing(kernel, place, parts)
