@@ -46,9 +46,14 @@ def partitioned(
     ranks = options.ranks or max((kernel.ranks for kernel in kernels), default=1)
     place = Place(_machine(kernels, ranks))
     made = _Insertion(place, options)
-    read = {access.array for nest in nests for access in nest.reads}
+    read = dict.fromkeys(access.array for nest in nests for access in nest.reads)
     written = list(dict.fromkeys(access.array for nest in nests for access in nest.writes))
     ends = options.outputs or dict.fromkeys(array for array in written if array not in read)
+    for array in (*ends, *options.inputs):
+        if array not in {*read, *written}:
+            raise ProgramError(
+                "", array, "SSA", f"there is no such array; there are {', '.join(dict.fromkeys((*read, *written)))}"
+            )
     for k, kernel in enumerate(kernels):
         inside = {access.array for nest in kernel.nests for access in nest.writes}
         after = {access.array for later in kernels[k + 1 :] for nest in later.nests for access in nest.reads}
@@ -164,21 +169,17 @@ class _Insertion:
             return nearest
         out = replace(wanted, name=f"{array}.{len(known)}")
         if nearest.place.devices != wanted.place.devices and partial_axes(nearest.type):
-            between = replace(nearest, name=out.name, type=whole(nearest.type))
-            return self._moved_on(array, nearest, between, wanted)
+            reduction = reduction_for(nearest, None)  # where the summands are, before anything leaves
+            out = replace(nearest, name=out.name, type=reduction.applied(nearest.type, nearest.place.mesh))
+            self.ops.append(Move(nearest.name, out, None, reduction))
+            known.append(out)
+            return self._moved(array, wanted)
         self.ops.append(move(nearest, out, self.options.model))
         known.append(out)
         return out
 
-    def _moved_on(self, array: str, value: Value, between: Value, wanted: Value) -> Value:
-        self.ops.append(move(value, between, self.options.model))
-        self.versions[array].append(between)
-        return self._moved(array, wanted)
-
     def end(self, array: str, dist_type: Any) -> str:
         """The name of an output, moved to where it must be."""
-        if array not in self.versions:
-            raise ProgramError("", array, "SSA", f"no output {array!r}; there are {', '.join(self.versions)}")
         last = self.versions[array][0]
         wanted = replace(last, type=whole(last.type))
         if dist_type is not None:
@@ -206,11 +207,10 @@ def _distance(value: Value, wanted: Value) -> int:
     """Elements that a move receives at least; summands are counted as an all-reduce."""
     if value.means(wanted):
         return 0
+    added = 2 * value.placement.tile_size * value.place.mesh.size if partial_axes(value.type) else 0
     if value.place.devices != wanted.place.devices:
-        return wanted.placement.tile_size * len(wanted.place.devices)
-    if partial_axes(value.type):
-        return 2 * value.placement.tile_size * value.place.mesh.size
-    return max(1, sum(lower_bound(value.placement, wanted.placement)))
+        return added + wanted.placement.tile_size * len(wanted.place.devices)
+    return added or max(1, sum(lower_bound(value.placement, wanted.placement)))
 
 
 def _uncut(shape: Sequence[int]) -> DistType:

@@ -27,7 +27,7 @@ class PartialType(DistType):
     """A distributed type of summands.
 
     Attributes:
-        partial: the axes that number the summands.
+        partial: the axes that number the summands, sorted by name.
         reduction: `"sum"`, `"max"` or `"min"`.
 
     >>> print(summands(DistType.of("[4{x}16, 8]"), ("y",), "sum"))
@@ -53,7 +53,7 @@ class PartialType(DistType):
 
 def summands(dist_type: DistType, axes: Sequence[str], reduction: str) -> DistType:
     """The type whose tiles are summands along `axes`; the type itself for no axes."""
-    return PartialType(dist_type.dims, tuple(axes), reduction) if axes else whole(dist_type)
+    return PartialType(dist_type.dims, tuple(sorted(axes)), reduction) if axes else whole(dist_type)
 
 
 def whole(dist_type: DistType) -> DistType:
