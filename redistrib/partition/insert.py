@@ -111,15 +111,20 @@ class _Insertion:
     def add(self, kernel: Kernel, outs: Sequence[str]) -> None:
         """An operation, and before it the moves that it needs."""
         place = self.place
-        parts = unify(kernel, place, lambda parts: self._price(group_of(kernel.name, parts, place)))
+        parts = unify(kernel, place, lambda parts: self._price(group_of(kernel.name, parts, place)), self._known)
         if parts is None:  # no axes make its grid: it has a mesh of its own, on as many devices as it takes
             largest = max(kernel.grids, key=math.prod)
             place = Place(mesh_of(largest, math.prod(largest)), self.place.devices[: kernel.ranks])
-            parts = unify(kernel, place, lambda parts: 0)
+            parts = unify(kernel, place, lambda parts: 0, {})
         if parts is None:
             grids = ", ".join(map(str, kernel.grids))
             raise CutError(kernel.name, "", "Schedule", f"no one mesh makes the grids {grids} of its nests")
         self._emit(kernel.name, parts, place, outs)
+
+    @property
+    def _known(self) -> dict[str, DistType]:
+        """The types of arrays on the common mesh."""
+        return {array: known[-1].type for array, known in self.versions.items() if known[-1].place == self.place}
 
     def _emit(self, name: str, parts: tuple[Part, ...], place: Place, outs: Sequence[str]) -> None:
         group = group_of(name, parts, place)

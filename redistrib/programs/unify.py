@@ -20,7 +20,7 @@ from redistrib.programs.nest import Nest
 from redistrib.programs.program import Place
 from redistrib.programs.pullback import Part, cut_of
 
-_MOST = 4096  # bindings that are looked at for one nest
+_MOST = 128  # bindings that are looked at for an operation; those that suit its arrays come first
 
 
 def grid_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]]) -> tuple[int, ...]:
@@ -68,24 +68,48 @@ def mesh_of(grid: Sequence[int], ranks: int) -> Mesh:
     return Mesh((*axes, *([Axis("rest", rest)] if rest > 1 else [])))
 
 
-def bindings(nest: Nest, grid: Sequence[int], mesh: Mesh) -> Iterator[DistType]:
-    """All ways to cut a nest by a grid with the axes of a mesh; at most a few thousand of them.
+def bindings(
+    nest: Nest, grid: Sequence[int], mesh: Mesh, known: Mapping[str, DistType] | None = None
+) -> Iterator[DistType]:
+    """Ways to cut a nest by a grid with the axes of a mesh; those first that suit its arrays as they are known.
 
-    >>> square = Nest("square", {"i": 4, "j": 4}, [], [])
+    >>> from redistrib.programs.nest import Access
+    >>> square = Nest("square", {"i": 4, "j": 4}, [Access("a", (("j",), ("i",)))], [])
     >>> [str(cut) for cut in bindings(square, (2, 2), Mesh.of("x=2,y=2"))]
     ['[2{x}4, 2{y}4]', '[2{y}4, 2{x}4]']
+    >>> next(map(str, bindings(square, (2, 2), Mesh.of("x=2,y=2"), {"a": DistType.of("[2{x}4, 2{y}4]")})))
+    '[2{y}4, 2{x}4]'
     """
-    for chosen in islice(_chosen(tuple(grid), mesh.axes), _MOST):
+    suited = _suited(nest, known or {})
+    order = [(parts, suited.get(name, ())) for name, parts in zip(nest.position, grid, strict=True)]
+    for chosen in islice(_chosen(order, mesh.axes), _MOST):
         cut = cut_of(nest, dict(zip(nest.position, chosen, strict=True)), mesh)
         if cut is not None:
             yield cut
 
 
-def _chosen(grid: tuple[int, ...], axes: tuple[Axis, ...]) -> Iterator[tuple[tuple[str, ...], ...]]:
+def _suited(nest: Nest, known: Mapping[str, DistType]) -> dict[str, tuple[str, ...]]:
+    """For iteration dimensions that are array dimensions of their own the axes that cut those, major to minor."""
+    suited: dict[str, tuple[str, ...]] = {}
+    for access in (*nest.reads, *nest.writes):
+        if access.array in known:
+            for names, dim in zip(access.dims, known[access.array].dims, strict=True):
+                if len(names) == 1 and dim.axes:
+                    suited.setdefault(names[0], dim.axes[::-1])
+    return suited
+
+
+def _chosen(
+    grid: Sequence[tuple[int, tuple[str, ...]]], axes: tuple[Axis, ...]
+) -> Iterator[tuple[tuple[str, ...], ...]]:
     if not grid:
         yield ()
         return
-    for first in _products(grid[0], axes):
+    (parts, suited), later = grid[0], {name for _, names in grid[1:] for name in names}
+    # axes that suit this dimension come first, in their order, and those that suit another one last
+    rank = {name: k for k, name in enumerate(suited)}
+    ordered = sorted(axes, key=lambda axis: (rank.get(axis.name, len(rank)), axis.name in later))
+    for first in _products(parts, tuple(ordered)):
         left = tuple(axis for axis in axes if axis.name not in first)
         for rest in _chosen(grid[1:], left):
             yield (first, *rest)
@@ -117,13 +141,16 @@ class Kernel:
         return max(math.prod(grid) for grid in self.grids)
 
 
-def unify(kernel: Kernel, place: Place, price: Callable[[tuple[Part, ...]], float]) -> tuple[Part, ...] | None:
+def unify(
+    kernel: Kernel, place: Place, price: Callable[[tuple[Part, ...]], float], known: Mapping[str, DistType]
+) -> tuple[Part, ...] | None:
     """Cuts for the nests of a kernel, on the axes of a place, that agree inside and cost least outside.
 
     Args:
         kernel: the nests and their grids.
         place: the devices; its mesh names the axes.
         price: what the parts cost in moves; the first of the cheapest is taken.
+        known: types of arrays as they are, over the same mesh.
 
     Returns:
         The parts; None if the axes cannot make one of the grids.
@@ -133,7 +160,7 @@ def unify(kernel: Kernel, place: Place, price: Callable[[tuple[Part, ...]], floa
     """
     best: tuple[float, tuple[Part, ...]] | None = None
     refused: RedistribError | None = None
-    for parts in _agreeing(kernel, place, ()):
+    for parts in islice(_agreeing(kernel, place, (), known), _MOST):
         if isinstance(parts, RedistribError):
             refused = refused or parts
             continue
@@ -147,18 +174,20 @@ def unify(kernel: Kernel, place: Place, price: Callable[[tuple[Part, ...]], floa
     return None if best is None else best[1]
 
 
-def _agreeing(kernel: Kernel, place: Place, done: tuple[Part, ...]) -> Iterator[tuple[Part, ...] | RedistribError]:
+def _agreeing(
+    kernel: Kernel, place: Place, done: tuple[Part, ...], known: Mapping[str, DistType]
+) -> Iterator[tuple[Part, ...] | RedistribError]:
     """Parts that agree, and for those that do not the reason."""
     if len(done) == len(kernel.nests):
         yield done
         return
-    for cut in bindings(kernel.nests[len(done)], kernel.grids[len(done)], place.mesh):
+    for cut in bindings(kernel.nests[len(done)], kernel.grids[len(done)], place.mesh, known):
         parts = (*done, Part(kernel.nests[len(done)], cut))
         try:
-            group_of(kernel.name, parts, place)
+            group = group_of(kernel.name, parts, place)
         except RedistribError as error:
             yield error
             if not isinstance(error, InconsistentGroupError):
                 return
             continue
-        yield from _agreeing(kernel, place, parts)
+        yield from _agreeing(kernel, place, parts, {**known, **group.reads, **group.writes})
