@@ -22,7 +22,7 @@ from redistrib.errors import (
     UncoveredTileError,
 )
 from redistrib.plans._evidence import box, check_numbers, first, held
-from redistrib.plans.steps import Exchange
+from redistrib.plans.steps import Exchange, ReduceExchange
 from redistrib.theory.semantics import Int64, Placement, volumes
 
 
@@ -32,20 +32,29 @@ def check_exchange(step: int, exchange: Exchange) -> None:
     Raises:
         VerificationError: the subclass of the first rule that is broken.
     """
+    check_shares(step, exchange)
+    _check_cover(step, exchange)
+
+
+def check_shares(step: int, exchange: Exchange | ReduceExchange) -> None:
+    """Check that shares lie in what their senders held and their receivers end with, and the rounds they travel in.
+
+    Raises:
+        VerificationError: the subclass of the first rule that is broken.
+    """
     if exchange.realisation not in ("rounds", "ragged"):
         raise RealisationError(
-            f"step {step} (exchange) is to be realised as {exchange.realisation!r}; the realisations are "
+            f"step {step} ({exchange.kind}) is to be realised as {exchange.realisation!r}; the realisations are "
             "'rounds' and 'ragged'",
             step,
             realisation=exchange.realisation,
         )
     if len(exchange.shares):
-        _check_shares(step, exchange)
+        _check_boxes(step, exchange)
         _check_rounds(step, exchange)
-    _check_cover(step, exchange)
 
 
-def _check_shares(step: int, exchange: Exchange) -> None:
+def _check_boxes(step: int, exchange: Exchange | ReduceExchange) -> None:
     """Every share lies in what its sender held and in what its receiver needs."""
     shares, rank = exchange.shares, exchange.before.rank
     if shares.start.shape != (len(shares), rank) or shares.size.shape != (
@@ -53,20 +62,20 @@ def _check_shares(step: int, exchange: Exchange) -> None:
         rank,
     ):
         raise ShareRankError(
-            f"step {step} (exchange) has shares of rank {shares.start.shape[-1]} and {shares.size.shape[-1]} "
+            f"step {step} ({exchange.kind}) has shares of rank {shares.start.shape[-1]} and {shares.size.shape[-1]} "
             f"(start and size), its array has rank {rank}",
             step,
             start=shares.start.shape[-1],
             size=shares.size.shape[-1],
             rank=rank,
         )
-    check_numbers(step, "exchange", "a share", shares.src, exchange.devices)
-    check_numbers(step, "exchange", "a share", shares.dst, exchange.devices)
+    check_numbers(step, exchange.kind, "a share", shares.src, exchange.devices)
+    check_numbers(step, exchange.kind, "a share", shares.dst, exchange.devices)
     itself = shares.src == shares.dst
     if itself.any():
         device = int(shares.src[first(itself)])
         raise SelfSendError(
-            f"step {step} (exchange) has device {device} send to itself; what a device keeps is no share",
+            f"step {step} ({exchange.kind}) has device {device} send to itself; what a device keeps is no share",
             step,
             device,
         )
@@ -75,8 +84,8 @@ def _check_shares(step: int, exchange: Exchange) -> None:
         k = first(empty)
         size = tuple(shares.size[k].tolist())
         raise EmptyShareError(
-            f"step {step} (exchange) has device {shares.src[k]} send device {shares.dst[k]} a share of size {size}; "
-            "leave out shares without elements",
+            f"step {step} ({exchange.kind}) has device {shares.src[k]} send device {shares.dst[k]} "
+            f"a share of size {size}; leave out shares without elements",
             step,
             int(shares.src[k]),
             receiver=int(shares.dst[k]),
@@ -87,7 +96,7 @@ def _check_shares(step: int, exchange: Exchange) -> None:
         k = unheld
         sender = int(shares.src[k])
         raise ShareNotHeldError(
-            f"step {step} (exchange) has device {sender} send {_share(exchange, k)}, but it holds "
+            f"step {step} ({exchange.kind}) has device {sender} send {_share(exchange, k)}, but it holds "
             f"{held(exchange.before, sender)}",
             step,
             sender,
@@ -99,7 +108,7 @@ def _check_shares(step: int, exchange: Exchange) -> None:
         k = unwanted
         receiver = int(shares.dst[k])
         raise ShareNotWantedError(
-            f"step {step} (exchange) has device {receiver} receive {_share(exchange, k)}, but it ends with "
+            f"step {step} ({exchange.kind}) has device {receiver} receive {_share(exchange, k)}, but it ends with "
             f"{held(exchange.after, receiver)}",
             step,
             receiver,
@@ -108,7 +117,7 @@ def _check_shares(step: int, exchange: Exchange) -> None:
         )
 
 
-def _first_outside(exchange: Exchange, placement: Placement, device: Int64) -> int | None:
+def _first_outside(exchange: Exchange | ReduceExchange, placement: Placement, device: Int64) -> int | None:
     """The first share that is not inside the tile of its device."""
     shares = exchange.shares
     low = placement.start[device]
@@ -119,14 +128,14 @@ def _first_outside(exchange: Exchange, placement: Placement, device: Int64) -> i
     return first(outside.any(axis=1))
 
 
-def _check_rounds(step: int, exchange: Exchange) -> None:
+def _check_rounds(step: int, exchange: Exchange | ReduceExchange) -> None:
     """Rounds count from 0; in each, at most one send and one receipt per device."""
     shares, count = exchange.shares, len(exchange.shares)
     rounds = shares.round
     if rounds.min() < 0 or rounds.max() >= count:
         k = first((rounds < 0) | (rounds >= count))
         raise RoundNumberError(
-            f"step {step} (exchange) has a share in round {rounds[k]}; {count} shares travel in rounds "
+            f"step {step} ({exchange.kind}) has a share in round {rounds[k]}; {count} shares travel in rounds "
             f"numbered from 0, at most to {count - 1}",
             step,
             int(shares.src[k]),
@@ -136,7 +145,7 @@ def _check_rounds(step: int, exchange: Exchange) -> None:
     if not used.all():
         gap = first(used == 0)
         raise RoundNumberError(
-            f"step {step} (exchange) has no share in round {gap}, but some in round {len(used) - 1}; "
+            f"step {step} ({exchange.kind}) has no share in round {gap}, but some in round {len(used) - 1}; "
             "rounds are numbered without gaps",
             step,
             round=gap,
@@ -151,7 +160,7 @@ def _check_rounds(step: int, exchange: Exchange) -> None:
         if twice.any():
             number, at_fault = divmod(int(ordered[first(twice)]), exchange.devices)
             raise error(
-                f"step {step} (exchange) has device {at_fault} {verb} more than one share in round {number}; "
+                f"step {step} ({exchange.kind}) has device {at_fault} {verb} more than one share in round {number}; "
                 "put them in different rounds",
                 step,
                 at_fault,
@@ -291,5 +300,5 @@ def _meet(one: _Box, other: _Box) -> _Box | None:
     return low, tuple(b - a for a, b in zip(low, high, strict=True))
 
 
-def _share(exchange: Exchange, k: int) -> str:
+def _share(exchange: Exchange | ReduceExchange, k: int) -> str:
     return box(exchange.shares.start[k], exchange.shares.size[k])

@@ -14,7 +14,7 @@ from functools import cached_property
 from operator import floordiv
 from typing import ClassVar, Literal
 
-from redistrib.errors import UnknownCostModelError
+from redistrib.errors import PartialTypeError, UnknownCostModelError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.theory.semantics import Int64
@@ -152,6 +152,8 @@ class PaperCost(CostModel):
                 return step.before.tile_size
             case Exchange():
                 return sum(step.round_sizes())
+            case _:
+                raise PartialTypeError(f"the cost model {self.name}", f"a {step.kind}")
 
     def permute_at_least(self, space: WeakSpace, grids: Sequence[Grid]) -> float:
         return min(space.local_size(grid) for grid in grids)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from redistrib.errors import ProfileError
+from redistrib.errors import PartialTypeError, ProfileError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.synthesis.cost import CostModel, Outline
@@ -219,6 +219,8 @@ class LatencyBandwidth(CostModel):
                 return self._paired(step.pairs, size) + self._copy(size)
             case Exchange():
                 return self._rounds(step, itemsize)
+            case _:
+                raise PartialTypeError(f"the cost model {self.name}", f"a {step.kind}")
 
     def _rounds(self, step: Exchange, itemsize: int) -> float:
         seconds = self._copy(step.after.tile_size * itemsize)
