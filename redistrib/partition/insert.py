@@ -10,11 +10,10 @@ from typing import Any
 from redistrib.errors import CutError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
-from redistrib.partition.reduce import reduction_for
+from redistrib.partition.reduce import reduce_plan, reduced
 from redistrib.partition.root import ROOT
 from redistrib.programs.check import Group, check, group_of
 from redistrib.programs.nest import Nest
-from redistrib.programs.partial import partial_axes, whole
 from redistrib.programs.program import Compute, Free, Move, Op, Place, Program, Value, made_by, used_by
 from redistrib.programs.pullback import Part
 from redistrib.programs.unify import Kernel, bindings, grid_of, mesh_of, unify
@@ -173,20 +172,17 @@ class _Insertion:
         if nearest.means(wanted):
             return nearest
         out = replace(wanted, name=f"{array}.{len(known)}")
-        if nearest.place.devices != wanted.place.devices and partial_axes(nearest.type):
-            reduction = reduction_for(nearest, None)  # where the summands are, before anything leaves
-            out = replace(nearest, name=out.name, type=reduction.applied(nearest.type, nearest.place.mesh))
-            self.ops.append(Move(nearest.name, out, None, reduction))
-            known.append(out)
-            return self._moved(array, wanted)
+        elsewhere = nearest.place.devices != wanted.place.devices
+        if elsewhere and nearest.type.partial:  # reduced where the summands are, before anything leaves
+            out = replace(nearest, name=out.name, type=reduced(nearest.type, nearest.place.mesh))
         self.ops.append(move(nearest, out, self.options.model))
         known.append(out)
-        return out
+        return self._moved(array, wanted)
 
     def end(self, array: str, dist_type: Any) -> str:
         """The name of an output, moved to where it must be."""
         last = self.versions[array][0]
-        wanted = replace(last, type=whole(last.type))
+        wanted = replace(last, type=DistType(last.type.dims))
         if dist_type is not None:
             wanted = replace(last, type=DistType.of(dist_type), place=self.place)
         elif self.options.root:
@@ -198,21 +194,17 @@ def move(value: Value, out: Value, model: CostModel | str) -> Move:
     """The move from one value to another, planned."""
     if value.place.devices != out.place.devices:
         return Move(value.name, out, None)
-    reduction = None
-    if partial_axes(value.type):
-        reduction = reduction_for(value, out)
-        value = replace(value, type=reduction.applied(value.type, value.place.mesh))
-    if value.means(out):
-        return Move(value.name, out, None, reduction)
-    plan = synthesize(value.type, value.place.mesh, out.type, out.place.mesh, dtype=value.dtype, model=model)
-    return Move(value.name, out, plan, reduction)
+    ends = (value.type, value.place.mesh, out.type, out.place.mesh)
+    if value.type.partial and not out.type.partial:
+        return Move(value.name, out, reduce_plan(*ends, value.dtype))
+    return Move(value.name, out, synthesize(*ends, dtype=value.dtype, model=model))
 
 
 def _distance(value: Value, wanted: Value) -> int:
     """Elements that a move receives at least; summands are counted as an all-reduce."""
     if value.means(wanted):
         return 0
-    added = 2 * value.placement.tile_size * value.place.mesh.size if partial_axes(value.type) else 0
+    added = 2 * value.placement.tile_size * value.place.mesh.size if value.type.partial else 0
     if value.place.devices != wanted.place.devices:
         return added + wanted.placement.tile_size * len(wanted.place.devices)
     return added or max(1, sum(lower_bound(value.placement, wanted.placement)))

@@ -1,40 +1,74 @@
-"""Moves of summands, planned by hand, reduction first. Stands in until `synthesize` takes summands."""
+"""Plans for moves of summands, made by hand: reduced first, then moved. Stands in until `synthesize` takes summands."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Iterator, Sequence
 from itertools import product
 
-from redistrib.programs.partial import Reduction, partial_axes
-from redistrib.programs.program import Value
-from redistrib.theory.semantics import lower_bound
+import numpy as np
+
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DimType, DistType
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.plan import Plan
+from redistrib.plans.steps import AllReduce, ReduceScatter, Step
+from redistrib.plans.verify import verify
+from redistrib.synthesis.synthesize import synthesize
+from redistrib.theory.semantics import Int64, lower_bound, placement_of
 
 
-def reduction_for(value: Value, out: Value | None) -> Reduction:
-    """How the summands of a value are best reduced on its way to a type over the same devices.
+def reduce_plan(source: DistType, mesh: Mesh, target: DistType, target_mesh: Mesh, dtype: str) -> Plan:
+    """A verified plan from summands to whole tiles, the least received by what its steps are known to receive."""
+    after = placement_of(target, target_mesh)
 
-    Counts what the reduction receives and what the plan after it must receive at least; of equals, the one that needs
-    no plan. Without a type to reach, what the reduction receives alone.
-    """
-    mesh = value.place.mesh
-    axes = partial_axes(value.type)
-    best: tuple[tuple[int, bool], Reduction] | None = None
-    for dims in product((None, *range(value.type.rank)), repeat=len(axes)):
-        candidate = Reduction(tuple(zip(axes, dims, strict=True)))
-        between = replace(value, type=candidate.applied(value.type, mesh))
-        if any(dim.tile * between_tiles(between, i) != dim.size for i, dim in enumerate(between.type.dims)):
-            continue
-        rest = 0 if out is None else sum(lower_bound(between.placement, out.placement))
-        found = (sum(candidate.received(value.type, mesh)) + rest, out is not None and not between.means(out))
-        if best is None or found < best[0]:
-            best = (found, candidate)
-    assert best is not None  # reducing along every axis, scattering along none, is always possible
-    return best[1]
+    def key(steps: tuple[Step, ...]) -> tuple[int, bool]:
+        last = steps[-1].after
+        return sum(step.received_total() for step in steps) + sum(lower_bound(last, after)), last != after
+
+    between, steps = min(_reductions(source, mesh), key=lambda found: key(found[1]))
+    if steps[-1].after != after:
+        steps += synthesize(between, mesh, target, target_mesh, dtype=dtype, model="exact").steps
+    cost = sum(step.received_total() for step in steps)
+    size = itemsize_of(dtype)
+    return verify(Plan(source, mesh, target, target_mesh, dtype, size, steps, "by hand", "exact", cost, "elements"))
 
 
-def between_tiles(value: Value, dim: int) -> int:
-    """Number of tiles along a dimension."""
-    tiles = 1
-    for axis in value.type.dims[dim].axes:
-        tiles *= value.place.mesh.axis(axis).size
-    return tiles
+def reduced(source: DistType, mesh: Mesh) -> DistType:
+    """The type of whole tiles that summands are reduced to with the least received."""
+    return min(_reductions(source, mesh), key=lambda found: sum(step.received_total() for step in found[1]))[0]
+
+
+def _reductions(source: DistType, mesh: Mesh) -> Iterator[tuple[DistType, tuple[Step, ...]]]:
+    """Every way to reduce: for each axis a dimension that it cuts afterwards, or none."""
+    for choice in product((None, *range(source.rank)), repeat=len(source.partial)):
+        scattered = [axis for axis, i in zip(source.partial, choice, strict=True) if i is not None]
+        rest = tuple(axis for axis in source.partial if axis not in scattered)
+        dims = list(source.dims)
+        for axis, i in zip(source.partial, choice, strict=True):
+            if i is not None:
+                tile, uneven = divmod(dims[i].tile, mesh.axis(axis).size)
+                if uneven:
+                    break
+                dims[i] = DimType(tile, (axis, *dims[i].axes), dims[i].size)
+        else:
+            between = DistType(tuple(dims), rest, source.reduction if rest else None)
+            yield DistType(tuple(dims)), tuple(_steps(source, between, mesh, scattered, rest))
+
+
+def _steps(
+    source: DistType, between: DistType, mesh: Mesh, scattered: Sequence[str], rest: Sequence[str]
+) -> Iterator[Step]:
+    middle = placement_of(between, mesh)
+    if scattered:
+        yield ReduceScatter(placement_of(source, mesh), middle, _groups(mesh, scattered, middle.number))
+    if rest:
+        yield AllReduce(middle, placement_of(DistType(between.dims), mesh), _groups(mesh, rest, middle.label))
+
+
+def _groups(mesh: Mesh, axes: Sequence[str], order: Int64) -> Int64:
+    """The devices that differ along the axes only, in the order of a number for each."""
+    others = [k for k, name in enumerate(mesh.names) if name not in axes]
+    members = math.prod(mesh.axis(axis).size for axis in axes)
+    columns = mesh.coordinates[:, others].T
+    return np.lexsort((order, *columns)).reshape(-1, members)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from redistrib.lang.mesh import Mesh
-from redistrib.programs.partial import partial_axes
 from redistrib.programs.program import Place, Value
-from redistrib.theory.semantics import placement_of
 
 ROOT = Place(Mesh(()), (0,))
 
@@ -21,5 +19,4 @@ def scatter_calls(value: Value) -> tuple[str, ...]:
 
 def gather_calls(value: Value) -> tuple[str, ...]:
     """The MPI calls that bring a value to the root: at most two. Summands are reduced to one device for each tile."""
-    tiles = placement_of(value.type, value.place.mesh).tiles
-    return (*(["Reduce"] if partial_axes(value.type) else []), *(["Gatherv"] if tiles > 1 else []))
+    return (*(["Reduce"] if value.type.partial else []), *(["Gatherv"] if value.placement.tiles > 1 else []))

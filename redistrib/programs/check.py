@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from redistrib.errors import InconsistentGroupError, ProgramError, TypeFormError
 from redistrib.lang.types import DistType
-from redistrib.programs.partial import partial_axes, reduction_of, whole
 from redistrib.programs.program import Call, Compute, Free, Move, Op, Place, Program, Value, made_by, used_by
 from redistrib.programs.pullback import Part
 
@@ -94,13 +93,9 @@ def _check_move(op: Move, value: Value) -> None:
         raise ProgramError(
             name, out.name, "Move", f"{value.type} of {value.dtype} cannot become {out.type} of {out.dtype}"
         )
-    if op.reduction is not None:
-        if tuple(axis for axis, _ in op.reduction.scattered) != partial_axes(value.type):
-            raise ProgramError(name, value.name, "Move", f"{op.reduction} does not reduce {value.type}")
-        value = replace(value, type=op.reduction.applied(value.type, value.place.mesh))
     if op.plan is None:
         alike = value.place.devices == out.place.devices
-        if (alike and not value.means(out)) or (not alike and (partial_axes(value.type) or partial_axes(out.type))):
+        if (alike and not value.means(out)) or (not alike and (value.type.partial or out.type.partial)):
             raise ProgramError(name, out.name, "Move", f"no plan is given from {value.type} to {out.type}")
         return
     if value.place.devices != out.place.devices:
@@ -174,10 +169,10 @@ def _agree(
 ) -> None:
     (before, a), (after, b) = first, second
     ends = ((before.nest.name, after.nest.name), (str(a), str(b)))
-    if not Value("", whole(a), place).means(Value("", whole(b), place)):
+    if not Value("", DistType(a.dims), place).means(Value("", DistType(b.dims), place)):
         raise InconsistentGroupError(name, array, *ends, "which are other tiles")
     if not Value("", a, place).means(Value("", b, place)):
         # an array of identities is at once whole and a summand of anything
-        if written and not partial_axes(a) and before.nest.fills == reduction_of(b):
+        if written and not a.partial and before.nest.fills == b.reduction:
             return
         raise InconsistentGroupError(name, array, *ends, "which a reduction would have to come between")

@@ -13,8 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from redistrib.errors import ProgramError
-
-KINDS = ("sum", "max", "min")
+from redistrib.lang.notation import REDUCTIONS
 
 
 def _pairs(value: Any) -> tuple[Any, ...]:
@@ -117,8 +116,10 @@ class Nest:
         self._known(self.whole, "")
         self._known(self.indexed, "")
         for kind in (*self.combiner.values(), *([self.fills] if self.fills else [])):
-            if kind not in KINDS:
-                raise ProgramError(self.name, "", "Combine", f"no reduction {kind!r}; take one of {', '.join(KINDS)}")
+            if kind not in REDUCTIONS:
+                raise ProgramError(
+                    self.name, "", "Combine", f"no reduction {kind!r}; take one of {', '.join(REDUCTIONS)}"
+                )
         carried = [k for group in self.linear for k in group]
         if len(set(carried)) != len(carried) or not set(carried) <= set(range(len(self.reads))):
             raise ProgramError(

@@ -17,7 +17,7 @@ the value. Operations stand in the order in which each device runs them. Whether
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
@@ -28,9 +28,8 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
-from redistrib.programs.partial import Reduction, reduction_of, summand_of, whole
 from redistrib.programs.pullback import Part
-from redistrib.theory.semantics import Int64, Placement, placement_of
+from redistrib.theory.semantics import Int64, Placement, overlap, placement_of
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,8 @@ class Value:
 
     @property
     def placement(self) -> Placement:
-        """The tile of every device of the place, summands left aside."""
-        return placement_of(whole(self.type), self.place.mesh)
+        """The tile, and the summand, of every device of the place, in the order of `place.devices`."""
+        return placement_of(self.type, self.place.mesh)
 
     @property
     def tile_bytes(self) -> int:
@@ -85,28 +84,18 @@ class Value:
 
     def means(self, other: Value) -> bool:
         """Whether every device holds the same of both, whatever the meshes and axes are called."""
-        return self.type.global_shape == other.type.global_shape and self.held == other.held
+        return self._held == other._held
 
     @cached_property
-    def held(self) -> tuple[object, ...]:
-        """What each device holds, in a form that can be compared."""
-        order = np.argsort(self.place.devices)
-        placement = self.placement
-        number = _relabelled(summand_of(self.type, self.place.mesh)[order], placement.index[order])
-        return (
-            reduction_of(self.type),
-            tuple(sorted(self.place.devices)),
-            placement.grid,
-            placement.index[order].tobytes(),
-            number.tobytes(),
-        )
-
-
-def _relabelled(number: Int64, index: Int64) -> Int64:
-    """Summands numbered anew for every tile, in the order in which devices hold them: addition knows no order."""
-    known: dict[tuple[int, ...], dict[int, int]] = {}
-    rows = [(known.setdefault(tuple(tile), {}), n) for tile, n in zip(index.tolist(), number.tolist(), strict=True)]
-    return np.array([of_tile.setdefault(n, len(of_tile)) for of_tile, n in rows], dtype=np.int64)
+    def _held(self) -> tuple[tuple[int, ...], Placement]:
+        """The devices, ascending, and what each holds."""
+        placement, devices = self.placement, self.place.devices
+        order = np.argsort(devices)
+        if (order[1:] < order[:-1]).any():
+            summand = None if placement.summand is None else placement.summand[order]
+            shape, grid, index = placement.shape, placement.grid, placement.index[order]
+            placement = Placement(shape, grid, index, summand, placement.summands, placement.reduction)
+        return tuple(sorted(devices)), placement
 
 
 @dataclass(frozen=True)
@@ -142,13 +131,11 @@ class Move:
         out: the value it becomes.
         plan: how; None where the two places are not made of the same devices: then every device takes what it lacks
             straight from devices that hold it.
-        reduction: how summands are combined first, if they are.
     """
 
     value: str
     out: Value
     plan: Plan | None
-    reduction: Reduction | None = None
 
 
 @dataclass(frozen=True)
@@ -214,11 +201,9 @@ class Program:
     def received(self, move: Move) -> dict[int, int]:
         """Elements that each device receives from others in a move, by its number in the machine."""
         value = self.values[move.value]
-        total = dict.fromkeys(sorted({*value.place.devices, *move.out.place.devices}), 0)
-        for place, counts in received_by(value, move):
-            for device, count in zip(place.devices, counts, strict=True):
-                total[device] += count
-        return total
+        if move.plan is not None:
+            return dict(zip(value.place.devices, move.plan.received, strict=True))
+        return dict.fromkeys(value.place.devices, 0) | _pulled(value, move.out)
 
     @property
     def received_bytes(self) -> int:
@@ -252,28 +237,19 @@ def used_by(op: Op) -> Iterable[str]:
             return [op.value]
 
 
-def received_by(value: Value, move: Move) -> Iterator[tuple[Place, list[int]]]:
-    """Elements received by each device of a place, stage by stage of a move."""
-    if move.reduction is not None:
-        yield value.place, move.reduction.received(value.type, value.place.mesh)
-        value = replace(value, type=move.reduction.applied(value.type, value.place.mesh))
-    if move.plan is not None:
-        yield value.place, list(move.plan.received)
-    elif value.place.devices != move.out.place.devices:
-        yield move.out.place, _pulled(value, move.out)
-
-
-def _pulled(value: Value, out: Value) -> list[int]:
-    """Elements of each device's new tile that it does not hold already."""
-    holds = dict(zip(value.place.devices, value.placement.start.tolist(), strict=True))
-    counts = []
-    for device, start in zip(out.place.devices, out.placement.start.tolist(), strict=True):
-        kept = 0
-        if device in holds:
-            sides = (
-                min(a + n, b + m) - max(a, b)
-                for a, n, b, m in zip(holds[device], value.placement.tile, start, out.placement.tile, strict=True)
-            )
-            kept = int(np.prod([max(0, side) for side in sides]))
-        counts.append(out.placement.tile_size - kept)
+def _pulled(value: Value, out: Value) -> dict[int, int]:
+    """Elements of each device's new tile that it does not hold already, by its number in the machine."""
+    holds = dict(zip(value.place.devices, value.placement.index, strict=True))
+    stays = [device for device in out.place.devices if device in holds]
+    counts = dict.fromkeys(out.place.devices, out.placement.tile_size)
+    if stays:
+        before = _held_by(value.placement, [holds[device] for device in stays])
+        after = _held_by(out.placement, [out.placement.index[out.place.devices.index(d)] for d in stays])
+        for device, kept in zip(stays, overlap(before, after), strict=True):
+            counts[device] -= kept
     return counts
+
+
+def _held_by(placement: Placement, rows: list[Int64]) -> Placement:
+    """The same tiles held by other devices."""
+    return Placement(placement.shape, placement.grid, np.array(rows))

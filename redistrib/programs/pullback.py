@@ -10,13 +10,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, ProgramError, TypeFormError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
 from redistrib.programs.nest import Access, Nest
-from redistrib.programs.partial import partial_axes, summands
 
 
 class Rule(NamedTuple):
@@ -78,7 +77,7 @@ class Part:
         carried = self._carried_by_read()
         ins = []
         for k, access in enumerate(self.nest.reads):
-            ins.append(summands(pulled_back(self.nest, access, self.cut), carried.get(k, ()), "sum"))
+            ins.append(_summands(pulled_back(self.nest, access, self.cut), dict.fromkeys(carried.get(k, ()), "sum")))
         passed = tuple(axis for group in self.carried for axis in group)
         outs = [self._written(access, passed, mesh) for access in self.nest.writes]
         for access, found in zip((*self.nest.reads, *self.nest.writes), (*ins, *outs), strict=True):
@@ -120,7 +119,12 @@ class Part:
                 "Combine",
                 f"results would be combined in two ways at once, {kinds}; cut the dimensions of one reduction only",
             )
-        return summands(pulled_back(self.nest, access, self.cut), tuple(kinds), next(iter(kinds.values()), "sum"))
+        return _summands(pulled_back(self.nest, access, self.cut), kinds)
+
+
+def _summands(dist_type: DistType, kinds: Mapping[str, Any]) -> DistType:
+    """The type whose tiles are summands along the axes given, each with its reduction."""
+    return DistType(dist_type.dims, tuple(kinds), next(iter(kinds.values()))) if kinds else dist_type
 
 
 def check_cut(nest: Nest, cut: DistType, mesh: Mesh) -> None:
@@ -137,7 +141,7 @@ def check_cut(nest: Nest, cut: DistType, mesh: Mesh) -> None:
             f"the cut {cut} is of {list(cut.global_shape)} points and the iteration space "
             f"({', '.join(nest.position)}) has {list(nest.sizes)}",
         )
-    if partial_axes(cut):
+    if cut.partial:
         raise CutError(nest.name, "", "Nest", f"the cut {cut} has summands; work is cut into tiles only")
     try:
         cut.check(mesh)

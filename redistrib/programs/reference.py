@@ -7,15 +7,16 @@ and moves go through the plans' own interpreter. The two agree for every right p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from redistrib.errors import ProgramError, TilesError
+from redistrib.lang.notation import Reduction
 from redistrib.plans import reference
+from redistrib.plans.adding import Summed
 from redistrib.programs.nest import Nest
-from redistrib.programs.partial import COMBINED, combined, partial_axes, reduction_of, summand_count, summand_of, whole
 from redistrib.programs.program import Call, Compute, Free, Move, Program, Value
 from redistrib.theory.semantics import Placement, placement_of
 
@@ -110,7 +111,10 @@ def _run_nest(nest: Nest, at: Mapping[str, range], env: dict[str, Tile]) -> None
         if tile.shape != shape:
             raise ProgramError(nest.name, access.array, "Nest", f"the body gives shape {tile.shape}, not {shape}")
         if access.array in env:  # written twice inside a group: combined, as the later nest says
-            tile = COMBINED[nest.combine[0][1]](env[access.array], tile)
+            total = Summed(shape, tile.dtype, cast(Reduction, nest.combine[0][1]))
+            for part in (env[access.array], tile):
+                total.add([0] * tile.ndim, part)
+            tile = total.result()
         env[access.array] = tile
 
 
@@ -122,16 +126,11 @@ def _product(sizes: Any) -> int:
 
 
 def _run_move(op: Move, value: Value, tiles: Tiles) -> Tiles:
-    devices, kind = value.place.devices, value.type
-    ordered = [tiles[device] for device in devices]
-    if op.reduction is not None:
-        ordered = op.reduction.run(kind, value.place.mesh, ordered)
-        kind = op.reduction.applied(kind, value.place.mesh)
+    ordered = [tiles[device] for device in value.place.devices]
     if op.plan is not None:
         ordered = reference.run(op.plan, ordered)
-    elif devices != op.out.place.devices:
-        whole_array = reference.assemble(ordered, placement_of(whole(kind), value.place.mesh))
-        return distribute(whole_array, op.out)
+    elif value.place.devices != op.out.place.devices:
+        return distribute(reference.assemble(ordered, value.placement), op.out)
     return dict(zip(op.out.place.devices, ordered, strict=True))
 
 
@@ -143,18 +142,15 @@ def distribute(array: npt.ArrayLike, value: Value) -> Tiles:
 
     A value of summands gets summands that differ and reduce to the array.
     """
-    given = np.asarray(array)
-    parts = _summands(given, summand_count(value.type, value.place.mesh), reduction_of(value.type))
-    cut = [reference.scatter(part, value.placement) for part in parts]
-    numbers = summand_of(value.type, value.place.mesh).tolist()
-    return {device: cut[s][d] for d, (device, s) in enumerate(zip(value.place.devices, numbers, strict=True))}
+    given, placement = np.asarray(array), value.placement
+    if placement.reduction is not None:
+        given = np.stack(_summands(given, placement.summands, placement.reduction))
+    return dict(zip(value.place.devices, reference.scatter(given, placement), strict=True))
 
 
-def _summands(array: Tile, count: int, reduction: str | None) -> list[Tile]:
-    if count == 1:
-        return [array]
+def _summands(array: Tile, count: int, reduction: Reduction) -> list[Tile]:
     if reduction != "sum":
-        return [array] + [COMBINED["min" if reduction == "max" else "max"](array, 0)] * (count - 1)
+        return [array] + [np.minimum(array, 0) if reduction == "max" else np.maximum(array, 0)] * (count - 1)
     rest = [(np.arange(array.size).reshape(array.shape) % 5 + s).astype(array.dtype) for s in range(1, count)]
     return [array - sum(rest), *rest]
 
@@ -166,8 +162,6 @@ def collect(tiles: Tiles, value: Value) -> Tile:
         TilesError: if devices that hold one tile disagree in any bit.
     """
     ordered = [tiles[device] for device in value.place.devices]
-    if partial_axes(value.type):
-        ordered = combined(value.type, value.place.mesh, ordered)
     try:
         return reference.assemble(ordered, value.placement)
     except TilesError as error:

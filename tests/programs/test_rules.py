@@ -13,7 +13,6 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.programs.check import check
 from redistrib.programs.nest import Access, Nest
-from redistrib.programs.partial import partial_axes, whole
 from redistrib.programs.pullback import RULES, Part, cuts
 from redistrib.programs.reference import run_by_rank, run_whole
 from redistrib.programs.spec import nest
@@ -44,7 +43,7 @@ def test_types_are_what_the_points_touch(case: Case, mesh: Mesh) -> None:
             continue
         signature = Part(case.nest, cut).signature(mesh)
         for (k, d), dims in sets.items():
-            placement = placement_of(whole((*signature.ins, *signature.outs)[k]), mesh)
+            placement = placement_of(DistType((*signature.ins, *signature.outs)[k].dims), mesh)
             starts = placement.start[d].tolist()
             assert dims == [set(range(s, s + t)) for s, t in zip(starts, placement.tile, strict=True)]
     assert seen >= 2
@@ -87,7 +86,7 @@ def test_summands_pass_through_linear_groups(case: Case, mesh: Mesh) -> None:
             except CutInnerFactorError:
                 continue
             signature = part.signature(mesh)
-            assert {axis for group in carried for axis in group} <= set(partial_axes(signature.outs[0]))
+            assert {axis for group in carried for axis in group} <= set(signature.outs[0].partial)
             ran += 1
             (found,) = run_by_rank(program, arrays)
             assert np.array_equal(found, expected[0]), (str(cut), carried)
@@ -166,7 +165,7 @@ def test_results_combine_in_one_way_at_a_time() -> None:
 
 def test_a_summand_does_not_pass_where_the_work_is_cut_alike() -> None:
     made = nest("ij->ij", (4, 4), name="copy")
-    with pytest.raises(ProgramError, match="operation 'copy', array 'a': axis 'x' is used twice") as caught:
+    with pytest.raises(ProgramError, match="operation 'copy', array 'a': axis 'x' both cuts the array") as caught:
         Part(made, DistType.of("[2{x}4, 4]"), (("x",),)).signature(Mesh.of("x=2"))
     assert caught.value.rule == "Linear"
 

@@ -14,7 +14,6 @@ from redistrib.errors import NoCombinerError, ProgramError
 from redistrib.lang.types import DistType
 from redistrib.partition.root import ROOT, gather_calls, scatter_calls
 from redistrib.programs.nest import Access, Nest
-from redistrib.programs.partial import partial_axes
 from redistrib.programs.program import Compute, Program, Value
 from redistrib.programs.reference import run_by_rank, run_whole
 
@@ -254,7 +253,9 @@ def test_values_mean_what_their_devices_hold() -> None:
     """Names of axes do not count, nor which summand has which number; whose sum it is does."""
     place = rd.partition(PAIR, {"first": (2, 2), "second": (2, 2)}).inputs[0].place
     whole = Value("a", DistType.of("[4{r0}8]"), place)
-    assert partial_axes(whole.type) == ()
+    one, other = (Value("s", DistType.of(f"[8] sum{{{axis}}}"), place) for axis in ("r0", "r1"))
+    assert one.means(one) and not one.means(other)
+    assert not one.means(Value("s", DistType.of("[8] max{r0}"), place))
     assert whole.means(Value("b", DistType.of("[4{r0}8]"), place, "int8"))
     assert not whole.means(Value("b", DistType.of("[4{r1}8]"), place))
     assert not whole.means(Value("b", DistType.of("[8]"), place))
