@@ -20,6 +20,7 @@ def partition(
     inputs: Mapping[str, Any] | None = None,
     outputs: Mapping[str, Any] | Sequence[str] = (),
     root: bool = False,
+    pad: bool = False,
     dtype: str = "float32",
     cost_model: CostModel | str = "exact",
 ) -> Program:
@@ -40,6 +41,8 @@ def partition(
         outputs: arrays to end with; else those that nothing reads. A mapping gives types as well; None leaves an array
             as it was made, its summands reduced.
         root: whether inputs begin and outputs end whole on device 0.
+        pad: whether dimensions that a grid does not divide are made longer, at the end, and the arrays with them. What
+            stands in an input beyond its old end does not matter, and an output has nothing of use there.
         dtype: element type of all arrays.
         cost_model: what the plans of the moves minimise.
 
@@ -56,10 +59,13 @@ def partition(
     (['a: [2{r0}8, 8]', 'b: [8, 8]'], 0)
     """
     from redistrib.partition.insert import Options, partitioned
+    from redistrib.partition.pad import padded
     from redistrib.programs.nest import Nest
 
     operations = (nests,) if isinstance(nests, Nest) else tuple(nests)
     ends = dict(outputs) if isinstance(outputs, Mapping) else dict.fromkeys(outputs)
+    if pad:
+        operations = padded(operations, grids)
     return partitioned(
         operations, grids, groups or {}, Options(ranks, dict(inputs or {}), ends, root, dtype, cost_model)
     )

@@ -41,6 +41,7 @@ def partitioned(
     options: Options,
 ) -> Program:
     """A checked program; see `redistrib.partition.partition`."""
+    _check_shapes(nests)
     kernels = _kernels(nests, grids, groups)
     ranks = options.ranks or max((kernel.ranks for kernel in kernels), default=1)
     place = Place(_machine(kernels, ranks))
@@ -59,6 +60,20 @@ def partitioned(
         made.add(kernel, sorted(inside & (after | set(ends)), key=written.index))
     names = tuple(made.end(array, dist_type) for array, dist_type in ends.items())
     return check(Program(tuple(made.inputs), tuple(_freed(made.ops, names)), names))
+
+
+def _check_shapes(nests: Sequence[Nest]) -> None:
+    known: dict[str, tuple[Nest, tuple[int, ...]]] = {}
+    for nest in nests:
+        for access in (*nest.reads, *nest.writes):
+            first, shape = known.setdefault(access.array, (nest, nest.shape(access)))
+            if shape != nest.shape(access):
+                raise ProgramError(
+                    nest.name,
+                    access.array,
+                    "Nest",
+                    f"the array has shape {nest.shape(access)} here and {shape} in operation {first.name!r}",
+                )
 
 
 def _kernels(

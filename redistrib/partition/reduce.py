@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
+from redistrib.arith import from_digits
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
 from redistrib.plans.dtypes import itemsize_of
@@ -15,7 +17,7 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllReduce, ReduceScatter, Step
 from redistrib.plans.verify import verify
 from redistrib.synthesis.synthesize import synthesize
-from redistrib.theory.semantics import Int64, lower_bound, placement_of
+from redistrib.theory.semantics import Int64, Placement, lower_bound, placement_of
 
 
 def reduce_plan(source: DistType, mesh: Mesh, target: DistType, target_mesh: Mesh, dtype: str) -> Plan:
@@ -61,9 +63,18 @@ def _steps(
 ) -> Iterator[Step]:
     middle = placement_of(between, mesh)
     if scattered:
-        yield ReduceScatter(placement_of(source, mesh), middle, _groups(mesh, scattered, middle.number))
+        yield ReduceScatter(
+            _renumbered(source, mesh, [*scattered, *rest]), middle, _groups(mesh, scattered, middle.number)
+        )
     if rest:
         yield AllReduce(middle, placement_of(DistType(between.dims), mesh), _groups(mesh, rest, middle.label))
+
+
+def _renumbered(source: DistType, mesh: Mesh, axes: Sequence[str]) -> Placement:
+    """The placement of the source, its summands numbered by other axes first: a group adds consecutive ones."""
+    columns = [mesh.names.index(axis) for axis in axes]
+    label = from_digits(mesh.coordinates[:, columns], [mesh.shape[k] for k in columns])
+    return replace(placement_of(source, mesh), summand=label)
 
 
 def _groups(mesh: Mesh, axes: Sequence[str], order: Int64) -> Int64:

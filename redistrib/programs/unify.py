@@ -23,38 +23,52 @@ from redistrib.programs.pullback import Part, cut_of
 _MOST = 128  # bindings that are looked at for an operation; those that suit its arrays come first
 
 
-def grid_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]]) -> tuple[int, ...]:
-    """The grid that a schedule gives a nest, in the order of its iteration dimensions.
+def parts_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]]) -> tuple[int, ...]:
+    """The grid that a schedule gives a nest, in the order of its iteration dimensions, whether it divides or not.
 
     Raises:
         CutError: if the schedule leaves the nest out, or its grid is of another rank or no grid.
     """
+
+    def error(message: str) -> CutError:
+        return CutError(nest.name, "", "Schedule", message)
+
+    names = ", ".join(nest.position)
     if nest.name not in grids:
-        raise CutError(
-            nest.name, "", "Schedule", f"the schedule is incomplete: it has {', '.join(grids) or 'no operation'} and "
-            f"lacks this one; give it a grid of rank {len(nest.ranges)}",
-        )  # fmt: skip
+        raise error(
+            f"the schedule is incomplete: it has {', '.join(grids) or 'no operation'} and lacks this one; "
+            f"give it a grid of rank {len(nest.ranges)}"
+        )
     given = grids[nest.name]
     if isinstance(given, Mapping):
         unknown = [name for name in given if name not in nest.position]
         if unknown:
-            raise CutError(
-                nest.name, "", "Schedule", f"the grid {dict(given)} names {unknown[0]!r}, and the iteration dimensions "
-                f"are {', '.join(nest.position)}",
-            )  # fmt: skip
-        return tuple(given.get(name, 1) for name in nest.position)
-    grid = tuple(given)
+            raise error(f"the grid {dict(given)} names {unknown[0]!r}, and the iteration dimensions are {names}")
+        grid = tuple(given.get(name, 1) for name in nest.position)
+    else:
+        grid = tuple(given)
     if len(grid) != len(nest.ranges):
-        raise CutError(
-            nest.name, "", "Schedule", f"the grid {grid} is of rank {len(grid)} and the iteration space "
-            f"({', '.join(nest.position)}) of rank {len(nest.ranges)}; give one number for each dimension",
-        )  # fmt: skip
+        raise error(
+            f"the grid {grid} is of rank {len(grid)} and the iteration space ({names}) of rank {len(nest.ranges)}; "
+            f"give one number for each dimension"
+        )
+    if any(parts < 1 for parts in grid):
+        raise error(f"the grid {grid} has a part count below 1; 1 leaves a dimension whole")
+    return grid
+
+
+def grid_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]]) -> tuple[int, ...]:
+    """The grid that a schedule gives a nest, which it divides by.
+
+    Raises:
+        CutError: as `parts_of` does; and if the grid does not divide the iteration space, or cuts what must stay whole.
+    """
+    grid = parts_of(nest, grids)
     for name, parts, size in zip(nest.position, grid, nest.sizes, strict=True):
-        if parts < 1 or size % parts:
-            least = -(-size // max(parts, 1)) * max(parts, 1)
+        if size % parts:
             raise CutError(
                 nest.name, "", "Schedule", f"{parts} parts do not divide the {size} points of {name!r}; "
-                f"take a divisor, or pad the dimension to {least}",
+                f"take a divisor, or pad=True, which pads the dimension to {-(-size // parts) * parts}",
             )  # fmt: skip
         if parts > 1 and name in nest.whole:
             raise CutError(nest.name, "", "Whole", f"the grid {grid} cuts {name!r}, which must stay whole")

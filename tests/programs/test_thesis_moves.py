@@ -227,6 +227,37 @@ def test_t30_a_conflict_that_nothing_resolves() -> None:
         rd.partition(made, {"last": (1, 2)})
 
 
+def test_an_array_has_one_shape() -> None:
+    reader = rd.nest("ij->i", (8, 4), name="reader", reads=["y"])
+    with pytest.raises(ProgramError, match=r"'reader', array 'y': the array has shape \(8, 4\) here and \(8, 8\) in"):
+        rd.partition([PAIR[0], reader], {"first": (2, 1), "reader": (2, 1)})
+
+
+def mlp(grids: Sequence[Sequence[int]], ranks: int) -> Program:
+    nests = [
+        rd.nest("ij,jk->ik", (12, 12, 12), name="up", reads=["x", "w"], writes="h"),
+        rd.nest("ik->ki", (12, 12), name="act", reads=["h"], writes="g", fn=lambda h: h * (h > 0)),
+        rd.nest("ki,kl->il", (12, 12, 12), name="down", reads=["g", "v"], writes="y"),
+    ]
+    return rd.partition(nests, dict(zip(["up", "act", "down"], grids, strict=True)), ranks=ranks)
+
+
+@pytest.mark.parametrize("ranks", [4, 6])
+def test_chains_of_any_grids_compute_what_numpy_does(ranks: int) -> None:
+    """Three operations, grids at random: cut, reduced, transposed, moved, and always the same integers."""
+    rng = np.random.default_rng(ranks)
+    x, w, v = rng.integers(-9, 9, (3, 12, 12))
+    expected = np.maximum(x @ w, 0) @ v
+    three = [grid for grid in itertools.product(range(1, ranks + 1), repeat=3) if ranks % math.prod(grid) == 0]
+    two = [grid for grid in itertools.product(range(1, ranks + 1), repeat=2) if ranks % math.prod(grid) == 0]
+    assert (len(three), len(two)) == ((10, 6) if ranks == 4 else (16, 9))
+    for _ in range(40):
+        grids = [three[rng.integers(len(three))], two[rng.integers(len(two))], three[rng.integers(len(three))]]
+        program = mlp(grids, ranks)
+        assert np.array_equal(run_by_rank(program, [x, w, v])[0], expected), grids
+        assert np.array_equal(run_whole(program, [x, w, v])[0], expected)
+
+
 def test_one_move_serves_all_readers() -> None:
     readers = [
         rd.nest("ij->ij", (8, 8), name=f"reader {k}", reads=["y"], writes=f"z{k}", fn=lambda x: x + 1) for k in range(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,9 +43,9 @@ def test_t1_complete_schedules(grid: tuple[int, ...], processors: int) -> None:
         ({"ADD_MAP": (2, 2, 1), "MUL_MAP": (2,)}, "'MUL_MAP': there is no such operation; there are ADD_MAP"),
         (
             {"ADD_MAP": (3, 1, 1)},
-            "3 parts do not divide the 4 points of 'i'; take a divisor, or pad",
+            "3 parts do not divide the 4 points of 'i'; take a divisor, or pad=True",
         ),
-        ({"ADD_MAP": (0, 1, 1)}, "0 parts do not divide"),
+        ({"ADD_MAP": (0, 1, 1)}, r"the grid \(0, 1, 1\) has a part count below 1"),
     ],
 )
 def test_t1_incomplete_schedules_and_wrong_ranks(grids: dict[str, tuple[int, ...]], message: str) -> None:
@@ -79,6 +80,70 @@ def test_t3_steps_other_than_one() -> None:
     program = rd.partition(made, {"squares": (4,)})
     expected = [n * n for n in over]
     assert run_by_rank(program, [])[0].tolist() == run_whole(program, [])[0].tolist() == expected
+
+
+PADDED = [  # specs, sizes, grid, and keywords of a nest
+    ("ij,jk->ik", (5, 7, 3), (2, 2, 2), {}),
+    ("ij,jk->ik", (5, 7, 3), (1, 8, 1), {}),  # more ranks than points: the last one has none
+    ("ij->i", (3, 10), (4, 4), {"combine": "max"}),
+    ("ij->", (3, 10), (2, 3), {"combine": "min"}),
+    ("i->i", (5,), (8,), {"fn": lambda x: x * x}),
+    ("(ij)k->ki", (3, 4, 5), (3, 1, 2), {}),
+]
+
+
+@pytest.mark.parametrize(("spec", "sizes", "grid", "keywords"), PADDED)
+def test_t3_sizes_that_do_not_divide_and_grids_larger_than_the_range(
+    spec: str, sizes: tuple[int, ...], grid: tuple[int, ...], keywords: dict[str, Any]
+) -> None:
+    """Footnote 1 of chapter 4: every point of the old space is worked on once, whatever stands in the padding."""
+    made = rd.nest(spec, sizes, name="map", **keywords)
+    rng = np.random.default_rng(3)
+    arrays = [rng.integers(-9, 9, made.shape(access)) for access in made.reads]
+    expected = made.body(dict(made.ranges), *arrays)
+    program = rd.partition(made, {"map": grid}, pad=True)
+    given = []
+    for array, value in zip(arrays, program.inputs, strict=True):
+        more = [(0, n - m) for n, m in zip(value.type.global_shape, array.shape, strict=True)]
+        given.append(np.pad(array, more, constant_values=77))
+    for run in (run_whole, run_by_rank):
+        (found,) = run(program, given)
+        assert np.array_equal(found[tuple(map(slice, expected.shape))], expected)
+
+
+def test_t3_one_size_for_all_that_touch_an_array() -> None:
+    """One grid lengthens an array, and with it what the other nest iterates over, reads whole and stands at."""
+    first = Nest(
+        "first",
+        {"i": range(1, 20, 2)},
+        [],
+        [Access("y", (("i",),))],
+        indexed={"i"},
+        body=lambda at: np.array(at["i"]),
+    )
+    second = rd.nest("i->i", (10,), name="second", reads=["y"], writes="z", fn=lambda y: 2 * y)
+    total = Nest(
+        "total",
+        {"k": 5},
+        [Access("z", ((),), (10,))],
+        [Access("t", (("k",),))],
+        indexed={"k"},
+        body=lambda at, z: np.array([z[k] + z.sum() for k in at["k"]]),
+    )
+    grids = {"first": (4,), "second": (3,), "total": (2,)}
+    program = rd.partition([first, second, total], grids, outputs=["y", "z", "t"], pad=True)
+    y = np.arange(1, 20, 2)
+    for run in (run_whole, run_by_rank):
+        found = run(program, [])
+        assert [array.shape for array in found] == [(12,), (12,), (6,)]
+        assert found[0][:10].tolist() == y.tolist()
+        assert found[1][:10].tolist() == (2 * y).tolist()
+        assert found[2][:5].tolist() == [2 * y[k] + 200 for k in range(5)]
+
+
+def test_t3_factors_of_a_dimension_are_not_padded_apart() -> None:
+    with pytest.raises(CutError, match="array 'a': i, j make one dimension and cannot be padded apart"):
+        rd.partition(rd.nest("(ij)->ij", (3, 4), name="split"), {"split": (2, 1)}, pad=True)
 
 
 def symbolic(form: DistType, mesh: Mesh) -> str:
