@@ -42,12 +42,13 @@ def partitioned(
 ) -> Program:
     """A checked program; see `redistrib.partition.partition`."""
     _check_shapes(nests)
-    kernels = _kernels(nests, grids, groups)
-    ranks = options.ranks or max((kernel.ranks for kernel in kernels), default=1)
-    place = Place(_machine(kernels, ranks))
-    made = _Insertion(place, options)
     read = dict.fromkeys(access.array for nest in nests for access in nest.reads)
     written = list(dict.fromkeys(access.array for nest in nests for access in nest.writes))
+    stands_for: dict[str, str] = {}
+    kernels = _kernels(tuple(_apart(nest, stands_for) for nest in nests), grids, groups)
+    ranks = options.ranks or max((kernel.ranks for kernel in kernels), default=1)
+    place = Place(_machine(kernels, ranks))
+    made = _Insertion(place, options, stands_for)
     ends = options.outputs or dict.fromkeys(array for array in written if array not in read)
     for array in (*ends, *options.inputs):
         if array not in {*read, *written}:
@@ -56,10 +57,26 @@ def partitioned(
             )
     for k, kernel in enumerate(kernels):
         inside = {access.array for nest in kernel.nests for access in nest.writes}
-        after = {access.array for later in kernels[k + 1 :] for nest in later.nests for access in nest.reads}
+        later = (access.array for kernel in kernels[k + 1 :] for nest in kernel.nests for access in nest.reads)
+        after = {stands_for.get(array, array) for array in later}
         made.add(kernel, sorted(inside & (after | set(ends)), key=written.index))
     names = tuple(made.end(array, dist_type) for array, dist_type in ends.items())
     return check(Program(tuple(made.inputs), tuple(_freed(made.ops, names)), names))
+
+
+def _apart(nest: Nest, stands_for: dict[str, str]) -> Nest:
+    """The nest with a name of its own for every access to an array that it reads more than once."""
+    names: set[str] = set()
+    reads = []
+    for access in nest.reads:
+        name = access.array
+        while name in names:
+            name += "'"
+        names.add(name)
+        if name != access.array:
+            stands_for[name] = access.array
+        reads.append(replace(access, array=name))
+    return replace(nest, reads=tuple(reads))
 
 
 def _check_shapes(nests: Sequence[Nest]) -> None:
@@ -118,6 +135,7 @@ def _machine(kernels: Sequence[Kernel], ranks: int) -> Mesh:
 class _Insertion:
     place: Place
     options: Options
+    stands_for: dict[str, str]
     inputs: list[Value] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     versions: dict[str, list[Value]] = field(default_factory=dict)
@@ -155,7 +173,8 @@ class _Insertion:
     def _price(self, group: Group) -> float:
         """Elements that must be received at least before the operation can run."""
         total = 0
-        for array, needed in group.reads.items():
+        for formal, needed in group.reads.items():
+            array = self.stands_for.get(formal, formal)
             wanted = Value(array, needed, self.place, self.options.dtype)
             self._given(array, needed.global_shape)
             known = self.versions.get(array, [])
@@ -175,7 +194,8 @@ class _Insertion:
         self.inputs.append(value)
         self.versions[value.name] = [value]
 
-    def _as_needed(self, array: str, needed: DistType, place: Place) -> str:
+    def _as_needed(self, formal: str, needed: DistType, place: Place) -> str:
+        array = self.stands_for.get(formal, formal)
         self._given(array, needed.global_shape)
         if array not in self.versions:
             self._input(Value(array, needed, place, self.options.dtype))

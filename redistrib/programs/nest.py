@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from redistrib.arith import as_integer
 from redistrib.errors import ProgramError
 from redistrib.lang.notation import REDUCTIONS
 
@@ -85,7 +86,7 @@ class Nest:
     flops: int = 1
 
     def __post_init__(self) -> None:
-        ranges = tuple((name, range(r) if isinstance(r, int) else r) for name, r in _pairs(self.ranges))
+        ranges = tuple((name, self._range(name, given)) for name, given in _pairs(self.ranges))
         object.__setattr__(self, "ranges", ranges)
         object.__setattr__(self, "combine", _pairs(self.combine))
         for name in ("reads", "writes"):
@@ -94,6 +95,12 @@ class Nest:
         for name in ("whole", "indexed"):
             object.__setattr__(self, name, frozenset(getattr(self, name)))
         self._check()
+
+    def _range(self, name: str, given: Any) -> range:
+        size = as_integer(given)
+        if isinstance(given, range) or (size is not None and size >= 0):
+            return given if size is None else range(size)
+        raise ProgramError(self.name, "", "Nest", f"{given!r} is no size of {name!r}; give an integer, or a range")
 
     def _check(self) -> None:
         if len(self.position) != len(self.ranges):

@@ -70,7 +70,7 @@ def nest(
         linear = [(k,) for k in range(len(operands))] if fn is None and combine == "sum" else []
     return Nest(
         name=name,
-        ranges=ranges,
+        ranges=ranges,  # type: ignore[arg-type]  # made ranges of
         reads=tuple(Access(array, operand) for array, operand in zip(arrays, operands, strict=True)),
         writes=(Access(writes or "out", result),),
         combine=tuple((letter, combine) for letter in reduced) if combine else (),
@@ -99,13 +99,13 @@ def _read(spec: str) -> tuple[list[_Dims], _Dims]:
 
 def _ranges(
     spec: str, letters: list[str], sizes: Sequence[int | range] | Mapping[str, int | range]
-) -> tuple[tuple[str, range], ...]:
+) -> dict[str, int | range]:
     by_name = dict(sizes) if isinstance(sizes, Mapping) else dict(zip(letters, sizes, strict=False))
     if len(sizes) != len(letters) or set(by_name) != set(letters):
         raise ProgramError(
             spec, "", "Nest", f"sizes {sizes!r} are given for the iteration dimensions {', '.join(letters)}"
         )
-    return tuple((letter, size if isinstance(size, range) else range(size)) for letter, size in by_name.items())
+    return by_name
 
 
 def _body(

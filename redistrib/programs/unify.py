@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, permutations
 
+from redistrib.arith import as_integer
 from redistrib.errors import CutError, InconsistentGroupError, RedistribError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType
@@ -46,15 +47,16 @@ def parts_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]])
             raise error(f"the grid {dict(given)} names {unknown[0]!r}, and the iteration dimensions are {names}")
         grid = tuple(given.get(name, 1) for name in nest.position)
     else:
-        grid = tuple(given)
+        grid = tuple(given) if isinstance(given, Sequence) else (given,)
     if len(grid) != len(nest.ranges):
         raise error(
             f"the grid {grid} is of rank {len(grid)} and the iteration space ({names}) of rank {len(nest.ranges)}; "
             f"give one number for each dimension"
         )
-    if any(parts < 1 for parts in grid):
-        raise error(f"the grid {grid} has a part count below 1; 1 leaves a dimension whole")
-    return grid
+    counts = tuple(map(as_integer, grid))
+    if any(parts is None or parts < 1 for parts in counts):
+        raise error(f"the grid {grid} is not made of integers from 1 on; 1 leaves a dimension whole")
+    return tuple(parts or 1 for parts in counts)
 
 
 def grid_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]]) -> tuple[int, ...]:

@@ -178,6 +178,8 @@ def test_a_summand_does_not_pass_where_the_work_is_cut_alike() -> None:
         ({"reads": [Access("a", ((),))]}, "1 dimensions are read whole and 0 extents are given"),
         ({"combine": {"i": "mean"}}, "no reduction 'mean'; take one of sum, max, min"),
         ({"linear": [(0,)]}, "groups"),
+        ({"ranges": {"i": 2.5}}, "2.5 is no size of 'i'"),
+        ({"ranges": {"i": -1}}, "-1 is no size of 'i'"),
         ({"whole": {"z"}}, "no iteration dimension 'z'"),
     ],
 )

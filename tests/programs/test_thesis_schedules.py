@@ -45,7 +45,9 @@ def test_t1_complete_schedules(grid: tuple[int, ...], processors: int) -> None:
             {"ADD_MAP": (3, 1, 1)},
             "3 parts do not divide the 4 points of 'i'; take a divisor, or pad=True",
         ),
-        ({"ADD_MAP": (0, 1, 1)}, r"the grid \(0, 1, 1\) has a part count below 1"),
+        ({"ADD_MAP": (0, 1, 1)}, r"the grid \(0, 1, 1\) is not made of integers from 1 on"),
+        ({"ADD_MAP": (2.0, 1, 1)}, "is not made of integers"),
+        ({"ADD_MAP": 4}, "of rank 1"),
     ],
 )
 def test_t1_incomplete_schedules_and_wrong_ranks(grids: dict[str, tuple[int, ...]], message: str) -> None:
