@@ -14,7 +14,7 @@ from redistrib.theory.semantics import Int64, volumes
 def frozen(array: object, columns: int | None) -> Int64:
     """A table that nobody can write to; `columns` is how many an empty one has, None for any other."""
     result = np.array(array, dtype=np.int64)
-    if columns is not None and result.size == 0:
+    if columns is not None and result.size == 0 and result.shape[1:] != (columns,):
         result = result.reshape(0, columns)
     result.flags.writeable = False
     return result

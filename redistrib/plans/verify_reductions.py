@@ -263,7 +263,7 @@ def _check_parts(number: int, step: Unreduce) -> None:
     if other.any():
         device = first(other)
         raise UnreduceError(
-            f"step {number} ({step.kind}) has devices {device} and {holder[summand[device]]} hold the same summand of "
+            f"step {number} ({step.kind}) has devices {device} and {holder[summand[device]]} hold "
             f"{held(after, device)}, made of different parts of the array",
             number,
             device,
@@ -279,7 +279,7 @@ def _check_parts(number: int, step: Unreduce) -> None:
         k = first(wrong)
         device = first(tile == k)
         raise UnreduceError(
-            f"step {number} ({step.kind}) makes {held(after, device)} of {times[k]} parts, {found[k]} of them "
+            f"step {number} ({step.kind}) makes {box(after.start[device], after.tile)} of {times[k]} parts, {found[k]} of them "
             f"different; its summands must have each of its {expected} parts, and in a sum once",
             number,
             device,

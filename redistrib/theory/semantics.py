@@ -157,6 +157,17 @@ class Placement:
         """`[devices]` number of the summand that each device holds; zeros where there are no summands."""
         return np.zeros(self.devices, dtype=np.int64) if self.summand is None else self.summand
 
+    def renumbered(self, label: npt.ArrayLike) -> Placement:
+        """The same placement, its summands numbered otherwise: `label` is `[devices]` numbers.
+
+        Raises:
+            PlacementError: if devices that hold different summands of a tile get one number, or the other way round.
+        """
+        made = Placement(self.shape, self.grid, self.index, np.asarray(label), self.summands, self.reduction)
+        if made != self:
+            raise PlacementError("the new numbers do not tell apart the summands that the old ones do")
+        return made
+
     def stacked(self) -> Placement:
         """The same tiles as slabs of a stack of summands: shape `[summands, *shape]`, first dimension cut one by one.
 
