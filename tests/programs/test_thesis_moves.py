@@ -71,8 +71,10 @@ def test_t6_a_transposed_reader_is_bound_to_the_grid_that_fits() -> None:
     program = rd.partition([PAIR[0], turned], {"first": (2, 4), "second": (2, 4)})
     assert str(program.values["z"].type) == "[2{r1}8, 4{r0}8]"
     assert not program.moves
-    across = rd.nest("ji->ji", (8, 8), name="second", reads=["y"], writes="z")
-    assert not rd.partition([PAIR[0], across], {"first": (2, 2), "second": {"j": 2, "i": 2}}).moves
+    across = rd.nest("ji->ij", {"i": 8, "j": 8}, name="second", reads=["y"], writes="z")
+    renamed = rd.partition([PAIR[0], across], {"first": (2, 2), "second": (2, 2)})
+    assert str(renamed.values["z"].type) == "[4{r1}8, 4{r0}8]"
+    assert not renamed.moves
 
 
 def test_t8_an_opaque_node_is_planned_by_its_proxy() -> None:
