@@ -279,8 +279,8 @@ def _check_parts(number: int, step: Unreduce) -> None:
         k = first(wrong)
         device = first(tile == k)
         raise UnreduceError(
-            f"step {number} ({step.kind}) makes {box(after.start[device], after.tile)} of {times[k]} parts, {found[k]} of them "
-            f"different; its summands must have each of its {expected} parts, and in a sum once",
+            f"step {number} ({step.kind}) makes {box(after.start[device], after.tile)} of {times[k]} parts, "
+            f"{found[k]} of them different; its summands must have each of its {expected} parts, and in a sum once",
             number,
             device,
         )
