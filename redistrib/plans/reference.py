@@ -19,7 +19,7 @@ import numpy.typing as npt
 from redistrib.errors import TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, require_whole
-from redistrib.plans.adding import Summed
+from redistrib.plans.adding import Summed, window
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import (
     AllGather,
@@ -220,19 +220,12 @@ def _minus(a: Sequence[int], b: Sequence[int]) -> _Ints:
     return tuple(x - y for x, y in zip(a, b, strict=True))
 
 
-def _window(tile: Tile, offset: Sequence[int], size: Sequence[int]) -> tuple[slice, ...]:
-    """The box as an index; NumPy would clip a box that sticks out, or count it from the end."""
-    if any(o < 0 or o + n > limit for o, n, limit in zip(offset, size, tile.shape, strict=True)):
-        raise TilesError(f"a box of shape {tuple(size)} at {tuple(offset)} is not inside a tile of shape {tile.shape}")
-    return tuple(slice(o, o + n) for o, n in zip(offset, size, strict=True))
-
-
 def _read(tile: Tile, offset: Sequence[int], size: Sequence[int]) -> Tile:
-    return np.array(tile[_window(tile, offset, size)])  # a copy, and an array even of rank 0
+    return np.array(tile[window(tile, offset, size)])  # a copy, and an array even of rank 0
 
 
 def _write(tile: Tile, offset: Sequence[int], part: Tile) -> None:
-    tile[_window(tile, offset, part.shape)] = part
+    tile[window(tile, offset, part.shape)] = part
 
 
 # ------------------------------------------------------------------------------- arrays and their tiles

@@ -41,8 +41,8 @@ if the plan's `order` is "fixed".
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -58,10 +58,6 @@ Realisation: TypeAlias = Literal["rounds", "ragged"]
 Adding: TypeAlias = Literal["native", "alltoall"]
 
 
-def _values(step: Any) -> tuple[Any, ...]:
-    return tuple(getattr(step, field.name) for field in fields(step))
-
-
 @dataclass(frozen=True, eq=False)
 class _Step:
     before: Placement
@@ -72,12 +68,12 @@ class _Step:
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and all(
             np.array_equal(own, theirs) if isinstance(own, np.ndarray) else own == theirs
-            for own, theirs in zip(_values(self), _values(other), strict=True)
+            for own, theirs in ((getattr(self, name), getattr(other, name)) for name in self.__match_args__)
         )
 
     def __hash__(self) -> int:
-        values = (value.tobytes() if isinstance(value, np.ndarray) else value for value in _values(self))
-        return hash((self.kind, *values))
+        values = [getattr(self, name) for name in self.__match_args__]  # a dataclass lists its fields there
+        return hash((self.kind, *(v.tobytes() if isinstance(v, np.ndarray) else v for v in values)))
 
     def received(self) -> list[int]:
         """Elements each device takes in from other devices, exactly; one integer per device."""
