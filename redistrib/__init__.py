@@ -8,6 +8,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+# A room of that name exists: importing it here, once, leaves the name to the function.
+from redistrib.partition import partition
+
 if TYPE_CHECKING:
     from redistrib.api import cache_info, clear_caches, reshard, reshard_plan, synthesize, to_jax, to_mpi
     from redistrib.cost.latency import LatencyBandwidth
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from redistrib.plans.plan import Plan
     from redistrib.plans.reference import tile_of
     from redistrib.plans.verify import verify
+    from redistrib.programs.program import Program
+    from redistrib.programs.spec import nest
     from redistrib.trees.value import TreePlan
 
 __version__ = "0.1.0"
@@ -30,10 +35,12 @@ _HOME = {
     "LatencyBandwidth": "redistrib.cost.latency",
     "Mesh": "redistrib.lang.mesh",
     "Plan": "redistrib.plans.plan",
+    "Program": "redistrib.programs.program",
     "RedistribError": "redistrib.errors",
     "TreePlan": "redistrib.trees.value",
     "cache_info": "redistrib.api",
     "clear_caches": "redistrib.api",
+    "nest": "redistrib.programs.spec",
     "reshard": "redistrib.api",
     "reshard_plan": "redistrib.api",
     "synthesize": "redistrib.api",
@@ -51,11 +58,14 @@ __all__ = [
     "LatencyBandwidth",
     "Mesh",
     "Plan",
+    "Program",
     "RedistribError",
     "TreePlan",
     "__version__",
     "cache_info",
     "clear_caches",
+    "nest",
+    "partition",
     "reshard",
     "reshard_plan",
     "synthesize",

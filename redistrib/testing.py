@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
 from redistrib.lang.mesh import Axis, Mesh
+from redistrib.lang.notation import Reduction
 from redistrib.lang.types import DimType, DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.reference import run, scatter
@@ -92,6 +93,22 @@ def all_types(mesh: Mesh, shape: Sequence[int]) -> Iterator[DistType]:
     for cut in all_cuts(mesh.names, len(shape)):
         if all(size % _tiles(mesh, names) == 0 for size, names in zip(shape, cut, strict=True)):
             yield cut_type(mesh, shape, cut)
+
+
+def all_partial_types(mesh: Mesh, shape: Sequence[int], reduction: Reduction = "sum") -> Iterator[DistType]:
+    """Every well-formed type of a global shape over a mesh, each with every set of its free axes as partial axes.
+
+    >>> for dist_type in all_partial_types(Mesh.of("x=2"), (2, 3)):
+    ...     print(dist_type)
+    [2, 3]
+    [2, 3] sum{x}
+    [1{x}2, 3]
+    """
+    for dist_type in all_types(mesh, shape):
+        free = [name for name in mesh.names if name not in dist_type.axes]
+        for count in range(len(free) + 1):
+            for partial in itertools.combinations(free, count):
+                yield replace(dist_type, partial=partial, reduction=reduction if partial else None)
 
 
 def cut_type(mesh: Mesh, shape: Sequence[int], cut: Sequence[Sequence[str]]) -> DistType:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from redistrib.cost.model import CostModel, PhaseGrids, Prices
-from redistrib.errors import ProfileError
+from redistrib.errors import PartialTypeError, ProfileError
 from redistrib.errors.base import cut, shown
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
@@ -320,6 +320,8 @@ class LatencyPrices(Prices):
                 return self._paired(step.pairs, size) + self._copy(size)
             case Exchange():
                 return self._rounds(step)
+            case _:
+                raise PartialTypeError(f"the cost model {self.model.name}", f"the step {step.kind}")
 
     def _rounds(self, step: Exchange) -> float:
         seconds = self._copy(step.after.tile_size * self.itemsize)

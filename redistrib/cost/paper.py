@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from redistrib.cost.model import CostModel, Prices
+from redistrib.errors import PartialTypeError
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakEdge, WeakSpace
@@ -33,6 +34,8 @@ class PaperCost(CostModel):
                 return step.before.tile_size
             case Exchange():
                 return sum(step.round_sizes())
+            case _:
+                raise PartialTypeError(f"the cost model {self.name}", f"the step {step.kind}")
 
     def _prices(self, itemsize: int, topology: Topology) -> Prices:
         return _PaperPrices(self, itemsize, topology)

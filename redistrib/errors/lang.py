@@ -197,6 +197,25 @@ class TileProductError(TypeFormError):
         )
 
 
+class PartialAxesError(TypeFormError):
+    """Axes of summands that cannot be: an axis that also cuts, one given twice, or no kind of reduction for them."""
+
+
+class PartialTypeError(TypeFormError):
+    """A type whose tiles are summands, given to what takes whole tiles only.
+
+    Attributes:
+        dist_type: the type.
+    """
+
+    def __init__(self, what: str, dist_type: str) -> None:
+        self.dist_type = dist_type
+        super().__init__(
+            f"{what} takes arrays whose tiles are parts of the array, and those of {dist_type} are summands; "
+            "reduce it first, for example with jax.lax.psum or MPI's Allreduce"
+        )
+
+
 class SpecError(TypeFormError):
     """A partition spec that has no meaning as a distributed type."""
 
@@ -246,13 +265,18 @@ class UnconstrainedSpecError(SpecError):
 
 
 class UnreducedSpecError(SpecError):
-    """A partition spec whose tiles are summands, or are marked as already summed, along some axes."""
+    """A partition spec, or a type to become one, of summands that are reduced by something specs cannot say.
 
-    def __init__(self, what: str, axes: Sequence[str]) -> None:
-        self.what, self.axes = what, tuple(axes)
+    Attributes:
+        reduction: its name.
+        axes: the axes along which tiles are summands.
+    """
+
+    def __init__(self, reduction: str, axes: Sequence[str]) -> None:
+        self.reduction, self.axes = reduction, tuple(axes)
         super().__init__(
-            f"the partition spec is {what} over {listed(axes)}, and partial sums have no distributed type here; "
-            f"sum them first, for example with jax.lax.psum, or drop {what}= from the spec"
+            f"a partition spec that is unreduced over {listed(axes)} by the reduction {reduction!r} cannot be said "
+            "by both JAX and a distributed type; both know sums, so reduce these axes first"
         )
 
 

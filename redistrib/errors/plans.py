@@ -8,7 +8,7 @@ from redistrib.errors.base import RedistribError
 
 
 class PlacementError(RedistribError):
-    """A placement whose grid or indices do not fit the global shape."""
+    """A placement whose grid or indices do not fit the global shape, or whose summands do not fit its devices."""
 
 
 class StepFormError(RedistribError):
@@ -52,7 +52,7 @@ class TileIndexError(VerificationError):
 
 
 class UnknownStepError(VerificationError):
-    """A step must be one of the five kinds."""
+    """A step must be of a kind that there is."""
 
 
 class WrongStartError(VerificationError):
@@ -181,6 +181,22 @@ class OverlappingSharesError(VerificationError):
 
 class UncoveredTileError(VerificationError):
     """What a device keeps and receives must fill its tile."""
+
+
+class SummandCountError(VerificationError):
+    """The summands before and after a step must be as many as its kind says, of one kind of reduction."""
+
+
+class SummandError(VerificationError):
+    """A device must add up what makes its summand: each part once in a sum, at least once in a maximum or minimum."""
+
+
+class UnreduceError(VerificationError):
+    """Tiles that become summands must lie in them, and every part of the array must be in one."""
+
+
+class FixedOrderError(VerificationError):
+    """Under a fixed order summands must be added in one step, in the order in which the source numbers them."""
 
 
 class TilesError(RedistribError):

@@ -109,6 +109,14 @@ class TileDivisionError(RuleError):
         )
 
 
+class PartialRuleError(RuleError):
+    """Summands that a collective makes, takes or moves are not those of the type."""
+
+    def __init__(self, collective: str, reason: str) -> None:
+        self.reason = reason
+        super().__init__(collective, f"{collective}: {reason}")
+
+
 class PermuteShapeError(RuleError):
     """A permute between arrays of different global shape."""
 

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, NoReturn, TypeAlias, TypeVar, cast, get_args
 
 from redistrib.errors import NotationError
 from redistrib.errors.base import shown
 
 Kind: TypeAlias = Literal["blank", "number", "name", "string", "mark", "end", "stray"]
+Reduction: TypeAlias = Literal["sum", "max", "min"]
+
+REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 
 _TOKEN = re.compile(
     r"""
@@ -65,11 +68,20 @@ class DimNode(NamedTuple):
     span: Span
 
 
+class PartialNode(NamedTuple):
+    """How summands make the array: the kind of reduction, and the axes along which devices hold different summands."""
+
+    reduction: Reduction
+    axes: tuple[AxisNode, ...]
+    span: Span
+
+
 class TypeNode(NamedTuple):
-    """A distributed type."""
+    """A distributed type; `partial` is None where tiles are parts of the array itself."""
 
     dims: tuple[DimNode, ...]
     span: Span
+    partial: PartialNode | None = None
 
 
 class MeshEntryNode(NamedTuple):
@@ -118,7 +130,8 @@ def _tokens(text: str) -> Iterator[_Token]:
 def parse_type(text: str) -> TypeNode:
     """Read a distributed type.
 
-    type := "[" ( dim ( "," dim )* )? "]"
+    type := "[" ( dim ( "," dim )* )? "]" partial?
+    partial := ( "sum" | "max" | "min" ) "{" axis ( "," axis )* "}"
 
     Raises:
         NotationError: with the text, the span and what was expected there.
@@ -223,13 +236,26 @@ class _Parser:
         return AxisNode(name, token.span)
 
     def dist_type(self) -> TypeNode:
-        """type := "[" ( dim ( "," dim )* )? "]" """
+        """type := "[" ( dim ( "," dim )* )? "]" partial?"""
         opening = self.require("[", "'[' at the start of a type")
         dims: list[DimNode] = []
         if not self.at("]"):
             dims = self.several(self.dim, "dimension", "a dimension or ']'")
         closing = self.take()  # a ']': every other token was refused, here or at the end of a dimension
-        return TypeNode(tuple(dims), Span(opening.start, closing.end))
+        partial = self.partial() if self.token.kind == "name" else None
+        return TypeNode(tuple(dims), Span(opening.start, partial.span.end if partial else closing.end), partial)
+
+    def partial(self) -> PartialNode:
+        """partial := ( "sum" | "max" | "min" ) "{" axis ( "," axis )* "}" """
+        if self.token.text not in REDUCTIONS:
+            self.fail("'sum', 'max' or 'min' after a type")
+        kind = self.take()
+        self.require("{", f"'{{' after {kind.text!r}")
+        axes = self.several(self.axis, "axis name", "an axis name after '{'")
+        closing = self.require("}", "',' or '}' after an axis name")
+        if self.token.text in REDUCTIONS:
+            self.fail("one kind of reduction, with all its axes in one pair of braces")
+        return PartialNode(cast(Reduction, kind.text), tuple(axes), Span(kind.start, closing.end))
 
     def dim(self, expected: str) -> DimNode:
         """dim := NUMBER | NUMBER "{" ( axis ( "," axis )* )? "}" NUMBER"""
@@ -295,13 +321,18 @@ def print_dim(tile: int, axes: Sequence[str], size: int) -> str:
     return f"{tile}{{{','.join(print_axis(name) for name in axes)}}}{size}"
 
 
-def print_type(dims: Iterable[tuple[int, Sequence[str], int]]) -> str:
-    """A distributed type from (tile, axes minor to major, size) of each dimension.
+def print_type(
+    dims: Iterable[tuple[int, Sequence[str], int]], partial: Sequence[str] = (), reduction: Reduction | None = None
+) -> str:
+    """A distributed type from (tile, axes minor to major, size) of each dimension, and the axes of its summands.
 
     >>> print_type([(3, ("x",), 12), (12, (), 12)])
     '[3{x}12, 12]'
+    >>> print_type([(3, ("x",), 12)], ("y", "z"), "sum")
+    '[3{x}12] sum{y,z}'
     """
-    return f"[{', '.join(print_dim(*dim) for dim in dims)}]"
+    summands = f" {reduction}{{{','.join(map(print_axis, partial))}}}" if partial else ""
+    return f"[{', '.join(print_dim(*dim) for dim in dims)}]{summands}"
 
 
 def print_mesh(axes: Iterable[tuple[str, int]]) -> str:

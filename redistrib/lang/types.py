@@ -13,6 +13,8 @@ from redistrib.errors import (
     AxisNameError,
     AxisReusedError,
     DimSizeError,
+    PartialAxesError,
+    PartialTypeError,
     ShardingFormError,
     SpecDivisionError,
     SpecEntryError,
@@ -24,8 +26,10 @@ from redistrib.errors import (
     UnconstrainedSpecError,
     UnreducedSpecError,
 )
+from redistrib.errors.base import cut, listed, shown
 from redistrib.lang import notation
 from redistrib.lang.mesh import Mesh, PrimeMesh
+from redistrib.lang.notation import REDUCTIONS, Reduction
 
 _LARGEST = 2**63 - 1  # offsets are held in 64 bits
 _MOST_ELEMENTS = 2**512  # prices and ratios, which are floats, stay finite
@@ -67,16 +71,29 @@ class DimType:
 
 @dataclass(frozen=True)
 class DistType:
-    """A distributed array type: one `DimType` for each dimension.
+    """A distributed array type: one `DimType` for each dimension, and the axes along which tiles are summands.
 
     A type is a value of its own; whether it is well-formed depends on the mesh, see `check`.
+
+    Attributes:
+        dims: the dimensions.
+        partial: the mesh axes along which devices hold different summands of one tile, sorted by name; none of them:
+            every tile is a part of the array itself. JAX calls such an array unreduced, DTensor calls it Partial.
+        reduction: what makes the array of its summands, "sum", "max" or "min"; None iff `partial` is empty.
+
+    Raises:
+        PartialAxesError: axes without a kind of reduction or a kind without axes, an unknown kind, an axis given twice.
 
     >>> t = DistType.parse("[3{x}12, 2{y}12]")
     >>> t.global_shape, t.local_shape, t.local_size, t.axes
     ((12, 12), (3, 2), 6, ('x', 'y'))
+    >>> print(DistType(t.dims[:1], ("z", "y"), "sum"))
+    [3{x}12] sum{y,z}
     """
 
     dims: tuple[DimType, ...]
+    partial: tuple[str, ...] = ()
+    reduction: Reduction | None = None
 
     def __post_init__(self) -> None:
         dims = tuple(self.dims)
@@ -85,20 +102,45 @@ class DistType:
             raise TypeSizeError(f"{len(dims)} dimensions", str(notation.MOST))
         if math.prod(max(dim.size, dim.tile, 1) for dim in dims) > _MOST_ELEMENTS:
             raise TypeSizeError("too many elements", "2**512")
+        if self.partial or self.reduction is not None:
+            self._sort_partial()
+
+    def _sort_partial(self) -> None:
+        axes, kind = tuple(self.partial), self.reduction
+        for name in axes:
+            if not isinstance(name, str) or not name:
+                raise AxisNameError(name)
+        if not axes or kind not in REDUCTIONS:
+            raise PartialAxesError(
+                f"tiles are summands along {listed(axes)} by the reduction {shown(kind)}; "
+                f"give at least one axis, and one of the reductions {listed(REDUCTIONS)}"
+            )
+        if len(axes) > notation.MOST:
+            raise TypeSizeError(f"summands along {len(axes)} axes", str(notation.MOST))
+        if len(set(axes)) < len(axes):
+            repeated = next(name for k, name in enumerate(axes) if name in axes[:k])
+            raise PartialAxesError(
+                f"axis {shown(repeated)} is given twice in {kind}{{{cut(','.join(axes))}}}; name it once"
+            )
+        object.__setattr__(self, "partial", tuple(sorted(axes)))
 
     @classmethod
     def parse(cls, text: str) -> DistType:
-        """Read the notation, `[3{x}12, 2{y}12]`.
+        """Read the notation, `[3{x}12, 2{y}12]` or, where tiles are summands along an axis, `[3{x}12] sum{y}`.
 
         Raises:
             NotationError: if the text cannot be read.
             TypeFormError: if it is of no array: more than 64 dimensions, 2**63 - 1 elements along one, or 2**512
                 altogether.
+            PartialAxesError: if it names an axis of summands twice.
         """
         if not isinstance(text, str):
             raise TypeValueError(text)
-        dims = notation.parse_type(text).dims
-        return cls(tuple(DimType(dim.tile, tuple(axis.name for axis in dim.axes), dim.size) for dim in dims))
+        node = notation.parse_type(text)
+        dims = tuple(DimType(dim.tile, tuple(axis.name for axis in dim.axes), dim.size) for dim in node.dims)
+        if node.partial is None:
+            return cls(dims)
+        return cls(dims, tuple(axis.name for axis in node.partial.axes), node.partial.reduction)
 
     @classmethod
     def of(cls, value: DistType | str | Iterable[DimType]) -> DistType:
@@ -118,7 +160,8 @@ class DistType:
         raise TypeValueError(value)
 
     def __str__(self) -> str:
-        return notation.print_type((dim.tile, dim.axes, dim.size) for dim in self.dims)
+        dims = ((dim.tile, dim.axes, dim.size) for dim in self.dims)
+        return notation.print_type(dims, self.partial, self.reduction)
 
     @property
     def rank(self) -> int:
@@ -157,6 +200,7 @@ class DistType:
             UnknownAxisError: an axis that the mesh lacks.
             AxisReusedError: an axis that cuts twice.
             TileProductError: a dimension whose tile times the sizes of its axes is not its global size.
+            PartialAxesError: an axis that cuts and along which tiles are summands.
         """
         seen: set[str] = set()
         for i, dim in enumerate(self.dims):
@@ -168,6 +212,13 @@ class DistType:
                 seen.add(name)
             if dim.tile * tiles != dim.size:
                 raise TileProductError(str(self), i, dim.tile, tiles, dim.size, _remedy(dim, tiles))
+        for name in self.partial:
+            mesh.axis(name)
+            if name in seen:
+                raise PartialAxesError(
+                    f"axis {name!r} both cuts the array and tells summands apart in type {self}; "
+                    "an axis may do one of the two"
+                )
 
 
 def _remedy(dim: DimType, tiles: int) -> str:
@@ -188,12 +239,26 @@ def prime_type(dist_type: DistType, prime: PrimeMesh) -> DistType:
     [3{x0,x1}12, 2{y0,y1}12]
     """
     dist_type.check(prime.user)
-    return DistType(
-        tuple(
-            DimType(dim.tile, tuple(part.name for name in dim.axes for part in prime.of_axis(name)), dim.size)
-            for dim in dist_type.dims
-        )
+    dims = tuple(
+        DimType(dim.tile, tuple(part.name for name in dim.axes for part in prime.of_axis(name)), dim.size)
+        for dim in dist_type.dims
     )
+    partial = tuple(part.name for name in dist_type.partial for part in prime.of_axis(name))
+    return DistType(dims, partial, dist_type.reduction if partial else None)
+
+
+def require_whole(what: str, *types: DistType) -> None:
+    """Refuse types whose tiles are summands, where only parts of the array itself are taken.
+
+    Args:
+        what: who takes whole types only, at the head of the message.
+
+    Raises:
+        PartialTypeError: for the first such type.
+    """
+    for dist_type in types:
+        if dist_type.partial:
+            raise PartialTypeError(what, str(dist_type))
 
 
 # ----------------------------------------------------------------------------------------- partition specs
@@ -214,14 +279,17 @@ def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh) -> DistType
 
     Args:
         spec: a `jax.sharding.PartitionSpec`, or a sequence of its entries: None, an axis name, or a tuple of axis
-            names major to minor. Missing trailing entries mean None. JAX is not imported.
+            names major to minor. Missing trailing entries mean None. JAX is not imported. The axes of a spec's
+            `unreduced` are those along which tiles are summands; those of its `reduced` are axes like any other that
+            does not cut: they say how a gradient travels and nothing of where data is.
         shape: global shape, in elements.
         mesh: the mesh whose axes the spec names.
 
     Raises:
         SpecError: a subclass for each kind of spec that has no meaning here.
         UnknownAxisError: an axis that the mesh lacks.
-        AxisReusedError: an axis that appears twice.
+        AxisReusedError: an axis that cuts twice.
+        PartialAxesError: an unreduced axis that also cuts.
 
     >>> print(from_partition_spec((("y", "x"), None), (48, 5), Mesh.of("x=4,y=6")))
     [2{x,y}48, 5]
@@ -244,14 +312,26 @@ def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh) -> DistType
         if size % tiles:
             raise SpecDivisionError(i, size, _turned(axes), tiles)
         dims.append(DimType(size // tiles, axes, size))
-    return DistType(tuple(dims))
+    for name in getattr(spec, "reduced", None) or ():
+        mesh.axis(name)
+    unreduced = tuple(getattr(spec, "unreduced", None) or ())
+    if not unreduced:
+        return DistType(tuple(dims))
+    dist_type = DistType(tuple(dims), unreduced, _spec_reduction(spec, unreduced))
+    dist_type.check(mesh)
+    return dist_type
+
+
+def _spec_reduction(spec: Any, unreduced: Sequence[str]) -> Reduction:
+    """The kind of reduction of a spec: the name of its `unreduced_kind`, which JAX has from 0.11 on, else a sum."""
+    kind = getattr(spec, "unreduced_kind", None)
+    name = "sum" if kind is None else str(getattr(kind, "name", kind)).lower()
+    if name not in REDUCTIONS:
+        raise UnreducedSpecError(name, sorted(unreduced))
+    return name
 
 
 def _spec_entries(spec: Any) -> tuple[object, ...]:
-    for what in ("unreduced", "reduced"):
-        summed = getattr(spec, what, None)
-        if summed:
-            raise UnreducedSpecError(what, sorted(summed))
     entries = getattr(spec, "partitions", spec)
     if not isinstance(entries, tuple | list):
         raise SpecFormError(spec)
@@ -265,6 +345,20 @@ def to_partition_entries(dist_type: DistType) -> tuple[SpecEntry, ...]:
     (('y', 'x'), 'x', None)
     """
     return tuple(_entry(_turned(dim.axes)) for dim in dist_type.dims)
+
+
+def to_unreduced(dist_type: DistType) -> frozenset[str]:
+    """What `unreduced` is in the partition spec that means `dist_type`, empty where tiles are no summands.
+
+    Raises:
+        UnreducedSpecError: for a maximum or minimum, which specs cannot say before JAX 0.11.
+
+    >>> sorted(to_unreduced(DistType.parse("[2{x}8] sum{y,z}")))
+    ['y', 'z']
+    """
+    if dist_type.reduction in (None, "sum"):
+        return frozenset(dist_type.partial)
+    raise UnreducedSpecError(str(dist_type.reduction), dist_type.partial)
 
 
 def _entry(axes: tuple[str, ...]) -> SpecEntry:

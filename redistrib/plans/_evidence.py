@@ -27,8 +27,11 @@ def box(start: Any, size: Any) -> str:
 
 
 def held(placement: Placement, device: int) -> str:
-    """The box that a device holds."""
-    return box(placement.boxes.start[device], placement.boxes.size[device])
+    """The box that a device holds, and which summand of it."""
+    found = box(placement.boxes.start[device], placement.boxes.size[device])
+    if placement.summands == 1:
+        return found
+    return f"summand {placement.label[device]} of {placement.summands} ({placement.reduction}) of {found}"
 
 
 def check_numbers(step: int, kind: str, what: str, devices: Int64, count: int) -> None:

@@ -9,7 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.plans.steps import (
+    AllGather,
+    AllPermute,
+    AllReduce,
+    AllToAll,
+    DynSlice,
+    Exchange,
+    ReduceExchange,
+    ReduceScatter,
+    Step,
+    Unreduce,
+)
 
 # Of the larger tile: what rounds in sequence may use, one part of a share on its way out and one on its way in.
 SEQUENTIAL_SCRATCH = 0.48
@@ -23,15 +34,17 @@ def buffers(step: Step, sequential: bool = False) -> int:
         sequential: whether rounds run one after the other, in parts; otherwise as many at once as fit in a tile.
     """
     match step:
-        case DynSlice():
+        case DynSlice() | Unreduce():
             return 0
         case AllGather():
             return 0 if _gathers_leading(step) else step.after.tile_size
         case AllToAll():
             return 2 * step.group_size * math.prod(step.share)
-        case AllPermute():
+        case ReduceScatter():
+            return step.before.tile_size * (1 if step.realisation == "native" else 2)
+        case AllPermute() | AllReduce():
             return step.before.tile_size
-        case Exchange():
+        case Exchange() | ReduceExchange():
             sizes = step.round_sizes()
             largest = max(step.before.tile_size, step.after.tile_size)
             if sequential:

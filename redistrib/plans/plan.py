@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal, TypeAlias, get_args
 
 from redistrib.errors import PlanFormError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.memory import peak_bytes
 from redistrib.plans.steps import Step
-from redistrib.theory.semantics import Placement, lower_bound, placement_of
+from redistrib.theory.bounds import floors, least_received
+from redistrib.theory.semantics import Placement, placement_of
+
+Order: TypeAlias = Literal["any", "fixed"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,6 +36,10 @@ class Plan:
         unit: that unit: "elements" or "seconds".
         memory_limit: bytes per device that source, target and scratch may take together, if the plan was made for a
             limit: backends then keep rounds in sequence and shares small. None: the bound on tiles alone.
+        accumulate: name of the element type that summands are added in where the library adds them by itself; sums are
+            rounded to `dtype` once. None: added in `dtype`.
+        order: "fixed" if sums are to be the same in every bit on every backend and device order; `verify` then allows
+            no reduction in which the platform chooses the order of summands.
         step_costs: the price of each step, where the maker of the plan tells; for display only, neither compared nor
             written to JSON.
         note: what kept the maker of the plan from what its cost model promises; None where nothing did. For display
@@ -52,8 +60,12 @@ class Plan:
     memory_limit: int | None = None
     step_costs: tuple[float, ...] | None = field(default=None, compare=False)
     note: str | None = field(default=None, compare=False)
+    accumulate: str | None = None
+    order: Order = "any"
 
     def __post_init__(self) -> None:
+        if self.order not in get_args(Order):
+            raise PlanFormError(f"the order of summands is {self.order!r}; it is one of {get_args(Order)}")
         if self.source_mesh.size != self.target_mesh.size:
             raise PlanFormError(
                 f"source mesh {self.source_mesh} has {self.source_mesh.size} devices and target mesh "
@@ -94,7 +106,12 @@ class Plan:
     @cached_property
     def lower_bound(self) -> tuple[int, ...]:
         """Elements each device cannot do without receiving, one integer per device."""
-        return tuple(lower_bound(self.before, self.after))
+        return tuple(floors(self.before, self.after))
+
+    @cached_property
+    def least_received(self) -> int:
+        """Elements that all devices together cannot do without receiving; the sum of `lower_bound` for whole tiles."""
+        return least_received(self.before, self.after)
 
     @property
     def collectives(self) -> int:
@@ -109,7 +126,7 @@ class Plan:
         )
 
     def to_json(self) -> str:
-        """The plan as JSON, version 1, sealed with a digest; `from_json` reads it back.
+        """The plan as JSON, sealed with a digest; `from_json` reads it back.
 
         Raises:
             PlanFormError: if the plan's itemsize is not that of its dtype.
@@ -123,7 +140,7 @@ class Plan:
         """A plan from JSON, verified; `bound` is the largest tile allowed, as in `verify`.
 
         Raises:
-            PlanJsonError: if the text is not a plan of version 1, or was changed after it was written.
+            PlanJsonError: if the text is not a plan of a known version, or was changed after it was written.
             VerificationError: if the plan is not correct.
         """
         from redistrib.plans.serial import from_json

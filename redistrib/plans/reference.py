@@ -1,7 +1,8 @@
 """What a plan does, on NumPy tiles: the interpreter every backend is held against.
 
 Each step is carried out from its groups, pairs or shares: a device reads its own buffer and those of the devices
-that send to it, and lays out what it receives by position, as a collective does. Nothing here looks at the target.
+that send to it, and lays out what it receives by position, as a collective does. Where it adds, it adds in ascending
+order of summands, starting from the first and not from zero. Nothing here looks at the target.
 There is no second interpreter; `verify` decides by arithmetic what this one does by copying. Neither reads `transfers`:
 an error there would be one here too, and no test could see it.
 """
@@ -17,9 +18,21 @@ import numpy.typing as npt
 
 from redistrib.errors import TilesError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType
+from redistrib.lang.types import DistType, require_whole
+from redistrib.plans.adding import Summed, window
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.plans.steps import (
+    AllGather,
+    AllPermute,
+    AllReduce,
+    AllToAll,
+    DynSlice,
+    Exchange,
+    ReduceExchange,
+    ReduceScatter,
+    Step,
+    Unreduce,
+)
 from redistrib.theory.semantics import Placement, placement_of
 
 Tile: TypeAlias = npt.NDArray[Any]
@@ -51,12 +64,15 @@ def run(plan: Plan, tiles: Sequence[Tile]) -> list[Tile]:
     _check_tiles(tiles, plan.before, "the plan's source")
     held = [np.array(tile) for tile in tiles]
     for step in plan.steps:
-        held = run_step(step, held)
+        held = run_step(step, held, plan.accumulate)
     return held
 
 
-def run_step(step: Step, tiles: Sequence[Tile]) -> list[Tile]:
+def run_step(step: Step, tiles: Sequence[Tile], accumulate: str | None = None) -> list[Tile]:
     """Carry out one step on the tiles of all devices, by device number.
+
+    Args:
+        accumulate: name of the element type to add summands in; None for that of the tiles.
 
     Raises:
         TilesError: if the tiles do not fit the step.
@@ -72,6 +88,12 @@ def run_step(step: Step, tiles: Sequence[Tile]) -> list[Tile]:
             return _allpermute(step, tiles)
         case Exchange():
             return _exchange(step, tiles)
+        case ReduceScatter() | AllReduce():
+            return _reduced_in_groups(step, tiles, accumulate)
+        case ReduceExchange():
+            return _reduce_exchange(step, tiles, accumulate)
+        case Unreduce():
+            return _unreduce(step, tiles)
 
 
 def _dynslice(step: DynSlice, tiles: Sequence[Tile]) -> list[Tile]:
@@ -126,6 +148,58 @@ def _exchange(step: Exchange, tiles: Sequence[Tile]) -> list[Tile]:
     return result
 
 
+def _reduced_in_groups(step: ReduceScatter | AllReduce, tiles: Sequence[Tile], accumulate: str | None) -> list[Tile]:
+    size, label = step.after.tile, step.before.label.tolist()
+    parts = list(np.ndindex(_ratio(step.after.grid, step.before.grid)))
+    result = list(tiles)
+    for group in step.groups.tolist():
+        ordered = sorted(group, key=lambda device: label[device])
+        for k, receiver in enumerate(group):
+            part = parts[k] if isinstance(step, ReduceScatter) else parts[0]
+            offset = tuple(p * n for p, n in zip(part, size, strict=True))
+            total = Summed(size, tiles[receiver].dtype, step.before.reduction or "sum", accumulate)
+            for sender in ordered:
+                total.add([0] * len(size), _read(tiles[sender], offset, size))
+            result[receiver] = total.result()
+    return result
+
+
+def _reduce_exchange(step: ReduceExchange, tiles: Sequence[Tile], accumulate: str | None) -> list[Tile]:
+    before, after, shares = step.before, step.after, step.shares
+    old, new = before.start.tolist(), after.start.tolist()
+    reduction = before.reduction or after.reduction or "sum"
+    sent: list[list[tuple[int, _Ints, Tile]]] = [[] for _ in tiles]  # to each device: summand, where, what
+    for d in np.flatnonzero(step.adds_own()).tolist():
+        low = tuple(max(a, b) for a, b in zip(old[d], new[d], strict=True))
+        high = tuple(min(a + n, b + m) for a, n, b, m in zip(old[d], before.tile, new[d], after.tile, strict=True))
+        size = _minus(high, low)
+        if all(n > 0 for n in size):
+            sent[d].append((int(before.label[d]), _minus(low, new[d]), _read(tiles[d], _minus(low, old[d]), size)))
+    for k, (sender, receiver) in enumerate(zip(shares.src.tolist(), shares.dst.tolist(), strict=True)):
+        start, size = tuple(shares.start[k].tolist()), tuple(shares.size[k].tolist())
+        part = _read(tiles[sender], _minus(start, old[sender]), size)
+        sent[receiver].append((int(before.label[sender]), _minus(start, new[receiver]), part))
+    result = []
+    for tile, parts in zip(tiles, sent, strict=True):
+        total = Summed(after.tile, tile.dtype, reduction, accumulate)
+        for _, offset, part in sorted(parts, key=lambda entry: entry[0]):
+            total.add(offset, part)
+        result.append(total.result())
+    return result
+
+
+def _unreduce(step: Unreduce, tiles: Sequence[Tile]) -> list[Tile]:
+    offset = (step.before.start - step.after.start).tolist()
+    keeps = set(step.keeps.tolist())
+    result = []
+    for d, tile in enumerate(tiles):
+        total = Summed(step.after.tile, tile.dtype, step.after.reduction or "sum", None)
+        if d in keeps:
+            total.add(offset[d], tile)
+        result.append(total.result())
+    return result
+
+
 def _ratio(fine: _Ints, coarse: _Ints) -> _Ints:
     """How many tiles of one grid make one of the other, where the other is coarser; else 1."""
     return tuple(max(1, f // c) for f, c in zip(fine, coarse, strict=True))
@@ -146,19 +220,12 @@ def _minus(a: Sequence[int], b: Sequence[int]) -> _Ints:
     return tuple(x - y for x, y in zip(a, b, strict=True))
 
 
-def _window(tile: Tile, offset: Sequence[int], size: Sequence[int]) -> tuple[slice, ...]:
-    """The box as an index; NumPy would clip a box that sticks out, or count it from the end."""
-    if any(o < 0 or o + n > limit for o, n, limit in zip(offset, size, tile.shape, strict=True)):
-        raise TilesError(f"a box of shape {tuple(size)} at {tuple(offset)} is not inside a tile of shape {tile.shape}")
-    return tuple(slice(o, o + n) for o, n in zip(offset, size, strict=True))
-
-
 def _read(tile: Tile, offset: Sequence[int], size: Sequence[int]) -> Tile:
-    return np.array(tile[_window(tile, offset, size)])  # a copy, and an array even of rank 0
+    return np.array(tile[window(tile, offset, size)])  # a copy, and an array even of rank 0
 
 
 def _write(tile: Tile, offset: Sequence[int], part: Tile) -> None:
-    tile[_window(tile, offset, part.shape)] = part
+    tile[window(tile, offset, part.shape)] = part
 
 
 # ------------------------------------------------------------------------------- arrays and their tiles
@@ -167,10 +234,20 @@ def _write(tile: Tile, offset: Sequence[int], part: Tile) -> None:
 def scatter(array: npt.ArrayLike, placement: Placement) -> list[Tile]:
     """Cut a global array into the tile of every device, by device number.
 
+    Args:
+        array: the whole array; where tiles are summands, all summands of it, `[summands, *shape]`.
+
     Raises:
         TilesError: if the array is not of the placement's shape.
     """
     whole = np.asarray(array)
+    if placement.summands > 1:
+        stack = placement.stacked()
+        return [tile[0] for tile in _cut(whole, stack)]
+    return _cut(whole, placement)
+
+
+def _cut(whole: Tile, placement: Placement) -> list[Tile]:
     if whole.shape != placement.shape:
         raise TilesError(f"an array of shape {whole.shape} cannot be placed as one of shape {placement.shape}")
     return [_read(whole, start, placement.tile) for start in placement.start.tolist()]
@@ -187,12 +264,13 @@ def tile_of(array: npt.ArrayLike, dist_type: DistType | str, mesh: Any, device: 
 
     Raises:
         TilesError: if the array is not of the type's global shape, or there is no such device.
-        TypeFormError: if the type is not well-formed over the mesh.
+        TypeFormError: if the type is not well-formed over the mesh, or its tiles are summands.
 
     >>> tile_of(np.arange(12), "[3{x}12]", "x=4,y=6", device=7)
     array([3, 4, 5])
     """
     form, over = DistType.of(dist_type), Mesh.of(mesh)
+    require_whole("tile_of", form)
     placement = placement_of(form, over)
     if not 0 <= device < placement.devices:
         raise TilesError(f"there is no device {device} in mesh {over}; its devices are 0 to {placement.devices - 1}")
@@ -203,13 +281,19 @@ def tile_of(array: npt.ArrayLike, dist_type: DistType | str, mesh: Any, device: 
 
 
 def assemble(tiles: Sequence[Tile], placement: Placement) -> Tile:
-    """Put the tiles of all devices together again; the inverse of `scatter`.
+    """Put the tiles of all devices together again; the inverse of `scatter`. Summands are reduced.
 
     Raises:
         TilesError: if a tile is not of the placement's tile shape, two devices that hold one tile disagree in any
             bit, or no device holds some part of the array.
     """
     _check_tiles(tiles, placement, "the placement")
+    if placement.summands > 1:
+        stack = assemble([tile[None] for tile in tiles], placement.stacked())
+        total = Summed(placement.shape, stack.dtype, placement.reduction or "sum", None)
+        for summand in stack:
+            total.add([0] * placement.rank, summand)
+        return total.result()
     dtype = tiles[0].dtype if tiles else np.dtype(np.float64)
     whole = np.zeros(placement.shape, dtype=dtype)
     holder: dict[_Ints, int] = {}

@@ -1,9 +1,12 @@
-"""A plan as JSON, version 1: canonical, sealed with a digest, and read as if a stranger had written it.
+"""A plan as JSON: canonical, sealed with a digest, and read as if a stranger had written it.
 
 The form is one object. `placements` lists each placement once; steps refer to them by position. Device numbers,
 groups, pairs and shares stand in it as they do in `steps`; a share is `[src, dst, round, start, size]`. `digest` is the
 SHA-256 of the text without it, keys sorted and no spaces: it tells accident from intent no better than a
 checksum, so a loaded plan is verified as well.
+
+A plan is written in the least version that can say it: 1 if all its tiles are parts of the array, 2 if some are
+summands. Both are read. Their fields are listed in docs/format.md.
 """
 
 from __future__ import annotations
@@ -23,14 +26,28 @@ from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Realisation, Shares, Step
+from redistrib.plans.steps import (
+    Adding,
+    AllGather,
+    AllPermute,
+    AllReduce,
+    AllToAll,
+    DynSlice,
+    Exchange,
+    Realisation,
+    ReduceExchange,
+    ReduceScatter,
+    Shares,
+    Step,
+    Unreduce,
+)
 from redistrib.plans.verify import verify
 from redistrib.theory.semantics import Int64, Placement
 
 _T = TypeVar("_T")
 
 FORMAT = "redistrib-plan"
-VERSION = 1
+VERSIONS = (1, 2)
 
 _MOST_OBJECTS = 4096  # sides, placements and steps, of which a plan has some twenty
 _LARGEST = 2**63 - 1
@@ -41,13 +58,21 @@ _PLAN_FIELDS = (
     "format", "version", "dtype", "source", "target", "algorithm", "cost_model", "cost", "unit", "memory_limit",
     "placements", "steps", "digest",
 )  # fmt: skip
-_STEP_FIELDS = {
+_SUMMAND_FIELDS = ("summand", "summands", "reduction")
+_STEP_FIELDS: dict[str, tuple[str, ...]] = {
     "dynslice": (),
     "allgather": ("groups",),
     "alltoall": ("groups",),
     "allpermute": ("pairs",),
     "exchange": ("realisation", "shares"),
 }
+_LATER_STEP_FIELDS: dict[str, tuple[str, ...]] = {
+    "reduce_scatter": ("realisation", "groups"),
+    "all_reduce": ("groups",),
+    "reduce_exchange": ("realisation", "shares", "splits"),
+    "unreduce": ("keeps",),
+}
+_FIELDS = {1: _STEP_FIELDS, 2: _STEP_FIELDS | _LATER_STEP_FIELDS}
 
 
 # ---------------------------------------------------------------------------------------------- writing
@@ -66,18 +91,21 @@ def to_json(plan: Plan) -> str:
             "its JSON form records the dtype alone"
         )
     placements: list[Placement] = []
-    position: dict[Placement, int] = {}
+    position: dict[tuple[Placement, bytes], int] = {}
 
     def place(placement: Placement) -> int:
-        if placement not in position:
-            position[placement] = len(placements)
+        # shares and groups speak of summands by number, so placements that number them otherwise stand apart
+        key = placement, placement.label.tobytes() if placement.summands > 1 else b""
+        if key not in position:
+            position[key] = len(placements)
             placements.append(placement)
-        return position[placement]
+        return position[key]
 
     steps = [_step_form(step, place) for step in plan.steps]
+    version = _least_version(plan)
     form = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": version,
         "dtype": plan.dtype,
         "source": _side_form(plan.source, plan.source_mesh),
         "target": _side_form(plan.target, plan.target_mesh),
@@ -86,10 +114,27 @@ def to_json(plan: Plan) -> str:
         "cost": plan.cost.item() if isinstance(plan.cost, np.generic) else plan.cost,
         "unit": plan.unit,
         "memory_limit": plan.memory_limit,
-        "placements": [{"grid": list(p.grid), "index": p.index.tolist()} for p in placements],
+        "placements": [_placement_form(placement) for placement in placements],
         "steps": steps,
     }
+    if version > 1:
+        form |= {"accumulate": plan.accumulate, "order": plan.order}
     return _canonical({**form, "digest": _digest(form)})
+
+
+def _least_version(plan: Plan) -> int:
+    partial = plan.source.partial or plan.target.partial or plan.accumulate is not None or plan.order != "any"
+    placements = (placement for step in plan.steps for placement in (step.before, step.after))
+    later = any(step.kind in _LATER_STEP_FIELDS for step in plan.steps)
+    return 2 if partial or later or any(placement.summands > 1 for placement in placements) else 1
+
+
+def _placement_form(placement: Placement) -> dict[str, Any]:
+    form: dict[str, Any] = {"grid": list(placement.grid), "index": placement.index.tolist()}
+    if placement.summands > 1:
+        values = placement.label.tolist(), placement.summands, placement.reduction
+        form |= dict(zip(_SUMMAND_FIELDS, values, strict=True))
+    return form
 
 
 def _canonical(form: dict[str, Any]) -> str:
@@ -108,15 +153,21 @@ def _side_form(dist_type: DistType, mesh: Mesh) -> dict[str, Any]:
 def _step_form(step: Step, place: Callable[[Placement], int]) -> dict[str, Any]:
     form: dict[str, Any] = {"kind": step.kind, "before": place(step.before), "after": place(step.after)}
     match step:
-        case AllGather() | AllToAll():
+        case AllGather() | AllToAll() | ReduceScatter() | AllReduce():
             form["groups"] = step.groups.tolist()
+            if isinstance(step, ReduceScatter):
+                form["realisation"] = step.realisation
         case AllPermute():
             form["pairs"] = step.pairs.tolist()
-        case Exchange():
+        case Exchange() | ReduceExchange():
             shares = step.shares
             columns = (shares.src, shares.dst, shares.round, shares.start, shares.size)
             form["realisation"] = step.realisation
             form["shares"] = [list(row) for row in zip(*(c.tolist() for c in columns), strict=True)]
+            if isinstance(step, ReduceExchange):
+                form["splits"] = list(step.splits)
+        case Unreduce():
+            form["keeps"] = step.keeps.tolist()
     return form
 
 
@@ -150,13 +201,14 @@ def _unsealed(text: str) -> dict[str, Any]:
     form = _object(_parse(text), "the plan", None)
     if form.get("format") != FORMAT:
         _refuse("format", f"is {shown(form.get('format'))}, a plan has {FORMAT!r}")
-    if type(form.get("version")) is not int or form["version"] != VERSION:
+    version = form.get("version")
+    if type(version) is not int or version not in VERSIONS:
         raise PlanVersionError(
-            f"the plan is of version {shown(form.get('version'))}, this release reads version {VERSION}; "
-            "write it again with this release",
+            f"the plan is of version {shown(version)}, this release reads versions "
+            f"{' and '.join(map(str, VERSIONS))}; write it again with this release",
             "version",
         )
-    _object(form, "the plan", _PLAN_FIELDS)
+    _object(form, "the plan", (*_PLAN_FIELDS, "accumulate", "order") if version > 1 else _PLAN_FIELDS, version)
     sealed = {name: value for name, value in form.items() if name != "digest"}
     digest = _digest(sealed)
     if form["digest"] != digest:
@@ -169,12 +221,14 @@ def _unsealed(text: str) -> dict[str, Any]:
 
 
 def _plan(form: dict[str, Any]) -> Plan:
-    source, source_mesh = _side(form["source"], "source")
-    target, target_mesh = _side(form["target"], "target")
+    version = form["version"]
+    source, source_mesh = _side(form["source"], "source", version)
+    target, target_mesh = _side(form["target"], "target", version)
     placements = [
-        _placement(entry, f"placements[{k}]", source) for k, entry in enumerate(_list(form["placements"], "placements"))
+        _placement(entry, f"placements[{k}]", source, version)
+        for k, entry in enumerate(_list(form["placements"], "placements"))
     ]
-    steps = [_step(entry, f"steps[{k}]", placements) for k, entry in enumerate(_list(form["steps"], "steps"))]
+    steps = [_step(entry, f"steps[{k}]", placements, version) for k, entry in enumerate(_list(form["steps"], "steps"))]
     cost = form["cost"]
     if type(cost) not in (int, float) or not 0 <= cost <= _DEAREST:
         _refuse("cost", f"is {shown(cost)}, which is not a price from 0 to {_DEAREST}")
@@ -184,6 +238,11 @@ def _plan(form: dict[str, Any]) -> Plan:
     if limit is not None and (type(limit) is not int or not 1 <= limit <= _LARGEST):
         _refuse("memory_limit", f"is {shown(limit)}, a limit is a number of bytes from 1 to {_LARGEST} or null")
     dtype = _string(form["dtype"], "dtype")
+    accumulate, order = form.get("accumulate"), form.get("order", "any")
+    if accumulate is not None:
+        _at("accumulate", lambda: itemsize_of(_string(accumulate, "accumulate")))
+    if order not in ("any", "fixed"):
+        _refuse("order", f"is {shown(order)}, summands are added in 'any' order or in a 'fixed' one")
     return _at(
         "the plan",
         lambda: Plan(
@@ -199,13 +258,15 @@ def _plan(form: dict[str, Any]) -> Plan:
             cost=cost,
             unit=form["unit"],
             memory_limit=limit,
+            accumulate=accumulate,
+            order=order,
         ),
     )
 
 
-def _side(value: Any, where: str) -> tuple[DistType, Mesh]:
-    side = _object(value, where, ("type", "mesh"))
-    mesh_form = _object(side["mesh"], f"{where}.mesh", ("axes", "devices"))
+def _side(value: Any, where: str, version: int) -> tuple[DistType, Mesh]:
+    side = _object(value, where, ("type", "mesh"), version)
+    mesh_form = _object(side["mesh"], f"{where}.mesh", ("axes", "devices"), version)
     axes = []
     for k, entry in enumerate(_list(mesh_form["axes"], f"{where}.mesh.axes")):
         if not isinstance(entry, list) or len(entry) != 2 or type(entry[1]) is not int:
@@ -217,37 +278,58 @@ def _side(value: Any, where: str) -> tuple[DistType, Mesh]:
     mesh = _at(f"{where}.mesh", lambda: Mesh(tuple(Axis(name, size) for name, size in axes), devices))
     dist_type = _at(f"{where}.type", lambda: DistType.parse(_string(side["type"], f"{where}.type")))
     _at(f"{where}.type", lambda: dist_type.check(mesh))
+    if dist_type.partial and version < 2:
+        _refuse(f"{where}.type", f"is {shown(side['type'])}, and summands need version 2")
     return dist_type, mesh
 
 
-def _placement(value: Any, where: str, source: DistType) -> Placement:
-    entry = _object(value, where, ("grid", "index"))
+def _placement(value: Any, where: str, source: DistType, version: int) -> Placement:
+    entry = _object(value, where, None)
+    partial = version > 1 and not entry.keys().isdisjoint(_SUMMAND_FIELDS)
+    _object(entry, where, ("grid", "index", *(_SUMMAND_FIELDS if partial else ())), version)
     grid = tuple(_row(entry["grid"], f"{where}.grid"))
     if max(grid, default=0) > _LARGEST:
         _refuse(f"{where}.grid", "has a number that does not fit 64 bits")
     index = _table(entry["index"], f"{where}.index", source.rank)
-    return _at(where, lambda: Placement(source.global_shape, grid, index))
+    if not partial:
+        return _at(where, lambda: Placement(source.global_shape, grid, index))
+    summand = _numbers(entry["summand"], f"{where}.summand")
+    count, reduction = entry["summands"], entry["reduction"]
+    if type(count) is not int or count < 2:
+        _refuse(f"{where}.summands", f"is {shown(count)}, where an integer of at least 2 is expected")
+    return _at(where, lambda: Placement(source.global_shape, grid, index, summand, count, reduction))
 
 
-def _step(value: Any, where: str, placements: list[Placement]) -> Step:
+def _step(value: Any, where: str, placements: list[Placement], version: int) -> Step:
     entry = _object(value, where, None)
-    kind = entry.get("kind")
-    if not isinstance(kind, str) or kind not in _STEP_FIELDS:
-        _refuse(f"{where}.kind", f"is {shown(kind)}, a step is one of {', '.join(_STEP_FIELDS)}")
-    _object(entry, where, ("kind", "before", "after", *_STEP_FIELDS[kind]))
+    kind, kinds = entry.get("kind"), _FIELDS[version]
+    if not isinstance(kind, str) or kind not in kinds:
+        _refuse(f"{where}.kind", f"is {shown(kind)}, a step is one of {', '.join(kinds)}")
+    _object(entry, where, ("kind", "before", "after", *kinds[kind]), version)
     before = _reference(entry["before"], f"{where}.before", placements)
     after = _reference(entry["after"], f"{where}.after", placements)
     if kind == "dynslice":
         return DynSlice(before, after)
     if kind == "allpermute":
         return AllPermute(before, after, _table(entry["pairs"], f"{where}.pairs", 2))
-    if kind == "exchange":
-        realisation = entry["realisation"]
+    if kind == "unreduce":
+        return Unreduce(before, after, _numbers(entry["keeps"], f"{where}.keeps"))
+    realisation = entry.get("realisation")
+    if kind in ("exchange", "reduce_exchange"):
         if realisation not in ("rounds", "ragged"):
             _refuse(f"{where}.realisation", f"is {shown(realisation)}, an exchange runs as 'rounds' or 'ragged'")
         shares = _shares(entry["shares"], f"{where}.shares", len(before.shape))
-        return Exchange(before, after, shares, cast(Realisation, realisation))
+        if kind == "exchange":
+            return Exchange(before, after, shares, cast(Realisation, realisation))
+        splits = tuple(_row(entry["splits"], f"{where}.splits"))
+        return _at(where, lambda: ReduceExchange(before, after, shares, cast(Realisation, realisation), splits))
     groups = _table(entry["groups"], f"{where}.groups", None)
+    if kind == "reduce_scatter":
+        if realisation not in ("native", "alltoall"):
+            _refuse(f"{where}.realisation", f"is {shown(realisation)}, a reduction runs as 'native' or 'alltoall'")
+        return ReduceScatter(before, after, groups, cast(Adding, realisation))
+    if kind == "all_reduce":
+        return AllReduce(before, after, groups)
     return AllGather(before, after, groups) if kind == "allgather" else AllToAll(before, after, groups)
 
 
@@ -304,7 +386,7 @@ def _finite(literal: str) -> float:
     return number
 
 
-def _object(value: Any, where: str, fields: Iterable[str] | None) -> dict[str, Any]:
+def _object(value: Any, where: str, fields: Iterable[str] | None, version: int = 1) -> dict[str, Any]:
     """An object, with exactly these fields unless None is given."""
     if not isinstance(value, dict):
         _refuse(where, f"is {shown(value)}, where an object is expected")
@@ -313,7 +395,7 @@ def _object(value: Any, where: str, fields: Iterable[str] | None) -> dict[str, A
         for name in sorted(expected - value.keys()):
             _refuse(where, f"lacks the field {name!r}")
         for name in sorted(value.keys() - expected):
-            _refuse(where, f"has the field {shown(name)}, which version {VERSION} does not know")
+            _refuse(where, f"has the field {shown(name)}, which version {version} does not know")
     return value
 
 
@@ -336,6 +418,11 @@ def _row(value: Any, where: str) -> list[int]:
         if type(number) is not int:  # a bool is no number here
             _refuse(f"{where}[{k}]", f"is {shown(number)}, where an integer is expected")
     return row
+
+
+def _numbers(value: Any, where: str) -> Int64:
+    """A list of 64-bit integers."""
+    return _table([[number] for number in _row(value, where)], where, 1)[:, 0]
 
 
 def _table(value: Any, where: str, columns: int | None) -> Int64:

@@ -1,4 +1,4 @@
-"""The steps of a plan: five frozen values, each one collective over explicit device groups.
+"""The steps of a plan: frozen values, each one collective over explicit device groups.
 
 Every step says where it starts (`before`) and where it ends (`after`). What data moves follows from these two
 and from the groups, pairs or shares, and from nothing else; `received` counts it, `verify` checks it,
@@ -14,108 +14,48 @@ step            what device d holds afterwards
 `Exchange`      before(d) & after(d), and every share addressed to it; shares travel in rounds, padded to the
                 largest of their round
 ==============  =======================================================================================
+
+Where tiles are summands, these five move slabs of the stack of summands (`Placement.stacked`) like any others: a
+summand stays what it is, and before and after number it alike. Four steps more make sums, or summands:
+
+================  =====================================================================================
+step              what device d holds afterwards
+================  =====================================================================================
+`ReduceScatter`   the sum of before(m) & after(d) over the members m of its group, who hold different summands
+`AllReduce`       the sum of before(m) over the members m of its group, who hold different summands
+`ReduceExchange`  the sum of before(d) & after(d), if it holds a summand that goes into its own, and of every share
+                  addressed to it
+`Unreduce`        before(d) in its place, and the neutral element in the rest of after(d); nothing travels
+================  =====================================================================================
+
+("Sum" stands for whatever the reduction of the placement before is.) Summand j after a step is always made of a run of
+consecutive summands before it. That is no loss: placements join up however they number their summands, so each step
+may number them to suit itself. Then a reduction is a coarser cut of the stack's first dimension, whose tiles are added
+up on the spot. So a `ReduceExchange` is an `Exchange` of slabs: who handles one handles the other but for the last
+line, in which the device adds and does not write, and never needs more than its tile and a share on its way.
+
+Sums are added in ascending order of summands wherever the library adds by itself: in `reference` always, in backends
+if the plan's `order` is "fixed".
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from redistrib.errors import StepFormError
-from redistrib.theory.boxes import summed_volumes, volumes
+from redistrib.errors.base import shown
+from redistrib.plans.shares import Shares as Shares
+from redistrib.plans.shares import frozen
+from redistrib.theory.boxes import summed_volumes
 from redistrib.theory.semantics import Int64, Placement
 
 Realisation: TypeAlias = Literal["rounds", "ragged"]
-
-
-def _frozen(array: object, columns: int | None) -> Int64:
-    result = np.array(array, dtype=np.int64)
-    if columns is not None and result.size == 0:
-        result = result.reshape(0, columns)
-    result.flags.writeable = False
-    return result
-
-
-@dataclass(frozen=True, eq=False)
-class Shares:
-    """Boxes that travel between devices, as columns of one table; row k is one share.
-
-    Attributes:
-        src, dst: `[shares]` device numbers, never equal in a row.
-        start: `[shares, rank]` first element of the box, in global coordinates.
-        size: `[shares, rank]` extent of the box, in elements.
-        round: `[shares]` the round it travels in, from 0. In a round every device sends at most one share and
-            receives at most one.
-    """
-
-    src: Int64
-    dst: Int64
-    start: Int64
-    size: Int64
-    round: Int64
-
-    def __post_init__(self) -> None:
-        rank = np.asarray(self.start).shape[-1] if np.asarray(self.start).ndim == 2 else 0
-        for name, columns in (("src", None), ("dst", None), ("start", rank), ("size", rank), ("round", None)):
-            object.__setattr__(self, name, _frozen(getattr(self, name), columns))
-        rows = len(self.src)
-        if any(len(getattr(self, name)) != rows for name in ("dst", "start", "size", "round")):
-            raise StepFormError("the columns of a table of shares must have equal length")
-
-    def __len__(self) -> int:
-        return len(self.src)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Shares):
-            return NotImplemented
-        columns = ("src", "dst", "start", "size", "round")
-        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in columns)
-
-    def __hash__(self) -> int:
-        return hash((self.src.tobytes(), self.dst.tobytes(), self.start.tobytes(), self.round.tobytes()))
-
-    @property
-    def rounds(self) -> int:
-        """Number of rounds, one collective permute each."""
-        return int(self.round.max()) + 1 if len(self) else 0
-
-    @cached_property
-    def _by_round(self) -> tuple[Int64, Int64]:
-        """The first share of each round, and which round in order each share is in."""
-        _, leader, number = np.unique(self.round, return_index=True, return_inverse=True)
-        return leader, number
-
-    @cached_property
-    def mixed(self) -> bool:
-        """Whether some round has shares of different shapes."""
-        leader, number = self._by_round
-        return bool((self.size != self.size[leader[number]]).any())
-
-    def largest(self) -> list[int]:
-        """Elements of the largest share of each round."""
-        leader, _ = self._by_round
-        if not self.mixed:
-            return volumes(self.size[leader])
-        sizes = [0] * self.rounds
-        for number, volume in zip(self.round.tolist(), self.volumes(), strict=True):
-            sizes[number] = max(sizes[number], volume)
-        return sizes
-
-    def shapes(self) -> list[int]:
-        """Number of shapes that the shares of each round have."""
-        if not self.mixed:
-            return [1] * self.rounds
-        rows = np.unique(np.concatenate([self.round[:, None], self.size], axis=1), axis=0)
-        counts: list[int] = np.bincount(rows[:, 0]).tolist()
-        return counts
-
-    def volumes(self) -> list[int]:
-        """Elements of each share."""
-        return volumes(self.size)
+Adding: TypeAlias = Literal["native", "alltoall"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +64,16 @@ class _Step:
     after: Placement
 
     kind: ClassVar[str]
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and all(
+            np.array_equal(own, theirs) if isinstance(own, np.ndarray) else own == theirs
+            for own, theirs in ((getattr(self, name), getattr(other, name)) for name in self.__match_args__)
+        )
+
+    def __hash__(self) -> int:
+        values = [getattr(self, name) for name in self.__match_args__]  # a dataclass lists its fields there
+        return hash((self.kind, *(v.tobytes() if isinstance(v, np.ndarray) else v for v in values)))
 
     def received(self) -> list[int]:
         """Elements each device takes in from other devices, exactly; one integer per device."""
@@ -149,12 +99,6 @@ class DynSlice(_Step):
 
     kind: ClassVar[str] = "dynslice"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DynSlice) and (self.before, self.after) == (other.before, other.after)
-
-    def __hash__(self) -> int:
-        return hash((self.kind, self.before, self.after))
-
     def received(self) -> list[int]:
         return [0] * self.devices
 
@@ -178,20 +122,9 @@ class _GroupStep(_Step):
     groups: Int64
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "groups", _frozen(self.groups, None))
+        object.__setattr__(self, "groups", frozen(self.groups, None))
         if self.groups.ndim != 2:
             raise StepFormError(f"groups form a table [groups, members], got {self.groups.ndim} dimensions")
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            type(self) is type(other)
-            and isinstance(other, _GroupStep)
-            and (self.before, self.after) == (other.before, other.after)
-            and np.array_equal(self.groups, other.groups)
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.kind, self.before, self.after, self.groups.tobytes()))
 
     @property
     def group_size(self) -> int:
@@ -209,8 +142,6 @@ class AllGather(_GroupStep):
     """Every member receives the tiles of all members (T-AllGather, over any number of dimensions at once)."""
 
     kind: ClassVar[str] = "allgather"
-    __eq__ = _GroupStep.__eq__
-    __hash__ = _GroupStep.__hash__
 
     def received(self) -> list[int]:
         return [(self.group_size - 1) * self.before.tile_size] * self.devices
@@ -228,8 +159,6 @@ class AllToAll(_GroupStep):
     """
 
     kind: ClassVar[str] = "alltoall"
-    __eq__ = _GroupStep.__eq__
-    __hash__ = _GroupStep.__hash__
 
     @property
     def share(self) -> tuple[int, ...]:
@@ -257,19 +186,9 @@ class AllPermute(_Step):
     kind: ClassVar[str] = "allpermute"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "pairs", _frozen(self.pairs, 2))
+        object.__setattr__(self, "pairs", frozen(self.pairs, 2))
         if self.pairs.ndim != 2 or self.pairs.shape[1] != 2:
             raise StepFormError(f"pairs form a table [pairs, 2], got shape {self.pairs.shape}")
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, AllPermute)
-            and (self.before, self.after) == (other.before, other.after)
-            and np.array_equal(self.pairs, other.pairs)
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.kind, self.before, self.after, self.pairs.tobytes()))
 
     def received(self) -> list[int]:
         tile = self.before.tile_size
@@ -280,29 +199,17 @@ class AllPermute(_Step):
 
 
 @dataclass(frozen=True, eq=False)
-class Exchange(_Step):
-    """Shares travel straight from devices that hold them to devices that lack them, in rounds.
+class _ShareStep(_Step):
+    """Shares travel from device to device.
 
     Attributes:
-        shares: what travels; device d starts from before(d) & after(d), which stays where it is.
+        shares: what travels.
         realisation: `"rounds"`, one collective permute a round, in which every share takes as many elements as the
             largest; `"ragged"`, one ragged all-to-all, in which every share takes its own.
     """
 
     shares: Shares
     realisation: Realisation = "rounds"
-
-    kind: ClassVar[str] = "exchange"
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Exchange)
-            and (self.before, self.after, self.realisation) == (other.before, other.after, other.realisation)
-            and self.shares == other.shares
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.kind, self.before, self.after, self.shares, self.realisation))
 
     def received(self) -> list[int]:
         if self.realisation == "ragged" or not self.shares.mixed:
@@ -321,4 +228,133 @@ class Exchange(_Step):
         return self.shares.rounds if self.realisation == "rounds" else 1
 
 
-Step: TypeAlias = DynSlice | AllGather | AllToAll | AllPermute | Exchange
+@dataclass(frozen=True, eq=False)
+class Exchange(_ShareStep):
+    """Shares travel straight from devices that hold them to devices that lack them, in rounds.
+
+    Device d starts from before(d) & after(d), which stays where it is.
+    """
+
+    kind: ClassVar[str] = "exchange"
+
+
+@dataclass(frozen=True, eq=False)
+class ReduceExchange(_ShareStep):
+    """An exchange whose receivers add: shares of different summands of one box become their sum.
+
+    Attributes:
+        splits: which summands make which: summand j after the step is the sum of summands `splits[j]` to
+            `splits[j + 1] - 1` before it, of none if these are equal. By default all alike, which needs
+            `after.summands` to divide `before.summands`. A device adds what it holds itself iff its own summand
+            is among those that make its summand afterwards.
+    """
+
+    splits: tuple[int, ...] = ()
+
+    kind: ClassVar[str] = "reduce_exchange"
+
+    def __post_init__(self) -> None:
+        many, few = self.before.summands, self.after.summands
+        splits = tuple(self.splits) or tuple(range(0, many + 1, max(1, many // few)))
+        if len(splits) != few + 1 or splits[0] != 0 or splits[-1] != many or list(splits) != sorted(splits):
+            raise StepFormError(
+                f"{many} summands are split at {shown(splits)} to make {few}; split points rise from 0 to {many}, "
+                f"{few + 1} of them"
+            )
+        object.__setattr__(self, "splits", splits)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ReduceExchange)
+            and super().__eq__(other)
+            # here numbers count: they say what a device adds of its own
+            and np.array_equal(self.before.label, other.before.label)
+            and np.array_equal(self.after.label, other.after.label)
+        )
+
+    __hash__ = _Step.__hash__
+
+    def adds_own(self) -> npt.NDArray[np.bool_]:
+        """`[devices]` whether the summand that each device holds is part of the one that it holds afterwards."""
+        splits = np.array(self.splits, dtype=np.int64)
+        own, into = self.before.label, self.after.label
+        within: npt.NDArray[np.bool_] = (splits[into] <= own) & (own < splits[into + 1])
+        return within
+
+
+@dataclass(frozen=True, eq=False)
+class ReduceScatter(_GroupStep):
+    """Member k of a group ends with part k of the sum of its members' tiles, cut row-major over the dimensions cut.
+
+    Attributes:
+        realisation: `"native"`, the platform's reduce-scatter, which adds in an order of its own; `"alltoall"`, an
+            all-to-all and a sum on the spot, in ascending order of summands.
+    """
+
+    realisation: Adding = "native"
+
+    kind: ClassVar[str] = "reduce_scatter"
+
+    def received(self) -> list[int]:
+        return [(self.group_size - 1) * self.after.tile_size] * self.devices
+
+    def received_total(self) -> int:
+        return (self.group_size - 1) * self.after.tile_size * self.devices
+
+
+@dataclass(frozen=True, eq=False)
+class AllReduce(_GroupStep):
+    """Every member of a group ends with the sum of its members' tiles.
+
+    As by a reduce-scatter over parts as equal as can be and a gather of these: what is received is exact in total, and
+    on the device that gathers each part.
+    """
+
+    kind: ClassVar[str] = "all_reduce"
+
+    def received(self) -> list[int]:
+        part, longer = divmod(self.before.tile_size, self.group_size)
+        result = [0] * self.devices
+        for k, column in enumerate(self.groups.T.tolist()):
+            for device in column:
+                result[device] = 2 * (self.before.tile_size - part - (k < longer))
+        return result
+
+    def received_total(self) -> int:
+        return 2 * (self.group_size - 1) * self.before.tile_size * len(self.groups)
+
+
+@dataclass(frozen=True, eq=False)
+class Unreduce(_Step):
+    """Tiles become summands of tiles as large or larger, by neutral elements around or in the place of them.
+
+    It makes a partial array of a replicated one (all holders but one of a tile put zeros in its place) and of a cut
+    one (each device puts zeros where the others' tiles are).
+
+    Attributes:
+        keeps: `[devices that keep what they held]`, ascending; the others hold neutral elements only.
+    """
+
+    keeps: Int64
+
+    kind: ClassVar[str] = "unreduce"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keeps", frozen(self.keeps, None))
+        if self.keeps.ndim != 1:
+            raise StepFormError(f"devices that keep their tile form a list, got {self.keeps.ndim} dimensions")
+
+    def received(self) -> list[int]:
+        return [0] * self.devices
+
+    def received_total(self) -> int:
+        return 0
+
+    @property
+    def collectives(self) -> int:
+        return 0
+
+
+Step: TypeAlias = (
+    DynSlice | AllGather | AllToAll | AllPermute | Exchange | ReduceScatter | AllReduce | ReduceExchange | Unreduce
+)

@@ -12,7 +12,18 @@ from rich.table import Table
 
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.plans.steps import (
+    AllGather,
+    AllPermute,
+    AllReduce,
+    AllToAll,
+    DynSlice,
+    Exchange,
+    ReduceExchange,
+    ReduceScatter,
+    Step,
+    Unreduce,
+)
 from redistrib.report import ruled
 from redistrib.theory.semantics import Placement, type_of
 
@@ -66,13 +77,13 @@ def what(step: Step) -> str:
 def groups(step: Step) -> str:
     """Who takes part: `6 groups of 4`, `12 pairs`, `24 shares in 3 rounds`."""
     match step:
-        case DynSlice():
+        case DynSlice() | Unreduce():
             return ""
-        case AllGather() | AllToAll():
+        case AllGather() | AllToAll() | ReduceScatter() | AllReduce():
             return f"{_count(len(step.groups), 'group')} of {step.group_size}"
         case AllPermute():
             return _count(len(step.pairs), "pair")
-        case Exchange():
+        case Exchange() | ReduceExchange():
             shares = _count(len(step.shares), "share")
             if step.realisation == "ragged":
                 return f"{shares}, ragged"
@@ -98,7 +109,8 @@ class _Names:
             if found is not None:
                 self._used.update(found.axes)
                 return f"{found}{whose}"
-        return f"(no type) {_times(placement.tile)} tiles on a {_times(placement.grid)} grid"
+        summands = f", {placement.reduction} of {placement.summands}" if placement.summands > 1 else ""
+        return f"(no type) {_times(placement.tile)} tiles on a {_times(placement.grid)} grid{summands}"
 
     def notes(self) -> list[str]:
         """What the prime axes in the table are parts of."""
@@ -126,15 +138,19 @@ def _order(mesh: Mesh) -> str:
 
 
 def _foot(plan: Plan) -> list[str]:
-    received, bound = sum(plan.received), sum(plan.lower_bound)
+    received, bound = sum(plan.received), plan.least_received
     if bound:
         ratio = f"received is {received / bound:.2f} times the bound"
     else:
         ratio = "nothing is received" if not received else "nothing need be received"
     larger = max(plan.before.tile_size, plan.after.tile_size)
     above = "" if plan.height <= larger else f", above the larger of source and target, {_size(larger, plan.itemsize)}"
+    if plan.before.summands == plan.after.summands == 1:
+        least = f"{_received(plan.lower_bound, plan.itemsize)} per device"
+    else:
+        least = f"{_size(bound, plan.itemsize)} in all"
     return [
-        f"lower bound: {_received(plan.lower_bound, plan.itemsize)} per device; {ratio}",
+        f"lower bound: {least}; {ratio}",
         f"height: {_size(plan.height, plan.itemsize)}, the largest tile on the way{above}; "
         f"predicted peak {_bytes(plan.peak_bytes)} per device",
         *([] if plan.note is None else [f"note: {plan.note}"]),

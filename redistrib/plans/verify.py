@@ -10,7 +10,7 @@ On purpose nothing here reads `transfers`, by which backends carry out a step: a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -18,15 +18,18 @@ from redistrib.errors import (
     DisconnectedStepsError,
     DuplicateReceiverError,
     DuplicateSenderError,
+    FixedOrderError,
     IdleTileError,
     MemoryAboveLimitError,
     PermutedTileError,
     PermuteGridError,
     PlacedDevicesError,
+    PlacementError,
     SelfSendError,
     ShapeMismatchError,
     SliceGridError,
     SliceOutsideTileError,
+    SummandCountError,
     TileAboveBoundError,
     TileIndexError,
     UnknownStepError,
@@ -35,9 +38,21 @@ from redistrib.errors import (
 )
 from redistrib.plans._evidence import check_numbers, first, held, row
 from redistrib.plans.memory import peak_bytes
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange
+from redistrib.plans.steps import (
+    AllGather,
+    AllPermute,
+    AllReduce,
+    AllToAll,
+    DynSlice,
+    Exchange,
+    ReduceExchange,
+    ReduceScatter,
+    Step,
+    Unreduce,
+)
 from redistrib.plans.verify_exchange import check_exchange
 from redistrib.plans.verify_groups import check_allgather, check_alltoall
+from redistrib.plans.verify_reductions import as_slabs, check_reduce_exchange, check_reduction, check_unreduce
 from redistrib.theory.semantics import Int64, Placement, placement_of
 
 if TYPE_CHECKING:
@@ -71,8 +86,7 @@ def verify(plan: Plan, bound: int | None = None) -> Plan:
     _check_bound(0, source, bound)
     here = source
     for number, step in enumerate(plan.steps, 1):
-        check = _CHECKS.get(type(step))
-        if check is None:
+        if type(step) not in _CHECKS:
             raise UnknownStepError(
                 f"step {number} is a {type(step).__name__}; a step is one of "
                 + ", ".join(kind.__name__ for kind in _CHECKS),
@@ -84,7 +98,8 @@ def verify(plan: Plan, bound: int | None = None) -> Plan:
             if step.before != here:
                 _fail_start(number, step.before, here)
         _check_placement(number, step.after, source)
-        check(number, step)
+        check, reduces = _CHECKS[type(step)]
+        check(number, step if reduces else as_slabs(number, step))
         _check_bound(number, step.after, bound)
         here = step.after
     if here != target:
@@ -97,8 +112,33 @@ def verify(plan: Plan, bound: int | None = None) -> Plan:
             ends=held(here, device),
             target=held(target, device),
         )
+    if plan.order == "fixed":
+        _check_order(plan, source)
     _check_memory(plan, source, target)
     return plan
+
+
+def _check_order(plan: Plan, source: Placement) -> None:
+    """Sums are made in one step, by the library itself, in the order in which the source numbers its summands."""
+    here, added = source, 0
+    for number, step in enumerate(plan.steps, 1):
+        if not np.array_equal(step.before.label, here.label):
+            _fail_order(number, step, "its summands are numbered anew")
+        if step.before.summands > step.after.summands:
+            added += 1
+            if isinstance(step, AllReduce) or (isinstance(step, ReduceScatter) and step.realisation == "native"):
+                _fail_order(number, step, "the platform adds in an order of its own")
+            if added > 1:
+                _fail_order(number, step, "sums of sums are other sums")
+        here = step.after
+
+
+def _fail_order(number: int, step: Step, why: str) -> NoReturn:
+    raise FixedOrderError(
+        f"step {number} ({step.kind}) does not keep the plan's fixed order of summands: {why}; reduce in one step by "
+        "an all-to-all or an exchange, or let the order be any",
+        number,
+    )
 
 
 def _check_memory(plan: Plan, source: Placement, target: Placement) -> None:
@@ -148,6 +188,16 @@ def _check_placement(number: int, placement: Placement, source: Placement) -> No
             index=row(index[device]),
             grid=grid,
         )
+    _check_summands(number, placement)
+
+
+def _check_summands(number: int, placement: Placement) -> None:
+    if placement.summand is None and placement.summands == 1:
+        return
+    try:
+        Placement(placement.shape, placement.grid, placement.index, *placement.partial)
+    except PlacementError as error:
+        raise SummandCountError(f"step {number} has summands that cannot be: {error}", number) from None
 
 
 def _check_bound(number: int, placement: Placement, bound: int | None) -> None:
@@ -272,15 +322,21 @@ def _check_once(
 
 def _first_difference(one: Placement, other: Placement) -> int:
     """The first device that holds different boxes in two unequal placements of one shape."""
-    if one.tile != other.tile:
+    if one.tile != other.tile or one.partial[1:] != other.partial[1:]:
         return 0
-    return first((one.start != other.start).any(axis=1))
+    tiles = (one.start != other.start).any(axis=1)
+    return first(tiles if tiles.any() else one.ranked != other.ranked)
 
 
-_CHECKS: dict[type, Callable[..., None]] = {
-    DynSlice: _check_dynslice,
-    AllGather: check_allgather,
-    AllToAll: check_alltoall,
-    AllPermute: _check_allpermute,
-    Exchange: check_exchange,
+# Of each kind of step its check, and whether that knows of summands; the others are given slabs of their stack.
+_CHECKS: dict[type, tuple[Callable[..., None], bool]] = {
+    DynSlice: (_check_dynslice, False),
+    AllGather: (check_allgather, False),
+    AllToAll: (check_alltoall, False),
+    AllPermute: (_check_allpermute, False),
+    Exchange: (check_exchange, False),
+    ReduceScatter: (check_reduction, True),
+    AllReduce: (check_reduction, True),
+    ReduceExchange: (check_reduce_exchange, True),
+    Unreduce: (check_unreduce, True),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NoReturn
 
 import numpy as np
@@ -20,12 +19,11 @@ from redistrib.errors import (
     ShareRankError,
     UncoveredTileError,
 )
+from redistrib.plans._cover import cut_dimensions, first_not_filled_once, joined, overlapping
 from redistrib.plans._evidence import box, check_numbers, first, held
-from redistrib.plans.steps import Exchange
+from redistrib.plans.steps import Exchange, ReduceExchange
 from redistrib.theory.boxes import volumes
 from redistrib.theory.semantics import Int64, Placement
-
-_MOST_CUTS = 10  # a box has 2**10 corners
 
 
 def check_exchange(step: int, exchange: Exchange) -> None:
@@ -34,20 +32,29 @@ def check_exchange(step: int, exchange: Exchange) -> None:
     Raises:
         VerificationError: the subclass of the first rule that is broken.
     """
+    check_shares(step, exchange)
+    _check_cover(step, exchange)
+
+
+def check_shares(step: int, exchange: Exchange | ReduceExchange) -> None:
+    """Check that shares lie in what their senders held and their receivers end with, and the rounds they travel in.
+
+    Raises:
+        VerificationError: the subclass of the first rule that is broken.
+    """
     if exchange.realisation not in ("rounds", "ragged"):
         raise RealisationError(
-            f"step {step} (exchange) is to be realised as {exchange.realisation!r}; the realisations are "
+            f"step {step} ({exchange.kind}) is to be realised as {exchange.realisation!r}; the realisations are "
             "'rounds' and 'ragged'",
             step,
             realisation=exchange.realisation,
         )
     if len(exchange.shares):
-        _check_shares(step, exchange)
+        _check_boxes(step, exchange)
         _check_rounds(step, exchange)
-    _check_cover(step, exchange)
 
 
-def _check_shares(step: int, exchange: Exchange) -> None:
+def _check_boxes(step: int, exchange: Exchange | ReduceExchange) -> None:
     """Every share lies in what its sender held and in what its receiver needs."""
     shares, rank = exchange.shares, exchange.before.rank
     if shares.start.shape != (len(shares), rank) or shares.size.shape != (
@@ -55,20 +62,20 @@ def _check_shares(step: int, exchange: Exchange) -> None:
         rank,
     ):
         raise ShareRankError(
-            f"step {step} (exchange) has shares of rank {shares.start.shape[-1]} and {shares.size.shape[-1]} "
+            f"step {step} ({exchange.kind}) has shares of rank {shares.start.shape[-1]} and {shares.size.shape[-1]} "
             f"(start and size), its array has rank {rank}",
             step,
             start=shares.start.shape[-1],
             size=shares.size.shape[-1],
             rank=rank,
         )
-    check_numbers(step, "exchange", "a share", shares.src, exchange.devices)
-    check_numbers(step, "exchange", "a share", shares.dst, exchange.devices)
+    check_numbers(step, exchange.kind, "a share", shares.src, exchange.devices)
+    check_numbers(step, exchange.kind, "a share", shares.dst, exchange.devices)
     itself = shares.src == shares.dst
     if itself.any():
         device = int(shares.src[first(itself)])
         raise SelfSendError(
-            f"step {step} (exchange) has device {device} send to itself; what a device keeps is no share",
+            f"step {step} ({exchange.kind}) has device {device} send to itself; what a device keeps is no share",
             step,
             device,
         )
@@ -77,8 +84,8 @@ def _check_shares(step: int, exchange: Exchange) -> None:
         k = first(empty)
         size = tuple(shares.size[k].tolist())
         raise EmptyShareError(
-            f"step {step} (exchange) has device {shares.src[k]} send device {shares.dst[k]} a share of size {size}; "
-            "leave out shares without elements",
+            f"step {step} ({exchange.kind}) has device {shares.src[k]} send device {shares.dst[k]} "
+            f"a share of size {size}; leave out shares without elements",
             step,
             int(shares.src[k]),
             receiver=int(shares.dst[k]),
@@ -89,7 +96,7 @@ def _check_shares(step: int, exchange: Exchange) -> None:
         k = unheld
         sender = int(shares.src[k])
         raise ShareNotHeldError(
-            f"step {step} (exchange) has device {sender} send {_share(exchange, k)}, but it holds "
+            f"step {step} ({exchange.kind}) has device {sender} send {_share(exchange, k)}, but it holds "
             f"{held(exchange.before, sender)}",
             step,
             sender,
@@ -101,7 +108,7 @@ def _check_shares(step: int, exchange: Exchange) -> None:
         k = unwanted
         receiver = int(shares.dst[k])
         raise ShareNotWantedError(
-            f"step {step} (exchange) has device {receiver} receive {_share(exchange, k)}, but it ends with "
+            f"step {step} ({exchange.kind}) has device {receiver} receive {_share(exchange, k)}, but it ends with "
             f"{held(exchange.after, receiver)}",
             step,
             receiver,
@@ -110,7 +117,7 @@ def _check_shares(step: int, exchange: Exchange) -> None:
         )
 
 
-def _first_outside(exchange: Exchange, placement: Placement, device: Int64) -> int | None:
+def _first_outside(exchange: Exchange | ReduceExchange, placement: Placement, device: Int64) -> int | None:
     """The first share that is not inside the tile of its device."""
     shares = exchange.shares
     low = placement.start[device]
@@ -121,14 +128,14 @@ def _first_outside(exchange: Exchange, placement: Placement, device: Int64) -> i
     return first(outside.any(axis=1))
 
 
-def _check_rounds(step: int, exchange: Exchange) -> None:
+def _check_rounds(step: int, exchange: Exchange | ReduceExchange) -> None:
     """Rounds count from 0; in each, at most one send and one receipt per device."""
     shares, count = exchange.shares, len(exchange.shares)
     rounds = shares.round
     if rounds.min() < 0 or rounds.max() >= count:
         k = first((rounds < 0) | (rounds >= count))
         raise RoundNumberError(
-            f"step {step} (exchange) has a share in round {rounds[k]}; {count} shares travel in rounds "
+            f"step {step} ({exchange.kind}) has a share in round {rounds[k]}; {count} shares travel in rounds "
             f"numbered from 0, at most to {count - 1}",
             step,
             int(shares.src[k]),
@@ -138,7 +145,7 @@ def _check_rounds(step: int, exchange: Exchange) -> None:
     if not used.all():
         gap = first(used == 0)
         raise RoundNumberError(
-            f"step {step} (exchange) has no share in round {gap}, but some in round {len(used) - 1}; "
+            f"step {step} ({exchange.kind}) has no share in round {gap}, but some in round {len(used) - 1}; "
             "rounds are numbered without gaps",
             step,
             round=gap,
@@ -153,7 +160,7 @@ def _check_rounds(step: int, exchange: Exchange) -> None:
         if twice.any():
             number, at_fault = divmod(int(ordered[first(twice)]), exchange.devices)
             raise error(
-                f"step {step} (exchange) has device {at_fault} {verb} more than one share in round {number}; "
+                f"step {step} ({exchange.kind}) has device {at_fault} {verb} more than one share in round {number}; "
                 "put them in different rounds",
                 step,
                 at_fault,
@@ -176,16 +183,8 @@ def _check_cover(step: int, exchange: Exchange) -> None:
     start, size = (table.reshape(len(shares), before.rank) for table in (shares.start, shares.size))
     start, stop = np.concatenate([low[keeps], start]), np.concatenate([high[keeps], start + size])
     low, high = start - goal[owner], stop - goal[owner]
-    cut = np.flatnonzero((low != 0).any(axis=0) | (high != tile).any(axis=0))
-    if len(cut) > _MOST_CUTS:
-        raise ShareRankError(
-            f"step {step} (exchange) has boxes that are parts of tiles along {len(cut)} dimensions, which can be "
-            f"checked along at most {_MOST_CUTS}; send larger boxes",
-            step,
-            dimensions=len(cut),
-            most=_MOST_CUTS,
-        )
-    device = _first_not_filled_once(low[:, cut], high[:, cut], owner, tile[cut], after.devices)
+    cut = cut_dimensions(step, exchange.kind, low, high, tile)
+    device = first_not_filled_once(low[:, cut], high[:, cut], owner, tile[cut], after.devices)
     if device is not None:
         own = owner == device
         _fail_cover(step, exchange, device, holder[own], start[own], stop[own], cut)
@@ -212,44 +211,9 @@ def _are_all_cells(exchange: Exchange, holder: Int64, owner: Int64) -> bool:
         return False
     number, span = np.zeros(before.devices, dtype=np.int64), 1
     for i, count in enumerate(before.grid):
-        number, span = _joined(number, span, before.index[:, i], count)
-    key = np.sort(_joined(owner, before.devices, number[holder], span)[0])
+        number, span = joined(number, span, before.index[:, i], count)
+    key = np.sort(joined(owner, before.devices, number[holder], span)[0])
     return not (key[1:] == key[:-1]).any()
-
-
-def _first_not_filled_once(low: Int64, high: Int64, owner: Int64, tile: Int64, devices: int) -> int | None:
-    """The first device whose tile the boxes, relative to the tile of their owner, do not fill once.
-
-    They do iff their signed corners add up to those of the tile, since a function of bounded support is determined
-    by its mixed difference. That needs neither volumes, which may exceed 64 bits, nor all pairs of boxes.
-    """
-    low = np.concatenate([np.zeros((devices, len(tile)), dtype=np.int64), low])
-    high = np.concatenate([np.broadcast_to(tile, (devices, len(tile))), high])
-    owner = np.concatenate([np.arange(devices), owner])
-    key, span = owner, devices
-    sign = np.ones(len(key), dtype=np.int64)
-    sign[:devices] = -1
-    for i, extent in enumerate(tile.tolist()):
-        repeats = len(key) // len(low)
-        corner = np.concatenate([np.tile(low[:, i], repeats), np.tile(high[:, i], repeats)])
-        key, span = _joined(np.tile(key, 2), span, corner, extent + 1)
-        sign = np.concatenate([sign, -sign])
-    order = np.argsort(key)
-    ordered = key[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    wrong = starts[np.add.reduceat(sign[order], starts) != 0]
-    return int(owner[order[wrong] % len(owner)].min()) if len(wrong) else None
-
-
-def _joined(key: Int64, span: int, digit: Int64, base: int) -> tuple[Int64, int]:
-    """One number for each pair of a key below `span` and a digit below `base`, and a bound on these numbers."""
-    if span * base >= 2**62:  # renumber: then both are below the number of rows
-        key, digit = (
-            np.unique(key, return_inverse=True)[1],
-            np.unique(digit, return_inverse=True)[1],
-        )
-        span, base = int(key.max()) + 1, int(digit.max()) + 1
-    return key * base + digit, span * base
 
 
 def _fail_cover(
@@ -268,7 +232,7 @@ def _fail_cover(
             needed=after.tile_size,
         )
     goal = after.start[device, cut]
-    one, other = _overlapping(start[:, cut], stop[:, cut], goal, goal + np.array(after.tile, dtype=np.int64)[cut])
+    one, other = overlapping(start[:, cut], stop[:, cut], goal, goal + np.array(after.tile, dtype=np.int64)[cut])
     low, high = np.maximum(start[one], start[other]), np.minimum(stop[one], stop[other])
     giver, rival = int(sender[one]), int(sender[other])
     first_box = box(start[one], stop[one] - start[one])
@@ -283,41 +247,5 @@ def _fail_cover(
     )
 
 
-def _overlapping(low: Int64, high: Int64, start: Int64, stop: Int64) -> tuple[int, int]:
-    """Two boxes that overlap, of boxes that do not fill a region once but have no fewer elements than it.
-
-    Of the two halves of such a region one is such a region, so halving it at an edge of a box, the middle one, leaves
-    in the end a region that every box covers that is still there.
-    """
-    boxes = np.arange(len(low))
-    while True:
-        low, high = np.maximum(low, start), np.minimum(high, stop)
-        inside = (low < high).all(axis=1)
-        boxes, low, high = boxes[inside], low[inside], high[inside]
-        for i in range(len(start)):
-            edges = np.concatenate([low[:, i], high[:, i]])
-            edges = np.unique(edges[(edges > start[i]) & (edges < stop[i])])
-            if len(edges):
-                break
-        else:
-            return int(boxes[0]), int(boxes[1])
-        lower, upper = stop.copy(), start.copy()
-        lower[i] = upper[i] = edges[len(edges) // 2]
-        if _is_overfull(low, high, start, lower):
-            stop = lower
-        else:
-            start = upper
-
-
-def _is_overfull(low: Int64, high: Int64, start: Int64, stop: Int64) -> bool:
-    """Whether boxes do not fill a region once, and have no fewer elements in it than it has."""
-    low, high = np.maximum(low, start), np.minimum(high, stop)
-    inside = (low < high).all(axis=1)
-    low, high = low[inside] - start, high[inside] - start
-    more = sum(volumes(high - low)) - math.prod((stop - start).tolist())
-    alone = np.zeros(len(low), dtype=np.int64)
-    return more > 0 or (more == 0 and _first_not_filled_once(low, high, alone, stop - start, 1) is not None)
-
-
-def _share(exchange: Exchange, k: int) -> str:
+def _share(exchange: Exchange | ReduceExchange, k: int) -> str:
     return box(exchange.shares.start[k], exchange.shares.size[k])

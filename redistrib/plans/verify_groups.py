@@ -18,7 +18,7 @@ from redistrib.errors import (
     RepeatedChunkError,
 )
 from redistrib.plans._evidence import check_numbers, first, held
-from redistrib.plans.steps import AllGather, AllToAll
+from redistrib.plans.steps import AllGather, AllReduce, AllToAll, ReduceScatter
 from redistrib.theory.semantics import Int64, number_of
 
 
@@ -37,7 +37,7 @@ def check_allgather(number: int, step: AllGather) -> None:
             before=before.grid,
             after=after.grid,
         )
-    _check_groups(number, step)
+    check_groups(number, step)
     _check_union(number, step)
 
 
@@ -56,11 +56,11 @@ def check_alltoall(number: int, step: AllToAll) -> None:
             before=before.grid,
             after=after.grid,
         )
-    _check_groups(number, step)
+    check_groups(number, step)
     _check_union(number, step)
 
 
-def _check_groups(number: int, step: AllGather | AllToAll) -> None:
+def check_groups(number: int, step: AllGather | AllToAll | ReduceScatter | AllReduce) -> None:
     """Groups partition the devices. They are of equal size by being rows of one table."""
     flat = step.groups.ravel()
     if len(flat) == step.devices and (np.sort(flat) == np.arange(len(flat))).all():

@@ -13,7 +13,7 @@ from redistrib.errors import (
     UnknownAlgorithmError,
 )
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType
+from redistrib.lang.types import DistType, require_whole
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import Step
@@ -60,6 +60,7 @@ def synthesize(
     if algorithm not in get_args(Algorithm):
         raise UnknownAlgorithmError(algorithm, get_args(Algorithm))
     size = itemsize_of(dtype)
+    require_whole("the synthesis", source, target)
     before, after = placement_of(source, source_mesh), placement_of(target, target_mesh)
     if source.global_shape != target.global_shape:
         raise GlobalShapeError(source.global_shape, target.global_shape)

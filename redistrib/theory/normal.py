@@ -15,17 +15,25 @@ from collections.abc import Sequence
 
 from redistrib.theory.weak import EdgeKind, Grid, WeakEdge, divided, scaled
 
-_LETTER = {"dynslice": "s", "alltoall": "x", "allpermute": "x", "exchange": "x", "allgather": "g"}
-_NORMAL = re.compile(r"s*x*g*")
+_LETTER = {
+    "dynslice": "s", "reduce_scatter": "r", "all_reduce": "a", "reduce_exchange": "e",
+    "alltoall": "x", "allpermute": "x", "exchange": "x", "allgather": "g", "unreduce": "u",
+}  # fmt: skip
+_NORMAL = re.compile(r"s*r*a*e*x*g*u*")
 
 
 def is_normal_form(kinds: Sequence[str]) -> bool:
     """Whether steps of these kinds are in normal form (Definition 4.5); our exchanges stand where all-to-alls do.
 
+    Where tiles are summands, reductions stand between slices and exchanges (an exchange that adds is both), and what
+    makes summands stands last.
+
     >>> is_normal_form(["dynslice", "alltoall", "allpermute", "allgather"])
     True
     >>> is_normal_form(["allgather", "dynslice"])
     False
+    >>> is_normal_form(["reduce_scatter", "allgather", "unreduce"])
+    True
     """
     return _NORMAL.fullmatch("".join(_LETTER[kind] for kind in kinds)) is not None
 

@@ -13,6 +13,8 @@ collective      takes from    gives to    its premises, beyond a well-formed typ
 `AllPermute`    -             -           the target type has the same global shape and the same tiles
 ==============  ============  ==========  =================================================================
 
+Tiles may be summands along some axes; these four leave that as it is, and those of `reductions` make or take summands.
+
 Each has two judgements. `apply` is Figure 8, generalised to several axes as in Section 7.1: axes are taken from
 the minor end of a dimension. `lower` is Figure 10: they may stand anywhere in it, not even side by side, and
 a change of the device map pays for that. A device map is the device order of a `Mesh`, so a device assignment
@@ -26,8 +28,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import ClassVar, TypeAlias, final
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, TypeAlias, final
 
 from redistrib.arith import from_digits, to_digits
 from redistrib.errors import (
@@ -35,6 +37,7 @@ from redistrib.errors import (
     AxisAbsentError,
     AxisInUseError,
     NoAxisError,
+    PartialRuleError,
     PermuteDevicesError,
     PermuteShapeError,
     PermuteTargetError,
@@ -45,9 +48,12 @@ from redistrib.errors import (
     TileDivisionError,
     TypeFormError,
 )
+from redistrib.errors.base import listed
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.notation import print_axis
+from redistrib.lang.notation import Reduction, print_axis
 from redistrib.lang.types import DimType, DistType
+
+Place: TypeAlias = int | Literal["partial"] | None  # a dimension, the set of partial axes, or neither
 
 
 class Collective(ABC):
@@ -75,7 +81,7 @@ class Collective(ABC):
 
 
 class AxesCollective(Collective):
-    """A collective that takes mesh axes from a dimension, gives them to one, or both.
+    """A collective that takes mesh axes from a dimension or the partial axes, gives them to one, or both.
 
     Attributes:
         axes: the axes, minor to major; at least one, each once.
@@ -85,13 +91,13 @@ class AxesCollective(Collective):
 
     @property
     @abstractmethod
-    def takes_from(self) -> int | None:
-        """The dimension that loses the axes, and whose tile grows by their sizes."""
+    def takes_from(self) -> Place:
+        """The dimension that loses the axes, and whose tile grows by their sizes; or the partial axes."""
 
     @property
     @abstractmethod
-    def gives_to(self) -> int | None:
-        """The dimension that gets the axes at its minor end, and whose tile shrinks by their sizes."""
+    def gives_to(self) -> Place:
+        """The dimension that gets the axes at its minor end, and whose tile shrinks by their sizes; or the partial."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "axes", tuple(self.axes))
@@ -102,15 +108,16 @@ class AxesCollective(Collective):
                 raise RepeatedAxisError(str(self), axis)
 
     def __str__(self) -> str:
-        dims = [dim for dim in (self.takes_from, self.gives_to) if dim is not None]
-        return f"{self.name}({', '.join(map(str, dims))}, {{{','.join(map(print_axis, self.axes))}}})"
+        dims = [dim for dim in (self.takes_from, self.gives_to) if isinstance(dim, int)]
+        axes = f"{{{','.join(map(print_axis, self.axes))}}}"
+        return f"{self.name}({', '.join([*map(str, dims), axes])})"
 
     @final
     def apply(self, dist_type: DistType, mesh: Mesh) -> DistType:
         dist_type.check(mesh)
         for premise in PREMISES[type(self)]:
             premise(self, dist_type, mesh)
-        if self.takes_from is not None:
+        if isinstance(self.takes_from, int):
             _axes_lead(self, dist_type, self.takes_from)
         return self._conclusion(dist_type, mesh)
 
@@ -119,21 +126,30 @@ class AxesCollective(Collective):
         dist_type.check(mesh)
         for premise in PREMISES[type(self)]:
             premise(self, dist_type, mesh)
-        if self.takes_from is not None:
+        if isinstance(self.takes_from, int):
             rest = tuple(name for name in dist_type.dims[self.takes_from].axes if name not in self.axes)
             dist_type, mesh = reorder(dist_type, mesh, self.takes_from, self.axes + rest)
         return self._conclusion(dist_type, mesh), mesh
 
     def _conclusion(self, dist_type: DistType, mesh: Mesh) -> DistType:
         factor = _count(self.axes, mesh)
-        dims = list(dist_type.dims)
-        if self.takes_from is not None:
+        dims, partial = list(dist_type.dims), dist_type.partial
+        if self.takes_from == "partial":
+            partial = tuple(name for name in partial if name not in self.axes)
+        elif self.takes_from is not None:
             dim = dims[self.takes_from]
             dims[self.takes_from] = DimType(dim.tile * factor, dim.axes[len(self.axes) :], dim.size)
-        if self.gives_to is not None:
+        if self.gives_to == "partial":
+            partial += self.axes
+        elif self.gives_to is not None:
             dim = dims[self.gives_to]
             dims[self.gives_to] = DimType(dim.tile // factor, self.axes + dim.axes, dim.size)
-        return DistType(tuple(dims))
+        return DistType(tuple(dims), partial, (dist_type.reduction or self._makes) if partial else None)
+
+    @property
+    def _makes(self) -> Reduction | None:
+        """What reduces the summands that the collective makes, if it makes any."""
+        return None
 
 
 @final
@@ -258,6 +274,12 @@ class AllPermute(Collective):
             self.target.check(onto)
         except TypeFormError as error:
             raise PermuteTargetError(str(self), str(error)) from error
+        summands = [(_count(t.partial, m), t.reduction) for t, m in ((dist_type, mesh), (self.target, onto))]
+        if summands[0] != summands[1] and any(count > 1 for count, _ in summands):
+            raise PartialRuleError(
+                str(self),
+                f"it moves summands and makes none, and those of {dist_type} are other ones; reduce them first",
+            )
         before = tuple(_count(dim.axes, mesh) for dim in dist_type.dims)
         after = tuple(_count(dim.axes, onto) for dim in self.target.dims)
         if before != after:
@@ -278,7 +300,7 @@ def _count(axes: Iterable[str], mesh: Mesh) -> int:
 def dimensions_exist(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
     """The array has the dimensions that the collective names."""
     for dim in (collective.takes_from, collective.gives_to):
-        if dim is not None and not 0 <= dim < dist_type.rank:
+        if isinstance(dim, int) and not 0 <= dim < dist_type.rank:
             raise RuleDimensionError(str(collective), dim, str(dist_type), dist_type.rank)
 
 
@@ -290,7 +312,7 @@ def dimensions_differ(collective: AxesCollective, dist_type: DistType, mesh: Mes
 
 def axes_cut_source(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
     """Every axis cuts the dimension that it is taken from."""
-    assert collective.takes_from is not None
+    assert isinstance(collective.takes_from, int)
     dim = dist_type.dims[collective.takes_from]
     for name in collective.axes:
         if name not in dim.axes:
@@ -298,17 +320,21 @@ def axes_cut_source(collective: AxesCollective, dist_type: DistType, mesh: Mesh)
 
 
 def axes_are_free(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
-    """No axis cuts the array yet, and the mesh has them all."""
+    """No axis cuts the array or tells summands apart yet, and the mesh has them all."""
+    used = dist_type.axes + dist_type.partial
     for name in collective.axes:
         mesh.axis(name)
-        if name in dist_type.axes:
-            free = [axis for axis in mesh.names if axis not in dist_type.axes]
+        if name in used:
+            free = [axis for axis in mesh.names if axis not in used]
+            if name in dist_type.partial:
+                why = f"axis {name!r} tells the summands of {dist_type} apart; free axes: {listed(free)}"
+                raise PartialRuleError(str(collective), why)
             raise AxisInUseError(str(collective), name, str(dist_type), free)
 
 
 def sizes_divide_tile(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
     """The number of parts divides the tile of the dimension that is to be cut."""
-    assert collective.gives_to is not None
+    assert isinstance(collective.gives_to, int)
     parts = _count(collective.axes, mesh)
     tile = dist_type.dims[collective.gives_to].tile
     if tile % parts:
@@ -355,7 +381,7 @@ def reorder(dist_type: DistType, mesh: Mesh, dim: int, axes: tuple[str, ...]) ->
     devices = tuple(mesh.devices[p] for p in there.tolist())
     dims = list(dist_type.dims)
     dims[dim] = DimType(old.tile, axes, old.size)
-    return DistType(tuple(dims)), Mesh(mesh.axes, devices)
+    return replace(dist_type, dims=tuple(dims)), Mesh(mesh.axes, devices)
 
 
 def derive(dist_type: DistType, collectives: Iterable[Collective], mesh: Mesh) -> tuple[DistType, ...]:

@@ -3,6 +3,30 @@
 The meaning of a type is which tile each device holds (Section 4.1, Figure 7a). A `Placement` records it
 as an integer array of tile indices on a grid. This module knows nothing of the typing rules in `rules`: soundness
 is a statement between the two.
+
+One value is to hold all that a device can be given, and these are its four fields:
+
+==========================================  =========================================================================
+field                                       meaning
+==========================================  =========================================================================
+`shape`                                     the global shape
+`grid`                                      per dimension the number of equal tiles. For tiles of unequal size, the
+                                            split points themselves (`(0, 3, 5, 7)`) are to stand in its place; then a
+                                            device's box is from split point `index[d, i]` to the next, and `tile` and
+                                            `start` are read off that
+`index`                                     which tile each device holds. For devices that hold nothing of the array, a
+                                            row of -1 is to mean *nowhere*: a box that meets no other
+`summand`, `summands`, `reduction`          which of how many summands of its tile each device holds; absent where
+                                            tiles are parts of the array itself
+==========================================  =========================================================================
+
+Split points and nowhere are names kept free, in the JSON form of plans too; nothing makes or reads them yet. Equal
+tiles, everywhere, whole: that stays the common case, and costs what it does without the others.
+
+Summands are numbered so that steps and messages can speak of them; the numbers mean nothing. Tile by tile they may be
+exchanged for others, so two placements are equal iff equal devices hold equal tiles and, among the holders of each
+tile, equal ones hold the same summand. `stacked` turns summands into a dimension of their own, of which every device
+holds one slab; making that dimension whole and adding along it is the reduction.
 """
 
 from __future__ import annotations
@@ -12,10 +36,14 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from redistrib.arith import Int64 as Int64
+from redistrib.arith import from_digits
 from redistrib.errors import PlacementError
+from redistrib.errors.base import shown
 from redistrib.lang.mesh import Mesh
+from redistrib.lang.notation import REDUCTIONS, Reduction
 from redistrib.lang.types import DimType, DistType
 from redistrib.theory.boxes import Box, Boxes
 
@@ -29,11 +57,18 @@ class Placement:
         grid: number of tiles along each dimension; divides `shape`.
         index: `[devices, rank]` tile indices, `0 <= index[d, i] < grid[i]`; read-only. Row `d` belongs to
             device number `d`, whatever mesh the devices form.
+        summand: `[devices]`, `0 <= summand[d] < summands`: which summand of its tile each device holds; read-only.
+            None where tiles are parts of the array itself, and then `summands` is 1 and `reduction` None.
+        summands: how many summands every element has.
+        reduction: what makes the array of them.
     """
 
     shape: tuple[int, ...]
     grid: tuple[int, ...]
     index: Int64
+    summand: Int64 | None = None
+    summands: int = 1
+    reduction: Reduction | None = None
 
     def __post_init__(self) -> None:
         index = np.asarray(self.index, dtype=np.int64)
@@ -51,6 +86,25 @@ class Placement:
             index = index.copy()
             index.flags.writeable = False
         object.__setattr__(self, "index", index)
+        if self.summand is not None or self.summands != 1 or self.reduction is not None:
+            self._check_summands()
+
+    def _check_summands(self) -> None:
+        count = self.summands
+        # np.array copies, so nobody else can write to it
+        summand = np.array(np.zeros(self.devices) if self.summand is None else self.summand, dtype=np.int64)
+        if summand.shape != (self.devices,) or not 1 <= count <= max(1, self.devices):
+            raise PlacementError(
+                f"a placement of {self.devices} devices names one summand for each, of at most as many, "
+                f"got {shown(count)} summands and numbers of shape {summand.shape}"
+            )
+        if summand.size and (summand.min() < 0 or summand.max() >= count):
+            raise PlacementError(f"the number of a summand lies outside 0 to {count - 1}")
+        if self.reduction not in REDUCTIONS and (count > 1 or self.reduction is not None):
+            raise PlacementError(f"{count} summands are reduced by {shown(self.reduction)}, not by one of {REDUCTIONS}")
+        summand.flags.writeable = False
+        object.__setattr__(self, "summand", summand if count > 1 else None)
+        object.__setattr__(self, "reduction", self.reduction if count > 1 else None)
 
     @classmethod
     def unchecked(cls, shape: tuple[int, ...], grid: tuple[int, ...], index: Int64) -> Placement:
@@ -62,15 +116,68 @@ class Placement:
         return placement
 
     def __eq__(self, other: object) -> bool:
-        """Two placements are equal iff every device holds the same box of the same array."""
+        """Two placements are equal iff every device holds the same box of the same array, or the same summand of it."""
         if self is other:
             return True
         if not isinstance(other, Placement):
             return NotImplemented
-        return self.shape == other.shape and self.grid == other.grid and np.array_equal(self.index, other.index)
+        return (
+            self.shape == other.shape
+            and self.grid == other.grid
+            and np.array_equal(self.index, other.index)
+            and self.summands == other.summands
+            and self.reduction == other.reduction
+            and (self.summands == 1 or np.array_equal(self.ranked, other.ranked))
+        )
 
     def __hash__(self) -> int:
-        return hash((self.shape, self.grid, self.index.tobytes()))
+        whole = (self.shape, self.grid, self.index.tobytes())
+        return hash(whole) if self.summands == 1 else hash((*whole, self.reduction, self.ranked.tobytes()))
+
+    @cached_property
+    def ranked(self) -> Int64:
+        """`[devices]` summands numbered anew in every tile, in the order of the first device that holds each."""
+        tile = np.unique(self.index, axis=0, return_inverse=True)[1].reshape(-1)
+        _, first, pair = np.unique(tile * self.summands + self.label, return_index=True, return_inverse=True)
+        order = np.lexsort((first, tile[first]))  # pairs of a tile and a summand: tile by tile, by first holder
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        lowest = np.full(int(tile.max(initial=0)) + 1, len(order), dtype=np.int64)
+        np.minimum.at(lowest, tile[first], rank)
+        result: Int64 = rank[pair] - lowest[tile]
+        return result
+
+    @property
+    def partial(self) -> tuple[Int64 | None, int, Reduction | None]:
+        """Summand of each device, number of summands, and reduction."""
+        return self.summand, self.summands, self.reduction
+
+    @property
+    def label(self) -> Int64:
+        """`[devices]` number of the summand that each device holds; zeros where there are no summands."""
+        return np.zeros(self.devices, dtype=np.int64) if self.summand is None else self.summand
+
+    def renumbered(self, label: npt.ArrayLike) -> Placement:
+        """The same placement, its summands numbered otherwise: `label` is `[devices]` numbers.
+
+        Raises:
+            PlacementError: if devices that hold different summands of a tile get one number, or the other way round.
+        """
+        made = Placement(self.shape, self.grid, self.index, np.asarray(label), self.summands, self.reduction)
+        if made != self:
+            raise PlacementError("the new numbers do not tell apart the summands that the old ones do")
+        return made
+
+    def stacked(self) -> Placement:
+        """The same tiles as slabs of a stack of summands: shape `[summands, *shape]`, first dimension cut one by one.
+
+        >>> mesh = Mesh.of("x=2,y=2")
+        >>> stack = placement_of(DistType.of("[1{x}2] sum{y}"), mesh).stacked()
+        >>> stack.shape, stack.grid, stack.index.tolist()
+        ((2, 2), (2, 2), [[0, 0], [1, 0], [0, 1], [1, 1]])
+        """
+        index = np.concatenate([self.label[:, None], self.index], axis=1)
+        return Placement.unchecked((self.summands, *self.shape), (self.summands, *self.grid), index)
 
     @property
     def devices(self) -> int:
@@ -152,7 +259,8 @@ def _strides(grid: tuple[int, ...]) -> Int64:
 def placement_of(dist_type: DistType, mesh: Mesh) -> Placement:
     """T[[type]] of Figure 7a: the placement a type means on a mesh.
 
-    The axes of a dimension are read minor to major, so the first one advances the tile index by one.
+    The axes of a dimension are read minor to major, so the first one advances the tile index by one. Those of a partial
+    type number the summands in the same way.
 
     Raises:
         TypeFormError: if the type is not well-formed over the mesh.
@@ -168,7 +276,12 @@ def placement_of(dist_type: DistType, mesh: Mesh) -> Placement:
             weight *= mesh.axes[column[name]].size
         grid.append(weight)
     index = mesh.coordinates @ weights
-    return Placement.unchecked(dist_type.global_shape, tuple(grid), index)
+    if not dist_type.partial:
+        return Placement.unchecked(dist_type.global_shape, tuple(grid), index)
+    columns = [column[name] for name in dist_type.partial]
+    sizes = [mesh.axes[k].size for k in columns]
+    summand = from_digits(mesh.coordinates[:, columns], sizes)
+    return Placement(dist_type.global_shape, tuple(grid), index, summand, math.prod(sizes), dist_type.reduction)
 
 
 def type_of(placement: Placement, mesh: Mesh) -> DistType | None:
@@ -181,11 +294,15 @@ def type_of(placement: Placement, mesh: Mesh) -> DistType | None:
     if placement.devices != mesh.size:
         return None
     cuts: list[list[tuple[int, str, int]]] = [[] for _ in placement.shape]  # per dimension: weight, axis name, size
+    partial = []
     stride = mesh.size
     for axis in mesh.axes:
         stride //= axis.size
         if axis.size > 1:
-            step = placement.index[mesh.devices[stride]]  # the device with coordinate 1 on this axis, 0 on all others
+            near = mesh.devices[stride]  # the device with coordinate 1 on this axis, 0 on all others
+            step = placement.index[near]
+            if not step.any() and placement.label[near] != placement.label[mesh.devices[0]]:
+                partial.append(axis.name)
             for i in np.flatnonzero(step).tolist():
                 cuts[i].append((int(step[i]), axis.name, axis.size))
     dims = []
@@ -193,9 +310,10 @@ def type_of(placement: Placement, mesh: Mesh) -> DistType | None:
         if math.prod(extent for _, _, extent in cut) != count:
             return None
         dims.append(DimType(size // count, tuple(name for _, name, _ in sorted(cut)), size))
-    candidate = DistType(tuple(dims))
-    if len(set(candidate.axes)) < len(candidate.axes):
+    names = [name for dim in dims for name in dim.axes] + partial
+    if len(set(names)) < len(names) or bool(partial) != (placement.summands > 1):
         return None
+    candidate = DistType(tuple(dims), tuple(partial), placement.reduction)
     return candidate if placement_of(candidate, mesh) == placement else None
 
 

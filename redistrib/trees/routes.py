@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding, Sharding
 from redistrib.arith import prime_factors
 from redistrib.errors import PlacementError, ShardingFormError
 from redistrib.lang.mesh import Axis, Mesh
-from redistrib.lang.types import DistType, from_named_sharding
+from redistrib.lang.types import DistType, from_named_sharding, require_whole
 from redistrib.theory.semantics import Placement, placement_of, type_of
 
 Way: TypeAlias = Literal["keep", "move", "empty", "put"]
@@ -55,9 +55,10 @@ def route(shape: tuple[int, ...], source: Sharding | None, target: Sharding) -> 
         RedistribError: a sharding that no type says, or that does not divide the shape.
         ValueError: JAX's own, for a target that cannot hold the shape.
     """
-    if isinstance(target, NamedSharding):
-        from_named_sharding(target, shape)  # refuses what cannot hold the shape
-    else:
+    for side in (source, target):
+        if isinstance(side, NamedSharding):  # refuses what cannot hold the shape
+            require_whole("reshard", from_named_sharding(side, shape)[0])
+    if not isinstance(target, NamedSharding):
         target.shard_shape(shape)
     if source is None or source.device_set != target.device_set or _memory(source) != _memory(target):
         return Route("put")

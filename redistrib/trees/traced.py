@@ -11,9 +11,9 @@ from jax.sharding import AxisType, NamedSharding
 from redistrib.backends.jax.execute import to_jax
 from redistrib.backends.jax.leaves import Leaf
 from redistrib.backends.jax.within import Within, emptied, platform_of
-from redistrib.errors import ShardingFormError, TracedOrderError, UnknownSourceError
+from redistrib.errors import ShardingFormError, SpecError, TracedOrderError, UnknownSourceError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import from_named_sharding
+from redistrib.lang.types import from_named_sharding, require_whole
 from redistrib.plans.plan import Plan
 from redistrib.trees.checks import placing
 from redistrib.trees.planning import Planner
@@ -48,6 +48,12 @@ def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     _check_order(source.mesh, target.mesh)
     source_type, source_mesh = from_named_sharding(source, array.shape)
     target_type, target_mesh = from_named_sharding(target, array.shape)
+    require_whole("reshard", source_type, target_type)
+    for side in (source, target):
+        if getattr(side.spec, "reduced", None):
+            raise SpecError(
+                f"{side.spec} marks axes as reduced, which reshard does not keep under jit; use jax.reshard there"
+            )
     if 0 in array.shape:
         return emptied(array, source, target)
     sides = Sides(source_type, source_mesh, target_type, target_mesh)

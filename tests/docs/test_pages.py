@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.generated import PAGE, redrawn
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -28,3 +30,8 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_what_is_drawn_from_the_code_is_as_the_code_has_it() -> None:
+    text = PAGE.read_text()
+    assert redrawn(text) == text, "python -m tests.docs.generated writes it anew"

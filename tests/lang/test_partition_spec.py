@@ -15,6 +15,7 @@ import pytest
 from redistrib.errors import (
     AxisReusedError,
     DimSizeError,
+    PartialAxesError,
     RedistribError,
     ShardingFormError,
     SpecDivisionError,
@@ -91,10 +92,16 @@ REFUSED = [
     (((("x", None),), (12,), XY), SpecEntryError,
      "entry 0 of the partition spec is ('x', None); an entry is None, an axis name, or a tuple of axis names "
      "from major to minor"),
-    ((SimpleNamespace(partitions=("x",), unreduced=frozenset({"y"}), reduced=frozenset()), (12,), XY),
+    ((SimpleNamespace(partitions=("x",), unreduced=frozenset({"y"}), unreduced_kind="prod"), (12,), XY),
      UnreducedSpecError,
-     "the partition spec is unreduced over 'y', and partial sums have no distributed type here; "
-     "sum them first, for example with jax.lax.psum, or drop unreduced= from the spec"),
+     "a partition spec that is unreduced over 'y' by the reduction 'prod' cannot be said by both JAX and a "
+     "distributed type; both know sums, so reduce these axes first"),
+    ((SimpleNamespace(partitions=("x",), unreduced=frozenset({"x"})), (12,), XY), PartialAxesError,
+     "axis 'x' both cuts the array and tells summands apart in type [3{x}12] sum{x}; an axis may do one of the two"),
+    ((SimpleNamespace(partitions=("x",), unreduced=frozenset({"z"})), (12,), XY), UnknownAxisError,
+     "mesh {x:4, y:6} has no axis 'z'; its axes are 'x', 'y'"),
+    ((SimpleNamespace(partitions=("x",), reduced=frozenset({"z"})), (12,), XY), UnknownAxisError,
+     "mesh {x:4, y:6} has no axis 'z'; its axes are 'x', 'y'"),
     ((("x",), (12.5,), XY), DimSizeError,
      "the global size 12.5 of a dimension is not an integer from 0 to 2**63 - 1"),
     ((("x",), (-12,), XY), DimSizeError,
@@ -130,10 +137,28 @@ def test_real_specs_of_jax() -> None:
     assert str(from_partition_spec(p(), (48, 5), XY)) == "[48, 5]"
     with pytest.raises(UnconstrainedSpecError):
         from_partition_spec(p(p.UNCONSTRAINED), (48,), XY)
-    with pytest.raises(UnreducedSpecError):
-        from_partition_spec(p("x", unreduced={"y"}), (48,), XY)
-    with pytest.raises(UnreducedSpecError, match="reduced over 'y'"):
-        from_partition_spec(p("x", reduced={"y"}), (48,), XY)
+    assert str(from_partition_spec(p("x", unreduced={"y"}), (48,), XY)) == "[12{x}48] sum{y}"
+    assert str(from_partition_spec(p(unreduced={"y", "x"}), (), XY)) == "[] sum{x,y}"
+    assert str(from_partition_spec(p("x", reduced={"y"}), (48,), XY)) == "[12{x}48]"
+
+
+def test_specs_of_partial_types_and_back() -> None:
+    jax = pytest.importorskip("jax")
+    from redistrib.backends.jax.sharding import partition_spec
+
+    p = jax.sharding.PartitionSpec
+    for spec in (p("x", unreduced={"y"}), p(("y", "x"), None), p(None, "y", unreduced={"x"})):
+        assert partition_spec(from_partition_spec(spec, (48, 48)[: len(spec)], XY)) == spec
+    with pytest.raises(UnreducedSpecError, match="'max'"):
+        partition_spec(DistType.parse("[48] max{x}"))
+
+
+def test_a_kind_of_reduction_is_read_by_its_name() -> None:
+    """From 0.11 on JAX has `unreduced_kind`, an enumeration."""
+    for kind in ("sum", SimpleNamespace(name="MAX"), SimpleNamespace(name="min"), None):
+        spec = SimpleNamespace(partitions=("x",), unreduced={"y"}, unreduced_kind=kind)
+        name = str(getattr(kind, "name", kind or "sum")).lower()
+        assert str(from_partition_spec(spec, (48,), XY)) == f"[12{{x}}48] {name}{{y}}"
 
 
 JAX_AGREES = """

@@ -122,7 +122,8 @@ PLAN_CORRUPTIONS = [
         errors.UnknownStepError,
         1,
         None,
-        "step 1 is a _Bounce; a step is one of DynSlice, AllGather, AllToAll, AllPermute, Exchange",
+        "step 1 is a _Bounce; a step is one of DynSlice, AllGather, AllToAll, AllPermute, Exchange, ReduceScatter, "
+        "AllReduce, ReduceExchange, Unreduce",
     ),
     Corruption(
         "another start",

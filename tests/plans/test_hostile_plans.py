@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redistrib import errors
+from redistrib.plans._cover import first_not_filled_once, overlapping
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import Exchange
 from redistrib.plans.verify import verify
-from redistrib.plans.verify_exchange import _first_not_filled_once, _overlapping
 from tests.plans.hand import GOOD, place, plan, shares
 from tests.plans.test_serial import edited, sealed
 
@@ -201,9 +201,9 @@ def test_boxes_that_fill_a_tile_once_and_boxes_that_do_not(data: st.DataObject) 
     for one, other in boxes:
         times[tuple(slice(a, b) for a, b in zip(one, other, strict=True))] += 1
     extent = np.array(tile, dtype=np.int64)
-    fault = _first_not_filled_once(low, high, np.zeros(len(boxes), dtype=np.int64), extent, 1)
+    fault = first_not_filled_once(low, high, np.zeros(len(boxes), dtype=np.int64), extent, 1)
     assert (fault is None) == bool((times == 1).all())
     if fault is not None and times.sum() >= extent.prod():
-        i, j = _overlapping(low, high, 0 * extent, extent)
+        i, j = overlapping(low, high, 0 * extent, extent)
         assert i < j
         assert (np.maximum(low[i], low[j]) < np.minimum(high[i], high[j])).all()

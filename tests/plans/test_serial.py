@@ -210,19 +210,19 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
         "format is None, a plan has 'redistrib-plan'",
     ),
     "a later version": (
-        lambda: edited("slice", "version", value=2),
+        lambda: edited("slice", "version", value=3),
         errors.PlanVersionError,
-        "the plan is of version 2, this release reads version 1; write it again with this release",
+        "the plan is of version 3, this release reads versions 1 and 2; write it again with this release",
     ),
     "a version that equals 1": (
         lambda: edited("slice", "version", value=True),
         errors.PlanVersionError,
-        "the plan is of version True, this release reads version 1; write it again with this release",
+        "the plan is of version True, this release reads versions 1 and 2; write it again with this release",
     ),
     "no version": (
         lambda: without("slice", "version"),
         errors.PlanVersionError,
-        "the plan is of version None, this release reads version 1; write it again with this release",
+        "the plan is of version None, this release reads versions 1 and 2; write it again with this release",
     ),
     "a field too few": (lambda: without("slice", "unit"), errors.PlanJsonError, "the plan lacks the field 'unit'"),
     "a field too many": (

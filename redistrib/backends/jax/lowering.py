@@ -130,7 +130,7 @@ def _in_rounds(step: Step, frame: Frame, between: int) -> bool:
 
 def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame, limits: _Limits) -> jax.Array:
     """Carry out a step as writes into its output tile; `before` may be any placement that holds what is sent."""
-    assert not isinstance(step, DynSlice)
+    assert isinstance(step, AllGather | AllToAll | AllPermute | Exchange)
     after = step.after
     shape = (*after.tile, *tile.shape[after.rank :])
     out: jax.Array | None = None

@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.errors import ForeignMeshError, NotAnArrayError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType, from_named_sharding, to_partition_entries
+from redistrib.lang.types import DistType, from_named_sharding, to_partition_entries, to_unreduced
 
 
 def partition_spec(dist_type: DistType) -> PartitionSpec:
@@ -19,7 +19,9 @@ def partition_spec(dist_type: DistType) -> PartitionSpec:
     >>> tuple(partition_spec(DistType.parse("[2{x,y}48, 5]")))
     (('y', 'x'), None)
     """
-    return PartitionSpec(*to_partition_entries(dist_type))
+    unreduced = to_unreduced(dist_type)
+    entries = to_partition_entries(dist_type)
+    return PartitionSpec(*entries, unreduced=unreduced) if unreduced else PartitionSpec(*entries)
 
 
 def named_sharding(dist_type: DistType, mesh: Mesh, jax_mesh: jax.sharding.Mesh) -> NamedSharding:

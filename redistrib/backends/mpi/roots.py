@@ -13,7 +13,7 @@ from redistrib.backends.mpi.arrays import dtype_of, flat, tile_of
 from redistrib.backends.mpi.datatypes import run_type, strided_type
 from redistrib.errors import ArrayMismatchError, CommunicatorError, RedistribError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType
+from redistrib.lang.types import DistType, require_whole
 from redistrib.plans.strided import Bytes, inside
 from redistrib.theory.boxes import Box
 from redistrib.theory.semantics import Placement, placement_of
@@ -161,7 +161,9 @@ def _read(note: Bytes, rank: int) -> np.dtype[Any]:
 def _placed(dist_type: DistType | str, mesh: Any, comm: MPI.Intracomm, root: int) -> Placement:
     if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
         raise CommunicatorError(f"{comm!r} is no intra-communicator of mpi4py; pass one such as MPI.COMM_WORLD")
-    placement = placement_of(DistType.of(dist_type), Mesh.of(mesh))
+    form = DistType.of(dist_type)
+    require_whole("MPI's scatter and gather", form)
+    placement = placement_of(form, Mesh.of(mesh))
     if comm.size != placement.devices:
         raise CommunicatorError(
             f"the mesh has {placement.devices} devices and the communicator has {comm.size} ranks; give it one rank "

@@ -1,0 +1,88 @@
+"""Reducing summands on one device, in the order in which they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from redistrib.errors import TilesError
+from redistrib.lang.notation import Reduction
+
+Tile: TypeAlias = npt.NDArray[Any]
+
+_COMBINE: dict[Reduction, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+class Summed:
+    """A tile that grows by summands of boxes of it.
+
+    Args:
+        shape: of the tile, in elements.
+        dtype: of the tile and of the summands.
+        reduction: how summands are combined.
+        accumulate: name of the element type to combine them in, rounded to `dtype` once; None for `dtype`.
+
+    >>> total = Summed((3,), np.dtype(np.int64), "max")
+    >>> total.add([0], np.array([5, 1]))
+    >>> total.add([1], np.array([7, 2]))
+    >>> total.result()
+    array([5, 7, 2])
+    """
+
+    def __init__(
+        self, shape: Sequence[int], dtype: np.dtype[Any], reduction: Reduction, accumulate: str | None = None
+    ) -> None:
+        self._dtype, self._combine = dtype, _COMBINE[reduction]
+        within = dtype if accumulate is None else np.dtype(accumulate)
+        self._total: Tile = np.full(tuple(shape), neutral(reduction, within), dtype=within)
+        self._begun = np.zeros(tuple(shape), dtype=np.bool_)
+
+    def add(self, offset: Sequence[int], part: Tile) -> None:
+        """Combine a box that begins at an offset; where it is the first, it is written, not added to zero.
+
+        Raises:
+            TilesError: if the box is not inside the tile.
+        """
+        box = window(self._total, offset, part.shape)
+        sofar, begun = self._total[box], self._begun[box]
+        given = part.astype(sofar.dtype)
+        self._total[box] = np.where(begun, self._combine(sofar, given), given)
+        self._begun[box] = True
+
+    def result(self) -> Tile:
+        """The tile; the neutral element where no summand was given."""
+        return self._total.astype(self._dtype)
+
+
+def window(tile: Tile, offset: Sequence[int], size: Sequence[int]) -> tuple[slice, ...]:
+    """The box as an index; NumPy would clip a box that sticks out, or count it from the end.
+
+    Raises:
+        TilesError: if the box is not inside the tile.
+    """
+    if any(o < 0 or o + n > limit for o, n, limit in zip(offset, size, tile.shape, strict=True)):
+        raise TilesError(f"a box of shape {tuple(size)} at {tuple(offset)} is not inside a tile of shape {tile.shape}")
+    return tuple(slice(o, o + n) for o, n in zip(offset, size, strict=True))
+
+
+def neutral(reduction: Reduction, dtype: np.dtype[Any]) -> Any:
+    """What changes no sum, maximum or minimum: 0, the lowest or the highest value of an element type.
+
+    >>> neutral("sum", np.dtype("int8")), neutral("max", np.dtype("int8")), neutral("min", np.dtype("float32"))
+    (np.int8(0), np.int8(-128), np.float32(inf))
+    """
+    if reduction == "sum":
+        return np.zeros((), dtype)[()]
+    sign = -1 if reduction == "max" else 1
+    if dtype.kind in "iu":
+        return dtype.type(np.iinfo(dtype).min if sign < 0 else np.iinfo(dtype).max)
+    if dtype.kind == "b":
+        return np.bool_(sign > 0)
+    infinite = np.array(sign * np.inf).astype(dtype)
+    if dtype.itemsize == 1:  # the types of ml_dtypes below two bytes, of which not all have infinities
+        values = np.arange(256, dtype=np.uint8).view(dtype)
+        infinite = values[np.nanargmax(sign * values.astype(np.float64))]
+    return infinite[()]

@@ -1,0 +1,178 @@
+"""Whether a program is right: single assignment, types that follow from cuts, plans that fit, no talk inside groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from redistrib.errors import InconsistentGroupError, ProgramError, TypeFormError
+from redistrib.lang.types import DistType
+from redistrib.programs.program import Call, Compute, Free, Move, Op, Place, Program, Value, made_by, used_by
+from redistrib.programs.pullback import Part
+
+
+def check(program: Program) -> Program:
+    """The program, once it is found right.
+
+    Raises:
+        ProgramError: a subclass for each rule of derivation; the class itself for a program that does not fit together.
+    """
+    live: dict[str, Value] = {}
+    known: set[str] = set()
+    for value in program.inputs:
+        _define(value, live, known, "an input")
+    for op in program.ops:
+        name = name_of(op)
+        for used in used_by(op):
+            if used not in live:
+                why = "was given up before" if used in known else "is not defined before"
+                raise ProgramError(name, used, "SSA", f"the value {why}; order the operations so that it is there")
+        match op:
+            case Compute():
+                _check_compute(op, live)
+            case Move():
+                _check_move(op, live[op.value])
+            case Call():
+                _check_call(op, live)
+            case Free():
+                del live[op.value]
+        for value in made_by(op):
+            _define(value, live, known, name)
+    for output in program.outputs:
+        if output not in live:
+            raise ProgramError("", output, "SSA", "the program ends with a value that it does not hold")
+    return program
+
+
+def name_of(op: Op) -> str:
+    """What messages call an operation."""
+    match op:
+        case Compute():
+            return op.name
+        case Call():
+            return op.program.name
+        case Move() | Free():
+            return f"{type(op).__name__.lower()} {op.value}"
+
+
+def _define(value: Value, live: dict[str, Value], known: set[str], by: str) -> None:
+    if value.name in known:
+        raise ProgramError(by, value.name, "SSA", "the value is defined a second time; give every result a new name")
+    try:
+        value.type.check(value.place.mesh)
+    except TypeFormError as error:
+        raise ProgramError(by, value.name, "SSA", str(error)) from error
+    known.add(value.name)
+    live[value.name] = value
+
+
+def _check_compute(op: Compute, live: dict[str, Value]) -> None:
+    group = group_of(op.name, op.parts, op.place)
+    given = dict(op.ins)
+    if set(given) != set(group.reads) or len(given) != len(op.ins):
+        raise ProgramError(op.name, "", "SSA", f"it reads {', '.join(group.reads) or 'nothing'}, given {list(given)}")
+    for array, needed in group.reads.items():
+        value = live[given[array]]
+        if not value.means(replace(value, type=needed, place=op.place)):
+            raise ProgramError(
+                op.name, array, "Nest", f"it needs {needed} on {op.place}, and value {value.name!r} is {value.type} on "
+                f"{value.place}; move the value first",
+            )  # fmt: skip
+    for array, value in op.outs:
+        if array not in group.writes:
+            raise ProgramError(op.name, array, "SSA", "the operation does not write this array")
+        made = Value(value.name, group.writes[array], op.place, value.dtype)
+        if not made.means(value):
+            raise ProgramError(
+                op.name, array, "Nest", f"it makes {made.type}, and value {value.name!r} is {value.type}"
+            )
+
+
+def _check_move(op: Move, value: Value) -> None:
+    name, out = name_of(op), op.out
+    if (value.type.global_shape, value.dtype) != (out.type.global_shape, out.dtype):
+        raise ProgramError(
+            name, out.name, "Move", f"{value.type} of {value.dtype} cannot become {out.type} of {out.dtype}"
+        )
+    if op.plan is None:
+        alike = value.place.devices == out.place.devices
+        if (alike and not value.means(out)) or (not alike and (value.type.partial or out.type.partial)):
+            raise ProgramError(name, out.name, "Move", f"no plan is given from {value.type} to {out.type}")
+        return
+    if value.place.devices != out.place.devices:
+        raise ProgramError(name, out.name, "Move", "a plan moves data between the same devices; leave the plan out")
+    source = Value("", op.plan.source, Place(op.plan.source_mesh, value.place.devices))
+    target = Value("", op.plan.target, Place(op.plan.target_mesh, out.place.devices))
+    for end, plan_end in ((value, source), (out, target)):
+        if not end.means(plan_end):
+            raise ProgramError(name, end.name, "Move", f"the value is {end.type}, and its plan has {plan_end.type}")
+
+
+def _check_call(op: Call, live: dict[str, Value]) -> None:
+    check(op.program)
+    ends = [op.program.values[name] for name in op.program.outputs]
+    pairs = [([live[name] for name in op.ins], op.program.inputs), (op.outs, ends)]
+    for given, wanted in pairs:
+        if len(given) != len(wanted) or not all(a.means(b) for a, b in zip(given, wanted, strict=True)):
+            raise ProgramError(
+                op.program.name,
+                "",
+                "Call",
+                f"values {', '.join(f'{a.name}: {a.type}' for a in given) or 'none'} stand for "
+                f"{', '.join(f'{b.name}: {b.type}' for b in wanted) or 'none'}",
+            )
+
+
+# ------------------------------------------------------------------------------------------------- groups
+
+
+@dataclass(frozen=True)
+class Group:
+    """What fused nests need from outside and leave behind, by array."""
+
+    reads: dict[str, DistType]
+    writes: dict[str, DistType]
+
+
+def group_of(name: str, parts: tuple[Part, ...], place: Place) -> Group:
+    """The arrays of fused nests, all accesses to each of which agree: equal tiles on every device.
+
+    What the axes are called, and of which mesh, does not count, so grids of different rank may agree.
+
+    Raises:
+        InconsistentGroupError: if two accesses to one array need different tiles, or summands are read that the group
+            would have to combine first.
+        ProgramError: of any of the nests, see `Part.signature`.
+    """
+    group = Group({}, {})
+    first: dict[str, tuple[Part, DistType]] = {}
+    for part in parts:
+        signature = part.signature(place.mesh)
+        for access, needed in zip(part.nest.reads, signature.ins, strict=True):
+            array = access.array
+            _agree(name, array, first.setdefault(array, (part, needed)), (part, needed), place, written=False)
+            if array not in group.writes:
+                group.reads[array] = needed
+        for access, made in zip(part.nest.writes, signature.outs, strict=True):
+            array = access.array
+            _agree(name, array, first.get(array, (part, made)), (part, made), place, written=True)
+            if array in group.reads:
+                raise ProgramError(name, array, "SSA", "the array is read, then written; give the result a new name")
+            if array in group.writes and not part.nest.combine:
+                raise ProgramError(name, array, "Combine", "the array is written twice and nothing combines the two")
+            group.writes[array] = made
+            first[array] = (part, made)
+    return group
+
+
+def _agree(
+    name: str, array: str, first: tuple[Part, DistType], second: tuple[Part, DistType], place: Place, *, written: bool
+) -> None:
+    (before, a), (after, b) = first, second
+    ends = ((before.nest.name, after.nest.name), (str(a), str(b)))
+    if not Value("", DistType(a.dims), place).means(Value("", DistType(b.dims), place)):
+        raise InconsistentGroupError(name, array, *ends, "which are other tiles")
+    if not Value("", a, place).means(Value("", b, place)):
+        # an array of identities is at once whole and a summand of anything
+        if written and not a.partial and before.nest.fills == b.reduction:
+            return
+        raise InconsistentGroupError(name, array, *ends, "which a reduction would have to come between")

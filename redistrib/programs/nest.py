@@ -1,0 +1,176 @@
+"""Nests: operations as iteration spaces with affine reads and writes.
+
+A nest says over which points an operation iterates and which elements of its arrays each point touches; it says
+nothing of devices. What a cut of its iteration space asks of the arrays is worked out in `pullback`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from redistrib.arith import as_integer
+from redistrib.errors import ProgramError
+from redistrib.lang.notation import REDUCTIONS
+
+
+def _pairs(value: Any) -> tuple[Any, ...]:
+    return tuple(value.items() if isinstance(value, Mapping) else value)
+
+
+@dataclass(frozen=True)
+class Access:
+    """How one array is read or written.
+
+    Attributes:
+        array: name of the array.
+        dims: for every array dimension the iteration dimensions it is made of, major to minor: `("h", "e")` is the
+            index `h * size(e) + e`. An empty tuple reads, or writes, the dimension whole at every point.
+        extents: the sizes of the dimensions that are read whole, in order, in elements.
+
+    >>> Access("A", (("i",), ()), (8,))                # A[i, :] with 8 columns
+    Access(array='A', dims=(('i',), ()), extents=(8,))
+    """
+
+    array: str
+    dims: tuple[tuple[str, ...], ...]
+    extents: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dims", tuple(map(tuple, self.dims)))
+        object.__setattr__(self, "extents", tuple(self.extents))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The iteration dimensions it depends on."""
+        return tuple(name for dim in self.dims for name in dim)
+
+
+@dataclass(frozen=True)
+class Nest:
+    """An operation over an iteration space.
+
+    Attributes:
+        name: the operation.
+        ranges: the iteration dimensions in order, each with its range; a mapping from names to ranges or sizes will do.
+        reads, writes: the accesses, in the order of the body's arguments and results.
+        combine: for iteration dimensions that are not written, how the results along them are combined: `"sum"`,
+            `"max"` or `"min"`.
+        whole: iteration dimensions that may never be cut.
+        linear: groups of reads, by position, that a summand passes through: the operation is linear in the reads of a
+            group taken together. For `a + b` that is `((0, 1),)`, for a product `((0,), (1,))`.
+        indexed: iteration dimensions of which the body must be told where in the whole range it stands.
+        fills: a reduction of which every result is the identity: such a result may be taken for a summand.
+        body: computes the results: called with the range of every iteration dimension and one array for each
+            read, `body(at, *arrays)`; returns one array, or a tuple with one for each write. The ranges begin where
+            the whole ranges do, except along `indexed` dimensions. None: the nest can be planned but not run.
+        flops: floating-point operations at each point.
+
+    Raises:
+        ProgramError: if the parts do not fit together.
+    """
+
+    name: str
+    ranges: tuple[tuple[str, range], ...]
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    combine: tuple[tuple[str, str], ...] = ()
+    whole: frozenset[str] = frozenset()
+    linear: tuple[tuple[int, ...], ...] = ()
+    indexed: frozenset[str] = frozenset()
+    fills: str | None = None
+    body: Callable[..., Any] | None = None
+    flops: int = 1
+
+    def __post_init__(self) -> None:
+        ranges = tuple((name, self._range(name, given)) for name, given in _pairs(self.ranges))
+        object.__setattr__(self, "ranges", ranges)
+        object.__setattr__(self, "combine", _pairs(self.combine))
+        for name in ("reads", "writes"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "linear", tuple(map(tuple, self.linear)))
+        for name in ("whole", "indexed"):
+            object.__setattr__(self, name, frozenset(getattr(self, name)))
+        self._check()
+
+    def _range(self, name: str, given: Any) -> range:
+        size = as_integer(given)
+        if isinstance(given, range) or (size is not None and size >= 0):
+            return given if size is None else range(size)
+        raise ProgramError(self.name, "", "Nest", f"{given!r} is no size of {name!r}; give an integer, or a range")
+
+    def _check(self) -> None:
+        if len(self.position) != len(self.ranges):
+            raise ProgramError(self.name, "", "Nest", "two iteration dimensions have one name; give each its own")
+        for access in (*self.reads, *self.writes):
+            self._known(access.names, access.array)
+            if len(set(access.names)) != len(access.names):
+                raise ProgramError(
+                    self.name, access.array, "Nest", "an iteration dimension is used twice; read one of the two whole"
+                )
+            if access.dims.count(()) != len(access.extents):
+                raise ProgramError(
+                    self.name,
+                    access.array,
+                    "Whole",
+                    f"{access.dims.count(())} dimensions are read whole and {len(access.extents)} extents are given; "
+                    f"give one for each",
+                )
+        self._known((name for name, _ in self.combine), "")
+        self._known(self.whole, "")
+        self._known(self.indexed, "")
+        for kind in (*self.combiner.values(), *([self.fills] if self.fills else [])):
+            if kind not in REDUCTIONS:
+                raise ProgramError(
+                    self.name, "", "Combine", f"no reduction {kind!r}; take one of {', '.join(REDUCTIONS)}"
+                )
+        carried = [k for group in self.linear for k in group]
+        if len(set(carried)) != len(carried) or not set(carried) <= set(range(len(self.reads))):
+            raise ProgramError(
+                self.name,
+                "",
+                "Linear",
+                f"groups {self.linear} do not name reads of {len(self.reads)}, each at most once",
+            )
+
+    def _known(self, names: Collection[str] | Any, array: str) -> None:
+        for name in names:
+            if name not in self.position:
+                raise ProgramError(
+                    self.name,
+                    array,
+                    "Nest",
+                    f"no iteration dimension {name!r}; there are {', '.join(self.position) or 'none'}",
+                )
+
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """Place of every iteration dimension in the order."""
+        return {name: k for k, (name, _) in enumerate(self.ranges)}
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Points along each iteration dimension."""
+        return tuple(len(over) for _, over in self.ranges)
+
+    @cached_property
+    def combiner(self) -> dict[str, str]:
+        """The reduction of each iteration dimension that has one."""
+        return dict(self.combine)
+
+    @property
+    def points(self) -> int:
+        """Points of the iteration space."""
+        return math.prod(self.sizes)
+
+    def size(self, name: str) -> int:
+        """Points along one iteration dimension."""
+        return self.sizes[self.position[name]]
+
+    def shape(self, access: Access) -> tuple[int, ...]:
+        """Shape of an accessed array, in elements."""
+        extents = iter(access.extents)
+        return tuple(math.prod(map(self.size, dim)) if dim else next(extents) for dim in access.dims)

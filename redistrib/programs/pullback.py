@@ -1,0 +1,215 @@
+"""What a cut of an iteration space asks of the arrays: the five rules.
+
+A cut is a distributed type on the iteration space. Every access pulls it back to a distributed type of its array; what
+is written may then be summands. `RULES` is the table that docs/programs.md shows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, NamedTuple
+
+from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, ProgramError, TypeFormError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DimType, DistType
+from redistrib.programs.nest import Access, Nest
+
+
+class Rule(NamedTuple):
+    """A row of the table: what an access looks like, and the type it gives."""
+
+    name: str
+    where: str
+    gives: str
+
+
+RULES = (
+    Rule(
+        "Dim",
+        "the array dimension reads `k1 ... km`, major to minor",
+        "tile: the product of the tiles of `k1 ... km`; axes, minor to major: those of `km`, then ... `k1`. "
+        "A factor may be cut only below factors that are cut into single elements, else `CutInnerFactorError`",
+    ),
+    Rule("Whole", "the array dimension reads `()`", "not cut"),
+    Rule("Absent", "an iteration dimension is not read", "replicated along its axes"),
+    Rule(
+        "Combine",
+        "an iteration dimension is not written",
+        "summands along its axes, combined by the nest's reduction; `NoCombinerError` where it has none",
+    ),
+    Rule("Linear", "a linear group of reads carries summands", "what is written carries them too"),
+)
+
+
+class Signature(NamedTuple):
+    """The types that an operation needs and gives, in the order of its reads and writes."""
+
+    ins: tuple[DistType, ...]
+    outs: tuple[DistType, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A nest and how its work is cut.
+
+    Attributes:
+        nest: the operation.
+        cut: a distributed type on its iteration space.
+        carried: for every linear group of the nest the axes along which its reads are summands; empty: none are.
+    """
+
+    nest: Nest
+    cut: DistType
+    carried: tuple[tuple[str, ...], ...] = field(default=())
+
+    def signature(self, mesh: Mesh) -> Signature:
+        """The types of the arrays, over a mesh.
+
+        Raises:
+            CutError: if the cut is no well-formed type of the iteration space, or cuts what may not be cut.
+            CutInnerFactorError, NoCombinerError: see `RULES`.
+            ProgramError: if results would be combined in two ways, or a group cannot carry what it should.
+        """
+        check_cut(self.nest, self.cut, mesh)
+        carried = self._carried_by_read()
+        ins = []
+        for k, access in enumerate(self.nest.reads):
+            ins.append(_summands(pulled_back(self.nest, access, self.cut), dict.fromkeys(carried.get(k, ()), "sum")))
+        passed = tuple(axis for group in self.carried for axis in group)
+        outs = [self._written(access, passed, mesh) for access in self.nest.writes]
+        for access, found in zip((*self.nest.reads, *self.nest.writes), (*ins, *outs), strict=True):
+            try:
+                found.check(mesh)
+            except TypeFormError as error:
+                raise ProgramError(self.nest.name, access.array, "Linear", str(error)) from error
+        return Signature(tuple(ins), tuple(outs))
+
+    def _carried_by_read(self) -> dict[int, tuple[str, ...]]:
+        if self.carried and len(self.carried) != len(self.nest.linear):
+            raise ProgramError(
+                self.nest.name,
+                "",
+                "Linear",
+                f"summands are given for {len(self.carried)} groups of reads, and {len(self.nest.linear)} are linear",
+            )
+        return {k: axes for group, axes in zip(self.nest.linear, self.carried, strict=False) for k in group}
+
+    def _written(self, access: Access, passed: tuple[str, ...], mesh: Mesh) -> DistType:
+        kinds: dict[str, str] = dict.fromkeys(passed, "sum")
+        for name, dim in zip(self.nest.position, self.cut.dims, strict=True):
+            axes = [axis for axis in dim.axes if mesh.axis(axis).size > 1]
+            if not axes or name in access.names:
+                continue
+            if name not in self.nest.combiner:
+                raise NoCombinerError(
+                    self.nest.name,
+                    access.array,
+                    "Combine",
+                    f"iteration dimension {name!r} is cut over {', '.join(axes)} and not written, and nothing says "
+                    f"how its results combine; leave it whole, or give combine={{{name!r}: 'sum'}}",
+                )
+            kinds |= dict.fromkeys(axes, self.nest.combiner[name])
+        if len(set(kinds.values())) > 1:
+            raise ProgramError(
+                self.nest.name,
+                access.array,
+                "Combine",
+                f"results would be combined in two ways at once, {kinds}; cut the dimensions of one reduction only",
+            )
+        return _summands(pulled_back(self.nest, access, self.cut), kinds)
+
+
+def _summands(dist_type: DistType, kinds: Mapping[str, Any]) -> DistType:
+    """The type whose tiles are summands along the axes given, each with its reduction."""
+    return DistType(dist_type.dims, tuple(kinds), next(iter(kinds.values()))) if kinds else dist_type
+
+
+def check_cut(nest: Nest, cut: DistType, mesh: Mesh) -> None:
+    """Check that a cut is a well-formed type on the iteration space of a nest.
+
+    Raises:
+        CutError: if it is not.
+    """
+    if cut.global_shape != nest.sizes:
+        raise CutError(
+            nest.name,
+            "",
+            "Nest",
+            f"the cut {cut} is of {list(cut.global_shape)} points and the iteration space "
+            f"({', '.join(nest.position)}) has {list(nest.sizes)}",
+        )
+    if cut.partial:
+        raise CutError(nest.name, "", "Nest", f"the cut {cut} has summands; work is cut into tiles only")
+    try:
+        cut.check(mesh)
+    except TypeFormError as error:
+        raise CutError(nest.name, "", "Nest", f"the cut of ({', '.join(nest.position)}): {error}") from error
+    for name, dim in zip(nest.position, cut.dims, strict=True):
+        if name in nest.whole and dim.tile != dim.size:
+            raise CutError(nest.name, "", "Whole", f"iteration dimension {name!r} is cut as {dim} and must stay whole")
+
+
+def pulled_back(nest: Nest, access: Access, cut: DistType) -> DistType:
+    """The type of an array under one access: the rules Dim, Whole and Absent.
+
+    >>> add = Nest("add", {"i": 4, "j": 8}, [Access("y", (("j",),))], [Access("z", (("i",), ("j",)))])
+    >>> print(pulled_back(add, add.reads[0], DistType.of("[2{r0}4, 4{r1}8]")))
+    [4{r1}8]
+    """
+    extents = iter(access.extents)
+    dims = []
+    for i, names in enumerate(access.dims):
+        if not names:
+            extent = next(extents)
+            dims.append(DimType(extent, (), extent))
+            continue
+        factors = [cut.dims[nest.position[name]] for name in names]
+        _check_factors(nest, access, i, factors)
+        axes = tuple(axis for factor in reversed(factors) for axis in factor.axes)
+        tile, size = (math.prod(getattr(factor, what) for factor in factors) for what in ("tile", "size"))
+        dims.append(DimType(tile, axes, size))
+    return DistType(tuple(dims))
+
+
+def _check_factors(nest: Nest, access: Access, dim: int, factors: Sequence[DimType]) -> None:
+    """A tile is contiguous: above a factor that is cut, every factor is cut into single elements."""
+    for k, minor in enumerate(factors):
+        for name, major in zip(access.dims[dim][:k], factors, strict=False):
+            if minor.tile != minor.size and major.tile > 1:
+                shape = nest.shape(access)
+                apart = [*shape[:dim], *(factor.size for factor in factors), *shape[dim + 1 :]]
+                names = access.dims[dim]
+                raise CutInnerFactorError(nest.name, access.array, dim, names, names[k], name, apart)
+
+
+def cuts(nest: Nest, mesh: Mesh) -> Iterator[DistType]:
+    """All cuts of an iteration space in which each axis cuts one dimension or none, in the order of the mesh.
+
+    Cuts that do not divide, or that cut what may not be cut, are left out.
+
+    >>> add = Nest("add", {"i": 4, "j": 8}, [], [Access("z", (("i",), ("j",)))])
+    >>> [str(cut) for cut in cuts(add, Mesh.of("x=2"))]
+    ['[4, 8]', '[2{x}4, 8]', '[4, 4{x}8]']
+    """
+    for choice in product((None, *nest.position), repeat=len(mesh.axes)):
+        by_name: dict[str, list[str]] = {name: [] for name in nest.position}
+        for axis, name in zip(mesh.names, choice, strict=True):
+            if name is not None:
+                by_name[name].insert(0, axis)  # the last axis of a mesh varies fastest, and is the most minor
+        cut = cut_of(nest, by_name, mesh)
+        if cut is not None:
+            yield cut
+
+
+def cut_of(nest: Nest, axes: Mapping[str, Sequence[str]], mesh: Mesh) -> DistType | None:
+    """The cut with the given axes, minor to major, for each iteration dimension; None where it cannot be."""
+    dims = []
+    for name, size in zip(nest.position, nest.sizes, strict=True):
+        tiles = math.prod(mesh.axis(axis).size for axis in axes[name])
+        if size % tiles or (tiles > 1 and name in nest.whole):
+            return None
+        dims.append(DimType(size // tiles, tuple(axes[name]), size))
+    return DistType(tuple(dims))

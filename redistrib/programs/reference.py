@@ -1,0 +1,168 @@
+"""What a program computes, in NumPy: whole, and rank by rank.
+
+Whole, every operation runs once on whole arrays and moves do nothing. Rank by rank, every device runs it on its tiles
+and moves go through the plans' own interpreter. The two agree for every right program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from redistrib.errors import ProgramError, TilesError
+from redistrib.lang.notation import Reduction
+from redistrib.plans import reference
+from redistrib.plans.adding import Summed
+from redistrib.programs.nest import Nest
+from redistrib.programs.program import Call, Compute, Free, Move, Program, Value
+from redistrib.theory.semantics import Placement, placement_of
+
+Tile: TypeAlias = npt.NDArray[Any]
+Tiles: TypeAlias = dict[int, Tile]
+
+
+def run_whole(program: Program, arrays: Sequence[npt.ArrayLike]) -> list[Tile]:
+    """The outputs of a program from its inputs, as whole arrays.
+
+    Raises:
+        ProgramError: if a nest has no body, or a body gives another shape than its nest says.
+    """
+    held = dict(zip((value.name for value in program.inputs), map(np.asarray, arrays), strict=True))
+    for op in program.ops:
+        match op:
+            case Compute():
+                env = {array: held[name] for array, name in op.ins}
+                for part in op.parts:
+                    _run_nest(part.nest, dict(part.nest.ranges), env)
+                held |= {value.name: env[array] for array, value in op.outs}
+            case Move():
+                held[op.out.name] = held[op.value]
+            case Call():
+                results = run_whole(op.program, [held[name] for name in op.ins])
+                held |= {value.name: result for value, result in zip(op.outs, results, strict=True)}
+            case Free():
+                del held[op.value]
+    return [held[name] for name in program.outputs]
+
+
+def run_by_rank(program: Program, arrays: Sequence[npt.ArrayLike]) -> list[Tile]:
+    """The outputs of a program from its inputs, whole arrays both, every device running its own part.
+
+    An input of summands is split into summands that differ; an output of summands is reduced.
+
+    Raises:
+        ProgramError: as `run_whole` does.
+        TilesError: if an array does not fit its input, or devices that hold one tile of an output disagree.
+    """
+    tiles = [distribute(array, value) for array, value in zip(arrays, program.inputs, strict=True)]
+    results = run_tiles(program, tiles)
+    return [collect(held, program.values[name]) for held, name in zip(results, program.outputs, strict=True)]
+
+
+def run_tiles(program: Program, inputs: Sequence[Tiles]) -> list[Tiles]:
+    """The tiles of a program's outputs from those of its inputs, each by number of the device in the machine."""
+    held = dict(zip((value.name for value in program.inputs), inputs, strict=True))
+    for op in program.ops:
+        match op:
+            case Compute():
+                held |= _run_compute(op, held)
+            case Move():
+                held[op.out.name] = _run_move(op, program.values[op.value], held[op.value])
+            case Call():
+                results = run_tiles(op.program, [held[name] for name in op.ins])
+                held |= {value.name: result for value, result in zip(op.outs, results, strict=True)}
+            case Free():
+                del held[op.value]
+    return [held[name] for name in program.outputs]
+
+
+def _run_compute(op: Compute, held: Mapping[str, Tiles]) -> dict[str, Tiles]:
+    results: dict[str, Tiles] = {value.name: {} for _, value in op.outs}
+    cuts = [placement_of(part.cut, op.place.mesh) for part in op.parts]
+    for number, device in enumerate(op.place.devices):
+        env = {array: held[name][device] for array, name in op.ins}
+        for part, cut in zip(op.parts, cuts, strict=True):
+            _run_nest(part.nest, _at(part.nest, cut, number), env)
+        for array, value in op.outs:
+            results[value.name][device] = env[array]
+    return results
+
+
+def _at(nest: Nest, cut: Placement, device: int) -> dict[str, range]:
+    """The range of every iteration dimension that a device runs; all begin alike, but for those that are indexed."""
+    at = {}
+    for (name, over), start, tile in zip(nest.ranges, cut.start[device].tolist(), cut.tile, strict=True):
+        first = start if name in nest.indexed else 0
+        at[name] = over[first : first + tile]
+    return at
+
+
+def _run_nest(nest: Nest, at: Mapping[str, range], env: dict[str, Tile]) -> None:
+    if nest.body is None:
+        raise ProgramError(nest.name, "", "Nest", "the nest has no body; give one to run it")
+    found = nest.body(at, *(env[access.array] for access in nest.reads))
+    results = found if isinstance(found, tuple) else (found,)
+    for access, result in zip(nest.writes, results, strict=True):
+        tile, extents = np.asarray(result), iter(access.extents)
+        shape = tuple(_product(len(at[k]) for k in dim) if dim else next(extents) for dim in access.dims)
+        if tile.shape != shape:
+            raise ProgramError(nest.name, access.array, "Nest", f"the body gives shape {tile.shape}, not {shape}")
+        if access.array in env:  # written twice inside a group: combined, as the later nest says
+            total = Summed(shape, tile.dtype, cast(Reduction, nest.combine[0][1]))
+            for part in (env[access.array], tile):
+                total.add([0] * tile.ndim, part)
+            tile = total.result()
+        env[access.array] = tile
+
+
+def _product(sizes: Any) -> int:
+    result = 1
+    for size in sizes:
+        result *= size
+    return result
+
+
+def _run_move(op: Move, value: Value, tiles: Tiles) -> Tiles:
+    ordered = [tiles[device] for device in value.place.devices]
+    if op.plan is not None:
+        ordered = reference.run(op.plan, ordered)
+    elif value.place.devices != op.out.place.devices:
+        return distribute(reference.assemble(ordered, value.placement), op.out)
+    return dict(zip(op.out.place.devices, ordered, strict=True))
+
+
+# ---------------------------------------------------------------------------------------- arrays and values
+
+
+def distribute(array: npt.ArrayLike, value: Value) -> Tiles:
+    """The tiles of an array as a value, by number of the device in the machine.
+
+    A value of summands gets summands that differ and reduce to the array.
+    """
+    given, placement = np.asarray(array), value.placement
+    if placement.reduction is not None:
+        given = np.stack(_summands(given, placement.summands, placement.reduction))
+    return dict(zip(value.place.devices, reference.scatter(given, placement), strict=True))
+
+
+def _summands(array: Tile, count: int, reduction: Reduction) -> list[Tile]:
+    if reduction != "sum":
+        return [array] + [np.minimum(array, 0) if reduction == "max" else np.maximum(array, 0)] * (count - 1)
+    rest = [(np.arange(array.size).reshape(array.shape) % 5 + s).astype(array.dtype) for s in range(1, count)]
+    return [array - sum(rest), *rest]
+
+
+def collect(tiles: Tiles, value: Value) -> Tile:
+    """The array that a value stands for.
+
+    Raises:
+        TilesError: if devices that hold one tile disagree in any bit.
+    """
+    ordered = [tiles[device] for device in value.place.devices]
+    try:
+        return reference.assemble(ordered, value.placement)
+    except TilesError as error:
+        raise TilesError(f"value {value.name!r}: {error}") from error

@@ -1,0 +1,144 @@
+"""Nests from a line of notation, `"ij,jk->ik"`: one letter for each iteration dimension, parentheses for products."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from redistrib.errors import ProgramError
+from redistrib.programs.nest import Access, Nest
+
+_OPERAND = re.compile(r"(?:[A-Za-z]|\([A-Za-z]+\))*")
+_REDUCE: dict[str, Callable[..., Any]] = {"sum": np.sum, "max": np.max, "min": np.min}
+
+
+def nest(
+    spec: str,
+    sizes: Sequence[int | range] | Mapping[str, int | range],
+    *,
+    name: str | None = None,
+    reads: Sequence[str] | None = None,
+    writes: str | None = None,
+    fn: Callable[..., Any] | None = None,
+    combine: str | None = "sum",
+    whole: Collection[str] = (),
+    linear: Sequence[Sequence[int]] | None = None,
+    body: Callable[..., Any] | None = None,
+    flops: int | None = None,
+) -> Nest:
+    """A nest in the notation of einsum.
+
+    At every point of the iteration space one element of each operand is read, a function of them is computed, and
+    the results of the points that write one element are combined.
+
+    Args:
+        spec: operands and result, such as `"ij,jk->ik"`; `"bhse->bs(he)"` makes one dimension of two, major to minor.
+        sizes: points along each letter, by name or in order of first appearance: a size, or a range.
+        name: of the operation; else `"matmul"` for a product of two operands that is reduced, and the spec for others.
+        reads: names of the operands; else `"a"`, `"b"`, ...
+        writes: name of the result; else `"out"`.
+        fn: the function at a point, of arrays that broadcast against each other; else the product.
+        combine: how results are combined: `"sum"`, `"max"`, `"min"`; None where they may not be.
+        whole: letters that may never be cut.
+        linear: groups of operands that the operation is linear in; else each alone for a sum of products.
+        body: computes the result instead, see `Nest`; the accesses still say what it reads.
+        flops: floating-point operations at each point; else one for each product and one for the sum.
+
+    Raises:
+        ProgramError: if the spec cannot be read or the sizes do not fit it.
+
+    >>> product = nest("ij,jk->ik", (4, 8, 2))
+    >>> product.name, [product.shape(access) for access in product.reads]
+    ('matmul', [(4, 8), (8, 2)])
+    """
+    operands, result = _read(spec)
+    letters = dict.fromkeys(letter for operand in operands for dim in operand for letter in dim)
+    letters |= dict.fromkeys(letter for dim in result for letter in dim)
+    ranges = _ranges(spec, list(letters), sizes)
+    written = {letter for dim in result for letter in dim}
+    reduced = [letter for letter in letters if letter not in written]
+    arrays = list(reads) if reads is not None else [chr(ord("a") + k) for k in range(len(operands))]
+    if len(arrays) != len(operands):
+        raise ProgramError(spec, "", "Nest", f"{len(operands)} operands have {len(arrays)} names")
+    if name is None:
+        name = "matmul" if len(operands) == 2 and reduced and fn is None else spec
+    if linear is None:
+        linear = [(k,) for k in range(len(operands))] if fn is None and combine == "sum" else []
+    return Nest(
+        name=name,
+        ranges=ranges,  # type: ignore[arg-type]  # made ranges of
+        reads=tuple(Access(array, operand) for array, operand in zip(arrays, operands, strict=True)),
+        writes=(Access(writes or "out", result),),
+        combine=tuple((letter, combine) for letter in reduced) if combine else (),
+        whole=frozenset(whole),
+        linear=tuple(map(tuple, linear)),
+        body=body or _body(operands, result, tuple(letters), fn, combine or "sum"),
+        flops=max(0, len(operands) - 1) + bool(reduced) if flops is None else flops,
+    )
+
+
+_Dims = tuple[tuple[str, ...], ...]
+
+
+def _read(spec: str) -> tuple[list[_Dims], _Dims]:
+    text = spec.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    operands = left.split(",") if left else []
+    for operand in (*operands, right):
+        if not arrow or not _OPERAND.fullmatch(operand):
+            raise ProgramError(
+                spec, "", "Nest", "the notation is operands, '->', result, with a letter or '(letters)' a dimension"
+            )
+    read = [tuple(tuple(dim.strip("()")) for dim in re.findall(r"\w|\(\w+\)", text)) for text in (*operands, right)]
+    return read[:-1], read[-1]
+
+
+def _ranges(
+    spec: str, letters: list[str], sizes: Sequence[int | range] | Mapping[str, int | range]
+) -> dict[str, int | range]:
+    by_name = dict(sizes) if isinstance(sizes, Mapping) else dict(zip(letters, sizes, strict=False))
+    if len(sizes) != len(letters) or set(by_name) != set(letters):
+        raise ProgramError(
+            spec, "", "Nest", f"sizes {sizes!r} are given for the iteration dimensions {', '.join(letters)}"
+        )
+    return by_name
+
+
+def _body(
+    operands: list[_Dims], result: _Dims, letters: tuple[str, ...], fn: Callable[..., Any] | None, combine: str
+) -> Callable[..., Any]:
+    written = [letter for dim in result for letter in dim]
+
+    def body(at: Mapping[str, range], *arrays: Any) -> Any:
+        size = {letter: len(over) for letter, over in at.items()}
+        apart = []
+        for operand, array in zip(operands, arrays, strict=True):
+            factors = [letter for dim in operand for letter in dim]
+            apart.append((factors, np.reshape(array, [size[letter] for letter in factors])))
+        if fn is None and combine == "sum" and apart:
+            whole = ",".join("".join(factors) for factors, _ in apart)
+            found = np.einsum(f"{whole}->{''.join(written)}", *(array for _, array in apart))
+        else:
+            aligned = [_aligned(array, factors, letters) for factors, array in apart]
+            value = math.prod(aligned) if fn is None else fn(*aligned)
+            value = np.broadcast_to(value, [size[letter] for letter in letters])
+            reduced = tuple(k for k, letter in enumerate(letters) if letter not in written)
+            if reduced:
+                value = _REDUCE[combine](value, axis=reduced)
+            rest = [letter for letter in letters if letter in written]
+            found = np.transpose(value, [rest.index(letter) for letter in written])
+        return np.reshape(found, [math.prod(size[letter] for letter in dim) for dim in result])
+
+    return body
+
+
+def _aligned(array: Any, factors: list[str], letters: tuple[str, ...]) -> Any:
+    """The operand with one dimension for each letter, of size 1 for letters it lacks."""
+    present = [letter for letter in letters if letter in factors]
+    turned = np.transpose(array, [factors.index(letter) for letter in present])
+    sizes = iter(turned.shape)
+    return turned.reshape([next(sizes) if letter in factors else 1 for letter in letters])

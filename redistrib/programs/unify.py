@@ -1,0 +1,209 @@
+"""Grids given as sizes, bound to the axes of one mesh.
+
+A grid says into how many parts each iteration dimension is cut, and leaves open which axes cut it. The axes are chosen
+so that a nest finds its arrays as other nests left them: this is the renaming of grid variables that makes two
+schedules consistent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, permutations
+
+from redistrib.arith import as_integer
+from redistrib.errors import CutError, InconsistentGroupError, RedistribError
+from redistrib.lang.mesh import Axis, Mesh
+from redistrib.lang.types import DistType
+from redistrib.programs.check import group_of
+from redistrib.programs.nest import Nest
+from redistrib.programs.program import Place
+from redistrib.programs.pullback import Part, cut_of
+
+_MOST = 128  # bindings that are looked at for an operation; those that suit its arrays come first
+
+
+def parts_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]]) -> tuple[int, ...]:
+    """The grid that a schedule gives a nest, in the order of its iteration dimensions, whether it divides or not.
+
+    Raises:
+        CutError: if the schedule leaves the nest out, or its grid is of another rank or no grid.
+    """
+
+    def error(message: str) -> CutError:
+        return CutError(nest.name, "", "Schedule", message)
+
+    names = ", ".join(nest.position)
+    if nest.name not in grids:
+        raise error(
+            f"the schedule is incomplete: it has {', '.join(grids) or 'no operation'} and lacks this one; "
+            f"give it a grid of rank {len(nest.ranges)}"
+        )
+    given = grids[nest.name]
+    if isinstance(given, Mapping):
+        unknown = [name for name in given if name not in nest.position]
+        if unknown:
+            raise error(f"the grid {dict(given)} names {unknown[0]!r}, and the iteration dimensions are {names}")
+        grid = tuple(given.get(name, 1) for name in nest.position)
+    else:
+        grid = tuple(given) if isinstance(given, Sequence) else (given,)
+    if len(grid) != len(nest.ranges):
+        raise error(
+            f"the grid {grid} is of rank {len(grid)} and the iteration space ({names}) of rank {len(nest.ranges)}; "
+            f"give one number for each dimension"
+        )
+    counts = tuple(map(as_integer, grid))
+    if any(parts is None or parts < 1 for parts in counts):
+        raise error(f"the grid {grid} is not made of integers from 1 on; 1 leaves a dimension whole")
+    return tuple(parts or 1 for parts in counts)
+
+
+def grid_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]]) -> tuple[int, ...]:
+    """The grid that a schedule gives a nest, which it divides by.
+
+    Raises:
+        CutError: as `parts_of` does; and if the grid does not divide the iteration space, or cuts what must stay whole.
+    """
+    grid = parts_of(nest, grids)
+    for name, parts, size in zip(nest.position, grid, nest.sizes, strict=True):
+        if size % parts:
+            raise CutError(
+                nest.name, "", "Schedule", f"{parts} parts do not divide the {size} points of {name!r}; "
+                f"take a divisor, or pad=True, which pads the dimension to {-(-size // parts) * parts}",
+            )  # fmt: skip
+        if parts > 1 and name in nest.whole:
+            raise CutError(nest.name, "", "Whole", f"the grid {grid} cuts {name!r}, which must stay whole")
+    return grid
+
+
+def mesh_of(grid: Sequence[int], ranks: int) -> Mesh:
+    """A mesh with an axis `r0`, `r1`, ... for every part of a grid above 1, and `rest` for the ranks beyond it."""
+    axes = [Axis(f"r{k}", parts) for k, parts in enumerate(grid) if parts > 1]
+    rest = ranks // math.prod(grid)
+    return Mesh((*axes, *([Axis("rest", rest)] if rest > 1 else [])))
+
+
+def bindings(
+    nest: Nest, grid: Sequence[int], mesh: Mesh, known: Mapping[str, DistType] | None = None
+) -> Iterator[DistType]:
+    """Ways to cut a nest by a grid with the axes of a mesh; those first that suit its arrays as they are known.
+
+    >>> from redistrib.programs.nest import Access
+    >>> square = Nest("square", {"i": 4, "j": 4}, [Access("a", (("j",), ("i",)))], [])
+    >>> [str(cut) for cut in bindings(square, (2, 2), Mesh.of("x=2,y=2"))]
+    ['[2{x}4, 2{y}4]', '[2{y}4, 2{x}4]']
+    >>> next(map(str, bindings(square, (2, 2), Mesh.of("x=2,y=2"), {"a": DistType.of("[2{x}4, 2{y}4]")})))
+    '[2{y}4, 2{x}4]'
+    """
+    suited = _suited(nest, known or {})
+    order = [(parts, suited.get(name, ())) for name, parts in zip(nest.position, grid, strict=True)]
+    for chosen in islice(_chosen(order, mesh.axes), _MOST):
+        cut = cut_of(nest, dict(zip(nest.position, chosen, strict=True)), mesh)
+        if cut is not None:
+            yield cut
+
+
+def _suited(nest: Nest, known: Mapping[str, DistType]) -> dict[str, tuple[str, ...]]:
+    """For iteration dimensions that are array dimensions of their own the axes that cut those, major to minor."""
+    suited: dict[str, tuple[str, ...]] = {}
+    for access in (*nest.reads, *nest.writes):
+        if access.array in known:
+            for names, dim in zip(access.dims, known[access.array].dims, strict=True):
+                if len(names) == 1 and dim.axes:
+                    suited.setdefault(names[0], dim.axes[::-1])
+    return suited
+
+
+def _chosen(
+    grid: Sequence[tuple[int, tuple[str, ...]]], axes: tuple[Axis, ...]
+) -> Iterator[tuple[tuple[str, ...], ...]]:
+    if not grid:
+        yield ()
+        return
+    (parts, suited), later = grid[0], {name for _, names in grid[1:] for name in names}
+    # axes that suit this dimension come first, in their order, and those that suit another one last
+    rank = {name: k for k, name in enumerate(suited)}
+    ordered = sorted(axes, key=lambda axis: (rank.get(axis.name, len(rank)), axis.name in later))
+    for first in _products(parts, tuple(ordered)):
+        left = tuple(axis for axis in axes if axis.name not in first)
+        for rest in _chosen(grid[1:], left):
+            yield (first, *rest)
+
+
+def _products(parts: int, axes: tuple[Axis, ...]) -> Iterator[tuple[str, ...]]:
+    """Ordered choices of axes whose sizes multiply to `parts`, fewest and foremost first."""
+    if parts == 1:
+        yield ()
+        return
+    usable = [axis for axis in axes if axis.size > 1 and parts % axis.size == 0]
+    for count in range(1, len(usable) + 1):
+        for chosen in permutations(usable, count):
+            if math.prod(axis.size for axis in chosen) == parts:
+                yield tuple(axis.name for axis in reversed(chosen))  # the foremost axis of the mesh is the most major
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A nest, or several fused into one operation, with their grids."""
+
+    name: str
+    nests: tuple[Nest, ...]
+    grids: tuple[tuple[int, ...], ...]
+
+    @property
+    def ranks(self) -> int:
+        """Devices that the grids take."""
+        return max(math.prod(grid) for grid in self.grids)
+
+
+def unify(
+    kernel: Kernel, place: Place, price: Callable[[tuple[Part, ...]], float], known: Mapping[str, DistType]
+) -> tuple[Part, ...] | None:
+    """Cuts for the nests of a kernel, on the axes of a place, that agree inside and cost least outside.
+
+    Args:
+        kernel: the nests and their grids.
+        place: the devices; its mesh names the axes.
+        price: what the parts cost in moves; the first of the cheapest is taken.
+        known: types of arrays as they are, over the same mesh.
+
+    Returns:
+        The parts; None if the axes cannot make one of the grids.
+
+    Raises:
+        InconsistentGroupError: if no choice of axes makes the nests agree, or another error of `Part.signature`.
+    """
+    best: tuple[float, tuple[Part, ...]] | None = None
+    refused: RedistribError | None = None
+    for parts in islice(_agreeing(kernel, place, (), known), _MOST):
+        if isinstance(parts, RedistribError):
+            refused = refused or parts
+            continue
+        found = price(parts)
+        if best is None or found < best[0]:
+            best = (found, parts)
+        if found == 0:
+            break
+    if best is None and refused is not None:
+        raise refused
+    return None if best is None else best[1]
+
+
+def _agreeing(
+    kernel: Kernel, place: Place, done: tuple[Part, ...], known: Mapping[str, DistType]
+) -> Iterator[tuple[Part, ...] | RedistribError]:
+    """Parts that agree, and for those that do not the reason."""
+    if len(done) == len(kernel.nests):
+        yield done
+        return
+    for cut in bindings(kernel.nests[len(done)], kernel.grids[len(done)], place.mesh, known):
+        parts = (*done, Part(kernel.nests[len(done)], cut))
+        try:
+            group = group_of(kernel.name, parts, place)
+        except RedistribError as error:
+            yield error
+            if not isinstance(error, InconsistentGroupError):
+                return
+            continue
+        yield from _agreeing(kernel, place, parts, {**known, **group.reads, **group.writes})

@@ -1,0 +1,211 @@
+"""The five rules, over every cut on three meshes: types against points, and values against NumPy."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, ProgramError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
+from redistrib.programs.check import check
+from redistrib.programs.nest import Access, Nest
+from redistrib.programs.pullback import RULES, Part, cuts
+from redistrib.programs.reference import run_by_rank, run_whole
+from redistrib.programs.spec import nest
+from redistrib.theory.semantics import placement_of
+from tests.programs.nests import CASES, MESHES, Case, arrays_for, program_of, touched
+
+by_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.nest.name)
+by_mesh = pytest.mark.parametrize("mesh", MESHES, ids=str)
+
+
+def results(found: Any) -> list[np.ndarray]:
+    return [np.asarray(one) for one in (found if isinstance(found, tuple) else (found,))]
+
+
+@by_mesh
+@by_case
+def test_types_are_what_the_points_touch(case: Case, mesh: Mesh) -> None:
+    """An array's tile holds exactly the elements that the device's points touch; where these are no tile, no type."""
+    seen = 0
+    for cut in cuts(case.nest, mesh):
+        seen += 1
+        accesses = (*case.nest.reads, *case.nest.writes)
+        sets = {(k, d): touched(case.nest, a, cut, mesh, d) for k, a in enumerate(accesses) for d in range(mesh.size)}
+        tiles = all(max(s) - min(s) + 1 == len(s) for dims in sets.values() for s in dims)
+        if not tiles:
+            with pytest.raises(CutInnerFactorError):
+                Part(case.nest, cut).signature(mesh)
+            continue
+        signature = Part(case.nest, cut).signature(mesh)
+        for (k, d), dims in sets.items():
+            placement = placement_of(DistType((*signature.ins, *signature.outs)[k].dims), mesh)
+            starts = placement.start[d].tolist()
+            assert dims == [set(range(s, s + t)) for s, t in zip(starts, placement.tile, strict=True)]
+    assert seen >= 2
+
+
+@by_mesh
+@by_case
+def test_ranks_and_whole_agree_with_numpy(case: Case, mesh: Mesh) -> None:
+    arrays = arrays_for(case.nest)
+    expected = results(case.numpy(*arrays))
+    ran = 0
+    for cut in cuts(case.nest, mesh):
+        try:
+            program = check(program_of(Part(case.nest, cut), mesh))
+        except CutInnerFactorError:
+            continue
+        ran += 1
+        for found in (run_whole(program, arrays), run_by_rank(program, arrays)):
+            assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True)), str(cut)
+    assert ran >= 2
+
+
+@by_mesh
+@pytest.mark.parametrize("case", [case for case in CASES if case.nest.linear], ids=lambda case: case.nest.name)
+def test_summands_pass_through_linear_groups(case: Case, mesh: Mesh) -> None:
+    """Every group carries any axes that do not cut the work; the result carries them all."""
+    arrays = arrays_for(case.nest)
+    expected = results(case.numpy(*arrays))
+    ran = 0
+    for cut in cuts(case.nest, mesh):
+        free = [axis for axis in mesh.names if axis not in cut.axes]
+        for choice in product(range(len(case.nest.linear) + 1), repeat=len(free)):
+            carried = tuple(
+                tuple(axis for axis, k in zip(free, choice, strict=True) if k == group)
+                for group in range(len(case.nest.linear))
+            )
+            part = Part(case.nest, cut, carried)
+            try:
+                program = check(program_of(part, mesh))
+            except CutInnerFactorError:
+                continue
+            signature = part.signature(mesh)
+            assert {axis for group in carried for axis in group} <= set(signature.outs[0].partial)
+            ran += 1
+            (found,) = run_by_rank(program, arrays)
+            assert np.array_equal(found, expected[0]), (str(cut), carried)
+    assert ran > 2
+
+
+def test_a_table_of_five_rules() -> None:
+    assert [rule.name for rule in RULES] == ["Dim", "Whole", "Absent", "Combine", "Linear"]
+
+
+@pytest.mark.parametrize(
+    ("made", "cut", "types"),
+    [
+        (nest("ij,jk->ik", (8, 8, 8)), "[2{x}8, 8, 8]", ["[2{x}8, 8]", "[8, 8]", "[2{x}8, 8]"]),
+        (nest("ij,jk->ik", (8, 8, 8)), "[8, 2{x}8, 8]", ["[8, 2{x}8]", "[2{x}8, 8]", "[8, 8] sum{x}"]),
+        (nest("ij->i", (8, 8), combine="max"), "[4{y}8, 2{x}8]", ["[4{y}8, 2{x}8]", "[4{y}8] max{x}"]),
+        (nest("ij->(ij)", (4, 8)), "[1{x}4, 4{y}8]", ["[1{x}4, 4{y}8]", "[4{y,x}32]"]),
+        (nest("ij->(ij)", (4, 8)), "[1{x}4, 8]", ["[1{x}4, 8]", "[8{x}32]"]),
+        (nest("i->i", (8,)), "[1{x,y}8]", ["[1{x,y}8]", "[1{x,y}8]"]),
+    ],
+)
+def test_signatures(made: Nest, cut: str, types: list[str]) -> None:
+    signature = Part(made, DistType.of(cut)).signature(Mesh.of("x=4,y=2"))
+    assert [str(form) for form in (*signature.ins, *signature.outs)] == types
+
+
+# ------------------------------------------------------------------------------------------------- errors
+
+
+def test_an_inner_factor_is_named() -> None:
+    made = nest("bs(chd)->cbhsd", {"b": 2, "s": 4, "c": 3, "h": 16, "d": 8}, name="split", reads=["qkv"])
+    with pytest.raises(CutInnerFactorError) as caught:
+        Part(made, DistType.of("[2, 4, 3, 4{x}16, 8]")).signature(Mesh.of("x=4"))
+    assert str(caught.value) == (
+        "operation 'split', array 'qkv': dimension 2 is made of 'c', 'h', 'd', major to minor, and 'h' is cut while "
+        "'c' above it is not cut into single elements, so what a device works on is no tile; "
+        "reshape to (2, 4, 3, 16, 8) (rule Dim)"
+    )
+    assert caught.value.shape == (2, 4, 3, 16, 8)
+    assert (caught.value.operation, caught.value.array, caught.value.rule) == ("split", "qkv", "Dim")
+
+
+def test_no_combiner_is_named() -> None:
+    made = nest("ij->i", (4, 4), combine=None, fn=lambda a: a, name="last")
+    with pytest.raises(NoCombinerError, match=r"operation 'last', array 'out': iteration dimension 'j' is cut over x"):
+        Part(made, DistType.of("[4, 1{x}4]")).signature(Mesh.of("x=4"))
+    Part(made, DistType.of("[1{x}4, 4]")).signature(Mesh.of("x=4"))
+
+
+def test_an_axis_of_one_device_makes_no_summands() -> None:
+    made = nest("ij->i", (4, 4), combine=None, fn=lambda a: a)
+    assert str(Part(made, DistType.of("[4, 4{x}4]")).signature(Mesh.of("x=1")).outs[0]) == "[4]"
+
+
+@pytest.mark.parametrize(
+    ("cut", "message"),
+    [
+        ("[4, 4]", r"is of \[4, 4\] points and the iteration space \(i, j\) has \[8, 8\]"),
+        ("[3{x}8, 8]", "4 tiles of 3 make 12 elements, not 8"),
+        ("[2{z}8, 8]", "no axis 'z'"),
+        ("[8, 2{x}8]", "iteration dimension 'j' is cut as 2{x}8 and must stay whole"),
+    ],
+)
+def test_cuts_that_cannot_be(cut: str, message: str) -> None:
+    with pytest.raises(CutError, match=message) as caught:
+        Part(nest("ij->i", (8, 8), whole="j", name="sort"), DistType.of(cut)).signature(Mesh.of("x=4"))
+    assert caught.value.operation == "sort"
+
+
+def test_results_combine_in_one_way_at_a_time() -> None:
+    made = Nest("odd", {"i": 4, "j": 4}, [], [Access("out", ())], combine={"i": "sum", "j": "max"})
+    assert str(Part(made, DistType.of("[2{x}4, 4]")).signature(Mesh.of("x=2,y=2")).outs[0]) == "[] sum{x}"
+    with pytest.raises(ProgramError, match="array 'out': results would be combined in two ways at once"):
+        Part(made, DistType.of("[2{x}4, 2{y}4]")).signature(Mesh.of("x=2,y=2"))
+
+
+def test_a_summand_does_not_pass_where_the_work_is_cut_alike() -> None:
+    made = nest("ij->ij", (4, 4), name="copy")
+    with pytest.raises(ProgramError, match="operation 'copy', array 'a': axis 'x' both cuts the array") as caught:
+        Part(made, DistType.of("[2{x}4, 4]"), (("x",),)).signature(Mesh.of("x=2"))
+    assert caught.value.rule == "Linear"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"reads": [Access("a", (("z",),))]}, "array 'a': no iteration dimension 'z'; there are i, j"),
+        ({"reads": [Access("a", (("i",), ("i",)))]}, "an iteration dimension is used twice"),
+        ({"reads": [Access("a", ((),))]}, "1 dimensions are read whole and 0 extents are given"),
+        ({"combine": {"i": "mean"}}, "no reduction 'mean'; take one of sum, max, min"),
+        ({"linear": [(0,)]}, "groups"),
+        ({"ranges": {"i": 2.5}}, "2.5 is no size of 'i'"),
+        ({"ranges": {"i": -1}}, "-1 is no size of 'i'"),
+        ({"whole": {"z"}}, "no iteration dimension 'z'"),
+    ],
+)
+def test_nests_that_do_not_fit_together(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ProgramError, match=message):
+        Nest(**{"name": "odd", "ranges": {"i": 4, "j": 4}, "reads": [], "writes": [], **fields})
+
+
+@pytest.mark.parametrize("spec", ["ij", "ij->i->j", "i(j->i", "i1->i", "i()->i"])
+def test_specs_that_cannot_be_read(spec: str) -> None:
+    with pytest.raises(ProgramError, match="the notation is operands, '->', result"):
+        nest(spec, (4, 4))
+
+
+def test_specs_that_do_not_fit_their_sizes() -> None:
+    with pytest.raises(ProgramError, match="for the iteration dimensions i, j"):
+        nest("ij->i", (4,))
+    with pytest.raises(ProgramError, match="2 operands have 1 names"):
+        nest("i,i->i", (4,), reads=["a"])
+
+
+def test_a_body_must_give_what_its_nest_says() -> None:
+    made = nest("ij->i", (4, 4), body=lambda at, a: a)
+    program = program_of(Part(made, DistType.of("[2{x}4, 4]")), Mesh.of("x=2"))
+    with pytest.raises(ProgramError, match=r"array 'out': the body gives shape \(4, 4\), not \(4,\)"):
+        run_whole(program, arrays_for(made))
+    bare = Nest("bare", {"i": 4}, [], [Access("out", (("i",),))])
+    with pytest.raises(ProgramError, match="operation 'bare': the nest has no body"):
+        run_whole(program_of(Part(bare, DistType.of("[2{x}4]")), Mesh.of("x=2")), [])
