@@ -73,7 +73,7 @@ def best_steps(problem: Problem, model: CostModel) -> list[Step]:
         return one  # receives the lower bound in one collective or none: nothing can be better
     enough = (sum(lower_bound(before, after)), 2) if exact else (-1, 0)
     best: list[Step] | None = None
-    best_key: tuple[float, ...] = (math.inf, math.inf)
+    best_key: tuple[float, ...] = (math.inf, 0)
     least = math.inf
     space = problem.space
 
@@ -94,8 +94,9 @@ def best_steps(problem: Problem, model: CostModel) -> list[Step]:
             break  # one collective was ruled out above
     if exact and best_key[0] > enough[0]:
         direct = exchange.direct(before, after, hosts)
-        if direct is not None:
-            best, best_key = direct, model.key(direct, problem.itemsize)
+        key = best_key if direct is None else model.key(direct, problem.itemsize)
+        if key < best_key:
+            best, best_key = direct, key
     for papers in _papers(problem, model, best_key[0] + 1 if exact else best_key[0]):
         if not problem.fits(papers):
             least = min(least, problem.peak(papers))

@@ -301,7 +301,8 @@ def _any_order(graph: _Graph, search: Search, limit: Limit, crossing: Crossing) 
         if estimate > limit.price:
             return
         if node[0] == graph.target:
-            yield WeakPath(tuple(grid for grid, _ in path), cost, 0.0 if node == target else graph.reseat(path))
+            reseat = 0.0 if node in (source, target) else graph.reseat(path)
+            yield WeakPath(tuple(grid for grid, _ in path), cost, reseat)
             continue
         seen = visits.get(node, 0)
         if seen >= search.revisits:

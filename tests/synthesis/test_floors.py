@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from itertools import product
 
@@ -11,17 +12,30 @@ from hypothesis import strategies as st
 
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
+from redistrib.plans.steps import AllPermute
 from redistrib.synthesis.candidates import single, three_phases
-from redistrib.synthesis.cost import CostModel, ExactCost, Outline
+from redistrib.synthesis.cost import CostModel, ExactCost, Outline, PaperCost
 from redistrib.synthesis.latency import Latency
+from redistrib.synthesis.lowering import lower_with_permute
 from redistrib.synthesis.presets import PRESETS
+from redistrib.synthesis.search import shortest_paths
 from redistrib.testing import Redistribution, redistributions
 from redistrib.theory.semantics import placement_of
 from redistrib.theory.weak import Grid, WeakSpace, edges
 
 FREE = replace(PRESETS["tpu"], latency={kind: Latency(0.0, 0.0) for kind in PRESETS["tpu"].latency})
 ONE_CALL = replace(PRESETS["cpu"], one_call=True)
-MODELS: dict[str, CostModel] = {**PRESETS, "no latency": FREE, "one call": ONE_CALL, "exact": ExactCost()}
+HOSTS = replace(PRESETS["gpu"], devices_per_host=3)
+AXES = replace(PRESETS["tpu"], axis_bandwidth={"x": 2e12, "y": 2e10})  # one axis faster than all others, one slower
+MODELS: dict[str, CostModel] = {
+    **PRESETS,
+    "no latency": FREE,
+    "one call": ONE_CALL,
+    "hosts": HOSTS,
+    "axes": AXES,
+    "exact": ExactCost(),
+    "paper": PaperCost(),
+}
 
 
 def nodes(space: WeakSpace) -> list[Grid]:
@@ -64,6 +78,19 @@ def test_no_plan_is_below_its_outline(problem: Redistribution, name: str) -> Non
         price, collectives, *_ = model.key(steps, 4)
         assert model.outline_at_least(space, asked[-1]) <= price * (1 + 1e-12)
         assert asked[-1].collectives <= collectives
+
+
+@settings(max_examples=200)
+@given(problem=redistributions(max_devices=24), name=st.sampled_from(sorted(MODELS)))
+def test_no_permute_on_a_path_is_below_its_floor(problem: Redistribution, name: str) -> None:
+    before, after = problem.before, problem.after
+    model = MODELS[name].on(problem.mesh).for_items(4)
+    space = WeakSpace(before.shape, before.devices, max(before.tile_size, after.tile_size))
+    hosts = model.hosts(before.devices)
+    for path in itertools.islice(shortest_paths(space, before.grid, after.grid, model), 4):
+        for step in lower_with_permute(path.grids, before, after, hosts):
+            if isinstance(step, AllPermute):
+                assert model.permute_at_least(space, path.grids) <= model.step(step, 4) * (1 + 1e-12)
 
 
 def test_what_is_not_worth_it_is_not_made() -> None:

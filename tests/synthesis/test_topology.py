@@ -10,9 +10,13 @@ import pytest
 
 import redistrib as rd
 from bench.problems import Problem, draw
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange, Step
 from redistrib.synthesis.latency import Latency, LatencyBandwidth
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.testing import is_exact
+from redistrib.theory.classes import node_of
+from redistrib.theory.semantics import Int64, Placement, placement_of
 
 LATENCY = {kind: Latency(5e-6, 1e-6) for kind in ("allgather", "alltoall", "allpermute")}
 FAST, SLOW = 100e9, 5e9
@@ -109,3 +113,52 @@ def test_devices_of_a_host_share_what_comes_from_other_hosts(source: str, target
 
     plan = rd.synthesize(of(source), of(target), mesh, cost_model=BY_HOST)
     assert sum(crossing(step) for step in plan.steps) == crossing_bound(plan.before, plan.after)
+
+
+@pytest.mark.parametrize(
+    ("source", "mesh"), [("[8{w}24]", {"x": 8, "w": 3}), ("[16, 1{w}6, 3{v}6]", {"y": 2, "v": 2, "w": 6})]
+)
+def test_what_no_axes_within_and_between_hosts_cut_has_no_node(source: str, mesh: dict[str, int]) -> None:
+    """All hosts of eight hold equally many tiles, more than one, in a number that does not divide eight."""
+    placement = placement_of(DistType.of(source), Mesh.of(mesh))
+    assert node_of(placement, np.arange(24) // 8) is None
+    assert node_of(placement, np.arange(24) // 24) == (placement.grid, (1,) * placement.rank)
+
+
+@pytest.mark.parametrize("algorithm", ["best", "paper"])
+@pytest.mark.parametrize(
+    ("source", "target", "mesh", "target_mesh"),
+    [
+        ("[2{w}16, 6, 6]", "[16, 1{w}6, 3{v}6]", {"w": 8, "u": 3}, {"y": 2, "v": 2, "w": 6}),
+        ("[8{w}24]", "[1{w,x}24]", {"x": 8, "w": 3}, None),
+        ("[1024{u}6144, 3072{w}6144]", "[3072{w}6144, 1024{u}6144]", {"x": 2, "w": 2, "u": 6}, None),
+        ("[2{y}12, 24]", "[12, 1{z}24]", {"w": 4, "y": 6}, {"z": 24}),
+    ],
+)
+def test_axes_that_hosts_do_not_divide(
+    source: str, target: str, mesh: dict[str, int], target_mesh: dict[str, int] | None, algorithm: str
+) -> None:
+    """Tiles that lie on all hosts alike and yet are no node of the weak graph with hosts."""
+    plan = rd.synthesize(source, target, mesh, target_mesh=target_mesh, algorithm=algorithm, cost_model="gpu")
+    assert is_exact(plan)
+
+
+def by_host_of_four(source: str, target: str, mesh: dict[str, int]) -> list[str]:
+    model = LatencyBandwidth(
+        "hosts of four", LATENCY, bandwidth=FAST, memory_bandwidth=1e12, slow_bandwidth=SLOW, devices_per_host=4
+    )
+    plan = rd.synthesize(source, target, mesh, algorithm="paper", cost_model=model)
+    return [step.kind for step in plan.steps]
+
+
+def test_a_permute_to_other_hosts_is_priced_once() -> None:
+    """It is in the price of the path already; priced again for the lowering, a dearer path would come first."""
+    assert by_host_of_four("[18{y}36]", "[3{x,z}36]", {"y": 2, "x": 2, "z": 6}) == ["dynslice", "allpermute"]
+
+
+def test_paths_to_the_wrong_hosts_are_dearer_by_a_permute() -> None:
+    """Of two paths of one price the one comes first that needs no permute over slow links."""
+    plan = rd.synthesize(
+        "[1024, 3, 64, 1{x}8]", "[1024, 3, 8{x}64, 2{v}8]", {"v": 4, "x": 8}, cost_model=BY_HOST, over_partition=False
+    )
+    assert [step.kind for step in plan.steps] == ["alltoall", "dynslice"]
