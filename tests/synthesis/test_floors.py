@@ -93,6 +93,17 @@ def test_no_permute_on_a_path_is_below_its_floor(problem: Redistribution, name: 
                 assert model.permute_at_least(space, path.grids) <= model.step(step, 4) * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"hosts", "axes"}))
+def test_two_devices_that_trade_tiles_meet_the_floor_of_a_permute(name: str) -> None:
+    """So the floor may not be any higher."""
+    mesh = Mesh.of("x=4")
+    cut = DistType.parse("[2{x}8]")
+    before, after = placement_of(cut, mesh), placement_of(cut, Mesh(mesh.axes, (1, 0, 2, 3)))
+    model, space = MODELS[name].for_items(4), WeakSpace((8,), 4, 2)
+    (step,) = lower_with_permute(((4,),), before, after)
+    assert model.permute_at_least(space, ((4,),)) == pytest.approx(model.step(step, 4), rel=1e-12)
+
+
 def test_what_is_not_worth_it_is_not_made() -> None:
     mesh = Mesh.of("x=2,y=2,z=2")
     before = placement_of(DistType.parse("[4{x}8, 4{y}8, 8]"), mesh)
