@@ -146,7 +146,7 @@ def test_many_unequal_shares_are_received_once_each(source: str, target: str, me
     assert "note:" not in str(found)
 
 
-def test_where_shares_are_too_many_the_plan_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_shares_are_too_many_the_plan_says_so() -> None:
     """Counted, not timed: colouring is the one part of planning that looks at shares one by one."""
     over = Mesh.of("x=2,y=3,z=5,u=7,v=11")
     pair = Redistribution(
