@@ -36,7 +36,7 @@ def best_steps(problem: Problem, model: CostModel, over_partition: bool = True) 
     exact = model.counts_received and problem.memory_limit is None
     enough = (at_least, 2) if exact else (-1, 0)  # one collective has been ruled out
     best: list[Step] | None = None
-    best_key: tuple[float, ...] = (math.inf, math.inf)
+    best_key: tuple[float, ...] = (math.inf, 0)
     least = math.inf
     space = problem.space
 
@@ -57,8 +57,9 @@ def best_steps(problem: Problem, model: CostModel, over_partition: bool = True) 
             break
     if exact and best_key[0] > at_least:
         direct = exchange.direct(problem)
-        if direct is not None:
-            best, best_key = direct, prices.key(direct)
+        key = best_key if direct is None else prices.key(direct)
+        if key < best_key:
+            best, best_key = direct, key
     for steps in _papers(problem, model, best_key[0] + 1 if exact else best_key[0], over_partition):
         if not problem.fits(steps):
             least = min(least, problem.peak(steps))

@@ -203,6 +203,22 @@ EXCHANGE_CORRUPTIONS = [
         ),
     ),
     Corruption(
+        "a whole meet doubled, another missing",
+        lambda: with_share("exchange to larger", 13, src=2, start=[4, 0], round=3),
+        errors.OverlappingSharesError,
+        1,
+        5,
+        "step 1 (exchange) fills [4:5, 0:4] of device 5 twice: device 2 sends [4:5, 0:4] and device 2 sends [4:5, 0:4]",
+    ),
+    Corruption(
+        "a share doubled, another missing",
+        lambda: with_share("exchange split shares", 0, src=3, start=[6, 0], round=2),
+        errors.OverlappingSharesError,
+        1,
+        0,
+        "step 1 (exchange) fills [6:8, 0:3] of device 0 twice: device 3 sends [6:8, 0:3] and device 3 sends [6:8, 0:3]",
+    ),
+    Corruption(
         "a share of what the receiver keeps",
         _kept_and_sent,
         errors.OverlappingSharesError,

@@ -18,6 +18,7 @@ from redistrib.plans.steps import AllGather, AllToAll, Exchange, Step
 from redistrib.plans.verify import verify
 from redistrib.synthesis import exchange
 from redistrib.synthesis.problem import Problem
+from redistrib.synthesis.rounds import colour_rounds
 from redistrib.testing import Redistribution, is_exact, redistributions
 from redistrib.theory.semantics import Placement
 from redistrib.theory.topology import Topology
@@ -127,7 +128,26 @@ def test_placements_that_do_not_close_have_no_dense_exchange() -> None:
     assert exchange.in_rounds(Problem.plain(before, after))
 
 
-def test_the_direct_exchange_of_unequal_shares_is_open_only_while_they_are_few() -> None:
+MANY = (
+    # swaps and a rotation whose shares are of many shapes, more than are arranged in several ways
+    ("[40{x}1640, 41{y}1640]", "[41{y}1640, 40{x}1640]", "x=41,y=40"),
+    ("[63{x}4032, 64{y}4032]", "[64{y}4032, 63{x}4032]", "x=64,y=63"),
+    ("[143{x}1001, 91{y}1001, 77{z}1001]", "[91{y}1001, 77{z}1001, 143{x}1001]", "x=7,y=11,z=13"),
+)
+
+
+@pytest.mark.parametrize(("source", "target", "mesh"), MANY, ids=["41 x 40", "64 x 63", "7 x 11 x 13"])
+def test_many_unequal_shares_are_received_once_each(source: str, target: str, mesh: str) -> None:
+    over = Mesh.of(mesh)
+    pair = Redistribution(DistType.of(source), DistType.of(target), over, over)
+    assert not exchange.in_rounds(Problem.plain(pair.before, pair.after))
+    found = pair.plan()
+    assert found.received == found.lower_bound
+    assert found.note is None
+    assert "note:" not in str(found)
+
+
+def test_where_shares_are_too_many_the_plan_says_so() -> None:
     """Counted, not timed: colouring is the one part of planning that looks at shares one by one."""
     over = Mesh.of("x=2,y=3,z=5,u=7,v=11")
     pair = Redistribution(
@@ -136,11 +156,24 @@ def test_the_direct_exchange_of_unequal_shares_is_open_only_while_they_are_few()
         over,
         over,
     )
-    assert not exchange.in_rounds(Problem.plain(pair.before, pair.after))
-    assert pair.plan().collectives <= 8
-    few = Mesh.of("x=4,y=6")
-    swap = Redistribution(DistType.of("[3{x}12, 2{y}12]"), DistType.of("[2{y}12, 3{x}12]"), few, few)
-    assert exchange.in_rounds(Problem.plain(swap.before, swap.after))
+    found = pair.plan()
+    assert found.collectives <= 8
+    assert sum(found.received) > sum(found.lower_bound)
+    said = "the direct exchange, which receives the lower bound, has 131,760 shares; more than 131,072 are not planned"
+    assert found.note == said
+    assert str(found).endswith(f"\nnote: {said}")
+    again = Plan.from_json(found.to_json())
+    assert again == found
+    assert again.note is None
+    assert pair.plan(model="tpu").note is None
+
+
+def test_equal_shares_have_a_limit_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = Mesh.of("x=2,y=2,z=2,u=2")
+    pair = Redistribution(DistType.of("[2{x,y}8, 2{z,u}8]"), DistType.of("[2{z,x}8, 2{u,y}8]"), over, over)
+    assert exchange.direct(Problem.plain(pair.before, pair.after)) is not None
+    monkeypatch.setattr(exchange, "MOST_DIRECT", exchange.share_count(Problem.plain(pair.before, pair.after)) - 1)
+    assert exchange.direct(Problem.plain(pair.before, pair.after)) is None
 
 
 @pytest.mark.filterwarnings("error")
@@ -150,6 +183,50 @@ def test_without_elements_nothing_travels() -> None:
     after = Placement((0, 12), (6, 1), np.stack([np.arange(24) % 6, np.zeros(24, np.int64)], axis=1))
     (steps,) = exchange.in_rounds(Problem.plain(before, after))
     assert [step.collectives for step in steps] == [0]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("[0{w}0, 1]", "[0, 1]"),
+        ("[0{w}0, 6]", "[0, 1{w}6]"),
+        ("[6, 0]", "[1{w}6, 0]"),
+        ("[1{w}6, 0]", "[6, 0]"),
+        ("[0{w}0]", "[0{w}0]"),
+        ("[0, 0{w}0, 4]", "[0{w}0, 0, 4]"),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["best", "paper"])
+@pytest.mark.parametrize("model", ["exact", "tpu", "gpu"])
+def test_an_empty_array_needs_no_collective(source: str, target: str, algorithm: str, model: str) -> None:
+    over = Mesh.of("w=6")
+    found = Redistribution(DistType.of(source), DistType.of(target), over, over).plan(algorithm, model)
+    verify(found)
+    assert is_exact(found)
+    assert found.collectives == 0
+    assert sum(found.received) == 0
+    assert Plan.from_json(found.to_json()) == found
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "mesh", "rounds"),
+    [("[1{x}4]", "[4]", "x=4", 3), ("[4, 2{x}4]", "[2{x}4, 4]", "x=2,y=2", 1), ("[4, 2{y}4]", "[4, 4]", "x=2,y=2", 1)],
+)
+def test_what_a_device_holds_takes_no_round(source: str, target: str, mesh: str, rounds: int) -> None:
+    """Every device holds a chunk of its tile and sends no more often than it receives: one round less than chunks."""
+    over = Mesh.of(mesh)
+    pair = Redistribution(DistType.of(source), DistType.of(target), over, over)
+    (steps,) = exchange.in_rounds(Problem.plain(pair.before, pair.after))
+    assert [step.collectives for step in steps] == [rounds]
+
+
+def test_senders_on_one_host_share_the_load() -> None:
+    """Two of six devices on a host hold what the others lack: two rounds, each of them sending twice."""
+    before = Placement((2,), (2,), np.array([[0], [0], [1], [1], [1], [1]]))
+    lacking = [(receiver, 0, np.array([0]), np.array([1])) for receiver in range(2, 6)]
+    shares = colour_rounds(lacking, before, Topology(6, (0,) * 6))
+    assert sorted(shares.src.tolist()) == [0, 0, 1, 1]
+    assert shares.rounds == 2
 
 
 SWAP = ("[{rows}{{x}}{n}, {columns}{{y}}{n}]", "[{columns}{{y}}{n}, {rows}{{x}}{n}]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from itertools import product
 
@@ -12,9 +13,13 @@ from hypothesis import strategies as st
 from redistrib.cost.exact import ExactCost
 from redistrib.cost.latency import Latency
 from redistrib.cost.model import CostModel, PhaseGrids, prices_of
+from redistrib.cost.paper import PaperCost
 from redistrib.cost.presets import PRESETS
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
+from redistrib.plans.steps import AllPermute
+from redistrib.synthesis.paper.lowering import lower_with_permute
+from redistrib.synthesis.paper.search import shortest_paths
 from redistrib.synthesis.phases import single, three_phases
 from redistrib.synthesis.problem import Problem
 from redistrib.testing import Redistribution, redistributions
@@ -24,7 +29,17 @@ from redistrib.theory.weak import Grid, WeakSpace, edges
 
 FREE = replace(PRESETS["tpu"], latency={kind: Latency(0.0, 0.0) for kind in PRESETS["tpu"].latency})
 ONE_CALL = replace(PRESETS["cpu"], fused_exchange=True)
-MODELS: dict[str, CostModel] = {**PRESETS, "no latency": FREE, "one call": ONE_CALL, "exact": ExactCost()}
+HOSTS = replace(PRESETS["gpu"], devices_per_host=3)
+AXES = replace(PRESETS["tpu"], axis_bandwidth={"x": 2e12, "y": 2e10})  # one axis faster than all others, one slower
+MODELS: dict[str, CostModel] = {
+    **PRESETS,
+    "no latency": FREE,
+    "one call": ONE_CALL,
+    "hosts": HOSTS,
+    "axes": AXES,
+    "exact": ExactCost(),
+    "paper": PaperCost(),
+}
 
 
 def nodes(space: WeakSpace) -> list[Grid]:
@@ -67,6 +82,29 @@ def test_no_plan_is_below_its_phases(problem: Redistribution, name: str) -> None
         price, collectives, *_ = prices.key(steps)
         assert prices.phases_at_least(asked_of.space, asked[-1]) <= price * (1 + 1e-12)
         assert asked[-1].collectives <= collectives
+
+
+@settings(max_examples=200)
+@given(problem=redistributions(max_devices=24), name=st.sampled_from(sorted(MODELS)))
+def test_no_permute_on_a_path_is_below_its_floor(problem: Redistribution, name: str) -> None:
+    model = MODELS[name]
+    asked = Problem(problem.before, problem.after, 4, model.topology(problem.mesh))
+    prices, space = prices_of(model, 4, asked.topology), asked.space
+    for path in itertools.islice(shortest_paths(space, asked.before.grid, asked.after.grid, prices), 4):
+        for step in lower_with_permute(path.grids, asked):
+            if isinstance(step, AllPermute):
+                assert prices.permute_at_least(space, path.grids) <= prices.step(step) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"hosts", "axes"}))
+def test_two_devices_that_trade_tiles_meet_the_floor_of_a_permute(name: str) -> None:
+    """So the floor may not be any higher."""
+    mesh = Mesh.of("x=4")
+    cut = DistType.parse("[2{x}8]")
+    before, after = placement_of(cut, mesh), placement_of(cut, Mesh(mesh.axes, (1, 0, 2, 3)))
+    prices = prices_of(MODELS[name], 4, Topology(4))
+    (step,) = lower_with_permute(((4,),), Problem.plain(before, after))
+    assert prices.permute_at_least(WeakSpace((8,), 4, 2), ((4,),)) == pytest.approx(prices.step(step), rel=1e-12)
 
 
 def test_what_is_not_worth_it_is_not_made() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,14 @@ import pytest
 import redistrib as rd
 from bench.problems import Problem, draw
 from redistrib.cost.latency import Latency, LatencyBandwidth
+from redistrib.cost.presets import PRESETS
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange, Step
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.testing import is_exact
+from redistrib.theory.classes import node_of
+from redistrib.theory.semantics import Int64, Placement, placement_of
+from redistrib.theory.topology import Topology
 
 LATENCY = {kind: Latency(5e-6, 1e-6) for kind in ("allgather", "alltoall", "allpermute")}
 FAST, SLOW = 100e9, 5e9
@@ -109,3 +116,54 @@ def test_devices_of_a_host_share_what_comes_from_other_hosts(source: str, target
 
     plan = rd.synthesize(of(source), of(target), mesh, cost_model=BY_HOST)
     assert sum(crossing(step) for step in plan.steps) == crossing_bound(plan.before, plan.after)
+
+
+@pytest.mark.parametrize(
+    ("source", "mesh"), [("[8{w}24]", {"x": 8, "w": 3}), ("[16, 1{w}6, 3{v}6]", {"y": 2, "v": 2, "w": 6})]
+)
+def test_what_no_axes_within_and_between_hosts_cut_has_no_node(source: str, mesh: dict[str, int]) -> None:
+    """All hosts of eight hold equally many tiles, more than one, in a number that does not divide eight."""
+    placement = placement_of(DistType.of(source), Mesh.of(mesh))
+    assert node_of(placement, Topology.consecutive(24, 8)) is None
+    assert node_of(placement, Topology(24)) == (placement.grid, (1,) * placement.rank)
+
+
+def test_tiles_in_two_halves_of_three_hosts_have_no_node() -> None:
+    """Every host of four holds two of the four tiles, but no axis of two lies between three hosts."""
+    placement = Placement((4,), (4,), np.array([[0, 0, 1, 1, 0, 2, 2, 2, 1, 3, 3, 3]]).T)
+    assert placement.is_uniform()
+    assert node_of(placement, Topology.consecutive(12, 4)) is None
+
+
+@pytest.mark.parametrize("algorithm", ["best", "paper"])
+@pytest.mark.parametrize(
+    ("source", "target", "mesh", "target_mesh"),
+    [
+        ("[2{w}16, 6, 6]", "[16, 1{w}6, 3{v}6]", {"w": 8, "u": 3}, {"y": 2, "v": 2, "w": 6}),
+        ("[8{w}24]", "[1{w,x}24]", {"x": 8, "w": 3}, None),
+        ("[1024{u}6144, 3072{w}6144]", "[3072{w}6144, 1024{u}6144]", {"x": 2, "w": 2, "u": 6}, None),
+        ("[2{y}12, 24]", "[12, 1{z}24]", {"w": 4, "y": 6}, {"z": 24}),
+    ],
+)
+def test_axes_that_hosts_do_not_divide(
+    source: str, target: str, mesh: dict[str, int], target_mesh: dict[str, int] | None, algorithm: str
+) -> None:
+    """Tiles that lie on all hosts alike and yet are no node of the weak graph with hosts."""
+    plan = rd.synthesize(source, target, mesh, target_mesh=target_mesh, algorithm=algorithm, cost_model="gpu")
+    assert is_exact(plan)
+
+
+def test_a_permute_to_other_hosts_is_priced_once() -> None:
+    """It is in the price of the path already; priced again for the lowering, a dearer path would be taken."""
+    model = replace(PRESETS["cpu"], slow_bandwidth=5e8, devices_per_host=4)
+    mesh = {"y": 2, "x": 2, "z": 6}
+    plan = rd.synthesize("[18{y}36]", "[3{x,z}36]", mesh, algorithm="paper", cost_model=model)
+    assert [step.kind for step in plan.steps] == ["dynslice", "allpermute"]
+
+
+def test_paths_to_the_wrong_hosts_are_dearer_by_a_permute() -> None:
+    """Of two paths of one price the one comes first that needs no permute over slow links."""
+    plan = rd.synthesize(
+        "[1024, 3, 64, 1{x}8]", "[1024, 3, 8{x}64, 2{v}8]", {"v": 4, "x": 8}, cost_model=BY_HOST, over_partition=False
+    )
+    assert [step.kind for step in plan.steps] == ["alltoall", "dynslice"]

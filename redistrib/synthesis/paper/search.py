@@ -302,9 +302,8 @@ def _any_order(graph: _Graph, search: Search, state: SearchState, crossing: Cros
         if estimate > state.price:
             return
         if node[0] == graph.target:
-            yield WeakPath(
-                tuple(grid for grid, _ in path), cost, 0.0 if node == target else graph.cross_host_permute(path)
-            )
+            permute = 0.0 if node in (source, target) else graph.cross_host_permute(path)
+            yield WeakPath(tuple(grid for grid, _ in path), cost, permute)
             continue
         seen = visits.get(node, 0)
         if seen >= search.revisits:

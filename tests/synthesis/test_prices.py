@@ -1,0 +1,50 @@
+"""Prices under which plans cannot be compared are refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pytest
+
+import redistrib as rd
+from redistrib.cost.exact import ExactCost
+from redistrib.errors import MemoryLimitError, ProfileError
+from redistrib.plans.steps import Step
+from redistrib.theory.topology import Topology
+
+
+@dataclass(frozen=True)
+class Priceless(ExactCost):
+    """A model of a user's own whose prices are `price`."""
+
+    name: str = "mine"
+    price: float = math.nan
+
+    def step(self, step: Step, itemsize: int, topology: Topology) -> float:
+        return self.price
+
+
+@pytest.mark.parametrize("price", [math.nan, math.inf])
+@pytest.mark.parametrize("algorithm", ["best", "paper"])
+@pytest.mark.parametrize("limit", [None, 1 << 20])
+def test_prices_are_finite_numbers(price: float, algorithm: str, limit: int | None) -> None:
+    with pytest.raises(ProfileError) as caught:
+        rd.synthesize(
+            "[3{x}12, 2{y}12]",
+            "[2{y}12, 3{x}12]",
+            {"x": 4, "y": 6},
+            algorithm=algorithm,
+            cost_model=Priceless(price=price),
+            memory_limit=limit,
+        )
+    assert str(caught.value) == "the cost model 'mine' gives no plan a finite price; every price must be a number"
+
+
+def test_a_limit_below_the_one_plan_there_is() -> None:
+    """Shares too many and unequal to be arranged: only the paper's plan is left, and it tells the least limit."""
+    problem = ("[40{x}1640, 41{y}1640]", "[41{y}1640, 40{x}1640]", {"x": 41, "y": 40})
+    with pytest.raises(MemoryLimitError) as caught:
+        rd.synthesize(*problem, cost_model="tpu", memory_limit=1)
+    plan = rd.synthesize(*problem, cost_model="tpu", memory_limit=caught.value.least)
+    assert plan.peak_bytes == caught.value.least
