@@ -27,8 +27,11 @@ PASSED_OVER = (
     | m.FormattedStringText()
     | m.AnnAssign(annotation=m.Annotation(m.Name("TypeAlias")))
     | m.If(m.Name("TYPE_CHECKING"))
+    | m.Arg(keyword=m.Name("strict"))
     | m.Call(m.Name("isinstance") | m.Name("len") | m.Name("cast") | m.Name("TypeVar"))
 )
+
+STRICT = m.Call(m.Name("zip"), [m.ZeroOrMore(), m.Arg(m.Name("True"), m.Name("strict"))])  # a check, not behaviour
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,8 @@ class _Places(libcst.CSTVisitor):
             return False
         for kind, operator in mutation_operators:
             if isinstance(node, kind):
-                self.found += [(node, changed) for changed in operator(node)]
+                strict = m.matches(node, STRICT)
+                self.found += [(node, to) for to in operator(node) if not strict or m.matches(to, STRICT)]
         return True
 
 
@@ -74,9 +78,15 @@ def mutants(root: Path, paths: list[str], count: int, seed: int) -> Iterator[Mut
     seen: set[str] = set()
     for path, node, changed in places:
         code = modules[path].deep_replace(node, changed).code
-        if len(seen) < count and code not in seen and _compiles(code):
-            seen.add(code)
-            yield Mutant(path, *_difference(modules[path].code, code), code)
+        if code in seen or not _compiles(code):
+            continue
+        line, before, after = _difference(modules[path].code, code)
+        if after == before.replace("=False", "=None", 1):  # no caller tells these apart
+            continue
+        seen.add(code)
+        yield Mutant(path, line, before, after, code)
+        if len(seen) == count:
+            return
 
 
 def _compiles(code: str) -> bool:

@@ -17,6 +17,7 @@ import redistrib as rd
 from bench import compare, network, summary
 from bench.children import ROOT, Child
 from bench.dtensor_run import in_mesh_order
+from bench.mutations import mutants
 from bench.problems import (
     ALIGNED_TILE,
     SETS,
@@ -210,3 +211,23 @@ def test_the_same_plan_is_priced_for_the_cluster_and_by_bytes() -> None:
     assert isinstance(plan, rd.Plan)
     assert plan.unit == "seconds"
     assert seconds > 0
+
+
+def test_mutants_are_modules_with_one_fault_each_and_the_same_for_one_seed(tmp_path: Path) -> None:
+    source = '''
+def total(pairs: "list[int]") -> int:
+    """The sum."""
+    assert pairs
+    return sum(a * b for a, b in zip(pairs, pairs, strict=True))
+'''
+    (tmp_path / "module.py").write_text(source)
+    found = list(mutants(tmp_path, ["module.py"], 100, 1))
+    assert {mutant.after for mutant in found} >= {
+        "return sum(None)",
+        "return sum(a / b for a, b in zip(pairs, pairs, strict=True))",
+        "return sum(a * b for a, b in zip(pairs, None, strict=True))",
+    }
+    assert {mutant.line for mutant in found} == {5}
+    assert all("strict=True" in mutant.code or "sum(None)" in mutant.code for mutant in found)
+    assert found[:3] == list(mutants(tmp_path, ["module.py"], 3, 1))
+    assert (tmp_path / "module.py").read_text() == source

@@ -65,6 +65,7 @@ for number, plan in enumerate(plans):
             where = f"plan {number} {plan.source} -> {plan.target}, {how}, rank {rank}"
             assert result.dtype == want.dtype, where
             assert result.shape == want.shape, where
+            assert result.flags.aligned, where
             assert result.tobytes() == want.tobytes(), where
             got = received(comm)
             assert got == plan.received[rank] * plan.itemsize, f"{where}: {got} bytes"
