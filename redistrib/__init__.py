@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from redistrib.plans.plan import Plan
     from redistrib.plans.reference import tile_of
     from redistrib.plans.verify import verify
-    from redistrib.trees.value import TreePlan
+    from redistrib.resharding.value import TreePlan
 
 __version__ = "0.1.0"
 
@@ -31,7 +31,7 @@ _HOME = {
     "Mesh": "redistrib.lang.mesh",
     "Plan": "redistrib.plans.plan",
     "RedistribError": "redistrib.errors",
-    "TreePlan": "redistrib.trees.value",
+    "TreePlan": "redistrib.resharding.value",
     "cache_info": "redistrib.api",
     "clear_caches": "redistrib.api",
     "reshard": "redistrib.api",

@@ -1,1 +1,1 @@
-"""Whole trees of arrays: what `reshard` does, over the synthesis and the JAX backend."""
+"""Whole trees of arrays: what `redistrib.reshard`, a function, does over synthesis, packing and the JAX backend."""
