@@ -79,7 +79,7 @@ def _values(shape: tuple[int, ...], index: tuple[slice, ...]) -> np.ndarray:
 
 def counts(compiled: Any, problem: Problem) -> dict[str, Any]:
     """Collectives, bytes and memory of a compiled program, from its HLO; bytes are per device."""
-    from redistrib.backends.jax.inspect import inspect
+    from redistrib.backends.jax.measure.inspect import inspect
 
     found = inspect(compiled)
     largest = found.largest_array()

@@ -222,7 +222,7 @@ def _memory(tree: Tree, task: dict[str, Any], part: Part) -> None:
 
 
 def _received(program: Any) -> int:
-    from redistrib.backends.jax.inspect import inspect
+    from redistrib.backends.jax.measure.inspect import inspect
 
     return inspect(program).received_bytes
 

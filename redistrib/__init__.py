@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from redistrib.plans.verify import verify
     from redistrib.programs.program import Program
     from redistrib.programs.spec import nest
-    from redistrib.trees.value import TreePlan
+    from redistrib.resharding.value import TreePlan
 
 __version__ = "0.1.0"
 
@@ -37,7 +37,7 @@ _HOME = {
     "Plan": "redistrib.plans.plan",
     "Program": "redistrib.programs.program",
     "RedistribError": "redistrib.errors",
-    "TreePlan": "redistrib.trees.value",
+    "TreePlan": "redistrib.resharding.value",
     "cache_info": "redistrib.api",
     "clear_caches": "redistrib.api",
     "nest": "redistrib.programs.spec",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from redistrib.cost.fit import Fit
     from redistrib.cost.latency import LatencyBandwidth
     from redistrib.cost.model import CostModel
-    from redistrib.trees.value import TreePlan
+    from redistrib.resharding.value import TreePlan
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _MOST_BYTES = 2**63 - 1
@@ -90,16 +90,16 @@ DEFAULT_COST_MODEL = "tpu"
 
 def to_jax(plan: Plan, mesh: Any, **options: Any) -> Any:
     """A function of one global `jax.Array` that carries out a plan; see `redistrib.backends.jax.to_jax`."""
-    from redistrib.backends.jax import to_jax as run
+    from redistrib.backends import jax
 
-    return run(plan, mesh, **options)
+    return jax.to_jax(plan, mesh, **options)
 
 
 def to_mpi(plan: Plan, comm: Any, *, memory_limit: int | str | None = None, **options: Any) -> Any:
     """A persistent executor of a plan on an `mpi4py` communicator; see `redistrib.backends.mpi.to_mpi`."""
-    from redistrib.backends.mpi import to_mpi as run
+    from redistrib.backends import mpi
 
-    return run(plan, comm, memory_limit=None if memory_limit is None else parse_size(memory_limit), **options)
+    return mpi.to_mpi(plan, comm, memory_limit=None if memory_limit is None else parse_size(memory_limit), **options)
 
 
 def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "calibrated") -> Fit | None:
@@ -128,8 +128,8 @@ def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "
             return None
         fit = fit_profile(found, name, "measured with MPI")
         return replace(fit, profile=replace(fit.profile, fused_exchange=True))
-    from redistrib.backends.jax.calibrate import measure
-    from redistrib.backends.jax.compare import calibration_devices
+    from redistrib.backends.jax.measure.calibrate import measure
+    from redistrib.backends.jax.measure.compare import calibration_devices
 
     chosen = calibration_devices(devices)
     kind = getattr(chosen[0], "device_kind", chosen[0].platform)
@@ -184,10 +184,12 @@ def reshard(
         UnknownSourceError: for a traced array on Auto axes without `source`.
         TracedOrderError, TracedDonationError: for what cannot be done under `jit`.
     """
-    from redistrib.trees.reshard import reshard as run
+    from redistrib.resharding import entry
 
     limit = None if memory_limit is None else parse_size(memory_limit)
-    return run(tree, shardings, source, donate=donate, memory_limit=limit, model=cost_model, progress=progress)
+    return entry.reshard(
+        tree, shardings, source, donate=donate, memory_limit=limit, model=cost_model, progress=progress
+    )
 
 
 def reshard_plan(
@@ -209,24 +211,24 @@ def reshard_plan(
     Raises:
         TreeMismatchError, LeafError, MemoryLimitError: as `reshard` does.
     """
-    from redistrib.trees.reshard import reshard_plan as run
+    from redistrib.resharding import entry
 
     limit = None if memory_limit is None else parse_size(memory_limit)
-    return run(tree, shardings, donate=donate, memory_limit=limit, model=cost_model)
+    return entry.reshard_plan(tree, shardings, donate=donate, memory_limit=limit, model=cost_model)
 
 
 def cache_info() -> dict[str, CacheInfo]:
     """Hits, misses, size and limit of `reshard`'s caches: `"trees"`, `"routes"`, `"plans"` and `"programs"`."""
-    from redistrib.trees.planning import cache_info as run
+    from redistrib.resharding import planning
 
-    return run()
+    return planning.cache_info()
 
 
 def clear_caches() -> None:
     """Forget all that `reshard` has planned and compiled."""
-    from redistrib.trees.planning import clear_caches as run
+    from redistrib.resharding import planning
 
-    run()
+    planning.clear_caches()
 
 
 def load_profile(path: Path) -> LatencyBandwidth:

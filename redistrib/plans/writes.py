@@ -26,7 +26,7 @@ from redistrib.theory.semantics import Int64, Placement
 
 
 @dataclass(frozen=True, eq=False)
-class Parcel:
+class PaddedTransfer:
     """One permute for boxes of several shapes, each flat and padded to the largest.
 
     Attributes:
@@ -49,7 +49,7 @@ class Write:
         pairs: `[pairs, 2]` (sender, receiver) device numbers; None where every device writes what it read itself.
             A pair of a device with itself moves nothing.
         writes: `[devices]` whether the device writes at all; None where all do.
-        parcel: what the boxes travel in together with those of other writes; None where they go on their own.
+        padded: the transfer in which the boxes travel with those of other writes; None where they go on their own.
     """
 
     size: tuple[int, ...]
@@ -57,7 +57,7 @@ class Write:
     target: Int64
     pairs: Int64 | None
     writes: npt.NDArray[np.bool_] | None
-    parcel: Parcel | None = None
+    padded: PaddedTransfer | None = None
 
     @property
     def volume(self) -> int:
@@ -124,13 +124,13 @@ class _Kept:
 
 
 def _round(before: Placement, after: Placement, moved: Transfers, number: int) -> list[Write]:
-    """One write for each shape of the boxes in a round, in one parcel if there are several."""
+    """One write for each shape of the boxes in a round, in one padded transfer for several."""
     rows = np.flatnonzero(moved.round == number)
     shapes, shape = np.unique(moved.boxes.size[rows], axis=0, return_inverse=True)
-    parcel = None
+    padded = None
     if len(shapes) > 1:
         pairs = np.stack([moved.sender[rows], moved.receiver[rows]], axis=1)
-        parcel = Parcel(max(math.prod(size) for size in shapes.tolist()), pairs)
+        padded = PaddedTransfer(max(math.prod(size) for size in shapes.tolist()), pairs)
     writes = []
     for k, size in enumerate(shapes.tolist()):
         mine = rows[shape.reshape(-1) == k]
@@ -140,7 +140,7 @@ def _round(before: Placement, after: Placement, moved: Transfers, number: int) -
         target[receiver] = start - after.start[receiver]
         receives = np.zeros(before.devices, dtype=bool)
         receives[receiver] = True
-        writes.append(Write(tuple(size), source, target, np.stack([sender, receiver], axis=1), receives, parcel))
+        writes.append(Write(tuple(size), source, target, np.stack([sender, receiver], axis=1), receives, padded))
     return writes
 
 
@@ -160,7 +160,7 @@ def _settle(order: Sequence[Write], own: _Kept) -> list[Write]:
                 idle &= ~free
         holds = idle & (own.boxes.size >= size).all(axis=1)
         pairs = write.pairs
-        if write.parcel is not None:  # who is idle here may send a box of another shape
+        if write.padded is not None:  # who is idle here may send a box of another shape
             holds[:] = False
         elif pairs is not None:
             holds[pairs[:, 0]] = False

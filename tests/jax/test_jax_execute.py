@@ -14,10 +14,11 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import Mesh as JaxMesh
 from jax.sharding import PartitionSpec as P
 
-from redistrib.backends.jax import frame as frames
+from redistrib.backends.jax import xla_cpu
+from redistrib.backends.jax.context import LoweringContext
 from redistrib.backends.jax.execute import to_jax
-from redistrib.backends.jax.inspect import inspect
-from redistrib.backends.jax.lowering import Frame, local_program
+from redistrib.backends.jax.lowering import local_program
+from redistrib.backends.jax.measure.inspect import inspect
 from redistrib.errors import (
     ForeignMeshError,
     ManualMeshError,
@@ -160,13 +161,13 @@ def test_all_to_all_whose_order_differs_between_groups():
 
 
 @pytest.mark.parametrize("target", ["[8, 8, 1{y,x}8]", "[8, 8, 1{x,y}8]", "[8, 8, 2{y}8]"])
-@pytest.mark.parametrize(("pieces", "most"), [(0, 32), (0, 0)])
-def test_packed_forms(monkeypatch, target, pieces, most):
+@pytest.mark.parametrize("most", [32, 0])
+def test_packed_forms(monkeypatch, target, most):
     """What TPUs and large groups get: one packed buffer, in order, or put in order by slices or by one take."""
-    monkeypatch.setattr(frames, "MOST_PIECES", most)
+    monkeypatch.setattr(LoweringContext, "MOST_PIECES", most)
+    monkeypatch.setattr(xla_cpu, "ONE_PROCESS", replace(xla_cpu.ONE_PROCESS, piecewise=False))
     plan = plan_of("[4{x}8, 2{y}8, 8]", target, "x=2,y=4", lambda b, a: AllToAll(b, a, [range(8)]))
     f = to_jax(plan, jax_mesh(plan.source_mesh))
-    object.__setattr__(f._frame, "pieces", pieces)
     whole = np.arange(512, dtype=np.float32).reshape(8, 8, 8)
     moved = f(jax.device_put(whole, f.source_sharding))
     for shard in moved.addressable_shards:
@@ -189,9 +190,8 @@ def test_large_tiles_go_slice_by_slice(monkeypatch, source, target, kind):
     mesh = "x=8" if "x" in source else "y=4,z=2"
     plan = plan_of(source, target, mesh, lambda b, a: kind(b, a, [range(8)]))
     whole = check(plan)
-    monkeypatch.setattr(
-        frames, "CHUNKS", {"cpu": 4 * plan.height // 4}
-    )  # a quarter of the tile: buffers for sender, receiver
+    # a quarter of the tile: buffers for sender, receiver
+    monkeypatch.setattr(xla_cpu, "ONE_PROCESS", replace(xla_cpu.ONE_PROCESS, chunk=4 * plan.height // 4))
     f = to_jax(plan, jax_mesh(plan.source_mesh))
     numbers = np.arange(np.prod(plan.shape), dtype=np.float32).reshape(plan.shape)
     for shard in f(jax.device_put(numbers, f.source_sharding)).addressable_shards:
@@ -226,7 +226,8 @@ def test_a_lone_permute_is_not_cut():
 def run_alone(step, devices):
     """One step on numbered tiles, through the per-device program; the tiles afterwards."""
     mesh = JaxMesh(np.array(jax.devices()[:devices]), ("x",), axis_types=(AxisType.Auto,))
-    program = local_program([step], Frame(("x",), (devices,), tuple(range(devices))))
+    context = LoweringContext(("x",), (devices,), tuple(range(devices)), quirks=xla_cpu.Quirks(piecewise=True))
+    program = local_program([step], context)
     run = jax.jit(jax.shard_map(program, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
     whole = np.arange(np.prod(step.before.shape), dtype=np.float32).reshape(step.before.shape)
     tiles = np.stack(scatter(whole, step.before))

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import redistrib as rd
-from redistrib.backends.jax.compare import mesh_for, wrong_elements
-from redistrib.backends.jax.inspect import inspect
+from redistrib.backends.jax.measure.compare import mesh_for, wrong_elements
+from redistrib.backends.jax.measure.inspect import inspect
 from redistrib.backends.jax.sharding import named_sharding
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange
 

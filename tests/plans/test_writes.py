@@ -49,7 +49,7 @@ def check(held: Placement, step: Step, largest: int) -> None:
         return
     tiles, expected = scatter(whole, held), scatter(whole, step.after)
     writes = schedule(held, step)
-    parts = [part for write in writes for part in in_parts(replace(write, parcel=None), largest)]
+    parts = [part for write in writes for part in in_parts(replace(write, padded=None), largest)]
     assert all(part.volume <= max(1, largest) for part in parts)
     for order in (writes, parts):
         for got, wanted in zip(carried_out(order, step.after, tiles), expected, strict=True):

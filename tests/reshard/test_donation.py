@@ -16,10 +16,10 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax.flat import FlatProgram
+from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.errors import LeafError
-from redistrib.trees import schedule
-from redistrib.trees.sharing import grouped_by_buffer
+from redistrib.packing import buckets
+from redistrib.resharding.sharing import grouped_by_buffer
 
 from .cases import bits, jax_mesh
 
@@ -188,9 +188,9 @@ def test_launches_of_tied_and_of_donated_leaves_have_programs_of_their_own() -> 
         leaves = [jax.device_put(np.asarray(leaf), ROWS) if leaf is single else tied for leaf in leaves]
         plan = rd.reshard_plan(leaves, TURNED_ROWS, donate=True)
         assert len({id(batch.program) for batch in plan.batches}) == 2
-        assert {load.reuses for batch in plan.batches for load in batch.program.loads} == {False, True}
+        assert {entry.reuses for batch in plan.batches for entry in batch.program.entries} == {False, True}
         for reuses, donated in [
-            (load.reuses, item.donated) for batch in plan.batches for group, load in batch.parts for item in group
+            (entry.reuses, item.donated) for batch in plan.batches for group, entry in batch.parts for item in group
         ]:
             assert reuses == donated
 
@@ -315,22 +315,22 @@ def lost(tree: dict[str, Any], error: BaseException, values: dict[str, np.ndarra
 
 @pytest.fixture
 def several_launches(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "TOGETHER_BYTES", 1)
+    monkeypatch.setattr(buckets, "BUCKET_BYTES", 1)
 
 
 @pytest.mark.usefixtures("several_launches")
 @pytest.mark.parametrize("launch", [0, 2, 4])
 def test_a_signal_between_a_launch_and_its_note(launch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tree, shardings, values = model()
-    run, launches = FlatProgram.__call__, itertools.count()
+    run, launches = CompiledBucket.__call__, itertools.count()
 
-    def interrupted(self: FlatProgram, *args: Any) -> list[jax.Array]:
+    def interrupted(self: CompiledBucket, *args: Any) -> list[jax.Array]:
         moved = run(self, *args)
         if next(launches) == launch:
             signal.raise_signal(signal.SIGINT)
         return moved
 
-    monkeypatch.setattr(FlatProgram, "__call__", interrupted)
+    monkeypatch.setattr(CompiledBucket, "__call__", interrupted)
     with pytest.raises(KeyboardInterrupt) as caught:
         rd.reshard(tree, shardings, donate=True)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -349,14 +349,14 @@ def test_a_signal_between_a_launch_and_its_note(launch: int, monkeypatch: pytest
 @pytest.mark.parametrize("launch", [0, 2, 4])
 def test_a_launch_that_fails(launch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tree, shardings, values = model()
-    run, launches = FlatProgram.__call__, itertools.count()
+    run, launches = CompiledBucket.__call__, itertools.count()
 
-    def failing(self: FlatProgram, *args: Any) -> list[jax.Array]:
+    def failing(self: CompiledBucket, *args: Any) -> list[jax.Array]:
         if next(launches) == launch:
             raise jax.errors.JaxRuntimeError("out of memory")
         return run(self, *args)
 
-    monkeypatch.setattr(FlatProgram, "__call__", failing)
+    monkeypatch.setattr(CompiledBucket, "__call__", failing)
     with pytest.raises(jax.errors.JaxRuntimeError, match="out of memory") as caught:
         rd.reshard(tree, shardings, donate=True)
     assert not lost(tree, caught.value, values)
@@ -382,8 +382,8 @@ def cut_off(call: Callable[[], Any], line: int, number: int) -> int:
     """Call something, with a signal before a line that runs in this package, counted from 0; how many ran."""
     lines = itertools.count()
 
-    def trace(frame: Any, event: str, _: Any) -> Any:
-        if "/redistrib/" not in frame.f_code.co_filename:
+    def trace(context: Any, event: str, _: Any) -> Any:
+        if "/redistrib/" not in context.f_code.co_filename:
             return None
         if event == "line" and next(lines) == line:
             signal.raise_signal(number)

@@ -6,7 +6,7 @@ import gc
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +19,12 @@ from jax.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax import flat
-from redistrib.backends.jax.flat import FlatProgram
+from redistrib.backends.jax import xla_cpu
+from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.cost.exact import ExactCost
 from redistrib.errors import LeafError, TreeMismatchError
-from redistrib.trees import eager, planning, schedule
+from redistrib.packing import buckets
+from redistrib.resharding import eager, planning
 
 from .cases import bits, jax_mesh, same_shards
 
@@ -240,12 +241,12 @@ def test_errors_name_the_leaf_and_nothing_is_donated() -> None:
 
 @pytest.mark.usefixtures("fresh")
 def test_a_failing_compiler_names_the_leaf_and_nothing_is_donated(monkeypatch: pytest.MonkeyPatch) -> None:
-    from redistrib.trees import planning
+    from redistrib.resharding import planning
 
     def fails(*_: Any, **__: Any) -> None:
         raise RuntimeError("no such kernel")
 
-    monkeypatch.setattr(planning, "FlatProgram", fails)
+    monkeypatch.setattr(planning, "CompiledBucket", fails)
     array = matrix()
     with pytest.raises(LeafError, match=r"leaf \['w'\]: no such kernel"):
         rd.reshard({"w": array}, COLUMNS, donate=True)
@@ -286,10 +287,10 @@ def test_leaves_of_one_kind_share_a_program_and_small_ones_its_collectives() -> 
     plan = rd.reshard_plan([matrix() for _ in range(40)], COLUMNS)
     assert len(plan.batches) == 1
     program: Any = plan.batches[0].program
-    assert [load.stacked for load in program.loads] == [True]
+    assert [entry.stacked for entry in program.entries] == [True]
     assert program.hlo().count(" all-to-all(") == 1
     large = rd.reshard_plan([matrix((512, 1024)) for _ in range(3)], COLUMNS)
-    assert [load.stacked for load in large.batches[0].program.loads] == [False]
+    assert [entry.stacked for entry in large.batches[0].program.entries] == [False]
 
 
 def test_small_tiles_that_travel_whole_share_collectives_across_kinds() -> None:
@@ -297,7 +298,7 @@ def test_small_tiles_that_travel_whole_share_collectives_across_kinds() -> None:
     plan = rd.reshard_plan(tree, NamedSharding(EIGHT, P()))
     (batch,) = plan.batches
     program: Any = batch.program
-    assert {load.plan.shape: load.stacked for load in program.loads} == {
+    assert {entry.plan.shape: entry.stacked for entry in program.entries} == {
         (64,): True,
         (8, 8): True,
         (16, 4): True,
@@ -320,7 +321,7 @@ def test_leaves_of_several_kinds_travel_in_one_launch(monkeypatch: pytest.Monkey
     for moved, array in zip(rd.reshard(tree, COLUMNS), tree, strict=True):
         assert same_shards(moved, jax.device_put(np.asarray(array), COLUMNS))
     # A kind that fills launches has them to itself, and one program for all; what is left shares the rest.
-    monkeypatch.setattr(schedule, "TOGETHER_BYTES", 3 * 64 * 256)
+    monkeypatch.setattr(buckets, "BUCKET_BYTES", 3 * 64 * 256)
     rd.clear_caches()
     many = [matrix((64, 256)) for _ in range(4)] + [matrix((16, 32)), matrix((8, 8))]
     plan = rd.reshard_plan(many, COLUMNS)
@@ -413,16 +414,16 @@ def test_no_plan_is_remembered_for_another_tree() -> None:
 def loads_of(plan: Any) -> list[Any]:
     """All that the programs of a tree's plan do."""
     return [
-        (load.plan.to_json(), load.dtype, load.count, load.stacked, load.reuses)
+        (entry.plan.to_json(), entry.dtype, entry.count, entry.stacked, entry.reuses)
         for batch in plan.batches
-        for load in batch.program.loads
+        for entry in batch.program.entries
     ]
 
 
 def test_copies_that_differ_in_where_they_start_are_compiled_once() -> None:
     """XLA:CPU makes every other loop anew, and takes longer for each than for all else."""
     (batch,) = rd.reshard_plan([matrix((512, 1024)) for _ in range(3)], NamedSharding(EIGHT, P(None, "x"))).batches
-    assert isinstance(batch.program, FlatProgram)
+    assert isinstance(batch.program, CompiledBucket)
     text = batch.program.hlo()
     assert text.count("calls=") == 3 * 8
     loops = re.findall(r"^%fused_computation[^{]*[{]$(.*?)^[}]", text, re.MULTILINE | re.DOTALL)
@@ -436,13 +437,15 @@ def test_copies_that_differ_in_where_they_start_are_compiled_once() -> None:
 def test_every_bfloat16_arrives_as_it_was(monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
     """As it is where the compiler leaves it so; as integers where it would widen it, and a NaN lose its payload."""
     if not known:
-        monkeypatch.setattr(flat, "AS_IT_IS", {})  # as if XLA:CPU had another name for what widens
+        monkeypatch.setattr(
+            xla_cpu, "ONE_PROCESS", replace(xla_cpu.ONE_PROCESS, bfloat16_options={})
+        )  # as if XLA:CPU had another name for what widens
     every = np.resize(np.arange(2**16, dtype=np.uint16), (512, 1024)).view(jnp.bfloat16)
     for source, target in ((ROWS, COLUMNS), (ROWS, NamedSharding(EIGHT, P())), (COLUMNS, NamedSharding(GRID, P("b")))):
         tree = [jax.device_put(every, source)] * 2
         plan = rd.reshard_plan(tree, target)
         for batch in plan.batches:
-            assert isinstance(batch.program, FlatProgram)
+            assert isinstance(batch.program, CompiledBucket)
             assert ("bitcast-convert" in batch.program.hlo()) != known
         for moved in rd.reshard(tree, target):
             assert moved.dtype == jnp.bfloat16
@@ -452,10 +455,10 @@ def test_every_bfloat16_arrives_as_it_was(monkeypatch: pytest.MonkeyPatch, known
 
 @pytest.mark.usefixtures("fresh")
 def test_a_compiler_that_does_not_know_the_options_is_asked_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "compiler_options", lambda platform, size: {"xla_cpu_no_such_option": 1})
+    monkeypatch.setattr(xla_cpu.Quirks, "compiler_options", lambda *_: {"xla_cpu_no_such_option": 1})
     for dtype in (np.float32, jnp.bfloat16):
         np.testing.assert_array_equal(rd.reshard(matrix(dtype=dtype), COLUMNS), matrix(dtype=dtype))
-    monkeypatch.setattr(planning, "compiler_options", lambda platform, size: {"xla_backend_optimization_level": "x"})
+    monkeypatch.setattr(xla_cpu.Quirks, "compiler_options", lambda *_: {"xla_backend_optimization_level": "x"})
     with pytest.raises(jax.errors.JaxRuntimeError, match="not a valid int"):
         rd.reshard(matrix((8, 8)), COLUMNS)
 

@@ -14,7 +14,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax.inspect import inspect
+from redistrib.backends.jax.measure.inspect import inspect
 from redistrib.errors import LeafError, MemoryLimitError, TracedDonationError, TracedOrderError, UnknownSourceError
 
 from .cases import TreeCase, bits, jax_mesh, same_shards, tree_cases, tree_of

@@ -15,7 +15,8 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.errors import MemoryLimitError, MemorySizeError
-from redistrib.trees import eager, schedule
+from redistrib.packing import buckets
+from redistrib.resharding import eager
 
 from .cases import jax_mesh
 
@@ -122,7 +123,7 @@ def test_every_launch_keeps_within_the_limit(donate: bool, monkeypatch: pytest.M
     start = live_bytes()
     others = {device: start[device] - free.before_bytes for device in range(8)}
     seen: list[int] = []
-    launched = eager.Prepared._launched
+    launched = eager.PreparedReshard._launched
 
     def watched(self: Any, batch: Any, results: Any) -> Any:
         moved = jax.block_until_ready(launched(self, batch, results))
@@ -133,7 +134,7 @@ def test_every_launch_keeps_within_the_limit(donate: bool, monkeypatch: pytest.M
             assert seen[-1] <= batch.peak_bytes <= least
         return moved
 
-    monkeypatch.setattr(eager.Prepared, "_launched", watched)
+    monkeypatch.setattr(eager.PreparedReshard, "_launched", watched)
     plan = rd.reshard_plan(tree, shardings, donate=donate, memory_limit=least)
     assert plan.peak_bytes == least
     moved = rd.reshard(tree, shardings, donate=donate, memory_limit=least)
@@ -148,7 +149,7 @@ def test_every_launch_keeps_within_the_limit(donate: bool, monkeypatch: pytest.M
 @pytest.mark.usefixtures("fresh")
 def test_on_cpus_a_launch_starts_when_the_one_before_has_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches in flight share a pool of threads; enough of them wait for one another for ever."""
-    launched, before = eager.Prepared._launched, list[jax.Array]()
+    launched, before = eager.PreparedReshard._launched, list[jax.Array]()
     unfinished: list[bool] = []
 
     def watched(self: Any, batch: Any, results: Any) -> Any:
@@ -156,9 +157,9 @@ def test_on_cpus_a_launch_starts_when_the_one_before_has_finished(monkeypatch: p
         before[:] = launched(self, batch, results)
         return list(before)
 
-    monkeypatch.setattr(eager.Prepared, "_launched", watched)
+    monkeypatch.setattr(eager.PreparedReshard, "_launched", watched)
     # Large enough that a launch takes far longer than it takes to start the next one, and that leaves do not share one.
-    monkeypatch.setattr(schedule, "TOGETHER_BYTES", 1)
+    monkeypatch.setattr(buckets, "BUCKET_BYTES", 1)
     tree = [matrix(shape=(1024 * (k + 1), 2048)) for k in range(4)]
     rd.reshard(tree, COLUMNS)
     assert unfinished == [False] * 4
@@ -196,7 +197,7 @@ def test_the_order_is_the_best_of_all_orders() -> None:
         rd.reshard_plan(tree, shardings, donate=True, memory_limit=1)
     plan = rd.reshard_plan(tree, shardings, donate=True, memory_limit=caught.value.least)
     items = [item for batch in plan.batches for item in batch.items]
-    from redistrib.trees.planning import Planner
+    from redistrib.resharding.planning import Planner
 
     least = {item.path: Planner(None).least(item, np.dtype("float32")) for item in items}
 
@@ -234,8 +235,8 @@ def test_every_limit_has_plans_and_programs_of_its_own() -> None:
 
     def planned(limit: int) -> Any:
         (batch,) = rd.reshard_plan(array, COLUMNS, memory_limit=limit).batches
-        ((_, load),) = batch.parts
-        return tuple(step.kind for step in load.plan.steps), load.plan.to_json(), load.schedule
+        ((_, entry),) = batch.parts
+        return tuple(step.kind for step in entry.plan.steps), entry.plan.to_json(), entry.schedule
 
     with pytest.raises(MemoryLimitError) as caught:
         rd.reshard_plan(array, COLUMNS, memory_limit=1)

@@ -45,7 +45,7 @@ def main() -> None:
     tree = [placed(v, s, d) for v, s, d in zip(values, sources, dtypes, strict=True)]
     plan = rd.reshard_plan(tree, targets)
     digest = hashlib.sha256(
-        "".join(load.plan.to_json() for b in plan.batches for _, load in b.parts).encode()
+        "".join(entry.plan.to_json() for b in plan.batches for _, entry in b.parts).encode()
     ).hexdigest()
     wrong = 0
     for limit in (None, 2 * plan.peak_bytes):

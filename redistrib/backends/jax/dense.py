@@ -13,9 +13,8 @@ import numpy.typing as npt
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-from redistrib.backends.jax import frame as frames
 from redistrib.backends.jax.boxes import Offsets, are_consecutive, box, concatenated, joined, put, ratio
-from redistrib.backends.jax.frame import Frame
+from redistrib.backends.jax.context import LoweringContext
 from redistrib.plans.steps import AllGather, AllToAll
 from redistrib.theory.semantics import Int64, number_of
 
@@ -25,55 +24,55 @@ def is_leading(step: AllGather) -> bool:
     return are_consecutive(step.before.tile, ratio(step.before, step.after))
 
 
-def gather(step: AllGather, tile: jax.Array, frame: Frame) -> jax.Array:
+def gather(step: AllGather, tile: jax.Array, context: LoweringContext) -> jax.Array:
     """The union of the tiles of the group."""
     merged = ratio(step.before, step.after)
-    straight = is_leading(step) and not frame.copies_results
-    slices = None if straight else _slices(step, step.before.tile, tile, frame)
+    straight = is_leading(step) and not context.copies_results
+    slices = None if straight else _slices(step, step.before.tile, tile, context)
     if slices is None:
-        if frame.apart and not straight and step.group_size <= frame.pieces:
-            return _part_by_part(step, tile, frame)
-        if _in_rows(merged) and not frame.batched:
-            whole: jax.Array = lax.all_gather(tile, tiled=True, **frame.groups(step.groups))
+        if context.apart and not straight and step.group_size <= context.pieces:
+            return _part_by_part(step, tile, context)
+        if _in_rows(merged) and not context.batched:
+            whole: jax.Array = lax.all_gather(tile, tiled=True, **context.groups(step.groups))
             return whole
         # Gathering along a new leading dimension and transposing once is faster than tiled=True along an inner one.
-        return joined(lax.all_gather(tile, **frame.groups(step.groups)), merged)
+        return joined(lax.all_gather(tile, **context.groups(step.groups)), merged)
 
     def run(start: Offsets, size: Sequence[int], out: jax.Array) -> jax.Array:
-        parts = lax.all_gather(box(tile, start, size), **frame.groups(step.groups))
+        parts = lax.all_gather(box(tile, start, size), **context.groups(step.groups))
         return _written(out, parts, merged, step.before.tile, start)
 
     return _in_slices(step, tile, slices, step.before.tile, run)
 
 
-def _part_by_part(step: AllGather, tile: jax.Array, frame: Frame) -> jax.Array:
+def _part_by_part(step: AllGather, tile: jax.Array, context: LoweringContext) -> jax.Array:
     """Every tile comes in a buffer of its own, as from an all-to-all in which all shares are the whole tile.
 
     The bytes are those of the all-gather; XLA:CPU joins what lies in several buffers by copies of rows, which it
     compiles sooner than a transpose.
     """
-    received = _traded(step, lax.concatenate([tile] * step.group_size, 0), frame)
+    received = _traded(step, lax.concatenate([tile] * step.group_size, 0), context)
     return _concatenated(received, step.before.tile[0], ratio(step.before, step.after))
 
 
-def all_to_all(step: AllToAll, tile: jax.Array, frame: Frame) -> jax.Array:
+def all_to_all(step: AllToAll, tile: jax.Array, context: LoweringContext) -> jax.Array:
     """A share from every member of the group, itself included."""
     split, merged = ratio(step.after, step.before), ratio(step.before, step.after)
-    slices = _slices(step, step.share, tile, frame) if step.group_size <= frames.MOST_PIECES else None
+    slices = _slices(step, step.share, tile, context) if step.group_size <= context.MOST_PIECES else None
     if slices is None:
-        if step.group_size <= frame.pieces:
-            return _piece_by_piece(step, tile, frame)
-        return joined(_traded(step, _packed(step, split, tile, frame), frame), merged)
-    place = [frame.offsets(table) for table in _places(step, split)]
+        if step.group_size <= context.pieces:
+            return _piece_by_piece(step, tile, context)
+        return joined(_traded(step, _packed(step, split, tile, context), context), merged)
+    place = [context.offsets(table) for table in _places(step, split)]
 
     def run(start: Offsets, size: Sequence[int], out: jax.Array) -> jax.Array:
         shares = [box(tile, [a + b for a, b in zip(offsets, start, strict=True)], size) for offsets in place]
-        return _written(out, _traded(step, jnp.stack(shares), frame), merged, step.share, start)
+        return _written(out, _traded(step, jnp.stack(shares), context), merged, step.share, start)
 
     return _in_slices(step, tile, slices, step.share, run)
 
 
-def _piece_by_piece(step: AllToAll, tile: jax.Array, frame: Frame) -> jax.Array:
+def _piece_by_piece(step: AllToAll, tile: jax.Array, context: LoweringContext) -> jax.Array:
     """Shares are cut one by one, side by side along their first dimension, and joined one by one."""
     split, merged = ratio(step.after, step.before), ratio(step.before, step.after)
     # Of a tile in parts, shares that lie elsewhere differ by small numbers, not by numbers of elements.
@@ -83,11 +82,11 @@ def _piece_by_piece(step: AllToAll, tile: jax.Array, frame: Frame) -> jax.Array:
     known: dict[bytes, jax.Array] = {}  # members of a group may want the same share
     for which in _wanted_parts(step, split):
         if which.tobytes() not in known:
-            at = zip(frame.parts(which), split, strict=True)
+            at = zip(context.parts(which), split, strict=True)
             start = [k for part, f in at for k in ((part, 0) if f > 1 else (0,))]
             known[which.tobytes()] = lax.reshape(box(parted, start, size), (*step.share, *tile.shape[len(split) :]))
         cut.append(known[which.tobytes()])
-    return _concatenated(_traded(step, lax.concatenate(cut, 0), frame), step.share[0], merged)
+    return _concatenated(_traded(step, lax.concatenate(cut, 0), context), step.share[0], merged)
 
 
 def _concatenated(parts: jax.Array, rows: int, factors: Sequence[int]) -> jax.Array:
@@ -102,12 +101,12 @@ def _in_rows(factors: Sequence[int]) -> bool:
     return all(factor == 1 for factor in factors[1:])
 
 
-def _traded(step: AllGather | AllToAll, shares: jax.Array, frame: Frame) -> jax.Array:
+def _traded(step: AllGather | AllToAll, shares: jax.Array, context: LoweringContext) -> jax.Array:
     def trade(sent: jax.Array) -> jax.Array:
-        moved: jax.Array = lax.all_to_all(sent, split_axis=0, concat_axis=0, tiled=True, **frame.groups(step.groups))
+        moved: jax.Array = lax.all_to_all(sent, split_axis=0, concat_axis=0, tiled=True, **context.groups(step.groups))
         return moved
 
-    if not frame.batched:
+    if not context.batched:
         return trade(shares)
     batched = custom_vmap(trade)
 
@@ -126,15 +125,17 @@ _Slices: TypeAlias = tuple[int, int]  # the dimension that is cut, and into how 
 _FEWEST, _MOST = 4, 32
 
 
-def _slices(step: AllGather | AllToAll, part: Sequence[int], tile: jax.Array, frame: Frame) -> _Slices | None:
-    """How to cut what travels, so that the buffers around a collective fit in the frame's chunk; None for not at all.
+def _slices(
+    step: AllGather | AllToAll, part: Sequence[int], tile: jax.Array, context: LoweringContext
+) -> _Slices | None:
+    """How to cut what travels, so that buffers around a collective fit in the context's chunk; None for not at all.
 
     The first dimension that has a fitting divisor is cut, since slices of it are made of the longest rows.
     """
     held = max(step.before.tile_size, step.after.tile_size) * tile.dtype.itemsize * math.prod(tile.shape[len(part) :])
-    if frame.chunk is None or held <= frame.chunk:
+    if context.chunk is None or held <= context.chunk:
         return None
-    least = min(max(_FEWEST, -(-2 * held // frame.chunk)), _MOST // 2)
+    least = min(max(_FEWEST, -(-2 * held // context.chunk)), _MOST // 2)
     for dim, extent in enumerate(part):
         for count in range(least, _MOST + 1):
             if extent % count == 0:
@@ -192,20 +193,20 @@ def _places(step: AllToAll, split: Sequence[int]) -> Iterator[Int64]:
     return (part * np.array(step.share) for part in _wanted_parts(step, split))
 
 
-def _packed(step: AllToAll, split: Sequence[int], tile: jax.Array, frame: Frame) -> jax.Array:
+def _packed(step: AllToAll, split: Sequence[int], tile: jax.Array, context: LoweringContext) -> jax.Array:
     """`[members, *share]`: what a device sends to each member."""
     wanted = _wanted(step, split)
     in_order = wanted.shape[1] == math.prod(split) and bool((wanted == np.arange(wanted.shape[1])).all())
-    if step.group_size > (frame.pieces if in_order else frames.MOST_PIECES):
+    if step.group_size > (context.pieces if in_order else context.MOST_PIECES):
         parts = _parts(split, tile)
         if in_order:
             return parts
         same = (wanted == wanted[0]).all()
-        order = jnp.asarray(wanted[0]) if same else frame.lookup(wanted)
+        order = jnp.asarray(wanted[0]) if same else context.lookup(wanted)
         taken: jax.Array = jnp.take(parts, order, axis=0, mode="clip")
         return taken
     # Cut one by one, the order of shares is in the offsets and costs nothing.
-    cut = [box(tile, frame.offsets(table), step.share) for table in _places(step, split)]
+    cut = [box(tile, context.offsets(table), step.share) for table in _places(step, split)]
     # Compilers that want one buffer may give every piece of a stack its own first; updates are written in place.
     packed: jax.Array = lax.empty((len(cut), *cut[0].shape), tile.dtype)
     for j, piece in enumerate(cut):

@@ -7,13 +7,12 @@ from functools import cached_property
 from typing import Any, TypeAlias, get_args
 
 import jax
-import jax.numpy as jnp
-from jax import lax
-from jax.custom_derivatives import linear_call
 from jax.sharding import AxisType, NamedSharding
 
-from redistrib.backends.jax.lowering import Frame, Schedule, frame_of, local_program
-from redistrib.backends.jax.sharding import named_sharding, partition_spec
+from redistrib.backends.jax.context import LoweringContext, Schedule, context_of
+from redistrib.backends.jax.lowering import local_program
+from redistrib.backends.jax.sharding import constrained, named_sharding, partition_spec
+from redistrib.backends.jax.values import as_integer_bits, differentiable
 from redistrib.errors import (
     ManualMeshError,
     NotAnArrayError,
@@ -142,17 +141,17 @@ class Redistribution:
                     "sharding", expected, given, "move it with jax.sharding.reshard, or plan from where it is"
                 )
             return array
-        return _constrained(array, self.source_sharding)
+        return constrained(array, self.mesh, self.source_sharding.spec)
 
     @cached_property
-    def _frame(self) -> Frame:
+    def _context(self) -> LoweringContext:
         mesh = self.plan.source_mesh
         platform = self.mesh.devices.flat[0].platform
-        return frame_of(self.plan, mesh.names, mesh.shape, mesh.devices, self._schedule, platform)
+        return context_of(self.plan, mesh.names, mesh.shape, mesh.devices, self._schedule, platform)
 
     def _mapped(self, array: jax.Array) -> jax.Array:
         """The one `shard_map`."""
-        program = carried(local_program(self.plan.steps, self._frame))
+        program = as_integer_bits(local_program(self.plan.steps, self._context))
         mapped = jax.shard_map(
             program,
             mesh=self.mesh,
@@ -164,73 +163,18 @@ class Redistribution:
         return result
 
     def _run(self, array: jax.Array) -> jax.Array:
-        if not jnp.issubdtype(array.dtype, jnp.inexact):  # no derivative, and linear_call knows no symbolic zeros
-            return self._mapped(array)
-
-        @jax.custom_jvp
-        def move(value: jax.Array) -> jax.Array:
-            return self._mapped(value)
-
-        @move.defjvp
-        def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
-            moved = linear_call(lambda _, t: self._mapped(t), lambda _, ct: self._back(ct), (), tangents[0])
-            return move(primals[0]), moved
-
-        result: jax.Array = move(array)
-        return result
+        return differentiable(self._mapped, self._back)(array)
 
     def _back(self, cotangent: jax.Array) -> jax.Array:
         """A cotangent, moved from the target's sharding to the source's."""
         if self._reverse is None:
-            if AxisType.Explicit in self.mesh.axis_types:
-                resharded: jax.Array = jax.sharding.reshard(cotangent, self.source_sharding)
-                return resharded
-            return _constrained(cotangent, self.source_sharding)
+            return constrained(cotangent, self.mesh, self.source_sharding.spec)
         return self._returning._mapped(self._returning._placed(cotangent))
 
     @cached_property
     def _returning(self) -> Redistribution:
         plan = self._reverse if isinstance(self._reverse, Plan) else self._reverse() if self._reverse else self.plan
         return Redistribution(plan, self.mesh, schedule=self._schedule)
-
-
-def carried(program: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
-    """The program on values of any dtype, exact to the bit.
-
-    What compilers cannot carry, or change on the way, travels as integers: keys, integers below 4 bits, floats below
-    32 bits (see `bits_of`).
-    """
-
-    def run(tile: jax.Array) -> jax.Array:
-        dtype = tile.dtype
-        if jnp.issubdtype(dtype, jax.dtypes.prng_key):
-            data = program(jax.random.key_data(tile))
-            keys: jax.Array = jax.random.wrap_key_data(data, impl=jax.random.key_impl(tile))
-            return keys
-        bits = bits_of(dtype)
-        if bits is not None:
-            return lax.bitcast_convert_type(program(lax.bitcast_convert_type(tile, bits)), dtype)
-        if jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits < 4:  # XLA:CPU cannot gather int2
-            wide = jnp.int8 if jnp.issubdtype(dtype, jnp.signedinteger) else jnp.uint8
-            return program(tile.astype(wide)).astype(dtype)
-        return program(tile)
-
-    return run
-
-
-def bits_of(dtype: Any) -> Any:
-    """The integers as which floats below 32 bits travel; None for other dtypes.
-
-    XLA:CPU widens such floats to copy or gather them, and a NaN loses its payload.
-    """
-    if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32:
-        return jnp.dtype(f"uint{jnp.finfo(dtype).bits}")
-    return None
-
-
-def _constrained(array: jax.Array, sharding: NamedSharding) -> jax.Array:
-    placed: jax.Array = lax.with_sharding_constraint(array, sharding)
-    return placed
 
 
 def _axis_types(mesh: Any) -> dict[str, AxisType]:

@@ -21,21 +21,19 @@ import numpy as np
 from jax import lax
 
 from redistrib.backends.jax.boxes import Offsets, box, put
+from redistrib.backends.jax.context import LoweringContext
 from redistrib.backends.jax.dense import all_to_all, gather, is_leading
-from redistrib.backends.jax.frame import Frame, Schedule, frame_of
 from redistrib.backends.jax.ragged import carry
 from redistrib.plans.memory import SEQUENTIAL_SCRATCH, buffers
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
-from redistrib.plans.writes import Parcel, Write, in_parts, of_all, schedule
+from redistrib.plans.writes import PaddedTransfer, Write, in_parts, of_all, schedule
 from redistrib.theory.semantics import Int64, Placement
-
-__all__ = ["Frame", "Schedule", "frame_of", "local_program"]
 
 SMALLEST_PART = 1 / 16  # of the plan's largest tile: cut no finer, however much the tiles between steps take
 
 
-def local_program(steps: Sequence[Step], frame: Frame) -> Callable[[jax.Array], jax.Array]:
-    """The function from a device's source tile to its target tile, to be run under the frame's manual axes.
+def local_program(steps: Sequence[Step], context: LoweringContext) -> Callable[[jax.Array], jax.Array]:
+    """The function from a device's source tile to its target tile, to be run under the context's manual axes.
 
     Tiles may have dimensions beyond the plan's rank; they travel along.
     """
@@ -51,19 +49,19 @@ def local_program(steps: Sequence[Step], frame: Frame) -> Callable[[jax.Array], 
         for k, step in enumerate(steps):
             last = k == len(steps) - 1
             between = (0 if first else step.before.tile_size) + (0 if last else step.after.tile_size)
-            limits = _limits(largest, between, frame, tile.dtype.itemsize)
+            limits = _limits(largest, between, context, tile.dtype.itemsize)
             if isinstance(step, DynSlice):
                 pending = DynSlice(pending.before if pending else step.before, step.after)
                 continue
-            if pending is not None and _in_rounds(step, frame, between):  # read shares from the larger tile at once
-                tile = _rounds(pending.before, step, tile, frame, limits)
+            if pending is not None and _in_rounds(step, context, between):  # read shares from the larger tile at once
+                tile = _rounds(pending.before, step, tile, context, limits)
             else:
                 if pending is not None:
-                    tile = box(tile, frame.offsets(_within(pending)), pending.after.tile)
-                tile = _step(step, tile, frame, limits, between)
+                    tile = box(tile, context.offsets(_within(pending)), pending.after.tile)
+                tile = _step(step, tile, context, limits, between)
             pending, first = None, False
         if pending is not None:
-            tile = box(tile, frame.offsets(_within(pending)), pending.after.tile)
+            tile = box(tile, context.offsets(_within(pending)), pending.after.tile)
         return tile
 
     return program
@@ -84,11 +82,11 @@ class _Limits:
     part: int
 
 
-def _limits(largest: int, between: int, frame: Frame, itemsize: int) -> _Limits:
-    if frame.schedule == "overlap":
-        if frame.ordered:
+def _limits(largest: int, between: int, context: LoweringContext, itemsize: int) -> _Limits:
+    if context.schedule == "overlap":
+        if context.quirks.ordered:
             return _Limits(in_flight=0, whole=largest, part=largest)
-        if frame.chunk is not None and largest * itemsize > frame.chunk:
+        if context.chunk is not None and largest * itemsize > context.chunk:
             # Buffers to send and to receive, and what the compiler adds, are to stay below two tiles.
             return _Limits(in_flight=3 * largest // 4, whole=largest, part=-(-largest // 4))
         return _Limits(in_flight=largest, whole=largest, part=largest)
@@ -100,27 +98,27 @@ def _within(step: DynSlice) -> Int64:
     return step.after.start - step.before.start
 
 
-def _step(step: Step, tile: jax.Array, frame: Frame, limits: _Limits, between: int) -> jax.Array:
-    if isinstance(step, AllPermute) and (frame.ordered or step.before.tile_size <= limits.part):
+def _step(step: Step, tile: jax.Array, context: LoweringContext, limits: _Limits, between: int) -> jax.Array:
+    if isinstance(step, AllPermute) and (context.quirks.ordered or step.before.tile_size <= limits.part):
         pairs = of_all(step.pairs, step.devices)
         if pairs is not None:  # the one write that `_rounds` would find
-            return frame.permute(tile, pairs)
-    if _in_rounds(step, frame, between):
-        return _rounds(step.before, step, tile, frame, limits)
+            return context.permute(tile, pairs)
+    if _in_rounds(step, context, between):
+        return _rounds(step.before, step, tile, context, limits)
     if isinstance(step, AllGather):
-        return gather(step, tile, frame) if step.group_size > 1 else tile
+        return gather(step, tile, context) if step.group_size > 1 else tile
     assert isinstance(step, AllToAll)
-    return all_to_all(step, tile, frame)
+    return all_to_all(step, tile, context)
 
 
-def _in_rounds(step: Step, frame: Frame, between: int) -> bool:
+def _in_rounds(step: Step, context: LoweringContext, between: int) -> bool:
     if isinstance(step, AllPermute | Exchange):
         return True
     if isinstance(step, AllToAll) and step.group_size == 1:
         return True
-    if frame.schedule == "overlap" or isinstance(step, DynSlice):
+    if context.schedule == "overlap" or isinstance(step, DynSlice):
         return False
-    if frame.scratch is not None and buffers(step) + between <= frame.scratch:
+    if context.scratch is not None and buffers(step) + between <= context.scratch:
         return False
     return not (isinstance(step, AllGather) and is_leading(step))
 
@@ -128,7 +126,7 @@ def _in_rounds(step: Step, frame: Frame, between: int) -> bool:
 # --------------------------------------------------------------------------------------------- rounds
 
 
-def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame, limits: _Limits) -> jax.Array:
+def _rounds(before: Placement, step: Step, tile: jax.Array, context: LoweringContext, limits: _Limits) -> jax.Array:
     """Carry out a step as writes into its output tile; `before` may be any placement that holds what is sent."""
     assert isinstance(step, AllGather | AllToAll | AllPermute | Exchange)
     after = step.after
@@ -140,39 +138,39 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame, limits
 
     def bare(write: Write) -> bool:
         """Whether a permute reads the argument and is the result; on TPUs the result is copied all the same."""
-        return frame.ordered and write.size == before.tile == after.tile
+        return context.quirks.ordered and write.size == before.tile == after.tile
 
     writes = schedule(before, step)
     carried: dict[Write, jax.Array] = {}
-    arrived: dict[Parcel, jax.Array] = {}
-    if frame.ragged and frame.schedule == "overlap" and isinstance(step, Exchange) and step.realisation == "ragged":
+    arrived: dict[PaddedTransfer, jax.Array] = {}
+    if context.ragged and context.schedule == "overlap" and isinstance(step, Exchange) and step.realisation == "ragged":
         travel = [write for write in writes if write.pairs is not None]
-        sends = [_read(tile, frame.offsets(write.source), write.size, None) for write in travel]
-        carried = dict(zip(travel, carry(travel, sends, frame), strict=True)) if travel else {}
+        sends = [_read(tile, context.offsets(write.source), write.size, None) for write in travel]
+        carried = dict(zip(travel, carry(travel, sends, context), strict=True)) if travel else {}
     else:
-        writes = _parts(_loose(writes, frame, limits), limits, bare)
+        writes = _parts(_loose(writes, context, limits), limits, bare)
     for write in writes:
-        volume = write.parcel.length if write.parcel is not None else write.volume
-        if write.pairs is not None and not carried and write.parcel not in arrived:
+        volume = write.padded.length if write.padded is not None else write.volume
+        if write.pairs is not None and not carried and write.padded not in arrived:
             window = limits.whole if write.size == before.tile else limits.in_flight
             if in_flight and in_flight + volume > window and out is not None:
-                ordered, in_flight = _zero_after(out, frame), 0
+                ordered, in_flight = _zero_after(out, context), 0
             in_flight += volume
         if write in carried:
             part = carried[write]
-        elif write.parcel is not None:
-            if write.parcel not in arrived:
-                together = [other for other in writes if other.parcel is write.parcel]
-                arrived[write.parcel] = _sent(write.parcel, together, tile, frame, ordered)
-            part = arrived[write.parcel][: write.volume].reshape(*write.size, *tile.shape[after.rank :])
+        elif write.padded is not None:
+            if write.padded not in arrived:
+                together = [other for other in writes if other.padded is write.padded]
+                arrived[write.padded] = _sent(write.padded, together, tile, context, ordered)
+            part = arrived[write.padded][: write.volume].reshape(*write.size, *tile.shape[after.rank :])
         else:
             # What stays at home is read where it is written, and needs no scratch to wait for.
-            part = _read(tile, frame.offsets(write.source), write.size, None if write.pairs is None else ordered)
-            part = part if write.pairs is None else frame.permute(part, write.pairs)
-        target = frame.offsets(write.target)
+            part = _read(tile, context.offsets(write.source), write.size, None if write.pairs is None else ordered)
+            part = part if write.pairs is None else context.permute(part, write.pairs)
+        target = context.offsets(write.target)
         untouched = untouched and write.writes is writes[0].writes  # where a device is idle it has written nothing yet
         if write.writes is not None and not untouched and out is not None:
-            part = jnp.where(frame.lookup(write.writes), part, box(out, target, write.size))
+            part = jnp.where(context.lookup(write.writes), part, box(out, target, write.size))
         if write.size == after.tile:
             out = part
         else:
@@ -181,33 +179,35 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame, limits
     return out
 
 
-def _loose(writes: Sequence[Write], frame: Frame, limits: _Limits) -> list[Write]:
-    """The writes without their parcels where these would take too much room: then every shape goes on its own."""
+def _loose(writes: Sequence[Write], context: LoweringContext, limits: _Limits) -> list[Write]:
+    """The writes, each on its own where the padded transfer would take too much room."""
 
-    def fits(parcel: Parcel) -> bool:
-        return frame.schedule == "overlap" and parcel.length <= limits.part
+    def fits(padded: PaddedTransfer) -> bool:
+        return context.schedule == "overlap" and padded.length <= limits.part
 
-    return [write if write.parcel is None or fits(write.parcel) else replace(write, parcel=None) for write in writes]
+    return [write if write.padded is None or fits(write.padded) else replace(write, padded=None) for write in writes]
 
 
-def _sent(parcel: Parcel, writes: Sequence[Write], tile: jax.Array, frame: Frame, zero: jax.Array | None) -> jax.Array:
-    """`[length, ...]` elements that the running device receives: it packs the one box that it sends in the parcel."""
+def _sent(
+    padded: PaddedTransfer, writes: Sequence[Write], tile: jax.Array, context: LoweringContext, zero: jax.Array | None
+) -> jax.Array:
+    """`[length, ...]` elements that the running device receives: it packs the one box that it sends."""
     packed: jax.Array | None = None
     for write in writes:
         assert write.pairs is not None
-        share = _read(tile, frame.offsets(write.source), write.size, zero)
+        share = _read(tile, context.offsets(write.source), write.size, zero)
         share = share.reshape(write.volume, *share.shape[len(write.size) :])
-        rest = [(0, parcel.length - write.volume, 0), *[(0, 0, 0)] * (share.ndim - 1)]
+        rest = [(0, padded.length - write.volume, 0), *[(0, 0, 0)] * (share.ndim - 1)]
         share = lax.pad(share, jnp.zeros((), share.dtype), rest)
-        mine = np.isin(np.arange(len(frame.order)), write.pairs[:, 0])
-        packed = share if packed is None else jnp.where(frame.lookup(mine), share, packed)
+        mine = np.isin(np.arange(len(context.order)), write.pairs[:, 0])
+        packed = share if packed is None else jnp.where(context.lookup(mine), share, packed)
     assert packed is not None
-    return frame.permute(packed, parcel.pairs)
+    return context.permute(packed, padded.pairs)
 
 
 def _parts(writes: Sequence[Write], limits: _Limits, bare: Callable[[Write], bool]) -> list[Write]:
     """The writes, with those cut to the limit that need scratch: what travels, and what only some devices write."""
-    free = [write.parcel is not None or (not write.masked and (write.pairs is None or bare(write))) for write in writes]
+    free = [write.padded is not None or (not write.masked and (write.pairs is None or bare(write))) for write in writes]
     return [
         part
         for write, whole in zip(writes, free, strict=True)
@@ -226,7 +226,7 @@ def _read(tile: jax.Array, offsets: Offsets, size: Sequence[int], zero: jax.Arra
     return lax.select(jnp.broadcast_to(zero == 0, tile.shape), tile, jnp.zeros_like(tile))
 
 
-def _zero_after(array: jax.Array, frame: Frame) -> jax.Array:
+def _zero_after(array: jax.Array, context: LoweringContext) -> jax.Array:
     """Zero, computed from an element of the array in a way that no compiler sees through.
 
     Compilers drop `lax.optimization_barrier` before they order operations. A true dependency stays: some bit of an
@@ -237,7 +237,7 @@ def _zero_after(array: jax.Array, frame: Frame) -> jax.Array:
         corner = corner.real
     if jnp.issubdtype(corner.dtype, jnp.floating):
         corner = lax.bitcast_convert_type(corner.astype(jnp.float32), jnp.int32)
-    table = jnp.asarray(np.append(np.zeros(len(frame.order), dtype=np.int32), np.int32(1)))
-    entry = lax.dynamic_index_in_dim(table, lax.axis_index(frame.names), keepdims=False)
+    table = jnp.asarray(np.append(np.zeros(len(context.order), dtype=np.int32), np.int32(1)))
+    entry = lax.dynamic_index_in_dim(table, lax.axis_index(context.names), keepdims=False)
     zero: jax.Array = corner.astype(jnp.int32) & entry
     return zero

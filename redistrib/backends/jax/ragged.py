@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from redistrib.backends.jax.frame import Frame
+from redistrib.backends.jax.context import LoweringContext
 from redistrib.plans.writes import Write
 from redistrib.theory.semantics import Int64
 
@@ -78,34 +78,34 @@ def _offsets(mine: Int64, other: Int64, turn: Int64, sizes: Int64, devices: int)
     return offsets, volume
 
 
-def carry(writes: Sequence[Write], sends: Sequence[jax.Array], frame: Frame) -> list[jax.Array]:
+def carry(writes: Sequence[Write], sends: Sequence[jax.Array], context: LoweringContext) -> list[jax.Array]:
     """Send the running device's box of every write to its receiver, and return the boxes received.
 
     Args:
         writes: those that travel.
         sends: the box that the running device sends, by write; anything where it sends none.
-        frame: the devices.
+        context: the devices.
 
     Returns:
         the box received, by write; anything where the device receives none.
     """
-    at = tables([write.volume for write in writes], [_pairs(write) for write in writes], len(frame.order))
+    at = tables([write.volume for write in writes], [_pairs(write) for write in writes], len(context.order))
     extra = sends[0].shape[len(writes[0].size) :]
     buffer = jnp.zeros((at.length, at.unit, *extra), sends[0].dtype)
 
     def starts(offset: jax.Array) -> list[jax.Array]:
         return [offset, *[jnp.int32(0)] * (buffer.ndim - 1)]
 
-    pack, unpack = frame.lookup(at.pack.astype(np.int32)), frame.lookup(at.unpack.astype(np.int32))
+    pack, unpack = context.lookup(at.pack.astype(np.int32)), context.lookup(at.unpack.astype(np.int32))
     for k, share in enumerate(sends):
         buffer = lax.dynamic_update_slice(buffer, share.reshape(-1, *buffer.shape[1:]), starts(pack[k]))
-    order = list(frame.order)  # partners are counted along the mesh
+    order = list(context.order)  # partners are counted along the mesh
     rows = [at.input_offsets, at.send_sizes, at.output_offsets, at.recv_sizes]
     received = lax.ragged_all_to_all(
         buffer,
         jnp.zeros_like(buffer),
-        *(frame.lookup(row[:, order].astype(np.int32)) for row in rows),
-        axis_name=frame.names,
+        *(context.lookup(row[:, order].astype(np.int32)) for row in rows),
+        axis_name=context.names,
     )
     return [
         lax.dynamic_slice(

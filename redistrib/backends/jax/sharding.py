@@ -1,16 +1,18 @@
-"""JAX shardings as types, and back."""
+"""JAX shardings as types and back, and arrays known to be placed by them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding, PartitionSpec
+from jax import lax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, use_abstract_mesh
 
-from redistrib.errors import ForeignMeshError, NotAnArrayError
+from redistrib.errors import ForeignMeshError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType, from_named_sharding, to_partition_entries, to_unreduced
+from redistrib.lang.types import DistType, to_partition_entries, to_unreduced
 
 
 def partition_spec(dist_type: DistType) -> PartitionSpec:
@@ -48,25 +50,27 @@ def check_same_axes(mesh: Mesh, jax_mesh: Any) -> None:
         raise ForeignMeshError(str(mesh), mesh.size, str(given), given.size)
 
 
-def type_and_mesh(sharding: Any, shape: Sequence[int]) -> tuple[DistType, Mesh]:
-    """The type and the mesh of an array of global `shape` under a `NamedSharding`.
-
-    Devices are numbered by their row-major position in the sharding's mesh.
-
-    Raises:
-        ShardingFormError: another kind of sharding.
-        SpecError, UnknownAxisError, AxisReusedError: a spec that has no meaning as a type.
-    """
-    return from_named_sharding(sharding, shape)
+def constrained(array: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:
+    """A traced array, known to be placed by a spec over a mesh; XLA moves it there if it is not."""
+    if AxisType.Explicit in mesh.axis_types:
+        with use_abstract_mesh(abstract(mesh)):
+            moved: jax.Array = jax.sharding.reshard(array, NamedSharding(mesh, spec))
+    else:
+        moved = lax.with_sharding_constraint(array, NamedSharding(mesh, spec))
+    return moved
 
 
-def type_of(array: Any) -> tuple[DistType, Mesh]:
-    """The type and the mesh of a `jax.Array`, from its sharding.
+def abstract(mesh: Any) -> Any:
+    """The mesh without its devices."""
+    return mesh.abstract_mesh if isinstance(mesh, jax.sharding.Mesh) else mesh
 
-    Raises:
-        NotAnArrayError: if the value is no `jax.Array`.
-        ShardingFormError, SpecError: see `type_and_mesh`.
-    """
-    if not isinstance(array, jax.Array):
-        raise NotAnArrayError(type(array).__name__)
-    return type_and_mesh(array.sharding, array.shape)
+
+@contextmanager
+def alone_on(mesh: jax.sharding.Mesh) -> Iterator[None]:
+    """A context in which no other mesh, such as one that the caller has set, is taken for ours."""
+    try:
+        context: Any = jax.set_mesh(mesh)
+    except ValueError:  # while something is traced only the abstract mesh can be set
+        context = use_abstract_mesh(mesh.abstract_mesh)
+    with context:
+        yield

@@ -1,4 +1,4 @@
-"""The buffers of an array as those of another: no byte is copied, and no device runs anything."""
+"""The buffers of an array under another shape and sharding: no byte is copied, and no device runs anything."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax.sharding import Sharding
+import numpy as np
+from jax.sharding import Mesh, Sharding
 
+from redistrib.backends.jax import private
+from redistrib.backends.jax.sharding import alone_on
 from redistrib.cache import Cache
 
 
 @dataclass(frozen=True)
-class _Way:
-    """How to rewrap an array.
+class _Result:
+    """What comes of an array.
 
     Attributes:
-        aval: the abstract value of the result.
-        order: for each buffer of the result, its place among those of the array.
+        aval: its abstract value.
+        order: for each of its buffers, the place among those of the array.
     """
 
     aval: Any
@@ -25,29 +28,25 @@ class _Way:
 
 
 # By shape, dtype, sharding and weak type of the array, then shape, sharding and weak type of the result.
-_WAYS: Cache[_Way] = Cache(4096)
+_RESULTS: Cache[_Result] = Cache(4096)
 # By shape, dtype, sharding and weak type of the array, then shape and sharding asked for.
 _ALIKE: Cache[bool] = Cache(4096)
 
 
-def rewrapped(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool) -> jax.Array:
+def with_sharding(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool) -> jax.Array:
     """The same buffers as an array of another global shape and sharding over the same devices."""
     if jax.numpy.issubdtype(array.dtype, jax.dtypes.extended):
         return _made(array, shape, sharding)
-    source: Any = array
-    key = (source.aval, source.sharding, shape, sharding, weak)
-    way = _WAYS.get(key, lambda: _way(array, shape, sharding, weak))
-    # No public function makes an array without checking, each time, that its shards fit, or lists its buffers quickly.
-    held = source._arrays
-    make: Any = type(array)
-    result: jax.Array = make(way.aval, sharding, [held[k] for k in way.order], committed=True, _skip_checks=True)
-    return result
+    key = (array.aval, array.sharding, shape, sharding, weak)
+    result = _RESULTS.get(key, lambda: _result(array, shape, sharding, weak))
+    quick = private.array_of_buffers(array, result.aval, sharding, result.order)
+    return _made(array, shape, sharding, weak) if quick is None else quick
 
 
 def argument(array: jax.Array, shape: tuple[int, ...], sharding: Sharding) -> jax.Array:
     """The same buffers as a compiled program takes them for an array of a shape and sharding: at best as they are."""
     alike = _ALIKE.get((array.aval, array.sharding, shape, sharding), lambda: _is_alike(array, shape, sharding))
-    return array if alike else rewrapped(array, shape, sharding, weak=False)
+    return array if alike else with_sharding(array, shape, sharding, weak=False)
 
 
 def _is_alike(array: jax.Array, shape: tuple[int, ...], sharding: Sharding) -> bool:
@@ -57,24 +56,28 @@ def _is_alike(array: jax.Array, shape: tuple[int, ...], sharding: Sharding) -> b
     return bool(array.sharding.is_equivalent_to(sharding, array.ndim))
 
 
-def _way(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool) -> _Way:
-    """The way, found by having JAX make the result, and check it."""
+def _result(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool) -> _Result:
+    """What comes of an array, found by having JAX make it, and check it."""
     made: Any = _made(array, shape, sharding)
     place = {shard.device: k for k, shard in enumerate(array.addressable_shards)}
     aval = made.aval.update(weak_type=True) if weak else made.aval
-    return _Way(aval, tuple(place[shard.device] for shard in made.addressable_shards))
+    return _Result(aval, tuple(place[shard.device] for shard in made.addressable_shards))
 
 
-def _made(array: jax.Array, shape: tuple[int, ...], sharding: Sharding) -> jax.Array:
+def _made(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool = False) -> jax.Array:
     tiles = {shard.device: shard.data for shard in array.addressable_shards}
     # Of most dtypes JAX puts the tiles in order; not of keys.
     order = [device for device in sharding.devices_indices_map(shape) if device in tiles]
-    return jax.make_array_from_single_device_arrays(
+    made = jax.make_array_from_single_device_arrays(
         shape, sharding, [tiles[device] for device in order], dtype=array.dtype
     )
+    if weak:  # a copy, where JAX makes no such array of given buffers
+        with alone_on(Mesh(np.array(order), ("devices",))):
+            made = jax.jit(private.weakly_typed, out_shardings=sharding)(made)
+    return made
 
 
 def forget() -> None:
-    """Forget how arrays were rewrapped."""
-    _WAYS.clear()
+    """Forget what came of arrays."""
+    _RESULTS.clear()
     _ALIKE.clear()

@@ -1,4 +1,4 @@
-"""Piles of whole tiles against the reference: every way that small plans go, tiles of one size and of several."""
+"""Coalesced whole tiles against the reference: every pattern of small plans, tiles of one size and of several."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax.flat import numbers
-from redistrib.backends.jax.frame import Frame
-from redistrib.backends.jax.pile import Way, company, piled, way_of
-from redistrib.backends.jax.rewrap import argument, rewrapped
+from redistrib.backends.jax.buckets.coalesced import TilePattern, coalesced, coalescing_key, pattern_of
+from redistrib.backends.jax.buckets.compiled import numbers
+from redistrib.backends.jax.context import LoweringContext
+from redistrib.backends.jax.with_sharding import argument, with_sharding
+from redistrib.backends.jax.xla_cpu import Quirks
 from redistrib.plans import reference
 from redistrib.plans.plan import Plan
 
@@ -32,18 +33,18 @@ SIDES = {
 
 @cache
 def plans() -> list[Plan]:
-    """Small plans that fall into ways, and such as go none."""
+    """Small plans that have patterns, and such as have none."""
     pairs = [pair for sides in SIDES.values() for pair in product(sides, repeat=2)]
     return [rd.synthesize(source, target, MESH) for source, target in pairs]
 
 
 @cache
-def ways() -> dict[Way, list[Plan]]:
-    found: dict[Way, list[Plan]] = {}
+def patterns() -> dict[TilePattern, list[Plan]]:
+    found: dict[TilePattern, list[Plan]] = {}
     for plan in plans():
-        way = way_of(plan)
-        if way is not None:
-            found.setdefault(way, []).append(plan)
+        pattern = pattern_of(plan)
+        if pattern is not None:
+            found.setdefault(pattern, []).append(plan)
     return found
 
 
@@ -51,13 +52,13 @@ def values(plan: Plan) -> np.ndarray:
     return np.random.default_rng(plan.before.tile_size).integers(0, 1 << 30, plan.shape, dtype=np.int32)
 
 
-def moved(several: list[Plan], way: Way, numbered: bool) -> list[np.ndarray]:
-    """`[devices, ...]` tiles after a pile of one array of each plan."""
-    frame = Frame(("devices",), (DEVICES,), tuple(range(DEVICES)))
+def moved(several: list[Plan], pattern: TilePattern, numbered: bool) -> list[np.ndarray]:
+    """`[devices, ...]` tiles after one array of each plan has moved, coalesced."""
+    context = LoweringContext(("devices",), (DEVICES,), tuple(range(DEVICES)))
 
     def run(numbers: tuple[jax.Array, ...], *tiles: jax.Array) -> list[jax.Array]:
-        numbered_frame = Frame(frame.names, frame.sizes, frame.order, numbers=numbers)
-        done = piled([lax.squeeze(tile, (0,)) for tile in tiles], several, way, numbered_frame)
+        numbered_context = LoweringContext(context.names, context.sizes, context.order, numbers=numbers)
+        done = coalesced([lax.squeeze(tile, (0,)) for tile in tiles], several, pattern, numbered_context)
         return [lax.expand_dims(tile, (0,)) for tile in done]
 
     tiles = [np.stack(reference.scatter(values(plan), plan.before)) for plan in several]
@@ -67,31 +68,33 @@ def moved(several: list[Plan], way: Way, numbered: bool) -> list[np.ndarray]:
     return [np.asarray(tile) for tile in jax.jit(program)(numbers, *tiles)]
 
 
-def test_the_sample_has_every_kind_of_way() -> None:
-    kinds = {(bool(way.pairs), bool(way.groups)) for way in ways()}
+def test_the_sample_has_every_kind_of_pattern() -> None:
+    kinds = {(bool(pattern.pairs), bool(pattern.groups)) for pattern in patterns()}
     assert kinds == {(True, False), (False, True), (True, True)}
-    assert any(len({plan.before.tile_size for plan in several}) > 1 for several in ways().values())
-    assert any(way_of(plan) is None for plan in plans() if plan.steps)
+    assert any(len({plan.before.tile_size for plan in several}) > 1 for several in patterns().values())
+    assert any(pattern_of(plan) is None for plan in plans() if plan.steps)
 
 
 @pytest.mark.parametrize("numbered", [False, True])
-def test_every_way_moves_what_the_reference_moves(numbered: bool) -> None:
-    for way, several in ways().items():
+def test_every_pattern_moves_what_the_reference_moves(numbered: bool) -> None:
+    for pattern, several in patterns().items():
         by_size: dict[int, list[Plan]] = {}
         for plan in several:
             by_size.setdefault(plan.before.tile_size, []).append(plan)
-        for pile in (several, *by_size.values()):
-            for plan, tiles in zip(pile, moved(pile, way, numbered), strict=True):
+        for group in (several, *by_size.values()):
+            for plan, tiles in zip(group, moved(group, pattern, numbered), strict=True):
                 wanted = reference.run(plan, reference.scatter(values(plan), plan.before))
                 np.testing.assert_array_equal(tiles, np.stack(wanted), err_msg=str(plan))
 
 
-def test_a_pile_is_one_collective_for_each_step() -> None:
-    frame = Frame(("devices",), (DEVICES,), tuple(range(DEVICES)))
-    way, several = max(ways().items(), key=lambda entry: (bool(entry[0].pairs and entry[0].groups), len(entry[1])))
+def test_coalesced_tiles_take_one_collective_for_each_step() -> None:
+    context = LoweringContext(("devices",), (DEVICES,), tuple(range(DEVICES)))
+    pattern, several = max(
+        patterns().items(), key=lambda entry: (bool(entry[0].pairs and entry[0].groups), len(entry[1]))
+    )
     assert len(several) > 1
     program = jax.shard_map(
-        lambda *tiles: piled(tiles, several, way, frame),
+        lambda *tiles: coalesced(tiles, several, pattern, context),
         mesh=FLAT,
         in_specs=P("devices"),
         out_specs=P("devices"),
@@ -124,18 +127,18 @@ def test_numbers_lie_on_the_devices_that_they_are_asked_for() -> None:
             assert all(number.sharding.device_set == set(devices) for number in found)
 
 
-def test_what_is_cut_or_sent_and_kept_goes_no_way() -> None:
+def test_what_is_cut_or_sent_and_kept_has_no_pattern() -> None:
     cut = rd.synthesize("[2{x,y,z}16, 8]", "[16, 1{x,y,z}8]", MESH)
     assert [step.kind for step in cut.steps] == ["alltoall"]
-    assert way_of(cut) is None
-    assert way_of(rd.synthesize("[2{x,y,z}16]", "[2{x,y,z}16]", MESH)) is None
+    assert pattern_of(cut) is None
+    assert pattern_of(rd.synthesize("[2{x,y,z}16]", "[2{x,y,z}16]", MESH)) is None
 
 
-def test_keys_and_numbers_below_four_bits_lie_in_no_pile() -> None:
+def test_keys_and_numbers_below_four_bits_are_not_coalesced() -> None:
     (plan,) = [plan for plan in plans() if str(plan.source) == "[2{x,y,z}16]" and str(plan.target) == "[16]"]
-    assert company(plan, np.dtype(np.int8), "gpu") is not None
-    assert company(plan, jax.numpy.dtype("int2"), "gpu") is None
-    assert company(plan, jax.random.key(0).dtype, "gpu") is None
+    assert coalescing_key(plan, np.dtype(np.int8), Quirks()) is not None
+    assert coalescing_key(plan, jax.numpy.dtype("int2"), Quirks()) is None
+    assert coalescing_key(plan, jax.random.key(0).dtype, Quirks()) is None
 
 
 def test_an_array_on_the_same_devices_in_the_same_order_is_an_argument_as_it_is() -> None:
@@ -150,4 +153,4 @@ def test_an_array_on_the_same_devices_in_the_same_order_is_an_argument_as_it_is(
         taken = argument(other, shape, asked)
         assert taken is not other
         assert taken.sharding == asked
-        assert np.array_equal(taken, rewrapped(other, shape, asked, weak=False))
+        assert np.array_equal(taken, with_sharding(other, shape, asked, weak=False))

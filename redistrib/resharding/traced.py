@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-from jax._src.lax.lax import _convert_element_type  # no public function makes a traced array weakly typed
 from jax.sharding import AxisType, NamedSharding
 
+from redistrib.backends.jax import private
+from redistrib.backends.jax.cross_mesh import CrossMeshRedistribution, emptied, platform_of
 from redistrib.backends.jax.execute import to_jax
-from redistrib.backends.jax.leaves import Leaf
-from redistrib.backends.jax.within import Within, emptied, platform_of
 from redistrib.errors import ShardingFormError, SpecError, TracedOrderError, UnknownSourceError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import from_named_sharding, require_whole
 from redistrib.plans.plan import Plan
-from redistrib.trees.checks import placing
-from redistrib.trees.planning import Planner
-from redistrib.trees.routes import Sides
+from redistrib.resharding.actions import SourceTarget
+from redistrib.resharding.checks import placing
+from redistrib.resharding.leaves import Leaf
+from redistrib.resharding.planning import Planner
 
 
 def is_traced(value: Any) -> bool:
@@ -34,7 +34,7 @@ def moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     with placing(leaf):
         result = _moved(leaf, planner, memory_limit)
         if leaf.value.aval.weak_type and not result.aval.weak_type:
-            result = _convert_element_type(result, weak_type=True)
+            result = private.weakly_typed(result)
         return result
 
 
@@ -56,10 +56,10 @@ def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
             )
     if 0 in array.shape:
         return emptied(array, source, target)
-    sides = Sides(source_type, source_mesh, target_type, target_mesh)
-    back = Sides(target_type, target_mesh, source_type, source_mesh)
+    there = SourceTarget(source_type, source_mesh, target_type, target_mesh)
+    back = SourceTarget(target_type, target_mesh, source_type, source_mesh)
     platform, dtype = platform_of(target.mesh), str(array.dtype)
-    plan = planner.plan(sides, dtype, platform, memory_limit)
+    plan = planner.plan(there, dtype, platform, memory_limit)
 
     def reverse() -> Plan:
         return planner.plan(back, dtype, platform, memory_limit)
@@ -67,7 +67,7 @@ def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     if _same_mesh(source.mesh, target.mesh) and isinstance(target.mesh, jax.sharding.Mesh):
         result: jax.Array = to_jax(plan, target.mesh, reverse=reverse)(array)
         return result
-    return Within(plan, source.mesh, target.mesh, reverse)(array)
+    return CrossMeshRedistribution(plan, source.mesh, target.mesh, reverse)(array)
 
 
 def known_source(array: Any) -> Any:
@@ -79,9 +79,7 @@ def known_source(array: Any) -> Any:
     Raises:
         UnknownSourceError: if nothing does.
     """
-    value = array
-    while isinstance(value, jax.core.Tracer) and isinstance(getattr(value, "primal", None), jax.Array):
-        value = value.primal
+    value = private.value_inside(array)
     if not isinstance(value, jax.core.Tracer):
         return value.sharding
     sharding = jax.typeof(array).sharding

@@ -11,8 +11,8 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from redistrib.backends.jax.flat import alone_on
-from redistrib.backends.jax.rewrap import rewrapped
+from redistrib.backends.jax.sharding import alone_on
+from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.cache import Cache
 from redistrib.errors import LeafError, TreeMismatchError
 
@@ -123,7 +123,8 @@ def _context_mesh() -> Any:
 def zeros_like(array: jax.Array, target: Sharding) -> jax.Array:
     """An array without elements, made where it is wanted.
 
-    XLA leaves arrays without elements replicated whatever it is told; so a tile is replicated, and rewrapped.
+    XLA leaves arrays without elements replicated whatever it is told; so a tile is replicated, and then put under the
+    sharding as it is.
     """
     tile, dtype = target.shard_shape(array.shape), array.dtype
     devices = list(target.devices_indices_map(array.shape))
@@ -137,4 +138,4 @@ def zeros_like(array: jax.Array, target: Sharding) -> jax.Array:
         make = jax.jit(lambda: jnp.zeros(tile, dtype), out_shardings=whole)
     with alone_on(mesh):
         made = make()
-    return rewrapped(made, array.shape, target, weak=bool(array.aval.weak_type))
+    return with_sharding(made, array.shape, target, weak=bool(array.aval.weak_type))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,26 +14,29 @@ from typing import Any
 import jax
 import numpy as np
 
-from redistrib.backends.jax.flat import FlatProgram
-from redistrib.backends.jax.leaves import Leaf, zeros_like
-from redistrib.backends.jax.rewrap import rewrapped
+from redistrib.backends.jax.buckets.compiled import CompiledBucket
+from redistrib.backends.jax.with_sharding import with_sharding
+from redistrib.backends.jax.xla_cpu import Quirks, trim_heap
+from redistrib.packing.buckets import leaves_of, pack_into_buckets, program_key
+from redistrib.packing.ledger import MemoryLedger
+from redistrib.packing.moves import Group, LeafMove
+from redistrib.packing.order import Batch, accounted, limited
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.trees.checks import check, check_there, naming, placing, shared
-from redistrib.trees.launches import leaves_of, make_up, together
-from redistrib.trees.planning import TREES, Kind, Planner, compiling, heap_given_back, least_launch, route_of
-from redistrib.trees.routes import Route, Way
-from redistrib.trees.schedule import Alive, Batch, Group, Item, accounted, limited
-from redistrib.trees.sharing import Groups, Shared, buffers, note
-from redistrib.trees.value import TreePlan
+from redistrib.resharding.actions import Action, LeafRoute
+from redistrib.resharding.checks import check, check_there, naming, placing, shared
+from redistrib.resharding.interrupts import uncollected
+from redistrib.resharding.leaves import Leaf, zeros_like
+from redistrib.resharding.planning import TREES, LeafSpec, Planner, compiling, known_spec, route_of
+from redistrib.resharding.sharing import SharedBuffers, Tied, buffers, note
+from redistrib.resharding.value import TreePlan
 
-# Bytes per device of launches that need not have finished when the next one starts. On CPUs there are none: devices
-# share a pool of threads, and those of a later launch may take the place of one for which an earlier launch waits.
+# Bytes per device of launches that need not have finished when the next one starts, where several may run at a time.
 IN_FLIGHT = 64 * 2**20
 LONG_MOVE = 256 * 2**20  # bytes of all leaves above which a move shows its progress, on a terminal
 
 
 @dataclass(frozen=True)
-class _Known:
+class _KnownTree:
     """What to do with a tree of arrays of some shapes and placements.
 
     Attributes:
@@ -45,12 +47,12 @@ class _Known:
     """
 
     plan: TreePlan
-    routes: tuple[Route, ...]
+    routes: tuple[LeafRoute, ...]
     donated: tuple[bool, ...]
-    last: Groups
+    last: Tied
 
 
-class Prepared:
+class PreparedReshard:
     """Leaves that have been checked, planned and compiled for.
 
     Attributes:
@@ -61,15 +63,15 @@ class Prepared:
         for leaf in leaves:
             check(leaf)
         self._leaves, self._limit = leaves, memory_limit
-        common = shared(leaves) if donate else Shared()
+        common = shared(leaves) if donate else SharedBuffers()
         key = (tuple(map(_signature, leaves)), common, donate, memory_limit, planner.key)
         self._is_new = False
 
-        def known() -> _Known:
+        def known() -> _KnownTree:
             self._is_new = True
             return _Planning(leaves, common, planner, donate, memory_limit).known()
 
-        self._known: _Known = TREES.get(key, known)
+        self._known: _KnownTree = TREES.get(key, known)
         self._stays: set[int] = set()  # leaves whose buffers are those of what `jax.device_put` returned for them
         self.plan: TreePlan = self._known.plan
 
@@ -85,14 +87,15 @@ class Prepared:
         """
         for leaf in self._leaves:
             check_there(leaf)
-        if self._is_new and any(map(_is_on_cpu, self.plan.batches)):
-            heap_given_back()
+        quirks = [_quirks(batch) for batch in self.plan.batches]
+        if self._is_new and any(each.trims_heap for each in quirks):
+            trim_heap()
         self._bring(results, pause)
         total = sum(item.target_bytes * len(item.devices) for batch in self.plan.batches for item in batch.items)
         with _progress(total, progress) as advance:
             wait = _Waiting(IN_FLIGHT if self._limit is None and advance is None else 0)
             for batch in self.plan.batches:
-                if _is_on_cpu(batch):
+                if _quirks(batch).one_at_a_time:
                     wait.for_all()
                 pause()
                 moved = self._launched(batch, results)
@@ -101,9 +104,9 @@ class Prepared:
                     advance(sum(item.target_bytes * len(item.devices) for item in batch.items))
             for k in self._of("keep"):  # while the last launch runs
                 leaf = self._leaves[k]
-                results[k] = rewrapped(leaf.value, leaf.value.shape, leaf.target, weak=leaf.value.aval.weak_type)
+                results[k] = with_sharding(leaf.value, leaf.value.shape, leaf.target, weak=leaf.value.aval.weak_type)
                 note(leaf.value, results[k], given_up=self.plan.donate)
-            if any(map(_is_on_cpu, self.plan.batches)):
+            if any(each.one_at_a_time for each in quirks):
                 wait.for_all()
         for one in self._known.last:
             if not self._stays.intersection(one):
@@ -117,7 +120,7 @@ class Prepared:
         """
         for k in self._of("empty"):
             results[k] = zeros_like(self._leaves[k].value, self._leaves[k].target)
-        brought = list(self._of("put"))
+        brought = list(self._of("via_device_put"))
         for k in brought:
             with naming(self._leaves[k].path):
                 results[k] = jax.device_put(self._leaves[k].value, self._leaves[k].target)
@@ -152,7 +155,7 @@ class Prepared:
         sources = [self._leaves[item.index].value for item in batch.items]
         targets = [self._leaves[item.index].target for item in batch.items]
         program = batch.program
-        assert isinstance(program, FlatProgram)
+        assert isinstance(program, CompiledBucket)
         moved = program(sources, targets)
         for item, array in zip(batch.items, moved, strict=True):
             results[item.index] = array
@@ -161,8 +164,8 @@ class Prepared:
                 source.delete()  # its memory is freed when the launch has read it
         return moved
 
-    def _of(self, way: Way) -> Iterator[int]:
-        return (k for k, route in enumerate(self._known.routes) if route.way == way)
+    def _of(self, action: Action) -> Iterator[int]:
+        return (k for k, route in enumerate(self._known.routes) if route.action == action)
 
 
 class _Planning:
@@ -171,7 +174,7 @@ class _Planning:
     def __init__(
         self,
         leaves: Sequence[Leaf],
-        common: Shared,
+        common: SharedBuffers,
         planner: Planner,
         donate: bool,
         memory_limit: int | None,
@@ -179,72 +182,77 @@ class _Planning:
         self._leaves, self._planner, self._donate, self._limit = leaves, planner, donate, memory_limit
         self._routes = tuple(map(_routed, leaves))
         self._common = common
-        self._kinds: dict[tuple[int, Any], tuple[Kind, tuple[int, ...]]] = {}  # by route and dtype
+        self._specs: dict[tuple[int, Any], tuple[LeafSpec, tuple[int, ...]]] = {}  # by route and dtype
         held = common.members
         self._donated = tuple(
-            donate and route.way in ("move", "put") and k not in held for k, route in enumerate(self._routes)
+            donate and route.action in ("move", "via_device_put") and k not in held
+            for k, route in enumerate(self._routes)
         )
 
-    def known(self) -> _Known:
+    def known(self) -> _KnownTree:
         """The whole, with every program compiled."""
-        with _uncollected():
-            return self._made()
+        items = [self._item(k) for k, route in enumerate(self._routes) if route.action == "move"]
+        pauses = any(spec.quirks.pauses_collection for spec, _ in self._specs.values())
+        with uncollected() if pauses else nullcontext():
+            return self._made(items)
 
-    def _made(self) -> _Known:
-        items = [self._item(k) for k, route in enumerate(self._routes) if route.way == "move"]
+    def _made(self, items: list[LeafMove]) -> _KnownTree:
         batches, before = self._batches(items)
         plan = TreePlan(
             batches=tuple(batches),
             kept=self._paths("keep"),
             made=self._paths("empty"),
-            put=self._paths("put"),
+            put=self._paths("via_device_put"),
             before_bytes=before,
             memory_limit=self._limit,
             donate=self._donate,
         )
-        stay = {k for k, route in enumerate(self._routes) if route.way == "keep"} | self._common.elsewhere
+        stay = {k for k, route in enumerate(self._routes) if route.action == "keep"} | self._common.elsewhere
         last = tuple(one for one in self._common.groups if stay.isdisjoint(one))
-        return _Known(plan, self._routes, self._donated, last)
+        return _KnownTree(plan, self._routes, self._donated, last)
 
-    def _paths(self, way: str) -> tuple[str, ...]:
-        return tuple(leaf.path for leaf, route in zip(self._leaves, self._routes, strict=True) if route.way == way)
+    def _paths(self, action: Action) -> tuple[str, ...]:
+        return tuple(
+            leaf.path for leaf, route in zip(self._leaves, self._routes, strict=True) if route.action == action
+        )
 
-    def _item(self, index: int) -> Item:
+    def _item(self, index: int) -> LeafMove:
         leaf, route = self._leaves[index], self._routes[index]
-        known = self._kinds.get((id(route), leaf.value.dtype))
+        known = self._specs.get((id(route), leaf.value.dtype))
         if known is None:
-            assert route.sides is not None
+            assert route.ends is not None
             with naming(leaf.path):
-                kind = Kind(route.sides, str(leaf.value.dtype), route.devices, self._planner)
-            known = self._kinds[id(route), leaf.value.dtype] = (kind, tuple(device.id for device in kind.devices))
-        return Item(index, leaf.path, *known, self._donated[index])
+                spec = LeafSpec(route.ends, str(leaf.value.dtype), route.devices, self._planner)
+            known = self._specs[id(route), leaf.value.dtype] = (spec, tuple(device.id for device in spec.devices))
+        return LeafMove(index, leaf.path, *known, self._donated[index])
 
-    def _alive(self) -> Alive:
+    def _alive(self) -> MemoryLedger:
         """Bytes on each device before anything moves: all sources, and what `jax.device_put` brings."""
-        alive = Alive()
+        alive = MemoryLedger()
         known: dict[tuple[int, Any], list[tuple[list[int], int]]] = {}
         for leaf, route in zip(self._leaves, self._routes, strict=True):
             name = (id(route), getattr(leaf.value, "dtype", type(leaf.value)))
             if name not in known:
                 source = getattr(leaf.value, "sharding", None)
                 held = [source] if source is not None else []
-                held += [leaf.target] if route.way == "put" else []
+                held += [leaf.target] if route.action == "via_device_put" else []
                 known[name] = [_share(leaf.value, sharding) for sharding in held]
             for share in known[name]:
                 alive.add(*share)
         return alive
 
-    def _batches(self, items: list[Item]) -> tuple[list[Batch], int]:
+    def _batches(self, items: list[LeafMove]) -> tuple[list[Batch], int]:
         """Launches that have been planned and compiled, and the bytes on the fullest device before them."""
         if self._limit is None:
-            launches = together(items, max((least_launch(kind) for kind, _ in self._kinds.values()), default=0))
+            least = max((spec.quirks.bucket_bytes for spec, _ in self._specs.values()), default=0)
+            packed = pack_into_buckets(items, least)
             # The largest program compiles while the leaves of the others are planned.
-            largest = sorted(launches, key=leaves_of, reverse=True)
-            waiting = compiling({make_up(launch): partial(self._program, launch) for launch in largest})
+            largest = sorted(packed, key=leaves_of, reverse=True)
+            waiting = compiling({program_key(bucket): partial(self._program, bucket) for bucket in largest})
             alive = self._alive()
             before = alive.most()
             programs = {name: wait() for name, wait in waiting.items()}
-            return accounted([(launch, programs[make_up(launch)]) for launch in launches], alive), before
+            return accounted([(bucket, programs[program_key(bucket)]) for bucket in packed], alive), before
         self._plan(items)
         alive = self._alive()
         before = alive.most()
@@ -258,33 +266,20 @@ class _Planning:
         )
         return batches, before
 
-    def _program(self, groups: Sequence[Group]) -> FlatProgram:
+    def _program(self, groups: Sequence[Group]) -> CompiledBucket:
         firsts = [group[0] for group in groups]
         self._plan(firsts)
         with naming(firsts[0].path):
             # Under a limit nothing is left on the devices but the leaves.
             return self._planner.program(groups, list(map(self._dtype, firsts)), numbered=self._limit is None)
 
-    def _plan(self, items: Iterable[Item]) -> None:
+    def _plan(self, items: Iterable[LeafMove]) -> None:
         for item in items:
             with naming(item.path):
                 item.plan  # noqa: B018
 
-    def _dtype(self, item: Item) -> Any:
+    def _dtype(self, item: LeafMove) -> Any:
         return self._leaves[item.index].value.dtype
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """A context without garbage collection, which would walk all that the caller has again and again for what tracing
-    makes, and find next to nothing."""
-    collected = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collected:
-            gc.enable()
 
 
 # ------------------------------------------------------------------------------------------- leaves
@@ -299,7 +294,7 @@ def _signature(leaf: Leaf) -> Hashable:
     return (leaf.path, np.shape(value), dtype, getattr(value, "sharding", None), leaf.target)
 
 
-def _routed(leaf: Leaf) -> Route:
+def _routed(leaf: Leaf) -> LeafRoute:
     with placing(leaf):
         return route_of(np.shape(leaf.value), getattr(leaf.value, "sharding", None), leaf.target)
 
@@ -335,10 +330,8 @@ class _Waiting:
             jax.block_until_ready(self._flying.popleft()[0])
 
 
-def _is_on_cpu(batch: Batch) -> bool:
-    kind = batch.items[0].kind
-    assert isinstance(kind, Kind)
-    return kind.platform == "cpu"
+def _quirks(batch: Batch) -> Quirks:
+    return known_spec(batch.items[0]).quirks
 
 
 @contextmanager

@@ -10,12 +10,13 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
-Buffer: TypeAlias = tuple[int, int]  # device id, address
-Groups: TypeAlias = tuple[tuple[int, ...], ...]
+from redistrib.backends.jax import private
+
+Tied: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedBuffers:
     """Arrays of a sequence that must not be given up one by one, by their places.
 
     Attributes:
@@ -23,7 +24,7 @@ class Shared:
         elsewhere: arrays whose buffers belong to an array outside the sequence as well.
     """
 
-    groups: Groups = ()
+    groups: Tied = ()
     elsewhere: frozenset[int] = frozenset()
 
     @property
@@ -32,7 +33,7 @@ class Shared:
         return {k for one in self.groups for k in one} | self.elsewhere
 
 
-def buffers(array: jax.Array) -> list[Buffer]:
+def buffers(array: jax.Array) -> list[private.Buffer]:
     """Every buffer of an array that this process holds; waits for the array to be computed.
 
     Raises:
@@ -42,12 +43,12 @@ def buffers(array: jax.Array) -> list[Buffer]:
         return []
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         array = jax.random.key_data(array)
-    return [(shard.device.id, shard.data.unsafe_buffer_pointer()) for shard in array.addressable_shards]
+    return private.addresses(array)
 
 
-def grouped_by_buffer(held: Sequence[Sequence[Buffer]]) -> Groups:
+def grouped_by_buffer(held: Sequence[Sequence[private.Buffer]]) -> Tied:
     """Groups of places that hold a buffer in common, directly or by way of others; two at least in each."""
-    first: dict[Buffer, int] = {}
+    first: dict[private.Buffer, int] = {}
     parent = list(range(len(held)))
 
     def root(place: int) -> int:

@@ -6,13 +6,13 @@ from typing import Any
 
 import jax
 
-from redistrib.backends.jax.leaves import matched
 from redistrib.errors import TracedDonationError
-from redistrib.trees import traced
-from redistrib.trees.eager import Prepared
-from redistrib.trees.interrupts import recoverable
-from redistrib.trees.planning import Model, Planner
-from redistrib.trees.value import TreePlan
+from redistrib.resharding import traced
+from redistrib.resharding.eager import PreparedReshard
+from redistrib.resharding.interrupts import recoverable
+from redistrib.resharding.leaves import matched
+from redistrib.resharding.planning import Model, Planner
+from redistrib.resharding.value import TreePlan
 
 
 def reshard(
@@ -32,7 +32,7 @@ def reshard(
     if donate and any(inside):
         raise TracedDonationError
     outside = [leaf for leaf, is_inside in zip(leaves, inside, strict=True) if not is_inside]
-    prepared = Prepared(outside, planner, donate=donate, memory_limit=memory_limit) if outside else None
+    prepared = PreparedReshard(outside, planner, donate=donate, memory_limit=memory_limit) if outside else None
     moved = [traced.moved(leaf, planner, memory_limit) for leaf, is_in in zip(leaves, inside, strict=True) if is_in]
     placed = [leaf.value for leaf in outside]
     if prepared is not None and donate:
@@ -47,4 +47,4 @@ def reshard(
 def reshard_plan(tree: Any, shardings: Any, *, donate: bool, memory_limit: int | None, model: Model) -> TreePlan:
     """See `redistrib.api.reshard_plan`."""
     leaves, _ = matched(tree, shardings)
-    return Prepared(leaves, Planner(model), donate=donate, memory_limit=memory_limit).plan
+    return PreparedReshard(leaves, Planner(model), donate=donate, memory_limit=memory_limit).plan

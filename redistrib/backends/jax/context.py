@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -11,56 +11,49 @@ import numpy as np
 from jax import lax
 
 from redistrib.backends.jax.groups import axes_of_groups
+from redistrib.backends.jax.xla_cpu import Quirks, quirks_of
 from redistrib.plans.plan import Plan
 from redistrib.theory.semantics import Int64
 
 Schedule: TypeAlias = Literal["overlap", "sequential"]
 
-MOST_PIECES = 32  # members of an all-to-all; above, a program of one slice for each becomes too long
-# Bytes. XLA:CPU asks the system for larger buffers anew, and touching them is slow; on TPUs memory is what is scarce.
-CHUNKS = {"cpu": 16 << 20, "tpu": 64 << 20}
+TPU_CHUNK = 64 << 20  # bytes; see `LoweringContext.chunk`: memory is what is scarce on TPUs
 
 
 @dataclass(frozen=True)
-class Frame:
+class LoweringContext:
     """Where a program runs.
 
     Attributes:
         names, sizes: the manual mesh axes, in mesh order.
         order: `order[p]` is the device number at row-major position p.
         schedule: see the module.
-        pieces: all-to-alls over at most so many members cut and join shares one by one, which suits CPUs; larger
-            ones reshape and transpose one packed buffer, which suits TPUs.
         scratch: elements of scratch that the memory limit of a plan leaves; all-to-alls and gathers that fit in it stay
             dense in a sequential program too.
-        ordered: whether rounds follow one another even in an `"overlap"` schedule: on CPUs nothing overlaps, and
-            buffers that need not exist cost more than anything else.
         chunk: bytes; dense collectives with local copies, over tiles larger than this, run in a loop over slices of
             the tiles. None: at once.
         copies_results: whether the compiler copies what a collective leaves to where the program's result goes, as that
             of TPUs does; then no gather goes without a local copy.
         ragged: whether the platform has a ragged all-to-all; an exchange that asks for one goes in rounds otherwise.
-        unique: whether the compiler makes equal copies of boxes once, and takes long for each: then such as differ in
-            their offsets alone are best given these in `numbers`.
         batched: whether tiles may have a dimension in front, by `jax.vmap`; what is best gathered without one is not
             with it.
-        apart: whether gathered tiles that are not side by side come in buffers of their own, by an all-to-all of the
-            same bytes.
+        quirks: of the platform.
+        apart: whether gathers heed the quirk of this name.
         numbers: 0, 1, 2 and so on, as values that the compiler does not see.
     """
+
+    MOST_PIECES: ClassVar[int] = 32  # members; above, a program of one slice for each becomes too long
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
     order: tuple[int, ...]
     schedule: Schedule = "overlap"
-    pieces: int = MOST_PIECES
     scratch: int | None = None
-    ordered: bool = False
     chunk: int | None = None
     copies_results: bool = False
     ragged: bool = False
-    unique: bool = False
     batched: bool = True
+    quirks: Quirks = field(default_factory=Quirks)
     apart: bool = False
     numbers: tuple[jax.Array, ...] = field(default=(), repr=False, compare=False)
     position: Int64 = field(init=False, repr=False, compare=False)
@@ -69,6 +62,11 @@ class Frame:
         position = np.empty(len(self.order), dtype=np.int64)
         position[list(self.order)] = np.arange(len(self.order))
         object.__setattr__(self, "position", position)
+
+    @property
+    def pieces(self) -> int:
+        """Members of an all-to-all up to which shares are cut and joined one by one."""
+        return self.MOST_PIECES if self.quirks.piecewise else 0
 
     def lookup(self, table: np.ndarray) -> Any:
         """The entry `table[d]` of the device that runs, of a table over device numbers."""
@@ -107,29 +105,27 @@ class Frame:
         return moved
 
 
-def frame_of(
+def context_of(
     plan: Plan,
     names: tuple[str, ...],
     sizes: tuple[int, ...],
     order: tuple[int, ...],
     schedule: Schedule | None,
     platform: str,
-) -> Frame:
-    """The frame of a plan: without a schedule of its own, a plan made for a memory limit runs in sequence within it."""
-    scratch = None
+) -> LoweringContext:
+    """The context of a plan; one that has a memory limit, and no schedule of its own, runs in sequence within it."""
+    scratch, quirks = None, quirks_of(platform)
     if schedule is None and plan.memory_limit is not None:
         schedule = "sequential"
         scratch = plan.memory_limit // plan.itemsize - plan.before.tile_size - plan.after.tile_size
-    return Frame(
+    return LoweringContext(
         names,
         sizes,
         order,
         schedule or "overlap",
-        pieces=MOST_PIECES if platform == "cpu" else 0,
         scratch=scratch,
-        ordered=platform == "cpu",
-        chunk=CHUNKS.get(platform),
+        chunk=TPU_CHUNK if platform == "tpu" else quirks.chunk,
         copies_results=platform == "tpu",
         ragged=platform != "cpu",
-        unique=platform == "cpu",
+        quirks=quirks,
     )

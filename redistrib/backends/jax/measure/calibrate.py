@@ -12,7 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from redistrib.backends.jax.lowering import Frame, local_program
+from redistrib.backends.jax.context import LoweringContext
+from redistrib.backends.jax.lowering import local_program
+from redistrib.backends.jax.xla_cpu import Quirks
 from redistrib.plans.samples import Sample
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Step
 from redistrib.theory.semantics import Placement
@@ -61,10 +63,10 @@ def _cases(count: int, tile: int) -> Iterator[tuple[Step, str, int, int, int]]:
 
 def _timed(step: Step, kind: str, members: int, received: int, copied: int, devices: Sequence[Any]) -> Sample:
     mesh = jax.sharding.Mesh(np.array(devices), (AXIS,), axis_types=(AxisType.Auto,))
-    frame = Frame((AXIS,), (len(devices),), tuple(range(len(devices))))
+    context = LoweringContext((AXIS,), (len(devices),), tuple(range(len(devices))), quirks=Quirks(piecewise=True))
     spec = PartitionSpec(AXIS)
     program = jax.jit(
-        jax.shard_map(local_program([step], frame), mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+        jax.shard_map(local_program([step], context), mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
     )
     rows = (len(devices) * step.before.tile[0], *step.before.tile[1:])
     array = jax.jit(lambda: jnp.zeros(rows, jnp.float32), out_shardings=NamedSharding(mesh, spec))()

@@ -11,9 +11,11 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 import redistrib as rd
+from redistrib.packing.buckets import BUCKET_BYTES, BUCKET_LEAVES, Bucket, pack_into_buckets, program_key
+from redistrib.packing.ledger import MemoryLedger
+from redistrib.packing.moves import LeafMove
+from redistrib.packing.order import accounted
 from redistrib.plans.plan import Plan
-from redistrib.trees.launches import Launch, make_up, together
-from redistrib.trees.schedule import MOST_TOGETHER, TOGETHER_BYTES, Alive, Item, accounted
 
 MESH, DEVICES = "x=8", tuple(range(8))
 PLANS = {
@@ -23,7 +25,7 @@ PLANS = {
 
 
 @dataclass(frozen=True)
-class Kind:
+class Rows:
     """Leaves whose tiles have so many rows, on some devices."""
 
     rows: int
@@ -57,13 +59,13 @@ class Moving:
         return self.plan.after.tile_size * self.plan.itemsize
 
 
-def leaves(counts: dict[tuple[int, bool], int], devices: tuple[int, ...] = DEVICES) -> list[Item]:
+def leaves(counts: dict[tuple[int, bool], int], devices: tuple[int, ...] = DEVICES) -> list[LeafMove]:
     """So many leaves of each kind: rows of the tile, and whether the source is given up."""
     kinds = [kind for kind, count in counts.items() for _ in range(count)]
-    return [Item(k, str(k), Kind(rows, devices), devices, donated) for k, (rows, donated) in enumerate(kinds)]
+    return [LeafMove(k, str(k), Rows(rows, devices), devices, donated) for k, (rows, donated) in enumerate(kinds)]
 
 
-def size(launch: Launch) -> int:
+def size(launch: Bucket) -> int:
     return sum(item.source_bytes + item.target_bytes for group in launch for item in group)
 
 
@@ -75,20 +77,20 @@ def test_every_leaf_travels_once_in_a_launch_that_is_not_too_large(
     counts: dict[tuple[int, bool], int], least: int
 ) -> None:
     items = leaves(counts)
-    launches = together(items, least)
+    launches = pack_into_buckets(items, least)
     assert sorted(item.index for launch in launches for group in launch for item in group) == list(range(len(items)))
     for launch in launches:
-        assert len({(item.kind, item.donated) for group in launch for item in group}) == len(launch)
-        assert all((item.kind, item.donated) == (group[0].kind, group[0].donated) for group in launch for item in group)
+        assert len({(item.spec, item.donated) for group in launch for item in group}) == len(launch)
+        assert all((item.spec, item.donated) == (group[0].spec, group[0].donated) for group in launch for item in group)
         number = sum(map(len, launch))
-        assert number == 1 or (number <= MOST_TOGETHER and size(launch) <= TOGETHER_BYTES)
+        assert number == 1 or (number <= BUCKET_LEAVES and size(launch) <= BUCKET_BYTES)
 
 
 def test_a_tree_of_layers_travels_in_launches_of_one_make_up() -> None:
     # Per layer a leaf of 2 MiB of tiles and two of 128 KiB, and a head that is there once.
     counts = {(256, False): 12, (16, False): 24, (3000, False): 1}
-    launches = together(leaves(counts), 2**21)
-    kinds = Counter(map(make_up, launches))
+    launches = pack_into_buckets(leaves(counts), 2**21)
+    kinds = Counter(map(program_key, launches))
     assert len(kinds) == 2
     assert max(kinds.values()) == 12
     assert {size(launch) >= 2**21 for launch in launches} == {True}
@@ -96,14 +98,14 @@ def test_a_tree_of_layers_travels_in_launches_of_one_make_up() -> None:
 
 def test_launches_are_no_smaller_than_is_worth_their_while() -> None:
     items = leaves({(16, False): 64})  # 128 KiB each
-    assert [len(launch[0]) for launch in together(items, 0)] == [1] * 64
-    assert [len(launch[0]) for launch in together(items, 2**20)] == [8] * 8
-    assert [len(launch[0]) for launch in together(items, 2**30)] == [64]
+    assert [len(launch[0]) for launch in pack_into_buckets(items, 0)] == [1] * 64
+    assert [len(launch[0]) for launch in pack_into_buckets(items, 2**20)] == [8] * 8
+    assert [len(launch[0]) for launch in pack_into_buckets(items, 2**30)] == [64]
 
 
 def test_devices_that_differ_share_no_launch() -> None:
     items = leaves({(16, False): 3}) + leaves({(16, False): 3}, tuple(range(8, 16)))
-    launches = together(items, 2**30)
+    launches = pack_into_buckets(items, 2**30)
     assert [{item.devices for group in launch for item in group} for launch in launches] == [
         {tuple(range(8))},
         {tuple(range(8, 16))},
@@ -115,7 +117,7 @@ class Program:
     """What moves leaves, in some bytes."""
 
     added_bytes: int
-    loads: tuple[Any, ...] = ()
+    entries: tuple[Any, ...] = ()
 
 
 def test_what_frees_memory_travels_first() -> None:
@@ -128,16 +130,16 @@ def test_what_frees_memory_travels_first() -> None:
             ("[1024, 1024]", "[128{x}1024, 1024]"),
         )
     )
-    even = Kind(256, DEVICES)
+    even = Rows(256, DEVICES)
     items = [
-        Item(0, "grow", grow, DEVICES, donated=True),
-        Item(1, "undonated", shrink, DEVICES),
-        Item(2, "large", large, DEVICES, donated=True),
-        Item(3, "even", even, DEVICES, donated=True),
-        Item(4, "shrink", shrink, DEVICES, donated=True),
+        LeafMove(0, "grow", grow, DEVICES, donated=True),
+        LeafMove(1, "undonated", shrink, DEVICES),
+        LeafMove(2, "large", large, DEVICES, donated=True),
+        LeafMove(3, "even", even, DEVICES, donated=True),
+        LeafMove(4, "shrink", shrink, DEVICES, donated=True),
     ]
     for several in itertools.permutations(items):
-        alive = Alive()
+        alive = MemoryLedger()
         alive.add(DEVICES, sum(item.source_bytes for item in items))
         before = alive.most()
         batches = accounted([(((item,),), Program(10**6)) for item in several], alive)

@@ -1,4 +1,4 @@
-"""Which way a leaf goes: kept, moved by a plan, made anew, or handed to `jax.device_put`."""
+"""What is done with a leaf: it is kept, moved by a plan, made anew, or handed to `jax.device_put`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType, from_named_sharding, require_whole
 from redistrib.theory.semantics import Placement, placement_of, type_of
 
-Way: TypeAlias = Literal["keep", "move", "empty", "put"]
+Action: TypeAlias = Literal["keep", "move", "empty", "via_device_put"]
 
 
 @dataclass(frozen=True)
-class Sides:
+class SourceTarget:
     """Source and target of a leaf as types, over devices numbered by their place in the source's mesh.
 
     Attributes:
@@ -33,23 +33,23 @@ class Sides:
 
 
 @dataclass(frozen=True)
-class Route:
+class LeafRoute:
     """What is to be done with a leaf.
 
     Attributes:
-        way: `"keep"`: every device holds its target tile already; `"move"`: by a plan; `"empty"`: no elements;
-            `"put"`: by `jax.device_put`.
-        sides: what a plan is made for; None unless the way is "move".
-        devices: in the order of their numbers; empty unless the way is "move".
+        action: `"keep"`: every device holds its target tile already; `"move"`: by a plan; `"empty"`: no elements;
+            `"via_device_put"`: by `jax.device_put`.
+        ends: what a plan is made for; None unless the action is "move".
+        devices: in the order of their numbers; empty unless the action is "move".
     """
 
-    way: Way
-    sides: Sides | None = None
+    action: Action
+    ends: SourceTarget | None = None
     devices: tuple[Any, ...] = ()
 
 
-def route(shape: tuple[int, ...], source: Sharding | None, target: Sharding) -> Route:
-    """The way of an array of global `shape`; `source` is None for a value that is no `jax.Array`.
+def route(shape: tuple[int, ...], source: Sharding | None, target: Sharding) -> LeafRoute:
+    """What is done with an array of global `shape`; `source` is None for a value that is no `jax.Array`.
 
     Raises:
         RedistribError: a sharding that no type says, or that does not divide the shape.
@@ -61,18 +61,18 @@ def route(shape: tuple[int, ...], source: Sharding | None, target: Sharding) -> 
     if not isinstance(target, NamedSharding):
         target.shard_shape(shape)
     if source is None or source.device_set != target.device_set or _memory(source) != _memory(target):
-        return Route("put")
+        return LeafRoute("via_device_put")
     if 0 in shape:
-        return Route("empty")
+        return LeafRoute("empty")
     if source == target or source.is_equivalent_to(target, len(shape)):
-        return Route("keep")
+        return LeafRoute("keep")
     source_type, source_mesh, devices = typed(source, shape)
     target_type, target_mesh, order = typed(target, shape)
     number = {device: k for k, device in enumerate(devices)}
     target_mesh = Mesh(target_mesh.axes, tuple(number[device] for device in order))
     if placement_of(source_type, source_mesh) == placement_of(target_type, target_mesh):
-        return Route("keep")
-    return Route("move", Sides(source_type, source_mesh, target_type, target_mesh), devices)
+        return LeafRoute("keep")
+    return LeafRoute("move", SourceTarget(source_type, source_mesh, target_type, target_mesh), devices)
 
 
 def typed(sharding: Any, shape: tuple[int, ...]) -> tuple[DistType, Mesh, tuple[Any, ...]]:

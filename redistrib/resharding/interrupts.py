@@ -1,7 +1,12 @@
-"""Errors and signals while arrays are given up: none gets in between an array and the note of where it is now."""
+"""What is put off for a while, in the whole process, and on again whatever comes.
+
+Handlers of signals while arrays are given up, so that none gets in between an array and the note of where it is now;
+and the collection of garbage.
+"""
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -31,6 +36,19 @@ def recoverable(partial: Callable[[], Any]) -> Iterator[Callable[[], None]]:
         holder: Any = error
         holder.partial = partial()
         raise
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """A context without garbage collection, which would walk all that the caller has again and again for what tracing
+    makes, and find next to nothing."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
 
 
 class _Held:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Protocol
 
-from redistrib.backends.jax.hlo import (
+from redistrib.backends.jax.measure.hlo import (
     Groups,
     HloArray,
     HloModule,

@@ -10,10 +10,10 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, NamedSharding
 
-from redistrib.backends.jax.leaves import Leaf
 from redistrib.errors import LeafError, RedistribError, SpecError
 from redistrib.lang.mesh import Mesh
-from redistrib.trees.sharing import Shared, belongs_to_others, buffers, grouped_by_buffer
+from redistrib.resharding.leaves import Leaf
+from redistrib.resharding.sharing import SharedBuffers, belongs_to_others, buffers, grouped_by_buffer
 
 _GONE = (
     "the array has been donated or deleted; pass one that is alive (arrays made of its buffers go with an array: "
@@ -65,7 +65,7 @@ def check_there(leaf: Leaf) -> None:
         raise LeafError(leaf.path, "a ShapeDtypeStruct has no values to move; pass arrays, or call reshard_plan")
 
 
-def shared(leaves: Sequence[Leaf]) -> Shared:
+def shared(leaves: Sequence[Leaf]) -> SharedBuffers:
     """Which leaves have buffers in common, such as tied weights, with each other or with arrays that are no leaves.
 
     Raises:
@@ -79,7 +79,7 @@ def shared(leaves: Sequence[Leaf]) -> Shared:
             raise LeafError(leaf.path, _GONE) from None
     inside = {id(leaf.value) for leaf in leaves}
     elsewhere = {k for k, leaf in enumerate(leaves) if belongs_to_others(leaf.value, inside)}
-    return Shared(grouped_by_buffer(held), frozenset(elsewhere))
+    return SharedBuffers(grouped_by_buffer(held), frozenset(elsewhere))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from redistrib.backends.jax.execute import to_jax
-from redistrib.backends.jax.inspect import inspect
+from redistrib.backends.jax.measure.inspect import inspect
 from redistrib.backends.jax.sharding import named_sharding
 from redistrib.errors import DeviceShortageError, DtypeError, RunSizeError
 from redistrib.plans.plan import Plan

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from redistrib.packing.order import Batch
 from redistrib.plans.plan import Plan
 from redistrib.report import counted, rendered
-from redistrib.trees.schedule import Batch
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,9 +59,9 @@ class TreePlan:
     def _sum(self, elements: Callable[[Plan], Sequence[int]]) -> int:
         """Bytes over all leaves and devices, from elements on every device."""
         return sum(
-            len(group) * sum(elements(load.plan)) * load.plan.itemsize
+            len(group) * sum(elements(entry.plan)) * entry.plan.itemsize
             for batch in self.batches
-            for group, load in batch.parts
+            for group, entry in batch.parts
         )
 
     def __repr__(self) -> str:
@@ -76,8 +76,8 @@ class TreePlan:
     def __str__(self) -> str:
         rows = []
         for number, batch in enumerate(self.batches, start=1):
-            for k, (group, load) in enumerate(batch.parts):
-                plan = load.plan
+            for k, (group, entry) in enumerate(batch.parts):
+                plan = entry.plan
                 first, count = group[0].path or "the array", len(group)
                 rows.append(
                     [
@@ -85,7 +85,7 @@ class TreePlan:
                         first if count == 1 else f"{first} and {count - 1} more",
                         f"{plan.dtype}{list(plan.shape)}",
                         f"{plan.source} -> {plan.target}",
-                        " + ".join(step.kind for step in plan.steps) + (", stacked" if load.stacked else ""),
+                        " + ".join(step.kind for step in plan.steps) + (", stacked" if entry.stacked else ""),
                         f"{count * max(plan.received) * plan.itemsize:,}",
                         "" if k else f"{batch.peak_bytes:,}",
                     ]

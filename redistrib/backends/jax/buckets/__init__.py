@@ -1,0 +1,1 @@
+"""Many arrays in one compiled program."""

@@ -1,0 +1,1 @@
+"""What compiled programs do and how long collectives take: read, compared, timed."""

@@ -1,0 +1,100 @@
+"""All that is used of JAX beyond its public functions, and what is done by a JAX that has it no more.
+
+Each function says which public way was tried, and why it does not do; without its private part it takes that way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Sharding
+
+_convert_element_type: Any
+try:
+    from jax._src.lax.lax import _convert_element_type
+except ImportError:
+    _convert_element_type = None
+
+Buffer = tuple[int, int]  # device id, address
+
+
+def array_of_buffers(array: jax.Array, aval: Any, sharding: Sharding, order: Sequence[int]) -> jax.Array | None:
+    """The buffers of an array, in an order, as an array of another abstract value and sharding; None if JAX does not.
+
+    `jax.make_array_from_single_device_arrays` does the same and checks every shard every time, which takes longer than
+    moving small arrays does; nor can it make an array weakly typed.
+    """
+    source: Any = array
+    make: Any = type(array)
+    try:
+        held = source._arrays
+        made: jax.Array = make(aval, sharding, [held[k] for k in order], committed=True, _skip_checks=True)
+    except (AttributeError, TypeError):
+        return None
+    return made
+
+
+def weakly_typed(array: jax.Array) -> jax.Array:
+    """A traced array as one of a weak type; integers keep their strong one where JAX has no way.
+
+    Public conversions make strong types. The transpose of one makes a weak type, but integers have no transpose.
+    """
+    if _convert_element_type is not None:
+        weak: jax.Array = _convert_element_type(array, weak_type=True)
+        return weak
+    if not jnp.issubdtype(array.dtype, jnp.inexact):
+        return array
+    like = jax.ShapeDtypeStruct(array.shape, array.dtype, weak_type=True, sharding=jax.typeof(array).sharding)
+    (weak,) = jax.linear_transpose(lambda value: lax.convert_element_type(value, array.dtype), like)(array)
+    return weak
+
+
+def addresses(array: jax.Array) -> list[Buffer]:
+    """Every buffer of an array that this process holds; waits for the array to be computed.
+
+    No public function says which arrays have memory in common: DLPack knows neither all dtypes nor all devices. Where
+    JAX tells no addresses either, all arrays on a device are taken to have a buffer in common.
+
+    Raises:
+        RuntimeError: JAX's own, if one has been deleted.
+    """
+    return [(shard.device.id, _address(shard.data)) for shard in array.addressable_shards]
+
+
+def _address(shard: Any) -> int:
+    try:
+        return int(shard.unsafe_buffer_pointer())
+    except (AttributeError, NotImplementedError):
+        jax.block_until_ready(shard)
+        return 0
+
+
+def value_inside(array: Any) -> Any:
+    """The array that is differentiated outside `jit`, or the tracer itself where it does not tell.
+
+    `jax.typeof` of the tracer tells the sharding on meshes of Explicit axes alone.
+    """
+    while isinstance(array, jax.core.Tracer) and isinstance(inside := getattr(array, "primal", None), jax.Array):
+        array = inside
+    return array
+
+
+def compiled_with(lowered: Any, options: Mapping[str, Any]) -> Any:
+    """A lowered program compiled with options, or without where the compiler is one that does not know them all.
+
+    JAX lists no compiler's options, and raises the same error for an option that is unknown as for a value that is
+    wrong: only the text tells. Whatever else fails with options is compiled without, and fails again if it must.
+    """
+    try:
+        return lowered.compile(compiler_options=dict(options) or None)
+    except jax.errors.JaxRuntimeError as error:
+        if not options or "not a valid" in str(error):
+            raise
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            return lowered.compile()
+        raise

@@ -1,0 +1,119 @@
+"""What XLA does differently on virtual CPU devices, the threads of one process, and what is done about it.
+
+`quirks_of` is asked where programs are lowered, made and launched; nothing else asks which platform it is for these
+reasons. Each field of `Quirks` stands for one of them. In `ONE_PROCESS` each may be switched off by itself, with empty
+caches: programs stay right, and may become slower.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Quirks:
+    """What suits a platform; by default one that has no quirks.
+
+    Attributes:
+        piecewise: all-to-alls over few members cut and join shares one by one; otherwise one packed buffer is reshaped
+            and transposed.
+        ordered: rounds follow one another even in an `"overlap"` schedule: nothing overlaps, and buffers that need not
+            exist cost more than anything else.
+        chunk: bytes of a tile above which collectives run in slices: larger buffers come from the system anew, and
+            touching them is slow.
+        numbers: equal copies of boxes are compiled once, each for long: such as differ in their offsets alone get these
+            as arguments, which the compiler does not see.
+        apart: gathered tiles that are not side by side come in buffers of their own, by an all-to-all of the same
+            bytes: these are joined by copies of rows, sooner compiled than a transpose.
+        one_size: only tiles of one size are coalesced: a loop for every size takes long to compile.
+        bfloat16_options: compiler options that leave bfloat16 as it is, which otherwise travels as integers so that it
+            is not widened. None: it always does.
+        quick_bytes: bytes of cut tiles up to which a program is not optimized, which takes longer than its loops do;
+            above, the first level makes loops as fast as the higher ones do. None: the compiler's own level.
+        least_memory: leaves of a launch move one after the other, each in the scratch of the one before.
+        one_at_a_time: launches do not overlap, and all has arrived when a call returns: devices share a pool of
+            threads, and those of a later launch may take the place of one for which an earlier launch waits.
+        trims_heap: what compilers have left free in the heap goes back to the system before arrays are made there.
+        pauses_collection: no garbage is collected while programs are made: that would walk all that the caller has
+            again and again for what tracing makes, and find next to nothing.
+        coalesced_bytes: bytes of tile up to which a collective costs more than two copies.
+        coalesced_least: leaves of such tiles that travel side by side, at least.
+        bucket_bytes: bytes of source and target tiles that make a launch worth its while.
+    """
+
+    piecewise: bool = False
+    ordered: bool = False
+    chunk: int | None = None
+    numbers: bool = False
+    apart: bool = False
+    one_size: bool = False
+    bfloat16_options: Mapping[str, Any] | None = field(default=None, hash=False)
+    quick_bytes: int | None = None
+    least_memory: bool = False
+    one_at_a_time: bool = False
+    trims_heap: bool = False
+    pauses_collection: bool = True
+    coalesced_bytes: int = 512 * 1024
+    coalesced_least: int = 2
+    bucket_bytes: int = 16 * 2**20
+
+    def compiler_options(self, cut_bytes: int) -> dict[str, Any]:
+        """What the compiler is told of a program that cuts tiles of so many bytes."""
+        options: dict[str, Any] = {}
+        if self.quick_bytes is not None:
+            options["xla_backend_optimization_level"] = 0 if cut_bytes <= self.quick_bytes else 1
+        if self.least_memory:
+            options["xla_cpu_scheduler_type"] = "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
+        return options
+
+
+# To part what travelled side by side takes long to compile, and so do a short stack and what follows it.
+ONE_PROCESS = Quirks(
+    piecewise=True,
+    ordered=True,
+    chunk=16 * 2**20,
+    numbers=True,
+    apart=True,
+    one_size=True,
+    bfloat16_options={"xla_disable_hlo_passes": "float-normalization-bf16"},
+    quick_bytes=4 * 2**20,
+    least_memory=True,
+    one_at_a_time=True,
+    trims_heap=True,
+    coalesced_bytes=64 * 1024,
+    coalesced_least=9,
+    bucket_bytes=2 * 2**20,
+)
+
+
+def quirks_of(platform: str, processes: int = 1) -> Quirks:
+    """The quirks of devices of a platform; between processes links cost what they cost elsewhere."""
+    if platform != "cpu":
+        return Quirks()
+    if processes == 1:
+        return ONE_PROCESS
+    others = Quirks()
+    return replace(
+        ONE_PROCESS,
+        coalesced_bytes=others.coalesced_bytes,
+        coalesced_least=others.coalesced_least,
+        bucket_bytes=others.bucket_bytes,
+    )
+
+
+def is_widened(text: str) -> bool:
+    """Whether a compiled program makes 32-bit floats of others."""
+    return re.search(r"= f32\[[^]]*\]\S* convert\(", text) is not None
+
+
+def trim_heap() -> None:
+    """Give the system back what is free in the heap, where the C library can."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU library, and of no other
+        if trim is not None:
+            trim(0)

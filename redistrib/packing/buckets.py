@@ -1,0 +1,136 @@
+"""Which leaves travel together when memory is not limited.
+
+Models repeat themselves: leaves of most specs come once or a few times in every layer. So leaves are dealt into buckets
+with as many of each spec, which share a program, and compiling takes as long as the few leaves of one bucket ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from redistrib.packing.moves import Group, LeafMove, MoveSpec
+
+Bucket: TypeAlias = tuple[Group, ...]  # what travels in one launch
+
+BUCKET_LEAVES = 128
+BUCKET_BYTES = 32 * 2**20  # bytes of source and target tiles in a bucket, unless one leaf has more
+
+_PROGRAM = 8  # leaves that take as long to compile as one more program
+
+
+def pack_into_buckets(items: Sequence[LeafMove], least_bytes: int) -> list[Bucket]:
+    """Buckets of all leaves; no plan is made.
+
+    Args:
+        items: the leaves.
+        least_bytes: bytes of source and target tiles that make a launch worth its while.
+    """
+    places: dict[tuple[int, ...], list[LeafMove]] = {}
+    for item in items:
+        places.setdefault(item.devices, []).append(item)
+    buckets: list[Bucket] = []
+    for leaves in places.values():
+        rest: list[LeafMove] = []
+        for specs in _fitting(alike(leaves)):
+            times = _times(specs, least_bytes)
+            buckets += _dealt(specs, times)
+            rest += [item for several in specs for item in several[len(several) // times * times :]]
+        buckets += _joined(grouped(rest))
+    return buckets
+
+
+def leaves_of(bucket: Bucket) -> int:
+    """How many leaves a bucket has."""
+    return sum(map(len, bucket))
+
+
+def program_key(bucket: Bucket) -> Hashable:
+    """What buckets that share a program have in common."""
+    return tuple((group[0].spec, group[0].donated, len(group)) for group in bucket)
+
+
+def _size(item: LeafMove) -> int:
+    return item.source_bytes + item.target_bytes
+
+
+def _fitting(specs: list[list[LeafMove]]) -> list[list[list[LeafMove]]]:
+    """Specs in sets of which one leaf each fits in a bucket, unless a set is of one spec; the largest leaves first."""
+    sets: list[list[list[LeafMove]]] = []
+    sizes: list[int] = []
+    for several in sorted(specs, key=lambda several: -_size(several[0])):
+        size = _size(several[0])
+        into = next((k for k, one in enumerate(sets) if _is_bucket(len(one) + 1, sizes[k] + size)), len(sets))
+        if into == len(sets):
+            sets.append([])
+            sizes.append(0)
+        sets[into].append(several)
+        sizes[into] += size
+    return sets
+
+
+def _times(specs: Sequence[Sequence[LeafMove]], least_bytes: int) -> int:
+    """Into how many buckets of one program to deal specs, so that compilers have least to do."""
+    counts = np.array([len(several) for several in specs])
+    times = np.arange(1, counts.max() + 1)
+    shares, left = counts[:, None] // times, (counts[:, None] % times).sum(axis=0)
+    leaves = shares.sum(axis=0)
+    size = np.array([_size(several[0]) for several in specs]) @ shares
+    fits = (leaves == 1) | _is_bucket(leaves, size)
+    worth = fits & ((size >= least_bytes) | (np.cumsum(fits) == 1))  # the fewest if none is
+    return int(times[worth][np.argmin((leaves + left + _PROGRAM * (left > 0))[worth])])
+
+
+def _dealt(specs: Sequence[Sequence[LeafMove]], times: int) -> Iterator[Bucket]:
+    """So many buckets with as many leaves of every spec in each."""
+    for k in range(times):
+        shares = [(several, len(several) // times) for several in specs]
+        yield tuple(tuple(several[k * share : (k + 1) * share]) for several, share in shares if share)
+
+
+def _joined(groups: Sequence[Group]) -> list[Bucket]:
+    """Groups side by side in as few buckets as are filled one after the other."""
+    buckets: list[Bucket] = []
+    for group in groups:
+        if buckets and _fit((*buckets[-1], group)):
+            buckets[-1] += (group,)
+        else:
+            buckets.append((group,))
+    return buckets
+
+
+def _fit(groups: Bucket) -> bool:
+    """Whether groups fit in one bucket."""
+    return bool(_is_bucket(leaves_of(groups), sum(_size(item) for group in groups for item in group)))
+
+
+def _is_bucket(leaves: Any, size: Any) -> Any:
+    """Whether so many leaves of so many bytes together make a bucket; for arrays of such, of each."""
+    return (leaves <= BUCKET_LEAVES) & (size <= BUCKET_BYTES)
+
+
+def alike(items: Iterable[LeafMove]) -> list[list[LeafMove]]:
+    """Leaves that may share an executable, in the order in which specs first appear."""
+    specs: dict[tuple[MoveSpec, bool], list[LeafMove]] = {}
+    for item in items:
+        specs.setdefault((item.spec, item.donated), []).append(item)
+    return list(specs.values())
+
+
+def grouped(items: Sequence[LeafMove]) -> list[Group]:
+    """Leaves of one spec side by side, in groups as even as can be, in the order in which specs first appear."""
+    result = []
+    for several in alike(items):
+        each = max(1, several[0].source_bytes + several[0].target_bytes)
+        size = _even(len(several), max(1, min(BUCKET_LEAVES, BUCKET_BYTES // each)))
+        result += [tuple(several[k : k + size]) for k in range(0, len(several), size)]
+    return result
+
+
+def _even(count: int, most: int) -> int:
+    """A group size of at most `most` that leaves no group of another size, if one above half of it does."""
+    if count <= most:
+        return count
+    return next((size for size in range(most, most // 2, -1) if count % size == 0), most)

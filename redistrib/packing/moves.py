@@ -1,0 +1,79 @@
+"""What is known of leaves that are to be moved, and asked of the programs that move them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from redistrib.plans.plan import Plan
+
+
+class MoveSpec(Protocol):
+    """What leaves that share a plan and an executable have in common, equal for those that do."""
+
+    @property
+    def source_bytes(self) -> int: ...
+
+    @property
+    def target_bytes(self) -> int: ...
+
+    @property
+    def plan(self) -> Plan: ...
+
+
+@dataclass(frozen=True)
+class LeafMove:
+    """A leaf to be moved.
+
+    Attributes:
+        index: its place among the leaves.
+        path: its path in the tree.
+        spec: leaves of one spec share a plan and an executable.
+        devices: ids of its devices.
+        donated: whether its source is given up once it has travelled.
+    """
+
+    index: int
+    path: str
+    spec: MoveSpec
+    devices: tuple[int, ...]
+    donated: bool = False
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes of the source tile."""
+        return self.spec.source_bytes
+
+    @property
+    def target_bytes(self) -> int:
+        """Bytes of the target tile."""
+        return self.spec.target_bytes
+
+    @property
+    def plan(self) -> Plan:
+        """The plan without a memory limit, made when it is first asked for."""
+        return self.spec.plan
+
+
+class PlanEntry(Protocol):
+    """What leaves of one spec go through."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def stacked(self) -> bool: ...
+
+
+class BucketProgram(Protocol):
+    """What carries out a bucket."""
+
+    @property
+    def entries(self) -> Sequence[PlanEntry]: ...
+
+    @property
+    def added_bytes(self) -> int: ...
+
+
+Group: TypeAlias = tuple[LeafMove, ...]  # leaves of one spec

@@ -1,0 +1,148 @@
+"""In what order leaves travel, and how many bytes per device are alive at the worst moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from redistrib.errors import MemoryLimitError
+from redistrib.packing.buckets import Bucket, grouped
+from redistrib.packing.ledger import MemoryLedger
+from redistrib.packing.moves import BucketProgram, Group, LeafMove, MoveSpec, PlanEntry
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Leaves that travel in one launch.
+
+    Attributes:
+        groups: the leaves, those of one spec side by side.
+        program: what moves them, with an entry for each group.
+        peak_bytes: bytes per device alive at the worst moment of the launch, all leaves of the tree counted.
+    """
+
+    groups: Bucket
+    program: BucketProgram
+    peak_bytes: int
+
+    @property
+    def items(self) -> Group:
+        """The leaves, in the order in which the program takes them."""
+        return tuple(item for group in self.groups for item in group)
+
+    @property
+    def parts(self) -> list[tuple[Group, PlanEntry]]:
+        """Every group with its entry."""
+        return list(zip(self.groups, self.program.entries, strict=True))
+
+
+def accounted(buckets: Iterable[tuple[Bucket, BucketProgram]], alive: MemoryLedger) -> list[Batch]:
+    """Batches in the order of least peak, with the bytes alive at their worst moment.
+
+    Args:
+        buckets: leaves that travel together, and what moves them.
+        alive: bytes per device of all leaves that are there.
+    """
+    result = []
+    for groups, program in sorted(buckets, key=lambda bucket: order([item for group in bucket[0] for item in group])):
+        result.append(Batch(groups, program, alive.most(groups[0][0].devices) + program.added_bytes))
+        for group in groups:
+            _settle(group, alive)
+    return result
+
+
+def _settle(group: Sequence[LeafMove], alive: MemoryLedger) -> None:
+    for item in group:
+        alive.add(item.devices, item.target_bytes - (item.source_bytes if item.donated else 0))
+
+
+def order(items: Sequence[LeafMove], scratch: int | None = None) -> tuple[int, int]:
+    """The order of least peak for independent jobs: first what frees memory, the least demanding first; then what takes
+    memory, the one that leaves most to spare afterwards first. A job is of leaves that travel together."""
+    needs = sum(item.target_bytes for item in items)
+    net = needs - sum(item.source_bytes for item in items if item.donated)
+    needs += sum(map(_scratch, items)) if scratch is None else scratch
+    return (0, needs) if net <= 0 else (1, net - needs)
+
+
+def limited(
+    items: Sequence[LeafMove],
+    alive: MemoryLedger,
+    memory_limit: int,
+    together: Callable[[Group], BucketProgram],
+    within: Callable[[LeafMove, int], BucketProgram],
+    least: Callable[[LeafMove], int],
+) -> list[Batch]:
+    """Batches that keep every device within `memory_limit` bytes.
+
+    Args:
+        items: the leaves to move.
+        alive: bytes per device of all leaves that are there.
+        memory_limit: bytes per device for all leaves, before and after, and scratch.
+        together: the program of a group, whatever it takes.
+        within: the fastest program of one leaf that adds at most so many bytes; raises `MemoryLimitError`.
+        least: the least bytes that any program of a leaf adds.
+
+    Raises:
+        MemoryLimitError: if no order and no program keeps within the limit; with the least limit that one keeps.
+    """
+    attempt = _Attempt(memory_limit, together, within)
+    try:
+        return attempt.batches(_ordered(items, {item.spec: _scratch(item) for item in items}), alive.copy())
+    except MemoryLimitError:
+        pass
+    frugal = {item.spec: least(item) for item in items}
+    queue = _ordered(items, {item.spec: frugal[item.spec] - item.target_bytes for item in items})
+    needed = _least_limit(queue, alive.copy(), frugal)
+    if needed > memory_limit:
+        raise MemoryLimitError(memory_limit, needed)
+    return attempt.batches(queue, alive.copy())
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """One way through the leaves, in a given order."""
+
+    memory_limit: int
+    together: Callable[[Group], BucketProgram]
+    within: Callable[[LeafMove, int], BucketProgram]
+
+    def batches(self, queue: list[LeafMove], alive: MemoryLedger) -> list[Batch]:
+        result: list[Batch] = []
+        if alive.most() > self.memory_limit:
+            raise MemoryLimitError(self.memory_limit, alive.most())
+        while queue:
+            first = queue[0]
+            room = self.memory_limit - alive.most(first.devices)
+            group = grouped([item for item in queue if (item.spec, item.donated) == (first.spec, first.donated)])[0]
+            made = None
+            if len(group) > 1 and len(group) * first.target_bytes <= room:
+                made = self.together(group)
+            if made is None or made.added_bytes > room:
+                group, made = (first,), self.within(first, room)
+            result.append(Batch((group,), made, alive.most(first.devices) + made.added_bytes))
+            _settle(group, alive)
+            taken = {item.index for item in group}
+            queue = [item for item in queue if item.index not in taken]
+        return result
+
+
+def _scratch(item: LeafMove) -> int:
+    return item.plan.peak_bytes - item.source_bytes - item.target_bytes
+
+
+def _ordered(items: Sequence[LeafMove], scratch: dict[MoveSpec, int]) -> list[LeafMove]:
+    """Leaves in the order of least peak, those of one spec next to one another."""
+    number: dict[tuple[MoveSpec, bool], int] = {}
+    for item in items:
+        number.setdefault((item.spec, item.donated), len(number))
+    return sorted(items, key=lambda item: (*order([item], scratch[item.spec]), number[item.spec, item.donated]))
+
+
+def _least_limit(queue: Sequence[LeafMove], alive: MemoryLedger, added: dict[MoveSpec, int]) -> int:
+    """The least bytes per device that moving the leaves one by one, each in its most frugal way, takes."""
+    worst = alive.most()
+    for item in queue:
+        worst = max(worst, alive.most(item.devices) + added[item.spec])
+        _settle((item,), alive)
+    return worst

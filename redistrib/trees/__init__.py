@@ -1,1 +1,0 @@
-"""Whole trees of arrays: what `reshard` does, over the synthesis and the JAX backend."""
