@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=4)
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--realisation", default=None)
+    parser.add_argument("--transport", default=None)
     parser.add_argument("--peers", nargs="+", default=["mpi4py-fft", "heat", "gather-scatter"])
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
@@ -72,8 +72,8 @@ def main() -> None:
             x = peers.tile_for(plan, comm.rank)
             want = peers.tile_for(plan, comm.rank, after=True)
             mine = {
-                "own result": peers.ours(case, comm, plan, x, realisation=args.realisation),
-                "into out": peers.ours_into(case, comm, plan, x, realisation=args.realisation),
+                "own result": peers.ours(case, comm, plan, x, transport=args.transport),
+                "into out": peers.ours_into(case, comm, plan, x, transport=args.transport),
             }
             for run in mine.values():
                 assert np.array_equal(run(), want), f"ours is wrong on {case}"
