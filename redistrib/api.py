@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redistrib.arith import as_integer
-from redistrib.errors import DeviceSetError, MemorySizeError, MissingShapeError, ProfileError
+from redistrib.cost.profiles import load_profile as load_profile
+from redistrib.errors import DeviceSetError, MemorySizeError, MissingShapeError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
 from redistrib.plans.plan import Plan
@@ -19,7 +19,6 @@ from redistrib.synthesis.synthesize import synthesize as _synthesize
 if TYPE_CHECKING:
     from redistrib.cache import CacheInfo
     from redistrib.cost.fit import Fit
-    from redistrib.cost.latency import LatencyBandwidth
     from redistrib.cost.model import CostModel
     from redistrib.resharding.value import TreePlan
 
@@ -229,30 +228,6 @@ def clear_caches() -> None:
     from redistrib.resharding import planning
 
     planning.clear_caches()
-
-
-def load_profile(path: Path) -> LatencyBandwidth:
-    """The cost model in a profile that `redistrib calibrate` wrote.
-
-    Raises:
-        ProfileError: if the file is no profile.
-    """
-    from redistrib.cost.latency import LatencyBandwidth
-
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_PROFILE + 1)
-    except OSError as error:
-        raise ProfileError(f"cannot read the profile {path}: {error.strerror}") from None
-    if len(data) > _MOST_PROFILE:
-        raise ProfileError(f"{path} is no profile: it has more than {_MOST_PROFILE:,} bytes")
-    try:
-        return LatencyBandwidth.from_json(data.decode())
-    except UnicodeDecodeError:
-        raise ProfileError(f"{path} is no profile: it is not text in UTF-8") from None
-
-
-_MOST_PROFILE = 1 << 24
 
 
 def parse_size(value: int | str) -> int:

@@ -20,6 +20,7 @@ import numpy as np
 from mpi4py import MPI
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import parts
 import peers
 from cases import cases
 
@@ -50,10 +51,10 @@ def ratios(comm: MPI.Intracomm, ours: peers.Run, theirs: peers.Run, pairs: int) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", type=int, default=4)
+    parser.add_argument("--scale", type=float, default=4)
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--realisation", default=None)
+    parser.add_argument("--transport", default=None)
     parser.add_argument("--peers", nargs="+", default=["mpi4py-fft", "heat", "gather-scatter"])
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
@@ -61,6 +62,7 @@ def main() -> None:
         "mpi4py-fft": peers.mpi4py_fft,
         "heat": peers.heat,
         "gather-scatter": peers.gather_scatter,
+        **parts.MAKERS,
     }
     makers = {name: make for name, make in makers.items() if name in args.peers}
     rows: list[dict[str, Any]] = []
@@ -70,8 +72,8 @@ def main() -> None:
             x = peers.tile_for(plan, comm.rank)
             want = peers.tile_for(plan, comm.rank, after=True)
             mine = {
-                "own result": peers.ours(case, comm, plan, x, realisation=args.realisation),
-                "into out": peers.ours_into(case, comm, plan, x, realisation=args.realisation),
+                "own result": peers.ours(case, comm, plan, x, transport=args.transport),
+                "into out": peers.ours_into(case, comm, plan, x, transport=args.transport),
             }
             for run in mine.values():
                 assert np.array_equal(run(), want), f"ours is wrong on {case}"

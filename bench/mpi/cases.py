@@ -5,11 +5,11 @@ from __future__ import annotations
 from peers import Case
 
 
-def cases(ranks: int, scale: int) -> dict[str, list[Case]]:
+def cases(ranks: int, scale: float) -> dict[str, list[Case]]:
     """Cases by group, for 4 or 8 ranks; `scale` multiplies the first dimension of every array."""
     p = ranks
     a, b = (2, 2) if p == 4 else (2, 4)
-    n = 64 * scale
+    n = int(64 * scale)
 
     def d(size: int, axes: str = "", tiles: int = 1) -> str:
         return f"{size // tiles}{{{axes}}}{size}" if axes else str(size)

@@ -1,6 +1,6 @@
-"""Tiles of more than 2**31 elements through every realisation that needs no memory beside them.
+"""Tiles of more than 2**31 elements through every transport that needs no memory beside them.
 
-    mpiexec -n 2 python -m mpi4py bench/mpi/large.py [--realisation packed]
+    mpiexec -n 2 python -m mpi4py bench/mpi/large.py [--transport packed]
 
 Takes four tiles of 2.2 GB over both ranks. Checked in full, a slice at a time.
 """
@@ -41,7 +41,7 @@ def wrong(tile: np.ndarray, first: int, columns: slice) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--realisation")
+    parser.add_argument("--transport")
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
     assert comm.size == 2
@@ -50,13 +50,13 @@ def main() -> None:
     half = f"[{2 * ROWS}, {WIDTH // 2}{{x}}{WIDTH}]"
     for what, target, mesh in (("permute", cut, turned), ("all-to-all", half, line)):
         plan = synthesize(cut, target, line, target_mesh=mesh, dtype="uint8", cost_model="exact")
-        for how in [args.realisation] if args.realisation else ["packed", "datatypes"]:
+        for how in [args.transport] if args.transport else ["packed", "datatypes"]:
             if how == "packed" and what == "all-to-all":
                 continue  # would take two more tiles
             x = np.empty(plan.before.tile, np.uint8)
             out = np.empty(plan.after.tile, np.uint8)
             fill(x, int(plan.before.start[comm.rank, 0]), slice(0, WIDTH))
-            with to_mpi(plan, comm, realisation=how) as execute:
+            with to_mpi(plan, comm, transport=how) as execute:
                 comm.Barrier()
                 start = MPI.Wtime()
                 execute(x, out=out)

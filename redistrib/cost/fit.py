@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +56,8 @@ class Fit:
 def fit_profile(samples: Sequence[Sample], name: str, source: str) -> Fit:
     """Fit latencies, link bandwidth and memory bandwidth to samples.
 
-    Every sample weighs the same whatever its size: the squares of relative errors are summed.
+    Every sample weighs the same whatever its size: the squares of relative errors are summed. Of collectives that were
+    measured over several transports the fastest tells the model, and all of them tell `transports`.
 
     Raises:
         ProfileError: if some kind of collective was not measured.
@@ -63,14 +65,14 @@ def fit_profile(samples: Sequence[Sample], name: str, source: str) -> Fit:
     missing = [kind for kind in KINDS if not any(s.kind == kind for s in samples)]
     if missing:
         raise ProfileError(f"no sample of {missing[0]!r}; a fit needs some of each of {KINDS}")
-    from scipy.optimize import nnls  # slow to import, seldom needed
-
+    transports = {}
+    for transport in dict.fromkeys(sample.transport for sample in samples if sample.transport):
+        own = [sample for sample in samples if sample.transport == transport]
+        figures = _solved([[1.0, s.members - 1.0, float(s.received)] for s in own], own)
+        transports[transport] = tuple(float(figure) for figure in figures)
+    samples = [s for s in samples if not any(_faster(other, s) for other in samples)]
     rows = np.array([_row(sample) for sample in samples])
-    seconds = np.array([sample.seconds for sample in samples])
-    weighted = rows / seconds[:, None]
-    scale = np.linalg.norm(weighted, axis=0)
-    scale[scale == 0] = 1.0
-    solution = nnls(weighted / scale, np.ones(len(samples)))[0] / scale
+    solution = _solved(rows, samples)
     latency = {kind: Latency(float(solution[2 * k]), float(solution[2 * k + 1])) for k, kind in enumerate(KINDS)}
     per_byte, per_copy = solution[2 * len(KINDS) :]
     profile = LatencyBandwidth(
@@ -79,8 +81,25 @@ def fit_profile(samples: Sequence[Sample], name: str, source: str) -> Fit:
         bandwidth=float(1 / max(per_byte, 1 / FASTEST)),
         memory_bandwidth=float(1 / max(per_copy, 1 / FASTEST)),
         source=source,
+        transports=transports,
     )
     return Fit(profile, tuple(samples), tuple(float(p) for p in rows @ solution))
+
+
+def _faster(a: Sample, b: Sample) -> bool:
+    """Whether one sample is the other's collective over a faster transport."""
+    same = (a.kind, a.members, a.received, a.copied) == (b.kind, b.members, b.received, b.copied)
+    return same and a.transport != b.transport and a.seconds < b.seconds
+
+
+def _solved(rows: Any, samples: Sequence[Sample]) -> Any:
+    """The coefficients, none negative, with which rows tell the seconds of samples best."""
+    from scipy.optimize import nnls  # slow to import, seldom needed
+
+    weighted = rows / np.array([sample.seconds for sample in samples])[:, None]
+    scale = np.linalg.norm(weighted, axis=0)
+    scale[scale == 0] = 1.0
+    return nnls(weighted / scale, np.ones(len(samples)))[0] / scale
 
 
 def _row(sample: Sample) -> list[float]:

@@ -72,6 +72,8 @@ class LatencyBandwidth(CostModel):
         fused_exchange: whether the backend carries a whole exchange in one call, as MPI's Alltoallw and the ragged
             all-to-all of TPUs and GPUs do, and not in rounds; exchanges are then planned as `"ragged"`.
         source: where the figures come from.
+        transports: seconds a launch, a further member and a byte received, by name of each transport of a backend that
+            has several and chooses by them; plans are not priced with these.
     """
 
     name: str
@@ -83,6 +85,7 @@ class LatencyBandwidth(CostModel):
     axis_bandwidth: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     fused_exchange: bool = False
     source: str = ""
+    transports: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
     unit: ClassVar[str] = "seconds"
     normal_forms_suffice: ClassVar[bool] = False
@@ -108,6 +111,12 @@ class LatencyBandwidth(CostModel):
                 raise ProfileError(
                     f"profile {shown(self.name)} has for {kind!r} the latency {shown(latency)}; "
                     f"a latency is a number of seconds from 0 to {_LARGEST:g}"
+                )
+        for name, figures in self.transports.items():
+            if not all(0 <= figure <= _LARGEST for figure in figures):
+                raise ProfileError(
+                    f"profile {shown(self.name)} has for transport {shown(name)} the figures {shown(figures)}; "
+                    f"each is a number of seconds from 0 to {_LARGEST:g}"
                 )
         if self.devices_per_host is not None and not 1 <= self.devices_per_host <= _MOST_DEVICES:
             raise ProfileError(
@@ -139,22 +148,22 @@ class LatencyBandwidth(CostModel):
 
     def to_json(self) -> str:
         """The profile as JSON text; `from_json` reads it back."""
-        return json.dumps(
-            {
-                "format": FORMAT,
-                "version": VERSION,
-                "name": self.name,
-                "latency": {kind: [lat.launch, lat.member] for kind, lat in self.latency.items()},
-                "bandwidth": self.bandwidth,
-                "memory_bandwidth": self.memory_bandwidth,
-                "slow_bandwidth": self.slow_bandwidth,
-                "devices_per_host": self.devices_per_host,
-                "axis_bandwidth": dict(self.axis_bandwidth),
-                "one_call": self.fused_exchange,
-                "source": self.source,
-            },
-            indent=2,
-        )
+        data = {
+            "format": FORMAT,
+            "version": VERSION,
+            "name": self.name,
+            "latency": {kind: [lat.launch, lat.member] for kind, lat in self.latency.items()},
+            "bandwidth": self.bandwidth,
+            "memory_bandwidth": self.memory_bandwidth,
+            "slow_bandwidth": self.slow_bandwidth,
+            "devices_per_host": self.devices_per_host,
+            "axis_bandwidth": dict(self.axis_bandwidth),
+            "one_call": self.fused_exchange,
+            "source": self.source,
+        }
+        if self.transports:
+            data["transports"] = {name: list(figures) for name, figures in self.transports.items()}
+        return json.dumps(data, indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> LatencyBandwidth:
@@ -174,10 +183,11 @@ class LatencyBandwidth(CostModel):
         if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
             raise ProfileError(f"this is no {FORMAT} of version {VERSION}; write one with `redistrib calibrate`")
         axes = _typed(data, "axis_bandwidth", dict)
+        transports = _typed({"transports": {}} | data, "transports", dict)  # older profiles have none
         return cls(
             name=_typed(data, "name", str),
             latency={
-                kind: Latency(*_pair(pair, f"the latency of {cut(kind)}"))
+                kind: Latency(*_figures(pair, 2, f"the latency of {cut(kind)}"))
                 for kind, pair in _typed(data, "latency", dict).items()
             },
             bandwidth=_typed(data, "bandwidth", int, float),
@@ -187,6 +197,10 @@ class LatencyBandwidth(CostModel):
             axis_bandwidth={axis: _figure(speed, f"the bandwidth of axis {cut(axis)}") for axis, speed in axes.items()},
             fused_exchange=_typed(data, "one_call", bool, type(None)) or False,
             source=_typed(data, "source", str),
+            transports={
+                name: tuple(_figures(value, 3, f"the seconds of transport {cut(name)}"))
+                for name, value in transports.items()
+            },
         )
 
 
@@ -196,8 +210,8 @@ def _typed(data: dict[str, Any], field: str, *types: type) -> Any:
     return value if type(value) in types else _refuse(field, value)
 
 
-def _pair(value: object, what: str) -> list[float]:
-    if not isinstance(value, list) or len(value) != 2:
+def _figures(value: object, count: int, what: str) -> list[float]:
+    if not isinstance(value, list) or len(value) != count:
         _refuse(what, value)
     return [_figure(figure, what) for figure in value]
 

@@ -23,9 +23,6 @@ Ints: TypeAlias = tuple[int, ...]
 # Runs up to this many bytes are copied as one item; beyond it a plain contiguous inner loop is as fast.
 LONGEST_ITEM = 2048
 
-# Some processors copy a long run ten times slower to an address 1 to 31 bytes beyond the source's, modulo a page.
-_PAGE = 4096
-
 
 @dataclass(frozen=True)
 class Strided:
@@ -114,24 +111,7 @@ def _merged(shape: Ints, strides: Ints) -> tuple[Ints, Ints]:
 
 def copy(target: Bytes, to: Strided, source: Bytes, of: Strided) -> None:
     """Copy runs from one buffer into another."""
-    if LONGEST_ITEM < to.run < 2**20:
-        ahead = target.ctypes.data + to.offset - source.ctypes.data - of.offset
-        if 0 < ahead % _PAGE < 32:
-            for piece_to, piece_of in zip(_broken(to), _broken(of), strict=True):
-                np.copyto(piece_to.view(target), piece_of.view(source))
-            return
     np.copyto(to.view(target), of.view(source))
-
-
-def _broken(runs: Strided) -> list[Strided]:
-    """Long runs as every other kilobyte, those between, and the rest: none is a long run for the processor."""
-    half = LONGEST_ITEM // 2
-    count, rest = divmod(runs.run, LONGEST_ITEM)
-    shape, strides = (*runs.shape, count), (*runs.strides, LONGEST_ITEM)
-    pieces = [Strided(half, shape, strides, runs.offset + skip) for skip in (0, half)]
-    if rest:
-        pieces.append(Strided(rest, runs.shape, runs.strides, runs.offset + runs.run - rest))
-    return pieces
 
 
 def consecutive(parts: Sequence[Strided]) -> int | None:

@@ -38,7 +38,8 @@ def reshard(
     if prepared is not None and donate:
         with recoverable(lambda: jax.tree.unflatten(structure, placed)) as pause:
             prepared.run(placed, progress, pause)
-    elif prepared is not None:
+            return jax.tree.unflatten(structure, placed)  # here: a signal after this block would lose what has moved
+    if prepared is not None:
         prepared.run(placed, progress, lambda: None)
     results = [moved.pop(0) if is_inside else placed.pop(0) for is_inside in inside]
     return jax.tree.unflatten(structure, results)

@@ -383,7 +383,8 @@ def cut_off(call: Callable[[], Any], line: int, number: int) -> int:
     lines = itertools.count()
 
     def trace(context: Any, event: str, _: Any) -> Any:
-        if "/redistrib/" not in context.f_code.co_filename:
+        code = context.f_code
+        if "/redistrib/" not in code.co_filename or code.co_name == "forget":  # Python drops what such callbacks raise
             return None
         if event == "line" and next(lines) == line:
             signal.raise_signal(number)

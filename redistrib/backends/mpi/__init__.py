@@ -1,7 +1,19 @@
-"""Plans as MPI programs, through mpi4py: `to_mpi` makes one, `scatter` and `gather` bring arrays in and out."""
+"""Plans as MPI programs, through mpi4py: `to_mpi` makes one, `scatter` and `gather` bring arrays in and out.
+
+It runs every correct plan, of every kind of step, with one rank per device, on every dtype of NumPy and ml_dtypes
+whose elements are numbers or booleans. A step travels over one of the transports:
+
+- `shared`: copies into memory that the ranks of one host share (`shared`, with `barrier` to wait in);
+- `packed`: collectives on contiguous memory, with local copies around them (`messages`);
+- `datatypes`: collectives on strided memory, without staging (`messages`, `datatypes`);
+- `in_place`: small messages between boxes that replace one another, where a memory limit leaves no room for tiles
+  between source and target (`in_place`); not for plans with an exchange after the first step.
+
+`selection` chooses by memory limit and profile; `stage` says which memory each step reads and writes; `executor` runs.
+"""
 
 from redistrib.backends.mpi.command import run_command
 from redistrib.backends.mpi.executor import Executor, to_mpi
-from redistrib.backends.mpi.roots import gather, scatter
+from redistrib.backends.mpi.scatter_gather import gather, scatter
 
 __all__ = ["Executor", "gather", "run_command", "scatter", "to_mpi"]

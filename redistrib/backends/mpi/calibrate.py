@@ -1,23 +1,18 @@
-"""Measure what a step costs here, and fit a latency-bandwidth profile to it.
+"""Measure what a step costs here, over every transport; `redistrib.cost.fit` makes a profile of it.
 
-Every sample is one step run by the executor itself, timed from a barrier until the slowest rank is done. The model
-is the one that plans are priced with: a latency by kind and group size, bytes received over a bandwidth, bytes
-copied over a memory bandwidth; the fit is non-negative least squares of relative errors.
+Every sample is one step run by the executor itself, timed from a barrier until the slowest rank is done.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from mpi4py import MPI
-from scipy.optimize import nnls
 
-from redistrib.backends.mpi.choice import REALISATIONS
 from redistrib.backends.mpi.executor import to_mpi
+from redistrib.backends.mpi.selection import TRANSPORTS
 from redistrib.errors import CommunicatorError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DimType, DistType
@@ -26,22 +21,6 @@ from redistrib.plans.samples import Sample
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Step
 from redistrib.theory.semantics import placement_of
 
-KINDS = ("allgather", "alltoall", "allpermute")
-
-# Seconds per byte below which a coefficient of the fit is noise; a bandwidth must be finite.
-_LEAST = 1e-15
-
-
-@dataclass(frozen=True)
-class Timed(Sample):
-    """A sample and how it ran.
-
-    Attributes:
-        realisation: as `to_mpi` names it.
-    """
-
-    realisation: str
-
 
 def measure(
     comm: MPI.Intracomm | None = None,
@@ -49,12 +28,12 @@ def measure(
     tile_bytes: Sequence[int] = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22),
     repeats: int = 9,
 ) -> list[Sample] | None:
-    """Time gathers, all-to-alls and permutes, each in its fastest realisation, to fit a cost model to.
+    """Time gathers, all-to-alls and permutes over every transport; collective.
 
     Args:
         comm: the communicator, of at least 2 ranks; `COMM_WORLD` by default.
         tile_bytes: tile sizes to measure at.
-        repeats: runs of each step.
+        repeats: runs of each step; the median counts.
 
     Returns:
         The samples on rank 0, None elsewhere.
@@ -63,109 +42,16 @@ def measure(
         CommunicatorError: if there is only one rank.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
-    timed = _all_timed(comm, tile_bytes, repeats)
-    return list(_fastest(timed)) if comm.rank == 0 else None
-
-
-def run(
-    comm: MPI.Intracomm | None = None,
-    *,
-    name: str = "mpi",
-    tile_bytes: Sequence[int] = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22),
-    repeats: int = 9,
-) -> dict[str, Any]:
-    """Measure on all ranks of a communicator, and return the profile on each.
-
-    Args:
-        comm: the communicator, of at least 2 ranks; `COMM_WORLD` by default.
-        name: recorded in the profile and in plans priced with it.
-        tile_bytes: tile sizes to measure at.
-        repeats: runs of each step; the median counts.
-
-    Returns:
-        A JSON-able dict in the form of version 1 of "redistrib-profile": latencies as [seconds a launch, seconds a
-        further member] by kind, bandwidths in bytes per second; and `realisations`, by name [seconds a launch,
-        seconds a further member, seconds a byte received], from which the executor chooses; and the samples.
-
-    Raises:
-        CommunicatorError: if there is only one rank.
-    """
-    comm = MPI.COMM_WORLD if comm is None else comm
-    profile = fitted(_all_timed(comm, tile_bytes, repeats), name)
-    profile["source"] = f"{comm.size} ranks, {MPI.Get_library_version().split(chr(10))[0].strip()}"
-    return profile
-
-
-def _all_timed(comm: MPI.Intracomm, tile_bytes: Sequence[int], repeats: int) -> list[Timed]:
     if comm.size < 2:
         raise CommunicatorError("one rank has nobody to send to; calibrate under mpiexec with 2 ranks or more")
-    samples: list[Timed] = []
-    for size in tile_bytes:
-        for plan in _plans(comm.size, size):
-            for how in REALISATIONS:
-                sample = _measured(plan, comm, how, repeats)
-                if sample is not None:
-                    samples.append(sample)
-    return samples
+    plans = [plan for size in tile_bytes for plan in _plans(comm.size, size)]
+    timed = [_measured(plan, comm, transport, repeats) for plan in plans for transport in TRANSPORTS]
+    return [sample for sample in timed if sample is not None] if comm.rank == 0 else None
 
 
-def _fastest(samples: Sequence[Timed]) -> list[Timed]:
-    """Of the samples of one step the one in its fastest realisation."""
-    best: dict[tuple[str, int, int], Timed] = {}
-    for sample in samples:
-        key = (sample.kind, sample.members, sample.received)
-        if key not in best or sample.seconds < best[key].seconds:
-            best[key] = sample
-    return list(best.values())
-
-
-def fitted(samples: Sequence[Timed], name: str) -> dict[str, Any]:
-    """The profile that explains samples best; see `run`."""
-    chosen = _fastest(samples)
-    rows = np.zeros((len(chosen), 2 * len(KINDS) + 2))
-    for k, sample in enumerate(chosen):
-        column = 2 * KINDS.index(sample.kind)
-        rows[k, column : column + 2] = 1, sample.members - 1
-        rows[k, -2:] = sample.received, sample.copied
-    figures = _least_squares(rows, chosen)
-    if min(figures[-2:]) < _LEAST:  # what travels and what is copied grew alike: one bandwidth explains both
-        rows[:, -2] += rows[:, -1]
-        figures = _least_squares(rows[:, :-1], chosen)
-        figures = np.append(figures, figures[-1])
-    realisations = {}
-    for how in REALISATIONS:
-        own = [s for s in samples if s.realisation == how]
-        if own:
-            table = np.array([[1, s.members - 1, s.received] for s in own], float)
-            realisations[how] = [float(v) for v in _least_squares(table, own)]
-    return {
-        "format": "redistrib-profile",
-        "version": 1,
-        "name": name,
-        "latency": {kind: [float(figures[2 * k]), float(figures[2 * k + 1])] for k, kind in enumerate(KINDS)},
-        "bandwidth": 1 / max(float(figures[-2]), _LEAST),
-        "memory_bandwidth": 1 / max(float(figures[-1]), _LEAST),
-        "slow_bandwidth": None,
-        "devices_per_host": None,
-        "axis_bandwidth": {},
-        "one_call": True,
-        "source": "",
-        "realisations": realisations,
-        "samples": [[s.kind, s.realisation, s.members, s.received, s.copied, s.seconds] for s in samples],
-    }
-
-
-def _least_squares(rows: np.ndarray[Any, np.dtype[np.float64]], samples: Sequence[Sample]) -> Any:
-    seconds = np.array([s.seconds for s in samples])
-    relative = rows / seconds[:, None]
-    scale = np.maximum(relative.max(axis=0), 1e-300)  # columns differ by ten orders of magnitude
-    solution, _ = nnls(relative / scale, np.ones(len(samples)))
-    return solution / scale
-
-
-def _measured(plan: Plan, comm: MPI.Intracomm, how: str, repeats: int) -> Timed | None:
+def _measured(plan: Plan, comm: MPI.Intracomm, transport: str, repeats: int) -> Sample | None:
     try:
-        execute = to_mpi(plan, comm, realisation=how)
+        execute = to_mpi(plan, comm, transport=transport)
     except CommunicatorError:  # raised on all ranks: no shared memory between them
         return None
     with execute:
@@ -182,7 +68,7 @@ def _measured(plan: Plan, comm: MPI.Intracomm, how: str, repeats: int) -> Timed 
     received = max(step.received()) * plan.itemsize
     quarter, middle, three = (float(q) for q in np.quantile(taken, (0.25, 0.5, 0.75)))
     copied = _copied(step) * plan.itemsize
-    return Timed(step.kind, members, received, copied, middle, (three - quarter) / 2, how)
+    return Sample(step.kind, members, received, copied, middle, (three - quarter) / 2, transport)
 
 
 def _copied(step: Step) -> int:

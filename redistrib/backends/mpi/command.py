@@ -92,7 +92,7 @@ def _report(plan: Plan, execute: Executor, as_json: bool, wrong: int, received: 
             "mesh": str(plan.source_mesh),
             "backend": "mpi",
             "ranks": plan.devices,
-            "realisations": execute.realisations,
+            "transports": execute.transports,
             "compared": compared,
             "received_bytes": received,
             "bound_bytes": bound,
@@ -103,7 +103,7 @@ def _report(plan: Plan, execute: Executor, as_json: bool, wrong: int, received: 
         print(json.dumps(figures, indent=2), flush=True)
         return
     steps = [step.kind for step in plan.steps if step.kind != "dynslice"]
-    how = [f"{kind} ({name})" for kind, name in zip(steps, execute.realisations, strict=True)]
+    how = [f"{kind} ({name})" for kind, name in zip(steps, execute.transports, strict=True)]
     rows = [
         ("MPI library", MPI.Get_library_version().split("\n")[0].strip().rstrip("\0")),
         ("steps", ", ".join(how) or "none"),

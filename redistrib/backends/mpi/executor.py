@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from os import PathLike
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from redistrib.backends.mpi import agreement, choice, messages, replacing, shared
+from redistrib.backends.mpi import consistency, in_place, messages, selection, shared
 from redistrib.backends.mpi.arrays import dtype_of, flat, tile_of
 from redistrib.backends.mpi.groups import Groups
+from redistrib.backends.mpi.in_place import Replacement
 from redistrib.backends.mpi.messages import Runner
-from redistrib.backends.mpi.replacing import Replacement
 from redistrib.backends.mpi.shared import Block, Shared, SharedTile
 from redistrib.backends.mpi.stage import Memory, Route, Stage, route
+from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import ArrayMismatchError, CommunicatorError, MemoryLimitError, RedistribError
 from redistrib.lang.types import require_whole
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll
-from redistrib.plans.strided import Bytes, Strided, copy, inside, pair
+from redistrib.plans.strided import Bytes, copy, pair
 
-# Bits of the word that all ranks agree on before a call: all is well; the result goes to memory of the caller's own.
-# The bits below say which shared blocks a rank has free.
+# The bit of the word of a call that says all is well; those below say which shared blocks a rank has free.
 _FINE = 62
-_OWN_OUT = 61
 
 
 def to_mpi(
@@ -34,8 +33,8 @@ def to_mpi(
     comm: MPI.Intracomm,
     *,
     memory_limit: int | None = None,
-    profile: Mapping[str, Any] | None = None,
-    realisation: str | None = None,
+    profile: LatencyBandwidth | Mapping[str, Any] | str | PathLike[str] | None = None,
+    transport: str | None = None,
 ) -> Executor:
     """Prepare a plan to run on a communicator; to be called on all its ranks together, with equal arguments.
 
@@ -46,16 +45,18 @@ def to_mpi(
         plan: the plan, synthesized here or read from JSON.
         comm: an mpi4py communicator with one rank per device.
         memory_limit: bytes per rank for source, target and everything between; None for no limit.
-        profile: what `calibrate.run` returned, to choose between realisations; None for the usual order.
-        realisation: "shared" (copies through memory that ranks of one host share), "packed" (contiguous collectives
+        profile: what `redistrib calibrate --backend mpi` wrote, to choose transports by: the path of that JSON, the
+            object in it, or the profile as a value; None for the usual order.
+        transport: "shared" (copies through memory that ranks of one host share), "packed" (contiguous collectives
             around local copies) or "datatypes" (`Alltoallw` without any staging), to insist on one.
 
     Raises:
         CommunicatorError: if the communicator does not have one rank per device, the ranks give different plans or
-            arguments, or the realisation asked for cannot be had; the same message on every rank.
+            arguments, or the transport asked for cannot be had; the same message on every rank.
+        ProfileError: if the profile is malformed, or does not say what each transport takes; on every rank.
         MemoryLimitError: if nothing fits the limit.
     """
-    return Executor(plan, comm, memory_limit=memory_limit, profile=profile, realisation=realisation)
+    return Executor(plan, comm, memory_limit=memory_limit, profile=profile, transport=transport)
 
 
 class Executor:
@@ -66,7 +67,7 @@ class Executor:
 
     Attributes:
         plan: what it runs.
-        realisations: the realisation of every step that moves data, in order.
+        transports: the transport of every step that moves data, in order.
         scratch_bytes: staging memory on this rank, beside source, target and `middle_bytes`.
         middle_bytes: memory for tiles between source and target.
         sent_bytes, received_bytes: what this rank sends to and receives from other ranks in one call.
@@ -78,10 +79,10 @@ class Executor:
         comm: MPI.Intracomm,
         *,
         memory_limit: int | None = None,
-        profile: Mapping[str, Any] | None = None,
-        realisation: str | None = None,
+        profile: Any = None,
+        transport: str | None = None,
     ) -> None:
-        agreement.check(plan, comm, memory_limit, profile, realisation)
+        model = consistency.check(plan, comm, memory_limit, profile, transport)
         require_whole("to_mpi", plan.source, plan.target)
         self.plan = plan
         self.dtype = dtype_of(plan.dtype)
@@ -91,15 +92,14 @@ class Executor:
         self._source_shape, self._target_shape = plan.before.tile, plan.after.tile
         self._target_bytes = plan.after.tile_size * plan.itemsize
         self._replacement: Replacement | None = None
-        self.realisations = self._choose(memory_limit, profile, realisation)
+        self.transports = self._choose(memory_limit, model, transport)
         self._blocks: list[SharedTile] = []
         self._private: list[Block] = []
         self._current: SharedTile | None = None
         self._shared_middle: dict[Memory, SharedTile] = {}
         self._middle: dict[Memory, Bytes] = {}
         self._make_memory()
-        self._runners = [self._runner(k, name) for k, name in enumerate(self.realisations)]
-        self._straight = self._straight_runners() if realisation is None else None
+        self._runners = [self._runner(k, name) for k, name in enumerate(self.transports)]
         staging = max((r.scratch for r in self._runners), default=0)
         scratch = np.empty(staging, np.uint8)
         for runner in self._runners:
@@ -136,8 +136,7 @@ class Executor:
             block = self._private_block()
             target = block.own
         memory = {"source": flat(source), "target": target, **self._middle}
-        runners = self._runners if block is not None or self._straight is None else self._straight
-        for stage, runner in zip(self._route.stages, runners, strict=True):
+        for stage, runner in zip(self._route.stages, self._runners, strict=True):
             runner.run(memory[stage.reads], memory[stage.writes])
         if self._route.last != "target":
             box = self.plan.after.box(self.comm.rank)
@@ -148,7 +147,7 @@ class Executor:
             assert block is not None
             return block.lease().view(self.dtype).reshape(self._target_shape)
         if not _same_memory(flat(given), target):
-            copy(flat(given), whole := Strided(target.nbytes, (), (), 0), target, whole)
+            np.copyto(flat(given), target)
         return given
 
     def _accept(self, x: Any, out: Any) -> tuple[str, npt.NDArray[Any], npt.NDArray[Any] | None]:
@@ -166,20 +165,17 @@ class Executor:
 
     def _agree(self, problem: str, given: npt.NDArray[Any] | None) -> SharedTile | None:
         """One word from every rank: whether all is well, and a shared block that all have free for the result."""
-        free, own_out = 0, given is not None
+        free = 0
         for k, block in enumerate(self._blocks):
-            lent = given is not None and _same_memory(flat(given), block.own)
-            free |= (block.free or lent) << k
-            own_out = own_out and not lent
-        free |= own_out << _OWN_OUT
+            free |= (block.free or (given is not None and _same_memory(flat(given), block.own))) << k
         agreed = self._groups.agree(free | (0 if problem else 1 << _FINE))
         if not agreed >> _FINE & 1:
             problems = self.comm.allgather(problem)
             rank = next(r for r, text in enumerate(problems) if text)
             raise ArrayMismatchError(f"rank {rank}: {problems[rank]}")
-        if not self._shares_target or (self._straight is not None and agreed >> _OWN_OUT & 1):
+        if not self._shares_target:
             return None
-        agreed &= (1 << _OWN_OUT) - 1
+        agreed &= (1 << _FINE) - 1
         if agreed:
             self._current = self._blocks[(agreed & -agreed).bit_length() - 1]
         else:
@@ -188,8 +184,8 @@ class Executor:
 
     # -------------------------------------------------------------------------------------------- making
 
-    def _choose(self, limit: int | None, profile: Mapping[str, Any] | None, forced: str | None) -> list[str]:
-        """The realisation of every stage; equal on all ranks, since the figures are those of the worst rank."""
+    def _choose(self, limit: int | None, profile: LatencyBandwidth | None, forced: str | None) -> list[str]:
+        """The transport of every stage; equal on all ranks, since the figures are those of the worst rank."""
         stages, hosts = self._route.stages, self._groups.hosts
         size = self.plan.itemsize
         source_bytes = self.plan.before.tile_size * size
@@ -216,18 +212,18 @@ class Executor:
                 if forced not in scratch:
                     raise CommunicatorError(
                         f"step {stage.step.kind} cannot run through shared memory: its ranks are on different hosts, "
-                        f"or {shared.SHARED_MEMORY} has less than {wanted:,} bytes left; leave realisation out"
+                        f"or {shared.SHARED_MEMORY} has less than {wanted:,} bytes left; leave transport out"
                     )
                 scratch = {forced: scratch[forced]}
-            seconds = {name: choice.predicted(profile, name, int(rows[k, 3]), int(rows[k, 2])) for name in scratch}
+            seconds = {name: selection.predicted(profile, name, int(rows[k, 3]), int(rows[k, 2])) for name in scratch}
             table.append({name: (seconds[name], scratch[name]) for name in scratch})
         ends = source_bytes + self._target_bytes
         try:
-            return choice.choose(table, ends + middle, limit, frozenset({"shared"}))
+            return selection.choose(table, ends + middle, limit, frozenset({"shared"}))
         except MemoryLimitError:
             if not middle or forced is not None or limit is None:
                 raise
-            replacement = replacing.replacement(self.plan, self.comm.rank)
+            replacement = in_place.replacement(self.plan, self.comm.rank)
             if not self.comm.allreduce(replacement is not None, MPI.LAND):
                 raise
         assert replacement is not None
@@ -236,17 +232,17 @@ class Executor:
     def _replace(self, replacement: Replacement, limit: int, ends: int) -> list[str]:
         """Run in source and target memory alone, with what the limit leaves for staging."""
         share = 2 * self.comm.allreduce(replacement.share, MPI.MAX)
-        if limit - ends < min(share, replacing.LEAST):
-            raise MemoryLimitError(limit, ends + min(share, replacing.LEAST))
-        self._replacement, self._staging = replacement, min(share, replacing.MOST, limit - ends)
+        if limit - ends < min(share, in_place.LEAST):
+            raise MemoryLimitError(limit, ends + min(share, in_place.LEAST))
+        self._replacement, self._staging = replacement, min(share, in_place.MOST, limit - ends)
         self._route = Route(replacement.stages, "target", self.plan.after, (0, 0))
         replaced = len(replacement.stages) - replacement.gathers
-        return ["replacing"] * replaced + ["datatypes"] * replacement.gathers
+        return ["in_place"] * replaced + ["datatypes"] * replacement.gathers
 
     def _make_memory(self) -> None:
         self._shares_target = any(
             name == "shared" and stage.writes == "target"
-            for stage, name in zip(self._route.stages, self.realisations, strict=True)
+            for stage, name in zip(self._route.stages, self.transports, strict=True)
         )
         memories: tuple[Memory, Memory] = ("middle 0", "middle 1")
         for memory, nbytes in zip(memories, self._route.middle, strict=True):
@@ -254,9 +250,9 @@ class Executor:
                 continue
             if any(
                 name == "shared" and stage.writes == memory
-                for stage, name in zip(self._route.stages, self.realisations, strict=True)
+                for stage, name in zip(self._route.stages, self.transports, strict=True)
             ):
-                block = SharedTile(self._groups.host, self._groups.meeting, nbytes)
+                block = SharedTile(self._groups.host, self._groups.barrier, nbytes)
                 self._shared_middle[memory] = block
                 self._middle[memory] = block.own
             else:
@@ -267,12 +263,12 @@ class Executor:
     def _new_block(self) -> SharedTile:
         room = shared.free_shared_memory()
         short = room is not None and room < self._groups.host.size * self._target_bytes
-        if self.comm.allreduce(short or len(self._blocks) >= _OWN_OUT, MPI.LOR):
+        if self.comm.allreduce(short or len(self._blocks) >= _FINE, MPI.LOR):
             raise CommunicatorError(
                 f"no shared memory is left for another result of {self._target_bytes:,} bytes beside the "
-                f"{len(self._blocks)} in use; drop results no longer needed, or take realisation='packed'"
+                f"{len(self._blocks)} in use; drop results no longer needed, or take transport='packed'"
             )
-        block = SharedTile(self._groups.host, self._groups.meeting, self._target_bytes)
+        block = SharedTile(self._groups.host, self._groups.barrier, self._target_bytes)
         self._blocks.append(block)
         return block
 
@@ -286,24 +282,13 @@ class Executor:
 
     def _runner(self, k: int, name: str) -> Runner:
         stage = self._route.stages[k]
-        if self._replacement is not None and name == "replacing":
+        if self._replacement is not None and name == "in_place":
             return self._replacement.runner(k, self.comm, self._staging)
         if name == "shared":
-            mixed = k > 0 and self.realisations[k - 1] != "shared"
+            mixed = k > 0 and self.transports[k - 1] != "shared"
             return Shared(stage, self._groups.host_rank, self._place(stage.writes), mixed)
         make = messages.packed if name == "packed" else messages.typed
         return make(stage, self.comm, lambda: self._groups.of(stage))
-
-    def _straight_runners(self) -> list[Runner] | None:
-        """Runners that write memory of the caller's own, where MPI does so in one copy and shared memory takes two.
-
-        So it is for gathers and permutes, and where what is sent is contiguous: MPI takes that from one rank's memory
-        straight to another's.
-        """
-        last = [k for k, stage in enumerate(self._route.stages) if stage.writes == "target"]
-        if not last or not all(self.realisations[k] == "shared" and _one_copy(self._route.stages[k]) for k in last):
-            return None
-        return [self._runner(k, "datatypes") if k in last else runner for k, runner in enumerate(self._runners)]
 
     def _place(self, memory: Memory) -> Any:
         if memory == "target":
@@ -320,7 +305,7 @@ class Executor:
             return
         self._open = False
         self._private.clear()
-        for runner in {*self._runners, *(self._straight or [])}:
+        for runner in self._runners:
             runner.free()
         for block in [*self._shared_middle.values(), *self._blocks]:
             if self.comm.allreduce(block.free, MPI.LAND):
@@ -336,18 +321,8 @@ class Executor:
             self.free()
 
 
-def _one_copy(stage: Stage) -> bool:
-    """Whether MPI moves this stage between two ranks' own memories in one copy; alike on all ranks."""
-    if isinstance(stage.step, AllGather | AllPermute):
-        return True
-    if not isinstance(stage.step, AllToAll):
-        return False
-    moves = [inside(box, stage.source, stage.itemsize) for _, box in stage.sends]
-    return all(runs.contiguous for runs in moves)
-
-
 def _packed_scratch(stage: Stage) -> int:
-    """An upper bound on the staging of the packed realisation, without making it."""
+    """An upper bound on the staging of the packed transport, without making it."""
     own = sum(box.volume for box in stage.kept) * stage.itemsize
     return stage.sent_bytes + stage.received_bytes + 2 * own
 

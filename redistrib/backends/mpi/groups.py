@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 from mpi4py import MPI
 
-from redistrib.backends.mpi.meeting import Meeting
+from redistrib.backends.mpi.barrier import SharedMemoryBarrier
 from redistrib.backends.mpi.messages import neighbours
 from redistrib.backends.mpi.stage import Stage
 from redistrib.plans.steps import AllGather, AllToAll
@@ -19,7 +19,7 @@ class Groups:
     Attributes:
         host: the ranks that share this rank's memory.
         hosts: number of every rank's host: the lowest rank on it.
-        meeting: where the ranks of this host wait for one another.
+        barrier: where the ranks of this host wait for one another.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -29,12 +29,12 @@ class Groups:
         self._host_rank = {rank: k for k, rank in enumerate(on_host)}
         self.hosts: list[int] = comm.allgather(min(on_host))
         self._made: dict[object, MPI.Intracomm] = {}
-        self.meeting = Meeting(self.host)
+        self.barrier = SharedMemoryBarrier(self.host)
 
     def agree(self, word: int) -> int:
         """Wait for all ranks, and return the bitwise and of their words, of at most 63 bits; collective."""
         if self.host.size == self.comm.size:
-            return self.meeting.agree(word)
+            return self.barrier.agree(word)
         words = np.array([word], np.int64)
         self.comm.Allreduce(MPI.IN_PLACE, words, MPI.BAND)
         return int(words[0])
@@ -67,5 +67,5 @@ class Groups:
         for made in self._made.values():
             made.Free()
         self._made.clear()
-        self.meeting.close()
+        self.barrier.close()
         self.host.Free()

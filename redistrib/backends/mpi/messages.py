@@ -281,7 +281,7 @@ def _by_device(moves: Sequence[tuple[int, Box]]) -> list[tuple[int, list[Box]]]:
 
 
 def packed(stage: Stage, comm: MPI.Intracomm, group: Callable[[], MPI.Intracomm]) -> Runner:
-    """The packed realisation of a stage; `group` gives the communicator of its group or neighbourhood."""
+    """The packed transport of a stage; `group` gives the communicator of its group or neighbourhood."""
     if isinstance(stage.step, AllGather):
         return PackedGather(stage, group())
     if isinstance(stage.step, AllToAll):
@@ -294,7 +294,7 @@ def packed(stage: Stage, comm: MPI.Intracomm, group: Callable[[], MPI.Intracomm]
 
 
 def typed(stage: Stage, comm: MPI.Intracomm, group: Callable[[], MPI.Intracomm]) -> Runner:
-    """The realisation of a stage by datatypes; `group` gives the communicator of its group or neighbourhood."""
+    """The transport of a stage by datatypes; `group` gives the communicator of its group or neighbourhood."""
     if isinstance(stage.step, AllGather | AllToAll):
         return TypedGroup(stage, group())
     if isinstance(stage.step, AllPermute):

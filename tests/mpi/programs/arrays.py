@@ -20,7 +20,7 @@ MESH = "x=2,y=2"
 HOWS = ("shared", "packed", "datatypes")
 DTYPES = [
     "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
-    "longdouble", "complex64", "complex128", "clongdouble", "datetime64[s]", "timedelta64[ms]", "S3", "U2",
+    "longdouble", "complex64", "complex128", "clongdouble",
     "bfloat16", "float8_e4m3fn", "float8_e5m2", "int4",
 ]  # fmt: skip
 
@@ -35,7 +35,7 @@ def every_dtype() -> list[str]:
         plan = synthesize("[2{x}4, 3{y}6, 2]", "[4, 3{x}6, 2]", MESH, dtype=dtype)
         x, want = telling_tile(plan, plan.before, rank), telling_tile(plan, plan.after, rank)
         for how in HOWS:
-            with to_mpi(plan, comm, realisation=how) as execute:
+            with to_mpi(plan, comm, transport=how) as execute:
                 assert same(execute(x), want), (dtype, how)
         moved.append(dtype)
     return moved
@@ -57,7 +57,7 @@ def every_buffer() -> int:
         x.reshape(-1), np.repeat(x, 2, axis=1)[:, ::2],
     ]  # fmt: skip
     for how in HOWS:
-        with to_mpi(plan, comm, realisation=how) as execute:
+        with to_mpi(plan, comm, transport=how) as execute:
             for value in inputs:
                 assert same(execute(value), want), (how, type(value))
             for out in (np.zeros_like(want), array.array("i", [0] * want.size), bytearray(want.nbytes)):
@@ -78,14 +78,14 @@ def empty_tiles() -> None:
         plan = synthesize(source, target, MESH, dtype="float32", cost_model="exact")
         x, want = telling_tile(plan, plan.before, rank), telling_tile(plan, plan.after, rank)
         for how in HOWS:
-            with to_mpi(plan, comm, realisation=how) as execute:
+            with to_mpi(plan, comm, transport=how) as execute:
                 assert same(execute(x), want), (source, target, how)
 
 
 def kept_results() -> int:
     plan = synthesize("[4{x,y}16, 8]", "[16, 2{x,y}8]", MESH, dtype="int64")
     x, want = telling_tile(plan, plan.before, rank), telling_tile(plan, plan.after, rank)
-    execute = to_mpi(plan, comm, realisation="shared")
+    execute = to_mpi(plan, comm, transport="shared")
     kept = [execute(x + k) for k in range(4)]
     for k, result in enumerate(kept):
         assert same(result, want + k)

@@ -28,6 +28,6 @@ for text in comm.bcast(plans):
         for _ in range(3):
             result = execute(telling_tile(plan, plan.before, comm.rank))
             assert result.tobytes() == telling_tile(plan, plan.after, comm.rank).tobytes(), str(plan)
-        seen.add("+".join(sorted(set(execute.realisations))))
+        seen.add("+".join(sorted(set(execute.transports))))
 if comm.rank == 0:
     print(json.dumps({"hosts": hosts, "seen": sorted(seen)}))

@@ -58,7 +58,7 @@ for name, (source, target, mesh) in CASES.items():
     assert out.flat[0] == 0
     assert out.flat[-1] == size - 1
     figures[name] = {
-        "realisations": execute.realisations,
+        "transports": execute.transports,
         "peak": comm.allreduce(peak, MPI.MAX),
         "allowed": held + made + larger // 10 + (16 << 20),
         "source": held,

@@ -42,7 +42,7 @@ def drawn_plans(ranks: int, count: int, seed: int = 0) -> list[Plan]:
     plans: list[Plan] = []
     while len(plans) < count:
         axes = [Axis("xyz"[k], size) for k, size in enumerate(draw.choice(MESHES[ranks]))]
-        orders = [tuple(draw.sample(range(ranks), ranks)) if draw.random() < 0.6 else None for _ in range(2)]
+        orders = [tuple(draw.sample(range(ranks), ranks)) if draw.random() < 0.6 else () for _ in range(2)]
         other = [axes, [Axis("xyz"[k], size) for k, size in enumerate(draw.choice(MESHES[ranks]))]]
         shape = [ranks * draw.choice([1, 2, 3]) for _ in range(draw.randint(1, 3))]
         plan = synthesize(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from mpi4py import MPI
 
 from redistrib.api import synthesize
 from redistrib.backends.mpi import gather, scatter, to_mpi
+from redistrib.cost.presets import PRESETS
 from redistrib.errors import RedistribError
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
@@ -37,13 +39,18 @@ def only(odd: int, wrong: object) -> object:
 half = comm.Split(rank // 2, rank)
 refused("size", lambda: to_mpi(plan, half))
 refused("kind", lambda: to_mpi(plan, "world"))
-refused("realisation", lambda: to_mpi(plan, comm, realisation="magic"))
+refused("transport", lambda: to_mpi(plan, comm, transport="magic"))
+refused("profile", lambda: to_mpi(plan, comm, profile=PRESETS["cpu"]))
+refused("no profile", lambda: to_mpi(plan, comm, profile="nowhere.json" if rank == 2 else None))
+refused("odd profile", lambda: to_mpi(plan, comm, profile=7))
+figures = [replace(PRESETS["cpu"], transports={"packed": (k, 0, 0), "datatypes": (1, 0, 0)}) for k in (1, 2)]
+refused("profiles", lambda: to_mpi(plan, comm, profile=figures[rank == 3]))
 refused("limit", lambda: to_mpi(plan, comm, memory_limit=100))
 other = synthesize("[4{x}16, 8]", "[16, 8]", "x=4")
 refused("plans", lambda: to_mpi(other if rank == 2 else plan, comm))
 refused("limits", lambda: to_mpi(plan, comm, memory_limit=10**6 if rank == 3 else 10**7))
 for how in ("shared", "packed", "datatypes"):
-    execute = to_mpi(plan, comm, realisation=how)
+    execute = to_mpi(plan, comm, transport=how)
     refused(f"shape {how}", lambda execute=execute: execute(only(1, np.zeros((16, 8), np.float32))))
     refused(f"dtype {how}", lambda execute=execute: execute(only(2, np.zeros((4, 8)))))
     refused(f"none {how}", lambda execute=execute: execute(only(3, None)))

@@ -24,6 +24,6 @@ for path in sorted(Path(sys.argv[1]).glob("*.json")):
     tile = np.ascontiguousarray(whole[tuple(slice(s, s + n) for s, n in zip(box.start, box.size, strict=True))])
     with to_mpi(plan, comm) as execute:
         np.save(path.with_suffix(f".mpi.{comm.rank}.npy"), execute(tile))
-        ran[path.stem] = execute.realisations
+        ran[path.stem] = execute.transports
 if comm.rank == 0:
     print(json.dumps(ran))

@@ -1,6 +1,6 @@
-"""Random plans through every realisation: results and counted bytes, against the reference interpreter.
+"""Random plans through every transport: results and counted bytes, against the reference interpreter.
 
-Prints how often each kind of step ran in each realisation, and the MPI calls seen.
+Prints how often each kind of step ran in each transport, and the MPI calls seen.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from counting import Counting, Tally, received
 from mpi4py import MPI
 from problems import drawn_plans
 
-from redistrib.backends.mpi import datatypes, to_mpi
+from redistrib.backends.mpi import to_mpi
 from redistrib.backends.mpi.command import telling_tile
 from redistrib.plans import reference
 from redistrib.plans.plan import Plan
@@ -25,31 +25,9 @@ plans = []
 if rank == 0:
     plans = [plan.to_json() for plan in drawn_plans(comm.size, int(sys.argv[1]))]
 plans = [Plan.from_json(text) for text in comm.bcast(plans)]
-largest = int(sys.argv[2]) if len(sys.argv) > 2 else None
-counts_seen = [0]
-
-
-def largest_count(datatype: MPI.Datatype) -> int:
-    """The largest repetition count in a datatype, all the way down."""
-    inner, combiner, given = datatype.decode()
-    if combiner == "NAMED":
-        return 1
-    below = [largest_count(t) for t in (given["datatypes"] if combiner == "STRUCT" else [inner])]
-    return max([int(given.get("count", 1)), *(int(n) for n in given.get("blocklengths", [])), *below])
-
-
-def noted(datatype: MPI.Datatype) -> MPI.Datatype:
-    counts_seen.append(largest_count(datatype))
-    return datatype.Commit()
-
-
-if largest is not None:
-    datatypes.LARGEST_COUNT = largest
-datatypes._committed = noted
-
 ran: Counter[str] = Counter()
 calls: Counter[str] = Counter()
-odd_groups = straight = 0
+odd_groups = 0
 for number, plan in enumerate(plans):
     tile = telling_tile(plan, plan.before, rank)
     tiles = comm.gather(tile)
@@ -59,7 +37,7 @@ for number, plan in enumerate(plans):
             gaps = np.diff(step.groups, axis=1)
             odd_groups += bool((gaps != gaps[:, :1]).any())
     for how in ("shared", "packed", "datatypes", None):
-        with to_mpi(plan, comm, realisation=how) as execute:
+        with to_mpi(plan, comm, transport=how) as execute:
             Tally.clear()
             result = execute(tile)
             where = f"plan {number} {plan.source} -> {plan.target}, {how}, rank {rank}"
@@ -76,11 +54,10 @@ for number, plan in enumerate(plans):
             Tally.clear()
             assert execute(tile, out=again) is not None, where
             assert received(comm) == execute.received_bytes, where
-            straight += how is None and "put" not in Tally.calls and Tally.received > 0
             assert again.tobytes() == want.tobytes(), where
             assert result.tobytes() == want.tobytes(), f"{where}: an earlier result was overwritten"
             del result
-        ran.update(f"{step.kind} {how or execute.realisations}" for step in plan.steps)
+        ran.update(f"{step.kind} {how or execute.transports}" for step in plan.steps)
 calls = sum(comm.allgather(calls), Counter())
 if rank == 0:
     print(
@@ -90,8 +67,6 @@ if rank == 0:
                 "calls": calls,
                 "odd_groups": odd_groups,
                 "plans": len(plans),
-                "straight": straight,
-                "largest_count": max(counts_seen),
             }
         )
     )

@@ -1,6 +1,6 @@
 """Plans with tiles between source and target, in no more memory than these two and a little staging.
 
-Prints how many steps of each kind ran in each realisation, and how many plans could not.
+Prints how many steps of each kind ran in each transport, and how many plans could not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mpi4py import MPI
 from problems import MESHES, drawn_type
 
 from redistrib.api import synthesize
-from redistrib.backends.mpi import replacing, to_mpi
+from redistrib.backends.mpi import in_place, to_mpi
 from redistrib.backends.mpi.command import telling_tile
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Axis, Mesh
@@ -34,7 +34,7 @@ def drawn(ranks: int, count: int) -> list[Plan]:
     found: dict[str, Plan] = {}
     while len(found) < count:
         axes = [Axis("xyz"[k], size) for k, size in enumerate(draw.choice(MESHES[ranks]))]
-        order = tuple(draw.sample(range(ranks), ranks)) if draw.random() < 0.5 else None
+        order = tuple(draw.sample(range(ranks), ranks)) if draw.random() < 0.5 else ()
         shape = [ranks * draw.choice([2, 4, 6, 8]) for _ in range(draw.randint(2, 3))]
         plan = synthesize(
             drawn_type(draw, axes, shape),
@@ -62,7 +62,7 @@ for text in texts:
     want = comm.scatter(reference.run(plan, tiles) if tiles else None)
     ends = (plan.before.tile_size + plan.after.tile_size) * plan.itemsize
     for staging in STAGING:
-        replacing.LEAST = staging
+        in_place.LEAST = staging
         try:
             execute = to_mpi(plan, comm, memory_limit=ends + staging)
         except MemoryLimitError:
@@ -80,6 +80,6 @@ for text in texts:
             assert Tally.sent == execute.sent_bytes, where
             assert tile.tobytes() == telling_tile(plan, plan.before, rank).tobytes(), f"{where}: the source was written"
             kinds = [step.kind for step in plan.steps if step.kind != "dynslice"]
-            ran.update(f"{kind} {how}" for kind, how in zip(kinds, execute.realisations, strict=True))
+            ran.update(f"{kind} {how}" for kind, how in zip(kinds, execute.transports, strict=True))
 if rank == 0:
     print(json.dumps({"ran": ran, "impossible": impossible, "plans": len(texts)}))

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import Any
 
 from mpi4py import MPI
 
-from redistrib.backends.mpi import choice
-from redistrib.errors import CommunicatorError
+from redistrib.backends.mpi import selection
+from redistrib.cost.latency import LatencyBandwidth
+from redistrib.errors import CommunicatorError, ProfileError
 from redistrib.plans.plan import Plan
 
 
 def check(
-    plan: Plan, comm: MPI.Intracomm, limit: int | None, profile: Mapping[str, Any] | None, realisation: str | None
-) -> None:
-    """Refuse, on every rank with one message, what cannot be prepared.
+    plan: Plan, comm: MPI.Intracomm, limit: int | None, profile: Any, transport: str | None
+) -> LatencyBandwidth | None:
+    """Refuse, on every rank with one message, what cannot be prepared, and return the profile as a value.
 
     Raises:
-        CommunicatorError: as `to_mpi` says.
+        CommunicatorError, ProfileError: as `to_mpi` says.
     """
     if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
         raise CommunicatorError(f"{comm!r} is no intra-communicator of mpi4py; pass one such as MPI.COMM_WORLD")
@@ -28,13 +28,20 @@ def check(
             f"the plan is for {plan.devices} devices and the communicator has {comm.size} ranks; give it one rank per "
             f"device, for example with mpiexec -n {plan.devices} or comm.Split"
         )
-    if realisation is not None and realisation not in choice.REALISATIONS:
+    if transport is not None and transport not in selection.TRANSPORTS:
         raise CommunicatorError(
-            f"no realisation {realisation!r}; give one of {', '.join(map(repr, choice.REALISATIONS))}, or leave it out"
+            f"no transport {transport!r}; give one of {', '.join(map(repr, selection.TRANSPORTS))}, or leave it out"
         )
-    given = (hash_of(plan), limit, repr(profile), realisation)
-    everyone = comm.allgather(given)
-    names = ("plan", "memory_limit", "profile", "realisation")
+    model, problem = None, ""
+    try:
+        model = None if profile is None else selection.choosing(profile)
+    except ProfileError as error:
+        problem = str(error)
+    everyone = comm.allgather((problem, hash_of(plan), limit, repr(model), transport))
+    for rank, (other, *_) in enumerate(everyone):
+        if other:
+            raise ProfileError(f"rank {rank}: {other}")
+    names = ("problem", "plan", "memory_limit", "profile", "transport")
     for rank, other in enumerate(everyone):
         for name, a, b in zip(names, everyone[0], other, strict=True):
             if a != b:
@@ -42,6 +49,7 @@ def check(
                     f"rank {rank} gives another {name} than rank 0; give the same on all ranks, a plan for example by "
                     f"comm.bcast(plan.to_json())"
                 )
+    return model
 
 
 def hash_of(plan: Plan) -> str:

@@ -2,6 +2,9 @@
 
 An MPI barrier is several rounds of messages, and a rank that waits in it may keep its core while others need it. Here
 every rank writes one word and waits, yielding its core, until it sees those of all others.
+
+Kept because whole redistributions take 0.7 to 0.8 of the time they take with `Allreduce` in its place, on 4 and 8 ranks
+that share 2 cores: `mpiexec -n 8 python -m mpi4py bench/mpi/against.py --peers mpi-barrier mpi-barrier-own`.
 """
 
 from __future__ import annotations
@@ -18,12 +21,12 @@ _yield: Callable[[], object] = getattr(os, "sched_yield", lambda: time.sleep(0))
 # Looks at the flags between two calls that let MPI make progress: others may wait for a message that is under way.
 _LOOKS = 32
 
-# Words of a rank: epoch and message of even meetings, then of odd ones, and the rest of two cache lines.
+# Words of a rank: epoch and message of even barriers, then of odd ones, and the rest of two cache lines.
 _ROW = 16
 
 
-class Meeting:
-    """A place to meet for the ranks of a communicator that share memory; made, used and closed by all together."""
+class SharedMemoryBarrier:
+    """A barrier of the ranks of a communicator that share memory; made, used and closed by all together."""
 
     def __init__(self, host: MPI.Intracomm) -> None:
         self.host = host
@@ -42,8 +45,8 @@ class Meeting:
     def agree(self, word: int) -> int:
         """Wait for all ranks, and return the bitwise and of their words.
 
-        What a rank wrote to shared memory before is seen by all after. Even and odd meetings have flags of their own:
-        no rank can be two meetings ahead of one that still reads.
+        What a rank wrote to shared memory before is seen by all after. Even and odd barriers have flags of their own:
+        no rank can be two barriers ahead of one that still reads.
         """
         self._epoch += 1
         at = self._epoch % 2 * 2

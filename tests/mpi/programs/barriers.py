@@ -1,4 +1,4 @@
-"""Words agreed on by meeting, many times and in any order of arrival, and a message under way meanwhile."""
+"""Words agreed on by barrier, many times and in any order of arrival, and a message under way meanwhile."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from mpi4py import MPI
 
 from redistrib.api import synthesize
 from redistrib.backends.mpi import to_mpi
-from redistrib.backends.mpi.meeting import Meeting
+from redistrib.backends.mpi.barrier import SharedMemoryBarrier
 
 comm = MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
 draw = random.Random(rank)
-meeting = Meeting(comm)
+barrier = SharedMemoryBarrier(comm)
 words = 0
 for turn in range(3000):
     if turn % 500 == 0:
@@ -25,13 +25,13 @@ for turn in range(3000):
     want = -1
     for other in range(size):
         want &= sum(1 << k for k in range(63) if (turn * 7 + other * 11 + k * k) % 3)
-    assert meeting.agree(word) == want, turn
+    assert barrier.agree(word) == want, turn
     words += 1
-meeting.close()
+barrier.close()
 
 plan = synthesize("[8{x}32, 8]", "[32, 2{x}8]", {"x": size})
 tile, message = np.zeros(plan.before.tile, np.float32), np.full(1 << 25, rank, np.uint8)
-with to_mpi(plan, comm, realisation="shared") as execute:
+with to_mpi(plan, comm, transport="shared") as execute:
     if rank == 0:
         request = comm.Isend(message, 1)
         execute(tile)  # rank 1 joins only after it has the message

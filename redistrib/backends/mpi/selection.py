@@ -1,0 +1,81 @@
+"""Which transport a stage gets: the fastest by profile that fits the memory limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from redistrib.cost.latency import LatencyBandwidth
+from redistrib.cost.profiles import profile_of
+from redistrib.errors import MemoryLimitError, ProfileError
+from redistrib.errors.base import shown
+
+TRANSPORTS = ("shared", "packed", "datatypes")
+
+
+def choosing(profile: Any) -> LatencyBandwidth:
+    """A profile that says what transports take, given in any of the ways that `profile_of` knows.
+
+    Raises:
+        ProfileError: if it does not say so, or is no profile.
+    """
+    model = profile_of(profile)
+    missing = [name for name in TRANSPORTS if name not in model.transports and name != "shared"]  # there may be none
+    if missing:
+        raise ProfileError(
+            f"profile {shown(model.name)} cannot choose a transport: it has no figures for "
+            f"{' and '.join(map(repr, missing))}; write one with `mpiexec -n RANKS python -m mpi4py -m redistrib "
+            f"calibrate --backend mpi -o FILE`, or leave profile out"
+        )
+    return model
+
+
+def predicted(profile: LatencyBandwidth | None, name: str, members: int, nbytes: int) -> float:
+    """Seconds that a transport takes for a stage, or its place in the usual order without a profile.
+
+    Args:
+        profile: what `choosing` returned, or None.
+        name: the transport.
+        members: devices that share data.
+        nbytes: bytes that the busiest device receives.
+    """
+    if profile is None:
+        return float(TRANSPORTS.index(name))
+    launch, member, per_byte = profile.transports.get(name, (math.inf, 0.0, 0.0))
+    return launch + member * (members - 1) + per_byte * nbytes
+
+
+def choose(
+    stages: Sequence[Mapping[str, tuple[float, int]]], needed: int, limit: int | None, at_once: frozenset[str]
+) -> list[str]:
+    """The transport of every stage.
+
+    Args:
+        stages: for each stage its possible transports, with predicted seconds and bytes of scratch.
+        needed: bytes needed whatever is chosen: source, target and what lies between.
+        limit: bytes per device, or None.
+        at_once: transports whose scratch adds up over the stages; others reuse one staging memory.
+
+    Raises:
+        MemoryLimitError: if nothing fits.
+    """
+    chosen: list[str] = []
+    staging = standing = 0
+    for options in stages:
+        for name in sorted(options, key=lambda n: options[n][0]):
+            scratch = options[name][1]
+            total = needed + (standing + scratch + staging if name in at_once else standing + max(staging, scratch))
+            if limit is None or total <= limit:
+                chosen.append(name)
+                if name in at_once:
+                    standing += scratch
+                else:
+                    staging = max(staging, scratch)
+                break
+        else:
+            least = needed + max(min(scratch for _, scratch in o.values()) for o in stages)
+            raise MemoryLimitError(limit if limit is not None else 0, least)
+    if limit is not None and needed > limit:
+        raise MemoryLimitError(limit, needed)
+    return chosen

@@ -1,0 +1,53 @@
+"""Latency-bandwidth profiles as users give them: as values, as files, or as the JSON objects in these."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from redistrib.cost.latency import LatencyBandwidth
+from redistrib.errors import ProfileError
+from redistrib.errors.base import shown
+
+_MOST_PROFILE = 1 << 24
+
+
+def load_profile(path: Path) -> LatencyBandwidth:
+    """The cost model in a profile that `redistrib calibrate` wrote.
+
+    Raises:
+        ProfileError: if the file is no profile.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_PROFILE + 1)
+    except OSError as error:
+        raise ProfileError(f"cannot read the profile {path}: {error.strerror}") from None
+    if len(data) > _MOST_PROFILE:
+        raise ProfileError(f"{path} is no profile: it has more than {_MOST_PROFILE:,} bytes")
+    try:
+        return LatencyBandwidth.from_json(data.decode())
+    except UnicodeDecodeError:
+        raise ProfileError(f"{path} is no profile: it is not text in UTF-8") from None
+
+
+def profile_of(value: LatencyBandwidth | Mapping[str, Any] | str | PathLike[str]) -> LatencyBandwidth:
+    """A profile given as such, as the path of its JSON, or as the object that this JSON holds.
+
+    Raises:
+        ProfileError: if it is none of these, or malformed.
+    """
+    if isinstance(value, LatencyBandwidth):
+        return value
+    if isinstance(value, str | PathLike):
+        return load_profile(Path(value))
+    try:
+        text = json.dumps(dict(value))
+    except (TypeError, ValueError):
+        raise ProfileError(
+            f"{shown(value)} is no profile; give a LatencyBandwidth, the path of its JSON, or the object in it"
+        ) from None
+    return LatencyBandwidth.from_json(text)
