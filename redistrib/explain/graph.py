@@ -39,6 +39,7 @@ def weak_graph(plan: Plan, model: CostModel | str | None = None) -> networkx.DiG
     Raises:
         UnknownCostModelError: if the plan names a model of one's own and none is given.
         PictureError: if the graph has too many nodes to be looked at.
+        PartialTypeError: if tiles of the plan are summands.
 
     >>> from redistrib import synthesize
     >>> plan = synthesize("[2{x}4, 4]", "[4, 2{x}4]", {"x": 2}, cost_model="exact")
@@ -48,6 +49,7 @@ def weak_graph(plan: Plan, model: CostModel | str | None = None) -> networkx.DiG
     >>> graph.edges[(2, 1), (1, 2)]["kind"], graph.edges[(2, 1), (1, 2)]["price"]
     ('alltoall', 8)
     """
+    plan.require_whole("weak_graph")
     import networkx as nx  # slow to import, seldom needed
 
     chosen = cost_model(plan.cost_model if model is None else model)

@@ -35,7 +35,11 @@ def traffic(plan: Plan) -> list[Traffic]:
     """What each step receives, sorted into what was needed and what was not.
 
     Exactly the needed elements, each once, make up the lower bound.
+
+    Raises:
+        PartialTypeError: if tiles of the plan are summands.
     """
+    plan.require_whole("explain")
     return [_sorted(plan, step) for step in plan.steps]
 
 

@@ -27,8 +27,10 @@ def picture(plan: Plan, path: str | Path, title: str | None = None) -> Path:
     Raises:
         PictureError: if the rank is neither 1 nor 2, the array has no elements, or the file's name does not end in
             that of a format that matplotlib writes.
+        PartialTypeError: if tiles of the plan are summands.
         OSError: if the file cannot be written.
     """
+    plan.require_whole("picture")
     _check(plan)
     import matplotlib
 

@@ -20,7 +20,6 @@ from redistrib.backends.mpi.shared import Block, Shared, SharedTile
 from redistrib.backends.mpi.stage import Memory, Route, Stage, route
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import ArrayMismatchError, CommunicatorError, MemoryLimitError, RedistribError
-from redistrib.lang.types import require_whole
 from redistrib.plans.plan import Plan
 from redistrib.plans.strided import Bytes, copy, pair
 
@@ -83,7 +82,7 @@ class Executor:
         transport: str | None = None,
     ) -> None:
         model = consistency.check(plan, comm, memory_limit, profile, transport)
-        require_whole("to_mpi", plan.source, plan.target)
+        plan.require_whole("to_mpi")
         self.plan = plan
         self.dtype = dtype_of(plan.dtype)
         self.comm: MPI.Intracomm = comm.Dup()
