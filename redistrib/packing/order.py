@@ -86,9 +86,12 @@ def limited(
     Raises:
         MemoryLimitError: if no order and no program keeps within the limit; with the least limit that one keeps.
     """
-    attempt = _Attempt(memory_limit, together, within)
+
+    def batches(queue: list[LeafMove]) -> list[Batch]:
+        return _in_order(queue, alive.copy(), memory_limit, together, within)
+
     try:
-        return attempt.batches(_ordered(items, {item.spec: _scratch(item) for item in items}), alive.copy())
+        return batches(_ordered(items, {item.spec: _scratch(item) for item in items}))
     except MemoryLimitError:
         pass
     frugal = {item.spec: least(item) for item in items}
@@ -96,35 +99,34 @@ def limited(
     needed = _least_limit(queue, alive.copy(), frugal)
     if needed > memory_limit:
         raise MemoryLimitError(memory_limit, needed)
-    return attempt.batches(queue, alive.copy())
+    return batches(queue)
 
 
-@dataclass(frozen=True)
-class _Attempt:
-    """One way through the leaves, in a given order."""
-
-    memory_limit: int
-    together: Callable[[Group], BucketProgram]
-    within: Callable[[LeafMove, int], BucketProgram]
-
-    def batches(self, queue: list[LeafMove], alive: MemoryLedger) -> list[Batch]:
-        result: list[Batch] = []
-        if alive.most() > self.memory_limit:
-            raise MemoryLimitError(self.memory_limit, alive.most())
-        while queue:
-            first = queue[0]
-            room = self.memory_limit - alive.most(first.devices)
-            group = grouped([item for item in queue if (item.spec, item.donated) == (first.spec, first.donated)])[0]
-            made = None
-            if len(group) > 1 and len(group) * first.target_bytes <= room:
-                made = self.together(group)
-            if made is None or made.added_bytes > room:
-                group, made = (first,), self.within(first, room)
-            result.append(Batch((group,), made, alive.most(first.devices) + made.added_bytes))
-            _settle(group, alive)
-            taken = {item.index for item in group}
-            queue = [item for item in queue if item.index not in taken]
-        return result
+def _in_order(
+    queue: list[LeafMove],
+    alive: MemoryLedger,
+    memory_limit: int,
+    together: Callable[[Group], BucketProgram],
+    within: Callable[[LeafMove, int], BucketProgram],
+) -> list[Batch]:
+    """Batches of leaves in a given order."""
+    result: list[Batch] = []
+    if alive.most() > memory_limit:
+        raise MemoryLimitError(memory_limit, alive.most())
+    while queue:
+        first = queue[0]
+        room = memory_limit - alive.most(first.devices)
+        group = grouped([item for item in queue if (item.spec, item.donated) == (first.spec, first.donated)])[0]
+        made = None
+        if len(group) > 1 and len(group) * first.target_bytes <= room:
+            made = together(group)
+        if made is None or made.added_bytes > room:
+            group, made = (first,), within(first, room)
+        result.append(Batch((group,), made, alive.most(first.devices) + made.added_bytes))
+        _settle(group, alive)
+        taken = {item.index for item in group}
+        queue = [item for item in queue if item.index not in taken]
+    return result
 
 
 def _scratch(item: LeafMove) -> int:

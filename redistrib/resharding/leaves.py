@@ -75,22 +75,10 @@ def _spread(tree: Any, structure: Any, shardings: Any) -> list[Any]:
     if same == structure:
         return list(flat)
     try:
-        spread = jax.tree.map(
-            lambda sharding, part: _Several([sharding] * len(jax.tree.leaves(part))),
-            shardings,
-            tree,
-            is_leaf=_is_sharding,
-        )
+        spread = jax.tree.broadcast(shardings, tree, is_leaf=_is_sharding)
     except (ValueError, TypeError) as error:
         raise TreeMismatchError(str(error).splitlines()[0].rstrip(".")) from None
-    return [s for group in jax.tree.leaves(spread) for s in group.items]
-
-
-@dataclass(frozen=True)
-class _Several:
-    """Shardings of the leaves below one place; a leaf itself."""
-
-    items: list[Any]
+    return list(structure.flatten_up_to(spread))
 
 
 def _is_sharding(value: Any) -> bool:

@@ -16,7 +16,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, use_abstract_me
 from redistrib.backends.jax.context import context_of
 from redistrib.backends.jax.lowering import local_program
 from redistrib.backends.jax.sharding import abstract, constrained, partition_spec
-from redistrib.backends.jax.values import as_integer_bits, differentiable
+from redistrib.backends.jax.values import Program, as_integer_bits, differentiable
 from redistrib.plans.plan import Plan
 
 
@@ -43,36 +43,29 @@ class CrossMeshRedistribution:
         return CrossMeshRedistribution(self.reverse(), self.target, self.source, lambda: self.plan)
 
     def _mapped(self, array: jax.Array) -> jax.Array:
-        array = constrained(array, self.source, partition_spec(self.plan.source))
-        rows = _mapping(
-            lambda tile: tile[None],
-            self.source,
-            partition_spec(self.plan.source),
-            PartitionSpec(tuple(self.source.axis_names)),
-        )(array)
-        rows = constrained(rows, self.target, PartitionSpec(tuple(self.target.axis_names)))
-        mesh = self.plan.target_mesh
+        mesh, source, target = self.plan.target_mesh, partition_spec(self.plan.source), partition_spec(self.plan.target)
         context = context_of(self.plan, mesh.names, mesh.shape, mesh.devices, None, platform_of(self.target))
         program = as_integer_bits(local_program(self.plan.steps, context))
-        spec = partition_spec(self.plan.target)
-        moved = _mapping(lambda row: program(row[0]), self.target, PartitionSpec(tuple(self.target.axis_names)), spec)(
-            rows
-        )
-        return constrained(moved, self.target, spec)
+        moved = _across(constrained(array, self.source, source), self.source, source, self.target, target, program)
+        return constrained(moved, self.target, target)
 
 
 def emptied(array: jax.Array, source: NamedSharding, target: NamedSharding) -> jax.Array:
     """A traced array without elements, on the target."""
     if AxisType.Explicit not in source.mesh.axis_types or abstract(source.mesh) == abstract(target.mesh):
         return constrained(array, target.mesh, target.spec)
-    rows = _mapping(lambda tile: tile[None], source.mesh, source.spec, PartitionSpec(tuple(source.mesh.axis_names)))(
-        array
-    )
-    rows = constrained(rows, target.mesh, PartitionSpec(tuple(target.mesh.axis_names)))
     tile = target.shard_shape(array.shape)
-    return _mapping(
-        lambda row: row[0].reshape(tile), target.mesh, PartitionSpec(tuple(target.mesh.axis_names)), target.spec
-    )(rows)
+    return _across(array, source.mesh, source.spec, target.mesh, target.spec, lambda empty: empty.reshape(tile))
+
+
+def _across(
+    array: jax.Array, source: Any, source_spec: PartitionSpec, target: Any, target_spec: PartitionSpec, program: Program
+) -> jax.Array:
+    """An array taken to another mesh as rows, a tile each, that are cut over all devices; there each tile runs through
+    a program."""
+    over_source, over_target = (PartitionSpec(tuple(mesh.axis_names)) for mesh in (source, target))
+    rows = constrained(_mapping(lambda tile: tile[None], source, source_spec, over_source)(array), target, over_target)
+    return _mapping(lambda row: program(row[0]), target, over_target, target_spec)(rows)
 
 
 def platform_of(mesh: Any) -> str:
@@ -82,14 +75,11 @@ def platform_of(mesh: Any) -> str:
     return str(jax.default_backend())
 
 
-def _mapping(
-    function: Any, mesh: Any, source: PartitionSpec, target: PartitionSpec
-) -> Callable[[jax.Array], jax.Array]:
+def _mapping(function: Program, mesh: Any, source: PartitionSpec, target: PartitionSpec) -> Program:
     def run(array: jax.Array) -> jax.Array:
         with use_abstract_mesh(abstract(mesh)):
-            result: jax.Array = jax.shard_map(function, mesh=mesh, in_specs=source, out_specs=target, check_vma=False)(
-                array
-            )
+            mapped = jax.shard_map(function, mesh=mesh, in_specs=source, out_specs=target, check_vma=False)
+            result: jax.Array = mapped(array)
         return result
 
     return run

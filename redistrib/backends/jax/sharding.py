@@ -30,24 +30,15 @@ def named_sharding(dist_type: DistType, mesh: Mesh, jax_mesh: jax.sharding.Mesh)
     """The sharding that means `dist_type`, a type over `mesh`, on a JAX mesh of the same axes.
 
     Raises:
-        ForeignMeshError: if the JAX mesh has other axes than `mesh`.
+        ForeignMeshError: if the JAX mesh has other axes than `mesh`, or in another order.
+        MeshError: if it is no mesh.
         TypeFormError: if the type is not well-formed over the mesh.
-    """
-    check_same_axes(mesh, jax_mesh)
-    dist_type.check(mesh)
-    return NamedSharding(jax_mesh, partition_spec(dist_type))
-
-
-def check_same_axes(mesh: Mesh, jax_mesh: Any) -> None:
-    """Check that a JAX mesh has the axes of `mesh`, in order.
-
-    Raises:
-        ForeignMeshError: if not.
-        MeshError: if the value is no mesh.
     """
     given = Mesh.of(jax_mesh)
     if (given.names, given.shape) != (mesh.names, mesh.shape):
         raise ForeignMeshError(str(mesh), mesh.size, str(given), given.size)
+    dist_type.check(mesh)
+    return NamedSharding(jax_mesh, partition_spec(dist_type))
 
 
 def constrained(array: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:

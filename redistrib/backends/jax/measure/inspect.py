@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
@@ -55,7 +55,7 @@ class Compiled(Protocol):
 
 
 @dataclass(frozen=True)
-class Collective:
+class HloCollective:
     """One collective operation of a compiled program.
 
     Attributes:
@@ -114,11 +114,10 @@ class Inspection:
     """
 
     devices: int
-    collectives: tuple[Collective, ...]
+    collectives: tuple[HloCollective, ...]
     arrays: dict[str, HloArray]
     scratch: int | None
     copied_bytes: int
-    _module: HloModule = field(repr=False)
 
     @property
     def kinds(self) -> Counter[str]:
@@ -164,7 +163,7 @@ def inspect(program: Compiled | str) -> Inspection:
     """
     text = program if isinstance(program, str) else program.as_text() or ""
     module = parse_module(text)
-    collectives: list[Collective] = []
+    collectives: list[HloCollective] = []
     arrays: dict[str, HloArray] = {}
     copied = 0
     for visit in _visit(module, module.entry, 1, True, fused=False):
@@ -180,7 +179,7 @@ def inspect(program: Compiled | str) -> Inspection:
                     arrays[array.dtype] = array
         if collective is None and not _is_free(instruction):
             copied += visit.times * _written(module, visit.computation, instruction)
-    return Inspection(module.devices, tuple(collectives), arrays, _scratch(program), copied, module)
+    return Inspection(module.devices, tuple(collectives), arrays, _scratch(program), copied)
 
 
 def _scratch(program: Compiled | str) -> int | None:
@@ -247,7 +246,7 @@ def _canonical(opcode: str) -> str | None:
     return kind if kind in KINDS else None
 
 
-def _collective(visit: _Visit, module: HloModule) -> Collective | None:
+def _collective(visit: _Visit, module: HloModule) -> HloCollective | None:
     instruction = visit.instruction
     kind = _canonical(instruction.opcode)
     if kind is None:
@@ -255,7 +254,7 @@ def _collective(visit: _Visit, module: HloModule) -> Collective | None:
     known = module.computations[visit.computation].instructions
     operands = tuple(array for name in instruction.operands for array in known[name].results)
     permute = kind == "collective-permute"
-    return Collective(
+    return HloCollective(
         kind=kind,
         name=instruction.name,
         groups=() if permute else replica_groups(instruction, module.devices),

@@ -1,0 +1,179 @@
+"""A JAX without what is private to it: the public ways are slower, and right."""
+
+from __future__ import annotations
+
+import gc
+import signal
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec as P
+
+import redistrib as rd
+from redistrib.backends.jax import private
+from redistrib.resharding.interrupts import recoverable, uncollected
+
+MESH = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
+ROWS, COLUMNS = NamedSharding(MESH, P(("x", "y"))), NamedSharding(MESH, P(None, ("x", "y")))
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Any:
+    rd.clear_caches()
+    yield
+    rd.clear_caches()
+
+
+def matrix(dtype: Any = np.float32, sharding: Any = ROWS) -> jax.Array:
+    return jax.device_put(np.arange(64).reshape(8, 8).astype(dtype), sharding)
+
+
+class Unlike:
+    """An array class whose constructor is not the one that was known."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+
+def public(array: Any, *_: Any) -> Any:
+    """As a JAX does whose arrays list no buffers, or check them always."""
+    return None
+
+
+@pytest.mark.parametrize("lacks", ["_arrays", "_skip_checks"])
+def test_arrays_that_cannot_be_made_of_buffers_are_not_made(lacks: str) -> None:
+    array: Any = Unlike()
+    if lacks == "_skip_checks":
+        array._arrays = [0]
+    assert private.array_of_buffers(array, None, ROWS, [0]) is None
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, jnp.bfloat16])
+def test_arrays_change_their_sharding_without_it(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
+    monkeypatch.setattr(private, "array_of_buffers", public)
+    array = matrix(dtype)
+    for target in (COLUMNS, ROWS):
+        moved = rd.reshard(array, target)
+        assert moved.sharding == target
+        np.testing.assert_array_equal(np.asarray(moved), np.asarray(array))
+
+
+@pytest.mark.parametrize("target", [COLUMNS, ROWS, SingleDeviceSharding(jax.devices()[0])])
+def test_weak_types_stay_without_it(monkeypatch: pytest.MonkeyPatch, target: Any) -> None:
+    monkeypatch.setattr(private, "array_of_buffers", public)
+    source = ROWS if isinstance(target, NamedSharding) else target
+    array = jax.jit(lambda: jnp.broadcast_to(2.5, (8, 8)), out_shardings=source)()
+    assert array.weak_type
+    moved = rd.reshard(array, target)
+    assert moved.weak_type
+    assert (moved.sharding, moved[0, 0]) == (target, 2.5)
+
+
+@pytest.mark.parametrize("value", [2.5, 1j, 3])
+def test_traced_weak_types_without_the_private_conversion(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
+    def weak(array: jax.Array) -> bool:
+        return bool(jax.jit(lambda x: private.weakly_typed(x)).eval_shape(array).weak_type)
+
+    array = jnp.full((2,), value, jnp.asarray(value).dtype)
+    assert weak(array)
+    monkeypatch.setattr(private, "_convert_element_type", None)
+    assert weak(array) == (value != 3)  # an integer keeps its strong type
+    np.testing.assert_array_equal(jax.jit(private.weakly_typed)(array), array)
+
+
+def test_without_addresses_all_arrays_of_a_device_go_when_all_have_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent:
+        """A tile that does not tell where it lies."""
+
+        def __init__(self, shard: Any) -> None:
+            self._shard = shard
+
+        def unsafe_buffer_pointer(self) -> int:
+            raise NotImplementedError
+
+        def block_until_ready(self) -> None:
+            self._shard.block_until_ready()
+
+    address = private._address
+    monkeypatch.setattr(private, "_address", lambda shard: address(Silent(shard)))
+    assert {where for _, where in private.addresses(matrix())} == {0}
+    tree = [matrix(), matrix(np.int32), matrix(sharding=COLUMNS)]
+    values = [np.asarray(array) for array in tree]
+    moved = rd.reshard(tree, [COLUMNS, COLUMNS, ROWS], donate=True)
+    assert all(array.is_deleted() for array in tree)
+    for array, value in zip(moved, values, strict=True):
+        np.testing.assert_array_equal(np.asarray(array), value)
+    alive = matrix()
+    kept, _ = rd.reshard([alive, matrix()], [ROWS, COLUMNS], donate=True)
+    np.testing.assert_array_equal(np.asarray(kept), values[0])  # what stays is not given up with the others
+
+
+def test_tracers_that_hide_their_values_ask_for_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loss(x: jax.Array, **known: Any) -> jax.Array:
+        return (rd.reshard(x, COLUMNS, **known) ** 2).sum()
+
+    told = jax.grad(loss)(matrix())
+    monkeypatch.setattr(private, "value_inside", lambda array: array)
+    with pytest.raises(rd.RedistribError, match="source"):
+        jax.grad(loss)(matrix())
+    np.testing.assert_array_equal(np.asarray(jax.grad(loss)(matrix(), source=ROWS)), np.asarray(told))
+
+
+class Lowered:
+    """A program that compiles with no options, or not at all."""
+
+    def __init__(self, text: str, compiles: bool = True) -> None:
+        self.text, self.compiles, self.asked = text, compiles, list[Any]()
+
+    def compile(self, compiler_options: Any = None) -> str:
+        self.asked.append(compiler_options)
+        if compiler_options or not self.compiles:
+            raise jax.errors.JaxRuntimeError(self.text)
+        return "compiled"
+
+
+@pytest.mark.parametrize("text", ["No such compile option: 'a'", "INVALID_ARGUMENT: in words of tomorrow"])
+def test_options_that_a_compiler_refuses_are_left_out(text: str) -> None:
+    lowered = Lowered(text)
+    assert private.compiled_with(lowered, {"a": 1}) == "compiled"
+    assert lowered.asked == [{"a": 1}, None]
+
+
+def test_what_fails_without_options_raises_what_it_raised_with_them() -> None:
+    with pytest.raises(jax.errors.JaxRuntimeError, match="out of memory"):
+        private.compiled_with(Lowered("out of memory", compiles=False), {"a": 1})
+    with pytest.raises(jax.errors.JaxRuntimeError, match="not a valid int"):
+        private.compiled_with(Lowered("'x' is not a valid int"), {"a": "x"})
+
+
+# ------------------------------------------------------------------- what is switched off in the whole process
+
+
+@pytest.mark.parametrize("collected", [True, False])
+def test_garbage_is_collected_as_before_when_an_exception_comes(collected: bool) -> None:
+    (gc.enable if collected else gc.disable)()
+    try:
+        with pytest.raises(KeyError) as caught, uncollected():
+            raise KeyError(gc.isenabled())
+        assert caught.value.args == (False,)
+        assert gc.isenabled() == collected
+    finally:
+        gc.enable()
+
+
+def test_handlers_of_signals_are_put_back_when_an_exception_comes() -> None:
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
+    before = [signal.signal(number, lambda *_: None) for number in numbers]
+    mine = [signal.getsignal(number) for number in numbers]
+    try:
+        with pytest.raises(KeyError) as caught, recoverable(lambda: "what there is"):
+            raise KeyError(*map(signal.getsignal, numbers))
+        assert not set(mine) & set(caught.value.args)
+        assert [signal.getsignal(number) for number in numbers] == mine
+        assert caught.value.partial == "what there is"  # type: ignore[attr-defined]
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
