@@ -12,8 +12,9 @@ from redistrib import errors
 from redistrib.api import load_profile
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.cost.presets import PRESETS
+from redistrib.cost.profiles import profile_of
 
-GOOD = json.loads(PRESETS["gpu"].to_json())  # type: ignore[attr-defined]
+GOOD = {**json.loads(PRESETS["gpu"].to_json()), "transports": {"packed": [1e-5, 0, 1e-9]}}  # type: ignore[attr-defined]
 WRONG: list[Any] = [
     None, True, False, 0, -1, 3.5, float("nan"), float("inf"), -float("inf"), 1e-320, 1e40, 10**400, 10**4000, "5",
     "x", [], [1, 2], [-1, 0], [float("nan"), 1], ["1", "2"], {}, {"allgather": [1, 2]}, {"x": float("nan")}, {"x": 0},
@@ -28,6 +29,7 @@ RIGHT: dict[str, list[Any]] = {
     "devices_per_host": [None],
     "axis_bandwidth": [{}],
     "one_call": [None, True, False],
+    "transports": [{}],
 }
 
 
@@ -58,6 +60,10 @@ REFUSED = {
     "from 1e-30 to 1e+30",
     '"devices_per_host": -4': "profile 'gpu' has -4 devices per host; a host has from 1 to 1048576",
     '"one_call": "no"': "the profile is malformed: one_call is 'no'; write one with `redistrib calibrate`",
+    '"transports": {"packed": [1, 2]}': "the profile is malformed: the seconds of transport packed is [1, 2]; write "
+    "one with `redistrib calibrate`",
+    '"transports": {"packed": [0, 0, -1]}': "profile 'gpu' has for transport 'packed' the figures (0, 0, -1); each is "
+    "a number of seconds from 0 to 1e+30",
     '"axis_bandwidth": {"x": "1"}': "the profile is malformed: the bandwidth of axis x is '1'; write one with "
     "`redistrib calibrate`",
 }
@@ -78,6 +84,20 @@ def test_the_message_names_field_and_value(field: str) -> None:
 def test_what_is_no_profile_is_refused(text: Any) -> None:
     with pytest.raises(errors.ProfileError):
         LatencyBandwidth.from_json(text)
+
+
+def test_profiles_are_given_as_values_files_or_objects(tmp_path: Path) -> None:
+    profile = LatencyBandwidth.from_json(json.dumps(GOOD))
+    path = tmp_path / "profile.json"
+    path.write_text(profile.to_json())
+    for given in (profile, path, str(path), GOOD):
+        assert profile_of(given) == profile
+    assert profile.transports == {"packed": (1e-5, 0, 1e-9)}
+    for wrong in (7, [1], {"x": {1}}, {1: object()}):
+        with pytest.raises(errors.ProfileError, match="is no profile; give a LatencyBandwidth, the path"):
+            profile_of(wrong)  # type: ignore[arg-type]
+    with pytest.raises(errors.ProfileError, match="this is no redistrib-profile of version 1"):
+        profile_of({})
 
 
 def test_files_that_are_no_profile_are_refused(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from redistrib.backends.mpi.arrays import dtype_of, flat, tile_of
 from redistrib.backends.mpi.groups import Groups
 from redistrib.backends.mpi.in_place import Replacement
 from redistrib.backends.mpi.messages import Runner
-from redistrib.backends.mpi.shared import Block, Shared, SharedTile
-from redistrib.backends.mpi.stage import Memory, Route, Stage, route
+from redistrib.backends.mpi.shared import Block, SharedCopies, SharedTile
+from redistrib.backends.mpi.stage import Memory, Stage, StagedPlan, staged
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import ArrayMismatchError, CommunicatorError, MemoryLimitError, RedistribError
 from redistrib.plans.plan import Plan
@@ -87,7 +87,7 @@ class Executor:
         self.dtype = dtype_of(plan.dtype)
         self.comm: MPI.Intracomm = comm.Dup()
         self._groups = Groups(self.comm)
-        self._route: Route = route(plan, comm.rank)
+        self._staged: StagedPlan = staged(plan, comm.rank)
         self._source_shape, self._target_shape = plan.before.tile, plan.after.tile
         self._target_bytes = plan.after.tile_size * plan.itemsize
         self._replacement: Replacement | None = None
@@ -104,9 +104,9 @@ class Executor:
         for runner in self._runners:
             runner.bind(scratch)
         self.scratch_bytes = staging
-        self.middle_bytes = sum(self._route.middle)
-        self.sent_bytes = sum(stage.sent_bytes for stage in self._route.stages)
-        self.received_bytes = sum(stage.received_bytes for stage in self._route.stages)
+        self.middle_bytes = sum(self._staged.middle)
+        self.sent_bytes = sum(stage.sent_bytes for stage in self._staged.stages)
+        self.received_bytes = sum(stage.received_bytes for stage in self._staged.stages)
         self._open = True
 
     # ------------------------------------------------------------------------------------------- running
@@ -135,13 +135,13 @@ class Executor:
             block = self._private_block()
             target = block.own
         memory = {"source": flat(source), "target": target, **self._middle}
-        for stage, runner in zip(self._route.stages, self._runners, strict=True):
+        for stage, runner in zip(self._staged.stages, self._runners, strict=True):
             runner.run(memory[stage.reads], memory[stage.writes])
-        if self._route.last != "target":
+        if self._staged.last != "target":
             box = self.plan.after.box(self.comm.rank)
             if box.volume:
-                of, to = pair(box, self._route.held.box(self.comm.rank), box, self.plan.itemsize)
-                copy(target, to, memory[self._route.last], of)
+                of, to = pair(box, self._staged.held.box(self.comm.rank), box, self.plan.itemsize)
+                copy(target, to, memory[self._staged.last], of)
         if given is None:
             assert block is not None
             return block.lease().view(self.dtype).reshape(self._target_shape)
@@ -185,10 +185,10 @@ class Executor:
 
     def _choose(self, limit: int | None, profile: LatencyBandwidth | None, forced: str | None) -> list[str]:
         """The transport of every stage; equal on all ranks, since the figures are those of the worst rank."""
-        stages, hosts = self._route.stages, self._groups.hosts
+        stages, hosts = self._staged.stages, self._groups.hosts
         size = self.plan.itemsize
         source_bytes = self.plan.before.tile_size * size
-        middle = sum(self._route.middle)
+        middle = sum(self._staged.middle)
         # Pages of other ranks' memory that a rank writes count as its own resident memory, as does the block that
         # stands behind a private `out`.
         behind = self._target_bytes
@@ -234,22 +234,22 @@ class Executor:
         if limit - ends < min(share, in_place.LEAST):
             raise MemoryLimitError(limit, ends + min(share, in_place.LEAST))
         self._replacement, self._staging = replacement, min(share, in_place.MOST, limit - ends)
-        self._route = Route(replacement.stages, "target", self.plan.after, (0, 0))
+        self._staged = StagedPlan(replacement.stages, "target", self.plan.after, (0, 0))
         replaced = len(replacement.stages) - replacement.gathers
         return ["in_place"] * replaced + ["datatypes"] * replacement.gathers
 
     def _make_memory(self) -> None:
         self._shares_target = any(
             name == "shared" and stage.writes == "target"
-            for stage, name in zip(self._route.stages, self.transports, strict=True)
+            for stage, name in zip(self._staged.stages, self.transports, strict=True)
         )
         memories: tuple[Memory, Memory] = ("middle 0", "middle 1")
-        for memory, nbytes in zip(memories, self._route.middle, strict=True):
+        for memory, nbytes in zip(memories, self._staged.middle, strict=True):
             if not nbytes:
                 continue
             if any(
                 name == "shared" and stage.writes == memory
-                for stage, name in zip(self._route.stages, self.transports, strict=True)
+                for stage, name in zip(self._staged.stages, self.transports, strict=True)
             ):
                 block = SharedTile(self._groups.host, self._groups.barrier, nbytes)
                 self._shared_middle[memory] = block
@@ -280,12 +280,12 @@ class Executor:
         return block
 
     def _runner(self, k: int, name: str) -> Runner:
-        stage = self._route.stages[k]
+        stage = self._staged.stages[k]
         if self._replacement is not None and name == "in_place":
             return self._replacement.runner(k, self.comm, self._staging)
         if name == "shared":
             mixed = k > 0 and self.transports[k - 1] != "shared"
-            return Shared(stage, self._groups.host_rank, self._place(stage.writes), mixed)
+            return SharedCopies(stage, self._groups.host_rank, self._place(stage.writes), mixed)
         make = messages.packed if name == "packed" else messages.typed
         return make(stage, self.comm, lambda: self._groups.of(stage))
 

@@ -99,7 +99,7 @@ class SharedTile(Block):
         self.window.Free()
 
 
-class Shared(Runner):
+class SharedCopies(Runner):
     """A stage as copies into the other ranks' tiles.
 
     `place` gives the memory that the stage writes, chosen anew for every call.

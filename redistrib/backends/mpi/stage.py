@@ -90,7 +90,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Route:
+class StagedPlan:
     """All stages of a plan for one device.
 
     Attributes:
@@ -106,8 +106,8 @@ class Route:
     middle: tuple[int, int]
 
 
-def route(plan: Plan, device: int) -> Route:
-    """Assign memory to every step of a plan."""
+def staged(plan: Plan, device: int) -> StagedPlan:
+    """A plan with memory assigned to every step."""
     moving = [k for k, step in enumerate(plan.steps) if not isinstance(step, DynSlice)]
     reads: Memory = "source"
     held = plan.before
@@ -125,4 +125,4 @@ def route(plan: Plan, device: int) -> Route:
             flip = 1 - flip
         stages.append(Stage(step, reads, writes, held, made, device, plan.itemsize))
         reads, held = writes, made
-    return Route(tuple(stages), reads, held, (middle[0], middle[1]))
+    return StagedPlan(tuple(stages), reads, held, (middle[0], middle[1]))
