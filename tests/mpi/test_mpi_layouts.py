@@ -9,13 +9,14 @@ import pytest
 
 pytest.importorskip("mpi4py")
 
-from redistrib.backends.mpi.agreement import hash_of
-from redistrib.backends.mpi.layout import Box, Strided, copy
-from redistrib.backends.mpi.replacing import Piece, layout_before, layouts
+from redistrib.backends.mpi.consistency import hash_of
+from redistrib.backends.mpi.in_place import Piece, layout_before, layouts
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
+from redistrib.plans.strided import Strided, copy
+from redistrib.theory.boxes import Box
 from redistrib.theory.semantics import Placement, placement_of
 
 MESH = Mesh.of("x=2, y=2")

@@ -16,13 +16,14 @@ from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.verify import verify
 from redistrib.synthesis.exchange import in_rounds
+from redistrib.synthesis.problem import Problem
 from redistrib.theory.semantics import placement_of
 
 comm = MPI.COMM_WORLD
 mesh = Mesh.of("x=2, y=2")
 rows, columns, blocks = "[4{y,x}16, 16]", "[16, 4{y,x}16]", "[8{x}16, 8{y}16]"
 way = [placement_of(DistType.of(text), mesh) for text in (rows, columns, rows, blocks, rows)]
-steps = tuple(in_rounds(*ends)[0][0] for ends in pairwise(way))
+steps = tuple(in_rounds(Problem.plain(*ends))[0][0] for ends in pairwise(way))
 ends = DistType.of(rows), mesh, DistType.of(rows), mesh
 plan = verify(Plan(*ends, "float32", 4, steps, "by hand", "none", 0, "elements"))
 
@@ -42,9 +43,9 @@ def late(self: messages.Runner, *memory: Any, keep: Any = messages.Runner._keep)
 
 messages.Runner._keep = late  # type: ignore[method-assign]
 with Mixed(plan, comm) as execute:
-    memories = [(stage.reads, stage.writes) for stage in execute._route.stages]
+    memories = [(stage.reads, stage.writes) for stage in execute._staged.stages]
     assert memories[1][0] == memories[2][1], memories
     result = execute(telling_tile(plan, plan.before, comm.rank))
     right = comm.allgather(result.tobytes() == telling_tile(plan, plan.after, comm.rank).tobytes())
     if comm.rank == 0:
-        print(json.dumps({"ran": execute.realisations, "right": right}))
+        print(json.dumps({"ran": execute.transports, "right": right}))
