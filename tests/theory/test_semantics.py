@@ -249,3 +249,11 @@ def test_tiles_beyond_64_bits_are_not_numbered_wrongly() -> None:
     with pytest.raises(PlacementError) as caught:
         placement.number  # noqa: B018
     assert str(caught.value) == (f"the {2**72} tiles of the grid {(4096,) * 6} cannot be numbered in 64 bits")
+
+
+def test_volumes_are_summed_exactly() -> None:
+    assert list(map(repr, summed_volumes(np.array([[2, 3], [1, 1]]), np.array([1, 1]), 3))) == ["0", "7", "0"]
+    large = np.array([[2**31, 2**22 + 1], [1, 1]])  # beyond what a float holds
+    assert summed_volumes(large, np.array([0, 0]), 1) == [2**53 + 2**31 + 1]
+    beyond = np.array([[2**40, 2**40], [1, 1]])  # beyond 64 bits
+    assert summed_volumes(beyond, np.array([0, 0]), 1) == [2**80 + 1]
