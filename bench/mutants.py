@@ -39,26 +39,32 @@ def files(folder: str, *last: str) -> tuple[str, ...]:
     return tuple(f"{folder}/{name}" for name in (*sorted(names), *last))
 
 
+SLOW_RESHARDING = ("test_reshard_properties.py", "test_reshard_processes.py")
+
 # The modules of every room below redistrib/, and its tests, those first that are quick or find most.
 # Left out: redistrib/errors, which is texts alone.
 ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "lang": ("lang", ("redistrib/lang", "tests/lang", "tests/theory", "tests/paper", "tests/plans/test_serial.py")),
     "theory": ("theory", ("redistrib/theory", "tests/theory", "tests/paper", "tests/laws")),
     "plans": ("plans", ("redistrib/plans", "tests/paper", *files("tests/plans", "test_soundness.py"))),
+    "programs": ("programs", ("redistrib/programs", *files("tests/programs"))),
+    "cost": ("cost", ("redistrib/cost", *files("tests/synthesis", "test_best.py", "test_exhaustive.py"))),
     "synthesis": (
         "synthesis",
         ("redistrib/synthesis", "tests/paper", "tests/laws", *files("tests/synthesis", "test_exhaustive.py")),
     ),
-    "trees": (
-        "trees",
-        ("redistrib/trees", *files("tests/reshard", "test_reshard_properties.py", "test_reshard_processes.py")),
-    ),
+    "partition": ("partition", ("redistrib/partition", *files("tests/programs"))),
+    "packing": ("packing", ("redistrib/packing", *files("tests/reshard", *SLOW_RESHARDING))),
+    "resharding": ("resharding", ("redistrib/resharding", *files("tests/reshard", *SLOW_RESHARDING))),
     "jax": (
         "backends/jax",
         ("redistrib/backends/jax", *files("tests/jax", "test_jax_execute.py", "test_jax_sample.py")),
     ),
     "mpi": ("backends/mpi", ("redistrib/backends/mpi", *files("tests/mpi", "test_mpi_portable.py"))),
-    "top": (".", tuple(f"tests/test_{name}.py" for name in ("arith", "api", "explain", "package", "cli", "demo"))),
+    "top": (
+        ".",
+        tuple(f"tests/test_{name}.py" for name in ("arith", "api", "explain", "weak_graph", "package", "cli", "demo")),
+    ),
 }
 
 
