@@ -229,11 +229,11 @@ class _Mover:
             return [one(tile, numbers) for tile in tiles]
         dtype, context = self._first.dtype, replace(self._context, numbers=numbers)
         bits = None if self._plain else bits_of(dtype)
-        tiles = [as_dtype(tile, bits) for tile in tiles]
+        bare = (as_dtype(tile, bits) for tile in tiles)
         if self._pattern:
-            rows = coalesced(tiles, self._plans, self._pattern, context)
+            rows = coalesced(list(bare), self._plans, self._pattern, context)
         else:
-            stack = lax.concatenate([lax.expand_dims(tile, (0,)) for tile in tiles], 0)
+            stack = lax.concatenate([lax.expand_dims(tile, (0,)) for tile in bare], 0)
             moved = jax.vmap(self._moved, in_axes=(0, None))(stack, numbers)
             rows = [box(moved, [context.number(k)], (1,)).reshape(moved.shape[1:]) for k in range(len(tiles))]
         return [as_dtype(row, bits and dtype) for row in rows]
