@@ -264,7 +264,7 @@ def test_all_bits_of_wide_elements_run(
 ) -> None:
     """Under names of axes that XLA does not take, too."""
     jax = pytest.importorskip("jax")
-    from redistrib.backends.jax import compare
+    from redistrib.backends.jax.measure import compare
 
     half = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}[dtype]
     values = compare.counting_array((4, 4), dtype)

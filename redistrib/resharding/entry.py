@@ -35,10 +35,10 @@ def reshard(
     prepared = PreparedReshard(outside, planner, donate=donate, memory_limit=memory_limit) if outside else None
     moved = [traced.moved(leaf, planner, memory_limit) for leaf, is_in in zip(leaves, inside, strict=True) if is_in]
     placed = [leaf.value for leaf in outside]
-    if prepared is not None and donate:
+    if prepared is not None and donate:  # then no leaf is traced
         with recoverable(lambda: jax.tree.unflatten(structure, placed)) as pause:
             prepared.run(placed, progress, pause)
-            return jax.tree.unflatten(structure, placed)  # here: a signal after this block would lose what has moved
+            return jax.tree.unflatten(structure, placed)
     if prepared is not None:
         prepared.run(placed, progress, lambda: None)
     results = [moved.pop(0) if is_inside else placed.pop(0) for is_inside in inside]

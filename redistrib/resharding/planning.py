@@ -104,13 +104,11 @@ class Planner:
 
     def program(self, groups: Sequence[Group], dtypes: Sequence[Any], *, numbered: bool) -> CompiledBucket:
         """The program that moves a bucket by its plans without a limit; see `CompiledBucket`."""
-        return self._program(
-            [
-                self._entry(group[0], dtype, None, "overlap", len(group), stacked)
-                for group, dtype, stacked in zip(groups, dtypes, _stacked(groups, dtypes), strict=True)
-            ],
-            numbered,
-        )
+        known = [
+            self._entry(group[0], dtype, None, "overlap", len(group), stacked)
+            for group, dtype, stacked in zip(groups, dtypes, _stacked(groups, dtypes), strict=True)
+        ]
+        return self._program(groups[0][0], known, numbered)
 
     def _entry(
         self,
@@ -120,19 +118,20 @@ class Planner:
         schedule: Schedule | None,
         count: int = 1,
         stacked: bool = False,
-    ) -> _KnownEntry:
+    ) -> tuple[Hashable, BucketEntry]:
+        """What a program does with leaves like one, and what that is known by."""
         spec = known_spec(item)
         plan = item.plan if limit is None else self.plan(spec.ends, spec.dtype, spec.platform, limit)
         reuses = item.donated and not stacked and plan.before.tile == plan.after.tile
         key = (spec, self._model_key(spec.platform), limit, schedule, count, stacked, reuses)
-        return _KnownEntry(key, spec.devices, BucketEntry(plan, dtype, count, stacked, reuses, schedule))
+        return key, BucketEntry(plan, dtype, count, stacked, reuses, schedule)
 
-    def _program(self, entries: Sequence[_KnownEntry], numbered: bool = False) -> CompiledBucket:
-        devices = entries[0].devices
-        options = quirks_of(devices[0].platform).compiler_options(sum(entry.entry.cut_bytes for entry in entries))
+    def _program(self, first: LeafMove, known: list[tuple[Hashable, BucketEntry]], numbered: bool) -> CompiledBucket:
+        devices, entries = known_spec(first).devices, [entry for _, entry in known]
+        options = quirks_of(devices[0].platform).compiler_options(sum(entry.cut_bytes for entry in entries))
         return PROGRAMS.get(
-            (numbered, *[entry.key for entry in entries]),
-            lambda: CompiledBucket([entry.entry for entry in entries], devices, options, numbered=numbered),
+            (numbered, *[key for key, _ in known]),
+            lambda: CompiledBucket(entries, devices, options, numbered=numbered),
         )
 
     def within(self, item: LeafMove, dtype: Any, room: int) -> CompiledBucket:
@@ -152,7 +151,7 @@ class Planner:
             tries.append((room + item.source_bytes, None))
         tries += [(self._frugal(item), None), (None, "sequential"), (None, "overlap")]
         for limit, schedule in tries:
-            program = self._program([self._entry(item, dtype, limit, schedule)]).compile()
+            program = self._program(item, [self._entry(item, dtype, limit, schedule)], numbered=False).compile()
             if program.added_bytes <= room:
                 return program
             least = min(least or program.added_bytes, program.added_bytes)
@@ -248,15 +247,6 @@ def known_spec(item: LeafMove) -> LeafSpec:
     """What this module made of a leaf."""
     assert isinstance(item.spec, LeafSpec)
     return item.spec
-
-
-@dataclass(frozen=True)
-class _KnownEntry:
-    """An entry, what it is known by, and its devices."""
-
-    key: Hashable
-    devices: tuple[Any, ...]
-    entry: BucketEntry
 
 
 @dataclass(frozen=True, eq=False)

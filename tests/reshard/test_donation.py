@@ -254,14 +254,6 @@ def test_what_device_put_leaves_on_some_of_the_devices_outlives_its_source(donat
     assert alive(moved)
 
 
-def test_an_empty_array_on_some_of_the_devices_is_alive() -> None:
-    source = jax.device_put(np.zeros((0, 8), np.int8), NamedSharding(GRID, P("a")))
-    some = NamedSharding(Mesh(np.array(jax.devices()[:4]), ("x",)), P("x"))
-    result = rd.reshard(source, some, donate=True)
-    assert jax.block_until_ready(result).shape == (0, 8)
-    assert result.sharding == some
-
-
 def test_tied_leaves_stay_for_what_has_their_buffers() -> None:
     """Outside the tree, and among what `jax.device_put` has returned for one of them."""
     tied = matrix()
@@ -383,9 +375,8 @@ def cut_off(call: Callable[[], Any], line: int, number: int) -> int:
     lines = itertools.count()
 
     def trace(context: Any, event: str, _: Any) -> Any:
-        code = context.f_code
-        if "/redistrib/" not in code.co_filename or code.co_name == "forget":  # Python drops what such callbacks raise
-            return None
+        if "/redistrib/" not in context.f_code.co_filename or context.f_code.co_name == "forget":
+            return None  # also of callbacks of weak references, from which Python lets no exception out
         if event == "line" and next(lines) == line:
             signal.raise_signal(number)
         return trace
@@ -401,24 +392,25 @@ def cut_off(call: Callable[[], Any], line: int, number: int) -> int:
 
 @pytest.mark.usefixtures("several_launches", "stopping")
 def test_a_signal_before_any_line() -> None:
-    """Every 23rd line, by two kinds of signals, one of which ends in the interpreter's own exception."""
+    """Every 23rd line and the last ones; by two signals, one of which ends in the interpreter's own exception."""
     tree, shardings, _ = model()
     rd.reshard(tree, shardings, donate=True)
     tree, shardings, _ = model()
     count = cut_off(partial(rd.reshard, tree, shardings, donate=True), -1, 0)
     assert count > 500
     partly = 0
-    for line in range(0, count, 23):
+    for line in [*range(0, count, 23), *range(count - 30, count)]:
         tree, shardings, values = model()
         number, expected = [(signal.SIGINT, KeyboardInterrupt), (signal.SIGALRM, Stop)][line % 2]
         try:
-            cut_off(partial(rd.reshard, tree, shardings, donate=True), line, number)
+            ran = cut_off(partial(rd.reshard, tree, shardings, donate=True), line, number)
         except expected as error:
             assert not lost(tree, error, values), line
             found = getattr(error, "partial", tree)
             partly += any(found[name] is not tree[name] for name in tree)
         else:
-            pytest.fail(f"no exception for a signal before line {line}")
+            # Caches make some calls a few lines shorter than the one that was counted.
+            assert ran <= line >= count - 30, f"no exception for a signal before line {line}"
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert partly > 5
 

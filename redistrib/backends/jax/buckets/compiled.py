@@ -21,7 +21,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax.boxes import box, ratio
 from redistrib.backends.jax.buckets.coalesced import coalesced, coalescing_key, pattern_of
-from redistrib.backends.jax.context import LoweringContext, Schedule, context_of
+from redistrib.backends.jax.context import Schedule, context_of
 from redistrib.backends.jax.lowering import local_program
 from redistrib.backends.jax.private import compiled_with
 from redistrib.backends.jax.sharding import alone_on
@@ -111,19 +111,21 @@ class CompiledBucket:
     def _movers(self, plain: bool) -> list[_Placed]:
         """What moves the arrays, each with the places of those that it moves."""
         each = list(self._each())
+        apart: list[Sequence[int]] = []
         together: dict[Hashable, list[int]] = {}
-        movers: list[_Placed] = []
         end = 0
         for entry in self.entries:
             places = range(end, end + entry.count)
             end += entry.count
             key = coalescing_key(entry.plan, entry.dtype, self._quirks) if entry.stacked else None
             if key is None:
-                movers.append((_Mover(entry, self.devices, plain), places))
+                apart.append(places)
             else:
                 together.setdefault(key, []).extend(places)
-        return movers + [
-            (_Coalesced([each[k] for k in several], self.devices, plain), several) for several in together.values()
+        return [
+            (_Mover([each[k] for k in places], self.devices, plain, is_together), places)
+            for is_together, several in ((False, apart), (True, together.values()))
+            for places in several
         ]
 
     def _lower(self, movers: Sequence[_Placed]) -> tuple[Any, Any]:
@@ -201,65 +203,47 @@ class CompiledBucket:
 
 
 class _Mover:
-    """The program of one entry on one device.
+    """The program of some arrays on one device: of one entry, or of several whose tiles are coalesced.
 
     Attributes:
         numbers: how many of the context's numbers it has use for.
     """
 
-    def __init__(self, entry: BucketEntry, devices: Sequence[Any], plain: bool) -> None:
-        self._entry, self._plain = entry, plain and _is_bfloat16(entry)
-        self._context = _context(entry, devices)
-        parts = [max(ratio(step.after, step.before)) for step in entry.plan.steps if isinstance(step, AllToAll)]
-        own = [entry.count] if entry.stacked else []
-        self.numbers = max(parts + own, default=0) if self._context.quirks.numbers else 0
-        self._is_long = any(isinstance(step, AllToAll | Exchange) for step in entry.plan.steps)
+    def __init__(self, entries: Sequence[BucketEntry], devices: Sequence[Any], plain: bool, together: bool) -> None:
+        self._plans, self._first = [entry.plan for entry in entries], entries[0]
+        plan, self._stacked = self._first.plan, self._first.stacked
+        self._pattern = pattern_of(plan) if together else None
+        self._plain = plain and _is_bfloat16(self._first)
+        order, platform = tuple(range(plan.devices)), devices[0].platform
+        context = context_of(plan, (AXIS,), (plan.devices,), order, self._first.schedule, platform)
+        self._context = replace(context, batched=self._stacked, apart=context.quirks.apart)
+        parts = [max(ratio(step.after, step.before)) for step in plan.steps if isinstance(step, AllToAll)]
+        own = [len(entries)] if self._stacked else []
+        self.numbers = max(parts + own, default=0) if context.quirks.numbers else 0
+        self._is_long = any(isinstance(step, AllToAll | Exchange) for step in plan.steps)
 
     def __call__(self, tiles: Sequence[jax.Array], numbers: tuple[jax.Array, ...]) -> list[jax.Array]:
-        if not self._entry.stacked or len(tiles) == 1:
+        if not self._pattern and (not self._stacked or len(tiles) == 1):
             # Traced and lowered once for all the arrays, if that is worth a function.
             one = jax.jit(self._moved) if len(tiles) > 1 and self._is_long else self._moved
             return [one(tile, numbers) for tile in tiles]
-        bits = None if self._plain else bits_of(self._entry.dtype)
-        stack = lax.concatenate([lax.expand_dims(as_dtype(tile, bits), (0,)) for tile in tiles], 0)
-        moved = jax.vmap(self._moved, in_axes=(0, None))(stack, numbers)
-        context = replace(self._context, numbers=numbers)
-        rows = [box(moved, [context.number(k)], (1,)).reshape(moved.shape[1:]) for k in range(len(tiles))]
-        return [as_dtype(row, bits and self._entry.dtype) for row in rows]
+        dtype, context = self._first.dtype, replace(self._context, numbers=numbers)
+        bits = None if self._plain else bits_of(dtype)
+        bare = (as_dtype(tile, bits) for tile in tiles)
+        if self._pattern:
+            rows = coalesced(list(bare), self._plans, self._pattern, context)
+        else:
+            stack = lax.concatenate([lax.expand_dims(tile, (0,)) for tile in bare], 0)
+            moved = jax.vmap(self._moved, in_axes=(0, None))(stack, numbers)
+            rows = [box(moved, [context.number(k)], (1,)).reshape(moved.shape[1:]) for k in range(len(tiles))]
+        return [as_dtype(row, bits and dtype) for row in rows]
 
     def _moved(self, tile: jax.Array, numbers: tuple[jax.Array, ...]) -> jax.Array:
-        program = local_program(self._entry.plan.steps, replace(self._context, numbers=numbers))
+        program = local_program(self._first.plan.steps, replace(self._context, numbers=numbers))
         return program(tile) if self._plain else as_integer_bits(program)(tile)
 
 
-class _Coalesced:
-    """The program of entries whose tiles are coalesced, on one device; of each entry as many arrays as are given.
-
-    Attributes:
-        numbers: how many of the context's numbers it has use for.
-    """
-
-    def __init__(self, entries: Sequence[BucketEntry], devices: Sequence[Any], plain: bool) -> None:
-        self._plans, self._dtype = [entry.plan for entry in entries], entries[0].dtype
-        self._bits = None if plain and _is_bfloat16(entries[0]) else bits_of(self._dtype)
-        self._context = _context(entries[0], devices)
-        self.numbers = len(entries) if self._context.quirks.numbers else 0
-
-    def __call__(self, tiles: Sequence[jax.Array], numbers: tuple[jax.Array, ...]) -> list[jax.Array]:
-        pattern, context = pattern_of(self._plans[0]), replace(self._context, numbers=numbers)
-        assert pattern is not None
-        moved = coalesced([as_dtype(tile, self._bits) for tile in tiles], self._plans, pattern, context)
-        return [as_dtype(tile, self._bits and self._dtype) for tile in moved]
-
-
-_Placed: TypeAlias = tuple[_Mover | _Coalesced, Sequence[int]]
-
-
-def _context(entry: BucketEntry, devices: Sequence[Any]) -> LoweringContext:
-    """Where an entry runs."""
-    order, platform = tuple(range(entry.plan.devices)), devices[0].platform
-    context = context_of(entry.plan, (AXIS,), (entry.plan.devices,), order, entry.schedule, platform)
-    return replace(context, batched=entry.stacked, apart=context.quirks.apart)
+_Placed: TypeAlias = tuple[_Mover, Sequence[int]]
 
 
 def _moving(movers: Sequence[_Placed]) -> Callable[..., tuple[jax.Array, ...]]:
