@@ -10,7 +10,7 @@ On purpose nothing here reads `transfers`, by which backends carry out a step: a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn, TypeVar
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from redistrib.errors import (
     WrongStartError,
 )
 from redistrib.plans._evidence import check_numbers, first, held, row
+from redistrib.plans.data import PlanData
 from redistrib.plans.memory import peak_bytes
 from redistrib.plans.steps import (
     AllGather,
@@ -55,11 +56,10 @@ from redistrib.plans.verify_groups import check_allgather, check_alltoall
 from redistrib.plans.verify_reductions import as_slabs, check_reduce_exchange, check_reduction, check_unreduce
 from redistrib.theory.semantics import Int64, Placement, placement_of
 
-if TYPE_CHECKING:
-    from redistrib.plans.plan import Plan
+_Plan = TypeVar("_Plan", bound=PlanData)
 
 
-def verify(plan: Plan, bound: int | None = None) -> Plan:
+def verify(plan: _Plan, bound: int | None = None) -> _Plan:
     """Check a plan and return it.
 
     Args:
@@ -118,7 +118,7 @@ def verify(plan: Plan, bound: int | None = None) -> Plan:
     return plan
 
 
-def _check_order(plan: Plan, source: Placement) -> None:
+def _check_order(plan: PlanData, source: Placement) -> None:
     """Sums are made in one step, by the library itself, in the order in which the source numbers its summands."""
     here, added = source, 0
     for number, step in enumerate(plan.steps, 1):
@@ -126,7 +126,7 @@ def _check_order(plan: Plan, source: Placement) -> None:
             _fail_order(number, step, "its summands are numbered anew")
         if step.before.summands > step.after.summands:
             added += 1
-            if isinstance(step, AllReduce) or (isinstance(step, ReduceScatter) and step.realisation == "native"):
+            if isinstance(step, AllReduce) or (isinstance(step, ReduceScatter) and step.implementation == "native"):
                 _fail_order(number, step, "the platform adds in an order of its own")
             if added > 1:
                 _fail_order(number, step, "sums of sums are other sums")
@@ -141,7 +141,7 @@ def _fail_order(number: int, step: Step, why: str) -> NoReturn:
     )
 
 
-def _check_memory(plan: Plan, source: Placement, target: Placement) -> None:
+def _check_memory(plan: PlanData, source: Placement, target: Placement) -> None:
     if plan.memory_limit is None:
         return
     peak = peak_bytes(plan.steps, source.tile_size, target.tile_size, plan.itemsize, sequential=True)

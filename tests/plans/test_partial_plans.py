@@ -185,8 +185,8 @@ STRANGE = [
     ("reduce-scatter", "order", "random",
      "order is 'random', summands are added in 'any' order or in a 'fixed' one"),
     ("reduce-scatter", "accumulate", 3, "accumulate is 3, where a text is expected"),
-    ("reduce-scatter", "steps.realisation", "ring",
-     "steps[0].realisation is 'ring', a reduction runs as 'native' or 'alltoall'"),
+    ("reduce-scatter", "steps.implementation", "ring",
+     "steps[0].implementation is 'ring', a reduction runs as 'native' or 'alltoall'"),
     ("reduce-scatter", "placements.summands", 1,
      "placements[0].summands is 1, where an integer of at least 2 is expected"),
     ("reduce-scatter", "placements.summands", 2**40,
@@ -236,7 +236,7 @@ def test_steps_are_equal_iff_they_say_the_same() -> None:
     made = PARTIAL["reduce-scatter of one axis of two"]().steps[0]
     assert isinstance(made, ReduceScatter)
     assert replace(made) == made and hash(replace(made)) == hash(made)
-    assert replace(made, realisation="alltoall") != made
+    assert replace(made, implementation="alltoall") != made
     summed = PARTIAL["reduce-exchange"]().steps[0]
     assert isinstance(summed, ReduceExchange)
     renamed = replace(summed, before=summed.before.renumbered(1 - summed.before.label))

@@ -145,7 +145,7 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame, limits
     writes = schedule(before, step)
     carried: dict[Write, jax.Array] = {}
     arrived: dict[Parcel, jax.Array] = {}
-    if frame.ragged and frame.schedule == "overlap" and isinstance(step, Exchange) and step.realisation == "ragged":
+    if frame.ragged and frame.schedule == "overlap" and isinstance(step, Exchange) and step.implementation == "ragged":
         travel = [write for write in writes if write.pairs is not None]
         sends = [_read(tile, frame.offsets(write.source), write.size, None) for write in travel]
         carried = dict(zip(travel, carry(travel, sends, frame), strict=True)) if travel else {}

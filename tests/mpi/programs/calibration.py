@@ -52,7 +52,7 @@ if fit is not None:  # on rank 0
                 "priced": plan.cost,
                 "kinds": sorted({s.kind for s in samples}),
                 "one_call": [model.fused_exchange, fit.profile.fused_exchange],
-                "direct": [getattr(step, "realisation", step.kind) for step in direct.steps],
+                "direct": [getattr(step, "implementation", step.kind) for step in direct.steps],
                 "calls": calls,
             }
         )
