@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
@@ -21,8 +22,17 @@ DEPTH = 6  # lists and objects of a plan within one another
 _MOST_OBJECTS = 4096  # sides, placements and steps, of which a plan has some twenty
 
 
-def canonical(form: dict[str, Any]) -> str:
-    """The one text of a form: keys sorted, no spaces."""
+def sealed(form: dict[str, Any]) -> str:
+    """The text of a form with its digest."""
+    return _canonical({**form, "digest": digest_of(form)})
+
+
+def digest_of(form: dict[str, Any]) -> str:
+    """SHA-256 of the text of a form, as hexadecimal digits."""
+    return hashlib.sha256(_canonical(form).encode("ascii")).hexdigest()
+
+
+def _canonical(form: dict[str, Any]) -> str:
     return json.dumps(form, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 

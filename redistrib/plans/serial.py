@@ -14,7 +14,6 @@ of objects, and leaves what this module is mostly made of: positions, versions, 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -27,7 +26,7 @@ from redistrib.lang.types import DistType
 from redistrib.plans._json import (
     DEPTH,
     LARGEST,
-    canonical,
+    digest_of,
     list_of,
     numbers_of,
     object_of,
@@ -35,6 +34,7 @@ from redistrib.plans._json import (
     placed_at,
     refuse,
     row_of,
+    sealed,
     table_of,
     text_of,
 )
@@ -133,7 +133,7 @@ def to_json(plan: PlanData) -> str:
     }
     if version > 1:
         form |= {"accumulate": plan.accumulate, "order": plan.order}
-    return canonical({**form, "digest": _digest(form)})
+    return sealed(form)
 
 
 def _least_version(plan: PlanData) -> int:
@@ -149,10 +149,6 @@ def _placement_form(placement: Placement) -> dict[str, Any]:
         values = placement.label.tolist(), placement.summands, placement.reduction
         form |= dict(zip(_SUMMAND_FIELDS, values, strict=True))
     return form
-
-
-def _digest(form: dict[str, Any]) -> str:
-    return hashlib.sha256(canonical(form).encode("ascii")).hexdigest()
 
 
 def _side_form(dist_type: DistType, mesh: Mesh) -> dict[str, Any]:
@@ -217,8 +213,8 @@ def _unsealed(text: str) -> dict[str, Any]:
             "version",
         )
     object_of(form, "the plan", (*_PLAN_FIELDS, "accumulate", "order") if version > 1 else _PLAN_FIELDS, version)
-    sealed = {name: value for name, value in form.items() if name != "digest"}
-    digest = _digest(sealed)
+    contents = {name: value for name, value in form.items() if name != "digest"}
+    digest = digest_of(contents)
     if form["digest"] != digest:
         raise PlanDigestError(
             f"the plan's digest is {shown(form['digest'])}, but its contents have {digest!r}; "

@@ -13,6 +13,7 @@ import pytest
 
 from redistrib.errors import PlanFormError, PlanJsonError, StepFormError, TilesError
 from redistrib.lang.mesh import Mesh
+from redistrib.plans._json import sealed
 from redistrib.plans.adding import Summed, neutral
 from redistrib.plans.plan import Plan
 from redistrib.plans.reference import assemble, run, scatter, tile_of
@@ -174,10 +175,7 @@ def test_plans_of_whole_tiles_are_still_of_version_1() -> None:
 
 
 def _sealed(form: dict[str, object]) -> str:
-    from redistrib.plans.serial import _canonical, _digest
-
-    form = {name: value for name, value in form.items() if name != "digest"}
-    return _canonical({**form, "digest": _digest(form)})
+    return sealed({name: value for name, value in form.items() if name != "digest"})
 
 
 STRANGE = [
