@@ -20,7 +20,6 @@ from redistrib.errors import (
     DuplicateSenderError,
     FixedOrderError,
     IdleTileError,
-    MemoryAboveLimitError,
     PermutedTileError,
     PermuteGridError,
     PlacedDevicesError,
@@ -38,7 +37,6 @@ from redistrib.errors import (
 )
 from redistrib.plans._evidence import check_numbers, first, held, row
 from redistrib.plans.data import PlanData
-from redistrib.plans.memory import peak_bytes
 from redistrib.plans.steps import (
     AllGather,
     AllPermute,
@@ -65,8 +63,9 @@ def verify(plan: _Plan, bound: int | None = None) -> _Plan:
     Args:
         plan: any plan, wherever it came from.
         bound: the largest tile allowed on the way, in elements. By default the larger of the source tile and the
-            target tile (the promise of Section 6), or none where the plan was made under a memory limit, which its
-            predicted peak must keep to instead.
+            target tile (the promise of Section 6), or none where the plan was made under a memory limit instead. Whether
+            it keeps to that limit is not judged here: memory is predicted by figures that are measured, and a new
+            measurement makes no plan wrong. Who makes a plan for a limit, or runs it under one, holds it to it.
 
     Raises:
         VerificationError: the subclass of the first rule that is broken, with step, device and values.
@@ -114,7 +113,6 @@ def verify(plan: _Plan, bound: int | None = None) -> _Plan:
         )
     if plan.order == "fixed":
         _check_order(plan, source)
-    _check_memory(plan, source, target)
     return plan
 
 
@@ -139,19 +137,6 @@ def _fail_order(number: int, step: Step, why: str) -> NoReturn:
         "an all-to-all or an exchange, or let the order be any",
         number,
     )
-
-
-def _check_memory(plan: PlanData, source: Placement, target: Placement) -> None:
-    if plan.memory_limit is None:
-        return
-    peak = peak_bytes(plan.steps, source.tile_size, target.tile_size, plan.itemsize, sequential=True)
-    if peak > plan.memory_limit:
-        raise MemoryAboveLimitError(
-            f"the plan takes {peak} bytes per device, more than the limit of {plan.memory_limit} it was made for; "
-            "plan again for the memory there is",
-            peak=peak,
-            limit=plan.memory_limit,
-        )
 
 
 def _check_placement(number: int, placement: Placement, source: Placement) -> None:
