@@ -234,6 +234,6 @@ def test_an_exchange_in_one_call_costs_one_latency() -> None:
     plan = rd.synthesize(SOURCE, TARGET, MESH, cost_model=one_call)
     (step,) = plan.steps
     assert isinstance(step, Exchange)
-    assert step.realisation == "ragged"
+    assert step.implementation == "ragged"
     assert plan.cost < rd.synthesize(SOURCE, TARGET, MESH, cost_model="tpu").cost
     assert type(one_call).from_json(one_call.to_json()) == one_call

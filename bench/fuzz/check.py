@@ -65,7 +65,7 @@ def check_plan(plan: rd.Plan, problem: Problem) -> None:
 def carried_out(plan: rd.Plan) -> Outcome:
     """What the interpreter makes of a plan's JSON, compared with what the plan says of itself."""
     try:
-        outcome = interpret(plan.to_json())
+        outcome = interpret(plan.to_json(), plan.memory_limit)
     except Wrong as error:
         raise Failure("wrong", str(error)) from error
     said = (plan.received, plan.lower_bound, plan.height, plan.collectives)

@@ -78,19 +78,20 @@ class _Placed:
         return result
 
 
-def interpret(text: str) -> Outcome:
+def interpret(text: str, limit: int | None = None) -> Outcome:
     """Carry out a plan.
 
     Args:
         text: a plan's JSON; its digest is not looked at.
+        limit: bytes per device that tiles may take together; None for no limit.
 
     Raises:
         Wrong: if it is malformed, moves what a device does not hold, ends elsewhere than it says, sends twice in a
-            round, has a tile above the larger of source and target without a memory limit, or exceeds its limit.
+            round, has a tile above the larger of source and target without a memory limit, or exceeds the limit.
         TooLarge: if it takes more than `MOST_CELLS` to carry out.
     """
     try:
-        return _Run(json.loads(text)).outcome()
+        return _Run(json.loads(text)).outcome(limit)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise Wrong(f"malformed: {type(error).__name__}: {error}") from error
 
@@ -133,10 +134,9 @@ class _Run:
                     edges[i].update(map(_integer, pair))
         return [math.gcd(*edge) or 1 for edge in edges]
 
-    def outcome(self) -> Outcome:
+    def outcome(self, limit: int | None) -> Outcome:
         here, received, collectives = self.source, [0] * self.devices, 0
-        limit = self.form["memory_limit"]
-        most = math.inf if limit is not None else max(self.source.volume, self.target.volume)
+        most = math.inf if self.form["memory_limit"] is not None else max(self.source.volume, self.target.volume)
         held, height, alive = self._numbers(here), here.volume, 0
         for k, step in enumerate(self.form["steps"]):
             before, after = (self.placements[_position(step[key], self.placements)] for key in ("before", "after"))

@@ -192,7 +192,7 @@ def _ways_of_step(step: object) -> set[str]:
 
 def _ways_of_exchange(step: Exchange) -> set[str]:
     sizes = set(map(tuple, step.shares.size.tolist()))
-    if step.realisation == "ragged":
+    if step.implementation == "ragged":
         return {"ragged all-to-all"}
     if not sizes:
         return {"exchange without shares"}

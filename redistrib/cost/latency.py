@@ -356,7 +356,7 @@ class LatencyPrices(Prices):
                 seconds += self._paired(
                     np.stack([step.shares.src[rows], step.shares.dst[rows]], axis=1), size * self.itemsize
                 )
-        if step.realisation == "ragged":
+        if step.implementation == "ragged":
             seconds -= self._latency["allpermute"].seconds(2) * step.shares.rounds
             seconds += self._latency["alltoall"].seconds(step.shares.rounds + 1)
         return seconds

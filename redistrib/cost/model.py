@@ -46,7 +46,7 @@ class CostModel(ABC):
 
     @abstractmethod
     def edge(self, edge: WeakEdge, space: WeakSpace, itemsize: int, topology: Topology) -> float:
-        """Price of a weak edge on elements of `itemsize` bytes; at most that of any step that realises it."""
+        """Price of a weak edge on elements of `itemsize` bytes; at most that of any step that carries it out."""
 
     @abstractmethod
     def step(self, step: Step, itemsize: int, topology: Topology) -> float:

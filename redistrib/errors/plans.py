@@ -71,10 +71,6 @@ class TileAboveBoundError(VerificationError):
     """No tile on the way may be larger than the bound."""
 
 
-class MemoryAboveLimitError(VerificationError):
-    """A plan made under a memory limit keeps to it."""
-
-
 class SliceGridError(VerificationError):
     """A slice may only cut tiles finer."""
 

@@ -63,18 +63,19 @@ class DtypeError(RedistribError):
 
 
 class MemoryLimitError(RedistribError):
-    """No plan fits the memory limit.
+    """No plan fits the memory limit, or the one that is to run does not.
 
     Attributes:
         limit: the limit, in bytes per device.
-        least: the least limit that a plan would fit, in bytes per device.
+        least: the least limit that a plan would fit, or this one, in bytes per device.
     """
 
-    def __init__(self, limit: int, least: int) -> None:
+    def __init__(self, limit: int, least: int, message: str = "") -> None:
         self.limit = limit
         self.least = least
         super().__init__(
-            f"no plan fits in {limit:,} bytes per device; the least memory_limit that one fits is {least:,} bytes"
+            message
+            or f"no plan fits in {limit:,} bytes per device; the least memory_limit that one fits is {least:,} bytes"
         )
 
 

@@ -41,7 +41,7 @@ def buffers(step: Step, sequential: bool = False) -> int:
         case AllToAll():
             return 2 * step.group_size * math.prod(step.share)
         case ReduceScatter():
-            return step.before.tile_size * (1 if step.realisation == "native" else 2)
+            return step.before.tile_size * (1 if step.implementation == "native" else 2)
         case AllPermute() | AllReduce():
             return step.before.tile_size
         case Exchange() | ReduceExchange():
@@ -50,7 +50,7 @@ def buffers(step: Step, sequential: bool = False) -> int:
             if sequential:
                 return min(2 * max(sizes, default=0), math.ceil(SEQUENTIAL_SCRATCH * largest))
             # A share on its way out and one on its way in, for every round in flight; a ragged one has all in flight.
-            return 2 * (sum(sizes) if step.realisation == "ragged" else min(sum(sizes), largest))
+            return 2 * (sum(sizes) if step.implementation == "ragged" else min(sum(sizes), largest))
 
 
 def _gathers_leading(step: AllGather) -> bool:

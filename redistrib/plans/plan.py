@@ -1,145 +1,18 @@
-"""A plan: source, target, and the steps between, as one frozen value with a JSON form.
-
-A plan is data. It is made by the synthesis, but it can be shipped, loaded and run without it.
-"""
+"""A plan: a sequence of collectives that can be checked, printed, shipped as JSON, and run without the search."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Literal, TypeAlias, get_args
+from typing import TypeVar
 
-from redistrib.errors import PartialTypeError, PlanFormError
-from redistrib.errors.base import shown
-from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType, require_whole
-from redistrib.plans.memory import peak_bytes
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
-from redistrib.theory.bounds import floors, least_received
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.plans import serial, table
+from redistrib.plans.data import PlanData
+from redistrib.plans.verify import verify
 
-Order: TypeAlias = Literal["any", "fixed"]
+_Plan = TypeVar("_Plan", bound="Plan")
 
 
-@dataclass(frozen=True, repr=False)
-class Plan:
-    """A checked sequence of collectives from one distributed type to another.
-
-    Attributes:
-        source, target: the types, with the same global shape.
-        source_mesh, target_mesh: the meshes they live on; the same devices, perhaps in another order.
-        dtype: name of the element type, as NumPy or ml_dtypes spells it.
-        itemsize: bytes per element (sub-byte types count as one byte, as arrays hold them).
-        steps: the collectives, in order.
-        algorithm: which algorithm found it.
-        cost_model: name of the model that chose it.
-        cost: its price under that model, in the model's unit.
-        unit: that unit: "elements" or "seconds".
-        memory_limit: bytes per device that source, target and scratch may take together, if the plan was made for a
-            limit: backends then keep rounds in sequence and shares small. None: the bound on tiles alone.
-        accumulate: name of the element type that summands are added in where the library adds them by itself; sums are
-            rounded to `dtype` once. None: added in `dtype`.
-        order: "fixed" if sums are to be the same in every bit on every backend and device order; `verify` then allows
-            no reduction in which the platform chooses the order of summands.
-        step_costs: the price of each step, where the maker of the plan tells; for display only, neither compared nor
-            written to JSON.
-        note: what kept the maker of the plan from what its cost model promises; None where nothing did. For display
-            only, as `step_costs`.
-    """
-
-    source: DistType
-    source_mesh: Mesh
-    target: DistType
-    target_mesh: Mesh
-    dtype: str
-    itemsize: int
-    steps: tuple[Step, ...]
-    algorithm: str
-    cost_model: str
-    cost: float
-    unit: str
-    memory_limit: int | None = None
-    step_costs: tuple[float, ...] | None = field(default=None, compare=False)
-    note: str | None = field(default=None, compare=False)
-    accumulate: str | None = None
-    order: Order = "any"
-
-    def __post_init__(self) -> None:
-        if self.order not in get_args(Order):
-            raise PlanFormError(f"the order of summands is {shown(self.order)}; it is one of {get_args(Order)}")
-        if self.source_mesh.size != self.target_mesh.size:
-            raise PlanFormError(
-                f"source mesh {self.source_mesh} has {self.source_mesh.size} devices and target mesh "
-                f"{self.target_mesh} has {self.target_mesh.size}; a plan needs the same devices on both sides"
-            )
-
-    @cached_property
-    def before(self) -> Placement:
-        """Where the data is at the start: the placement of the source type."""
-        return placement_of(self.source, self.source_mesh)
-
-    @cached_property
-    def after(self) -> Placement:
-        """Where the data must be at the end: the placement of the target type."""
-        return placement_of(self.target, self.target_mesh)
-
-    @property
-    def devices(self) -> int:
-        return self.source_mesh.size
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Global shape, in elements."""
-        return self.source.global_shape
-
-    @cached_property
-    def height(self) -> int:
-        """Elements of the largest tile on the way (Definition 4.4)."""
-        placements = [self.before, *(step.after for step in self.steps)]
-        return max(p.tile_size for p in placements)
-
-    @cached_property
-    def received(self) -> tuple[int, ...]:
-        """Elements each device receives from others, exactly, one integer per device."""
-        by_step = [[0] * self.devices, *(step.received() for step in self.steps)]
-        return tuple(map(sum, zip(*by_step, strict=True)))
-
-    @cached_property
-    def lower_bound(self) -> tuple[int, ...]:
-        """Elements each device cannot do without receiving, one integer per device."""
-        return tuple(floors(self.before, self.after))
-
-    @cached_property
-    def least_received(self) -> int:
-        """Elements that all devices together cannot do without receiving; the sum of `lower_bound` for whole tiles."""
-        return least_received(self.before, self.after)
-
-    @property
-    def collectives(self) -> int:
-        """Collective operations launched."""
-        return sum(step.collectives for step in self.steps)
-
-    @cached_property
-    def peak_bytes(self) -> int:
-        """Bytes per device that source, target and scratch are predicted to take together."""
-        return peak_bytes(
-            self.steps, self.before.tile_size, self.after.tile_size, self.itemsize, self.memory_limit is not None
-        )
-
-    def require_whole(self, what: str) -> None:
-        """Refuse a plan in which tiles are summands, where only parts of the array itself are taken.
-
-        Args:
-            what: who takes whole tiles only, at the head of the message.
-
-        Raises:
-            PartialTypeError: if a type of the plan has partial axes, or a step makes or moves summands.
-        """
-        require_whole(what, self.source, self.target)
-        for step in self.steps:
-            moves = isinstance(step, DynSlice | AllGather | AllToAll | AllPermute | Exchange)
-            if not moves or step.before.summands > 1 or step.after.summands > 1:
-                raise PartialTypeError(what, f"the step {step.kind}")
+class Plan(PlanData):
+    """A sequence of collectives from one distributed type to another; `PlanData` lists its fields and figures."""
 
     def to_json(self) -> str:
         """The plan as JSON, sealed with a digest; `from_json` reads it back.
@@ -147,27 +20,21 @@ class Plan:
         Raises:
             PlanFormError: if the plan's itemsize is not that of its dtype.
         """
-        from redistrib.plans.serial import to_json
+        return serial.to_json(self)
 
-        return to_json(self)
-
-    @staticmethod
-    def from_json(text: str, bound: int | None = None) -> Plan:
+    @classmethod
+    def from_json(cls: type[_Plan], text: str, bound: int | None = None) -> _Plan:
         """A plan from JSON, verified; `bound` is the largest tile allowed, as in `verify`.
 
         Raises:
             PlanJsonError: if the text is not a plan of a known version, or was changed after it was written.
             VerificationError: if the plan is not correct.
         """
-        from redistrib.plans.serial import from_json
-
-        return from_json(text, bound)
+        return verify(serial.from_json(cls, text), bound)
 
     def __str__(self) -> str:
         """A table of the steps, in plain text; see `redistrib.plans.table`."""
-        from redistrib.plans.table import render
-
-        return render(self)
+        return table.render(self)
 
     def __repr__(self) -> str:
         steps = ", ".join(step.kind for step in self.steps) or "no steps"

@@ -20,7 +20,7 @@ from redistrib.errors import TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, require_whole
 from redistrib.plans.adding import Summed, window
-from redistrib.plans.plan import Plan
+from redistrib.plans.data import PlanData
 from redistrib.plans.steps import (
     AllGather,
     AllPermute,
@@ -39,7 +39,7 @@ Tile: TypeAlias = npt.NDArray[Any]
 _Ints: TypeAlias = tuple[int, ...]
 
 
-def run(plan: Plan, tiles: Sequence[Tile]) -> list[Tile]:
+def run(plan: PlanData, tiles: Sequence[Tile]) -> list[Tile]:
     """Carry out a plan.
 
     Args:
@@ -52,6 +52,7 @@ def run(plan: Plan, tiles: Sequence[Tile]) -> list[Tile]:
     Raises:
         TilesError: if the tiles are not those of the plan's source, or a step reads outside a tile.
 
+    >>> from redistrib.plans.plan import Plan
     >>> from redistrib.plans.steps import AllGather
     >>> from redistrib.theory.semantics import placement_of
     >>> mesh = Mesh.of("x=2")

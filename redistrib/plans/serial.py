@@ -7,25 +7,39 @@ checksum, so a loaded plan is verified as well.
 
 A plan is written in the least version that can say it: 1 if all its tiles are parts of the array, 2 if some are
 summands. Both are read. Their fields are listed in docs/format.md.
+
+The schema is made by hand: msgspec would check the types of fields, but lets a field be given twice, takes any number
+of objects, and leaves what this module is mostly made of: positions, versions, tables of one width, and the digest.
 """
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import json
-import math
-from collections.abc import Callable, Iterable
-from typing import Any, NoReturn, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from redistrib.errors import PlanDigestError, PlanFormError, PlanJsonError, PlanVersionError, RedistribError
-from redistrib.errors.base import cut, shown
+from redistrib.errors import PlanDigestError, PlanFormError, PlanJsonError, PlanVersionError
+from redistrib.errors.base import shown
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType
+from redistrib.plans._json import (
+    DEPTH,
+    LARGEST,
+    digest_of,
+    list_of,
+    numbers_of,
+    object_of,
+    parsed,
+    placed_at,
+    refuse,
+    row_of,
+    sealed,
+    table_of,
+    text_of,
+)
+from redistrib.plans.data import PlanData
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.plans.plan import Plan
 from redistrib.plans.steps import (
     Adding,
     AllGather,
@@ -34,25 +48,21 @@ from redistrib.plans.steps import (
     AllToAll,
     DynSlice,
     Exchange,
-    Realisation,
+    Implementation,
     ReduceExchange,
     ReduceScatter,
     Shares,
     Step,
     Unreduce,
 )
-from redistrib.plans.verify import verify
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.semantics import Placement
 
-_T = TypeVar("_T")
+_Plan = TypeVar("_Plan", bound=PlanData)
 
 FORMAT = "redistrib-plan"
 VERSIONS = (1, 2)
 
-_MOST_OBJECTS = 4096  # sides, placements and steps, of which a plan has some twenty
-_LARGEST = 2**63 - 1
 _DEAREST = 1e300  # a float, so that it can be compared and shown
-_DEPTH = 6  # lists and objects of a plan within one another
 
 _PLAN_FIELDS = (
     "format", "version", "dtype", "source", "target", "algorithm", "cost_model", "cost", "unit", "memory_limit",
@@ -64,21 +74,25 @@ _STEP_FIELDS: dict[str, tuple[str, ...]] = {
     "allgather": ("groups",),
     "alltoall": ("groups",),
     "allpermute": ("pairs",),
-    "exchange": ("realisation", "shares"),
+    "exchange": ("implementation", "shares"),
 }
 _LATER_STEP_FIELDS: dict[str, tuple[str, ...]] = {
-    "reduce_scatter": ("realisation", "groups"),
+    "reduce_scatter": ("implementation", "groups"),
     "all_reduce": ("groups",),
-    "reduce_exchange": ("realisation", "shares", "splits"),
+    "reduce_exchange": ("implementation", "shares", "splits"),
     "unreduce": ("keeps",),
 }
-_FIELDS = {1: _STEP_FIELDS, 2: _STEP_FIELDS | _LATER_STEP_FIELDS}
+_IMPLEMENTATION = {1: "realisation", 2: "implementation"}  # what each version calls it
+_FIELDS = {
+    1: _STEP_FIELDS | {"exchange": (_IMPLEMENTATION[1], "shares")},
+    2: _STEP_FIELDS | _LATER_STEP_FIELDS,
+}
 
 
 # ---------------------------------------------------------------------------------------------- writing
 
 
-def to_json(plan: Plan) -> str:
+def to_json(plan: PlanData) -> str:
     """The JSON form of a plan: one line, keys sorted, sealed with a digest.
 
     Raises:
@@ -101,8 +115,8 @@ def to_json(plan: Plan) -> str:
             placements.append(placement)
         return position[key]
 
-    steps = [_step_form(step, place) for step in plan.steps]
     version = _least_version(plan)
+    steps = [_step_form(step, place, version) for step in plan.steps]
     form = {
         "format": FORMAT,
         "version": version,
@@ -119,10 +133,10 @@ def to_json(plan: Plan) -> str:
     }
     if version > 1:
         form |= {"accumulate": plan.accumulate, "order": plan.order}
-    return _canonical({**form, "digest": _digest(form)})
+    return sealed(form)
 
 
-def _least_version(plan: Plan) -> int:
+def _least_version(plan: PlanData) -> int:
     partial = plan.source.partial or plan.target.partial or plan.accumulate is not None or plan.order != "any"
     placements = (placement for step in plan.steps for placement in (step.before, step.after))
     later = any(step.kind in _LATER_STEP_FIELDS for step in plan.steps)
@@ -137,32 +151,24 @@ def _placement_form(placement: Placement) -> dict[str, Any]:
     return form
 
 
-def _canonical(form: dict[str, Any]) -> str:
-    return json.dumps(form, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def _digest(form: dict[str, Any]) -> str:
-    return hashlib.sha256(_canonical(form).encode("ascii")).hexdigest()
-
-
 def _side_form(dist_type: DistType, mesh: Mesh) -> dict[str, Any]:
     axes = [[axis.name, axis.size] for axis in mesh.axes]
     return {"type": str(dist_type), "mesh": {"axes": axes, "devices": list(mesh.devices)}}
 
 
-def _step_form(step: Step, place: Callable[[Placement], int]) -> dict[str, Any]:
+def _step_form(step: Step, place: Callable[[Placement], int], version: int) -> dict[str, Any]:
     form: dict[str, Any] = {"kind": step.kind, "before": place(step.before), "after": place(step.after)}
     match step:
         case AllGather() | AllToAll() | ReduceScatter() | AllReduce():
             form["groups"] = step.groups.tolist()
             if isinstance(step, ReduceScatter):
-                form["realisation"] = step.realisation
+                form[_IMPLEMENTATION[version]] = step.implementation
         case AllPermute():
             form["pairs"] = step.pairs.tolist()
         case Exchange() | ReduceExchange():
             shares = step.shares
             columns = (shares.src, shares.dst, shares.round, shares.start, shares.size)
-            form["realisation"] = step.realisation
+            form[_IMPLEMENTATION[version]] = step.implementation
             form["shares"] = [list(row) for row in zip(*(c.tolist() for c in columns), strict=True)]
             if isinstance(step, ReduceExchange):
                 form["splits"] = list(step.splits)
@@ -174,33 +180,31 @@ def _step_form(step: Step, place: Callable[[Placement], int]) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------- reading
 
 
-def from_json(text: str, bound: int | None = None) -> Plan:
-    """Read a plan and verify it.
+def from_json(make: type[_Plan], text: str) -> _Plan:
+    """Read a plan; whether it is a correct one is for `verify` to say.
 
     Args:
+        make: the class of the plan.
         text: what `to_json` wrote.
-        bound: the largest tile allowed, in elements; by default what `verify` allows.
 
     Raises:
         PlanVersionError: if the text is of another version.
         PlanDigestError: if it does not match its digest.
         PlanJsonError: if it is not JSON, or a field is missing, unknown or has a value it cannot have.
-        VerificationError: if it is a plan, but not a correct one.
     """
     try:
-        plan = _plan(_unsealed(text))
+        return _plan(make, _unsealed(text))
     except RecursionError:
         raise PlanJsonError(
-            f"the text is not a plan: it is nested too deep to be read, where a plan is {_DEPTH} deep"
+            f"the text is not a plan: it is nested too deep to be read, where a plan is {DEPTH} deep"
         ) from None
-    return verify(plan, bound)
 
 
 def _unsealed(text: str) -> dict[str, Any]:
     """The form of a plan, with its digest checked."""
-    form = _object(_parse(text), "the plan", None)
+    form = object_of(parsed(text), "the plan", None)
     if form.get("format") != FORMAT:
-        _refuse("format", f"is {shown(form.get('format'))}, a plan has {FORMAT!r}")
+        refuse("format", f"is {shown(form.get('format'))}, a plan has {FORMAT!r}")
     version = form.get("version")
     if type(version) is not int or version not in VERSIONS:
         raise PlanVersionError(
@@ -208,9 +212,9 @@ def _unsealed(text: str) -> dict[str, Any]:
             f"{' and '.join(map(str, VERSIONS))}; write it again with this release",
             "version",
         )
-    _object(form, "the plan", (*_PLAN_FIELDS, "accumulate", "order") if version > 1 else _PLAN_FIELDS, version)
-    sealed = {name: value for name, value in form.items() if name != "digest"}
-    digest = _digest(sealed)
+    object_of(form, "the plan", (*_PLAN_FIELDS, "accumulate", "order") if version > 1 else _PLAN_FIELDS, version)
+    contents = {name: value for name, value in form.items() if name != "digest"}
+    digest = digest_of(contents)
     if form["digest"] != digest:
         raise PlanDigestError(
             f"the plan's digest is {shown(form['digest'])}, but its contents have {digest!r}; "
@@ -220,32 +224,34 @@ def _unsealed(text: str) -> dict[str, Any]:
     return form
 
 
-def _plan(form: dict[str, Any]) -> Plan:
+def _plan(make: type[_Plan], form: dict[str, Any]) -> _Plan:
     version = form["version"]
     source, source_mesh = _side(form["source"], "source", version)
     target, target_mesh = _side(form["target"], "target", version)
     placements = [
         _placement(entry, f"placements[{k}]", source, version)
-        for k, entry in enumerate(_list(form["placements"], "placements"))
+        for k, entry in enumerate(list_of(form["placements"], "placements"))
     ]
-    steps = [_step(entry, f"steps[{k}]", placements, version) for k, entry in enumerate(_list(form["steps"], "steps"))]
+    steps = [
+        _step(entry, f"steps[{k}]", placements, version) for k, entry in enumerate(list_of(form["steps"], "steps"))
+    ]
     cost = form["cost"]
     if type(cost) not in (int, float) or not 0 <= cost <= _DEAREST:
-        _refuse("cost", f"is {shown(cost)}, which is not a price from 0 to {_DEAREST}")
+        refuse("cost", f"is {shown(cost)}, which is not a price from 0 to {_DEAREST}")
     if form["unit"] not in ("elements", "seconds"):
-        _refuse("unit", f"is {shown(form['unit'])}, a cost is in 'elements' or 'seconds'")
+        refuse("unit", f"is {shown(form['unit'])}, a cost is in 'elements' or 'seconds'")
     limit = form["memory_limit"]
-    if limit is not None and (type(limit) is not int or not 1 <= limit <= _LARGEST):
-        _refuse("memory_limit", f"is {shown(limit)}, a limit is a number of bytes from 1 to {_LARGEST} or null")
-    dtype = _string(form["dtype"], "dtype")
+    if limit is not None and (type(limit) is not int or not 1 <= limit <= LARGEST):
+        refuse("memory_limit", f"is {shown(limit)}, a limit is a number of bytes from 1 to {LARGEST} or null")
+    dtype = text_of(form["dtype"], "dtype")
     accumulate, order = form.get("accumulate"), form.get("order", "any")
     if accumulate is not None:
-        _at("accumulate", lambda: itemsize_of(_string(accumulate, "accumulate")))
+        placed_at("accumulate", lambda: itemsize_of(text_of(accumulate, "accumulate")))
     if order not in ("any", "fixed"):
-        _refuse("order", f"is {shown(order)}, summands are added in 'any' order or in a 'fixed' one")
-    return _at(
+        refuse("order", f"is {shown(order)}, summands are added in 'any' order or in a 'fixed' one")
+    return placed_at(
         "the plan",
-        lambda: Plan(
+        lambda: make(
             source=source,
             source_mesh=source_mesh,
             target=target,
@@ -253,8 +259,8 @@ def _plan(form: dict[str, Any]) -> Plan:
             dtype=dtype,
             itemsize=itemsize_of(dtype),
             steps=tuple(steps),
-            algorithm=_string(form["algorithm"], "algorithm"),
-            cost_model=_string(form["cost_model"], "cost_model"),
+            algorithm=text_of(form["algorithm"], "algorithm"),
+            cost_model=text_of(form["cost_model"], "cost_model"),
             cost=cost,
             unit=form["unit"],
             memory_limit=limit,
@@ -265,192 +271,88 @@ def _plan(form: dict[str, Any]) -> Plan:
 
 
 def _side(value: Any, where: str, version: int) -> tuple[DistType, Mesh]:
-    side = _object(value, where, ("type", "mesh"), version)
-    mesh_form = _object(side["mesh"], f"{where}.mesh", ("axes", "devices"), version)
+    side = object_of(value, where, ("type", "mesh"), version)
+    mesh_form = object_of(side["mesh"], f"{where}.mesh", ("axes", "devices"), version)
     axes = []
-    for k, entry in enumerate(_list(mesh_form["axes"], f"{where}.mesh.axes")):
+    for k, entry in enumerate(list_of(mesh_form["axes"], f"{where}.mesh.axes")):
         if not isinstance(entry, list) or len(entry) != 2 or type(entry[1]) is not int:
-            _refuse(f"{where}.mesh.axes[{k}]", f"is {shown(entry)}, an axis is a name and a size")
+            refuse(f"{where}.mesh.axes[{k}]", f"is {shown(entry)}, an axis is a name and a size")
         axes.append(entry)
-    devices = tuple(_row(mesh_form["devices"], f"{where}.mesh.devices"))
+    devices = tuple(row_of(mesh_form["devices"], f"{where}.mesh.devices"))
     if not devices:
-        _refuse(f"{where}.mesh.devices", "is empty; a mesh names its devices, in their order")
-    mesh = _at(f"{where}.mesh", lambda: Mesh(tuple(Axis(name, size) for name, size in axes), devices))
-    dist_type = _at(f"{where}.type", lambda: DistType.parse(_string(side["type"], f"{where}.type")))
-    _at(f"{where}.type", lambda: dist_type.check(mesh))
+        refuse(f"{where}.mesh.devices", "is empty; a mesh names its devices, in their order")
+    mesh = placed_at(f"{where}.mesh", lambda: Mesh(tuple(Axis(name, size) for name, size in axes), devices))
+    dist_type = placed_at(f"{where}.type", lambda: DistType.parse(text_of(side["type"], f"{where}.type")))
+    placed_at(f"{where}.type", lambda: dist_type.check(mesh))
     if dist_type.partial and version < 2:
-        _refuse(f"{where}.type", f"is {shown(side['type'])}, and summands need version 2")
+        refuse(f"{where}.type", f"is {shown(side['type'])}, and summands need version 2")
     return dist_type, mesh
 
 
 def _placement(value: Any, where: str, source: DistType, version: int) -> Placement:
-    entry = _object(value, where, None)
+    entry = object_of(value, where, None)
     partial = version > 1 and not entry.keys().isdisjoint(_SUMMAND_FIELDS)
-    _object(entry, where, ("grid", "index", *(_SUMMAND_FIELDS if partial else ())), version)
-    grid = tuple(_row(entry["grid"], f"{where}.grid"))
-    if max(grid, default=0) > _LARGEST:
-        _refuse(f"{where}.grid", "has a number that does not fit 64 bits")
-    index = _table(entry["index"], f"{where}.index", source.rank)
+    object_of(entry, where, ("grid", "index", *(_SUMMAND_FIELDS if partial else ())), version)
+    grid = tuple(row_of(entry["grid"], f"{where}.grid"))
+    if max(grid, default=0) > LARGEST:
+        refuse(f"{where}.grid", "has a number that does not fit 64 bits")
+    index = table_of(entry["index"], f"{where}.index", source.rank)
     if not partial:
-        return _at(where, lambda: Placement(source.global_shape, grid, index))
-    summand = _numbers(entry["summand"], f"{where}.summand")
+        return placed_at(where, lambda: Placement(source.global_shape, grid, index))
+    summand = numbers_of(entry["summand"], f"{where}.summand")
     count, reduction = entry["summands"], entry["reduction"]
     if type(count) is not int or count < 2:
-        _refuse(f"{where}.summands", f"is {shown(count)}, where an integer of at least 2 is expected")
-    return _at(where, lambda: Placement(source.global_shape, grid, index, summand, count, reduction))
+        refuse(f"{where}.summands", f"is {shown(count)}, where an integer of at least 2 is expected")
+    return placed_at(where, lambda: Placement(source.global_shape, grid, index, summand, count, reduction))
 
 
 def _step(value: Any, where: str, placements: list[Placement], version: int) -> Step:
-    entry = _object(value, where, None)
+    entry = object_of(value, where, None)
     kind, kinds = entry.get("kind"), _FIELDS[version]
     if not isinstance(kind, str) or kind not in kinds:
-        _refuse(f"{where}.kind", f"is {shown(kind)}, a step is one of {', '.join(kinds)}")
-    _object(entry, where, ("kind", "before", "after", *kinds[kind]), version)
+        refuse(f"{where}.kind", f"is {shown(kind)}, a step is one of {', '.join(kinds)}")
+    object_of(entry, where, ("kind", "before", "after", *kinds[kind]), version)
     before = _reference(entry["before"], f"{where}.before", placements)
     after = _reference(entry["after"], f"{where}.after", placements)
     if kind == "dynslice":
         return DynSlice(before, after)
     if kind == "allpermute":
-        return AllPermute(before, after, _table(entry["pairs"], f"{where}.pairs", 2))
+        return AllPermute(before, after, table_of(entry["pairs"], f"{where}.pairs", 2))
     if kind == "unreduce":
-        return Unreduce(before, after, _numbers(entry["keeps"], f"{where}.keeps"))
-    realisation = entry.get("realisation")
+        return Unreduce(before, after, numbers_of(entry["keeps"], f"{where}.keeps"))
+    field = _IMPLEMENTATION[version]
+    implementation = entry.get(field)
     if kind in ("exchange", "reduce_exchange"):
-        if realisation not in ("rounds", "ragged"):
-            _refuse(f"{where}.realisation", f"is {shown(realisation)}, an exchange runs as 'rounds' or 'ragged'")
+        if implementation not in ("rounds", "ragged"):
+            refuse(f"{where}.{field}", f"is {shown(implementation)}, an exchange runs as 'rounds' or 'ragged'")
         shares = _shares(entry["shares"], f"{where}.shares", len(before.shape))
         if kind == "exchange":
-            return Exchange(before, after, shares, cast(Realisation, realisation))
-        splits = tuple(_row(entry["splits"], f"{where}.splits"))
-        return _at(where, lambda: ReduceExchange(before, after, shares, cast(Realisation, realisation), splits))
-    groups = _table(entry["groups"], f"{where}.groups", None)
+            return Exchange(before, after, shares, cast(Implementation, implementation))
+        splits = tuple(row_of(entry["splits"], f"{where}.splits"))
+        return placed_at(
+            where, lambda: ReduceExchange(before, after, shares, cast(Implementation, implementation), splits)
+        )
+    groups = table_of(entry["groups"], f"{where}.groups", None)
     if kind == "reduce_scatter":
-        if realisation not in ("native", "alltoall"):
-            _refuse(f"{where}.realisation", f"is {shown(realisation)}, a reduction runs as 'native' or 'alltoall'")
-        return ReduceScatter(before, after, groups, cast(Adding, realisation))
+        if implementation not in ("native", "alltoall"):
+            refuse(f"{where}.{field}", f"is {shown(implementation)}, a reduction runs as 'native' or 'alltoall'")
+        return ReduceScatter(before, after, groups, cast(Adding, implementation))
     if kind == "all_reduce":
         return AllReduce(before, after, groups)
     return AllGather(before, after, groups) if kind == "allgather" else AllToAll(before, after, groups)
 
 
 def _shares(value: Any, where: str, rank: int) -> Shares:
-    rows = _list(value, where)
+    rows = list_of(value, where)
     for k, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != 5:
-            _refuse(f"{where}[{k}]", f"is {shown(row)}, a share is [src, dst, round, start, size]")
-    heads = _table([row[:3] for row in rows], where, 3)
-    start, size = (_table([row[k] for row in rows], where, rank) for k in (3, 4))
+            refuse(f"{where}[{k}]", f"is {shown(row)}, a share is [src, dst, round, start, size]")
+    heads = table_of([row[:3] for row in rows], where, 3)
+    start, size = (table_of([row[k] for row in rows], where, rank) for k in (3, 4))
     return Shares(heads[:, 0], heads[:, 1], start, size, heads[:, 2])
 
 
 def _reference(value: Any, where: str, placements: list[Placement]) -> Placement:
     if type(value) is not int or not 0 <= value < len(placements):
-        _refuse(where, f"is {shown(value)}, which is not a position in the list of {len(placements)} placements")
+        refuse(where, f"is {shown(value)}, which is not a position in the list of {len(placements)} placements")
     return placements[value]
-
-
-# ------------------------------------------------------------------------------- values of JSON, checked
-
-
-def _parse(text: str) -> Any:
-    objects = itertools.count(1)
-
-    def counted(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if next(objects) > _MOST_OBJECTS:
-            raise PlanJsonError(f"the text is not a plan: it has more than {_MOST_OBJECTS} objects")
-        return _without_repeats(pairs)
-
-    try:
-        return json.loads(text, object_pairs_hook=counted, parse_float=_finite, parse_constant=_finite)
-    except (PlanJsonError, RecursionError):
-        raise
-    except (ValueError, TypeError) as error:
-        raise PlanJsonError(f"the text is not JSON: {error}") from None
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    form = dict(pairs)
-    if len(form) < len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                _refuse(cut(name), "is given twice")
-            seen.add(name)
-    return form
-
-
-def _finite(literal: str) -> float:
-    number = float(literal)
-    if not math.isfinite(number):
-        raise PlanJsonError(f"the text is not a plan: {cut(literal)} is not a finite number")
-    return number
-
-
-def _object(value: Any, where: str, fields: Iterable[str] | None, version: int = 1) -> dict[str, Any]:
-    """An object, with exactly these fields unless None is given."""
-    if not isinstance(value, dict):
-        _refuse(where, f"is {shown(value)}, where an object is expected")
-    if fields is not None:
-        expected = set(fields)
-        for name in sorted(expected - value.keys()):
-            _refuse(where, f"lacks the field {name!r}")
-        for name in sorted(value.keys() - expected):
-            _refuse(where, f"has the field {shown(name)}, which version {version} does not know")
-    return value
-
-
-def _list(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        _refuse(where, f"is {shown(value)}, where a list is expected")
-    return value
-
-
-def _string(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        _refuse(where, f"is {shown(value)}, where a text is expected")
-    return value
-
-
-def _row(value: Any, where: str) -> list[int]:
-    """A list of integers."""
-    row = _list(value, where)
-    for k, number in enumerate(row):
-        if type(number) is not int:  # a bool is no number here
-            _refuse(f"{where}[{k}]", f"is {shown(number)}, where an integer is expected")
-    return row
-
-
-def _numbers(value: Any, where: str) -> Int64:
-    """A list of 64-bit integers."""
-    return _table([[number] for number in _row(value, where)], where, 1)[:, 0]
-
-
-def _table(value: Any, where: str, columns: int | None) -> Int64:
-    """A list of equally long lists of 64-bit integers."""
-    rows = _list(value, where)
-    for k, row in enumerate(rows):
-        if not isinstance(row, list) or len(row) != (len(rows[0]) if columns is None else columns):
-            length = "as long as the first" if columns is None else f"of {columns} integers"
-            _refuse(f"{where}[{k}]", f"is {shown(row)}, where a list {length} is expected")
-    if not set(map(type, itertools.chain.from_iterable(rows))) <= {int}:
-        for k, row in enumerate(rows):
-            _row(row, f"{where}[{k}]")
-    try:
-        table = np.array(rows, dtype=np.int64)
-    except OverflowError:
-        _refuse(where, "has a number that does not fit 64 bits")
-    return table.reshape(len(rows), columns if columns is not None else table.size // max(1, len(rows)))
-
-
-def _at(where: str, build: Callable[[], _T]) -> _T:
-    """What `build` makes; what it refuses is said with the field it stands in."""
-    try:
-        return build()
-    except PlanJsonError:
-        raise
-    except RedistribError as error:
-        raise PlanJsonError(f"{where}: {error}", where) from error
-
-
-def _refuse(where: str, why: str) -> NoReturn:
-    raise PlanJsonError(f"{where} {why}", where)

@@ -54,7 +54,7 @@ from redistrib.plans.shares import frozen
 from redistrib.theory.boxes import summed_volumes
 from redistrib.theory.semantics import Int64, Placement
 
-Realisation: TypeAlias = Literal["rounds", "ragged"]
+Implementation: TypeAlias = Literal["rounds", "ragged"]
 Adding: TypeAlias = Literal["native", "alltoall"]
 
 
@@ -204,15 +204,15 @@ class _ShareStep(_Step):
 
     Attributes:
         shares: what travels.
-        realisation: `"rounds"`, one collective permute a round, in which every share takes as many elements as the
+        implementation: `"rounds"`, one collective permute a round, in which every share takes as many elements as the
             largest; `"ragged"`, one ragged all-to-all, in which every share takes its own.
     """
 
     shares: Shares
-    realisation: Realisation = "rounds"
+    implementation: Implementation = "rounds"
 
     def received(self) -> list[int]:
-        if self.realisation == "ragged" or not self.shares.mixed:
+        if self.implementation == "ragged" or not self.shares.mixed:
             return summed_volumes(self.shares.size, self.shares.dst, self.devices)
         sizes, result = self.round_sizes(), [0] * self.devices
         for device, number in zip(self.shares.dst.tolist(), self.shares.round.tolist(), strict=True):
@@ -225,7 +225,7 @@ class _ShareStep(_Step):
 
     @property
     def collectives(self) -> int:
-        return self.shares.rounds if self.realisation == "rounds" else 1
+        return self.shares.rounds if self.implementation == "rounds" else 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,11 +287,11 @@ class ReduceScatter(_GroupStep):
     """Member k of a group ends with part k of the sum of its members' tiles, cut row-major over the dimensions cut.
 
     Attributes:
-        realisation: `"native"`, the platform's reduce-scatter, which adds in an order of its own; `"alltoall"`, an
+        implementation: `"native"`, the platform's reduce-scatter, which adds in an order of its own; `"alltoall"`, an
             all-to-all and a sum on the spot, in ascending order of summands.
     """
 
-    realisation: Adding = "native"
+    implementation: Adding = "native"
 
     kind: ClassVar[str] = "reduce_scatter"
 

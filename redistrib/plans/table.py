@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from redistrib.lang.mesh import Mesh
-from redistrib.plans.plan import Plan
+from redistrib.plans.data import PlanData
 from redistrib.plans.steps import (
     AllGather,
     AllPermute,
@@ -28,7 +28,7 @@ from redistrib.report import ruled
 from redistrib.theory.semantics import Placement, type_of
 
 
-def render(plan: Plan, width: int = 118) -> str:
+def render(plan: PlanData, width: int = 118) -> str:
     """The table as plain text, at most `width` characters wide; long types are folded.
 
     Received elements are the mean over the devices, and the maximum where it differs. A cost is shown for every
@@ -85,7 +85,7 @@ def groups(step: Step) -> str:
             return _count(len(step.pairs), "pair")
         case Exchange() | ReduceExchange():
             shares = _count(len(step.shares), "share")
-            if step.realisation == "ragged":
+            if step.implementation == "ragged":
                 return f"{shares}, ragged"
             padded = ", padded" if step.received_total() > sum(step.shares.volumes()) else ""
             return f"{shares} in {_count(step.shares.rounds, 'round')}{padded}"
@@ -94,7 +94,7 @@ def groups(step: Step) -> str:
 class _Names:
     """Types of placements, on the first mesh that has one, and what has to be said about these meshes."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PlanData) -> None:
         self._meshes = [(plan.source_mesh, "")]
         if plan.target_mesh != plan.source_mesh:
             self._meshes.append((plan.target_mesh, " on the target mesh"))
@@ -122,7 +122,7 @@ class _Names:
         return [f"{name} is made of {split}, minor to major" for name, split in parts.items()]
 
 
-def _head(plan: Plan) -> list[str]:
+def _head(plan: PlanData) -> list[str]:
     target = str(plan.target)
     if plan.target_mesh != plan.source_mesh:
         target += f" on {plan.target_mesh}{_order(plan.target_mesh)}"
@@ -137,7 +137,7 @@ def _order(mesh: Mesh) -> str:
     return "" if mesh.devices == tuple(range(mesh.size)) else " in another device order"
 
 
-def _foot(plan: Plan) -> list[str]:
+def _foot(plan: PlanData) -> list[str]:
     received, bound = sum(plan.received), plan.least_received
     if bound:
         ratio = f"received is {received / bound:.2f} times the bound"

@@ -42,12 +42,12 @@ def check_shares(step: int, exchange: Exchange | ReduceExchange) -> None:
     Raises:
         VerificationError: the subclass of the first rule that is broken.
     """
-    if exchange.realisation not in ("rounds", "ragged"):
+    if exchange.implementation not in ("rounds", "ragged"):
         raise RealisationError(
-            f"step {step} ({exchange.kind}) is to be realised as {exchange.realisation!r}; the realisations are "
-            "'rounds' and 'ragged'",
+            f"step {step} ({exchange.kind}) is to run as {exchange.implementation!r}; an exchange runs as "
+            "'rounds' or 'ragged'",
             step,
-            realisation=exchange.realisation,
+            implementation=exchange.implementation,
         )
     if len(exchange.shares):
         _check_boxes(step, exchange)

@@ -46,7 +46,7 @@ def best_steps(problem: Problem, model: CostModel, over_partition: bool = True) 
 
     for steps in _candidates(problem, one, keep):
         if model.fused_exchange:
-            steps = [replace(step, realisation="ragged") if isinstance(step, Exchange) else step for step in steps]
+            steps = [replace(step, implementation="ragged") if isinstance(step, Exchange) else step for step in steps]
         if not problem.fits(steps):
             least = min(least, problem.peak(steps))
             continue

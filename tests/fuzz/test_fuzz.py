@@ -22,7 +22,7 @@ from bench.fuzz.kinds import KINDS, Tally, run
 from bench.fuzz.problems import Problem, Side
 from bench.report import Results
 from redistrib.errors import RedistribError
-from redistrib.plans import serial
+from redistrib.plans import plan as plans
 from tests.plans.corrupt import Corruption
 from tests.plans.corrupt_collectives import COLLECTIVE_CORRUPTIONS
 from tests.plans.corrupt_exchanges import EXCHANGE_CORRUPTIONS
@@ -92,7 +92,7 @@ def test_the_interpreter_reads_a_mesh_row_by_row_and_axes_minor_to_major() -> No
 
 
 def test_forged_plans_that_nothing_judges_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serial, "verify", lambda plan, bound: plan)
+    monkeypatch.setattr(plans, "verify", lambda plan, bound: plan)
     failures = run(KINDS["forged"], SEED, range(100)).failures
     assert any("accepted a forged plan" in signature for signature in failures)
 

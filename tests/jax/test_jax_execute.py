@@ -22,6 +22,7 @@ from redistrib.backends.jax.measure.inspect import inspect
 from redistrib.errors import (
     ForeignMeshError,
     ManualMeshError,
+    MemoryLimitError,
     NotAnArrayError,
     ScheduleError,
     SourceArrayError,
@@ -390,6 +391,11 @@ def test_under_a_limit_tiles_between_steps_take_from_what_a_dense_step_may_use()
     for tiles, kind in ((5, "all-to-all"), (4.5, "collective-permute")):  # source, target, one between, two to pack
         limited = replace(plan, memory_limit=int(tiles * tile))
         assert set(inspect(compiled(to_jax(limited, jax_mesh(mesh)))).kinds) == {kind}
+    tight = replace(plan, memory_limit=2 * tile - 1)
+    with pytest.raises(MemoryLimitError, match=f"source and target alone take {2 * tile:,} bytes per device") as caught:
+        compiled(to_jax(tight, jax_mesh(mesh)))
+    assert (caught.value.limit, caught.value.least) == (2 * tile - 1, 2 * tile)
+    check(tight, "sequential")
 
 
 def test_a_device_order_that_is_not_the_identity():

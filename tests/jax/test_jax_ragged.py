@@ -86,7 +86,7 @@ def test_every_exchange_arrives_as_in_the_reference(one_collective: list[int], p
     for (found,) in in_rounds(Problem.plain(before, after)):
         if not isinstance(found, Exchange) or not len(found.shares):
             continue
-        step = replace(found, realisation="ragged")
+        step = replace(found, implementation="ragged")
         one_collective.clear()
         np.testing.assert_array_equal(run_alone(step, order), np.stack(run_step(step, numbered_tiles(step))))
         assert len(one_collective) == 1
@@ -109,7 +109,7 @@ def test_a_model_of_one_call_plans_a_ragged_all_to_all_at_the_bound() -> None:
     plan = verify(synthesize_swap())
     (step,) = plan.steps
     assert isinstance(step, Exchange)
-    assert step.realisation == "ragged"
+    assert step.implementation == "ragged"
     assert plan.collectives == 1
     assert sum(plan.received) == sum(plan.lower_bound)
 

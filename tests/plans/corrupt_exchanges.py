@@ -39,12 +39,12 @@ def _too_short() -> Plan:
 
 EXCHANGE_CORRUPTIONS = [
     Corruption(
-        "an unknown realisation",
-        lambda: with_step("exchange 4 to 6", 1, realisation="carrier pigeon"),
+        "an unknown implementation",
+        lambda: with_step("exchange 4 to 6", 1, implementation="carrier pigeon"),
         errors.RealisationError,
         1,
         None,
-        ("step 1 (exchange) is to be realised as 'carrier pigeon'; the realisations are 'rounds' and 'ragged'"),
+        ("step 1 (exchange) is to run as 'carrier pigeon'; an exchange runs as 'rounds' or 'ragged'"),
     ),
     Corruption(
         "shares of another rank",

@@ -206,22 +206,6 @@ PLAN_CORRUPTIONS = [
         ),
         bound=31,
     ),
-    Corruption(
-        "a plan above the memory limit it was made for",
-        lambda: replace(
-            plan(
-                "[2{x}8, 4]", "[2{x}8, 4]", "x=4", AllGather(*gather_4(), [[0, 1, 2, 3]]), DynSlice(*gather_4()[::-1])
-            ),
-            memory_limit=191,
-        ),
-        errors.MemoryAboveLimitError,
-        None,
-        None,
-        (
-            "the plan takes 192 bytes per device, more than the limit of 191 it was made for; "
-            "plan again for the memory there is"
-        ),
-    ),
     # slices
     Corruption(
         "a slice that makes tiles larger",

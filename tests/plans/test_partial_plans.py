@@ -13,6 +13,7 @@ import pytest
 
 from redistrib.errors import PlanFormError, PlanJsonError, StepFormError, TilesError
 from redistrib.lang.mesh import Mesh
+from redistrib.plans._json import sealed
 from redistrib.plans.adding import Summed, neutral
 from redistrib.plans.plan import Plan
 from redistrib.plans.reference import assemble, run, scatter, tile_of
@@ -174,10 +175,7 @@ def test_plans_of_whole_tiles_are_still_of_version_1() -> None:
 
 
 def _sealed(form: dict[str, object]) -> str:
-    from redistrib.plans.serial import _canonical, _digest
-
-    form = {name: value for name, value in form.items() if name != "digest"}
-    return _canonical({**form, "digest": _digest(form)})
+    return sealed({name: value for name, value in form.items() if name != "digest"})
 
 
 STRANGE = [
@@ -185,8 +183,8 @@ STRANGE = [
     ("reduce-scatter", "order", "random",
      "order is 'random', summands are added in 'any' order or in a 'fixed' one"),
     ("reduce-scatter", "accumulate", 3, "accumulate is 3, where a text is expected"),
-    ("reduce-scatter", "steps.realisation", "ring",
-     "steps[0].realisation is 'ring', a reduction runs as 'native' or 'alltoall'"),
+    ("reduce-scatter", "steps.implementation", "ring",
+     "steps[0].implementation is 'ring', a reduction runs as 'native' or 'alltoall'"),
     ("reduce-scatter", "placements.summands", 1,
      "placements[0].summands is 1, where an integer of at least 2 is expected"),
     ("reduce-scatter", "placements.summands", 2**40,
@@ -236,7 +234,7 @@ def test_steps_are_equal_iff_they_say_the_same() -> None:
     made = PARTIAL["reduce-scatter of one axis of two"]().steps[0]
     assert isinstance(made, ReduceScatter)
     assert replace(made) == made and hash(replace(made)) == hash(made)
-    assert replace(made, realisation="alltoall") != made
+    assert replace(made, implementation="alltoall") != made
     summed = PARTIAL["reduce-exchange"]().steps[0]
     assert isinstance(summed, ReduceExchange)
     renamed = replace(summed, before=summed.before.renumbered(1 - summed.before.label))

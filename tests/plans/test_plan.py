@@ -42,7 +42,7 @@ def test_totals_are_the_sums_over_devices(name: str) -> None:
 def test_an_exchange_launches_a_collective_a_round_or_one_if_ragged() -> None:
     step = GOOD["exchange 4 to 6"]().steps[0]
     assert step.collectives == 6
-    assert replace(step, realisation="ragged").collectives == 1
+    assert replace(step, implementation="ragged").collectives == 1
     assert GOOD["exchange nothing"]().steps[0].collectives == 0
     assert GOOD["slice"]().steps[0].collectives == 0
     assert GOOD["permute"]().steps[0].collectives == 1

@@ -65,7 +65,7 @@ def check_table(step: Step, moved: Transfers) -> None:
     """What is received, the rounds, and what is told of one device."""
     volumes, rounds = moved.boxes.volumes(), moved.round.tolist()
     largest = [max(v for v, r in zip(volumes, rounds, strict=True) if r == number) for number in range(moved.rounds)]
-    padded = isinstance(step, Exchange | ReduceExchange) and step.realisation == "rounds"
+    padded = isinstance(step, Exchange | ReduceExchange) and step.implementation == "rounds"
     received = [0] * step.devices
     for device, volume, number in zip(moved.receiver.tolist(), volumes, rounds, strict=True):
         received[device] += largest[number] if padded else volume
@@ -146,7 +146,7 @@ def test_direct_exchanges(case: Redistribution) -> None:
     for (step,) in in_rounds(Problem.plain(case.before, case.after)):
         assert isinstance(step, Exchange)
         check(step)
-        check(replace(step, realisation="ragged"))
+        check(replace(step, implementation="ragged"))
 
 
 def test_all_pairs_of_types_on_small_meshes() -> None:

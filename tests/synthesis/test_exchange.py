@@ -1,4 +1,4 @@
-"""Every realisation of one exchange leaves the same tiles, receives what it says, and verifies."""
+"""Every implementation of one exchange leaves the same tiles, receives what it says, and verifies."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def plan(pair: Redistribution, steps: list[Step]) -> Plan:
 
 @given(redistributions())
 @settings(max_examples=150)
-def test_every_realisation_gives_the_same_tiles(pair: Redistribution) -> None:
+def test_every_implementation_gives_the_same_tiles(pair: Redistribution) -> None:
     before, after = pair.before, pair.after
     for name, way in WAYS.items():
         steps = way(Problem.plain(before, after))

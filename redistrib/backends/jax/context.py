@@ -12,6 +12,7 @@ from jax import lax
 
 from redistrib.backends.jax.groups import axes_of_groups
 from redistrib.backends.jax.xla_cpu import Quirks, quirks_of
+from redistrib.errors import MemoryLimitError
 from redistrib.plans.plan import Plan
 from redistrib.theory.semantics import Int64
 
@@ -113,11 +114,25 @@ def context_of(
     schedule: Schedule | None,
     platform: str,
 ) -> LoweringContext:
-    """The context of a plan; one that has a memory limit, and no schedule of its own, runs in sequence within it."""
+    """The context of a plan; one that has a memory limit, and no schedule of its own, runs in sequence within it.
+
+    Raises:
+        MemoryLimitError: if source and target alone take more than that limit.
+    """
     scratch, quirks = None, quirks_of(platform)
     if schedule is None and plan.memory_limit is not None:
         schedule = "sequential"
-        scratch = plan.memory_limit // plan.itemsize - plan.before.tile_size - plan.after.tile_size
+        tiles = plan.before.tile_size + plan.after.tile_size
+        scratch = plan.memory_limit // plan.itemsize - tiles
+        if scratch < 0:
+            least = tiles * plan.itemsize
+            raise MemoryLimitError(
+                plan.memory_limit,
+                least,
+                f"source and target alone take {least:,} bytes per device, more than the limit of "
+                f"{plan.memory_limit:,} that the plan was made for; plan again for the memory there is, or name a "
+                "schedule to run it without a limit",
+            )
     return LoweringContext(
         names,
         sizes,

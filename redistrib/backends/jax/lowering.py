@@ -143,7 +143,12 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, context: LoweringCon
     writes = schedule(before, step)
     carried: dict[Write, jax.Array] = {}
     arrived: dict[PaddedTransfer, jax.Array] = {}
-    if context.ragged and context.schedule == "overlap" and isinstance(step, Exchange) and step.realisation == "ragged":
+    if (
+        context.ragged
+        and context.schedule == "overlap"
+        and isinstance(step, Exchange)
+        and step.implementation == "ragged"
+    ):
         travel = [write for write in writes if write.pairs is not None]
         sends = [_read(tile, context.offsets(write.source), write.size, None) for write in travel]
         carried = dict(zip(travel, carry(travel, sends, context), strict=True)) if travel else {}

@@ -70,7 +70,7 @@ if samples is not None:  # on rank 0
                 "kinds": sorted({s.kind for s in samples}),
                 "permuted": sorted({s.received for s in samples if s.kind == "allpermute"}),
                 "transports": sorted({s.transport for s in samples}),
-                "direct": [getattr(step, "realisation", step.kind) for step in direct.steps],
+                "direct": [getattr(step, "implementation", step.kind) for step in direct.steps],
                 "calls": calls,
             }
         )
