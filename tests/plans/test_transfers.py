@@ -23,8 +23,8 @@ from redistrib.synthesis.synthesize import synthesize
 from redistrib.testing import Redistribution, all_types, numbered, plans, redistributions
 from redistrib.theory.boxes import Box
 from redistrib.theory.semantics import Placement
-from tests.plans.hand import GOOD, place
-from tests.plans.hand_partial import PARTIAL
+from tests.plans.hand import GOOD, place, shares
+from tests.plans.hand_partial import PARTIAL, pulled_sums
 
 
 def window(box: Box, placement: Placement, device: int) -> tuple[slice, ...]:
@@ -119,12 +119,24 @@ def test_summands_by_hand(name: str) -> None:
             with pytest.raises(StepFormError, match="is left to the platform"):
                 transfers(step)
             continue
-        moved = transfers(step)
-        shape = step.before.stacked().shape if step.before.summands > 1 else step.before.shape
-        tiles = scatter(np.random.default_rng(1).integers(1, 10**9, shape), step.before)
-        for got, expected in zip(added_up(step, moved, tiles), run_step(step, tiles), strict=True):
-            np.testing.assert_array_equal(got, expected)
-        check_table(step, moved)
+        check_sums(step)
+
+
+def check_sums(step: Step) -> None:
+    moved = transfers(step)
+    shape = step.before.stacked().shape if step.before.summands > 1 else step.before.shape
+    tiles = scatter(np.random.default_rng(1).integers(1, 10**9, shape), step.before)
+    for got, expected in zip(added_up(step, moved, tiles), run_step(step, tiles), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    check_table(step, moved)
+
+
+def test_summands_that_do_not_stay_where_they_are() -> None:
+    """Two devices make sums of summands of which they hold none; two others swap theirs of one tile."""
+    check_sums(pulled_sums(place("[4] sum{x,y}", "x=2,y=2"), place("[4] sum{x}", "x=2,y=2")))
+    before = place("[4] sum{x}", "x=2")
+    after = before.renumbered([1, 0])
+    check_sums(Exchange(before, after, shares((0, 1, 0, [0], [4]), (1, 0, 0, [0], [4]))))
 
 
 def test_a_scalar_that_is_given_up_is_refused() -> None:

@@ -143,12 +143,8 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, context: LoweringCon
     writes = schedule(before, step)
     carried: dict[Write, jax.Array] = {}
     arrived: dict[PaddedTransfer, jax.Array] = {}
-    if (
-        context.ragged
-        and context.schedule == "overlap"
-        and isinstance(step, Exchange)
-        and step.implementation == "ragged"
-    ):
+    fused = isinstance(step, Exchange) and step.implementation == "ragged"
+    if fused and context.ragged and context.schedule == "overlap":
         travel = [write for write in writes if write.pairs is not None]
         sends = [_read(tile, context.offsets(write.source), write.size, None) for write in travel]
         carried = dict(zip(travel, carry(travel, sends, context), strict=True)) if travel else {}
