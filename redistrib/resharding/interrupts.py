@@ -52,9 +52,14 @@ def uncollected() -> Iterator[None]:
 
 
 class _Held:
-    """Handlers of signals that have been put off."""
+    """Handlers of signals that have been put off.
+
+    Until `release` a signal waits; from then on handlers run at once, whether they are back in their places
+    or still stood in for. So a signal in the middle of putting them back disables none of the others.
+    """
 
     def __init__(self) -> None:
+        self._holds = True
         self._handlers: dict[int, Any] = {}
         self._waiting: list[tuple[int, Any]] = []
 
@@ -66,7 +71,13 @@ class _Held:
             handler = signal.getsignal(number)
             if callable(handler):
                 self._handlers[number] = handler
-                signal.signal(number, lambda *given: self._waiting.append(given))
+                signal.signal(number, self._take)
+
+    def _take(self, *given: Any) -> None:
+        if self._holds:
+            self._waiting.append(given)
+        else:
+            self._handlers[given[0]](*given)
 
     def let(self) -> None:
         """Run the handlers of signals that have come."""
@@ -77,13 +88,14 @@ class _Held:
     def release(self) -> None:
         """Put all handlers back, and run those of signals that have come."""
         try:
-            self._put_back(list(self._handlers))
+            self._holds = False
+            self._put_back()
+        except BaseException:
+            self._put_back()  # what a handler that raises has cut off
+            raise
         finally:
             self.let()
 
-    def _put_back(self, numbers: list[int]) -> None:
-        if numbers:
-            try:
-                signal.signal(numbers[0], self._handlers[numbers[0]])
-            finally:  # a signal may come at once
-                self._put_back(numbers[1:])
+    def _put_back(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
