@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -77,13 +77,21 @@ class _Held:
     def release(self) -> None:
         """Put all handlers back, and run those of signals that have come."""
         try:
-            self._put_back(list(self._handlers))
+            with _blocked(self._handlers):  # or one of the first to be back could keep the others from it
+                for number, handler in self._handlers.items():
+                    signal.signal(number, handler)
         finally:
             self.let()
 
-    def _put_back(self, numbers: list[int]) -> None:
-        if numbers:
-            try:
-                signal.signal(numbers[0], self._handlers[numbers[0]])
-            finally:  # a signal may come at once
-                self._put_back(numbers[1:])
+
+@contextmanager
+def _blocked(numbers: Iterable[int]) -> Iterator[None]:
+    """A context after which signals come that have come in it, where the system can hold them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
