@@ -398,7 +398,7 @@ def test_a_signal_before_any_line() -> None:
     tree, shardings, _ = model()
     count = cut_off(partial(rd.reshard, tree, shardings, donate=True), -1, 0)
     assert count > 500
-    partly = 0
+    partly, alarmed = 0, signal.getsignal(signal.SIGALRM)
     for line in [*range(0, count, 23), *range(count - 30, count)]:
         tree, shardings, values = model()
         number, expected = [(signal.SIGINT, KeyboardInterrupt), (signal.SIGALRM, Stop)][line % 2]
@@ -412,6 +412,7 @@ def test_a_signal_before_any_line() -> None:
             # Caches make some calls a few lines shorter than the one that was counted.
             assert ran <= line >= count - 30, f"no exception for a signal before line {line}"
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGALRM) is alarmed
     assert partly > 5
 
 

@@ -2,7 +2,7 @@
 
 `quirks_of` is asked where programs are lowered, made and launched; nothing else asks which platform it is for these
 reasons. Each field of `Quirks` stands for one of them. In `ONE_PROCESS` each may be switched off by itself, with empty
-caches: programs stay right, and may become slower.
+caches: programs stay right, and may become slower; without `one_at_a_time` many launches may wait for ever.
 """
 
 from __future__ import annotations
