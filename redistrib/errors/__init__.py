@@ -133,6 +133,7 @@ from redistrib.errors.synthesis import (
     MeshDevicesError,
     MissingShapeError,
     ProfileError,
+    ReductionError,
     UnknownAlgorithmError,
     UnknownCostModelError,
 )
@@ -207,6 +208,7 @@ __all__ = [
     "ProgramError",
     "RealisationError",
     "RedistribError",
+    "ReductionError",
     "RepeatedAxisError",
     "RepeatedChunkError",
     "RoundNumberError",

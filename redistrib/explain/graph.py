@@ -12,6 +12,7 @@ from redistrib.cost.model import CostModel, prices_of
 from redistrib.cost.presets import cost_model
 from redistrib.errors import PictureError
 from redistrib.explain.tiles import canvas
+from redistrib.lang.types import require_whole
 from redistrib.plans.plan import Plan
 from redistrib.theory.weak import EdgeKind, Grid, WeakSpace, edges
 
@@ -39,6 +40,7 @@ def weak_graph(plan: Plan, model: CostModel | str | None = None) -> networkx.DiG
     Raises:
         UnknownCostModelError: if the plan names a model of one's own and none is given.
         PictureError: if the graph has too many nodes to be looked at.
+        PartialTypeError: if tiles are summands at either end.
 
     >>> from redistrib import synthesize
     >>> plan = synthesize("[2{x}4, 4]", "[4, 2{x}4]", {"x": 2}, cost_model="exact")
@@ -50,6 +52,7 @@ def weak_graph(plan: Plan, model: CostModel | str | None = None) -> networkx.DiG
     """
     import networkx as nx  # slow to import, seldom needed
 
+    require_whole("the weak graph", plan.source, plan.target)
     chosen = cost_model(plan.cost_model if model is None else model)
     space = WeakSpace(plan.shape, plan.devices, max(plan.before.tile_size, plan.after.tile_size))
     prices = prices_of(chosen, plan.itemsize, chosen.topology(plan.source_mesh))
