@@ -129,6 +129,6 @@ def _explain_sums(plan: Plan) -> str:
     )
     return (
         f"{table}\nThe plan receives {received:,} elements{times}, from {made} to {into}; either the cost "
-        f"model {plan.cost_model!r} prices fewer or larger collectives below the difference, or tiles of one size cannot "
-        f"reach it.{open_end}"
+        f"model {plan.cost_model!r} prices fewer or larger collectives below the difference, or tiles of one size "
+        f"cannot reach it.{open_end}"
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from redistrib.synthesis.problem import Problem
 from redistrib.theory.semantics import Int64, Placement, number_of
 from redistrib.theory.weak import Grid, common
 
+MOST_CUTS = 1 << 10
+MOST_PRICED = 1 << 14
 MOST_MIDDLES = 48
 MOST_EXCHANGES = 3
 MOST_SHARES = 1 << 12
@@ -71,11 +74,12 @@ def _cuts(before: Placement, after: Placement) -> Iterator[tuple[Grid, Grid | No
     for cuts in factors_of(tile, replicas):
         cut = tuple(n // f for n, f in zip(tile, cuts, strict=True))
         copies = replicas // math.prod(cuts)
-        for parts in factors_of(cut, members):
-            if math.prod(parts) == members:
-                part = tuple(n // f for n, f in zip(cut, parts, strict=True))
-                estimate = (members - 1) * math.prod(part) - math.prod(map(min, part, wanted))
-                scattered.append((estimate, copies, cuts, parts))
+        for parts in factors_of(cut, members, exactly=True):
+            part = tuple(n // f for n, f in zip(cut, parts, strict=True))
+            estimate = (members - 1) * math.prod(part) - math.prod(map(min, part, wanted))
+            scattered.append((estimate, copies, cuts, parts))
+        if len(scattered) > MOST_PRICED:
+            break
     scattered.sort()
     unsliced = [row for row in scattered if math.prod(row[2]) == 1]
     for _, _, cuts, parts in dict.fromkeys([*scattered[:MOST_MIDDLES], *unsliced[: MOST_MIDDLES // 4]]):
@@ -85,15 +89,20 @@ def _cuts(before: Placement, after: Placement) -> Iterator[tuple[Grid, Grid | No
         yield cuts, None
 
 
-def factors_of(tile: tuple[int, ...], most: int, divides: bool = True) -> Iterator[Grid]:
-    """Every way to cut a tile into equal parts whose number divides `most`, or is at most that."""
-    if not tile:
-        yield ()
-        return
-    for factor in divisors(tile[0]):
-        if factor <= most and not (divides and most % factor):
-            for rest in factors_of(tile[1:], most // factor, divides):
-                yield (factor, *rest)
+def factors_of(tile: tuple[int, ...], count: int, exactly: bool = False) -> Iterator[Grid]:
+    """Ways to cut a tile into equal parts whose number divides `count`, or is that exactly."""
+
+    def cut(dim: int, left: int) -> Iterator[Grid]:
+        if left == 1 or dim == len(tile):
+            yield (1,) * (len(tile) - dim)
+            return
+        for factor in divisors(math.gcd(tile[dim], left)):
+            if not exactly or math.prod(tile[dim + 1 :]) % (left // factor) == 0:
+                for rest in cut(dim + 1, left // factor):
+                    yield (factor, *rest)
+
+    if not exactly or math.prod(tile) % count == 0:
+        yield from islice(cut(0, count), MOST_CUTS)
 
 
 def times(grid: Grid, factors: Grid) -> Grid:

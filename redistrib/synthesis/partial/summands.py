@@ -20,6 +20,7 @@ from redistrib.theory.semantics import Placement, number_of
 from redistrib.theory.weak import Grid
 
 MOST_TRIED = 24
+MOST_WEIGHED = 1 << 22  # pairs of a device and what it may hold
 MOST_MADE_OF = 8
 MOST_SHARES = 1 << 15
 
@@ -40,11 +41,12 @@ def made_of(problem: Problem) -> Iterator[Made]:
     before, after = problem.before, problem.after
     p, q = before.summands, after.summands
     found: list[tuple[int, Grid, int]] = []
-    for parts in factors_of(after.tile, q, divides=False):
-        f = math.prod(parts)
-        counts = {n for n in range(1, q // f + 1) if p % n == 0 or (p == 1 and f * n == q)}
-        found += [(n, parts, f) for n in counts if (f, n) != (1, q)]
-    found.sort(key=lambda row: (-row[2] * row[0], row[1], row[0]))
+    for f in range(1, q + 1):
+        counts = {n for n in range(1, q // f + 1) if p % n == 0 or (p == 1 and f * n == q)} - ({q} if f == 1 else set())
+        counts = {n for n in counts if f * n * after.devices <= MOST_WEIGHED}
+        if counts:
+            found += [(n, parts, f) for parts in factors_of(after.tile, f, exactly=True) for n in counts]
+    found.sort(key=lambda row: (row[2] > 1, -row[2] * row[0], row[1], row[0]))
     made = [Made(after, None)] if p == q else []
     made += [_made(before, after, parts, n) for n, parts, _ in found[:MOST_TRIED]]
     made += [Made(after, None)] if p != q else []
