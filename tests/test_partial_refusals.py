@@ -9,31 +9,29 @@ import sys
 import pytest
 
 import redistrib as rd
-from redistrib.cost.presets import cost_model
 from redistrib.errors import PartialTypeError, RedistribError
-from redistrib.theory.topology import Topology
-from tests.plans.hand_partial import PARTIAL
+from redistrib.explain import traffic, weak_graph
+from redistrib.run import on_virtual_devices
 
 
 @pytest.mark.parametrize("ends", [("[4] sum{x}", "[4]"), ("[4]", "[4] max{x}"), ("[4] sum{x}", "[4] sum{x}")])
-@pytest.mark.parametrize("algorithm", ["best", "paper"])
-def test_the_search(ends: tuple[str, str], algorithm: str) -> None:
-    with pytest.raises(PartialTypeError) as caught:
-        rd.synthesize(*ends, "x=2", algorithm=algorithm)
+def test_the_weak_graph_and_its_search(ends: tuple[str, str]) -> None:
     at_fault = next(text for text in ends if "{" in text)
-    assert str(caught.value) == (
-        f"the synthesis takes arrays whose tiles are parts of the array, and those of {at_fault} are summands; "
+    why = (
+        f"takes arrays whose tiles are parts of the array, and those of {at_fault} are summands; "
         "reduce it first, for example with jax.lax.psum or MPI's Allreduce"
     )
-
-
-@pytest.mark.parametrize("model", ["exact", "paper", "tpu"])
-def test_cost_models(model: str) -> None:
-    if model == "exact":
-        assert cost_model(model).step(PARTIAL["reduce-exchange"]().steps[0], 4, Topology(8)) == 224
-    else:
-        with pytest.raises(PartialTypeError, match="the cost model"):
-            cost_model(model).step(PARTIAL["reduce-exchange"]().steps[0], 4, Topology(8))
+    plan = rd.synthesize(*ends, "x=2")
+    refused = {
+        "the paper's algorithm": lambda: rd.synthesize(*ends, "x=2", algorithm="paper"),
+        "traffic": lambda: traffic(plan),
+        "the weak graph": lambda: weak_graph(plan),
+        "redistrib run": lambda: on_virtual_devices(plan),
+    }
+    for what, do in refused.items():
+        with pytest.raises(PartialTypeError) as caught:
+            do()
+        assert str(caught.value) == f"{what} {why}"
 
 
 IN_JAX = """

@@ -71,6 +71,7 @@ def synthesize(
     size = itemsize_of(dtype)
     if algorithm == "paper":
         require_whole("the paper's algorithm", source, target)
+    partial = bool(source.partial or target.partial)
     added_in = check_reduction(source, target, dtype, accumulate)
     before, after = placement_of(source, source_mesh), placement_of(target, target_mesh)
     if source.global_shape != target.global_shape:
@@ -79,7 +80,7 @@ def synthesize(
         raise MeshDevicesError(source_mesh.size, target_mesh.size)
     problem = Problem(before, after, size, chosen.topology(source_mesh), memory_limit)
     try:
-        if source.partial or target.partial:
+        if partial:
             steps, note = _partial_steps(problem, chosen, order == "fixed")
         else:
             steps, note = _steps(problem, algorithm, chosen, over_partition)
@@ -103,7 +104,7 @@ def synthesize(
             step_costs=prices,
             note=note,
             accumulate=added_in,
-            order=cast(Order, order) if source.partial or order != "fixed" else "any",
+            order=cast(Order, order) if partial or order != "fixed" else "any",
         )
     )
 
