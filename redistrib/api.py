@@ -39,6 +39,8 @@ def synthesize(
     algorithm: str = "best",
     over_partition: bool = True,
     memory_limit: int | str | None = None,
+    accumulate: Any = None,
+    order: str = "any",
 ) -> Plan:
     """Find a plan that moves an array from one distributed type to another, and verify it.
 
@@ -55,6 +57,10 @@ def synthesize(
         over_partition: whether the paper's search may slice along replicated axes (Figure 12).
         memory_limit: bytes per device that source, target and scratch may take together: an integer or a text such as
             `"2GiB"`. Without one, no tile on the way is larger than the larger of source and target.
+        accumulate: element type to add summands in where the library adds by itself, and rounds once; by default
+            float32 for bfloat16 and float16, and `dtype` for all others. Sums of integers wrap around.
+        order: `"fixed"` to add summands in their order, in one step and by the library itself, so that sums are the
+            same in every bit wherever they are made; by default `"any"`, which lets the platform add.
 
     Returns:
         A verified plan.
@@ -81,6 +87,8 @@ def synthesize(
         algorithm=algorithm,
         over_partition=over_partition,
         memory_limit=None if memory_limit is None else parse_size(memory_limit),
+        accumulate=None if accumulate is None else dtype_name(accumulate),
+        order=order,
     )
 
 

@@ -36,6 +36,18 @@ def test_plan_prints_json_that_loads(capsys: pytest.CaptureFixture[str]) -> None
     assert plan.cost == 18
 
 
+def test_sums_are_planned_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    problem = ["[4{x}16, 8] sum{y}", "[16, 1{x,y}8]", "--mesh", "x=4,y=2", "--cost-model", "exact"]
+    asked = ["--dtype", "bfloat16", "--order", "fixed", "--accumulate", "float64"]
+    assert main(["plan", *problem, *asked, "--json"]) == 0
+    plan = Plan.from_json(capsys.readouterr().out)
+    assert (sum(plan.received), plan.order, plan.accumulate) == (224, "fixed", "float64")
+    assert main(["explain", *problem]) == 0
+    assert "exactly the lower bound from 2 summands to whole tiles" in capsys.readouterr().out
+    assert main(["plan", *problem, "--dtype", "bool"]) == 2
+    assert "elements of bool have no sum" in capsys.readouterr().err
+
+
 def test_over_partitioning_can_be_switched_off(capsys: pytest.CaptureFixture[str]) -> None:
     figure_12 = ["[1{y,x}8, 8, 8, 4]", "[8, 4{y}8, 2{x}8, 4]", "--mesh", "x=4,y=2,z=4"]
     costs = []

@@ -1,6 +1,7 @@
 """Where the traffic of a plan goes."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +58,23 @@ def test_pictures_are_for_rank_one_and_two(tmp_path: object) -> None:
     plan = rd.synthesize("[2{x}4, 4, 4]", "[4, 2{x}4, 4]", {"x": 2})
     with pytest.raises(ValueError, match="rank 3"):
         picture(plan, "never.png")
+
+
+def test_what_is_added_is_told_from_what_is_kept() -> None:
+    text = explain(rd.synthesize("[16, 8] sum{x}", "[16, 8]", "x=4,y=2", cost_model="exact"))
+    assert [line.split()[-3:] for line in text.splitlines()[3:6]] == [
+        ["0", "0", "0"],
+        ["384", "0", "384"],
+        ["896", "896", "0"],
+    ]
+    assert text.endswith("exactly the lower bound from 4 summands to whole tiles: no plan can receive less.")
+    reduced = explain(rd.synthesize("[7] sum{x}", "[7]", "x=8", cost_model="exact"))
+    assert reduced.splitlines()[3].split()[-3:] == ["98", "49", "49"]
+    moved = explain(rd.synthesize("[4] sum{x}", "[4] sum{y}", "x=2,y=2", cost_model="exact"))
+    assert "receives 8 elements; the lower bound is 0, from 2 summands to 2 summands" in moved
+    assert moved.endswith("That bound need not be reached where several devices hold one summand of the target.")
+
+
+def test_pictures_tell_summands_apart(tmp_path: Path) -> None:
+    drawn = picture(rd.synthesize("[4] sum{x}", "[2{y}4]", "x=2,y=2"), tmp_path / "sums.svg")
+    assert "+ 2,3" in drawn.read_text()

@@ -11,37 +11,35 @@ import numpy as np
 import pytest
 
 import redistrib as rd
-from redistrib.cost.presets import cost_model
 from redistrib.errors import PartialTypeError, RedistribError
-from redistrib.explain import explain, picture
+from redistrib.explain import explain, picture, traffic, weak_graph
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllReduce, Unreduce
 from redistrib.plans.verify import verify
 from redistrib.plans.writes import schedule
-from redistrib.theory.topology import Topology
+from redistrib.run import on_virtual_devices
 from tests.plans.hand import place, plan
 from tests.plans.hand_partial import PARTIAL
 
 
 @pytest.mark.parametrize("ends", [("[4] sum{x}", "[4]"), ("[4]", "[4] max{x}"), ("[4] sum{x}", "[4] sum{x}")])
-@pytest.mark.parametrize("algorithm", ["best", "paper"])
-def test_the_search(ends: tuple[str, str], algorithm: str) -> None:
-    with pytest.raises(PartialTypeError) as caught:
-        rd.synthesize(*ends, "x=2", algorithm=algorithm)
+def test_the_weak_graph_and_its_search(ends: tuple[str, str]) -> None:
     at_fault = next(text for text in ends if "{" in text)
-    assert str(caught.value) == (
-        f"the synthesis takes arrays whose tiles are parts of the array, and those of {at_fault} are summands; "
+    why = (
+        f"takes arrays whose tiles are parts of the array, and those of {at_fault} are summands; "
         "reduce it first, for example with jax.lax.psum or MPI's Allreduce"
     )
-
-
-@pytest.mark.parametrize("model", ["exact", "paper", "tpu"])
-def test_cost_models(model: str) -> None:
-    if model == "exact":
-        assert cost_model(model).step(PARTIAL["reduce-exchange"]().steps[0], 4, Topology(8)) == 224
-    else:
-        with pytest.raises(PartialTypeError, match="the cost model"):
-            cost_model(model).step(PARTIAL["reduce-exchange"]().steps[0], 4, Topology(8))
+    plan = rd.synthesize(*ends, "x=2")
+    refused = {
+        "the paper's algorithm": lambda: rd.synthesize(*ends, "x=2", algorithm="paper"),
+        "traffic": lambda: traffic(plan),
+        "the weak graph": lambda: weak_graph(plan),
+        "redistrib run": lambda: on_virtual_devices(plan),
+    }
+    for what, do in refused.items():
+        with pytest.raises(PartialTypeError) as caught:
+            do()
+        assert str(caught.value) == f"{what} {why}"
 
 
 def between() -> Plan:
@@ -52,15 +50,13 @@ def between() -> Plan:
     return verify(plan("[2{x}4]", "[4]", mesh, *steps))
 
 
-def test_pictures_and_explanations(tmp_path: Path) -> None:
-    for made, at_fault in ((PARTIAL["reduce-scatter"](), "[4{x}16, 8] sum{y}"), (between(), "the step unreduce")):
-        with pytest.raises(PartialTypeError) as caught:
-            explain(made)
-        assert f"explain takes arrays whose tiles are parts of the array, and those of {at_fault} are" in str(
-            caught.value
-        )
-        with pytest.raises(PartialTypeError, match="picture takes"):
-            picture(made, tmp_path / "plan.png")
+def test_summands_between_whole_ends(tmp_path: Path) -> None:
+    made = between()
+    assert "to be added" in explain(made)
+    assert picture(made, tmp_path / "plan.png").exists()
+    for what, do in {"traffic": traffic, "the weak graph": weak_graph}.items():
+        with pytest.raises(PartialTypeError, match=f"{what} takes arrays whose .* those of the step unreduce are"):
+            do(made)
 
 
 @pytest.mark.parametrize("name", ["reduce-scatter", "summands that move", "replicated to partial"])

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from redistrib.cost.model import CostModel, PhaseGrids, Prices
 from redistrib.plans.steps import Step
-from redistrib.theory.semantics import Placement, lower_bound
+from redistrib.theory.bounds import least_received
+from redistrib.theory.semantics import Placement
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakEdge, WeakSpace
 
@@ -37,7 +38,7 @@ class ExactCost(CostModel):
 
 class _ExactPrices(Prices):
     def at_least(self, before: Placement, after: Placement) -> float:
-        return sum(lower_bound(before, after))
+        return least_received(before, after)
 
     def permute_at_least(self, space: WeakSpace, grids: Sequence[Grid]) -> float:
         return 2 * min(space.local_size(grid) for grid in grids)  # what one device gives up another one takes

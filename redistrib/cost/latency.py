@@ -18,10 +18,21 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from redistrib.cost.model import CostModel, PhaseGrids, Prices
-from redistrib.errors import PartialTypeError, ProfileError
+from redistrib.errors import ProfileError
 from redistrib.errors.base import cut, shown
 from redistrib.lang.mesh import Mesh
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.plans.steps import (
+    AllGather,
+    AllPermute,
+    AllReduce,
+    AllToAll,
+    DynSlice,
+    Exchange,
+    ReduceExchange,
+    ReduceScatter,
+    Step,
+    Unreduce,
+)
 from redistrib.theory.semantics import Int64
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakEdge, WeakSpace, nested
@@ -334,10 +345,25 @@ class LatencyPrices(Prices):
                 return self._paired(step.pairs, size) + self._copy(size)
             case Exchange():
                 return self._rounds(step)
-            case _:
-                raise PartialTypeError(f"the cost model {self.model.name}", f"the step {step.kind}")
+            case ReduceScatter():
+                return self._scattered(step.groups, step.before.tile_size)
+            case AllReduce():
+                part = -(-step.before.tile_size // step.group_size)  # as a reduce-scatter and a gather of the parts
+                gathered = self._grouped(step.groups, "allgather", part * self.itemsize)
+                scattered = self._scattered(step.groups, part * step.group_size)
+                return scattered + gathered + self._copy(step.after.tile_size * self.itemsize)
+            case ReduceExchange():
+                return self._rounds(step) + self._copy(sum(step.round_sizes()) * self.itemsize)  # each share is added
+            case Unreduce():
+                return self._copy(step.after.tile_size * self.itemsize)
 
-    def _rounds(self, step: Exchange) -> float:
+    def _scattered(self, groups: Int64, tile: int) -> float:
+        """An all-to-all of so many elements of each device, and its share added up to a part of them."""
+        members = groups.shape[1]
+        size = tile * self.itemsize
+        return self._grouped(groups, "alltoall", size // members) + self._copy(2 * size + size)
+
+    def _rounds(self, step: Exchange | ReduceExchange) -> float:
         seconds = self._copy(step.after.tile_size * self.itemsize)
         if not len(step.shares):
             return seconds

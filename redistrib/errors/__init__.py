@@ -132,6 +132,7 @@ from redistrib.errors.synthesis import (
     MeshDevicesError,
     MissingShapeError,
     ProfileError,
+    ReductionError,
     UnknownAlgorithmError,
     UnknownCostModelError,
 )
@@ -205,6 +206,7 @@ __all__ = [
     "ProgramError",
     "RealisationError",
     "RedistribError",
+    "ReductionError",
     "RepeatedAxisError",
     "RepeatedChunkError",
     "RoundNumberError",

@@ -62,6 +62,10 @@ class DtypeError(RedistribError):
         )
 
 
+class ReductionError(RedistribError):
+    """A reduction that there is not: of elements that have no sum or order, from one kind of summands to another."""
+
+
 class MemoryLimitError(RedistribError):
     """No plan fits the memory limit, or the one that is to run does not.
 

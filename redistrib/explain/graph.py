@@ -49,7 +49,7 @@ def weak_graph(plan: Plan, model: CostModel | str | None = None) -> networkx.DiG
     >>> graph.edges[(2, 1), (1, 2)]["kind"], graph.edges[(2, 1), (1, 2)]["price"]
     ('alltoall', 8)
     """
-    plan.require_whole("weak_graph")
+    plan.require_whole("the weak graph")
     import networkx as nx  # slow to import, seldom needed
 
     chosen = cost_model(plan.cost_model if model is None else model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import Step
+from redistrib.plans.steps import AllReduce, Step
 from redistrib.plans.table import what
 from redistrib.plans.transfers import stays
 from redistrib.report import rendered
@@ -37,9 +37,9 @@ def traffic(plan: Plan) -> list[Traffic]:
     Exactly the needed elements, each once, make up the lower bound.
 
     Raises:
-        PartialTypeError: if tiles of the plan are summands.
+        PartialTypeError: if tiles are summands anywhere: then what is needed depends on where sums are made.
     """
-    plan.require_whole("explain")
+    plan.require_whole("traffic")
     return [_sorted(plan, step) for step in plan.steps]
 
 
@@ -61,11 +61,15 @@ def _difference(boxes: Boxes, less: Boxes) -> int:
 def explain(plan: Plan) -> str:
     """Received elements against the lower bound, step by step, and the reason for every excess.
 
+    Where tiles are summands, what is received by steps that add is told from what is only moved.
+
     >>> from redistrib import synthesize
     >>> plan = synthesize("[2{x}4, 4]", "[4, 2{x}4]", {"x": 2}, cost_model="exact")
     >>> print(explain(plan).splitlines()[-1])
     The plan receives exactly the lower bound: no plan can receive less.
     """
+    if any(max(step.before.summands, step.after.summands) > 1 for step in plan.steps) or plan.source.partial:
+        return _explain_sums(plan)
     rows, reasons = [], []
     for number, entry in enumerate(traffic(plan), 1):
         total = entry.needed + entry.passing + entry.again + entry.padding
@@ -100,3 +104,30 @@ def explain(plan: Plan) -> str:
             else f"The plan receives {received:,} elements where none are needed."
         )
     return "\n".join([table, *reasons, verdict])
+
+
+def _explain_sums(plan: Plan) -> str:
+    rows = []
+    for number, step in enumerate(plan.steps, 1):
+        total, added = step.received_total(), 0
+        if step.before.summands > step.after.summands:
+            added = total // 2 if isinstance(step, AllReduce) else total  # its other half is a gather
+        rows.append([f"{number} {what(step)}", *(f"{count:,}" for count in (total, total - added, added))])
+    table = rendered("elements received, all devices", ["step", "received", "to be kept", "to be added"], rows)
+    received, bound = sum(plan.received), plan.least_received
+    p, q = plan.before.summands, plan.after.summands
+    made = f"{p} summands" if p > 1 else "whole tiles"
+    into = f"{q} summands" if q > 1 else "whole tiles"
+    if received == bound:
+        return f"{table}\nThe plan receives exactly the lower bound from {made} to {into}: no plan can receive less."
+    times = f", {received / bound:.2f} times the lower bound of {bound:,}" if bound else "; the lower bound is 0"
+    open_end = (
+        " That bound need not be reached where several devices hold one summand of the target."
+        if q > 1 and plan.devices > plan.after.tiles * q
+        else ""
+    )
+    return (
+        f"{table}\nThe plan receives {received:,} elements{times}, from {made} to {into}; either the cost "
+        f"model {plan.cost_model!r} prices fewer or larger collectives below the difference, or tiles of one size "
+        f"cannot reach it.{open_end}"
+    )

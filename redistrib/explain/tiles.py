@@ -22,15 +22,13 @@ def picture(plan: Plan, path: str | Path, title: str | None = None) -> Path:
     """Draw who holds what before and after every step, for an array of rank 1 or 2, and write it to a file.
 
     Each panel is the global array cut into tiles; a tile is coloured by where its first holder's data came from and
-    names the devices that hold it.
+    names the devices that hold it, or those that hold each of its summands, with a + between.
 
     Raises:
         PictureError: if the rank is neither 1 nor 2, the array has no elements, or the file's name does not end in
             that of a format that matplotlib writes.
-        PartialTypeError: if tiles of the plan are summands.
         OSError: if the file cannot be written.
     """
-    plan.require_whole("picture")
     _check(plan)
     import matplotlib
 
@@ -80,16 +78,17 @@ def _draw(panel: Any, placement: Placement, colour: Any) -> None:
     from matplotlib.patches import Rectangle
 
     rows, columns = placement.shape if placement.rank == 2 else (1, placement.shape[0])
-    holders: dict[Box, list[int]] = {}
-    for device, box in enumerate(placement.boxes.rows()):
-        holders.setdefault(box, []).append(device)
-    for box, devices in holders.items():
+    holders: dict[Box, dict[int, list[int]]] = {}
+    for device, (box, summand) in enumerate(zip(placement.boxes.rows(), placement.label.tolist(), strict=True)):
+        holders.setdefault(box, {}).setdefault(summand, []).append(device)
+    for box, by_summand in holders.items():
+        devices = next(iter(by_summand.values()))
         top, left = box.start if placement.rank == 2 else (0, *box.start)
         height, width = box.size if placement.rank == 2 else (1, *box.size)
         panel.add_patch(
             Rectangle((left, top), width, height, facecolor=colour[devices[0]], edgecolor="white", linewidth=1.2)
         )
-        text = _listed(devices)
+        text = "\n+ ".join(map(_listed, by_summand.values()))
         size = max(4.0, min(9.0, 150 * width / columns / max(2, max(map(len, text.split("\n"))))))
         panel.text(left + width / 2, top + height / 2, text, ha="center", va="center", fontsize=size, color="black")
     panel.set_xlim(0, columns)

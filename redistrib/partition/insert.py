@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from redistrib.cost.model import CostModel
 from redistrib.errors import CutError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
-from redistrib.partition.reduce import reduce_plan, reduced
 from redistrib.partition.root import ROOT
 from redistrib.programs.check import Group, check, group_of
 from redistrib.programs.nest import Nest
@@ -19,7 +19,8 @@ from redistrib.programs.program import Compute, Free, Move, Op, Place, Program, 
 from redistrib.programs.pullback import Part
 from redistrib.programs.unify import Kernel, bindings, grid_of, mesh_of, unify
 from redistrib.synthesis.synthesize import synthesize
-from redistrib.theory.semantics import lower_bound
+from redistrib.theory.bounds import least_received
+from redistrib.theory.semantics import lower_bound, placement_of
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,7 @@ class _Insertion:
         out = replace(wanted, name=f"{array}.{len(known)}")
         elsewhere = nearest.place.devices != wanted.place.devices
         if elsewhere and nearest.type.partial:  # reduced where the summands are, before anything leaves
-            out = replace(nearest, name=out.name, type=reduced(nearest.type, nearest.place.mesh))
+            out = replace(nearest, name=out.name, type=_reduced(nearest.type, nearest.place.mesh))
         self.ops.append(move(nearest, out, self.options.model))
         known.append(out)
         return self._moved(array, wanted)
@@ -230,9 +231,21 @@ def move(value: Value, out: Value, model: CostModel | str) -> Move:
     if value.place.devices != out.place.devices:
         return Move(value.name, out, None)
     ends = (value.type, value.place.mesh, out.type, out.place.mesh)
-    if value.type.partial and not out.type.partial:
-        return Move(value.name, out, reduce_plan(*ends, value.dtype))
     return Move(value.name, out, synthesize(*ends, dtype=value.dtype, model=model))
+
+
+def _reduced(dist_type: DistType, mesh: Mesh) -> DistType:
+    """The whole tiles that summands are reduced to with the least received: each axis cuts a dimension or none."""
+    before = placement_of(dist_type, mesh)
+    found = []
+    for choice in product((None, *range(dist_type.rank)), repeat=len(dist_type.partial)):
+        dims = list(dist_type.dims)
+        for axis, i in zip(dist_type.partial, choice, strict=True):
+            if i is not None:
+                dims[i] = DimType(dims[i].tile // mesh.axis(axis).size, (axis, *dims[i].axes), dims[i].size)
+        if all(dim.tile * math.prod(mesh.axis(name).size for name in dim.axes) == dim.size for dim in dims):
+            found.append(DistType(tuple(dims)))
+    return min(found, key=lambda reduced: least_received(before, placement_of(reduced, mesh)))
 
 
 def _distance(value: Value, wanted: Value) -> int:

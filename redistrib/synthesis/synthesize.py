@@ -14,6 +14,7 @@ from redistrib.errors import (
 )
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, require_whole
+from redistrib.plans.data import Order
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import Step
@@ -22,6 +23,9 @@ from redistrib.synthesis.best import best_steps, limit_met
 from redistrib.synthesis.exchange import without_elements
 from redistrib.synthesis.paper.algorithm import paper_steps
 from redistrib.synthesis.paper.search import Search
+from redistrib.synthesis.partial.arithmetic import check_reduction
+from redistrib.synthesis.partial.best import best_partial_steps
+from redistrib.synthesis.partial.best import without_elements as without_elements_to_add
 from redistrib.synthesis.problem import Problem
 from redistrib.theory.semantics import placement_of
 
@@ -39,6 +43,8 @@ def synthesize(
     algorithm: str = "best",
     over_partition: bool = True,
     memory_limit: int | None = None,
+    accumulate: str | None = None,
+    order: str = "any",
 ) -> Plan:
     """A verified plan from one type to another.
 
@@ -50,17 +56,24 @@ def synthesize(
         algorithm: `"best"` prices every candidate; `"paper"` is the weak-graph search and its lowering alone.
         over_partition: whether the paper's search may slice along replicated axes (Figure 12).
         memory_limit: bytes per device for source, target and scratch together; None bounds the tiles instead.
+        accumulate: name of the element type to add summands in where the library adds by itself; None for `"float32"`
+            where `dtype` is bfloat16 or float16, and `dtype` elsewhere.
+        order: `"fixed"` to add summands in their order and in one step, by the library itself; otherwise `"any"`.
 
     Raises:
         MemoryLimitError: if nothing fits the limit.
         ProfileError: if the model gives no plan a finite price.
+        ReductionError: if the summands cannot be reduced, or be added in that type.
         GlobalShapeError, MeshDevicesError, UnknownCostModelError, UnknownAlgorithmError, DtypeError, TypeFormError.
     """
     chosen = cost_model(model)
     if algorithm not in get_args(Algorithm):
         raise UnknownAlgorithmError(algorithm, get_args(Algorithm))
     size = itemsize_of(dtype)
-    require_whole("the synthesis", source, target)
+    if algorithm == "paper":
+        require_whole("the paper's algorithm", source, target)
+    partial = bool(source.partial or target.partial)
+    added_in = check_reduction(source, target, dtype, accumulate)
     before, after = placement_of(source, source_mesh), placement_of(target, target_mesh)
     if source.global_shape != target.global_shape:
         raise GlobalShapeError(source.global_shape, target.global_shape)
@@ -68,7 +81,10 @@ def synthesize(
         raise MeshDevicesError(source_mesh.size, target_mesh.size)
     problem = Problem(before, after, size, chosen.topology(source_mesh), memory_limit)
     try:
-        steps, note = _steps(problem, algorithm, chosen, over_partition)
+        if partial:
+            steps, note = _partial_steps(problem, chosen, order == "fixed")
+        else:
+            steps, note = _steps(problem, algorithm, chosen, over_partition)
         prices = tuple(map(prices_of(chosen, size, problem.topology).step, steps))
     except OverflowError:  # more elements than a float counts
         raise no_price(chosen) from None
@@ -88,8 +104,17 @@ def synthesize(
             memory_limit=memory_limit,
             step_costs=prices,
             note=note,
+            accumulate=added_in,
+            order=cast(Order, order) if partial or order != "fixed" else "any",
         )
     )
+
+
+def _partial_steps(problem: Problem, model: CostModel, fixed: bool) -> tuple[list[Step], str | None]:
+    """The same where tiles are summands."""
+    if 0 in problem.before.shape:
+        return without_elements_to_add(problem), None
+    return best_partial_steps(problem, model, fixed), None
 
 
 def _steps(problem: Problem, algorithm: str, model: CostModel, over_partition: bool) -> tuple[list[Step], str | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import random
 from dataclasses import replace
 
@@ -21,33 +20,10 @@ from redistrib.plans.steps import ReduceExchange, ReduceScatter
 from redistrib.plans.verify import verify
 from redistrib.testing import all_partial_types
 from redistrib.theory.bounds import least_received
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.semantics import placement_of
 from tests.plans.hand import place
 from tests.plans.hand_partial import PARTIAL, pulled_sums
-
-
-def digits(placement: Placement) -> np.ndarray:
-    """Summand s contributes (N + 1)^s, times a factor by element: digits of a sum say how often each is there."""
-    base = placement.devices + 1
-    powers = np.array([base**s for s in range(placement.summands)], dtype=np.int64)
-    stack = np.broadcast_to(powers.reshape(-1, *[1] * placement.rank), (placement.summands, *placement.shape))
-    return stack * (1 + np.arange(math.prod(placement.shape)).reshape(placement.shape) % 7)
-
-
-def whole_of(stack: np.ndarray, placement: Placement) -> np.ndarray:
-    return stack.sum(axis=0) if placement.reduction in ("sum", None) else getattr(stack, placement.reduction)(axis=0)
-
-
-def is_exact(plan: Plan) -> bool:
-    before, after = plan.before, plan.after
-    stack = digits(before)
-    if before.reduction in ("max", "min"):
-        stack = np.random.default_rng(0).integers(-99, 99, stack.shape)
-    whole = whole_of(stack, before)
-    tiles = run(plan, scatter(stack if before.summands > 1 else whole, before))
-    if after.summands == 1:
-        return all(np.array_equal(got, want) for got, want in zip(tiles, scatter(whole, after), strict=True))
-    return np.array_equal(assemble(tiles, after), whole)
+from tests.plans.sums import is_exact
 
 
 @pytest.mark.parametrize("name", PARTIAL)

@@ -1,0 +1,182 @@
+"""The cheapest plan where tiles are summands, at either end: slice, reduce, gather, and summands made last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from redistrib.cost.model import CostModel, Prices, no_price, prices_of
+from redistrib.errors import MemoryLimitError
+from redistrib.plans.shares import Shares
+from redistrib.plans.steps import Exchange, ReduceExchange, Step
+from redistrib.synthesis import exchange
+from redistrib.synthesis.best import best_steps
+from redistrib.synthesis.partial.numbering import even, matched
+from redistrib.synthesis.partial.reductions import reductions
+from redistrib.synthesis.partial.stacks import moved, stack_of
+from redistrib.synthesis.partial.summands import Made, is_even, made_of, pulled
+from redistrib.synthesis.phases import single, three_phases
+from redistrib.synthesis.problem import Problem
+from redistrib.theory.bounds import least_received
+from redistrib.theory.semantics import Placement
+
+MOST_TAILS = 4  # middles whose way to the target takes more than one collective, and is searched for
+
+
+def best_partial_steps(problem: Problem, model: CostModel, fixed: bool = False) -> list[Step]:
+    """The cheapest candidate that fits; ties go to fewer collectives.
+
+    Args:
+        problem: source and target, whose summands are of one kind.
+        model: what to minimise.
+        fixed: whether summands are to be added in their order, by the library itself, in one step.
+
+    Raises:
+        MemoryLimitError: if no candidate fits the memory limit.
+        ProfileError: if the model gives no candidate a finite price.
+    """
+    return _Search(problem, model, fixed).run()
+
+
+class _Search:
+    """The best candidate so far, and what it is compared by."""
+
+    def __init__(self, problem: Problem, model: CostModel, fixed: bool) -> None:
+        self.problem, self.model, self.fixed = problem, model, fixed
+        self.prices: Prices = prices_of(model, problem.itemsize, problem.topology)
+        self.best: list[Step] | None = None
+        self.key: tuple[float, ...] = (math.inf, math.inf)
+        self.least = math.inf
+        exact = model.counts_received and problem.memory_limit is None
+        self.enough = least_received(problem.before, problem.after) if exact else -1
+
+    def run(self) -> list[Step]:
+        for made in made_of(self.problem) if self.problem.after.summands > 1 else [Made(self.problem.after, None)]:
+            last: list[Step] = [] if made.step is None else [made.step]
+            problem = self.problem.between(self.problem.before, made.of)
+            if self.prices.at_least(problem.before, problem.after) > self.key[0]:
+                continue
+            for steps in self._ways(problem):
+                self._offer([*steps, *last])
+                if self._done():
+                    break
+            if self._done():
+                break
+        if self.best is not None:
+            return self.best
+        if self.problem.memory_limit is None or self.least == math.inf:
+            raise no_price(self.model)
+        raise MemoryLimitError(self.problem.memory_limit, int(self.least))
+
+    def _done(self) -> bool:
+        """Whether nothing better can come: nothing travels, or all that must in one collective."""
+        return self.key[1] == 0 or (self.key[0] == self.enough and self.key[1] == 1)
+
+    def _offer(self, steps: list[Step]) -> None:
+        if self.model.fused_exchange:
+            steps = [
+                replace(step, implementation="ragged") if isinstance(step, Exchange | ReduceExchange) else step
+                for step in steps
+            ]
+        if not self.problem.fits(steps):
+            self.least = min(self.least, self.problem.peak(steps))
+            return
+        key = self.prices.key(steps)
+        if key < self.key:
+            self.best, self.key = steps, key
+
+    def _ways(self, problem: Problem) -> Iterator[list[Step]]:
+        """From the source to a placement of any number of summands."""
+        before, after = problem.before, problem.after
+        p, q = before.summands, after.summands
+        regular = is_even(after)
+        if p == q:
+            if not self.fixed:
+                before = matched(before, after, even(before, after))[0]
+            yield from self._moves(problem.between(before, after), regular)
+        elif p % q == 0 and regular:
+            yield from self._reduced(problem)
+        if (p != q and (q > 1 or not regular)) or not regular:
+            for step, _ in pulled(problem, self.fixed):
+                yield [step]
+
+    def _moves(self, problem: Problem, regular: bool) -> Iterator[list[Step]]:
+        """As many summands as before, perhaps none: nothing is added."""
+        before, after = problem.before, problem.after
+        if before == after:
+            yield []
+            return
+        if after.summands == 1 and regular:
+            yield from self._rest(problem, 0)
+            return
+        stacks = problem.between(stack_of(before, before.summands), stack_of(after, after.summands))
+        ways = [exchange.as_slice(stacks)] if not regular else three_phases(stacks, single(stacks))
+        for steps in ways:
+            slabs = None if steps is None else moved(steps, after)
+            if slabs is not None:
+                yield slabs
+
+    def _rest(self, problem: Problem, taken: int) -> Iterator[list[Step]]:
+        """The cheapest way between whole tiles, in the memory that `taken` bytes leave."""
+        limit = self.problem.memory_limit
+        inner = problem if limit is None else replace(problem, memory_limit=max(1, limit - taken))
+        try:
+            yield best_steps(inner, self.model)
+        except MemoryLimitError as error:
+            self.least = min(self.least, error.least + taken)
+
+    def _reduced(self, problem: Problem) -> Iterator[list[Step]]:
+        """Reductions to the number of summands wanted, each with the cheapest way from there on."""
+        after = problem.after
+        harder: list[tuple[float, int, tuple[Step, ...], Problem]] = []
+        for number, reduction in enumerate(reductions(problem, self.fixed)):
+            tail = problem.between(reduction.middle, after)
+            if reduction.middle == after:
+                yield list(reduction.steps)
+                continue
+            steps = single(_stacked(tail))
+            slabs = None if steps is None else moved(steps, after)
+            if slabs is not None:
+                yield [*reduction.steps, *slabs]
+                continue
+            price = self.prices.total(reduction.steps) + self.prices.at_least(*_ends(tail))
+            harder.append((price, number, reduction.steps, tail))
+        for price, _, first, tail in sorted(harder, key=lambda row: row[:2])[:MOST_TAILS]:
+            if price < self.key[0]:
+                for rest in self._tails(tail):
+                    yield [*first, *rest]
+
+    def _tails(self, tail: Problem) -> Iterator[list[Step]]:
+        if tail.after.summands == 1:
+            yield from self._rest(tail, self.problem.before.tile_size * self.problem.itemsize)
+        else:
+            yield from self._moves(tail, True)
+
+
+def _stacked(problem: Problem) -> Problem:
+    if problem.after.summands == 1:
+        return problem
+    return problem.between(*_ends(problem))
+
+
+def _ends(problem: Problem) -> tuple[Placement, Placement]:
+    """Source and target as whole tiles, of the stack where they are summands."""
+    before, after = problem.before, problem.after
+    if after.summands == 1:
+        return before, after
+    return stack_of(before, before.summands), stack_of(after, after.summands)
+
+
+def without_elements(problem: Problem) -> list[Step]:
+    """From one placement of an empty array to another: there is nothing to send, and nothing to add."""
+    before, after, none = problem.before, problem.after, np.zeros(0, dtype=np.int64)
+    boxes = none.reshape(0, before.rank)
+    splits = (0, *[before.summands] * after.summands)
+    return (
+        []
+        if before == after
+        else [ReduceExchange(before, after, Shares(none, none, boxes, boxes, none), "rounds", splits)]
+    )

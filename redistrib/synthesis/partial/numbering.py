@@ -1,0 +1,64 @@
+"""Which summand goes into which: numbers of summands mean nothing, so each step may choose those that suit it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from redistrib.theory.semantics import Int64, Placement
+
+Weights = npt.NDArray[np.float64]
+
+
+def assigned(weights: Weights) -> tuple[Int64, Int64]:
+    """Rows and columns of a heaviest assignment, each row or each column once."""
+    from scipy.optimize import linear_sum_assignment  # slow to import, seldom needed
+
+    row, column = linear_sum_assignment(weights, maximize=True)
+    return row.astype(np.int64), column.astype(np.int64)
+
+
+def tiles_of(placement: Placement) -> Int64:
+    """`[devices]` numbers from 0 of the tiles that are held."""
+    return np.unique(placement.index, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def kept(before: Placement, after: Placement) -> Weights:
+    """`[devices]` elements of the tile after that each device holds before, of whichever summand."""
+    return np.array(before.boxes.meet(after.boxes).volumes(), dtype=np.float64)
+
+
+def even(before: Placement, after: Placement) -> tuple[int, ...]:
+    """Split points of summands that go into others, as equally many into each as can be."""
+    p, q = before.summands, after.summands
+    return tuple(p * j // q for j in range(q + 1)) if p >= q else tuple(min(j, p) for j in range(q + 1))
+
+
+def matched(before: Placement, after: Placement, splits: tuple[int, ...]) -> tuple[Placement, Placement]:
+    """Both placements with their summands numbered so that what devices hold goes into what they end with.
+
+    Summand j after is made of those from `splits[j]` to `splits[j + 1] - 1` before.
+    """
+    weights = kept(before, after)
+    into = np.repeat(np.arange(after.summands), np.diff(splits))  # summand before -> summand after
+    for _ in range(2):
+        if before.summands > 1:
+            before = _numbered(before, after.label, into, weights)
+        if after.summands > 1:
+            after = _numbered(after, into[before.label], np.arange(after.summands), weights)
+    return before, after
+
+
+def _numbered(placement: Placement, wanted: Int64, into: Int64, weights: Weights) -> Placement:
+    """Summands numbered so that `into[number]` is what their holders want, by weight, as far as can be."""
+    tile, label = tiles_of(placement), placement.label
+    count = placement.summands
+    table = np.zeros((int(tile.max()) + 1, count, int(max(into.max(), wanted.max())) + 1))
+    np.add.at(table, (tile, label, wanted), weights)
+    number = np.empty((len(table), count), dtype=np.int64)
+    for k, rows in enumerate(table):
+        row, column = assigned(rows[:, into] + 1e-3 * np.eye(count))  # where nothing is gained, numbers stay
+        number[k, row] = column
+    return replace(placement, summand=number[tile, label])

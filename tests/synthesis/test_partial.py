@@ -1,0 +1,338 @@
+"""Plans where tiles are summands: right, and at the bound wherever tiles of one size can reach it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import linear_sum_assignment
+
+import redistrib as rd
+from redistrib.arith import divisors
+from redistrib.cost.latency import Latency, LatencyBandwidth
+from redistrib.errors import DtypeError, MemoryLimitError, PartialTypeError, PlanFormError, ReductionError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
+from redistrib.plans.plan import Plan
+from redistrib.plans.reference import run, scatter
+from redistrib.plans.steps import AllReduce, ReduceScatter
+from redistrib.plans.verify import verify
+from redistrib.synthesis.synthesize import synthesize
+from redistrib.testing import all_partial_types
+from redistrib.theory.semantics import Placement
+from tests.plans.sums import is_exact
+
+# source, target, mesh, elements received in total, and the lower bound where it is less
+KNOWN = [
+    ("[4{x}16, 8] sum{y}", "[16, 1{x,y}8]", "x=4,y=2", 224),
+    ("[16, 8] sum{x,y}", "[4{x}16, 4{y}8]", "x=4,y=2", 896),
+    ("[16, 8] sum{x}", "[16, 8]", "x=4,y=2", 1280),
+    ("[16, 8] sum{y}", "[16, 4{y}8]", "y=2", 128),
+    ("[3{x}12, 12] sum{y}", "[2{y}12, 3{x}12]", "x=4,y=6", 828),
+    ("[6{x}12, 6] sum{y}", "[2{y,z}12, 3{x}6]", "x=2,y=3,z=2", 180),
+    ("[7] sum{x}", "[7]", "x=8", 98),
+    ("[] sum{x,y}", "[]", "x=2,y=3", 10),
+    ("[12, 12] max{x}", "[12, 12]", "x=6", 1440),
+    ("[2{x}4]", "[4] sum{x}", "x=2,y=2", 0),
+    ("[2{x}4]", "[2{x}4] sum{y}", "x=2,y=2", 0),
+    ("[4] sum{x}", "[4] sum{x,y}", "x=2,y=2", 0),
+    ("[4] sum{x,y}", "[4] sum{x,y}", "x=2,y=2", 0),
+    ("[4] sum{y}", "[2{x}4] sum{y}", "x=2,y=2", 0),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "mesh", "received"), KNOWN)
+def test_what_is_known_to_be_least(source: str, target: str, mesh: str, received: int) -> None:
+    plan = rd.synthesize(source, target, mesh, dtype="int64", cost_model="exact")
+    assert sum(plan.received) == plan.least_received == plan.cost == received
+    assert plan.height <= max(plan.source.local_size, plan.target.local_size)
+    assert is_exact(plan)
+
+
+def test_tiles_of_one_size_cannot_reach_every_bound() -> None:
+    plan = rd.synthesize("[1{x}2] sum{y}", "[1{y}2]", "x=2,y=2", cost_model="exact")
+    assert (sum(plan.received), plan.least_received) == (6, 4)
+
+
+# ------------------------------------------------------------------------------------------ every pair of types
+
+
+def pairs(text: str, rank: int) -> Iterator[tuple[DistType, DistType]]:
+    """Every ordered pair of types of N elements along each dimension, at least one of which is partial."""
+    mesh = Mesh.of(text)
+    types = list(all_partial_types(mesh, (mesh.size,) * rank))
+    return ((a, b) for a, b in itertools.product(types, repeat=2) if a.partial or b.partial)
+
+
+def least_in_two_steps(before: Placement, after: Placement) -> float:
+    """Elements received where summands are reduced to whole tiles of one size in one step, each device to a tile of
+    its own choice, and the sums are sent to where they are wanted: the least over all tile sizes and choices.
+
+    What a device receives depends on its own tile alone, and every tile must be some device's choice.
+    """
+    devices, p = before.devices, before.summands
+    best = math.inf
+    for grid in itertools.product(*(divisors(size) for size in before.shape)):
+        tiles = math.prod(grid)
+        if tiles > devices:
+            continue
+        cost = np.zeros((devices, tiles))
+        for k, index in enumerate(np.ndindex(grid)):
+            middle = Placement(before.shape, grid, np.tile(np.array(index, dtype=np.int64), (devices, 1)))
+            own, wanted = (middle.boxes.meet(end.boxes).volumes() for end in (before, after))
+            cost[:, k] = p * middle.tile_size - np.array(own) - np.array(wanted)
+        free = np.repeat(cost.min(axis=1, keepdims=True), devices - tiles, axis=1)
+        table = np.concatenate([cost, free], axis=1)
+        best = min(best, table[linear_sum_assignment(table)].sum() + devices * after.tile_size)
+    return best
+
+
+def check_pairs(mesh: str, rank: int) -> Counter[str]:
+    """Check the plan of every pair, and count those that receive more than the bound, by what is summands."""
+    over, above = Mesh.of(mesh), Counter[str]()
+    for source, target in pairs(mesh, rank):
+        plan = synthesize(source, over, target, over, dtype="int64", model="exact")
+        assert verify(plan) is plan
+        assert is_exact(plan), (str(source), str(target))
+        assert plan.height <= max(source.local_size, target.local_size)
+        received, bound = sum(plan.received), plan.least_received
+        assert received >= bound
+        if target.partial:
+            once = over.size == plan.after.tiles * plan.after.summands
+            kind = "to summands" if not source.partial else "replicated summands" if not once else "summands"
+        else:
+            kind = "reduced"
+            assert received <= least_in_two_steps(plan.before, plan.after), (str(source), str(target))
+        above[kind] += received > bound
+    return +above
+
+
+# How many plans receive more than the bound, and why.
+#
+# reduced: the bound asks each element to be added up at a device that holds a summand of it and wants the sum. If some
+#   devices could do that for more elements than others, tiles of one size cannot; `least_in_two_steps` agrees, by
+#   trying them all. And scalars: replicas of a scalar's summands have no parts to share.
+# to summands: the bound asks each element to stay with a device that holds it. If what one device could keep is not one
+#   box, or not as large as what others could keep, tiles of one size cannot.
+# summands: the same of elements of summands.
+# replicated summands: where several devices hold one summand of the target, all of them must be sent what one of
+#   them holds, and the bound does not ask for it; it is not tight.
+ABOVE: dict[tuple[str, int], dict[str, int]] = {
+    ("x=4", 0): {},
+    ("x=4", 1): {},
+    ("x=4", 2): {},
+    ("x=2,y=2", 0): {"replicated summands": 4},
+    ("x=2,y=2", 1): {"reduced": 2, "to summands": 2, "replicated summands": 8},
+    ("x=2,y=2", 2): {"reduced": 4, "to summands": 8, "replicated summands": 12},
+    ("x=2,y=3", 0): {"reduced": 1, "replicated summands": 4},
+    ("x=2,y=3", 1): {"reduced": 2, "to summands": 4, "summands": 1, "replicated summands": 8},
+    ("x=2,y=3", 2): {"reduced": 4, "to summands": 16, "summands": 2, "replicated summands": 12},
+}
+
+
+@pytest.mark.parametrize(("mesh", "rank"), ABOVE)
+def test_every_pair_is_right_and_at_the_bound_where_tiles_of_one_size_reach_it(mesh: str, rank: int) -> None:
+    assert check_pairs(mesh, rank) == ABOVE[mesh, rank]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_every_pair_on_three_axes(rank: int) -> None:
+    expected: list[dict[str, int]] = [{}, {}, {}]
+    assert check_pairs("x=2,y=2,z=2", rank) == expected[rank]
+
+
+# ---------------------------------------------------------------------------------------- models, kinds, meshes
+
+TWO_HOSTS = LatencyBandwidth(
+    name="two hosts",
+    latency={kind: Latency(5e-6, 1e-6) for kind in ("allgather", "alltoall", "allpermute")},
+    bandwidth=100e9,
+    memory_bandwidth=1e12,
+    slow_bandwidth=5e9,
+    devices_per_host=2,
+)
+ONE_CALL = replace(TWO_HOSTS, name="one call", slow_bandwidth=None, devices_per_host=None, fused_exchange=True)
+
+
+@pytest.mark.parametrize("model", ["tpu", "gpu", "cpu", "paper", TWO_HOSTS, ONE_CALL], ids=str)
+def test_every_model_prices_right_plans(model: str | LatencyBandwidth) -> None:
+    mesh = Mesh.of("x=2,y=3")
+    for source, target in list(pairs("x=2,y=3", 1))[::3]:
+        plan = synthesize(source, mesh, target, mesh, dtype="int32", model=model)
+        assert is_exact(plan)
+        assert math.isfinite(plan.cost) and plan.cost >= 0
+        if model is ONE_CALL:
+            assert all(getattr(step, "realisation", "ragged") != "rounds" for step in plan.steps)
+
+
+def test_the_default_model_takes_few_collectives() -> None:
+    scattered = rd.synthesize("[1024, 512] sum{x,y}", "[256{x}1024, 256{y}512]", "x=4,y=2")
+    assert [step.kind for step in scattered.steps] == ["reduce_scatter"]
+    small = rd.synthesize("[] sum{x}", "[]", "x=64")
+    assert [step.kind for step in small.steps] == ["all_reduce"]
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_maxima_and_minima_are_planned_as_sums_are(kind: str) -> None:
+    mesh = Mesh.of("x=2,y=2")
+    for source, target in list(pairs("x=2,y=2", 1))[::2]:
+        ends = [replace(end, reduction=kind) if end.partial else end for end in (source, target)]
+        plan = synthesize(ends[0], mesh, ends[1], mesh, dtype="int64", model="exact")
+        assert is_exact(plan)
+        assert plan.received == synthesize(source, mesh, target, mesh, dtype="int64", model="exact").received
+
+
+def test_meshes_of_two_shapes_and_orders_and_axes_of_size_1() -> None:
+    turned = Mesh(Mesh.of("a=2,b=2,c=2").axes, (3, 1, 4, 0, 5, 7, 2, 6))
+    plan = rd.synthesize("[8, 4] sum{x}", "[2{a,b}8, 4]", "x=4,y=2", target_mesh=turned)
+    assert is_exact(replace(plan, dtype="int64", itemsize=8))
+    alone = rd.synthesize("[4] sum{x}", "[4]", "x=1,y=2")
+    assert not alone.steps
+
+
+def test_arrays_without_elements() -> None:
+    for source, target in [
+        ("[0] sum{x}", "[0]"),
+        ("[0]", "[0] sum{x}"),
+        ("[0, 4] sum{x}", "[0, 2{y}4] sum{x}"),
+        ("[0, 4] sum{x,y}", "[0, 2{y}4] sum{x}"),
+    ]:
+        plan = rd.synthesize(source, target, "x=3,y=2")
+        assert verify(plan) is plan and not sum(plan.received)
+
+
+# ----------------------------------------------------------------------------------------------------- order
+
+
+def values(placement: Placement) -> np.ndarray:
+    generator = np.random.default_rng(0)
+    shape = (placement.summands, *placement.shape) if placement.summands > 1 else placement.shape
+    return (generator.standard_normal(shape) * 10.0 ** generator.integers(-6, 6, shape)).astype(np.float32)
+
+
+@pytest.mark.parametrize(("mesh", "rank"), [("x=6", 1), ("x=2,y=3", 1), ("x=2,y=3", 2)])
+def test_a_fixed_order_gives_the_same_bits_on_every_order_of_devices(mesh: str, rank: int) -> None:
+    over = Mesh.of(mesh)
+    turned = Mesh(over.axes, tuple(np.random.default_rng(1).permutation(over.size).tolist()))
+    for source, target in list(pairs(mesh, rank))[:: rank * 2 - 1]:
+        if not source.partial:
+            continue
+        for devices in (over, turned):
+            plan = synthesize(source, devices, target, devices, model="exact", order="fixed")
+            assert plan.order == "fixed"
+            assert not any(isinstance(step, AllReduce) for step in plan.steps)
+            assert all(step.implementation == "alltoall" for step in plan.steps if isinstance(step, ReduceScatter))
+            if target.partial:
+                continue
+            stack = values(plan.before)
+            total = stack[0]
+            for summand in stack[1:]:
+                total = total + summand
+            for got, wanted in zip(run(plan, scatter(stack, plan.before)), scatter(total, plan.after), strict=True):
+                assert got.tobytes() == wanted.tobytes()
+
+
+def test_any_order_lets_the_platform_add() -> None:
+    ends = ("[4, 4] sum{x}", "[1{x}4, 4]", "x=4")
+    native, own = rd.synthesize(*ends).steps, rd.synthesize(*ends, order="fixed").steps
+    assert [getattr(step, "realisation", "") for step in (*native, *own)] == ["native", "alltoall"]
+    assert rd.synthesize("[4]", "[4] sum{x}", "x=4", order="fixed").order == "fixed"
+
+
+# ------------------------------------------------------------------------------------------------- accumulate
+
+
+def test_small_floats_are_added_in_float32_and_rounded_once() -> None:
+    accumulated = {
+        dtype: rd.synthesize("[4] sum{x}", "[4]", "x=2", dtype=dtype).accumulate
+        for dtype in ("bfloat16", "float16", "float32", "int8", "complex64", "float8_e4m3fn")
+    }
+    assert accumulated == dict.fromkeys(accumulated, None) | {"bfloat16": "float32", "float16": "float32"}
+    wide = rd.synthesize("[3] sum{x}", "[3]", "x=4", dtype="float16", order="fixed")
+    stack = np.array([[2048.0] * 3, [1.0] * 3, [1.0] * 3, [1.0] * 3], dtype=np.float16)
+    assert [tile.tolist() for tile in run(wide, scatter(stack, wide.before))] == [[2052.0] * 3] * 4
+    narrow = rd.synthesize("[3] sum{x}", "[3]", "x=4", dtype="float16", order="fixed", accumulate="float16")
+    assert narrow.accumulate is None
+    assert [tile.tolist() for tile in run(narrow, scatter(stack, narrow.before))] == [[2048.0] * 3] * 4
+    assert rd.synthesize("[4] sum{x}", "[4]", "x=2", accumulate=np.float64).accumulate == "float64"
+    assert rd.synthesize("[4] max{x}", "[4]", "x=2", dtype="bfloat16").accumulate is None
+    assert rd.synthesize("[2{x}4]", "[4] sum{x}", "x=2", dtype="bfloat16").accumulate is None
+    assert rd.synthesize("[2{x}4]", "[4]", "x=2", dtype="bfloat16", accumulate="float32").accumulate is None
+
+
+def test_sums_of_integers_wrap() -> None:
+    plan = rd.synthesize("[2] sum{x}", "[2]", "x=4", dtype="int8")
+    tiles = run(plan, scatter(np.full((4, 2), 100, dtype=np.int8), plan.before))
+    assert [tile.tolist() for tile in tiles] == [[-112, -112]] * 4  # 400 - 512
+
+
+# -------------------------------------------------------------------------------------------------- bad input
+
+BAD = [
+    ({"dtype": "bool"}, ReductionError,
+     "elements of bool have no sum; take max for 'any' and min for 'all', or an integer type"),
+    ({"dtype": "key<fry>"}, ReductionError,
+     "elements of key<fry> have no sum; take max for 'any' and min for 'all', or an integer type"),
+    ({"source": "[4] max{x}", "dtype": "complex64"}, ReductionError,
+     "elements of complex64 have no max, since they have no order; reduce a real type"),
+    ({"target": "[4] max{x}"}, ReductionError,
+     "summands by sum cannot become summands by max; reduce [4] sum{x} first, and make [4] max{x} of the result"),
+    ({"accumulate": "float16"}, ReductionError,
+     "sums of float32 cannot be accumulated in float16; give a type of the same kind, as wide or wider"),
+    ({"accumulate": "int64"}, ReductionError,
+     "sums of float32 cannot be accumulated in int64; give a type of the same kind, as wide or wider"),
+    ({"accumulate": "fp32"}, DtypeError,
+     "'fp32' names no element type; give a NumPy or ml_dtypes name such as 'float32' or 'bfloat16'"),
+    ({"order": "random"}, PlanFormError, "the order of summands is 'random'; it is one of ('any', 'fixed')"),
+    ({"algorithm": "paper"}, PartialTypeError,
+     "the paper's algorithm takes arrays whose tiles are parts of the array, and those of [4] sum{x} are summands; "
+     "reduce it first, for example with jax.lax.psum or MPI's Allreduce"),
+    ({"memory_limit": 10}, MemoryLimitError,
+     "no plan fits in 10 bytes per device; the least memory_limit that one fits is 40 bytes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), BAD)
+def test_what_cannot_be_planned_is_refused(arguments: dict[str, str], error: type[Exception], message: str) -> None:
+    given = {"source": "[4] sum{x}", "target": "[4]", "mesh": "x=2,y=2", **arguments}
+    with pytest.raises(error) as caught:
+        rd.synthesize(given.pop("source"), given.pop("target"), given.pop("mesh"), **given)  # type: ignore[arg-type]
+    assert type(caught.value) is error and str(caught.value) == message
+
+
+def test_booleans_have_maxima_and_order_is_checked_for_whole_types_too() -> None:
+    assert rd.synthesize("[4] max{x}", "[4]", "x=2", dtype="bool").steps
+    with pytest.raises(PlanFormError):
+        rd.synthesize("[4]", "[2{x}4]", "x=2", order="random")
+    assert rd.synthesize("[4]", "[2{x}4]", "x=2", order="fixed").order == "any"
+
+
+def test_a_memory_limit_is_kept_and_the_least_one_is_told() -> None:
+    ends = ("[64, 64] sum{x}", "[64, 64]", "x=4,y=2")
+    free = rd.synthesize(*ends, cost_model="exact").peak_bytes
+    with pytest.raises(MemoryLimitError) as caught:
+        rd.synthesize(*ends, cost_model="exact", memory_limit=40_000)
+    least = caught.value.least
+    assert 40_000 < least < free
+    plan = rd.synthesize(*ends, cost_model="exact", memory_limit=least)
+    assert plan.peak_bytes <= least
+    assert is_exact(replace(plan, dtype="int64"))
+
+
+# ---------------------------------------------------------------------------------------- written and shown
+
+
+def test_a_plan_is_written_read_shown_and_explained() -> None:
+    plan = rd.synthesize("[16, 8] sum{x}", "[16, 8]", "x=4,y=2", cost_model="exact", dtype="bfloat16", order="fixed")
+    again = Plan.from_json(plan.to_json())
+    assert again == plan and (again.order, again.accumulate) == ("fixed", "float32")
+    shown = str(plan)
+    assert (
+        "reduce_scatter" in shown and "lower bound: 1,280 (2.5 KiB) in all; received is 1.00 times the bound" in shown
+    )
