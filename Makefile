@@ -8,9 +8,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS ?=
+# The tests' order, the same for every run; SEED=7 for another.
+SEED ?= 1
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10 --randomly-seed $(SEED)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types layers unit format demo demo-mpi bench bench-full proofs clean
+.PHONY: help setup test test-long strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,7 +56,17 @@ layers: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10 $(ARGS)
+	$(PYTEST) -m 'not long' $(ARGS)
+
+# Code 5 says that no test is marked.
+test-long: $(VENV)/.dev ## tests that take many seconds each
+	$(PYTEST) -m long $(ARGS) || test $$? -eq 5
+
+# What works without any backend. pytest keeps the tests' own assertions, whatever Python drops of the package's.
+CORE := $(addprefix tests/,lang theory plans synthesis laws paper test_api.py test_arith.py test_explain.py test_strict.py)
+
+strict: $(VENV)/.dev ## the core where Python drops assertions and warnings are errors
+	PYTHONOPTIMIZE=1 PYTHONWARNINGS=error $(PYTEST) -m 'not long' $(CORE) $(ARGS)
 
 format: $(VENV)/.dev ## rewrite the sources as `make test` wants them
 	$(BIN)/ruff check --fix
@@ -71,6 +84,9 @@ bench: $(VENV)/.bench ## a sample of every benchmark, in minutes; ARGS='--seed 7
 
 bench-full: $(VENV)/.bench ## every benchmark, in hours
 	$(BIN)/python -m bench full $(ARGS)
+
+mutants: $(VENV)/.dev ## faults that the tests miss, hours; ARGS='--room lang --count 50 --seed 7' for some
+	$(BIN)/python -m bench mutants $(ARGS)
 
 proofs: $(VENV)/.dev ## compile and check the Coq development
 	$(MAKE) -C proofs

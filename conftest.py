@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
@@ -12,3 +14,9 @@ def pytest_sessionstart() -> None:
     import jax
 
     jax.devices()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    seed = config.getoption("randomly_seed", None)
+    if seed is not None:  # said here too, since the header of a quiet run does not
+        terminalreporter.write_line(f"order of tests: --randomly-seed {seed}")

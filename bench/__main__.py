@@ -16,9 +16,14 @@ COMMANDS = {
     "quality": ("bench.quality", "bytes, tiles and collectives of plans, counted, on every problem set"),
     "planning": ("bench.planning", "seconds of one call of synthesize, on 8, 4,096 and 65,536 devices"),
     "scaling": ("bench.scaling", "planning time and quality against devices, rank and primes"),
+    "fuzz": (
+        "bench.fuzz.bench",
+        "random problems, forged plans, hostile texts and trees: nothing wrong, nothing that crashes",
+    ),
     "report": ("bench.report", "write docs/benchmarks.md and its pictures from the results"),
     "sample": ("bench.everything", "a sample of everything, then the report: minutes"),
     "full": ("bench.everything", "everything, then the report: hours"),
+    "mutants": ("bench.mutants", "faults put into the code on purpose, and whether the tests find them"),
     "compare": ("bench.compare", "the speed tests of the parts against their stored baseline"),
 }
 

@@ -26,6 +26,7 @@ BENCHES: tuple[tuple[str, float, float], ...] = (
     ("quality", 2, 5),
     ("planning", 2, 2),
     ("scaling", 2, 60),
+    ("fuzz", 5, 60),
 )
 
 

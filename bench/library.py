@@ -9,7 +9,7 @@ from typing import Any
 
 import redistrib as rd
 from bench.problems import Problem
-from redistrib.synthesis.latency import LatencyBandwidth
+from redistrib.cost.latency import LatencyBandwidth
 
 PROFILES = Path(__file__).parent / "profiles"
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bench import results, verdicts
 from bench.children import ROOT
 from bench.dtensor_run import speeds
+from bench.fuzz import page
 from bench.quality import failures
+from bench.results import Results
 from bench.stats import bootstrap_geomean, geomean, paired_ratio, quantile
 from bench.summary import (
     OURS,
@@ -21,7 +21,6 @@ from bench.summary import (
     bytes_ratio,
     compiled,
     fate,
-    set_name,
     sides,
     slower_than,
     speed,
@@ -40,6 +39,7 @@ BENCHES = {
     "quality": "plans, counted (`python -m bench quality`)",
     "planning": "the time of one plan (`python -m bench planning`)",
     "scaling": "planning time and quality at scale (`python -m bench scaling`)",
+    "fuzz": "the fuzzer (`python -m bench fuzz`)",
 }
 DTENSOR = {"shipped": "DTensor, shipped", "dijkstra": "DTensor, Dijkstra"}
 
@@ -53,23 +53,6 @@ CURVES = (
     ("small dimensions, (2, 3, 4)", ("S234",), ""),
     ("layouts from practice, P1 to P4", ("layouts", "paper"), ""),
 )
-
-
-@dataclass(frozen=True)
-class Results:
-    """All results there are: bench -> file contents."""
-
-    files: dict[str, dict[str, Any]]
-
-    def records(self, name: str) -> list[Record]:
-        found: list[Record] = self.files.get(name, {}).get("records", [])
-        return found
-
-    def of_set(self, bench: str, *names: str) -> list[Record]:
-        return [r for r in self.records(bench) if set_name(r) in names]
-
-    def settings(self, name: str) -> dict[str, Any]:
-        return dict(self.files.get(name, {}).get("settings", {}))
 
 
 def load() -> Results:
@@ -257,6 +240,8 @@ def write(found: Results, path: Path) -> None:
         parts += [PLANNING, _planning(found.records("planning"))]
     if found.records("scaling"):
         parts += [SCALING, picture["planning.png"]]
+    if found.records("fuzz"):
+        parts += [page.text(found.settings("fuzz")), table(*page.rows(found.records("fuzz")))]
     if timed(found.records("cluster")) or timed(found.records("xla_cpu")):
         parts += ["## The ten problems where we are worst\n", _worst(found)]
     parts += [verdicts.provenance(found), verdicts.not_measured(found, BENCHES)]

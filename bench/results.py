@@ -7,14 +7,33 @@ import os
 import sys
 import time
 from collections.abc import Generator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench import machine
+from bench.summary import Record, set_name
 
 DIRECTORY = Path(os.environ.get("BENCH_RESULTS", Path(__file__).parent / "results"))
 
 SAVE_EVERY = 60.0  # seconds
+
+
+@dataclass(frozen=True)
+class Results:
+    """All results there are: bench -> file contents."""
+
+    files: dict[str, dict[str, Any]]
+
+    def records(self, name: str) -> list[Record]:
+        found: list[Record] = self.files.get(name, {}).get("records", [])
+        return found
+
+    def of_set(self, bench: str, *names: str) -> list[Record]:
+        return [r for r in self.records(bench) if set_name(r) in names]
+
+    def settings(self, name: str) -> dict[str, Any]:
+        return dict(self.files.get(name, {}).get("settings", {}))
 
 
 def save(name: str, records: list[dict[str, Any]], settings: dict[str, Any], directory: Path | None = None) -> Path:

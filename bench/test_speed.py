@@ -15,15 +15,16 @@ import pytest
 
 from bench.library import plan_of
 from bench.problems import Problem, problem_set, swap_problem
+from redistrib.cost.model import prices_of
+from redistrib.cost.presets import cost_model
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.verify import verify
-from redistrib.synthesis.cost import cost_model
-from redistrib.synthesis.lowering import lower_straight
-from redistrib.synthesis.search import Search, shortest_paths
+from redistrib.synthesis.paper.lowering import lower_straight
+from redistrib.synthesis.paper.search import Search, shortest_paths
+from redistrib.synthesis.problem import Problem as Redistribution
 from redistrib.theory.semantics import placement_of
-from redistrib.theory.weak import WeakSpace
 
 # Planning is one thread's arithmetic, so processor time is what it takes, whatever else the machine does.
 pytestmark = pytest.mark.benchmark(timer=time.process_time)
@@ -55,16 +56,17 @@ def calibrated(benchmark: Any) -> Iterator[Callable[..., Any]]:
     benchmark.extra_info["calibration"] = min(loops)
 
 
-def _meanings(problem: Problem) -> tuple[Any, Any]:
+def _meaning(problem: Problem) -> Redistribution:
     mesh = Mesh.of(problem.axes)
-    return placement_of(DistType.parse(problem.source), mesh), placement_of(DistType.parse(problem.target), mesh)
+    ends = (placement_of(DistType.parse(text), mesh) for text in (problem.source, problem.target))
+    return Redistribution.plain(*ends)
 
 
 def _paths(problem: Problem) -> list[Any]:
-    before, after = _meanings(problem)
-    space = WeakSpace(before.shape, before.devices, max(before.tile_size, after.tile_size))
+    meaning = _meaning(problem)
+    prices = prices_of(cost_model("paper"), 4, meaning.topology)
     found = []
-    for path in shortest_paths(space, before.grid, after.grid, cost_model("paper"), Search()):
+    for path in shortest_paths(meaning.space, meaning.before.grid, meaning.after.grid, prices, Search()):
         found.append(path)
         if len(found) == 4:
             break
@@ -86,8 +88,8 @@ def test_search(calibrated: Callable[..., Any], name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_lower(calibrated: Callable[..., Any], name: str) -> None:
-    work = [(path.grids, *_meanings(p)) for p in CASES[name] for path in _paths(p)]
-    lowered = calibrated(lambda: [lower_straight(grids, before, after) for grids, before, after in work])
+    work = [(path.grids, _meaning(p)) for p in CASES[name] for path in _paths(p)]
+    lowered = calibrated(lambda: [lower_straight(grids, problem) for grids, problem in work])
     assert any(steps is not None for steps in lowered)
 
 

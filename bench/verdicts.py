@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.problems import Problem
+from bench.results import Results
 from bench.stats import quantile
 from bench.summary import (
     OURS,
@@ -19,9 +20,6 @@ from bench.summary import (
     timed,
     xla_gathers,
 )
-
-if TYPE_CHECKING:
-    from bench.report import Results
 
 
 def problem_of(record: Record) -> Problem:
@@ -79,6 +77,7 @@ def goals_table(found: Results) -> str:
             "TPU v5e 2x4, aligned tiles of 128 MiB and more: scratch at most 2 tiles", found.of_set("tpu", "A222")
         ),
         *_planning_goals({r["test"]: r for r in found.records("planning")}),
+        _fuzz_goal({r["kind"]: r for r in found.records("fuzz")}),
     ]
     return "\n".join(rows)
 
@@ -136,6 +135,16 @@ def _planning_goals(records: Mapping[str, Record]) -> list[str]:
         _row("planning, 65,536 devices: below 5 s and 1 GB", f"worst {slower:.2f} s, {peak:.0f} MiB",
              slower < 5 and peak < 953),
     ]  # fmt: skip
+
+
+def _fuzz_goal(records: Mapping[str, Record]) -> str:
+    goal = "fuzzer, 100,000 problems and 100,000 forged plans and more: nothing wrong, no case above its limit"
+    if not records:
+        return _row(goal, "", None)
+    failed = sum(r["failed"] for r in records.values())
+    enough = all(records.get(kind, {}).get("cases", 0) >= 100_000 for kind in ("problems", "forged"))
+    cases = ", ".join(f"{r['cases']:,} {kind}" for kind, r in records.items())
+    return _row(goal, f"{failed} failed of {cases}", False if failed else enough or None)
 
 
 # --------------------------------------------------------------------------------------------------------- reasons

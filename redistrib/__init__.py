@@ -13,6 +13,8 @@ from redistrib.partition import partition
 
 if TYPE_CHECKING:
     from redistrib.api import cache_info, clear_caches, reshard, reshard_plan, synthesize, to_jax, to_mpi
+    from redistrib.cost.latency import LatencyBandwidth
+    from redistrib.cost.model import CostModel
     from redistrib.errors import RedistribError
     from redistrib.lang.mesh import Axis, Mesh
     from redistrib.lang.types import DimType, DistType
@@ -21,18 +23,16 @@ if TYPE_CHECKING:
     from redistrib.plans.verify import verify
     from redistrib.programs.program import Program
     from redistrib.programs.spec import nest
-    from redistrib.synthesis.cost import CostModel
-    from redistrib.synthesis.latency import LatencyBandwidth
     from redistrib.trees.value import TreePlan
 
 __version__ = "0.1.0"
 
 _HOME = {
     "Axis": "redistrib.lang.mesh",
-    "CostModel": "redistrib.synthesis.cost",
+    "CostModel": "redistrib.cost.model",
     "DimType": "redistrib.lang.types",
     "DistType": "redistrib.lang.types",
-    "LatencyBandwidth": "redistrib.synthesis.latency",
+    "LatencyBandwidth": "redistrib.cost.latency",
     "Mesh": "redistrib.lang.mesh",
     "Plan": "redistrib.plans.plan",
     "Program": "redistrib.programs.program",

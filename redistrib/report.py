@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.box import Box
 
 
 def rendered(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int = 118) -> str:
     """A table as plain text; the first column is flush left, the others flush right."""
-    from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="", box=box.SIMPLE, pad_edge=False)
+    table = Table(title=title, title_justify="left", title_style="", box=ruled(), pad_edge=False)
     for k, column in enumerate(columns):
         table.add_column(column, justify="left" if k == 0 else "right", overflow="fold")
     for row in rows:
@@ -20,6 +23,13 @@ def rendered(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], 
     out = io.StringIO()
     Console(file=out, width=width, color_system=None, highlight=False, markup=False).print(table)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines() if line.strip())
+
+
+def ruled() -> Box:
+    """Rules under the head and above the foot of a table, in ASCII, which every terminal and file can show."""
+    from rich.box import Box
+
+    return Box("    \n    \n -- \n    \n    \n -- \n    \n    \n", ascii=True)
 
 
 def counted(count: int, one: str, several: str) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from redistrib.errors import RunSizeError
+from redistrib.lang.mesh import Axis, Mesh
+from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.report import rendered
 
@@ -79,16 +82,51 @@ def _ratio(size: int, tile: int) -> str:
 
 
 def on_virtual_devices(plan: Plan, with_xla: bool = True) -> RunReport:
-    """Run a plan on as many virtual CPU devices as its mesh has."""
-    from redistrib.backends.jax.compare import compare, mesh_for, virtual_cpu_devices
+    """Run a plan on as many virtual CPU devices as its mesh has.
 
-    mesh = mesh_for(plan, virtual_cpu_devices(plan.devices))
-    return RunReport(plan, compare(plan, mesh, with_xla))
+    Raises:
+        RunSizeError: if these are too many, or the array too large for this machine's memory.
+        DtypeError: if the plan's elements are none that can be run with.
+    """
+    from redistrib.backends.jax.compare import compare, mesh_for, virtual_cpu_devices, with_all_bits
+
+    tiles = plan.devices * (plan.before.tile_size + (2 if with_xla else 1) * plan.after.tile_size)
+    held = tiles * plan.itemsize + plan.source.global_size * (8 + plan.itemsize)
+    if held > memory():
+        raise RunSizeError(
+            "the bytes of the array, its values and its tiles before and after", held, 0, memory(), "take a smaller one"
+        )
+    named = _with_plain_names(plan)
+    mesh = mesh_for(named, virtual_cpu_devices(plan.devices))
+    with with_all_bits(plan.dtype):
+        return RunReport(plan, compare(named, mesh, with_xla))
+
+
+def _with_plain_names(plan: Plan) -> Plan:
+    """The same plan over axes called a0, a1 and so on: XLA ends the process on names outside ASCII."""
+
+    def renamed(dist_type: DistType, mesh: Mesh) -> tuple[DistType, Mesh]:
+        names = {name: f"a{k}" for k, name in enumerate(mesh.names)}
+        axes = tuple(Axis(names[axis.name], axis.size) for axis in mesh.axes)
+        dims = (replace(dim, axes=tuple(names[name] for name in dim.axes)) for dim in dist_type.dims)
+        return DistType(tuple(dims)), Mesh(axes, mesh.devices)
+
+    source, source_mesh = renamed(plan.source, plan.source_mesh)
+    target, target_mesh = renamed(plan.target, plan.target_mesh)
+    return replace(plan, source=source, source_mesh=source_mesh, target=target, target_mesh=target_mesh)
+
+
+def memory() -> int:
+    """Bytes of this machine's memory; 16 GiB where the system does not tell."""
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 16 << 30
 
 
 def under_mpi() -> bool:
     """Whether this process is one of several that an MPI launcher started."""
-    return any(int(os.environ.get(name, "1")) > 1 for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS"))
+    sizes = (os.environ.get(name, "1") for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS"))
+    return any(size.isdecimal() and int(size) > 1 for size in sizes)
 
 
 def on_mpi(plan: Plan, as_json: bool = False) -> int:

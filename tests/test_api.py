@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import numpy as np
 import pytest
 
 import redistrib as rd
 from redistrib import errors
 from redistrib.api import dtype_name, parse_size
+from redistrib.cost.presets import PRESETS
 from redistrib.plans.steps import Exchange
-from redistrib.synthesis.presets import PRESETS
 
 SOURCE, TARGET, MESH = "[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6}
 
@@ -53,14 +55,62 @@ def test_dtypes_by_name_or_by_type() -> None:
     assert dtype_name(np.dtype("int8")) == "int8"
 
 
+def _kind(value: object) -> str:
+    """An id for a value that may be too long for one."""
+    return type(value).__name__
+
+
 @pytest.mark.parametrize(
-    ("value", "size"), [(7, 7), ("7", 7), ("2GiB", 2**31), ("1.5kB", 1500), (" 3 MiB ", 3 << 20), ("4 gb", 4 * 10**9)]
+    ("value", "size"),
+    [
+        (7, 7),
+        ("7", 7),
+        ("2GiB", 2**31),
+        ("1.5kB", 1500),
+        (" 3 MiB ", 3 << 20),
+        ("4 gb", 4 * 10**9),
+        (np.int64(5), 5),
+        (np.uint8(5), 5),
+        ("9007199254740993", 9007199254740993),
+        ("8388607.999GiB", 9007199253667250),
+        ("9223372036854775807", 2**63 - 1),
+        ("0" * 100_000 + "7", 7),
+        ("1" + " " * 100_000 + "GiB", 2**30),
+        ("1." + "0" * 100_000 + "kB", 1000),
+    ],
+    ids=_kind,
 )
 def test_memory_sizes(value: int | str, size: int) -> None:
     assert parse_size(value) == size
 
 
-@pytest.mark.parametrize("value", [0, -1, True, "", "2 XB", "GiB", "1e9", 1.5])
+@pytest.mark.parametrize(
+    "value", ["9" * 400, "9" * 100_000, 2**63, 10**5000, "9223372036854775808", "8589934592GiB"], ids=_kind
+)
+def test_memory_sizes_have_a_limit(value: int | str) -> None:
+    with pytest.raises(errors.MemorySizeError) as caught:
+        parse_size(value)
+    assert caught.value.most == 2**63 - 1
+    assert str(caught.value).endswith(
+        " is more than the 9223372036854775807 bytes that a memory limit can be; give bytes as an integer, or a text "
+        "such as '512MiB' or '2GiB'"
+    )
+
+
+@pytest.mark.parametrize(
+    "value", ["1" + " " * 100_000 + "!", "9" * 100_000 + "!", " " * 100_000, "1" * 50_000 + "." * 50_000], ids=_kind
+)
+def test_long_texts_that_are_no_memory_size_are_refused_soon(value: str) -> None:
+    start = time.perf_counter()
+    with pytest.raises(errors.MemorySizeError) as caught:
+        parse_size(value)
+    assert time.perf_counter() - start < 5
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "value", [0, -1, True, "", "2 XB", "GiB", "1e9", 1.5, np.float64(3), np.bool_(True), b"7", None]
+)
 def test_what_is_no_memory_size(value: Any) -> None:
     with pytest.raises(errors.MemorySizeError) as caught:
         parse_size(value)
@@ -180,7 +230,7 @@ def test_arrays_without_elements_have_plans(model: str, algorithm: str) -> None:
 def test_an_exchange_in_one_call_costs_one_latency() -> None:
     import dataclasses
 
-    one_call = dataclasses.replace(PRESETS["tpu"], name="mpi", one_call=True)
+    one_call = dataclasses.replace(PRESETS["tpu"], name="mpi", fused_exchange=True)
     plan = rd.synthesize(SOURCE, TARGET, MESH, cost_model=one_call)
     (step,) = plan.steps
     assert isinstance(step, Exchange)

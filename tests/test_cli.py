@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from redistrib import errors
+from redistrib.api import load_profile
 from redistrib.cli import main
+from redistrib.cost.latency import LatencyBandwidth
+from redistrib.cost.presets import PRESETS
 from redistrib.plans.plan import Plan
-from redistrib.synthesis.presets import PRESETS
 
 PROBLEM = ["[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", "--mesh", "x=4,y=6"]
 
@@ -74,3 +82,196 @@ def test_run_checks_every_element(capsys: pytest.CaptureFixture[str]) -> None:
         "wrong_elements": 0,
     }
     assert report["bound_bytes"] == 128
+
+
+# ------------------------------------------------------------------------- exit code 2 and one line, or nothing
+
+
+def failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of a command that fails before it prints anything."""
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("redistrib: ")
+    assert captured.err.count("\n") == 1
+    return captured.err[len("redistrib: ") : -1]
+
+
+def test_pictures_that_cannot_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    directory = tmp_path / "a.png"
+    directory.mkdir()
+    assert failure(["explain", *PROBLEM, "-o", str(directory)], capsys) == f"{directory}: Is a directory"
+    missing = tmp_path / "none" / "plan.png"
+    assert failure(["explain", *PROBLEM, "-o", str(missing)], capsys) == f"{missing}: No such file or directory"
+    for name in ("plan.xyz", "plan"):
+        message = failure(["explain", *PROBLEM, "-o", name], capsys)
+        assert message.startswith(f"cannot draw into '{name}'; end its name in one of ")
+        assert "'pdf'" in message
+    solid = ["[2{x}4, 4, 4]", "[4, 2{x}4, 4]", "--mesh", "x=2", "-o", str(tmp_path / "a.svg")]
+    assert failure(["explain", *solid], capsys) == "a picture shows arrays of rank 1 or 2, this one has rank 3"
+    empty = ["[0]", "[0]", "--mesh", "x=2", "-o", str(tmp_path / "a.svg")]
+    assert failure(["explain", *empty], capsys) == "a picture shows arrays with elements, [0] has none"
+
+
+def test_a_module_that_is_missing_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module, source in (
+        ("matplotlib", "'redistrib[plot]'"),
+        ("jax", "'redistrib[jax]'"),
+        ("mpi4py", "'redistrib[mpi]'"),
+        ("safetensors", "'redistrib[demo]'"),
+        ("other.part", "other"),
+    ):
+
+        def missing(options: object, module: str = module) -> int:
+            raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+        monkeypatch.setattr("redistrib.cli._plan", missing)
+        assert failure(["plan", *PROBLEM], capsys) == (
+            f"this command needs {module}; install it with pip install {source}"
+        )
+
+
+def command(shell: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A shell command in which `redistrib` is this one."""
+    python = f'redistrib() {{ {sys.executable} -m redistrib "$@"; }}; P="[2{{x}}4,4] [4,2{{x}}4] --mesh x=2"\n'
+    return subprocess.run(
+        ["bash", "-c", python + shell],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly() -> None:
+    done = command("redistrib plan $P --json | true; echo ${PIPESTATUS[0]}")
+    assert (done.stdout, done.stderr) == ("141\n", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full disk to write to")
+def test_a_full_disk_is_said() -> None:
+    done = command("redistrib plan $P > /dev/full")
+    assert (done.returncode, done.stderr) == (2, "redistrib: cannot write the output: No space left on device\n")
+
+
+def test_output_in_ascii() -> None:
+    done = command("redistrib explain '[2{é}4, 4]' '[4, 2{é}4]' --mesh é=2", PYTHONIOENCODING="ascii", PYTHONUTF8="1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "[2{\\xe9}4, 4]" in done.stdout
+    assert done.stdout.isascii()
+
+
+@pytest.mark.parametrize("count", [-3, 0, 1])
+def test_nothing_is_measured_on_fewer_than_two_devices(count: int, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("jax")
+    assert failure(["calibrate", "--devices", str(count)], capsys) == (
+        f"the number of devices must be from 2 to 256, got {count}; a link has two ends"
+    )
+
+
+def test_nothing_is_measured_on_more_devices_than_run(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("jax")
+    assert failure(["calibrate", "--devices", "5000"], capsys) == (
+        "the number of devices must be from 2 to 256, got 5,000; virtual ones are in one process"
+    )
+
+
+def test_an_output_that_cannot_be_written_is_found_before_measuring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measured(*arguments: object, **options: object) -> None:
+        raise AssertionError("measured")
+
+    monkeypatch.setattr("redistrib.api.calibrate", measured)
+    assert failure(["calibrate", "-o", str(tmp_path)], capsys) == f"{tmp_path}: Is a directory"
+    missing = tmp_path / "none" / "a.json"
+    assert failure(["calibrate", "-o", str(missing)], capsys) == f"{missing}: No such file or directory"
+    if Path("/dev/full").exists():
+        assert failure(["calibrate", "-o", "/dev/full"], capsys) == "cannot write the output: No space left on device"
+
+
+def test_a_failed_measurement_leaves_files_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*arguments: object, **options: object) -> None:
+        raise errors.CommunicatorError("one rank")
+
+    monkeypatch.setattr("redistrib.api.calibrate", fails)
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    old.write_text("kept")
+    assert [main(["calibrate", "-o", str(path)]) for path in (old, new)] == [2, 2]
+    assert old.read_text() == "kept"
+    assert not new.exists()
+
+
+def test_a_measured_profile_is_written_or_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "profile.json"
+
+    def fit(*arguments: object, **options: object) -> SimpleNamespace:
+        return SimpleNamespace(profile=PRESETS["gpu"])
+
+    monkeypatch.setattr("redistrib.api.calibrate", fit)
+    assert main(["calibrate", "-o", str(path)]) == 0
+    assert capsys.readouterr().out == f"wrote {path}\n"
+    assert load_profile(path) == PRESETS["gpu"]
+
+    def fit_and_lose_the_directory(*arguments: object, **options: object) -> SimpleNamespace:
+        path.unlink()
+        path.mkdir()
+        return fit()
+
+    monkeypatch.setattr("redistrib.api.calibrate", fit_and_lose_the_directory)
+    assert main(["calibrate", "-o", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert LatencyBandwidth.from_json(captured.out) == PRESETS["gpu"]
+    assert captured.err.endswith(f"redistrib: {path}: Is a directory\n")
+
+
+def test_what_is_too_large_to_run_is_said_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("jax")
+    monkeypatch.setattr("redistrib.run.memory", lambda: 1 << 40)
+    large = ["[500000{x}1000000, 1000000]", "[1000000, 500000{x}1000000]", "--mesh", "x=2", "--backend", "jax"]
+    assert failure(["run", *large], capsys) == (
+        "the bytes of the array, its values and its tiles before and after must be from 0 to 1,099,511,627,776, got "
+        "24,000,000,000,000; take a smaller one"
+    )
+    assert failure(["run", "[1{x}5000]", "[5000]", "--mesh", "x=5000", "--backend", "jax"], capsys) == (
+        "the number of virtual devices must be from 1 to 256, got 5,000; run on a smaller mesh, or through MPI"
+    )
+
+
+@pytest.mark.parametrize("dtype", ["key<fry>", "float128", "float6_e2m3fn", "int4", "f4"])
+def test_elements_that_jax_does_not_hold_are_not_run(dtype: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("jax")
+    if dtype == "float128" and not hasattr(np, dtype):
+        pytest.skip("this platform has no such type")
+    small = ["[2{x}4, 4]", "[4, 2{x}4]", "--mesh", "x=2", "--backend", "jax"]
+    assert failure(["run", *small, "--dtype", dtype], capsys) == (
+        f"{dtype!r} names no element type that JAX and NumPy can hold; give a NumPy or ml_dtypes name such as "
+        "'float32' or 'bfloat16'"
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "uint64", "complex128"])
+def test_all_bits_of_wide_elements_run(
+    dtype: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under names of axes that XLA does not take, too."""
+    jax = pytest.importorskip("jax")
+    from redistrib.backends.jax import compare
+
+    half = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}[dtype]
+    values = compare.counting_array((4, 4), dtype)
+    assert np.count_nonzero(values.astype(half).astype(dtype) != values) >= 14  # half as many bits would be noticed
+    small = ["[2{é}4, 4]", "[4, 2{é}4]", "--mesh", "é=2", "--backend", "jax", "--json"]
+    assert main(["run", *small, "--dtype", dtype]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["compared"], report["ours"]["wrong_elements"], report["xla"]["wrong_elements"]) == (16, 0, 0)
+    assert report["ours"]["received_bytes"] == 8 * np.dtype(dtype).itemsize
+    assert jax.numpy.zeros(1).dtype == "float32"

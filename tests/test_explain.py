@@ -7,6 +7,7 @@ import pytest
 import redistrib as rd
 from redistrib.explain import explain, picture, traffic
 from redistrib.synthesis.exchange import in_rounds
+from redistrib.synthesis.problem import Problem
 
 SWAP = ("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6})
 
@@ -44,7 +45,7 @@ def test_above_the_bound_the_steps_and_reasons_are_named() -> None:
 
 def test_padding_is_named() -> None:
     found = rd.synthesize(*SWAP, cost_model="exact")
-    *_, padded = in_rounds(found.before, found.after)
+    *_, padded = in_rounds(Problem.plain(found.before, found.after))
     plan = replace(found, steps=tuple(padded))
     assert [(entry.needed, entry.passing, entry.again, entry.padding) for entry in traffic(plan)] == [(124, 0, 0, 32)]
     assert (

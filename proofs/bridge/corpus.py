@@ -12,19 +12,19 @@ from dataclasses import dataclass
 
 from proofs.bridge.export import Form, plan_term
 from redistrib import Mesh, synthesize
+from redistrib.cost.latency import LatencyBandwidth
+from redistrib.cost.presets import PRESETS
 from redistrib.errors import MemoryLimitError, VerificationError
 from redistrib.lang.types import DimType, DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange
-from redistrib.synthesis.latency import LatencyBandwidth
-from redistrib.synthesis.presets import PRESETS
 
 MESHES = (
     "x=2", "x=3", "x=4", "x=6", "x=8", "x=2,y=2", "x=2,y=3", "x=3,y=3", "x=2,y=4", "x=4,y=3", "x=2,y=6", "x=5,y=2",
     "x=2,y=2,z=2", "x=2,y=3,z=2", "x=4,y=4", "x=2,y=2,z=3", "x=2,y=1,z=4", "x=4,y=6", "x=2,y=3,z=4", "x=3,y=2,z=2",
 )  # fmt: skip
 # A backend that carries a whole exchange in one call gets it ragged, others in rounds.
-ONE_CALL = dataclasses.replace(PRESETS["cpu"], name="one call", one_call=True)
+ONE_CALL = dataclasses.replace(PRESETS["cpu"], name="one call", fused_exchange=True)
 SEARCHES: tuple[tuple[str, str | LatencyBandwidth], ...] = (
     ("best", "exact"), ("best", ONE_CALL), ("best", "tpu"), ("paper", "paper"), ("best", "cpu"), ("best", "gpu"),
     ("paper", "exact"),

@@ -92,6 +92,24 @@ class DeviceShortageError(RedistribError):
         )
 
 
+class RunSizeError(RedistribError):
+    """A size at which a plan cannot be run, or the links measured, in this process.
+
+    Attributes:
+        what: the size.
+        given: how much of it was asked for.
+        least, most: how much can be.
+    """
+
+    def __init__(self, what: str, given: int, least: int, most: int, remedy: str) -> None:
+        self.what, self.given, self.least, self.most = what, given, least, most
+        super().__init__(f"{what} must be from {least:,} to {most:,}, got {given:,}; {remedy}")
+
+
+class PictureError(RedistribError):
+    """A plan that cannot be drawn, or not into such a file."""
+
+
 class TreeMismatchError(RedistribError):
     """Shardings that are neither one for all, nor a tree like the arrays', nor a prefix of it."""
 

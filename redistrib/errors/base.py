@@ -28,9 +28,25 @@ def _restore(kind: type[RedistribError], args: tuple[Any, ...], values: dict[str
     return error
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names, quoted, for a message."""
-    return ", ".join(repr(name) for name in names) if names else "none"
+def listed(names: Sequence[str], most: int = 16) -> str:
+    """Names, quoted, for a message; the first ones of many."""
+    if len(names) > most:
+        return f"{listed(names[:most])} and {len(names) - most} more"
+    return ", ".join(shown(name) for name in names) if names else "none"
+
+
+def shown(value: object, most: int = 80) -> str:
+    """What `repr` says, cut to so many characters; for values that may be of any size, or have no `repr`."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of more digits than Python writes, or lists too deep for it
+        return f"a value of type {type(value).__name__} that is too large to print"
+    return cut(text, most)
+
+
+def cut(text: str, most: int = 80) -> str:
+    """A text, its end left out if it has more than so many characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 RedistribError.__module__ = str(__package__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from redistrib.errors.base import RedistribError, listed
+from redistrib.errors.base import RedistribError, cut, listed, shown
 
 # ---------------------------------------------------------------------------------------------- notation
 
@@ -31,11 +31,16 @@ class NotationError(RedistribError):
         self.text, self.start, self.end, self.expected, self.found = text, start, end, expected, found
         line_start = text.rfind("\n", 0, start) + 1
         line_end = text.find("\n", start)
-        line = text[line_start : line_end if line_end >= 0 else len(text)]
-        caret = " " * (start - line_start) + "^" * max(1, min(end, line_start + len(line)) - start)
+        line_end = line_end if line_end >= 0 else len(text)
+        first, last = max(line_start, start - _CONTEXT), min(line_end, start + _CONTEXT)
+        before, after = "..." * (first > line_start), "..." * (last < line_end)
+        caret = " " * (len(before) + start - first) + "^" * max(1, min(end, last) - start)
         where = f"characters {start} to {end}" if end > start else f"character {start}"
-        shown = "".join(c if c.isprintable() else " " for c in line)
-        super().__init__(f"expected {expected}, found {found} ({where})\n    {shown}\n    {caret}")
+        line = "".join(c if c.isprintable() else " " for c in text[first:last])
+        super().__init__(f"expected {expected}, found {cut(found)} ({where})\n    {before}{line}{after}\n    {caret}")
+
+
+_CONTEXT = 200  # characters of a long line that a message shows before and after the fault
 
 
 # ------------------------------------------------------------------------------------------------ meshes
@@ -51,7 +56,7 @@ class MeshValueError(MeshError):
     def __init__(self, value: object) -> None:
         self.value = value
         super().__init__(
-            f"{value!r} does not describe a mesh; give a Mesh, a dict such as {{'x': 4, 'y': 6}}, "
+            f"{shown(value)} does not describe a mesh; give a Mesh, a dict such as {{'x': 4, 'y': 6}}, "
             f"the text 'x=4,y=6', or a jax.sharding.Mesh"
         )
 
@@ -61,15 +66,18 @@ class AxisNameError(MeshError):
 
     def __init__(self, name: object) -> None:
         self.name = name
-        super().__init__(f"the axis name {name!r} is not a non-empty string; name mesh axes by strings such as 'x'")
+        super().__init__(
+            f"the axis name {shown(name)} is not a non-empty string; name mesh axes by strings such as 'x'"
+        )
 
 
 class AxisSizeError(MeshError):
-    """An axis size that is not a positive integer."""
+    """An axis size that is not a positive integer, or larger than any mesh; `most` is the largest, where it is that."""
 
-    def __init__(self, name: str, size: object) -> None:
-        self.name, self.size = name, size
-        super().__init__(f"axis {name!r} has size {size!r}; a mesh axis has a positive integer number of devices")
+    def __init__(self, name: str, size: object, most: int | None = None) -> None:
+        self.name, self.size, self.most = name, size, most
+        rule = "a positive integer number of" if most is None else f"at most {most}"
+        super().__init__(f"axis {shown(name)} has size {shown(size)}; a mesh axis has {rule} devices")
 
 
 class DuplicateAxisError(MeshError):
@@ -77,15 +85,26 @@ class DuplicateAxisError(MeshError):
 
     def __init__(self, name: str, mesh: str) -> None:
         self.name, self.mesh = name, mesh
-        super().__init__(f"axis {name!r} appears twice in mesh {mesh}; give every axis of a mesh its own name")
+        super().__init__(
+            f"axis {shown(name)} appears twice in mesh {cut(mesh, 200)}; give every axis of a mesh its own name"
+        )
 
 
 class MeshSizeError(MeshError):
-    """A mesh of more devices than can be listed."""
+    """A mesh of more devices than can be listed, or of more axes than an array of devices can have.
 
-    def __init__(self, mesh: str, size: int, most: int) -> None:
-        self.mesh, self.size, self.most = mesh, size, most
-        super().__init__(f"mesh {mesh} has {size} devices and at most {most} are possible; take a smaller mesh")
+    Attributes:
+        mesh: the mesh.
+        size: how many it has of `what`.
+        most: how many are possible.
+        what: "devices" or "axes".
+    """
+
+    def __init__(self, mesh: str, size: int, most: int, what: str = "devices") -> None:
+        self.mesh, self.size, self.most, self.what = mesh, size, most, what
+        super().__init__(
+            f"mesh {cut(mesh, 200)} has {shown(size)} {what} and at most {most} are possible; take a smaller mesh"
+        )
 
 
 class DeviceOrderError(MeshError):
@@ -93,9 +112,9 @@ class DeviceOrderError(MeshError):
 
     def __init__(self, mesh: str, size: int, devices: Sequence[object]) -> None:
         self.mesh, self.size, self.devices = mesh, size, tuple(devices)
-        shown = repr(list(devices)) if len(devices) <= 16 else f"{list(devices[:16])!r} and {len(devices) - 16} more"
+        given = shown(list(devices[:16]), 400) + (f" and {len(devices) - 16} more" if len(devices) > 16 else "")
         super().__init__(
-            f"mesh {mesh} needs each device number from 0 to {size - 1} exactly once, got {shown}; "
+            f"mesh {cut(mesh, 200)} needs each device number from 0 to {size - 1} exactly once, got {given}; "
             f"leave the device order out to number devices row by row"
         )
 
@@ -113,9 +132,17 @@ class TypeValueError(TypeFormError):
     def __init__(self, value: object) -> None:
         self.value = value
         super().__init__(
-            f"{value!r} does not describe a distributed type; give a DistType, its notation such as "
+            f"{shown(value)} does not describe a distributed type; give a DistType, its notation such as "
             f"'[3{{x}}12, 24]', or a sequence of DimType"
         )
+
+
+class TypeSizeError(TypeFormError):
+    """A type of more dimensions or more elements than any array has."""
+
+    def __init__(self, what: str, most: str) -> None:
+        self.what, self.most = what, most
+        super().__init__(f"the type has {what}, and at most {most} are possible; take a smaller array")
 
 
 class DimSizeError(TypeFormError):
@@ -123,7 +150,7 @@ class DimSizeError(TypeFormError):
 
     def __init__(self, what: str, value: object) -> None:
         self.what, self.value = what, value
-        super().__init__(f"the {what} {value!r} of a dimension is not an integer from 0 to 2**63 - 1")
+        super().__init__(f"the {what} {shown(value)} of a dimension is not an integer from 0 to 2**63 - 1")
 
 
 class UnknownAxisError(MeshError, TypeFormError):
@@ -138,7 +165,7 @@ class UnknownAxisError(MeshError, TypeFormError):
 
     def __init__(self, name: object, mesh: str, names: Sequence[str]) -> None:
         self.name, self.mesh, self.names = name, mesh, tuple(names)
-        super().__init__(f"mesh {mesh} has no axis {name!r}; its axes are {listed(names)}")
+        super().__init__(f"mesh {cut(mesh, 200)} has no axis {shown(name)}; its axes are {listed(names)}")
 
 
 class AxisReusedError(TypeFormError):
@@ -146,7 +173,9 @@ class AxisReusedError(TypeFormError):
 
     def __init__(self, name: str, where: str) -> None:
         self.name, self.where = name, where
-        super().__init__(f"axis {name!r} is used twice in {where}; a mesh axis may cut at most one dimension, once")
+        super().__init__(
+            f"axis {shown(name)} is used twice in {cut(where, 200)}; a mesh axis may cut at most one dimension, once"
+        )
 
 
 class TileProductError(TypeFormError):
@@ -163,7 +192,7 @@ class TileProductError(TypeFormError):
     def __init__(self, dist_type: str, dim: int, tile: int, tiles: int, size: int, remedy: str) -> None:
         self.dist_type, self.dim, self.tile, self.tiles, self.size = dist_type, dim, tile, tiles, size
         super().__init__(
-            f"dimension {dim} of {dist_type}: {tiles} tile{'s' if tiles != 1 else ''} of {tile} "
+            f"dimension {dim} of {cut(dist_type, 200)}: {tiles} tile{'s' if tiles != 1 else ''} of {tile} "
             f"make{'s' if tiles == 1 else ''} {tile * tiles} elements, not {size}; {remedy}"
         )
 
@@ -197,7 +226,7 @@ class SpecFormError(SpecError):
     def __init__(self, value: object) -> None:
         self.value = value
         super().__init__(
-            f"{value!r} is no partition spec; give a jax.sharding.PartitionSpec, or a tuple with one entry "
+            f"{shown(value)} is no partition spec; give a jax.sharding.PartitionSpec, or a tuple with one entry "
             f"for each dimension: None, an axis name, or a tuple of axis names from major to minor"
         )
 
@@ -208,7 +237,7 @@ class ShardingFormError(SpecError):
     def __init__(self, value: object) -> None:
         self.value = value
         super().__init__(
-            f"{value!r} has no mesh and partition spec; give a jax.sharding.NamedSharding, "
+            f"{shown(value)} has no mesh and partition spec; give a jax.sharding.NamedSharding, "
             f"the one kind of sharding that a distributed type can say"
         )
 
@@ -219,7 +248,7 @@ class SpecEntryError(SpecError):
     def __init__(self, dim: int, entry: object) -> None:
         self.dim, self.entry = dim, entry
         super().__init__(
-            f"entry {dim} of the partition spec is {entry!r}; "
+            f"entry {dim} of the partition spec is {shown(entry)}; "
             f"an entry is None, an axis name, or a tuple of axis names from major to minor"
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from redistrib.errors.base import RedistribError, listed
+from redistrib.errors.base import RedistribError, listed, shown
 
 
 class UnknownCostModelError(RedistribError):
@@ -13,7 +13,7 @@ class UnknownCostModelError(RedistribError):
     def __init__(self, value: object, known: Sequence[str]) -> None:
         self.value = value
         self.known = tuple(known)
-        super().__init__(f"no cost model {value!r}; give a CostModel or one of the names {listed(self.known)}")
+        super().__init__(f"no cost model {shown(value)}; give a CostModel or one of the names {listed(self.known)}")
 
 
 class UnknownAlgorithmError(RedistribError):
@@ -22,7 +22,7 @@ class UnknownAlgorithmError(RedistribError):
     def __init__(self, value: object, known: Sequence[str]) -> None:
         self.value = value
         self.known = tuple(known)
-        super().__init__(f"no algorithm {value!r}; give one of {listed(self.known)}")
+        super().__init__(f"no algorithm {shown(value)}; give one of {listed(self.known)}")
 
 
 class GlobalShapeError(RedistribError):
@@ -51,12 +51,14 @@ class MeshDevicesError(RedistribError):
 
 
 class DtypeError(RedistribError):
-    """An element type that is not known by that name."""
+    """An element type that is not known by that name, or not to the library that is to hold it."""
 
-    def __init__(self, value: object) -> None:
+    def __init__(self, value: object, holder: str = "") -> None:
         self.value = value
+        where = f" that {holder} can hold" if holder else ""
         super().__init__(
-            f"{value!r} names no element type; give a NumPy or ml_dtypes name such as 'float32' or 'bfloat16'"
+            f"{shown(value)} names no element type{where}; "
+            "give a NumPy or ml_dtypes name such as 'float32' or 'bfloat16'"
         )
 
 
@@ -77,11 +79,12 @@ class MemoryLimitError(RedistribError):
 
 
 class MemorySizeError(RedistribError):
-    """A memory limit that is no size."""
+    """A memory limit that is no size, or larger than any memory; `most` is the largest in bytes, where it is that."""
 
-    def __init__(self, value: object) -> None:
-        self.value = value
-        super().__init__(f"{value!r} is no memory size; give bytes as an integer, or a text such as '512MiB' or '2GiB'")
+    def __init__(self, value: object, most: int | None = None) -> None:
+        self.value, self.most = value, most
+        why = "is no memory size" if most is None else f"is more than the {most} bytes that a memory limit can be"
+        super().__init__(f"{shown(value)} {why}; give bytes as an integer, or a text such as '512MiB' or '2GiB'")
 
 
 class ProfileError(RedistribError):

@@ -31,7 +31,7 @@ class Axis:
 
     Attributes:
         name: any non-empty string.
-        size: devices along it, at least 1.
+        size: devices along it, from 1 to 2**20.
     """
 
     name: str
@@ -43,6 +43,8 @@ class Axis:
         size = as_integer(self.size)
         if size is None or size < 1:
             raise AxisSizeError(self.name, self.size)
+        if size > _MOST_DEVICES:
+            raise AxisSizeError(self.name, size, _MOST_DEVICES)
         object.__setattr__(self, "size", size)
 
 
@@ -56,7 +58,8 @@ class Mesh:
             another mesh over the same devices.
 
     Raises:
-        MeshError: a subclass for each rule: axis names unique, sizes positive, every device number exactly once.
+        MeshError: a subclass for each rule: axis names unique, sizes positive, every device number exactly once, at
+            most 64 axes and 2**20 devices.
 
     >>> mesh = Mesh.of("x=4,y=6")
     >>> print(mesh, mesh.size, mesh.coordinates[7])
@@ -68,6 +71,9 @@ class Mesh:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "axes", tuple(self.axes))
+        object.__setattr__(self, "devices", tuple(self.devices))
+        if len(self.axes) > notation.MOST:
+            raise MeshSizeError(str(self), len(self.axes), notation.MOST, "axes")
         seen: set[str] = set()
         for axis in self.axes:
             if axis.name in seen:
@@ -80,7 +86,7 @@ class Mesh:
             return
         numbers = tuple(as_integer(device) for device in self.devices)
         if len(numbers) != self.size or set(numbers) != set(range(self.size)):
-            raise DeviceOrderError(str(self), self.size, tuple(self.devices))
+            raise DeviceOrderError(str(self), self.size, self.devices)
         object.__setattr__(self, "devices", numbers)
 
     @classmethod

@@ -13,10 +13,11 @@ Blanks between terminals are skipped.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, NoReturn, TypeAlias, cast, get_args
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple, NoReturn, TypeAlias, TypeVar, cast, get_args
 
 from redistrib.errors import NotationError
+from redistrib.errors.base import shown
 
 Kind: TypeAlias = Literal["blank", "number", "name", "string", "mark", "end", "stray"]
 Reduction: TypeAlias = Literal["sum", "max", "min"]
@@ -28,7 +29,7 @@ _TOKEN = re.compile(
     (?P<blank> \s+ )
   | (?P<number> [0-9]+ )
   | (?P<name> [^\W\d]\w* )
-  | (?P<string> "(?:[^"\\]|\\["\\])*" )
+  | (?P<string> "(?:[^"\\]|\\["\\])*+" )
   | (?P<mark> [\[\]{},:=] )
   | (?P<stray> . )
     """,
@@ -36,6 +37,9 @@ _TOKEN = re.compile(
 )
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 _MOST_DIGITS = 1000  # Python itself refuses to read an integer of more than 4300
+_T = TypeVar("_T")
+
+MOST = 64  # dimensions of a NumPy array, and so axes of a jax.sharding.Mesh
 
 
 # ------------------------------------------------------------------------------------------- syntax tree
@@ -112,9 +116,12 @@ class _Token(NamedTuple):
         return Span(self.start, self.end)
 
 
-def _tokens(text: str) -> list[_Token]:
-    tokens = [_Token(found.lastgroup, found.group(), found.start()) for found in _TOKEN.finditer(text)]  # type: ignore[arg-type]
-    return [*(token for token in tokens if token.kind != "blank"), _Token("end", "", len(text))]
+def _tokens(text: str) -> Iterator[_Token]:
+    """One after the other, so that nothing is read after the first that cannot be: a string that never ends."""
+    for found in _TOKEN.finditer(text):
+        if found.lastgroup != "blank":
+            yield _Token(found.lastgroup, found.group(), found.start())  # type: ignore[arg-type]
+    yield _Token("end", "", len(text))
 
 
 # ------------------------------------------------------------------------------------------------ parser
@@ -158,7 +165,7 @@ def parse_mesh(text: str) -> MeshNode:
 class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
-        self.ahead = iter(_tokens(text))
+        self.ahead = _tokens(text)
         self.token = next(self.ahead)
         self.last_end = 0  # of the token taken last
 
@@ -193,7 +200,7 @@ class _Parser:
         if token.kind == "stray" and token.text == '"':
             start = token.start
             raise NotationError(self.text, start, len(self.text), "a closing '\"'", "none: this string does not end")
-        found = "the end" if token.kind == "end" else repr(token.text)
+        found = "the end" if token.kind == "end" else shown(token.text)
         raise NotationError(self.text, token.start, token.end, expected, found)
 
     def end(self, what: str) -> None:
@@ -207,6 +214,16 @@ class _Parser:
         if len(self.token.text) > _MOST_DIGITS:
             self.fail(f"a number of at most {_MOST_DIGITS} digits")
         return int(self.take().text)
+
+    def several(self, read: Callable[[str], _T], what: str, expected: str) -> list[_T]:
+        """One or more of what `read` reads, with commas between; `expected` is said of the first."""
+        article = "an" if what[0] in "aeiou" else "a"
+        found = [read(expected)]
+        while self.skip(","):
+            if len(found) == MOST:
+                self.fail(f"at most {MOST} {what}s")
+            found.append(read(f"{article} {what} after ','"))
+        return found
 
     def axis(self, expected: str) -> AxisNode:
         """axis := NAME | STRING"""
@@ -223,9 +240,7 @@ class _Parser:
         opening = self.require("[", "'[' at the start of a type")
         dims: list[DimNode] = []
         if not self.at("]"):
-            dims.append(self.dim("a dimension or ']'"))
-            while self.skip(","):
-                dims.append(self.dim("a dimension after ','"))
+            dims = self.several(self.dim, "dimension", "a dimension or ']'")
         closing = self.take()  # a ']': every other token was refused, here or at the end of a dimension
         partial = self.partial() if self.token.kind == "name" else None
         return TypeNode(tuple(dims), Span(opening.start, partial.span.end if partial else closing.end), partial)
@@ -236,9 +251,7 @@ class _Parser:
             self.fail("'sum', 'max' or 'min' after a type")
         kind = self.take()
         self.require("{", f"'{{' after {kind.text!r}")
-        axes = [self.axis("an axis name after '{'")]
-        while self.skip(","):
-            axes.append(self.axis("an axis name after ','"))
+        axes = self.several(self.axis, "axis name", "an axis name after '{'")
         closing = self.require("}", "',' or '}' after an axis name")
         if self.token.text in REDUCTIONS:
             self.fail("one kind of reduction, with all its axes in one pair of braces")
@@ -251,9 +264,7 @@ class _Parser:
         axes: list[AxisNode] = []
         if self.skip("{"):
             if not self.at("}"):
-                axes.append(self.axis("an axis name or '}'"))
-                while self.skip(","):
-                    axes.append(self.axis("an axis name after ','"))
+                axes = self.several(self.axis, "axis name", "an axis name or '}'")
             self.require("}", "',' or '}' after an axis name")
             size = self.number("the global size after '}'")
             self.follow((",", "]"), "',' or ']' after a dimension")
@@ -267,9 +278,8 @@ class _Parser:
         braces = self.skip("{")
         entries: list[MeshEntryNode] = []
         if not (braces and self.at("}")):
-            entries.append(self.entry("an axis name or '}'" if braces else "an axis such as x=4"))
-            while self.skip(","):
-                entries.append(self.entry("an axis name after ','"))
+            first = "an axis name or '}'" if braces else "an axis such as x=4"
+            entries = self.several(self.entry, "axis name", first)
         if braces:
             self.require("}", "',' or '}' after an axis size")
         elif self.token.kind != "end":

@@ -21,16 +21,18 @@ from redistrib.errors import (
     SpecFormError,
     SpecRankError,
     TileProductError,
+    TypeSizeError,
     TypeValueError,
     UnconstrainedSpecError,
     UnreducedSpecError,
 )
-from redistrib.errors.base import listed
+from redistrib.errors.base import cut, listed, shown
 from redistrib.lang import notation
 from redistrib.lang.mesh import Mesh, PrimeMesh
 from redistrib.lang.notation import REDUCTIONS, Reduction
 
 _LARGEST = 2**63 - 1  # offsets are held in 64 bits
+_MOST_ELEMENTS = 2**512  # prices and ratios, which are floats, stay finite
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,12 @@ class DistType:
     reduction: Reduction | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dims", tuple(self.dims))
+        dims = tuple(self.dims)
+        object.__setattr__(self, "dims", dims)
+        if len(dims) > notation.MOST:
+            raise TypeSizeError(f"{len(dims)} dimensions", str(notation.MOST))
+        if math.prod(max(dim.size, dim.tile, 1) for dim in dims) > _MOST_ELEMENTS:
+            raise TypeSizeError("too many elements", "2**512")
         if self.partial or self.reduction is not None:
             self._sort_partial()
 
@@ -105,12 +112,16 @@ class DistType:
                 raise AxisNameError(name)
         if not axes or kind not in REDUCTIONS:
             raise PartialAxesError(
-                f"tiles are summands along {listed(axes)} by the reduction {kind!r}; "
+                f"tiles are summands along {listed(axes)} by the reduction {shown(kind)}; "
                 f"give at least one axis, and one of the reductions {listed(REDUCTIONS)}"
             )
+        if len(axes) > notation.MOST:
+            raise TypeSizeError(f"summands along {len(axes)} axes", str(notation.MOST))
         if len(set(axes)) < len(axes):
             repeated = next(name for k, name in enumerate(axes) if name in axes[:k])
-            raise PartialAxesError(f"axis {repeated!r} is given twice in {kind}{{{','.join(axes)}}}; name it once")
+            raise PartialAxesError(
+                f"axis {shown(repeated)} is given twice in {kind}{{{cut(','.join(axes))}}}; name it once"
+            )
         object.__setattr__(self, "partial", tuple(sorted(axes)))
 
     @classmethod
@@ -119,8 +130,12 @@ class DistType:
 
         Raises:
             NotationError: if the text cannot be read.
+            TypeFormError: if it is of no array: more than 64 dimensions, 2**63 - 1 elements along one, or 2**512
+                altogether.
             PartialAxesError: if it names an axis of summands twice.
         """
+        if not isinstance(text, str):
+            raise TypeValueError(text)
         node = notation.parse_type(text)
         dims = tuple(DimType(dim.tile, tuple(axis.name for axis in dim.axes), dim.size) for dim in node.dims)
         if node.partial is None:

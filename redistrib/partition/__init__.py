@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from redistrib.cost.model import CostModel
     from redistrib.programs.nest import Nest
     from redistrib.programs.program import Program
-    from redistrib.synthesis.cost import CostModel
 
 
 def partition(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from redistrib.cost.model import CostModel
 from redistrib.errors import CutError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
@@ -17,7 +18,6 @@ from redistrib.programs.nest import Nest
 from redistrib.programs.program import Compute, Free, Move, Op, Place, Program, Value, made_by, used_by
 from redistrib.programs.pullback import Part
 from redistrib.programs.unify import Kernel, bindings, grid_of, mesh_of, unify
-from redistrib.synthesis.cost import CostModel
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.semantics import lower_bound
 

@@ -28,7 +28,7 @@ def box(start: Any, size: Any) -> str:
 
 def held(placement: Placement, device: int) -> str:
     """The box that a device holds, and which summand of it."""
-    found = box(placement.index[device] * np.array(placement.tile, dtype=np.int64), placement.tile)
+    found = box(placement.boxes.start[device], placement.boxes.size[device])
     if placement.summands == 1:
         return found
     return f"summand {placement.label[device]} of {placement.summands} ({placement.reduction}) of {found}"

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from redistrib.errors import TilesError
 from redistrib.lang.notation import Reduction
 
 Tile: TypeAlias = npt.NDArray[Any]
@@ -40,16 +41,31 @@ class Summed:
         self._begun = np.zeros(tuple(shape), dtype=np.bool_)
 
     def add(self, offset: Sequence[int], part: Tile) -> None:
-        """Combine a box that begins at an offset; where it is the first, it is written, not added to zero."""
-        window = tuple(slice(o, o + n) for o, n in zip(offset, part.shape, strict=True))
-        sofar, begun = self._total[window], self._begun[window]
+        """Combine a box that begins at an offset; where it is the first, it is written, not added to zero.
+
+        Raises:
+            TilesError: if the box is not inside the tile.
+        """
+        box = window(self._total, offset, part.shape)
+        sofar, begun = self._total[box], self._begun[box]
         given = part.astype(sofar.dtype)
-        self._total[window] = np.where(begun, self._combine(sofar, given), given)
-        self._begun[window] = True
+        self._total[box] = np.where(begun, self._combine(sofar, given), given)
+        self._begun[box] = True
 
     def result(self) -> Tile:
         """The tile; the neutral element where no summand was given."""
         return self._total.astype(self._dtype)
+
+
+def window(tile: Tile, offset: Sequence[int], size: Sequence[int]) -> tuple[slice, ...]:
+    """The box as an index; NumPy would clip a box that sticks out, or count it from the end.
+
+    Raises:
+        TilesError: if the box is not inside the tile.
+    """
+    if any(o < 0 or o + n > limit for o, n, limit in zip(offset, size, tile.shape, strict=True)):
+        raise TilesError(f"a box of shape {tuple(size)} at {tuple(offset)} is not inside a tile of shape {tile.shape}")
+    return tuple(slice(o, o + n) for o, n in zip(offset, size, strict=True))
 
 
 def neutral(reduction: Reduction, dtype: np.dtype[Any]) -> Any:

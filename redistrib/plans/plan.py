@@ -42,6 +42,8 @@ class Plan:
             no reduction in which the platform chooses the order of summands.
         step_costs: the price of each step, where the maker of the plan tells; for display only, neither compared nor
             written to JSON.
+        note: what kept the maker of the plan from what its cost model promises; None where nothing did. For display
+            only, as `step_costs`.
     """
 
     source: DistType
@@ -57,6 +59,7 @@ class Plan:
     unit: str
     memory_limit: int | None = None
     step_costs: tuple[float, ...] | None = field(default=None, compare=False)
+    note: str | None = field(default=None, compare=False)
     accumulate: str | None = None
     order: Order = "any"
 

@@ -3,7 +3,8 @@
 Each step is carried out from its groups, pairs or shares: a device reads its own buffer and those of the devices
 that send to it, and lays out what it receives by position, as a collective does. Where it adds, it adds in ascending
 order of summands, starting from the first and not from zero. Nothing here looks at the target.
-There is no second interpreter; `verify` decides by arithmetic what this one does by copying.
+There is no second interpreter; `verify` decides by arithmetic what this one does by copying. Neither reads `transfers`:
+an error there would be one here too, and no test could see it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from redistrib.errors import TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, require_whole
-from redistrib.plans.adding import Summed
+from redistrib.plans.adding import Summed, window
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import (
     AllGather,
@@ -219,19 +220,12 @@ def _minus(a: Sequence[int], b: Sequence[int]) -> _Ints:
     return tuple(x - y for x, y in zip(a, b, strict=True))
 
 
-def _window(tile: Tile, offset: Sequence[int], size: Sequence[int]) -> tuple[slice, ...]:
-    """The box as an index; NumPy would clip a box that sticks out, or count it from the end."""
-    if any(o < 0 or o + n > limit for o, n, limit in zip(offset, size, tile.shape, strict=True)):
-        raise TilesError(f"a box of shape {tuple(size)} at {tuple(offset)} is not inside a tile of shape {tile.shape}")
-    return tuple(slice(o, o + n) for o, n in zip(offset, size, strict=True))
-
-
 def _read(tile: Tile, offset: Sequence[int], size: Sequence[int]) -> Tile:
-    return np.array(tile[_window(tile, offset, size)])  # a copy, and an array even of rank 0
+    return np.array(tile[window(tile, offset, size)])  # a copy, and an array even of rank 0
 
 
 def _write(tile: Tile, offset: Sequence[int], part: Tile) -> None:
-    tile[_window(tile, offset, part.shape)] = part
+    tile[window(tile, offset, part.shape)] = part
 
 
 # ------------------------------------------------------------------------------- arrays and their tiles

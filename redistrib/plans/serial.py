@@ -21,6 +21,7 @@ from typing import Any, NoReturn, TypeVar, cast
 import numpy as np
 
 from redistrib.errors import PlanDigestError, PlanFormError, PlanJsonError, PlanVersionError, RedistribError
+from redistrib.errors.base import cut, shown
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
@@ -47,6 +48,11 @@ _T = TypeVar("_T")
 
 FORMAT = "redistrib-plan"
 VERSIONS = (1, 2)
+
+_MOST_OBJECTS = 4096  # sides, placements and steps, of which a plan has some twenty
+_LARGEST = 2**63 - 1
+_DEAREST = 1e300  # a float, so that it can be compared and shown
+_DEPTH = 6  # lists and objects of a plan within one another
 
 _PLAN_FIELDS = (
     "format", "version", "dtype", "source", "target", "algorithm", "cost_model", "cost", "unit", "memory_limit",
@@ -181,13 +187,24 @@ def from_json(text: str, bound: int | None = None) -> Plan:
         PlanJsonError: if it is not JSON, or a field is missing, unknown or has a value it cannot have.
         VerificationError: if it is a plan, but not a correct one.
     """
+    try:
+        plan = _plan(_unsealed(text))
+    except RecursionError:
+        raise PlanJsonError(
+            f"the text is not a plan: it is nested too deep to be read, where a plan is {_DEPTH} deep"
+        ) from None
+    return verify(plan, bound)
+
+
+def _unsealed(text: str) -> dict[str, Any]:
+    """The form of a plan, with its digest checked."""
     form = _object(_parse(text), "the plan", None)
     if form.get("format") != FORMAT:
-        _refuse("format", f"is {_shown(form.get('format'))}, a plan has {FORMAT!r}")
+        _refuse("format", f"is {shown(form.get('format'))}, a plan has {FORMAT!r}")
     version = form.get("version")
     if type(version) is not int or version not in VERSIONS:
         raise PlanVersionError(
-            f"the plan is of version {_shown(version)}, this release reads versions "
+            f"the plan is of version {shown(version)}, this release reads versions "
             f"{' and '.join(map(str, VERSIONS))}; write it again with this release",
             "version",
         )
@@ -196,12 +213,11 @@ def from_json(text: str, bound: int | None = None) -> Plan:
     digest = _digest(sealed)
     if form["digest"] != digest:
         raise PlanDigestError(
-            f"the plan's digest is {_shown(form['digest'])}, but its contents have {digest!r}; "
+            f"the plan's digest is {shown(form['digest'])}, but its contents have {digest!r}; "
             "it was changed after it was written: make the plan again",
             "digest",
         )
-    plan = _plan(form)
-    return verify(plan, bound)
+    return form
 
 
 def _plan(form: dict[str, Any]) -> Plan:
@@ -214,19 +230,19 @@ def _plan(form: dict[str, Any]) -> Plan:
     ]
     steps = [_step(entry, f"steps[{k}]", placements, version) for k, entry in enumerate(_list(form["steps"], "steps"))]
     cost = form["cost"]
-    if type(cost) not in (int, float) or cost < 0:
-        _refuse("cost", f"is {_shown(cost)}, which is not a price")
+    if type(cost) not in (int, float) or not 0 <= cost <= _DEAREST:
+        _refuse("cost", f"is {shown(cost)}, which is not a price from 0 to {_DEAREST}")
     if form["unit"] not in ("elements", "seconds"):
-        _refuse("unit", f"is {_shown(form['unit'])}, a cost is in 'elements' or 'seconds'")
+        _refuse("unit", f"is {shown(form['unit'])}, a cost is in 'elements' or 'seconds'")
     limit = form["memory_limit"]
-    if limit is not None and (type(limit) is not int or limit < 1):
-        _refuse("memory_limit", f"is {_shown(limit)}, a limit is a number of bytes or null")
+    if limit is not None and (type(limit) is not int or not 1 <= limit <= _LARGEST):
+        _refuse("memory_limit", f"is {shown(limit)}, a limit is a number of bytes from 1 to {_LARGEST} or null")
     dtype = _string(form["dtype"], "dtype")
     accumulate, order = form.get("accumulate"), form.get("order", "any")
     if accumulate is not None:
         _at("accumulate", lambda: itemsize_of(_string(accumulate, "accumulate")))
     if order not in ("any", "fixed"):
-        _refuse("order", f"is {_shown(order)}, summands are added in 'any' order or in a 'fixed' one")
+        _refuse("order", f"is {shown(order)}, summands are added in 'any' order or in a 'fixed' one")
     return _at(
         "the plan",
         lambda: Plan(
@@ -254,14 +270,16 @@ def _side(value: Any, where: str, version: int) -> tuple[DistType, Mesh]:
     axes = []
     for k, entry in enumerate(_list(mesh_form["axes"], f"{where}.mesh.axes")):
         if not isinstance(entry, list) or len(entry) != 2 or type(entry[1]) is not int:
-            _refuse(f"{where}.mesh.axes[{k}]", f"is {_shown(entry)}, an axis is a name and a size")
+            _refuse(f"{where}.mesh.axes[{k}]", f"is {shown(entry)}, an axis is a name and a size")
         axes.append(entry)
     devices = tuple(_row(mesh_form["devices"], f"{where}.mesh.devices"))
+    if not devices:
+        _refuse(f"{where}.mesh.devices", "is empty; a mesh names its devices, in their order")
     mesh = _at(f"{where}.mesh", lambda: Mesh(tuple(Axis(name, size) for name, size in axes), devices))
     dist_type = _at(f"{where}.type", lambda: DistType.parse(_string(side["type"], f"{where}.type")))
     _at(f"{where}.type", lambda: dist_type.check(mesh))
     if dist_type.partial and version < 2:
-        _refuse(f"{where}.type", f"is {_shown(side['type'])}, and summands need version 2")
+        _refuse(f"{where}.type", f"is {shown(side['type'])}, and summands need version 2")
     return dist_type, mesh
 
 
@@ -270,13 +288,15 @@ def _placement(value: Any, where: str, source: DistType, version: int) -> Placem
     partial = version > 1 and not entry.keys().isdisjoint(_SUMMAND_FIELDS)
     _object(entry, where, ("grid", "index", *(_SUMMAND_FIELDS if partial else ())), version)
     grid = tuple(_row(entry["grid"], f"{where}.grid"))
+    if max(grid, default=0) > _LARGEST:
+        _refuse(f"{where}.grid", "has a number that does not fit 64 bits")
     index = _table(entry["index"], f"{where}.index", source.rank)
     if not partial:
         return _at(where, lambda: Placement(source.global_shape, grid, index))
     summand = _numbers(entry["summand"], f"{where}.summand")
     count, reduction = entry["summands"], entry["reduction"]
     if type(count) is not int or count < 2:
-        _refuse(f"{where}.summands", f"is {_shown(count)}, where an integer of at least 2 is expected")
+        _refuse(f"{where}.summands", f"is {shown(count)}, where an integer of at least 2 is expected")
     return _at(where, lambda: Placement(source.global_shape, grid, index, summand, count, reduction))
 
 
@@ -284,7 +304,7 @@ def _step(value: Any, where: str, placements: list[Placement], version: int) -> 
     entry = _object(value, where, None)
     kind, kinds = entry.get("kind"), _FIELDS[version]
     if not isinstance(kind, str) or kind not in kinds:
-        _refuse(f"{where}.kind", f"is {_shown(kind)}, a step is one of {', '.join(kinds)}")
+        _refuse(f"{where}.kind", f"is {shown(kind)}, a step is one of {', '.join(kinds)}")
     _object(entry, where, ("kind", "before", "after", *kinds[kind]), version)
     before = _reference(entry["before"], f"{where}.before", placements)
     after = _reference(entry["after"], f"{where}.after", placements)
@@ -297,7 +317,7 @@ def _step(value: Any, where: str, placements: list[Placement], version: int) -> 
     realisation = entry.get("realisation")
     if kind in ("exchange", "reduce_exchange"):
         if realisation not in ("rounds", "ragged"):
-            _refuse(f"{where}.realisation", f"is {_shown(realisation)}, an exchange runs as 'rounds' or 'ragged'")
+            _refuse(f"{where}.realisation", f"is {shown(realisation)}, an exchange runs as 'rounds' or 'ragged'")
         shares = _shares(entry["shares"], f"{where}.shares", len(before.shape))
         if kind == "exchange":
             return Exchange(before, after, shares, cast(Realisation, realisation))
@@ -306,7 +326,7 @@ def _step(value: Any, where: str, placements: list[Placement], version: int) -> 
     groups = _table(entry["groups"], f"{where}.groups", None)
     if kind == "reduce_scatter":
         if realisation not in ("native", "alltoall"):
-            _refuse(f"{where}.realisation", f"is {_shown(realisation)}, a reduction runs as 'native' or 'alltoall'")
+            _refuse(f"{where}.realisation", f"is {shown(realisation)}, a reduction runs as 'native' or 'alltoall'")
         return ReduceScatter(before, after, groups, cast(Adding, realisation))
     if kind == "all_reduce":
         return AllReduce(before, after, groups)
@@ -317,7 +337,7 @@ def _shares(value: Any, where: str, rank: int) -> Shares:
     rows = _list(value, where)
     for k, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != 5:
-            _refuse(f"{where}[{k}]", f"is {_shown(row)}, a share is [src, dst, round, start, size]")
+            _refuse(f"{where}[{k}]", f"is {shown(row)}, a share is [src, dst, round, start, size]")
     heads = _table([row[:3] for row in rows], where, 3)
     start, size = (_table([row[k] for row in rows], where, rank) for k in (3, 4))
     return Shares(heads[:, 0], heads[:, 1], start, size, heads[:, 2])
@@ -325,7 +345,7 @@ def _shares(value: Any, where: str, rank: int) -> Shares:
 
 def _reference(value: Any, where: str, placements: list[Placement]) -> Placement:
     if type(value) is not int or not 0 <= value < len(placements):
-        _refuse(where, f"is {_shown(value)}, which is not a position in the list of {len(placements)} placements")
+        _refuse(where, f"is {shown(value)}, which is not a position in the list of {len(placements)} placements")
     return placements[value]
 
 
@@ -333,52 +353,61 @@ def _reference(value: Any, where: str, placements: list[Placement]) -> Placement
 
 
 def _parse(text: str) -> Any:
+    objects = itertools.count(1)
+
+    def counted(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if next(objects) > _MOST_OBJECTS:
+            raise PlanJsonError(f"the text is not a plan: it has more than {_MOST_OBJECTS} objects")
+        return _without_repeats(pairs)
+
     try:
-        return json.loads(text, object_pairs_hook=_without_repeats, parse_float=_finite, parse_constant=_finite)
-    except PlanJsonError:
+        return json.loads(text, object_pairs_hook=counted, parse_float=_finite, parse_constant=_finite)
+    except (PlanJsonError, RecursionError):
         raise
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError) as error:
         raise PlanJsonError(f"the text is not JSON: {error}") from None
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     form = dict(pairs)
     if len(form) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        _refuse(repeated, "is given twice")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                _refuse(cut(name), "is given twice")
+            seen.add(name)
     return form
 
 
 def _finite(literal: str) -> float:
     number = float(literal)
     if not math.isfinite(number):
-        raise PlanJsonError(f"the text is not a plan: {literal} is not a finite number")
+        raise PlanJsonError(f"the text is not a plan: {cut(literal)} is not a finite number")
     return number
 
 
 def _object(value: Any, where: str, fields: Iterable[str] | None, version: int = 1) -> dict[str, Any]:
     """An object, with exactly these fields unless None is given."""
     if not isinstance(value, dict):
-        _refuse(where, f"is {_shown(value)}, where an object is expected")
+        _refuse(where, f"is {shown(value)}, where an object is expected")
     if fields is not None:
         expected = set(fields)
         for name in sorted(expected - value.keys()):
             _refuse(where, f"lacks the field {name!r}")
         for name in sorted(value.keys() - expected):
-            _refuse(where, f"has the field {name!r}, which version {version} does not know")
+            _refuse(where, f"has the field {shown(name)}, which version {version} does not know")
     return value
 
 
 def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list):
-        _refuse(where, f"is {_shown(value)}, where a list is expected")
+        _refuse(where, f"is {shown(value)}, where a list is expected")
     return value
 
 
 def _string(value: Any, where: str) -> str:
     if not isinstance(value, str):
-        _refuse(where, f"is {_shown(value)}, where a text is expected")
+        _refuse(where, f"is {shown(value)}, where a text is expected")
     return value
 
 
@@ -387,7 +416,7 @@ def _row(value: Any, where: str) -> list[int]:
     row = _list(value, where)
     for k, number in enumerate(row):
         if type(number) is not int:  # a bool is no number here
-            _refuse(f"{where}[{k}]", f"is {_shown(number)}, where an integer is expected")
+            _refuse(f"{where}[{k}]", f"is {shown(number)}, where an integer is expected")
     return row
 
 
@@ -402,7 +431,7 @@ def _table(value: Any, where: str, columns: int | None) -> Int64:
     for k, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != (len(rows[0]) if columns is None else columns):
             length = "as long as the first" if columns is None else f"of {columns} integers"
-            _refuse(f"{where}[{k}]", f"is {_shown(row)}, where a list {length} is expected")
+            _refuse(f"{where}[{k}]", f"is {shown(row)}, where a list {length} is expected")
     if not set(map(type, itertools.chain.from_iterable(rows))) <= {int}:
         for k, row in enumerate(rows):
             _row(row, f"{where}[{k}]")
@@ -421,11 +450,6 @@ def _at(where: str, build: Callable[[], _T]) -> _T:
         raise
     except RedistribError as error:
         raise PlanJsonError(f"{where}: {error}", where) from error
-
-
-def _shown(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
 def _refuse(where: str, why: str) -> NoReturn:

@@ -7,8 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
+from redistrib.arith import Int64
 from redistrib.errors import StepFormError
-from redistrib.theory.semantics import Int64, volumes
+from redistrib.theory.boxes import volumes
 
 
 def frozen(array: object, columns: int | None) -> Int64:

@@ -41,23 +41,21 @@ if the plan's `order` is "fixed".
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from redistrib.errors import StepFormError
+from redistrib.errors.base import shown
 from redistrib.plans.shares import Shares as Shares
 from redistrib.plans.shares import frozen
-from redistrib.theory.semantics import Int64, Placement, summed_volumes
+from redistrib.theory.boxes import summed_volumes
+from redistrib.theory.semantics import Int64, Placement
 
 Realisation: TypeAlias = Literal["rounds", "ragged"]
 Adding: TypeAlias = Literal["native", "alltoall"]
-
-
-def _values(step: Any) -> tuple[Any, ...]:
-    return tuple(getattr(step, field.name) for field in fields(step))
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +68,12 @@ class _Step:
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and all(
             np.array_equal(own, theirs) if isinstance(own, np.ndarray) else own == theirs
-            for own, theirs in zip(_values(self), _values(other), strict=True)
+            for own, theirs in ((getattr(self, name), getattr(other, name)) for name in self.__match_args__)
         )
 
     def __hash__(self) -> int:
-        values = (value.tobytes() if isinstance(value, np.ndarray) else value for value in _values(self))
-        return hash((self.kind, *values))
+        values = [getattr(self, name) for name in self.__match_args__]  # a dataclass lists its fields there
+        return hash((self.kind, *(v.tobytes() if isinstance(v, np.ndarray) else v for v in values)))
 
     def received(self) -> list[int]:
         """Elements each device takes in from other devices, exactly; one integer per device."""
@@ -132,6 +130,11 @@ class _GroupStep(_Step):
     def group_size(self) -> int:
         """Devices in a group."""
         return int(self.groups.shape[1])
+
+    def group_of(self, device: int) -> list[int]:
+        """The group of a device, in the order of its members."""
+        row: list[int] = self.groups[(self.groups == device).any(axis=1)][0].tolist()
+        return row
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,7 +258,7 @@ class ReduceExchange(_ShareStep):
         splits = tuple(self.splits) or tuple(range(0, many + 1, max(1, many // few)))
         if len(splits) != few + 1 or splits[0] != 0 or splits[-1] != many or list(splits) != sorted(splits):
             raise StepFormError(
-                f"{many} summands are split at {splits} to make {few}; split points rise from 0 to {many}, "
+                f"{many} summands are split at {shown(splits)} to make {few}; split points rise from 0 to {many}, "
                 f"{few + 1} of them"
             )
         object.__setattr__(self, "splits", splits)

@@ -7,7 +7,6 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from rich.box import Box
 from rich.console import Console
 from rich.table import Table
 
@@ -25,9 +24,8 @@ from redistrib.plans.steps import (
     Step,
     Unreduce,
 )
+from redistrib.report import ruled
 from redistrib.theory.semantics import Placement, type_of
-
-_RULED = Box("    \n    \n -- \n    \n    \n -- \n    \n    \n", ascii=True)
 
 
 def render(plan: Plan, width: int = 118) -> str:
@@ -36,7 +34,7 @@ def render(plan: Plan, width: int = 118) -> str:
     Received elements are the mean over the devices, and the maximum where it differs. A cost is shown for every
     step whose maker told it.
     """
-    table = Table(box=_RULED, show_footer=True, show_edge=False, pad_edge=False)
+    table = Table(box=ruled(), show_footer=True, show_edge=False, pad_edge=False)
     received = plan.received
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("step", footer="total", no_wrap=True)
@@ -155,6 +153,7 @@ def _foot(plan: Plan) -> list[str]:
         f"lower bound: {least}; {ratio}",
         f"height: {_size(plan.height, plan.itemsize)}, the largest tile on the way{above}; "
         f"predicted peak {_bytes(plan.peak_bytes)} per device",
+        *([] if plan.note is None else [f"note: {plan.note}"]),
     ]
 
 

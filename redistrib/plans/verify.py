@@ -4,6 +4,7 @@
 tile to its target tile, every device sending only what it holds. Each rule has an error class of its own.
 The certificate is the one sketched in Section 5 of the paper (a sequence of collectives realises a
 redistribution iff its base offset maps join up), with explicit groups in the place of mesh axes.
+On purpose nothing here reads `transfers`, by which backends carry out a step: a judge does not ask the judged.
 """
 
 from __future__ import annotations

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
 import numpy as np
 
@@ -21,9 +19,11 @@ from redistrib.errors import (
     ShareRankError,
     UncoveredTileError,
 )
+from redistrib.plans._cover import cut_dimensions, first_not_filled_once, joined, overlapping
 from redistrib.plans._evidence import box, check_numbers, first, held
 from redistrib.plans.steps import Exchange, ReduceExchange
-from redistrib.theory.semantics import Int64, Placement, volumes
+from redistrib.theory.boxes import volumes
+from redistrib.theory.semantics import Int64, Placement
 
 
 def check_exchange(step: int, exchange: Exchange) -> None:
@@ -177,16 +177,17 @@ def _check_cover(step: int, exchange: Exchange) -> None:
     low = np.maximum(before.start, goal)
     high = np.minimum(before.start + np.array(before.tile, dtype=np.int64), goal + tile)
     keeps = np.flatnonzero((low < high).all(axis=1))
-    if _are_meets(exchange):
-        holder, owner = np.concatenate([keeps, shares.src]), np.concatenate([keeps, shares.dst])
-        if not _are_all_cells(exchange, holder, owner):
-            _fail_cover(step, exchange)
+    holder, owner = np.concatenate([keeps, shares.src]), np.concatenate([keeps, shares.dst])
+    if _are_meets(exchange) and _are_all_cells(exchange, holder, owner):
         return
-    start = np.concatenate([low[keeps], shares.start])
-    stop = np.concatenate([high[keeps], shares.start + shares.size])
-    owner = np.concatenate([keeps, shares.dst])
-    if not _fill_once(start - goal[owner], stop - goal[owner], owner, tile, after.devices):
-        _fail_cover(step, exchange)
+    start, size = (table.reshape(len(shares), before.rank) for table in (shares.start, shares.size))
+    start, stop = np.concatenate([low[keeps], start]), np.concatenate([high[keeps], start + size])
+    low, high = start - goal[owner], stop - goal[owner]
+    cut = cut_dimensions(step, exchange.kind, low, high, tile)
+    device = first_not_filled_once(low[:, cut], high[:, cut], owner, tile[cut], after.devices)
+    if device is not None:
+        own = owner == device
+        _fail_cover(step, exchange, device, holder[own], start[own], stop[own], cut)
 
 
 def _are_meets(exchange: Exchange) -> bool:
@@ -210,94 +211,40 @@ def _are_all_cells(exchange: Exchange, holder: Int64, owner: Int64) -> bool:
         return False
     number, span = np.zeros(before.devices, dtype=np.int64), 1
     for i, count in enumerate(before.grid):
-        number, span = _joined(number, span, before.index[:, i], count)
-    key = np.sort(_joined(owner, before.devices, number[holder], span)[0])
+        number, span = joined(number, span, before.index[:, i], count)
+    key = np.sort(joined(owner, before.devices, number[holder], span)[0])
     return not (key[1:] == key[:-1]).any()
 
 
-def _fill_once(low: Int64, high: Int64, owner: Int64, tile: Int64, devices: int) -> bool:
-    """Whether the boxes, relative to the tile of their owner, fill it once.
-
-    They do iff their signed corners add up to those of the tile, since a function of bounded support is determined
-    by its mixed difference. That needs neither volumes, which may exceed 64 bits, nor all pairs of boxes.
-    """
-    low = np.concatenate([np.zeros((devices, len(tile)), dtype=np.int64), low])
-    high = np.concatenate([np.broadcast_to(tile, (devices, len(tile))), high])
-    key, span = np.concatenate([np.arange(devices), owner]), devices
-    sign = np.ones(len(key), dtype=np.int64)
-    sign[:devices] = -1
-    for i, extent in enumerate(tile.tolist()):
-        if (low[:, i] == 0).all() and (high[:, i] == extent).all():
-            continue  # every box spans the tile here, so corners along it say nothing more
-        repeats = len(key) // len(low)
-        corner = np.concatenate([np.tile(low[:, i], repeats), np.tile(high[:, i], repeats)])
-        key, span = _joined(np.tile(key, 2), span, corner, extent + 1)
-        sign = np.concatenate([sign, -sign])
-    order = np.argsort(key)
-    ordered = key[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    return not np.add.reduceat(sign[order], starts).any()
-
-
-def _joined(key: Int64, span: int, digit: Int64, base: int) -> tuple[Int64, int]:
-    """One number for each pair of a key below `span` and a digit below `base`, and a bound on these numbers."""
-    if span * base >= 2**62:  # renumber: then both are below the number of rows
-        key, digit = (
-            np.unique(key, return_inverse=True)[1],
-            np.unique(digit, return_inverse=True)[1],
+def _fail_cover(
+    step: int, exchange: Exchange, device: int, sender: Int64, start: Int64, stop: Int64, cut: Int64
+) -> NoReturn:
+    """Say where the boxes of a device, parts of its tile along some dimensions, overlap, or how many they leave."""
+    after = exchange.after
+    filled = sum(volumes(stop - start))
+    if filled < after.tile_size:
+        raise UncoveredTileError(
+            f"step {step} (exchange) fills only {filled} of the {after.tile_size} elements {held(after, device)} "
+            f"of device {device}; what it keeps and what it receives must fill its tile",
+            step,
+            device,
+            filled=filled,
+            needed=after.tile_size,
         )
-        span, base = int(key.max()) + 1, int(digit.max()) + 1
-    return key * base + digit, span * base
-
-
-def _fail_cover(step: int, exchange: Exchange) -> NoReturn:
-    """Find the device whose boxes overlap or leave a gap, and say where."""
-    before, after, shares = exchange.before, exchange.after, exchange.shares
-    boxes: list[list[tuple[_Box, int]]] = [[] for _ in range(after.devices)]
-    goals: list[_Box] = [(tuple(start), after.tile) for start in after.start.tolist()]
-    for d, start in enumerate(before.start.tolist()):
-        kept = _meet((tuple(start), before.tile), goals[d])
-        if kept is not None:
-            boxes[d].append((kept, d))
-    for src, dst, start, size in zip(
-        *(t.tolist() for t in (shares.src, shares.dst, shares.start, shares.size)), strict=True
-    ):
-        boxes[dst].append(((tuple(start), tuple(size)), src))
-    for device, parts in enumerate(boxes):
-        for (one, sender), (other, rival) in itertools.combinations(parts, 2):
-            common = _meet(one, other)
-            if common is not None:
-                origin = f"it keeps {box(*one)}" if sender == device else f"device {sender} sends {box(*one)}"
-                raise OverlappingSharesError(
-                    f"step {step} (exchange) fills {box(*common)} of device {device} twice: {origin} and "
-                    f"device {rival} sends {box(*other)}",
-                    step,
-                    device,
-                    senders=(sender, rival),
-                    overlap=box(*common),
-                )
-        filled = sum(math.prod(size) for (_, size), _ in parts)
-        if filled != after.tile_size:
-            raise UncoveredTileError(
-                f"step {step} (exchange) fills only {filled} of the {after.tile_size} elements {held(after, device)} "
-                f"of device {device}; what it keeps and what it receives must fill its tile",
-                step,
-                device,
-                filled=filled,
-                needed=after.tile_size,
-            )
-    raise AssertionError("the boxes of every device fill its tile once")
-
-
-_Box: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # start and size
-
-
-def _meet(one: _Box, other: _Box) -> _Box | None:
-    low = tuple(max(a, b) for a, b in zip(one[0], other[0], strict=True))
-    high = tuple(min(a + n, b + m) for a, n, b, m in zip(one[0], one[1], other[0], other[1], strict=True))
-    if any(a >= b for a, b in zip(low, high, strict=True)):
-        return None
-    return low, tuple(b - a for a, b in zip(low, high, strict=True))
+    goal = after.start[device, cut]
+    one, other = overlapping(start[:, cut], stop[:, cut], goal, goal + np.array(after.tile, dtype=np.int64)[cut])
+    low, high = np.maximum(start[one], start[other]), np.minimum(stop[one], stop[other])
+    giver, rival = int(sender[one]), int(sender[other])
+    first_box = box(start[one], stop[one] - start[one])
+    origin = f"it keeps {first_box}" if giver == device else f"device {giver} sends {first_box}"
+    raise OverlappingSharesError(
+        f"step {step} (exchange) fills {box(low, high - low)} of device {device} twice: {origin} and "
+        f"device {rival} sends {box(start[other], stop[other] - start[other])}",
+        step,
+        device,
+        senders=(giver, rival),
+        overlap=box(low, high - low),
+    )
 
 
 def _share(exchange: Exchange | ReduceExchange, k: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 
@@ -134,7 +135,8 @@ def _check_union(number: int, step: AllGather | AllToAll) -> None:
 def _fail_order(number: int, step: AllGather | AllToAll, group: int, member: int, order: Int64) -> None:
     before, members = step.before, step.groups[group]
     parts = order.tolist()
-    repeated = next((p for p in parts if parts.count(p) > 1), None)
+    times = Counter(parts)
+    repeated = next((p for p in parts if times[p] > 1), None)
     if repeated is not None:
         one, other = (int(d) for d in members[order == repeated][:2])
         raise RepeatedChunkError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import NoReturn
 
@@ -11,11 +12,13 @@ from redistrib.errors import (
     DisjointMembersError,
     GroupSizeError,
     MemberOrderError,
+    ShareRankError,
     SliceGridError,
     SummandCountError,
     SummandError,
     UnreduceError,
 )
+from redistrib.plans._cover import cut_dimensions, first_not_filled_once, times_covered, wrong_cell
 from redistrib.plans._evidence import box, check_numbers, first, held
 from redistrib.plans.steps import (
     AllReduce,
@@ -26,9 +29,11 @@ from redistrib.plans.steps import (
     Step,
     Unreduce,
 )
-from redistrib.plans.verify_exchange import _fill_once, check_shares
+from redistrib.plans.verify_exchange import check_shares
 from redistrib.plans.verify_groups import check_groups
 from redistrib.theory.semantics import Int64, Placement, number_of
+
+_MOST_CELLS = 2**24  # between the borders of boxes, over all devices: some seconds
 
 
 def as_slabs(number: int, step: Step) -> Step:
@@ -163,58 +168,84 @@ def check_reduce_exchange(number: int, step: ReduceExchange) -> None:
             sender=int(shares.src[k]),
             summand=int(sent[k]),
         )
-    goal = after.start
-    tile = np.array(after.tile, dtype=np.int64)
+    if after.tile_size:
+        _check_sums(number, step, begin, end)
+
+
+def _check_sums(number: int, step: ReduceExchange, begin: Int64, end: Int64) -> None:
+    """Every device adds up the summands from `begin` to `end` of its tile."""
+    before, after, shares = step.before, step.after, step.shares
+    goal, tile = after.start, np.array(after.tile, dtype=np.int64)
     low = np.maximum(before.start, goal)
     high = np.minimum(before.start + np.array(before.tile, dtype=np.int64), goal + tile)
     keeps = np.flatnonzero((low < high).all(axis=1) & step.adds_own())
     owner = np.concatenate([keeps, shares.dst])
-    slab = np.concatenate([before.label[keeps], sent])[:, None]
-    low = np.concatenate([slab, np.concatenate([low[keeps], shares.start]) - goal[owner]], axis=1)
-    high = np.concatenate([slab + 1, np.concatenate([high[keeps], shares.start + shares.size]) - goal[owner]], axis=1)
-    once = (before.reduction or after.reduction or "sum") == "sum"
-    if after.tile_size and not (once and _fills_once(step, low, high, owner, begin, end)):
-        for device in range(after.devices):
+    start, size = (table.reshape(len(shares), before.rank) for table in (shares.start, shares.size))
+    low = np.concatenate([low[keeps], start]) - goal[owner]
+    high = np.concatenate([high[keeps], start + size]) - goal[owner]
+    cut = cut_dimensions(number, step.kind, low, high, tile)
+    slab = before.label[np.concatenate([keeps, shares.src])][:, None]
+    low, high = np.concatenate([slab, low[:, cut]], axis=1), np.concatenate([slab + 1, high[:, cut]], axis=1)
+    stack = np.array([before.summands, *tile[cut]], dtype=np.int64)
+    if (before.reduction or after.reduction or "sum") == "sum":
+        device = _first_not_added_once(low, high, owner, stack, begin, end)
+        if device is not None:
             mine = owner == device
-            _check_device(number, step, device, low[mine], high[mine], once)
+            first_corner = np.array([begin[device], *np.zeros(len(cut), dtype=np.int64)])
+            last_corner = np.array([end[device], *tile[cut]])
+            _fail_sum(number, step, device, cut, *wrong_cell(low[mine], high[mine], first_corner, last_corner))
+        return
+    order = np.argsort(owner, kind="stable")
+    bounds = np.searchsorted(owner[order], np.arange(after.devices + 1))
+    cells = 0
+    for device in range(after.devices):
+        mine = order[bounds[device] : bounds[device + 1]]
+        reach = [(int(begin[device]), int(end[device])), *((0, extent) for extent in tile[cut].tolist())]
+        borders = [np.unique([*ends, *low[mine, i], *high[mine, i]]) for i, ends in enumerate(reach)]
+        cells += math.prod(len(border) for border in borders)
+        if cells > _MOST_CELLS:
+            raise ShareRankError(
+                f"step {number} ({step.kind}) cuts tiles into more than {_MOST_CELLS} cells, which are too many to be "
+                "checked; send fewer or larger boxes",
+                number,
+                most=_MOST_CELLS,
+            )
+        missing = np.argwhere(times_covered(low[mine], high[mine], borders) < 1)
+        if len(missing):
+            corner, behind = (
+                [int(border[k + by]) for border, k in zip(borders, missing[0], strict=True)] for by in (0, 1)
+            )
+            _fail_sum(number, step, device, cut, np.array(corner), np.array(behind), 0)
 
 
-def _fills_once(step: ReduceExchange, low: Int64, high: Int64, owner: Int64, begin: Int64, end: Int64) -> bool:
-    """Whether the slabs of each device, with those that it has no use for, fill a whole stack of its tile once."""
-    before, after = step.before, step.after
-    tile = np.array([before.summands, *after.tile], dtype=np.int64)
-    no_use = np.zeros((2, after.devices, len(tile)), dtype=np.int64), np.tile(tile, (2, after.devices, 1))
-    no_use[1][0, :, 0] = begin
-    no_use[0][1, :, 0] = end
-    filled = (no_use[1] > no_use[0]).all(axis=2)
-    low, high = (np.concatenate([boxes, more[filled]]) for boxes, more in ((low, no_use[0]), (high, no_use[1])))
-    owner = np.concatenate([owner, np.nonzero(filled)[1]])
-    return _fill_once(low, high, owner, tile, after.devices)
+def _first_not_added_once(low: Int64, high: Int64, owner: Int64, stack: Int64, begin: Int64, end: Int64) -> int | None:
+    """The first device whose slabs, with those that it has no use for, do not fill a whole stack of its tile once."""
+    devices = len(begin)
+    unused_low, unused_high = np.zeros((2, devices, len(stack)), dtype=np.int64), np.tile(stack, (2, devices, 1))
+    unused_high[0, :, 0] = begin
+    unused_low[1, :, 0] = end
+    some = (unused_high > unused_low).all(axis=2)
+    low, high = np.concatenate([low, unused_low[some]]), np.concatenate([high, unused_high[some]])
+    return first_not_filled_once(low, high, np.concatenate([owner, np.nonzero(some)[1]]), stack, devices)
 
 
-def _check_device(number: int, step: ReduceExchange, device: int, low: Int64, high: Int64, once: bool) -> None:
-    """Count how often each element of each summand reaches a device, on the grid of all borders of boxes."""
-    after, made = step.after, int(step.after.label[device])
-    reach = [(step.splits[made], step.splits[made + 1]), *((0, extent) for extent in after.tile)]
-    borders = [np.unique([*ends, *low[:, i], *high[:, i]]) for i, ends in enumerate(reach)]
-    times = np.zeros([len(border) - 1 for border in borders], dtype=np.int64)
-    for start, stop in zip(low, high, strict=True):
-        window = zip(borders, start, stop, strict=True)
-        times[tuple(slice(*np.searchsorted(border, (a, b)).tolist()) for border, a, b in window)] += 1
-    wrong = times != 1 if once else times < 1
-    if wrong.any():
-        cell = np.unravel_index(first(wrong.ravel()), times.shape)
-        begin = [int(border[k]) for border, k in zip(borders, cell, strict=True)]
-        size = [int(border[k + 1]) - int(border[k]) for border, k in zip(borders, cell, strict=True)]
-        where = box(np.array(begin[1:], dtype=np.int64) + after.start[device], size[1:])
-        raise SummandError(
-            f"step {number} ({step.kind}) has device {device} add summand {begin[0]} of {where} {times[cell]} times; "
-            + ("a sum has each once" if once else "a maximum or minimum has each at least once"),
-            number,
-            device,
-            summand=begin[0],
-            times=int(times[cell]),
-        )
+def _fail_sum(
+    number: int, step: ReduceExchange, device: int, cut: Int64, start: Int64, stop: Int64, times: int
+) -> NoReturn:
+    """Say which box of which summand a device does not add as often as it must."""
+    after = step.after
+    low, size = after.start[device].copy(), np.array(after.tile, dtype=np.int64)
+    low[cut] += start[1:]
+    size[cut] = (stop - start)[1:]
+    once = (step.before.reduction or after.reduction or "sum") == "sum"
+    raise SummandError(
+        f"step {number} ({step.kind}) has device {device} add summand {start[0]} of {box(low, size)} {times} times; "
+        + ("a sum has each once" if once else "a maximum or minimum has each at least once"),
+        number,
+        device,
+        summand=int(start[0]),
+        times=times,
+    )
 
 
 def check_unreduce(number: int, step: Unreduce) -> None:
@@ -279,8 +310,8 @@ def _check_parts(number: int, step: Unreduce) -> None:
         k = first(wrong)
         device = first(tile == k)
         raise UnreduceError(
-            f"step {number} ({step.kind}) makes {box(after.start[device], after.tile)} of {times[k]} parts, {found[k]} of them "
-            f"different; its summands must have each of its {expected} parts, and in a sum once",
+            f"step {number} ({step.kind}) makes {box(after.start[device], after.tile)} of {times[k]} parts, "
+            f"{found[k]} of them different; its summands must have each of its {expected} parts, and in a sum once",
             number,
             device,
         )

@@ -29,7 +29,7 @@ from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.programs.pullback import Part
-from redistrib.theory.semantics import Int64, Placement, overlap, placement_of
+from redistrib.theory.semantics import Int64, Placement, placement_of
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ def _pulled(value: Value, out: Value) -> dict[int, int]:
     if stays:
         before = _held_by(value.placement, [holds[device] for device in stays])
         after = _held_by(out.placement, [out.placement.index[out.place.devices.index(d)] for d in stays])
-        for device, kept in zip(stays, overlap(before, after), strict=True):
+        for device, kept in zip(stays, before.boxes.meet(after.boxes).volumes(), strict=True):
             counts[device] -= kept
     return counts
 

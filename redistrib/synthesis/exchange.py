@@ -12,27 +12,40 @@ from itertools import combinations
 import numpy as np
 
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
-from redistrib.synthesis.assignment import (
+from redistrib.synthesis.grouping import (
     Cells,
     agree,
+    all_to_all_groups,
     chunk_groups,
     permutation_pairs,
     position_in_run,
     refine,
     sending_pairs,
+    unravel,
 )
-from redistrib.synthesis.colouring import Lack, colour_rounds, padded_rounds, shape_of, volume_of
-from redistrib.synthesis.lowering import all_to_all_groups
+from redistrib.synthesis.problem import Problem
+from redistrib.synthesis.rounds import Lack, colour_rounds, padded_rounds, shape_of, volume_of
 from redistrib.theory.semantics import Int64, Placement, number_of
 from redistrib.theory.weak import Grid, common, nested, refined
 
-# Shares of unequal size are coloured one by one: more than this many would make planning slow.
+# Shares of unequal size are coloured one by one, in several ways: more than this many would make planning slow.
 MOST_UNEQUAL = 1 << 12
+# The same where nothing else meets the lower bound: shares of equal size, and of unequal size coloured in one way only.
+MOST_DIRECT = 1 << 18
+MOST_DIRECT_UNEQUAL = 1 << 17
 MOST_PADDED = 1 << 8  # devices: matchings of more take longer than they are worth
 
 
-def contained(before: Placement, after: Placement) -> list[Step] | None:
+def without_elements(problem: Problem) -> list[Step]:
+    """From one placement of an empty array to another: there is nothing to send."""
+    before, after, none = problem.before, problem.after, np.zeros(0, dtype=np.int64)
+    boxes = none.reshape(0, before.rank)
+    return [] if before == after else [Exchange(before, after, Shares(none, none, boxes, boxes, none))]
+
+
+def as_slice(problem: Problem) -> list[Step] | None:
     """Nothing, or one slice, where every device already holds its tile."""
+    before, after = problem.before, problem.after
     if before == after:
         return []
     if all(a % b == 0 for b, a in zip(before.grid, after.grid, strict=True)) and np.array_equal(
@@ -42,29 +55,31 @@ def contained(before: Placement, after: Placement) -> list[Step] | None:
     return None
 
 
-def permuted(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
+def as_permute(problem: Problem) -> list[Step] | None:
     """One permute, where every tile of `after` lies inside one tile of `before`: each sender first cuts its share.
 
     Receives exactly the lower bound: only the devices that lack their tile take part.
     """
+    before, after = problem.before, problem.after
     if any(a % b for b, a in zip(before.grid, after.grid, strict=True)):
         return None
     if before.grid == after.grid:
-        return [AllPermute(before, after, permutation_pairs(before, after, hosts))]
+        return [AllPermute(before, after, permutation_pairs(before, after, problem.topology))]
     # Who holds its target tile keeps it; every other device cuts out the tile of the one device it sends to.
-    pairs = sending_pairs(before.number, number_of(after.coarse(before.grid), before.grid), hosts)
+    pairs = sending_pairs(before.number, number_of(after.coarse(before.grid), before.grid), problem.topology)
     cut_index = after.index.copy()
     cut_index[pairs[:, 0]] = after.index[pairs[:, 1]]
     cut = Placement.unchecked(before.shape, after.grid, cut_index)
     return [DynSlice(before, cut), AllPermute(cut, after, pairs)]
 
 
-def closed(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
+def as_grouped_collective(problem: Problem) -> list[Step] | None:
     """One all-gather where there is one, each member first cutting its part, else one dense all-to-all over any
     dimensions at once, with repeated shares where the target is replicated. It receives exactly the lower bound."""
+    before, after = problem.before, problem.after
     if not _close(before, after):
         return None
-    return _gathered(before, after, hosts) or [_all_to_all(before, after, hosts)]
+    return _gathered(problem) or [_all_to_all(problem)]
 
 
 def _close(before: Placement, after: Placement) -> bool:
@@ -72,8 +87,9 @@ def _close(before: Placement, after: Placement) -> bool:
     return nested(before.grid, after.grid) and agree(before, after)
 
 
-def _gathered(before: Placement, after: Placement, hosts: Int64 | None) -> list[Step] | None:
-    keys = (after.number,) if hosts is None else (after.number, hosts)
+def _gathered(problem: Problem) -> list[Step] | None:
+    before, after, by_host = problem.before, problem.after, problem.topology.sort_keys
+    keys = (after.number, *by_host)
     groups = chunk_groups(before, common(before.grid, after.grid), keys)
     wanted = after.number[groups]
     if not (wanted == wanted[:, :1]).all():
@@ -82,26 +98,26 @@ def _gathered(before: Placement, after: Placement, hosts: Int64 | None) -> list[
     parts = _meet(before, after, fine)
     steps: list[Step] = [] if parts == before else [DynSlice(before, parts)]
     # The groups hold every part of the target tile once; order them by part rather than by source tile.
-    groups = chunk_groups(parts, after.grid, () if hosts is None else (hosts,))
+    groups = chunk_groups(parts, after.grid, by_host)
     return [*steps, AllGather(parts, after, groups)]
 
 
-def _all_to_all(before: Placement, after: Placement, hosts: Int64 | None) -> AllToAll:
-    return AllToAll(before, after, all_to_all_groups(before, after, hosts))
+def _all_to_all(problem: Problem) -> AllToAll:
+    groups = all_to_all_groups(problem.before, problem.after, problem.topology)
+    return AllToAll(problem.before, problem.after, groups)
 
 
-def in_rounds(
-    before: Placement, after: Placement, hosts: Int64 | None = None, most_shares: int = 1 << 16
-) -> list[list[Step]]:
+def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
     """The direct exchange: every device is sent exactly what it lacks, in rounds of permutes.
 
     The first way receives the lower bound, shares of one shape in a round. Where shares are unequal, others may follow,
     each in fewer rounds: with shares of several shapes and one volume in a round, which receives no more; and with all
     that fit into the fewest rounds, padded. Empty where it would take more than `most_shares` shares.
     """
-    count = _share_count(before, after)
+    before, after, topology = problem.before, problem.after, problem.topology
+    count = share_count(problem)
     if nested(before.grid, after.grid):
-        return [[Exchange(before, after, _equal_shares(before, after, hosts))]] if count <= most_shares else []
+        return [[Exchange(before, after, _equal_shares(problem))]] if count <= most_shares else []
     if count > min(most_shares, MOST_UNEQUAL):
         return []
     lacking = _unequal_shares(before, after)
@@ -111,45 +127,84 @@ def in_rounds(
         if unit is None or _pieces(lacking, unit) <= MOST_UNEQUAL
     ]
     by_shape, by_volume = (
-        min((colour_rounds(cut, before, hosts, alike) for cut in cuts), key=lambda table: table.rounds)
+        min((colour_rounds(cut, before, topology, alike) for cut in cuts), key=lambda table: table.rounds)
         for alike in (shape_of, volume_of)
     )
     tables = [by_shape, by_volume] if by_volume.rounds < by_shape.rounds else [by_shape]
     if lacking and before.devices <= MOST_PADDED:
         # Senders on the receiver's own host leave less freedom to put large shares side by side.
-        padded = [padded_rounds(lacking, before, near) for near in ([None] if hosts is None else [hosts, None])]
+        nearness = [None] if topology.hosts is None else [topology, None]
+        padded = [padded_rounds(lacking, before, near) for near in nearness]
         tables += [table for table in padded if table.rounds < tables[-1].rounds]
     return [[Exchange(before, after, table)] for table in tables]
 
 
-def aligned_then_permuted(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
+def most_direct(problem: Problem) -> int:
+    """The shares up to which `direct` is planned."""
+    return MOST_DIRECT if nested(problem.before.grid, problem.after.grid) else MOST_DIRECT_UNEQUAL
+
+
+def direct(problem: Problem) -> list[Step] | None:
+    """The direct exchange in rounds of equal volumes, which receives exactly the lower bound, found in one attempt.
+
+    For more shares than `in_rounds` has the time to arrange; None where there are more than `most_direct`.
+    """
+    before, after = problem.before, problem.after
+    if share_count(problem) > most_direct(problem):
+        return None
+    if nested(before.grid, after.grid):
+        return [Exchange(before, after, _equal_shares(problem))]
+    shares = colour_rounds(_unequal_shares(before, after), before, problem.topology, volume_of)
+    return [Exchange(before, after, shares)]
+
+
+def aligned_then_permuted(problem: Problem) -> list[Step] | None:
     """One dense all-to-all to the right tiles, then one permute to the right devices."""
+    before, after, topology = problem.before, problem.after, problem.topology
     if not nested(before.grid, after.grid):
         return None
     cells = common(before.grid, after.grid)
     near = refine(
-        before.shape, Cells.of(before, cells), after.grid, Cells(after.grid, after.index), after.number, hosts=hosts
+        before.shape,
+        Cells.of(before, cells),
+        after.grid,
+        Cells(after.grid, after.index),
+        after.number,
+        topology=problem.topology,
     )
     if near == after:
         return None
-    return [_all_to_all(before, near, hosts), AllPermute(near, after, permutation_pairs(near, after, hosts))]
+    return [
+        _all_to_all(problem.between(before, near)),
+        AllPermute(near, after, permutation_pairs(near, after, topology)),
+    ]
 
 
-def permuted_then_aligned(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
+def permuted_then_aligned(problem: Problem) -> list[Step] | None:
     """One permute to the right devices, then one dense all-to-all to the right tiles."""
+    before, after, topology = problem.before, problem.after, problem.topology
     if not nested(before.grid, after.grid):
         return None
     cells = common(before.grid, after.grid)
     near = refine(
-        before.shape, Cells.of(after, cells), before.grid, Cells(before.grid, before.index), before.number, hosts=hosts
+        before.shape,
+        Cells.of(after, cells),
+        before.grid,
+        Cells(before.grid, before.index),
+        before.number,
+        topology=problem.topology,
     )
     if near == before:
         return None
-    return [AllPermute(before, near, permutation_pairs(before, near, hosts)), _all_to_all(near, after, hosts)]
+    return [
+        AllPermute(before, near, permutation_pairs(before, near, topology)),
+        _all_to_all(problem.between(near, after)),
+    ]
 
 
-def whole_then_sliced(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
+def whole_then_sliced(problem: Problem) -> list[Step] | None:
     """One all-gather of more than is wanted, then a slice: fewest collectives, most memory."""
+    before, after = problem.before, problem.after
     cells = common(before.grid, after.grid)
     grid = tuple(
         count if np.array_equal(before.coarse(cells)[:, i], after.coarse(cells)[:, i]) else 1
@@ -158,8 +213,7 @@ def whole_then_sliced(before: Placement, after: Placement, hosts: Int64 | None =
     whole = Placement.unchecked(before.shape, grid, before.coarse(grid))
     if whole == before:
         return None
-    keys = () if hosts is None else (hosts,)
-    steps: list[Step] = [AllGather(before, whole, chunk_groups(before, grid, keys))]
+    steps: list[Step] = [AllGather(before, whole, chunk_groups(before, grid, problem.topology.sort_keys))]
     return steps if whole == after else [*steps, DynSlice(whole, after)]
 
 
@@ -177,25 +231,27 @@ def _span(before: Placement, after: Placement) -> tuple[Int64, Int64]:
     return first, stop
 
 
-def _share_count(before: Placement, after: Placement) -> int:
+def share_count(problem: Problem) -> int:
+    """Source tiles that each device's target tile touches, over all devices: no direct exchange has more shares."""
+    before, after = problem.before, problem.after
     first, stop = _span(before, after)
     return int((stop - first).prod(axis=1).sum()) if before.rank else 0
 
 
-def _equal_shares(before: Placement, after: Placement, hosts: Int64 | None) -> Shares:
+def _equal_shares(problem: Problem) -> Shares:
     """All shares of an exchange between nested grids, with senders and rounds in closed form.
 
     In each cell of the common grid a receiver needs one share of every chunk. Receiver t takes chunk (t + c) mod M
     from that chunk's holder t // M in round c, so every device sends and receives once a round (Koenig's bound).
     """
+    before, after, keys = problem.before, problem.after, problem.topology.sort_keys
     cells = common(before.grid, after.grid)
     scale = tuple(b // c for b, c in zip(before.grid, cells, strict=True))
     chunks = math.prod(scale)
     if chunks == 1:  # who holds its tile neither sends nor receives
-        pairs = sending_pairs(before.number, number_of(after.coarse(before.grid), before.grid), hosts)
-        size = np.broadcast_to(np.array(after.tile, dtype=np.int64), (len(pairs), before.rank))
-        return Shares(pairs[:, 0], pairs[:, 1], after.start[pairs[:, 1]], size, np.zeros(len(pairs), dtype=np.int64))
-    keys = () if hosts is None else (hosts,)
+        pairs = sending_pairs(before.number, number_of(after.coarse(before.grid), before.grid), problem.topology)
+        share = after.boxes[pairs[:, 1]]
+        return Shares(pairs[:, 0], pairs[:, 1], share.start, share.size, np.zeros(len(pairs), dtype=np.int64))
     groups = chunk_groups(before, cells, keys)  # [cells * holders, chunks]
     per_cell = groups.reshape(math.prod(cells), -1, chunks)
     goal = number_of(after.coarse(cells), cells)
@@ -209,11 +265,11 @@ def _equal_shares(before: Placement, after: Placement, hosts: Int64 | None) -> S
     sender = per_cell[:, turn // chunks, (turn + rounds) % chunks].swapaxes(0, 1).reshape(-1)  # round by round
     receiver, turn_of = np.tile(receivers.reshape(-1), chunks), np.repeat(rounds, receivers.size)
     # A share that the receiver holds itself stays at home, whoever was to send it.
-    start = np.maximum(before.start[sender], after.start[receiver])
-    keep = before.number[receiver] != before.number[sender]
-    size = np.minimum(np.array(before.tile), np.array(after.tile)).astype(np.int64)
-    _, compact = np.unique(turn_of[keep], return_inverse=True)
-    return Shares(sender[keep], receiver[keep], start[keep], np.broadcast_to(size, start[keep].shape).copy(), compact)
+    travels = before.number[receiver] != before.number[sender]
+    sender, receiver = sender[travels], receiver[travels]
+    share = before.boxes[sender].meet(after.boxes[receiver])
+    _, compact = np.unique(turn_of[travels], return_inverse=True)
+    return Shares(sender, receiver, share.start, share.size, compact)
 
 
 def _unequal_shares(before: Placement, after: Placement) -> list[Lack]:
@@ -221,17 +277,16 @@ def _unequal_shares(before: Placement, after: Placement) -> list[Lack]:
     if 0 in before.shape:
         return []
     first, stop = _span(before, after)
+    extent = stop - first
     tile_b, tile_a = np.array(before.tile, dtype=np.int64), np.array(after.tile, dtype=np.int64)
-    result = []
-    for d in range(before.devices):
-        for offset in np.ndindex(*(stop[d] - first[d])):
-            tile = first[d] + np.array(offset, dtype=np.int64)
-            if (tile == before.index[d]).all():
-                continue
-            start = np.maximum(tile * tile_b, after.start[d])
-            end = np.minimum((tile + 1) * tile_b, after.start[d] + tile_a)
-            result.append((d, int(number_of(tile, before.grid)), start, end - start))
-    return result
+    count = extent.prod(axis=1)
+    receiver = np.repeat(np.arange(before.devices), count)
+    tile = first[receiver] + unravel(position_in_run(receiver), extent[receiver])
+    away = (tile != before.index[receiver]).any(axis=1)
+    receiver, tile = receiver[away], tile[away]
+    low = after.start[receiver]
+    start, stop = np.maximum(tile * tile_b, low), np.minimum((tile + 1) * tile_b, low + tile_a)
+    return list(zip(receiver.tolist(), number_of(tile, before.grid).tolist(), start, stop - start, strict=True))
 
 
 def _units(before: Placement, after: Placement) -> list[Int64 | None]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, cast, get_args
 
+from redistrib.cost.model import CostModel, no_price, prices_of
+from redistrib.cost.presets import cost_model
 from redistrib.errors import (
     GlobalShapeError,
     MemoryLimitError,
@@ -14,11 +16,13 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, require_whole
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
+from redistrib.plans.steps import Step
 from redistrib.plans.verify import verify
-from redistrib.synthesis.best import Problem, best_steps
-from redistrib.synthesis.cost import CostModel, cost_model
-from redistrib.synthesis.paper import paper_steps
-from redistrib.synthesis.search import Search
+from redistrib.synthesis.best import best_steps, limit_met
+from redistrib.synthesis.exchange import without_elements
+from redistrib.synthesis.paper.algorithm import paper_steps
+from redistrib.synthesis.paper.search import Search
+from redistrib.synthesis.problem import Problem
 from redistrib.theory.semantics import placement_of
 
 Algorithm: TypeAlias = Literal["best", "paper"]
@@ -49,9 +53,10 @@ def synthesize(
 
     Raises:
         MemoryLimitError: if nothing fits the limit.
+        ProfileError: if the model gives no plan a finite price.
         GlobalShapeError, MeshDevicesError, UnknownCostModelError, UnknownAlgorithmError, DtypeError, TypeFormError.
     """
-    chosen = cost_model(model).on(source_mesh)
+    chosen = cost_model(model)
     if algorithm not in get_args(Algorithm):
         raise UnknownAlgorithmError(algorithm, get_args(Algorithm))
     size = itemsize_of(dtype)
@@ -61,16 +66,12 @@ def synthesize(
         raise GlobalShapeError(source.global_shape, target.global_shape)
     if source_mesh.size != target_mesh.size:
         raise MeshDevicesError(source_mesh.size, target_mesh.size)
-    if algorithm == "paper":
-        found = paper_steps(before, after, chosen, Search(over_partition=over_partition), size)
-        assert found is not None  # a normal form within the bound always exists (Theorem 4.8)
-        problem = Problem(before, after, size, memory_limit)
-        if not problem.fits(found):
-            raise MemoryLimitError(memory_limit or 0, problem.peak(found))
-        steps = found
-    else:
-        steps = best_steps(Problem(before, after, size, memory_limit, over_partition), chosen)
-    prices = tuple(chosen.step(step, size) for step in steps)
+    problem = Problem(before, after, size, chosen.topology(source_mesh), memory_limit)
+    try:
+        steps, note = _steps(problem, algorithm, chosen, over_partition)
+        prices = tuple(map(prices_of(chosen, size, problem.topology).step, steps))
+    except OverflowError:  # more elements than a float counts
+        raise no_price(chosen) from None
     return verify(
         Plan(
             source=source,
@@ -86,5 +87,21 @@ def synthesize(
             unit=chosen.unit,
             memory_limit=memory_limit,
             step_costs=prices,
+            note=note,
         )
     )
+
+
+def _steps(problem: Problem, algorithm: str, model: CostModel, over_partition: bool) -> tuple[list[Step], str | None]:
+    """The steps, and what is to be said of them."""
+    if 0 in problem.before.shape:
+        return without_elements(problem), None
+    if algorithm == "best":
+        steps = best_steps(problem, model, over_partition)
+        return steps, limit_met(problem, model, steps)
+    found = paper_steps(problem, model, Search(over_partition=over_partition))
+    if found is None:  # a normal form within the bound always exists (Theorem 4.8)
+        raise no_price(model)
+    if not problem.fits(found):
+        raise MemoryLimitError(problem.memory_limit or 0, problem.peak(found))
+    return found, None

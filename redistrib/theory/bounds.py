@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from redistrib.theory.semantics import Int64, Placement, lower_bound, overlap
+from redistrib.theory.semantics import Int64, Placement, lower_bound
 
 _Row: TypeAlias = tuple[int, ...]
 
@@ -68,7 +68,7 @@ def least_received(source: Placement, target: Placement) -> int:
 def _met(source: Placement, target: Placement, columns: list[Int64]) -> int:
     """Elements that devices hold before and after, counted once for each different row of the columns."""
     rows = np.unique(np.concatenate(columns, axis=1), axis=0, return_index=True)[1]
-    volume = overlap(source, target)
+    volume = source.boxes.meet(target.boxes).volumes()
     return sum(volume[device] for device in rows.tolist())
 
 
@@ -78,7 +78,8 @@ def _to_one_summand(source: Placement, target: Placement) -> int:
     have: Counter[tuple[_Row, _Row, int]] = Counter()  # and of these, who hold the source tile too
     shared: dict[tuple[_Row, _Row], int] = {}  # elements in both tiles
     rows = (map(tuple, placement.index.tolist()) for placement in (source, target))
-    for old, new, summand, volume in zip(*rows, target.label.tolist(), overlap(source, target), strict=True):
+    kept = source.boxes.meet(target.boxes).volumes()
+    for old, new, summand, volume in zip(*rows, target.label.tolist(), kept, strict=True):
         holders[new, summand] += 1
         have[old, new, summand] += 1
         shared[old, new] = volume

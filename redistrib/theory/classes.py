@@ -15,7 +15,8 @@ from typing import TypeAlias
 import numpy as np
 
 from redistrib.arith import divisors
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.semantics import Placement
+from redistrib.theory.topology import Topology
 from redistrib.theory.weak import EdgeKind, Grid, WeakEdge, WeakSpace, divided, edges, scaled
 
 Node: TypeAlias = tuple[Grid, Grid]  # tiles per dimension, and of these the factor that cuts across hosts
@@ -25,9 +26,9 @@ Node: TypeAlias = tuple[Grid, Grid]  # tiles per dimension, and of these the fac
 class Classes:
     """Devices in two classes of links: `hosts` groups of `each` devices that fast links join.
 
-    >>> Classes.of(None, 8)
+    >>> Classes.of(Topology(8))
     Classes(hosts=1, each=8)
-    >>> Classes.of(np.arange(8) // 2, 8)
+    >>> Classes.of(Topology.consecutive(8, 2))
     Classes(hosts=4, each=2)
     """
 
@@ -35,22 +36,25 @@ class Classes:
     each: int
 
     @classmethod
-    def of(cls, hosts: Int64 | None, devices: int) -> Classes:
-        """The classes of devices with given host numbers; one class where hosts are of different size."""
-        if hosts is not None:
-            _, sizes = np.unique(hosts, return_counts=True)
+    def of(cls, topology: Topology) -> Classes:
+        """The classes of a topology; one class where hosts are of different size."""
+        if topology.hosts is not None:
+            _, sizes = np.unique(topology.hosts, return_counts=True)
             if (sizes == sizes[0]).all():
                 return cls(len(sizes), int(sizes[0]))
-        return cls(1, devices)
+        return cls(1, topology.devices)
 
 
-def node_of(placement: Placement, hosts: Int64 | None) -> Node | None:
-    """The node of a placement; None where its tiles do not lie on all hosts alike, as those of a type do.
+def node_of(placement: Placement, topology: Topology) -> Node | None:
+    """The node of a placement; None where no mesh axes within and between hosts cut it so.
+
+    Every host of eight devices may hold three tiles, yet no axis of three lies within it.
 
     >>> index = np.stack([np.arange(8) // 4, np.arange(8) % 4], axis=1)
-    >>> node_of(Placement((8, 8), (2, 4), index), np.arange(8) // 2)
+    >>> node_of(Placement((8, 8), (2, 4), index), Topology.consecutive(8, 2))
     ((2, 4), (2, 2))
     """
+    hosts = topology.hosts
     if hosts is None:
         return placement.grid, (1,) * placement.rank
     slow = []
@@ -60,6 +64,9 @@ def node_of(placement: Placement, hosts: Int64 | None) -> Node | None:
         if (inside != inside[0]).any() or count % int(inside[0]):
             return None
         slow.append(count // int(inside[0]))
+    classes, across = Classes.of(topology), math.prod(slow)
+    if classes.hosts % across or classes.each % (placement.tiles // across):
+        return None
     return placement.grid, tuple(slow)
 
 

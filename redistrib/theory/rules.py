@@ -13,8 +13,7 @@ collective      takes from    gives to    its premises, beyond a well-formed typ
 `AllPermute`    -             -           the target type has the same global shape and the same tiles
 ==============  ============  ==========  =================================================================
 
-Tiles may be summands along some axes. These four leave that as it is; the collectives that make or take summands are in
-`reductions`, where the set of partial axes is one more place that axes move to and from.
+Tiles may be summands along some axes; these four leave that as it is, and those of `reductions` make or take summands.
 
 Each has two judgements. `apply` is Figure 8, generalised to several axes as in Section 7.1: axes are taken from
 the minor end of a dimension. `lower` is Figure 10: they may stand anywhere in it, not even side by side, and

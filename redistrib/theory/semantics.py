@@ -1,4 +1,4 @@
-"""What a type means: base offset maps as placements, and exact overlap.
+"""What a type means: base offset maps as placements, and what no plan can do without.
 
 The meaning of a type is which tile each device holds (Section 4.1, Figure 7a). A `Placement` records it
 as an integer array of tile indices on a grid. This module knows nothing of the typing rules in `rules`: soundness
@@ -34,18 +34,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from redistrib.arith import Int64 as Int64
 from redistrib.arith import from_digits
 from redistrib.errors import PlacementError
+from redistrib.errors.base import shown
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.notation import REDUCTIONS, Reduction
 from redistrib.lang.types import DimType, DistType
-
-Int64 = npt.NDArray[np.int64]
+from redistrib.theory.boxes import Box, Boxes
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,12 +96,12 @@ class Placement:
         if summand.shape != (self.devices,) or not 1 <= count <= max(1, self.devices):
             raise PlacementError(
                 f"a placement of {self.devices} devices names one summand for each, of at most as many, "
-                f"got {count} summands and numbers of shape {summand.shape}"
+                f"got {shown(count)} summands and numbers of shape {summand.shape}"
             )
         if summand.size and (summand.min() < 0 or summand.max() >= count):
             raise PlacementError(f"the number of a summand lies outside 0 to {count - 1}")
         if self.reduction not in REDUCTIONS and (count > 1 or self.reduction is not None):
-            raise PlacementError(f"{count} summands are reduced by {self.reduction!r}, not by one of {REDUCTIONS}")
+            raise PlacementError(f"{count} summands are reduced by {shown(self.reduction)}, not by one of {REDUCTIONS}")
         summand.flags.writeable = False
         object.__setattr__(self, "summand", summand if count > 1 else None)
         object.__setattr__(self, "reduction", self.reduction if count > 1 else None)
@@ -211,6 +211,15 @@ class Placement:
         return start
 
     @cached_property
+    def boxes(self) -> Boxes:
+        """The box of the array that each device holds, by device number."""
+        return Boxes(self.start, np.broadcast_to(np.array(self.tile, dtype=np.int64), self.start.shape))
+
+    def box(self, device: int) -> Box:
+        """The box of the array that one device holds."""
+        return self.boxes.row(device)
+
+    @cached_property
     def number(self) -> Int64:
         """`[devices]` row-major tile numbers.
 
@@ -308,39 +317,10 @@ def type_of(placement: Placement, mesh: Mesh) -> DistType | None:
     return candidate if placement_of(candidate, mesh) == placement else None
 
 
-def overlap(a: Placement, b: Placement) -> list[int]:
-    """Elements of device d's tile under `a` that its tile under `b` also holds, exactly, per device."""
-    low = np.maximum(a.start, b.start)
-    high = np.minimum(a.start + np.array(a.tile, dtype=np.int64), b.start + np.array(b.tile, dtype=np.int64))
-    return volumes(np.maximum(high - low, 0))
-
-
-def volumes(extent: Int64) -> list[int]:
-    """Elements of boxes of extents `[boxes, rank]`, exactly."""
-    result: list[int] = _volumes(extent, 1).tolist()
-    return result
-
-
-def summed_volumes(extent: Int64, owner: Int64, owners: int) -> list[int]:
-    """Elements of all boxes of each owner, exactly: box k is `extent[k]` and belongs to `owner[k]`."""
-    volume = _volumes(extent, len(extent))
-    total = np.zeros(owners, dtype=volume.dtype)
-    np.add.at(total, owner, volume)
-    result: list[int] = total.tolist()
-    return result
-
-
-def _volumes(extent: Int64, summands: int) -> npt.NDArray[Any]:
-    """Volumes of boxes; as Python integers where a sum of so many may exceed 64 bits (rank 6 of 4096 each does)."""
-    if len(extent) and math.prod(extent.max(axis=0).tolist()) * summands >= 2**63:
-        extent = extent.astype(object)
-    volume: npt.NDArray[Any] = extent.prod(axis=1)
-    return volume
-
-
 def lower_bound(source: Placement, target: Placement) -> list[int]:
     """Elements each device must receive: those of its target tile that its source tile does not hold.
 
     No plan receives less (Section 1 of the design: information-theoretic bound), one integer per device.
     """
-    return [target.tile_size - kept for kept in overlap(source, target)]
+    kept = target.boxes.meet(source.boxes).volumes()
+    return [needed - held for needed, held in zip(target.boxes.volumes(), kept, strict=True)]

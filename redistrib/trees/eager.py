@@ -13,18 +13,18 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from redistrib.backends.jax.flat import FlatProgram
 from redistrib.backends.jax.leaves import Leaf, zeros_like
 from redistrib.backends.jax.rewrap import rewrapped
-from redistrib.errors import LeafError, RedistribError
 from redistrib.plans.dtypes import itemsize_of
+from redistrib.trees.checks import check, check_there, naming, placing, shared
 from redistrib.trees.launches import leaves_of, make_up, together
 from redistrib.trees.planning import TREES, Kind, Planner, compiling, heap_given_back, least_launch, route_of
 from redistrib.trees.routes import Route, Way
 from redistrib.trees.schedule import Alive, Batch, Group, Item, accounted, limited
+from redistrib.trees.sharing import Groups, Shared, buffers, note
 from redistrib.trees.value import TreePlan
 
 # Bytes per device of launches that need not have finished when the next one starts. On CPUs there are none: devices
@@ -41,13 +41,13 @@ class _Known:
         plan: the launches.
         routes: of every leaf.
         donated: whether the source of each leaf may be given up as soon as it has travelled.
-        last: leaves that have buffers of others, none of which is kept: they go when all have travelled.
+        last: groups of leaves with buffers in common, none of which is kept: they go when all have travelled.
     """
 
     plan: TreePlan
     routes: tuple[Route, ...]
     donated: tuple[bool, ...]
-    last: tuple[int, ...]
+    last: Groups
 
 
 class Prepared:
@@ -59,68 +59,110 @@ class Prepared:
 
     def __init__(self, leaves: Sequence[Leaf], planner: Planner, *, donate: bool, memory_limit: int | None) -> None:
         for leaf in leaves:
-            _check(leaf)
+            check(leaf)
         self._leaves, self._limit = leaves, memory_limit
-        shared = _shared(leaves) if donate else ()
-        key = (tuple(map(_signature, leaves)), shared, donate, memory_limit, planner.key)
+        common = shared(leaves) if donate else Shared()
+        key = (tuple(map(_signature, leaves)), common, donate, memory_limit, planner.key)
         self._is_new = False
 
         def known() -> _Known:
             self._is_new = True
-            return _Planning(leaves, shared, planner, donate, memory_limit).known()
+            return _Planning(leaves, common, planner, donate, memory_limit).known()
 
         self._known: _Known = TREES.get(key, known)
+        self._stays: set[int] = set()  # leaves whose buffers are those of what `jax.device_put` returned for them
         self.plan: TreePlan = self._known.plan
 
-    def run(self, progress: bool | None) -> list[Any]:
-        """Move everything; the leaves, each on its target."""
+    def run(self, results: list[Any], progress: bool | None, pause: Callable[[], None]) -> None:
+        """Move everything.
+
+        What `jax.device_put` moves comes first: until all of it has arrived nothing is given up.
+
+        Args:
+            results: takes every leaf on its target, in its place, before its source is given up.
+            progress: whether to show a bar.
+            pause: called where every array is either a leaf or among the results.
+        """
+        for leaf in self._leaves:
+            check_there(leaf)
         if self._is_new and any(map(_is_on_cpu, self.plan.batches)):
             heap_given_back()
-        results: list[Any] = [None] * len(self._leaves)
+        self._bring(results, pause)
         total = sum(item.target_bytes * len(item.devices) for batch in self.plan.batches for item in batch.items)
         with _progress(total, progress) as advance:
             wait = _Waiting(IN_FLIGHT if self._limit is None and advance is None else 0)
             for batch in self.plan.batches:
                 if _is_on_cpu(batch):
                     wait.for_all()
-                moved = self._launched(batch)
-                for item, array in zip(batch.items, moved, strict=True):
-                    results[item.index] = array
+                pause()
+                moved = self._launched(batch, results)
                 wait.add(moved, batch.program.added_bytes)
                 if advance is not None:
                     advance(sum(item.target_bytes * len(item.devices) for item in batch.items))
-            for k, way in enumerate(self._ways()):  # while the last launch runs
-                if way == "keep":
-                    leaf = self._leaves[k]
-                    results[k] = rewrapped(leaf.value, leaf.value.shape, leaf.target, weak=leaf.value.aval.weak_type)
+            for k in self._of("keep"):  # while the last launch runs
+                leaf = self._leaves[k]
+                results[k] = rewrapped(leaf.value, leaf.value.shape, leaf.target, weak=leaf.value.aval.weak_type)
+                note(leaf.value, results[k], given_up=self.plan.donate)
             if any(map(_is_on_cpu, self.plan.batches)):
                 wait.for_all()
-        for k, way in enumerate(self._ways()):
-            if way in ("put", "empty"):
-                results[k] = self._otherwise(k, way)
-        for k in self._known.last:
-            self._leaves[k].value.delete()
-        return results
+        for one in self._known.last:
+            if not self._stays.intersection(one):
+                for k in one:
+                    self._leaves[k].value.delete()
 
-    def _launched(self, batch: Batch) -> list[jax.Array]:
+    def _bring(self, results: list[Any], pause: Callable[[], None]) -> None:
+        """Bring what no plan moves, and then give its sources up.
+
+        `jax.device_put` is never told to donate: it would take buffers from other arrays.
+        """
+        for k in self._of("empty"):
+            results[k] = zeros_like(self._leaves[k].value, self._leaves[k].target)
+        brought = list(self._of("put"))
+        for k in brought:
+            with naming(self._leaves[k].path):
+                results[k] = jax.device_put(self._leaves[k].value, self._leaves[k].target)
+            pause()
+        if self.plan.donate:
+            for k in brought:
+                with naming(self._leaves[k].path):
+                    jax.block_until_ready(results[k])
+                pause()
+        for k in brought:
+            source = self._leaves[k].value
+            if isinstance(source, jax.Array):
+                self._give_up(k, source, results[k])
+
+    def _give_up(self, k: int, source: jax.Array, result: jax.Array) -> None:
+        """Give up the source of what `jax.device_put` has brought, unless the result has buffers of it."""
+        if not source.size:  # `jax.device_put` may hand an empty array on, and there is nothing to gain
+            stays = True
+        elif source.sharding.device_set.isdisjoint(result.sharding.device_set):
+            stays = False
+        elif self.plan.donate:
+            stays = not set(buffers(source)).isdisjoint(buffers(result))
+        else:  # maybe: to ask for buffers is to wait
+            stays = source.sharding.memory_kind == result.sharding.memory_kind
+        if stays:
+            self._stays.add(k)
+            note(source, result, given_up=self.plan.donate)
+        elif self._known.donated[k]:
+            source.delete()
+
+    def _launched(self, batch: Batch, results: list[Any]) -> list[jax.Array]:
         sources = [self._leaves[item.index].value for item in batch.items]
         targets = [self._leaves[item.index].target for item in batch.items]
         program = batch.program
         assert isinstance(program, FlatProgram)
         moved = program(sources, targets)
+        for item, array in zip(batch.items, moved, strict=True):
+            results[item.index] = array
         for item, source in zip(batch.items, sources, strict=True):
             if item.donated:
                 source.delete()  # its memory is freed when the launch has read it
         return moved
 
-    def _ways(self) -> Iterator[Way]:
-        return (route.way for route in self._known.routes)
-
-    def _otherwise(self, index: int, way: Way) -> Any:
-        value, target = self._leaves[index].value, self._leaves[index].target
-        if way == "put":
-            return jax.device_put(value, target, donate=self._known.donated[index] and isinstance(value, jax.Array))
-        return zeros_like(value, target)
+    def _of(self, way: Way) -> Iterator[int]:
+        return (k for k, route in enumerate(self._known.routes) if route.way == way)
 
 
 class _Planning:
@@ -129,16 +171,16 @@ class _Planning:
     def __init__(
         self,
         leaves: Sequence[Leaf],
-        shared: tuple[tuple[int, ...], ...],
+        common: Shared,
         planner: Planner,
         donate: bool,
         memory_limit: int | None,
     ) -> None:
         self._leaves, self._planner, self._donate, self._limit = leaves, planner, donate, memory_limit
         self._routes = tuple(map(_routed, leaves))
-        self._shared = shared
+        self._common = common
         self._kinds: dict[tuple[int, Any], tuple[Kind, tuple[int, ...]]] = {}  # by route and dtype
-        held = {k for one in shared for k in one}
+        held = common.members
         self._donated = tuple(
             donate and route.way in ("move", "put") and k not in held for k, route in enumerate(self._routes)
         )
@@ -160,8 +202,9 @@ class _Planning:
             memory_limit=self._limit,
             donate=self._donate,
         )
-        last = [k for one in self._shared if all(self._routes[k].way != "keep" for k in one) for k in one]
-        return _Known(plan, self._routes, self._donated, tuple(last))
+        stay = {k for k, route in enumerate(self._routes) if route.way == "keep"} | self._common.elsewhere
+        last = tuple(one for one in self._common.groups if stay.isdisjoint(one))
+        return _Known(plan, self._routes, self._donated, last)
 
     def _paths(self, way: str) -> tuple[str, ...]:
         return tuple(leaf.path for leaf, route in zip(self._leaves, self._routes, strict=True) if route.way == way)
@@ -171,7 +214,7 @@ class _Planning:
         known = self._kinds.get((id(route), leaf.value.dtype))
         if known is None:
             assert route.sides is not None
-            with _naming(leaf.path):
+            with naming(leaf.path):
                 kind = Kind(route.sides, str(leaf.value.dtype), route.devices, self._planner)
             known = self._kinds[id(route), leaf.value.dtype] = (kind, tuple(device.id for device in kind.devices))
         return Item(index, leaf.path, *known, self._donated[index])
@@ -218,13 +261,13 @@ class _Planning:
     def _program(self, groups: Sequence[Group]) -> FlatProgram:
         firsts = [group[0] for group in groups]
         self._plan(firsts)
-        with _naming(firsts[0].path):
+        with naming(firsts[0].path):
             # Under a limit nothing is left on the devices but the leaves.
             return self._planner.program(groups, list(map(self._dtype, firsts)), numbered=self._limit is None)
 
     def _plan(self, items: Iterable[Item]) -> None:
         for item in items:
-            with _naming(item.path):
+            with naming(item.path):
                 item.plan  # noqa: B018
 
     def _dtype(self, item: Item) -> Any:
@@ -244,20 +287,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-# ------------------------------------------------------------------------------------------- checks
-
-
-def _check(leaf: Leaf) -> None:
-    """Refuse what is no array, or none that can be moved."""
-    value = leaf.value
-    if isinstance(value, jax.Array):
-        if value.is_deleted():
-            raise LeafError(leaf.path, "the array has been donated or deleted; pass one that is alive")
-    elif isinstance(value, jax.ShapeDtypeStruct):
-        if value.sharding is None:
-            raise LeafError(leaf.path, "a ShapeDtypeStruct must say where its array is; give it a sharding=")
-    elif not isinstance(value, np.ndarray | np.generic | bool | int | float | complex):
-        raise LeafError(leaf.path, f"{type(value).__name__} is neither an array nor a number")
+# ------------------------------------------------------------------------------------------- leaves
 
 
 def _signature(leaf: Leaf) -> Hashable:
@@ -270,19 +300,8 @@ def _signature(leaf: Leaf) -> Hashable:
 
 
 def _routed(leaf: Leaf) -> Route:
-    with _naming(leaf.path):
+    with placing(leaf):
         return route_of(np.shape(leaf.value), getattr(leaf.value, "sharding", None), leaf.target)
-
-
-@contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Errors of one leaf, with its path."""
-    try:
-        yield
-    except (ValueError, TypeError, RuntimeError) as error:
-        if isinstance(error, LeafError) or (isinstance(error, RedistribError) and not path):
-            raise
-        raise LeafError(path, str(error)) from error
 
 
 def _share(value: Any, sharding: Any) -> tuple[list[int], int]:
@@ -290,26 +309,6 @@ def _share(value: Any, sharding: Any) -> tuple[list[int], int]:
     shape, dtype = np.shape(value), getattr(value, "dtype", None)
     size = itemsize_of(str(np.asarray(value).dtype if dtype is None else dtype))
     return [device.id for device in sharding.device_set], math.prod(sharding.shard_shape(shape)) * size
-
-
-def _shared(leaves: Sequence[Leaf]) -> tuple[tuple[int, ...], ...]:
-    """Leaves that have the same buffers, such as tied weights."""
-    places: dict[Any, list[int]] = {}
-    for k, leaf in enumerate(leaves):
-        if isinstance(leaf.value, jax.Array) and leaf.value.size:
-            places.setdefault(_place(leaf.value), []).append(k)
-    return tuple(tuple(several) for several in places.values() if len(several) > 1)
-
-
-def _place(array: jax.Array) -> Any:
-    """Where an array's bytes are: equal for two arrays of the same buffers."""
-    shards = array.addressable_shards
-    if not shards:
-        return id(array)
-    data = shards[0].data
-    if jnp.issubdtype(data.dtype, jax.dtypes.prng_key):
-        data = jax.random.key_data(data)
-    return (shards[0].device.id, data.unsafe_buffer_pointer())
 
 
 # ---------------------------------------------------------------------------------- waiting, progress

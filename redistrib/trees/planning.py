@@ -14,15 +14,15 @@ from typing import Any, TypeAlias
 import jax
 from jax.sharding import Sharding
 
-from redistrib.backends.jax import leaves, rewrap
+from redistrib.backends.jax import flat, leaves, rewrap
 from redistrib.backends.jax.flat import FlatProgram, Load
 from redistrib.backends.jax.frame import Schedule
 from redistrib.backends.jax.pile import company
 from redistrib.cache import Cache, CacheInfo
+from redistrib.cost.model import CostModel
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
-from redistrib.synthesis.cost import CostModel
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.trees.routes import Route, Sides, route
 from redistrib.trees.schedule import Group, Item
@@ -66,8 +66,8 @@ def clear_caches() -> None:
     """Forget all routes, plans and compiled programs."""
     for cache in (TREES, ROUTES, PLANS, PROGRAMS, _LEAST):
         cache.clear()
-    rewrap.forget()
-    leaves.forget()
+    for module in (flat, rewrap, leaves):
+        module.forget()
 
 
 def route_of(shape: tuple[int, ...], source: Sharding | None, target: Sharding) -> Route:

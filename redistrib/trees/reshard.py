@@ -10,6 +10,7 @@ from redistrib.backends.jax.leaves import matched
 from redistrib.errors import TracedDonationError
 from redistrib.trees import traced
 from redistrib.trees.eager import Prepared
+from redistrib.trees.interrupts import recoverable
 from redistrib.trees.planning import Model, Planner
 from redistrib.trees.value import TreePlan
 
@@ -33,7 +34,12 @@ def reshard(
     outside = [leaf for leaf, is_inside in zip(leaves, inside, strict=True) if not is_inside]
     prepared = Prepared(outside, planner, donate=donate, memory_limit=memory_limit) if outside else None
     moved = [traced.moved(leaf, planner, memory_limit) for leaf, is_in in zip(leaves, inside, strict=True) if is_in]
-    placed = prepared.run(progress) if prepared is not None else []
+    placed = [leaf.value for leaf in outside]
+    if prepared is not None and donate:
+        with recoverable(lambda: jax.tree.unflatten(structure, placed)) as pause:
+            prepared.run(placed, progress, pause)
+    elif prepared is not None:
+        prepared.run(placed, progress, lambda: None)
     results = [moved.pop(0) if is_inside else placed.pop(0) for is_inside in inside]
     return jax.tree.unflatten(structure, results)
 

@@ -11,10 +11,11 @@ from jax.sharding import AxisType, NamedSharding
 from redistrib.backends.jax.execute import to_jax
 from redistrib.backends.jax.leaves import Leaf
 from redistrib.backends.jax.within import Within, emptied, platform_of
-from redistrib.errors import LeafError, ShardingFormError, TracedOrderError, UnknownSourceError
+from redistrib.errors import ShardingFormError, SpecError, TracedOrderError, UnknownSourceError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import from_named_sharding, require_whole
 from redistrib.plans.plan import Plan
+from redistrib.trees.checks import placing
 from redistrib.trees.planning import Planner
 from redistrib.trees.routes import Sides
 
@@ -30,15 +31,11 @@ def moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     Raises:
         LeafError: naming the leaf's path, from the error that says what is wrong.
     """
-    try:
+    with placing(leaf):
         result = _moved(leaf, planner, memory_limit)
         if leaf.value.aval.weak_type and not result.aval.weak_type:
             result = _convert_element_type(result, weak_type=True)
         return result
-    except ValueError as error:
-        if not leaf.path or isinstance(error, LeafError):
-            raise
-        raise LeafError(leaf.path, str(error)) from error
 
 
 def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
@@ -52,6 +49,11 @@ def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     source_type, source_mesh = from_named_sharding(source, array.shape)
     target_type, target_mesh = from_named_sharding(target, array.shape)
     require_whole("reshard", source_type, target_type)
+    for side in (source, target):
+        if getattr(side.spec, "reduced", None):
+            raise SpecError(
+                f"{side.spec} marks axes as reduced, which reshard does not keep under jit; use jax.reshard there"
+            )
     if 0 in array.shape:
         return emptied(array, source, target)
     sides = Sides(source_type, source_mesh, target_type, target_mesh)

@@ -44,7 +44,7 @@ class TreePlan:
         Outputs and scratch are what the compiler reports for the very programs that will run. Launches that have not
         finished when the next one starts are not counted; with a memory limit, and with a progress bar, there are none.
         """
-        return max((batch.peak_bytes for batch in self.batches), default=self.before_bytes)
+        return max(self.before_bytes, *[batch.peak_bytes for batch in self.batches], 0)
 
     @property
     def received_bytes(self) -> int:

@@ -33,6 +33,7 @@ from redistrib.plans.reference import run_step, scatter
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares
 from redistrib.plans.verify import verify
 from redistrib.synthesis.exchange import in_rounds
+from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.semantics import Placement, placement_of
 
@@ -314,10 +315,10 @@ SHARED_OUT = [
 @pytest.mark.parametrize(("source", "target", "mesh"), SHARED_OUT)
 def test_every_way_to_share_out_rounds(source, target, mesh):
     plan = plan_of(source, target, mesh, direct)
-    for steps in in_rounds(plan.before, plan.after)[1:]:
+    for steps in in_rounds(Problem.plain(plan.before, plan.after))[1:]:
         found = check(verify(replace(plan, steps=tuple(steps))))
         assert found.kinds == {"collective-permute": steps[0].shares.rounds}
-    assert len(in_rounds(plan.before, plan.after)) > 1
+    assert len(in_rounds(Problem.plain(plan.before, plan.after))) > 1
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
@@ -325,7 +326,7 @@ def test_the_tpu_compiler_takes_padded_rounds(monkeypatch):
     monkeypatch.setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     devices = topologies.get_topology_desc("v4:2x2x3", platform="tpu").devices
     plan = plan_of("[384{x}1536, 256{y}1536]", "[256{y}1536, 384{x}1536]", "x=4,y=6", direct)
-    *_, steps = in_rounds(plan.before, plan.after)
+    *_, steps = in_rounds(Problem.plain(plan.before, plan.after))
     padded = verify(replace(plan, steps=tuple(steps)))
     move = to_jax(padded, JaxMesh(np.array(devices).reshape(4, 6), ("x", "y"), axis_types=(AxisType.Auto,) * 2))
     report = inspect(compiled(move))
@@ -378,6 +379,18 @@ def test_scratch_of_synthesised_plans(mesh):
         assert check(plan, "sequential").scratch <= between + 1.1 * part + 4096
 
 
+def test_under_a_limit_tiles_between_steps_take_from_what_a_dense_step_may_use():
+    mesh = Mesh.of("x=2,y=4")
+    plan = synthesize(
+        DistType.of("[2{x,y}16, 16, 4]"), mesh, DistType.of("[16, 4{y}16, 2{x}4]"), mesh, algorithm="paper"
+    )
+    assert [step.kind for step in plan.steps] == ["alltoall", "alltoall"]
+    tile = plan.before.tile_size * plan.itemsize
+    for tiles, kind in ((5, "all-to-all"), (4.5, "collective-permute")):  # source, target, one between, two to pack
+        limited = replace(plan, memory_limit=int(tiles * tile))
+        assert set(inspect(compiled(to_jax(limited, jax_mesh(mesh)))).kinds) == {kind}
+
+
 def test_a_device_order_that_is_not_the_identity():
     """Positions of the JAX mesh are device numbers only up to the plan's own order."""
     order = (3, 1, 0, 2)
@@ -391,6 +404,16 @@ def test_a_device_order_that_is_not_the_identity():
 def test_an_array_of_no_elements():
     plan = synthesize(DistType.of("[0{x}0, 8]"), Mesh.of("x=4"), DistType.of("[0, 2{x}8]"), Mesh.of("x=4"))
     f = to_jax(plan, jax_mesh(plan.source_mesh))
+    assert f(jax.device_put(np.zeros((0, 8), np.float32), f.source_sharding)).shape == (0, 8)
+
+
+def test_a_slice_and_a_permute_of_no_elements():
+    mesh = Mesh.of("x=2,y=2")
+    source, target = DistType.of("[0, 4{x}8]"), DistType.of("[0, 2{y,x}8]")
+    before, after = placement_of(source, mesh), placement_of(target, mesh)
+    cut = Placement(after.shape, after.grid, after.index[[1, 0, 3, 2]])
+    steps = (DynSlice(before, cut), AllPermute(cut, after, [[0, 1], [1, 0], [2, 3], [3, 2]]))
+    f = to_jax(replace(synthesize(source, mesh, target, mesh), steps=steps), jax_mesh(mesh))
     assert f(jax.device_put(np.zeros((0, 8), np.float32), f.source_sharding)).shape == (0, 8)
 
 

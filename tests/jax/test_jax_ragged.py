@@ -19,15 +19,16 @@ import redistrib as rd
 from redistrib.backends.jax.frame import Frame
 from redistrib.backends.jax.lowering import local_program
 from redistrib.backends.jax.ragged import tables
+from redistrib.cost.presets import PRESETS
 from redistrib.plans.reference import run_step, scatter
 from redistrib.plans.steps import Exchange
 from redistrib.plans.verify import verify
 from redistrib.synthesis.exchange import in_rounds
-from redistrib.synthesis.presets import PRESETS
+from redistrib.synthesis.problem import Problem
 from redistrib.testing import Redistribution, redistributions
 from redistrib.theory.semantics import placement_of
 
-ONE_CALL = replace(PRESETS["tpu"], one_call=True)
+ONE_CALL = replace(PRESETS["tpu"], fused_exchange=True)
 
 
 def by_definition(operand, output, input_offsets, send_sizes, output_offsets, recv_sizes, *, axis_name):
@@ -82,7 +83,7 @@ def one_collective(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_every_exchange_arrives_as_in_the_reference(one_collective: list[int], pair: Redistribution) -> None:
     before, after = placement_of(pair.source, pair.mesh), placement_of(pair.target, pair.mesh)
     order = np.random.default_rng(before.devices).permutation(before.devices).tolist()
-    for (found,) in in_rounds(before, after):
+    for (found,) in in_rounds(Problem.plain(before, after)):
         if not isinstance(found, Exchange) or not len(found.shares):
             continue
         step = replace(found, realisation="ragged")

@@ -13,6 +13,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
+from redistrib.backends.jax.flat import numbers
 from redistrib.backends.jax.frame import Frame
 from redistrib.backends.jax.pile import Way, company, piled, way_of
 from redistrib.backends.jax.rewrap import argument, rewrapped
@@ -100,6 +101,27 @@ def test_a_pile_is_one_collective_for_each_step() -> None:
     text = jax.jit(program).lower(*[jax.ShapeDtypeStruct(shape, np.int32) for shape in rows]).as_text()
     assert text.count("stablehlo.collective_permute") == 1
     assert text.count('stablehlo.all_gather"') == 1
+
+
+def test_leaves_of_several_dtypes_move_on_these_devices_and_then_on_those() -> None:
+    for first in (0, DEVICES):
+        mesh = Mesh(np.array(jax.devices()[first : first + DEVICES]), ("devices",))
+        kinds = ("float32", "int32", "bfloat16") * 4
+        whole = [(np.arange(16) + 100 * k).astype(kind) for k, kind in enumerate(kinds)]
+        moved = rd.reshard(jax.device_put(whole, NamedSharding(mesh, P("devices"))), NamedSharding(mesh, P()))
+        for array, wanted in zip(moved, whole, strict=True):
+            assert array.sharding == NamedSharding(mesh, P())
+            assert array.dtype == wanted.dtype
+            for shard in array.addressable_shards:
+                assert np.array_equal(shard.data, wanted)
+
+
+def test_numbers_lie_on_the_devices_that_they_are_asked_for() -> None:
+    for devices in (jax.devices()[:DEVICES], jax.devices()[DEVICES : 2 * DEVICES], jax.devices()[2:7]):
+        for count in (1, 3, 2):
+            found = numbers(frozenset(devices), count)
+            assert [int(number) for number in found] == list(range(count))
+            assert all(number.sharding.device_set == set(devices) for number in found)
 
 
 def test_what_is_cut_or_sent_and_kept_goes_no_way() -> None:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redistrib.plans.steps import Exchange
-from redistrib.synthesis.colouring import edge_colouring, padded_rounds
 from redistrib.synthesis.exchange import in_rounds
+from redistrib.synthesis.problem import Problem
+from redistrib.synthesis.rounds import edge_colouring, padded_rounds
 from redistrib.testing import Redistribution, redistributions
 from redistrib.theory.semantics import Placement
 
@@ -32,7 +33,7 @@ def test_a_bipartite_multigraph_has_as_many_colours_as_its_largest_degree(edges:
 @given(redistributions())
 def test_in_a_round_every_device_sends_once_and_receives_once(pair: Redistribution) -> None:
     """In the first way the shares of a round have one shape besides; later ways take fewer rounds."""
-    ways = in_rounds(pair.before, pair.after)
+    ways = in_rounds(Problem.plain(pair.before, pair.after))
     for number_of_way, step in enumerate(chain(*ways)):
         if isinstance(step, Exchange):
             sizes = defaultdict(set)
@@ -84,7 +85,7 @@ def test_equal_shares_take_no_more_rounds_than_a_tile_has_shares(pair: Redistrib
         if b % a and a % b:
             return
         chunks *= max(1, b // a)
-    for step in chain(*in_rounds(before, after)):
+    for step in chain(*in_rounds(Problem.plain(before, after))):
         if isinstance(step, Exchange):
             busiest = max(Counter(step.shares.dst.tolist()).values(), default=0)
             assert busiest <= step.shares.rounds <= chunks

@@ -8,6 +8,7 @@ from hypothesis import given
 from redistrib.plans.plan import Plan
 from redistrib.plans.reference import scatter
 from redistrib.synthesis.exchange import in_rounds
+from redistrib.synthesis.problem import Problem
 from redistrib.testing import Redistribution, numbered, plans, redistributions
 from redistrib.theory.semantics import lower_bound
 
@@ -27,7 +28,7 @@ def test_no_plan_receives_less_on_any_device(plan: Plan) -> None:
 
 @given(redistributions())
 def test_the_direct_exchange_receives_just_that_on_every_device(pair: Redistribution) -> None:
-    steps = in_rounds(pair.before, pair.after)[0]
+    steps = in_rounds(Problem.plain(pair.before, pair.after))[0]
     received = np.sum([step.received() for step in steps], axis=0, dtype=object)
     assert received.tolist() == lower_bound(pair.before, pair.after)
 

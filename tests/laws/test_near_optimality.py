@@ -6,9 +6,10 @@ import math
 
 from hypothesis import given
 
+from redistrib.cost.paper import PaperCost
 from redistrib.lang.types import DimType, DistType
-from redistrib.synthesis.cost import PaperCost
 from redistrib.testing import Redistribution, redistributions
+from redistrib.theory.topology import Topology
 from tests.synthesis import brute_force
 
 
@@ -47,7 +48,7 @@ def test_the_paper_is_within_the_smaller_tile_of_the_weak_optimum(pair: Redistri
 @given(redistributions())
 def test_the_plan_is_priced_as_its_steps_are(pair: Redistribution) -> None:
     plan = pair.plan("paper", "paper")
-    assert plan.cost == PaperCost().total(plan.steps, plan.itemsize)
+    assert plan.cost == sum(PaperCost().step(step, plan.itemsize, Topology(plan.devices)) for step in plan.steps)
 
 
 @given(redistributions())

@@ -21,7 +21,7 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.reference import run, scatter
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Step
 from redistrib.plans.verify import verify
-from redistrib.synthesis.assignment import permutation_pairs
+from redistrib.synthesis.grouping import permutation_pairs
 from redistrib.testing import cut_type, cuts, meshes, numbered
 from redistrib.theory import rules
 from redistrib.theory.semantics import Placement, placement_of

@@ -18,6 +18,7 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
 from redistrib.plans.verify import verify
 from redistrib.synthesis.exchange import in_rounds
+from redistrib.synthesis.problem import Problem
 from redistrib.testing import is_exact, plans, redistributions
 from redistrib.theory.semantics import Placement
 
@@ -31,7 +32,7 @@ def plans_to_break(draw: st.DrawFn) -> Plan:
     if draw(st.booleans()):
         return draw(plans(max_devices=12).filter(lambda plan: plan.steps))
     pair = draw(redistributions(max_devices=12).filter(lambda pair: pair.before != pair.after))
-    steps = draw(st.sampled_from(in_rounds(pair.before, pair.after)))
+    steps = draw(st.sampled_from(in_rounds(Problem.plain(pair.before, pair.after))))
     return replace(pair.plan(), steps=tuple(steps))
 
 

@@ -45,6 +45,8 @@ def test_wrong_use_is_refused_on_every_rank_with_one_message():
     assert "no rank 4 among 4" in message["scatter root"]
     assert "rank 2: the tile has shape [5]" in message["gather"]
     assert "rank 2: the tile has dtype int8 where that of rank 0 has int16" in message["gather dtype"]
+    for name in ("partial", "scatter partial"):
+        assert message[name].startswith("PartialTypeError: "), message[name]
 
 
 @pytest.mark.parametrize("how", ["shared", "packed", "datatypes"])
@@ -71,6 +73,10 @@ def test_shared_memory_is_used_within_hosts_only():
     found = launch(8, "hosts", MPIR_CVAR_ODD_EVEN_CLIQUES="1").figures()
     assert found["hosts"] == 2
     assert {"packed", "shared", "packed+shared"} <= set(found["seen"])
+
+
+def test_no_rank_writes_memory_that_a_late_one_has_yet_to_read():
+    assert launch(4, "slow").figures() == {"ran": ["packed", "packed", "shared", "packed"], "right": [True] * 4}
 
 
 def test_the_command_runs_under_mpiexec():

@@ -39,7 +39,8 @@ def share(name: str, row: int, number: int = 1, **changes: Any) -> Callable[[], 
 
     def make() -> Plan:
         step = PARTIAL[name]().steps[number - 1]
-        columns = {column: getattr(step.shares, column).copy() for column in ("src", "dst", "start", "size", "round")}  # type: ignore[union-attr]
+        assert isinstance(step, ReduceExchange)
+        columns = {column: getattr(step.shares, column).copy() for column in ("src", "dst", "start", "size", "round")}
         for column, value in changes.items():
             columns[column][row] = value
         if not changes:

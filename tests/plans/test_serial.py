@@ -237,6 +237,11 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
         f"{json.loads(GOOD['nothing to do']().to_json())['digest']!r}; "
         "it was changed after it was written: make the plan again",
     ),
+    "a mesh of no devices": (
+        lambda: edited("slice", "source", "mesh", "devices", value=[]),
+        errors.PlanJsonError,
+        "source.mesh.devices is empty; a mesh names its devices, in their order",
+    ),
     "a kind of step that is not known": (
         lambda: edited("slice", "steps", 0, "kind", value="reducescatter"),
         errors.PlanJsonError,
@@ -421,12 +426,12 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
     "a price that is no number": (
         lambda: edited("slice", "cost", value="cheap"),
         errors.PlanJsonError,
-        "cost is 'cheap', which is not a price",
+        "cost is 'cheap', which is not a price from 0 to 1e+300",
     ),
     "a price that is a gift": (
         lambda: edited("slice", "cost", value=-1),
         errors.PlanJsonError,
-        "cost is -1, which is not a price",
+        "cost is -1, which is not a price from 0 to 1e+300",
     ),
     "a unit that is not known": (
         lambda: edited("slice", "unit", value="euros"),
@@ -436,12 +441,12 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
     "a memory limit of nothing": (
         lambda: edited("slice", "memory_limit", value=0),
         errors.PlanJsonError,
-        "memory_limit is 0, a limit is a number of bytes or null",
+        "memory_limit is 0, a limit is a number of bytes from 1 to 9223372036854775807 or null",
     ),
     "a memory limit by truth": (
         lambda: edited("slice", "memory_limit", value=True),
         errors.PlanJsonError,
-        "memory_limit is True, a limit is a number of bytes or null",
+        "memory_limit is True, a limit is a number of bytes from 1 to 9223372036854775807 or null",
     ),
     "an algorithm without a name": (
         lambda: edited("slice", "algorithm", value=None),

@@ -10,6 +10,8 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
 import jax
 import pytest
 
+import redistrib as rd
+
 collect_ignore = ["worker.py"]  # a program, run as a process of its own
 
 
@@ -25,3 +27,14 @@ def quick_compiles() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """Empty caches, for tests that count what is in them or change what goes into them.
+
+    Other tests find what those before them have left, as users do.
+    """
+    rd.clear_caches()
+    yield
+    rd.clear_caches()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import given
@@ -11,9 +13,9 @@ from hypothesis import given
 import redistrib as rd
 from redistrib.plans.plan import Plan
 from redistrib.trees.launches import Launch, make_up, together
-from redistrib.trees.schedule import MOST_TOGETHER, TOGETHER_BYTES, Item
+from redistrib.trees.schedule import MOST_TOGETHER, TOGETHER_BYTES, Alive, Item, accounted
 
-MESH = "x=8"
+MESH, DEVICES = "x=8", tuple(range(8))
 PLANS = {
     rows: rd.synthesize(f"[{rows}{{x}}{8 * rows}, 1024]", f"[{8 * rows}, 128{{x}}1024]", MESH)
     for rows in (1, 16, 256, 3000, 6000)
@@ -40,7 +42,22 @@ class Kind:
         return self.plan.after.tile_size * self.plan.itemsize
 
 
-def leaves(counts: dict[tuple[int, bool], int], devices: tuple[int, ...] = tuple(range(8))) -> list[Item]:
+@dataclass(frozen=True)
+class Moving:
+    """Leaves of one plan."""
+
+    plan: Plan
+
+    @property
+    def source_bytes(self) -> int:
+        return self.plan.before.tile_size * self.plan.itemsize
+
+    @property
+    def target_bytes(self) -> int:
+        return self.plan.after.tile_size * self.plan.itemsize
+
+
+def leaves(counts: dict[tuple[int, bool], int], devices: tuple[int, ...] = DEVICES) -> list[Item]:
     """So many leaves of each kind: rows of the tile, and whether the source is given up."""
     kinds = [kind for kind, count in counts.items() for _ in range(count)]
     return [Item(k, str(k), Kind(rows, devices), devices, donated) for k, (rows, donated) in enumerate(kinds)]
@@ -93,9 +110,42 @@ def test_devices_that_differ_share_no_launch() -> None:
     ]
 
 
+@dataclass(frozen=True)
+class Program:
+    """What moves leaves, in some bytes."""
+
+    added_bytes: int
+    loads: tuple[Any, ...] = ()
+
+
 def test_what_frees_memory_travels_first() -> None:
-    launches = together(leaves({(256, False): 4, (16, True): 2, (3000, False): 2}), 2**24)
-    freed = [
-        sum(item.target_bytes - item.source_bytes * item.donated for g in launch for item in g) for launch in launches
+    """Then what takes memory, the launch that leaves most to spare afterwards first."""
+    grow, shrink, large = (
+        Moving(rd.synthesize(source, target, MESH))
+        for source, target in (
+            ("[64{x}512, 1024]", "[512, 1024]"),
+            ("[512, 1024]", "[64{x}512, 1024]"),
+            ("[1024, 1024]", "[128{x}1024, 1024]"),
+        )
+    )
+    even = Kind(256, DEVICES)
+    items = [
+        Item(0, "grow", grow, DEVICES, donated=True),
+        Item(1, "undonated", shrink, DEVICES),
+        Item(2, "large", large, DEVICES, donated=True),
+        Item(3, "even", even, DEVICES, donated=True),
+        Item(4, "shrink", shrink, DEVICES, donated=True),
     ]
-    assert freed == sorted(freed, key=lambda net: net > 0)
+    for several in itertools.permutations(items):
+        alive = Alive()
+        alive.add(DEVICES, sum(item.source_bytes for item in items))
+        before = alive.most()
+        batches = accounted([(((item,),), Program(10**6)) for item in several], alive)
+        freed = [batch.items[0].path for batch in batches]
+        assert freed == ["shrink", "large", "even", "grow", "undonated"]
+        expected = []
+        for batch in batches:
+            (item,) = batch.items
+            expected.append(before + 10**6)
+            before += item.target_bytes - item.source_bytes * item.donated
+        assert [batch.peak_bytes for batch in batches] == expected

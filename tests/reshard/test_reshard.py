@@ -21,8 +21,8 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from redistrib.backends.jax import flat
 from redistrib.backends.jax.flat import FlatProgram
+from redistrib.cost.exact import ExactCost
 from redistrib.errors import LeafError, TreeMismatchError
-from redistrib.synthesis.cost import ExactCost
 from redistrib.trees import eager, planning, schedule
 
 from .cases import bits, jax_mesh, same_shards
@@ -36,11 +36,6 @@ COLUMNS = NamedSharding(GRID, P(None, "b"))
 
 def matrix(shape: tuple[int, ...] = (16, 32), sharding: Any = ROWS, dtype: Any = np.float32) -> jax.Array:
     return jax.device_put(np.arange(np.prod(shape)).reshape(shape).astype(dtype), sharding)
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    rd.clear_caches()
 
 
 # ---------------------------------------------------------------------------------------- trees
@@ -133,6 +128,7 @@ def test_agrees_with_device_put_of_the_array_itself() -> None:
         assert same_shards(rd.reshard(array, target), jax.device_put(array, target))
 
 
+@pytest.mark.usefixtures("fresh")
 def test_equal_placements_share_their_buffers() -> None:
     array = matrix()
     for target in (ROWS, NamedSharding(GRID, P(("a", "b")))):
@@ -242,6 +238,7 @@ def test_errors_name_the_leaf_and_nothing_is_donated() -> None:
         rd.reshard({"a": good, "b": matrix((8,))}, COLUMNS)
 
 
+@pytest.mark.usefixtures("fresh")
 def test_a_failing_compiler_names_the_leaf_and_nothing_is_donated(monkeypatch: pytest.MonkeyPatch) -> None:
     from redistrib.trees import planning
 
@@ -258,6 +255,7 @@ def test_a_failing_compiler_names_the_leaf_and_nothing_is_donated(monkeypatch: p
 # ---------------------------------------------------------------------------------------- caches
 
 
+@pytest.mark.usefixtures("fresh")
 def test_second_call_plans_and_compiles_nothing() -> None:
     tree = {f"w{k}": matrix() for k in range(5)} | {"odd": matrix((8, 64), dtype=np.int32)}
     rd.reshard(tree, COLUMNS)
@@ -310,6 +308,7 @@ def test_small_tiles_that_travel_whole_share_collectives_across_kinds() -> None:
         np.testing.assert_array_equal(moved, leaf)
 
 
+@pytest.mark.usefixtures("fresh")
 def test_leaves_of_several_kinds_travel_in_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = [(16, 32), (64, 256), (16, 32), (8, 8), (64, 256)]
     tree = [matrix(shape, dtype=dtype) for shape, dtype in zip(shapes, [*[np.float32] * 4, np.int16], strict=True)]
@@ -341,6 +340,7 @@ def test_leaves_over_other_devices_travel_apart() -> None:
     assert same_shards(moved["half"], jax.device_put(np.asarray(tree["half"]), across))
 
 
+@pytest.mark.usefixtures("fresh")
 def test_what_is_remembered_of_a_tree_holds_none_of_its_arrays() -> None:
     here = {id(array) for array in jax.live_arrays()}
     tree = [matrix(), matrix((8, 8))]
@@ -354,6 +354,7 @@ def test_what_is_remembered_of_a_tree_holds_none_of_its_arrays() -> None:
     assert all(shape == () for shape in left), left  # numbers that programs are given
 
 
+@pytest.mark.usefixtures("fresh")
 def test_garbage_is_collected_again_after_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     during: list[bool] = []
     compiling = eager.compiling
@@ -378,6 +379,7 @@ def test_garbage_is_collected_again_after_planning(monkeypatch: pytest.MonkeyPat
         gc.enable()
 
 
+@pytest.mark.usefixtures("fresh")
 def test_no_plan_is_remembered_for_another_tree() -> None:
     """Paths, shapes, dtypes, placements, donation, limits and cost models all tell trees apart."""
     tree = {"a": matrix(), "b": matrix((8, 8))}
@@ -394,12 +396,27 @@ def test_no_plan_is_remembered_for_another_tree() -> None:
         lambda: rd.reshard_plan(tree, COLUMNS, memory_limit=10**6),
         lambda: rd.reshard_plan(tree, COLUMNS, cost_model="exact"),
     ]
+    found = []
     for expected, way in enumerate(ways, start=1):
-        way()
+        found.append(way())
         assert (rd.cache_info()["trees"].misses, rd.cache_info()["trees"].hits) == (expected, 0)
     for way in ways:
         way()
     assert rd.cache_info()["trees"].hits == len(ways)
+    for way, plan in zip(ways, found, strict=True):  # nor a program or a plan of another leaf
+        rd.clear_caches()
+        alone = way()
+        assert str(plan) == str(alone)
+        assert loads_of(plan) == loads_of(alone)
+
+
+def loads_of(plan: Any) -> list[Any]:
+    """All that the programs of a tree's plan do."""
+    return [
+        (load.plan.to_json(), load.dtype, load.count, load.stacked, load.reuses)
+        for batch in plan.batches
+        for load in batch.program.loads
+    ]
 
 
 def test_copies_that_differ_in_where_they_start_are_compiled_once() -> None:
@@ -414,6 +431,7 @@ def test_copies_that_differ_in_where_they_start_are_compiled_once() -> None:
     assert len(nameless) <= 2  # those of share 0 may say so in another way
 
 
+@pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("known", [True, False])
 def test_every_bfloat16_arrives_as_it_was(monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
     """As it is where the compiler leaves it so; as integers where it would widen it, and a NaN lose its payload."""
@@ -432,6 +450,7 @@ def test_every_bfloat16_arrives_as_it_was(monkeypatch: pytest.MonkeyPatch, known
             assert np.array_equal(np.asarray(moved).view(np.uint16), every.view(np.uint16))
 
 
+@pytest.mark.usefixtures("fresh")
 def test_a_compiler_that_does_not_know_the_options_is_asked_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "compiler_options", lambda platform, size: {"xla_cpu_no_such_option": 1})
     for dtype in (np.float32, jnp.bfloat16):
@@ -463,6 +482,7 @@ def test_the_limits_of_the_caches_are_those_of_the_documentation() -> None:
     assert stated == {name: info.limit for name, info in rd.cache_info().items()}
 
 
+@pytest.mark.usefixtures("fresh")
 def test_caches_keep_within_their_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """More shapes than a cache keeps: those longest unused are planned and compiled anew, and still right."""
     for cache in (planning.TREES, planning.PLANS, planning.PROGRAMS):
@@ -480,7 +500,7 @@ def test_cost_models() -> None:
 
 
 def _profile() -> str:
-    from redistrib.synthesis.presets import PRESETS
+    from redistrib.cost.presets import PRESETS
 
     return PRESETS["cpu"].to_json()
 

@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.backends.jax.inspect import inspect
-from redistrib.errors import LeafError, TracedDonationError, TracedOrderError, UnknownSourceError
+from redistrib.errors import LeafError, MemoryLimitError, TracedDonationError, TracedOrderError, UnknownSourceError
 
 from .cases import TreeCase, bits, jax_mesh, same_shards, tree_cases, tree_of
 
@@ -170,6 +170,66 @@ def test_memory_limit_inside_jit() -> None:
         jax.jit(lambda x: rd.reshard(x, setting.target, memory_limit=64))(setting.array)
     moved = jax.jit(lambda x: rd.reshard(x, setting.target, memory_limit=2048))(setting.array)
     assert np.array_equal(moved, setting.values)
+
+
+def test_the_way_back_keeps_the_memory_limit_too() -> None:
+    mesh = jax_mesh((("x", 8),), tuple(range(8)))
+    source, target = NamedSharding(mesh, P("x")), NamedSharding(mesh, P(None, "x"))
+    array = jax.device_put(np.zeros((64, 64), np.float32), source)
+
+    def kinds(limit: int | None) -> set[str]:
+        back = jax.jit(
+            lambda x, ct: jax.vjp(lambda x: rd.reshard(x, target, source=source, memory_limit=limit), x)[1](ct)[0],
+            out_shardings=source,
+        )
+        return set(inspect(back.lower(array, rd.reshard(array, target)).compile()).kinds)
+
+    assert kinds(None) == {"all-to-all"}
+    with pytest.raises(MemoryLimitError) as caught:
+        kinds(1)
+    assert kinds(caught.value.least) == {"collective-permute"}
+
+
+def test_abstract_meshes_are_enough_inside_jit_and_refused_outside() -> None:
+    setting = Setting(AxisType.Explicit, two_meshes=True)
+    abstract = NamedSharding(setting.target.mesh.abstract_mesh, P("b", "a"))
+    moved = jax.jit(lambda x: rd.reshard(x, abstract))(setting.array)
+    assert same_shards(moved, jax.device_put(setting.values, setting.target))
+    for call in (rd.reshard, rd.reshard_plan):
+        with pytest.raises(LeafError) as caught:
+            call({"w": setting.array}, abstract)
+        assert str(caught.value) == (
+            "leaf ['w']: the sharding P('b', 'a') is over an AbstractMesh, which names no devices; outside jit give "
+            "one over a jax.sharding.Mesh"
+        )
+
+
+def test_two_meshes_of_auto_axes_with_out_shardings() -> None:
+    """Cuts that axes of the source's mesh cannot make: JAX refuses to choose the output's sharding by itself."""
+    line = jax_mesh((("x", 2), ("y", 6)), tuple(range(12)))
+    source, target = (
+        NamedSharding(line, P("x", "y")),
+        NamedSharding(jax_mesh((("a", 6), ("b", 2)), tuple(range(12))), P("a", "b")),
+    )
+    array = jax.device_put(np.arange(36.0).reshape(6, 6), source)
+    moved = jax.jit(lambda x: rd.reshard(x, target, source=source), out_shardings=target)(array)
+    assert same_shards(moved, jax.device_put(np.asarray(array), target))
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_specs_that_do_not_fit_are_shown_whole(inside: bool) -> None:
+    setting = Setting(AxisType.Explicit, two_meshes=False)
+    mesh = jax_mesh((("one", 1), ("b", 8)), tuple(range(8)), AxisType.Explicit)
+
+    def move(tree: Any) -> Any:
+        return rd.reshard(tree, NamedSharding(mesh, P("one", "b")))
+
+    with pytest.raises(LeafError) as caught:
+        (jax.jit(move) if inside else move)({"w": jax.device_put(np.zeros((8, 4), np.float32), setting.source)})
+    assert str(caught.value) == (
+        "leaf ['w']: dimension 1 has 4 elements, which axis 'b' cannot cut into 8 equal tiles; take other axes, or pad "
+        "the dimension to 8 (P('one', 'b') on mesh {one:1, b:8}, for shape (8, 4))"
+    )
 
 
 def test_partition_spec_under_set_mesh_inside_jit() -> None:

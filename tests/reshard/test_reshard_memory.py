@@ -46,18 +46,13 @@ def live_bytes() -> Counter[int]:
     return total
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    rd.clear_caches()
-    gc.collect()
-
-
 def added(before: Counter[int]) -> set[int]:
     """Bytes that the eight devices hold more than before."""
     now = live_bytes()
     return {now[device] - before[device] for device in range(8)}
 
 
+@pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("target", [COLUMNS, NamedSharding(GRID, P("b", "a")), WHOLE])
 def test_donation_frees_the_source(target: NamedSharding) -> None:
     empty = live_bytes()
@@ -65,14 +60,17 @@ def test_donation_frees_the_source(target: NamedSharding) -> None:
     assert added(empty) == {32 * KIB}
     moved = jax.block_until_ready(rd.reshard(array, target, donate=True))
     assert array.is_deleted()
+    rd.clear_caches()  # which keep numbers for programs on the devices
     assert added(empty) == {moved.addressable_shards[0].data.nbytes}
     assert np.array_equal(moved, np.arange(256 * 256, dtype=np.float32).reshape(256, 256))
 
 
+@pytest.mark.usefixtures("fresh")
 def test_without_donation_the_source_stays() -> None:
     empty = live_bytes()
     array = matrix()
     moved = jax.block_until_ready(rd.reshard(array, COLUMNS))
+    rd.clear_caches()
     assert added(empty) == {32 * KIB + 64 * KIB}
     assert np.array_equal(array, moved)
 
@@ -126,8 +124,8 @@ def test_every_launch_keeps_within_the_limit(donate: bool, monkeypatch: pytest.M
     seen: list[int] = []
     launched = eager.Prepared._launched
 
-    def watched(self: Any, batch: Any) -> Any:
-        moved = jax.block_until_ready(launched(self, batch))
+    def watched(self: Any, batch: Any, results: Any) -> Any:
+        moved = jax.block_until_ready(launched(self, batch, results))
         scratch = batch.program.added_bytes - sum(item.target_bytes for item in batch.items)
         if not donate:  # then all that was alive during the launch still is, but for scratch
             alive = live_bytes()
@@ -147,14 +145,15 @@ def test_every_launch_keeps_within_the_limit(donate: bool, monkeypatch: pytest.M
         assert all(leaf.is_deleted() for leaf in tree.values())
 
 
+@pytest.mark.usefixtures("fresh")
 def test_on_cpus_a_launch_starts_when_the_one_before_has_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches in flight share a pool of threads; enough of them wait for one another for ever."""
     launched, before = eager.Prepared._launched, list[jax.Array]()
     unfinished: list[bool] = []
 
-    def watched(self: Any, batch: Any) -> Any:
+    def watched(self: Any, batch: Any, results: Any) -> Any:
         unfinished.append(not all(array.is_ready() for array in before))
-        before[:] = launched(self, batch)
+        before[:] = launched(self, batch, results)
         return list(before)
 
     monkeypatch.setattr(eager.Prepared, "_launched", watched)
@@ -163,6 +162,15 @@ def test_on_cpus_a_launch_starts_when_the_one_before_has_finished(monkeypatch: p
     tree = [matrix(shape=(1024 * (k + 1), 2048)) for k in range(4)]
     rd.reshard(tree, COLUMNS)
     assert unfinished == [False] * 4
+
+
+@pytest.mark.usefixtures("fresh")
+def test_on_cpus_all_has_arrived_when_the_call_returns() -> None:
+    """What the caller starts next would run beside it, in the same pool of threads."""
+    tree = [matrix(shape=(1024 * (k + 1), 2048)) for k in range(4)]
+    for limit in (None, "1GiB"):
+        rd.reshard_plan(tree, COLUMNS, memory_limit=limit)
+        assert all(array.is_ready() for array in rd.reshard(tree, COLUMNS, memory_limit=limit))
 
 
 def test_leaves_that_free_memory_go_first_and_the_others_by_what_they_leave() -> None:
@@ -200,6 +208,82 @@ def test_the_order_is_the_best_of_all_orders() -> None:
         return worst
 
     assert caught.value.least == min(peak(order) for order in itertools.permutations(items))
+
+
+def test_lower_and_lower_limits_one_after_the_other() -> None:
+    """What was planned under a higher limit is no plan under a lower one."""
+    tree, shardings = model(1)
+    limits = [rd.reshard_plan(tree, shardings).peak_bytes]
+    with pytest.raises(MemoryLimitError) as caught:
+        rd.reshard_plan(tree, shardings, memory_limit=1)
+    least = caught.value.least
+    limits += [least + (limits[0] - least) * part // 4 for part in (3, 2, 1, 0)]
+    for limit in [*limits, *reversed(limits)]:
+        plan = rd.reshard_plan(tree, shardings, memory_limit=limit)
+        assert plan.memory_limit == limit
+        assert plan.peak_bytes <= limit
+        for batch in plan.batches:
+            assert batch.program.added_bytes <= limit - plan.before_bytes
+        for name, leaf in rd.reshard(tree, shardings, memory_limit=limit).items():
+            assert np.array_equal(leaf, tree[name])
+
+
+@pytest.mark.usefixtures("fresh")
+def test_every_limit_has_plans_and_programs_of_its_own() -> None:
+    array = matrix()
+
+    def planned(limit: int) -> Any:
+        (batch,) = rd.reshard_plan(array, COLUMNS, memory_limit=limit).batches
+        ((_, load),) = batch.parts
+        return tuple(step.kind for step in load.plan.steps), load.plan.to_json(), load.schedule
+
+    with pytest.raises(MemoryLimitError) as caught:
+        rd.reshard_plan(array, COLUMNS, memory_limit=1)
+    rd.clear_caches()
+    limits = [10**6, 220_000, 200_000, caught.value.least]
+    found = list(map(planned, limits))
+    assert len({kinds for kinds, _, _ in found}) == 3  # two of them for limits
+    for limit, known in zip(limits, found, strict=True):
+        rd.clear_caches()
+        assert planned(limit) == known
+
+
+@pytest.mark.usefixtures("fresh")
+def test_under_a_limit_programs_keep_no_numbers_on_the_devices() -> None:
+    """Nor do they run as programs that do, compiled for the same leaf without one."""
+    there, empty = NamedSharding(EIGHT, P(None, "x")), live_bytes()
+    array = matrix()
+    rd.reshard(array, there)
+    assert min(added(empty)) > 32 * KIB
+    rd.clear_caches()
+    assert added(empty) == {32 * KIB}
+    rd.reshard(array, there, memory_limit=10**6)
+    assert added(empty) == {32 * KIB}
+    plain, limited = (rd.reshard_plan(array, there, memory_limit=limit).batches[0].program for limit in (None, 10**6))
+    assert plain is not limited
+
+
+def test_what_device_put_brings_is_counted() -> None:
+    host = np.zeros((64, 64), np.float32)
+    far = NamedSharding(jax.sharding.Mesh(np.array(jax.devices()[8:16]), ("x",)), P())
+    assert rd.reshard_plan(host, ROWS).before_bytes == host.nbytes // 8
+    plan = rd.reshard_plan({"host": host, "far": matrix(WHOLE, (64, 64)), "near": matrix(ROWS, (64, 64))}, far)
+    assert plan.before_bytes == plan.peak_bytes == 3 * host.nbytes
+    both = rd.reshard_plan([host, matrix(ROWS, (64, 64))], [WHOLE, NamedSharding(EIGHT, P(None, "x"))])
+    assert both.before_bytes == host.nbytes + host.nbytes // 8
+    assert both.peak_bytes == both.before_bytes + both.batches[0].program.added_bytes
+
+
+def test_devices_of_other_leaves_do_not_count() -> None:
+    there = jax.sharding.Mesh(np.array(jax.devices()[8:16]), ("x",))
+    large = matrix(NamedSharding(there, P()))
+    across = [NamedSharding(EIGHT, P(None, "x")), large.sharding]
+    for rows, limit in ((64, None), (64, "1MiB"), (2048, None)):
+        small = matrix(ROWS, (rows, 256))
+        plan = rd.reshard_plan([small, large], across, memory_limit=limit)
+        (batch,) = plan.batches
+        assert batch.peak_bytes == small.nbytes // 8 + batch.program.added_bytes
+        assert plan.peak_bytes == max(large.nbytes, batch.peak_bytes)
 
 
 def test_a_limit_given_as_text_and_limits_that_are_none() -> None:

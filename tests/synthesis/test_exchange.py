@@ -5,41 +5,42 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
+from redistrib.cost.latency import Latency, LatencyBandwidth
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllToAll, Exchange, Step
 from redistrib.plans.verify import verify
 from redistrib.synthesis import exchange
-from redistrib.synthesis.latency import Latency, LatencyBandwidth
+from redistrib.synthesis.problem import Problem
 from redistrib.testing import Redistribution, is_exact, redistributions
 from redistrib.theory.semantics import Placement
+from redistrib.theory.topology import Topology
 
 WAYS = {
-    "contained": exchange.contained,
-    "permuted": exchange.permuted,
-    "closed": exchange.closed,
-    "in rounds": lambda *problem: _nth_rounds(0, *problem),
-    "in fewer rounds": lambda *problem: _nth_rounds(1, *problem),
-    "in fewest rounds": lambda *problem: _nth_rounds(2, *problem),
+    "as slice": exchange.as_slice,
+    "as permute": exchange.as_permute,
+    "as grouped collective": exchange.as_grouped_collective,
+    "in rounds": lambda problem: _nth_rounds(0, problem),
+    "in fewer rounds": lambda problem: _nth_rounds(1, problem),
+    "in fewest rounds": lambda problem: _nth_rounds(2, problem),
     "all-to-all, then permute": exchange.aligned_then_permuted,
     "permute, then all-to-all": exchange.permuted_then_aligned,
     "whole, then sliced": exchange.whole_then_sliced,
 }
 
 
-def _nth_rounds(n: int, *problem: Any) -> list[Step] | None:
-    ways = exchange.in_rounds(*problem)
+def _nth_rounds(n: int, problem: Problem) -> list[Step] | None:
+    ways = exchange.in_rounds(problem)
     return ways[n] if n < len(ways) else None
 
 
-AT_THE_BOUND = ("contained", "permuted", "closed", "in rounds")
+AT_THE_BOUND = ("as slice", "as permute", "as grouped collective", "in rounds")
 
 
 def plan(pair: Redistribution, steps: list[Step]) -> Plan:
@@ -63,7 +64,7 @@ def plan(pair: Redistribution, steps: list[Step]) -> Plan:
 def test_every_realisation_gives_the_same_tiles(pair: Redistribution) -> None:
     before, after = pair.before, pair.after
     for name, way in WAYS.items():
-        steps = way(before, after)
+        steps = way(Problem.plain(before, after))
         if steps is None:
             continue
         found = plan(pair, steps)
@@ -77,7 +78,7 @@ def test_every_realisation_gives_the_same_tiles(pair: Redistribution) -> None:
 @given(redistributions())
 @settings(max_examples=100)
 def test_the_direct_exchange_is_always_open_and_ragged_moves_the_same_shares(pair: Redistribution) -> None:
-    ways = exchange.in_rounds(pair.before, pair.after)
+    ways = exchange.in_rounds(Problem.plain(pair.before, pair.after))
     assert ways
     for step in chain(*ways):
         if isinstance(step, Exchange):
@@ -94,9 +95,9 @@ def test_the_direct_exchange_is_always_open_and_ragged_moves_the_same_shares(pai
 def test_hosts_change_who_talks_to_whom_but_not_what_arrives(pair: Redistribution) -> None:
     before, after = pair.before, pair.after
     assume(before.devices % 2 == 0)
-    hosts = np.arange(before.devices) // (before.devices // 2)
+    problem = Problem.plain(before, after, Topology.consecutive(before.devices, before.devices // 2))
     for name, way in WAYS.items():
-        steps = None if name == "contained" else way(before, after, hosts)  # type: ignore[operator]
+        steps = way(problem)
         if steps is not None:
             found = plan(pair, steps)
             verify(found, bound=before.tile_size * before.tiles)
@@ -122,8 +123,8 @@ def test_one_collective_does_it(source: str, target: str, mesh: str, kinds: list
 def test_placements_that_do_not_close_have_no_dense_exchange() -> None:
     before = Placement((4,), (4,), np.array([[0], [1], [2], [3]]))
     after = Placement((4,), (2,), np.array([[0], [1], [0], [1]]))
-    assert exchange.closed(before, after) is None
-    assert exchange.in_rounds(before, after)
+    assert exchange.as_grouped_collective(Problem.plain(before, after)) is None
+    assert exchange.in_rounds(Problem.plain(before, after))
 
 
 def test_the_direct_exchange_of_unequal_shares_is_open_only_while_they_are_few() -> None:
@@ -135,11 +136,11 @@ def test_the_direct_exchange_of_unequal_shares_is_open_only_while_they_are_few()
         over,
         over,
     )
-    assert not exchange.in_rounds(pair.before, pair.after)
+    assert not exchange.in_rounds(Problem.plain(pair.before, pair.after))
     assert pair.plan().collectives <= 8
     few = Mesh.of("x=4,y=6")
     swap = Redistribution(DistType.of("[3{x}12, 2{y}12]"), DistType.of("[2{y}12, 3{x}12]"), few, few)
-    assert exchange.in_rounds(swap.before, swap.after)
+    assert exchange.in_rounds(Problem.plain(swap.before, swap.after))
 
 
 @pytest.mark.filterwarnings("error")
@@ -147,7 +148,7 @@ def test_without_elements_nothing_travels() -> None:
     """Counts that do not nest would be cut into pieces of no extent."""
     before = Placement((0, 12), (4, 1), np.stack([np.arange(24) // 6, np.zeros(24, np.int64)], axis=1))
     after = Placement((0, 12), (6, 1), np.stack([np.arange(24) % 6, np.zeros(24, np.int64)], axis=1))
-    (steps,) = exchange.in_rounds(before, after)
+    (steps,) = exchange.in_rounds(Problem.plain(before, after))
     assert [step.collectives for step in steps] == [0]
 
 
@@ -163,7 +164,7 @@ def _swap(n: int) -> Redistribution:
 def test_fewer_rounds_of_several_shapes_then_the_fewest_padded() -> None:
     """The swap on (4,6): six rounds of equal boxes, five of equal volumes, four padded, as many as a tile has parts."""
     pair = _swap(24)
-    ways = [plan(pair, steps) for steps in exchange.in_rounds(pair.before, pair.after)]
+    ways = [plan(pair, steps) for steps in exchange.in_rounds(Problem.plain(pair.before, pair.after))]
     assert [way.collectives for way in ways] == [6, 5, 4]
     bound = sum(ways[0].lower_bound)
     assert [sum(way.received) for way in ways[:2]] == [bound, bound]
@@ -186,7 +187,7 @@ def test_the_cost_model_weighs_padding_against_rounds(launch: float, rounds: int
 @given(redistributions())
 @settings(max_examples=100)
 def test_padding_is_what_is_received_beyond_the_shares(pair: Redistribution) -> None:
-    for steps in exchange.in_rounds(pair.before, pair.after):
+    for steps in exchange.in_rounds(Problem.plain(pair.before, pair.after)):
         for step in steps:
             if isinstance(step, Exchange):
                 largest: dict[int, int] = defaultdict(int)

@@ -9,18 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from redistrib.cost.exact import ExactCost
+from redistrib.cost.latency import Latency
+from redistrib.cost.model import CostModel, PhaseGrids, prices_of
+from redistrib.cost.presets import PRESETS
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.synthesis.candidates import single, three_phases
-from redistrib.synthesis.cost import CostModel, ExactCost, Outline
-from redistrib.synthesis.latency import Latency
-from redistrib.synthesis.presets import PRESETS
+from redistrib.synthesis.phases import single, three_phases
+from redistrib.synthesis.problem import Problem
 from redistrib.testing import Redistribution, redistributions
 from redistrib.theory.semantics import placement_of
+from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakSpace, edges
 
 FREE = replace(PRESETS["tpu"], latency={kind: Latency(0.0, 0.0) for kind in PRESETS["tpu"].latency})
-ONE_CALL = replace(PRESETS["cpu"], one_call=True)
+ONE_CALL = replace(PRESETS["cpu"], fused_exchange=True)
 MODELS: dict[str, CostModel] = {**PRESETS, "no latency": FREE, "one call": ONE_CALL, "exact": ExactCost()}
 
 
@@ -37,32 +40,32 @@ def test_no_edge_lowers_the_rest_by_more_than_it_costs(
     name: str, shape: tuple[int, ...], devices: int, bound: int
 ) -> None:
     """Consistency, and so by induction along any path no path costs less than the rest says."""
-    space, model = WeakSpace(shape, devices, bound), MODELS[name].for_items(4)
+    space, prices = WeakSpace(shape, devices, bound), prices_of(MODELS[name], 4, Topology(devices))
     for target, grid in product(nodes(space), repeat=2):
-        rest = model.rest_at_least(space, grid, target)
+        rest = prices.remaining_at_least(space, grid, target)
         assert rest >= 0.0
         assert grid != target or rest == 0.0
         for edge in edges(space, grid, ("dynslice", "alltoall", "allgather")):
-            step = model.edge(edge, space)
-            assert rest <= (step + model.rest_at_least(space, edge.target, target)) * (1 + 1e-12)
+            step = prices.edge(edge, space)
+            assert rest <= (step + prices.remaining_at_least(space, edge.target, target)) * (1 + 1e-12)
 
 
 @settings(max_examples=200)
 @given(problem=redistributions(max_devices=24), name=st.sampled_from(sorted(MODELS)))
-def test_no_plan_is_below_its_outline(problem: Redistribution, name: str) -> None:
+def test_no_plan_is_below_its_phases(problem: Redistribution, name: str) -> None:
     before, after = placement_of(problem.source, problem.mesh), placement_of(problem.target, problem.target_mesh)
-    model = MODELS[name].on(problem.mesh).for_items(4)
-    space = WeakSpace(before.shape, before.devices, max(before.tile_size, after.tile_size))
-    asked: list[Outline] = []
+    model = MODELS[name]
+    asked_of = Problem(before, after, 4, model.topology(problem.mesh))
+    prices = prices_of(model, 4, asked_of.topology)
+    asked: list[PhaseGrids] = []
 
-    def worth(outline: Outline) -> bool:
-        asked.append(outline)
+    def keep(phases: PhaseGrids) -> bool:
+        asked.append(phases)
         return True
 
-    hosts = model.hosts(before.devices)
-    for steps in three_phases(before, after, single(before, after, hosts), hosts, worth):
-        price, collectives, *_ = model.key(steps, 4)
-        assert model.outline_at_least(space, asked[-1]) <= price * (1 + 1e-12)
+    for steps in three_phases(asked_of, single(asked_of), keep):
+        price, collectives, *_ = prices.key(steps)
+        assert prices.phases_at_least(asked_of.space, asked[-1]) <= price * (1 + 1e-12)
         assert asked[-1].collectives <= collectives
 
 
@@ -70,7 +73,8 @@ def test_what_is_not_worth_it_is_not_made() -> None:
     mesh = Mesh.of("x=2,y=2,z=2")
     before = placement_of(DistType.parse("[4{x}8, 4{y}8, 8]"), mesh)
     after = placement_of(DistType.parse("[8, 4{x}8, 4{z}8]"), mesh)
-    everything = list(three_phases(before, after, single(before, after)))
+    problem = Problem.plain(before, after)
+    everything = list(three_phases(problem, single(problem)))
     assert {step.kind for steps in everything for step in steps} == {
         "dynslice",
         "alltoall",
@@ -78,6 +82,6 @@ def test_what_is_not_worth_it_is_not_made() -> None:
         "exchange",
         "allgather",
     }
-    assert list(three_phases(before, after, single(before, after), worth=lambda outline: False)) == []
-    others = list(three_phases(before, after, single(before, after), worth=lambda outline: outline.way != "permute"))
+    assert list(three_phases(problem, single(problem), keep=lambda phases: False)) == []
+    others = list(three_phases(problem, single(problem), keep=lambda phases: phases.way != "permute"))
     assert others == [steps for steps in everything if not {"alltoall", "allpermute"} <= {step.kind for step in steps}]

@@ -8,13 +8,17 @@ import random
 
 import pytest
 
+from redistrib.cost.exact import ExactCost
+from redistrib.cost.model import CostModel, Prices, prices_of
+from redistrib.cost.paper import PaperCost
+from redistrib.cost.presets import PRESETS
 from redistrib.lang.mesh import Mesh
-from redistrib.synthesis.cost import CostModel, ExactCost, PaperCost
-from redistrib.synthesis.paper import paper_steps
-from redistrib.synthesis.presets import PRESETS
-from redistrib.synthesis.search import Limit, Search, fewest_transfers, shortest_paths, used_dimensions
+from redistrib.synthesis.paper.algorithm import paper_steps
+from redistrib.synthesis.paper.search import Search, SearchState, fewest_transfers, shortest_paths, used_dimensions
+from redistrib.synthesis.problem import Problem
 from redistrib.testing import all_cuts, cut_type
 from redistrib.theory.semantics import placement_of
+from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakSpace, edges
 from tests.synthesis import brute_force
 
@@ -31,7 +35,7 @@ def nodes(space: WeakSpace) -> list[Grid]:
     return [g for g in brute_force.grids(space.devices, len(space.shape)) if space.is_node(g)]
 
 
-def cheapest(space: WeakSpace, source: Grid, model: CostModel) -> dict[Grid, float]:
+def cheapest(space: WeakSpace, source: Grid, prices: Prices) -> dict[Grid, float]:
     """Bellman-Ford over every weak collective in any order: no normal forms, no estimates, no dimension left out."""
     dist = dict.fromkeys(nodes(space), math.inf)
     dist[source] = 0.0
@@ -40,7 +44,7 @@ def cheapest(space: WeakSpace, source: Grid, model: CostModel) -> dict[Grid, flo
         changed = False
         for grid in dist:
             for edge in edges(space, grid, ("dynslice", "alltoall", "allgather")):
-                onward = dist[grid] + model.edge(edge, space)
+                onward = dist[grid] + prices.edge(edge, space)
                 if onward < dist[edge.target] - 1e-15:
                     dist[edge.target], changed = onward, True
     return dist
@@ -50,14 +54,14 @@ def cheapest(space: WeakSpace, source: Grid, model: CostModel) -> dict[Grid, flo
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_the_first_path_is_the_cheapest_there_is_and_they_come_in_order(space: WeakSpace, model: CostModel) -> None:
     rng = random.Random(3)
-    found = nodes(space)
+    found, prices = nodes(space), prices_of(model, 1, Topology(space.devices))
     for source in rng.sample(found, min(8, len(found))):
-        least = cheapest(space, source, model)
+        least = cheapest(space, source, prices)
         for target in rng.sample(found, min(10, len(found))):
             # Where the memory bound is that of source and target, the optimum is the same (Lemma 6.5).
             bound = max(space.local_size(source), space.local_size(target))
             near = WeakSpace(space.shape, space.devices, bound if model.normal_forms_suffice else space.bound)
-            paths = list(itertools.islice(shortest_paths(near, source, target, model), 5))
+            paths = list(itertools.islice(shortest_paths(near, source, target, prices), 5))
             assert paths[0].cost == pytest.approx(least[target], rel=1e-12, abs=1e-18)
             costs = [path.cost for path in paths]
             assert costs == sorted(costs)
@@ -107,10 +111,10 @@ def test_the_search_stays_within_its_budget_and_mostly_far_below(text: str, rank
     for _ in range(6):
         source, target = (random_type(mesh, rank, rng) for _ in range(2))
         before, after = placement_of(source, mesh), placement_of(target, mesh)
-        limit = Limit()
-        steps = paper_steps(before, after, PaperCost(), Search(), 4, limit)
+        state = SearchState()
+        steps = paper_steps(Problem.plain(before, after), PaperCost(), Search(), state)
         assert steps is not None
-        spent.append(limit.expanded)
+        spent.append(state.expanded)
     assert max(spent) <= 3_000
     assert sorted(spent)[len(spent) // 2] <= 700
 
@@ -126,19 +130,20 @@ def random_type(mesh: Mesh, rank: int, rng: random.Random):  # type: ignore[no-u
 
 def test_a_search_stops_at_its_budget_and_says_so() -> None:
     space = WeakSpace((64, 64, 64), 64, 64**3)
-    limit = Limit()
+    prices = prices_of(PaperCost(), 4, Topology(64))
+    state = SearchState()
     brief = Search(expansions=1, needed=False)
-    assert list(shortest_paths(space, (64, 1, 1), (1, 8, 8), PaperCost(), brief, limit)) == []
-    assert limit.expanded == 1
-    assert limit.skipped
+    assert list(shortest_paths(space, (64, 1, 1), (1, 8, 8), prices, brief, state)) == []
+    assert state.expanded == 1
+    assert state.skipped
     # Where a plan is needed the budget counts only once there is one.
-    limit = Limit()
-    paths = shortest_paths(space, (64, 1, 1), (1, 8, 8), PaperCost(), Search(expansions=1), limit)
-    limit.price = next(paths).cost
+    state = SearchState()
+    paths = shortest_paths(space, (64, 1, 1), (1, 8, 8), prices, Search(expansions=1), state)
+    state.price = next(paths).cost
     assert list(paths) == []
-    limit = Limit()
-    assert next(shortest_paths(space, (64, 1, 1), (1, 8, 8), PaperCost(), Search(), limit)).cost == 2 * 64**2
-    assert not limit.skipped
+    state = SearchState()
+    assert next(shortest_paths(space, (64, 1, 1), (1, 8, 8), prices, Search(), state)).cost == 2 * 64**2
+    assert not state.skipped
 
 
 def test_cuts_are_enumerated_once_each() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 import redistrib as rd
 from bench.problems import Problem, draw
+from redistrib.cost.latency import Latency, LatencyBandwidth
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange, Step
-from redistrib.synthesis.latency import Latency, LatencyBandwidth
 from redistrib.theory.semantics import Int64, Placement
 
 LATENCY = {kind: Latency(5e-6, 1e-6) for kind in ("allgather", "alltoall", "allpermute")}

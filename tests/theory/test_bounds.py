@@ -125,7 +125,7 @@ def one_element(devices: int, p: int) -> Iterator[list[int]]:
             yield list(holds)
 
 
-@pytest.mark.parametrize(("devices", "p"), [(2, 1), (2, 2), (3, 1), (3, 2), (3, 3), (4, 1), (4, 2), (5, 2)])
+@pytest.mark.parametrize(("devices", "p"), [(2, 1), (2, 2), (3, 1), (3, 2), (3, 3), (4, 1), (4, 2), (4, 3), (5, 2)])
 def test_no_linear_protocol_sends_less_and_one_sends_as_much(devices: int, p: int) -> None:
     """Two elements, each held and wanted by some of the devices: the totals add up."""
     fewest = {

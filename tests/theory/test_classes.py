@@ -12,11 +12,12 @@ from redistrib.lang.mesh import Mesh
 from redistrib.testing import all_types
 from redistrib.theory.classes import Classes, node_of, split_edges
 from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.topology import Topology
 from redistrib.theory.weak import EdgeKind, WeakSpace, edges
 
 ANY: tuple[EdgeKind, ...] = ("dynslice", "alltoall", "allgather")
 MESH = Mesh.of("s=2,t=2,x=2,y=3")  # hosts are what s and t tell apart
-HOSTS = np.arange(24) // 6
+HOSTS = Topology.consecutive(24, 6)
 SIZES = dict(zip(MESH.names, MESH.shape, strict=True))
 SHAPE = (24, 24)
 
@@ -27,18 +28,18 @@ def test_the_node_of_a_type_is_what_its_axes_say() -> None:
         cut = [[SIZES[name] for name in dim.axes if name in "st"] for dim in dist_type.dims]
         placement = placement_of(dist_type, MESH)
         assert node_of(placement, HOSTS) == (placement.grid, tuple(map(math.prod, cut)))
-        assert node_of(placement, None) == (placement.grid, (1, 1))
+        assert node_of(placement, Topology(24)) == (placement.grid, (1, 1))
         seen += 1
     assert seen > 100
 
 
 def test_tiles_that_lie_on_hosts_in_different_ways_have_no_node() -> None:
     index = np.array([[0], [1], [2], [3], [0], [0], [1], [1]])
-    assert node_of(Placement((8,), (4,), index), np.arange(8) // 4) is None
+    assert node_of(Placement((8,), (4,), index), Topology.consecutive(8, 4)) is None
 
 
 def test_with_one_host_it_is_the_plain_graph() -> None:
-    space, classes = WeakSpace(SHAPE, 24, 24 * 24), Classes.of(None, 24)
+    space, classes = WeakSpace(SHAPE, 24, 24 * 24), Classes.of(Topology(24))
     for grid in itertools.product((1, 2, 3, 4, 6), repeat=2):
         if not space.is_node(grid):
             continue
@@ -49,7 +50,7 @@ def test_with_one_host_it_is_the_plain_graph() -> None:
 
 def test_an_edge_is_there_exactly_when_axes_move_that_way() -> None:
     """Every move of some axes in a type is an edge between the nodes, with the slow part that those axes have."""
-    space, classes = WeakSpace(SHAPE, 24, 24 * 24), Classes.of(HOSTS, 24)
+    space, classes = WeakSpace(SHAPE, 24, 24 * 24), Classes.of(HOSTS)
     types = list(all_types(MESH, SHAPE))
     nodes = {dist_type: node_of(placement_of(dist_type, MESH), HOSTS) for dist_type in types}
     expected: set[object] = set()
@@ -69,6 +70,6 @@ def test_an_edge_is_there_exactly_when_axes_move_that_way() -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize(("hosts", "expected"), [([0, 0, 1, 1], Classes(2, 2)), ([0, 0, 0, 1], Classes(1, 4))])
-def test_hosts_of_different_size_are_no_classes(hosts: list[int], expected: Classes) -> None:
-    assert Classes.of(np.array(hosts), 4) == expected
+@pytest.mark.parametrize(("hosts", "expected"), [((0, 0, 1, 1), Classes(2, 2)), ((0, 0, 0, 1), Classes(1, 4))])
+def test_hosts_of_different_size_are_no_classes(hosts: tuple[int, ...], expected: Classes) -> None:
+    assert Classes.of(Topology(4, hosts)) == expected

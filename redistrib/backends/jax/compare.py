@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from redistrib.backends.jax.execute import to_jax
 from redistrib.backends.jax.inspect import inspect
 from redistrib.backends.jax.sharding import named_sharding
-from redistrib.errors import DeviceShortageError
+from redistrib.errors import DeviceShortageError, DtypeError, RunSizeError
 from redistrib.plans.plan import Plan
 
 
@@ -98,12 +99,20 @@ def _identity(array: jax.Array) -> jax.Array:
     return array
 
 
+MOST_VIRTUAL = 256  # 512 wait for one another until XLA ends the process
+
+
 def virtual_cpu_devices(count: int) -> list[Any]:
-    """At least `count` CPU devices, made before JAX starts its backend.
+    """`count` CPU devices, made before JAX starts its backend.
 
     Raises:
+        RunSizeError: if there are too many for one process.
         DeviceShortageError: if JAX has started with fewer.
     """
+    if count > MOST_VIRTUAL:
+        raise RunSizeError(
+            "the number of virtual devices", count, 1, MOST_VIRTUAL, "run on a smaller mesh, or through MPI"
+        )
     with contextlib.suppress(RuntimeError):  # the backend runs already; what it has is counted below
         jax.config.update("jax_num_cpu_devices", count)
         jax.config.update("jax_platforms", "cpu")
@@ -117,14 +126,30 @@ def calibration_devices(count: int | None) -> list[Any]:
     """The accelerators at hand, or virtual CPU devices, eight if no number is given.
 
     Raises:
+        RunSizeError: if it is a number with which nothing can be measured.
         DeviceShortageError: if there are fewer than asked for.
     """
+    if count is not None and count < 2:
+        raise RunSizeError("the number of devices", count, 2, MOST_VIRTUAL, "a link has two ends")
     with contextlib.suppress(RuntimeError):  # the backend runs already; what it has is counted below
-        jax.config.update("jax_num_cpu_devices", count or 8)
+        jax.config.update("jax_num_cpu_devices", min(count or 8, MOST_VIRTUAL))
     devices = jax.devices()
-    if count is not None and len(devices) < count:
-        raise DeviceShortageError(count, len(devices))
+    wanted = 2 if count is None else count
+    if len(devices) < wanted:
+        if wanted > MOST_VIRTUAL:
+            raise RunSizeError("the number of devices", wanted, 2, MOST_VIRTUAL, "virtual ones are in one process")
+        raise DeviceShortageError(wanted, len(devices))
     return devices[: count or len(devices)]
+
+
+@contextlib.contextmanager
+def with_all_bits(dtype: str) -> Iterator[None]:
+    """While elements of 64 bits stay what they are, which JAX would otherwise cut in two."""
+    if dtype not in _WIDE:
+        yield
+        return
+    with jax.enable_x64(True):
+        yield
 
 
 def mesh_for(plan: Plan, devices: list[Any]) -> jax.sharding.Mesh:
@@ -138,21 +163,48 @@ def mesh_for(plan: Plan, devices: list[Any]) -> jax.sharding.Mesh:
 
 
 def counting_array(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
-    """An array whose elements differ as far as the dtype allows."""
+    """An array whose elements differ as far as the dtype allows; those of 64 bits use all of these.
+
+    Raises:
+        DtypeError: if NumPy on the host and JAX do not hold the same bytes for it.
+    """
+    if not _is_held(dtype):
+        raise DtypeError(dtype, "JAX and NumPy")
     numbers = np.arange(math.prod(shape), dtype=np.int64)
     if dtype == "bool":
         return (numbers * 2654435761 >> 7 & 1).astype(bool).reshape(shape)
     kind = jnp.dtype(dtype)
+    if dtype in _WIDE:
+        words = numbers.astype(np.uint64) * _ODD
+        if jnp.issubdtype(kind, jnp.integer):
+            return words.view(kind).reshape(shape)
+        values = (words >> np.uint64(12)).astype(np.float64)  # 52 bits, which a float64 holds and a float32 does not
+        return (values if dtype == "float64" else values + 1j * values[::-1]).reshape(shape)
     if jnp.issubdtype(kind, jnp.integer):
         return (numbers % (int(jnp.iinfo(kind).max) + 1)).astype(kind).reshape(shape)
     span = 2 ** min(20, jnp.finfo(kind).nmant) if jnp.issubdtype(kind, jnp.inexact) else 100
     return (numbers % span).astype(kind).reshape(shape)
 
 
+_WIDE = ("int64", "uint64", "float64", "complex128")
+_ODD = np.uint64(0x9E3779B97F4A7C15)  # no two multiples of it by 64-bit numbers are alike
+
+
+def _is_held(dtype: str) -> bool:
+    """Whether an element of a NumPy array is one of JAX's: no PRNG key, and none of less than a byte."""
+    if not hasattr(jnp, dtype):
+        return False
+    kind = jnp.dtype(dtype)
+    if jnp.issubdtype(kind, jnp.inexact):
+        return int(jnp.finfo(kind).bits) >= 8
+    return kind == np.bool_ or int(jnp.iinfo(kind).bits) >= 8
+
+
 def compare(plan: Plan, mesh: jax.sharding.Mesh, with_xla: bool = True) -> Comparison:
     """Run a plan and XLA's reshard on an array whose elements tell where they belong."""
+    values = counting_array(plan.shape, plan.dtype)
     contest = Contest(plan, mesh, with_xla)
-    contest.move(counting_array(plan.shape, plan.dtype))
+    contest.move(values)
     return contest.result()
 
 

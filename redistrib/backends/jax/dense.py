@@ -17,7 +17,7 @@ from redistrib.backends.jax import frame as frames
 from redistrib.backends.jax.boxes import Offsets, are_consecutive, box, concatenated, joined, put, ratio
 from redistrib.backends.jax.frame import Frame
 from redistrib.plans.steps import AllGather, AllToAll
-from redistrib.theory.semantics import Int64
+from redistrib.theory.semantics import Int64, number_of
 
 
 def is_leading(step: AllGather) -> bool:
@@ -176,8 +176,7 @@ def _written(
 def _receivers(step: AllToAll) -> Int64:
     """`[devices, members]`: the members of each device's group, in order."""
     table = np.empty((step.devices, step.group_size), dtype=np.int64)
-    for group in step.groups:
-        table[group] = group
+    table[step.groups] = step.groups[:, None, :]
     return table
 
 
@@ -217,9 +216,7 @@ def _packed(step: AllToAll, split: Sequence[int], tile: jax.Array, frame: Frame)
 
 def _wanted(step: AllToAll, split: Sequence[int]) -> npt.NDArray[np.int32]:
     """`[devices, members]`: which part of its tile, by row-major number, a device sends to each member."""
-    number = np.zeros(step.devices, dtype=np.int32)
-    for i, parts in enumerate(split):
-        number = number * parts + (step.after.index[:, i] % parts).astype(np.int32)
+    number = number_of(step.after.index % np.array(split), tuple(split)).astype(np.int32)
     return number[_receivers(step)]
 
 

@@ -299,6 +299,11 @@ def numbers(devices: frozenset[Any], count: int) -> tuple[jax.Array, ...]:
     return known[:count]
 
 
+def forget() -> None:
+    """Let the numbers go; programs that were given some keep them."""
+    _NUMBERS.clear()
+
+
 @contextmanager
 def alone_on(mesh: jax.sharding.Mesh) -> Iterator[None]:
     """A context in which no other mesh, such as one that the caller has set, is taken for ours."""

@@ -24,9 +24,9 @@ from redistrib.backends.jax.boxes import Offsets, box, put
 from redistrib.backends.jax.dense import all_to_all, gather, is_leading
 from redistrib.backends.jax.frame import Frame, Schedule, frame_of
 from redistrib.backends.jax.ragged import carry
-from redistrib.backends.jax.rounds import Parcel, Write, in_parts, of_all, schedule, shares_of
 from redistrib.plans.memory import SEQUENTIAL_SCRATCH, buffers
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.plans.writes import Parcel, Write, in_parts, of_all, schedule
 from redistrib.theory.semantics import Int64, Placement
 
 __all__ = ["Frame", "Schedule", "frame_of", "local_program"]
@@ -43,6 +43,9 @@ def local_program(steps: Sequence[Step], frame: Frame) -> Callable[[jax.Array], 
     largest = max((max(step.before.tile_size, step.after.tile_size) for step in steps), default=0)
 
     def program(tile: jax.Array) -> jax.Array:
+        if tile.size == 0 and steps:
+            after = steps[-1].after
+            return jnp.zeros((*after.tile, *tile.shape[after.rank :]), tile.dtype)
         pending: DynSlice | None = None
         first = True  # the tile at hand is the program's argument, not a temporary
         for k, step in enumerate(steps):
@@ -98,8 +101,6 @@ def _within(step: DynSlice) -> Int64:
 
 
 def _step(step: Step, tile: jax.Array, frame: Frame, limits: _Limits, between: int) -> jax.Array:
-    if tile.size == 0:
-        return jnp.zeros((*step.after.tile, *tile.shape[step.after.rank :]), tile.dtype)
     if isinstance(step, AllPermute) and (frame.ordered or step.before.tile_size <= limits.part):
         pairs = of_all(step.pairs, step.devices)
         if pairs is not None:  # the one write that `_rounds` would find
@@ -141,7 +142,7 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, frame: Frame, limits
         """Whether a permute reads the argument and is the result; on TPUs the result is copied all the same."""
         return frame.ordered and write.size == before.tile == after.tile
 
-    writes = schedule(before, after, shares_of(step))
+    writes = schedule(before, step)
     carried: dict[Write, jax.Array] = {}
     arrived: dict[Parcel, jax.Array] = {}
     if frame.ragged and frame.schedule == "overlap" and isinstance(step, Exchange) and step.realisation == "ragged":

@@ -14,9 +14,9 @@ from jax import lax
 
 from redistrib.backends.jax.boxes import box, joined, ratio
 from redistrib.backends.jax.frame import Frame
-from redistrib.backends.jax.rounds import of_all
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute
+from redistrib.plans.writes import of_all
 from redistrib.theory.semantics import Int64
 
 

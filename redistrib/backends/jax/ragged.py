@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from redistrib.backends.jax.frame import Frame
-from redistrib.backends.jax.rounds import Write
+from redistrib.plans.writes import Write
 from redistrib.theory.semantics import Int64
 
 

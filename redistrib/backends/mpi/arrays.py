@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from redistrib.backends.mpi.layout import Bytes
 from redistrib.errors import ArrayMismatchError, DtypeError
+from redistrib.plans.strided import Bytes
 
 
 def dtype_of(name: str) -> np.dtype[Any]:

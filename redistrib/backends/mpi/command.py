@@ -12,7 +12,6 @@ from mpi4py import MPI
 
 from redistrib.backends.mpi.arrays import dtype_of
 from redistrib.backends.mpi.executor import Executor, to_mpi
-from redistrib.backends.mpi.traffic import tile_box
 from redistrib.plans.plan import Plan
 from redistrib.report import rendered
 from redistrib.theory.semantics import Placement
@@ -57,7 +56,7 @@ def run_command(
 def telling_tile(plan: Plan, placement: Placement, rank: int) -> npt.NDArray[Any]:
     """A tile of the array whose element k has the low bits of a hash of k."""
     dtype = dtype_of(plan.dtype)
-    box = tile_box(placement, rank)
+    box = placement.box(rank)
     number = np.zeros(box.size, np.uint64)
     for i, (start, size, whole) in enumerate(zip(box.start, box.size, placement.shape, strict=True)):
         line = np.arange(start, start + size, dtype=np.uint64).reshape(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mpi4py import MPI
 
-from redistrib.backends.mpi.layout import Strided
+from redistrib.plans.strided import Strided
 
 # The largest count handed to MPI. Tests make it small, to walk the path of huge arrays without them.
 LARGEST_COUNT = 2**31 - 1

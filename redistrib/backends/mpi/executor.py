@@ -13,16 +13,15 @@ from mpi4py import MPI
 from redistrib.backends.mpi import agreement, choice, messages, replacing, shared
 from redistrib.backends.mpi.arrays import dtype_of, flat, tile_of
 from redistrib.backends.mpi.groups import Groups
-from redistrib.backends.mpi.layout import Bytes, Strided, copy, inside, pair
 from redistrib.backends.mpi.messages import Runner
 from redistrib.backends.mpi.replacing import Replacement
 from redistrib.backends.mpi.shared import Block, Shared, SharedTile
 from redistrib.backends.mpi.stage import Memory, Route, Stage, route
-from redistrib.backends.mpi.traffic import stays_within, tile_box
 from redistrib.errors import ArrayMismatchError, CommunicatorError, MemoryLimitError, RedistribError
 from redistrib.lang.types import require_whole
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll
+from redistrib.plans.strided import Bytes, Strided, copy, inside, pair
 
 # Bits of the word that all ranks agree on before a call: all is well; the result goes to memory of the caller's own.
 # The bits below say which shared blocks a rank has free.
@@ -141,9 +140,9 @@ class Executor:
         for stage, runner in zip(self._route.stages, runners, strict=True):
             runner.run(memory[stage.reads], memory[stage.writes])
         if self._route.last != "target":
-            box = tile_box(self.plan.after, self.comm.rank)
+            box = self.plan.after.box(self.comm.rank)
             if box.volume:
-                of, to = pair(box, tile_box(self._route.held, self.comm.rank), box, self.plan.itemsize)
+                of, to = pair(box, self._route.held.box(self.comm.rank), box, self.plan.itemsize)
                 copy(target, to, memory[self._route.last], of)
         if given is None:
             assert block is not None
@@ -201,15 +200,17 @@ class Executor:
         room = shared.free_shared_memory()
         wanted = self._groups.host.size * (2 * self._target_bytes + middle) if stages else 0
         fits = self.comm.allreduce(room is None or wanted * 1.1 < room, MPI.LAND)
-        rows = np.zeros((len(stages), 4), np.int64)
+        rows = np.zeros((len(stages), 5), np.int64)
         for k, stage in enumerate(stages):
-            packed = _packed_scratch(stage)
-            rows[k] = packed, stage.sent_bytes + behind, stage.received_bytes, len(stage.traffic.partners) + 1
+            partners = {device for device, _ in stage.sends + stage.receives}
+            away = any(hosts[device] != hosts[self.comm.rank] for device in partners)
+            figures = _packed_scratch(stage), stage.sent_bytes + behind, stage.received_bytes, len(partners) + 1, away
+            rows[k] = figures
         self.comm.Allreduce(MPI.IN_PLACE, rows, MPI.MAX)
         table = []
         for k, stage in enumerate(stages):
             scratch = {"packed": int(rows[k, 0]), "datatypes": 0}
-            if fits and stays_within(stage.step, hosts):
+            if fits and not rows[k, 4]:
                 scratch["shared"] = int(rows[k, 1])
             if forced is not None:
                 if forced not in scratch:
@@ -341,13 +342,13 @@ def _one_copy(stage: Stage) -> bool:
         return True
     if not isinstance(stage.step, AllToAll):
         return False
-    moves = [inside(box, stage.source, stage.itemsize) for _, box in stage.traffic.sends]
+    moves = [inside(box, stage.source, stage.itemsize) for _, box in stage.sends]
     return all(runs.contiguous for runs in moves)
 
 
 def _packed_scratch(stage: Stage) -> int:
     """An upper bound on the staging of the packed realisation, without making it."""
-    own = sum(box.volume for box in stage.traffic.keeps) * stage.itemsize
+    own = sum(box.volume for box in stage.kept) * stage.itemsize
     return stage.sent_bytes + stage.received_bytes + 2 * own
 
 

@@ -10,7 +10,6 @@ from mpi4py import MPI
 from redistrib.backends.mpi.meeting import Meeting
 from redistrib.backends.mpi.messages import neighbours
 from redistrib.backends.mpi.stage import Stage
-from redistrib.backends.mpi.traffic import members
 from redistrib.plans.steps import AllGather, AllToAll
 
 
@@ -53,7 +52,7 @@ class Groups:
         if isinstance(step, AllGather | AllToAll):
             key: object = step.groups.tobytes()
             if key not in self._made:
-                order = members(step, stage.device)
+                order = step.group_of(stage.device)
                 made = self.comm.Split(min(order), order.index(stage.device))
                 self._made[key] = cast(MPI.Intracomm, made)
         else:

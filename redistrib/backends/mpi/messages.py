@@ -14,10 +14,10 @@ import numpy as np
 from mpi4py import MPI
 
 from redistrib.backends.mpi.datatypes import placed_type, run_type, strided_type
-from redistrib.backends.mpi.layout import Box, Bytes, Strided, consecutive, copy, inside, pair
 from redistrib.backends.mpi.stage import Stage
-from redistrib.backends.mpi.traffic import members
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll
+from redistrib.plans.strided import Bytes, Strided, consecutive, copy, inside, pair
+from redistrib.theory.boxes import Box
 
 TAG = 7
 
@@ -124,9 +124,9 @@ class PackedGather(_Packed):
     def __init__(self, stage: Stage, group: MPI.Intracomm) -> None:
         assert isinstance(stage.step, AllGather)
         self.group = group
-        order = members(stage.step, stage.device)
-        own = list(stage.traffic.keeps)
-        boxes = dict(stage.traffic.receives)
+        order = stage.step.group_of(stage.device)
+        own = stage.kept
+        boxes = dict(stage.receives)
         super().__init__(stage, own, [boxes.get(m, own[0]) for m in order] if own else [])
         self.block = self._typed(run_type(self.out.nbytes))
         self.in_place = stage.reads == stage.writes and not self.into.staged
@@ -146,9 +146,9 @@ class PackedAllToAll(_Packed):
     def __init__(self, stage: Stage, group: MPI.Intracomm) -> None:
         assert isinstance(stage.step, AllToAll)
         self.group = group
-        order = members(stage.step, stage.device)
-        own = list(stage.traffic.keeps)
-        sends, receives = dict(stage.traffic.sends), dict(stage.traffic.receives)
+        order = stage.step.group_of(stage.device)
+        own = stage.kept
+        sends, receives = dict(stage.sends), dict(stage.receives)
         super().__init__(
             stage,
             [sends.get(m, own[0]) for m in order] if own else [],
@@ -166,7 +166,7 @@ class PackedNeighbours(_Packed):
 
     def __init__(self, stage: Stage, graph: MPI.Distgraphcomm) -> None:
         self.graph = graph
-        out, into = _by_device(stage.traffic.sends), _by_device(stage.traffic.receives)
+        out, into = _by_device(stage.sends), _by_device(stage.receives)
         super().__init__(stage, [b for _, boxes in out for b in boxes], [b for _, boxes in into for b in boxes])
         self.send = self._blocks(out)
         self.receive = self._blocks(into)
@@ -187,7 +187,7 @@ class PackedPermute(_Packed):
     def __init__(self, stage: Stage, comm: MPI.Intracomm) -> None:
         assert isinstance(stage.step, AllPermute)
         self.comm = comm
-        sends, receives = stage.traffic.sends, stage.traffic.receives
+        sends, receives = stage.sends, stage.receives
         super().__init__(stage, [box for _, box in sends], [box for _, box in receives])
         self.to = [device for device, _ in sends]
         self.of = [device for device, _ in receives]
@@ -219,9 +219,9 @@ class TypedGroup(_Typed):
         super().__init__(stage)
         assert isinstance(stage.step, AllGather | AllToAll)
         self.group = group
-        order = members(stage.step, stage.device)
-        self.send = self._columns(order, dict(stage.traffic.sends), stage.source)
-        self.receive = self._columns(order, dict(stage.traffic.receives), stage.target())
+        order = stage.step.group_of(stage.device)
+        self.send = self._columns(order, dict(stage.sends), stage.source)
+        self.receive = self._columns(order, dict(stage.receives), stage.target())
 
     def _columns(
         self, order: list[int], boxes: dict[int, Box], tile: Box
@@ -240,8 +240,8 @@ class TypedNeighbours(_Typed):
     def __init__(self, stage: Stage, graph: MPI.Distgraphcomm) -> None:
         super().__init__(stage)
         self.graph = graph
-        self.send = [self._placed(boxes, stage.source) for _, boxes in _by_device(stage.traffic.sends)]
-        self.receive = [self._placed(boxes, stage.target()) for _, boxes in _by_device(stage.traffic.receives)]
+        self.send = [self._placed(boxes, stage.source) for _, boxes in _by_device(stage.sends)]
+        self.receive = [self._placed(boxes, stage.target()) for _, boxes in _by_device(stage.receives)]
 
     def run(self, source: Bytes, target: Bytes) -> None:
         self.graph.Neighbor_alltoallw(_message(source, self.send), _message(target, self.receive))
@@ -254,8 +254,8 @@ class TypedPermute(_Typed):
     def __init__(self, stage: Stage, comm: MPI.Intracomm) -> None:
         super().__init__(stage)
         self.comm = comm
-        self.send = [(device, self._type([box], stage.source)) for device, box in stage.traffic.sends]
-        self.receive = [(device, self._type([box], stage.target())) for device, box in stage.traffic.receives]
+        self.send = [(device, self._type([box], stage.source)) for device, box in stage.sends]
+        self.receive = [(device, self._type([box], stage.target())) for device, box in stage.receives]
 
     def run(self, source: Bytes, target: Bytes) -> None:
         requests = [self.comm.Irecv([target, 1, datatype], device, TAG) for device, datatype in self.receive]
@@ -270,7 +270,7 @@ def _message(memory: Bytes, placed: Sequence[tuple[int, MPI.Datatype]]) -> list[
 
 def neighbours(stage: Stage) -> tuple[list[int], list[int]]:
     """Ranks (received from, sent to) of an exchange, in the order that its neighbourhood collectives use."""
-    return [d for d, _ in _by_device(stage.traffic.receives)], [d for d, _ in _by_device(stage.traffic.sends)]
+    return [d for d, _ in _by_device(stage.receives)], [d for d, _ in _by_device(stage.sends)]
 
 
 def _by_device(moves: Sequence[tuple[int, Box]]) -> list[tuple[int, list[Box]]]:

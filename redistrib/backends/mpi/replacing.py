@@ -16,12 +16,13 @@ from typing import TypeAlias
 
 from mpi4py import MPI
 
-from redistrib.backends.mpi.layout import Box, Bytes, Ints, copy, pair
 from redistrib.backends.mpi.messages import TAG, Runner
 from redistrib.backends.mpi.stage import Stage
-from redistrib.backends.mpi.traffic import members, tile_box, traffic_of
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.plans.steps import AllGather, AllToAll, DynSlice, Exchange, Step
+from redistrib.plans.strided import Bytes, Ints, copy, pair
+from redistrib.plans.transfers import stays, transfers
+from redistrib.theory.boxes import Box
 
 # Bytes that travel at once: more is no faster, and less is taken where the memory limit asks for it.
 MOST = 1 << 20
@@ -41,7 +42,7 @@ class Piece:
     @property
     def home(self) -> Box:
         """The box of the final tile whose memory holds this one."""
-        return Box(tuple(s + by for s, by in zip(self.box.start, self.shift, strict=True)), self.box.size)
+        return self.box.moved(self.shift)
 
 
 Layout: TypeAlias = tuple[Piece, ...]
@@ -59,26 +60,17 @@ class Turn:
 
 def turns(step: Step, device: int) -> list[Turn]:
     """What a device does in a step, in an order that partners agree on."""
-    traffic = traffic_of(step, device)
+    moved = transfers(step, device)
+    sends, receives = moved.sends(device), moved.receives(device)
     if isinstance(step, AllGather | AllToAll):
-        order = members(step, device)
-        out, into, own = dict(traffic.sends), dict(traffic.receives), order.index(device)
+        order = step.group_of(device)
+        out, into, own = dict(sends), dict(receives), order.index(device)
         partners = [order[(t - own) % len(order)] for t in range(len(order))]  # mine in turn t has me in turn t
         return [Turn(m, out.get(m), m, into.get(m)) for m in partners if m != device]
-    if isinstance(step, AllPermute):
-        to, sends = traffic.sends[0] if traffic.sends else (device, None)
-        of, receives = traffic.receives[0] if traffic.receives else (device, None)
-        return [Turn(to, sends, of, receives)]
-    if isinstance(step, Exchange):
-        shares, found = step.shares, []
-        sent = dict(zip(shares.round[shares.src == device].tolist(), traffic.sends, strict=True))
-        received = dict(zip(shares.round[shares.dst == device].tolist(), traffic.receives, strict=True))
-        for number in sorted({*sent, *received}):
-            to, sends = sent.get(number, (device, None))
-            of, receives = received.get(number, (device, None))
-            found.append(Turn(to, sends, of, receives))
-        return found
-    return []
+    sent = dict(zip(moved.round[moved.sender == device].tolist(), sends, strict=True))
+    received = dict(zip(moved.round[moved.receiver == device].tolist(), receives, strict=True))
+    nothing = (device, None)
+    return [Turn(*sent.get(r, nothing), *received.get(r, nothing)) for r in sorted({*sent, *received})]
 
 
 # ----------------------------------------------------------------------------------------------- layouts
@@ -98,10 +90,7 @@ def _renamed(layout: Layout, old: Box, new: Box) -> list[Piece]:
     """The homes of one box, now as those of another of the same size."""
     by = tuple(n - o for o, n in zip(old.start, new.start, strict=True))
     return [
-        Piece(
-            Box(tuple(s + d for s, d in zip(piece.box.start, by, strict=True)), piece.box.size),
-            tuple(shift - d for shift, d in zip(piece.shift, by, strict=True)),
-        )
+        Piece(piece.box.moved(by), tuple(shift - d for shift, d in zip(piece.shift, by, strict=True)))
         for piece in within(layout, old)
     ]
 
@@ -111,22 +100,21 @@ def layout_before(step: Step, device: int, after: Layout) -> Layout | None:
 
     Boxes that a later slice throws away have no home; they are received all the same, and dropped.
     """
-    before = tile_box(step.before, device)
+    before = step.before.box(device)
     if isinstance(step, DynSlice):
         return tuple(within(after, before))
     if isinstance(step, AllGather):  # the own tile stays where it is; all of it is sent
         return tuple(within(after, before)) if _holds(after, before) else None
     if isinstance(step, Exchange):
         return None  # a share may be larger than what comes in its turn
-    kept = traffic_of(step, device).keeps
-    stay = {box.start for box in kept}
-    found = [piece for box in kept for piece in within(after, box)]
+    kept = stays(step).row(device)
+    found = within(after, kept)
     own = turns(step, device)
     last = {turn.sends.start: k for k, turn in enumerate(own) if turn.sends is not None}
     for k, turn in enumerate(own):
         if turn.sends is None:
             continue
-        if turn.sends.start in stay:
+        if kept.volume and turn.sends.start == kept.start:
             if not _holds(after, turn.sends):
                 return None
         elif last[turn.sends.start] == k:  # a box sent to several gives way in its last turn
@@ -141,7 +129,7 @@ def layouts(plan: Plan, device: int) -> list[Layout] | None:
 
     Of the first step only what it leaves matters, since it reads the source.
     """
-    tile = tile_box(plan.after, device)
+    tile = plan.after.box(device)
     layout: Layout | None = (Piece(tile, (0,) * len(tile.size)),)
     moving = [k for k, step in enumerate(plan.steps) if not isinstance(step, DynSlice)]
     found: list[Layout] = []
@@ -166,7 +154,6 @@ def replacing_stages(plan: Plan, device: int) -> list[Stage]:
             stages.append(
                 Stage(
                     step,
-                    traffic_of(step, device),
                     "source" if first else "target",
                     "target",
                     plan.before if first else plan.after,
@@ -206,41 +193,36 @@ class Replacing(Runner):
                 continue
             for start, size in parts(box.size, self.elements):
                 requests = []
-                nbytes = Box(start, size).volume * self.stage.itemsize
+                part = Box(start, size)  # counted from the first element of what is sent, or received
+                nbytes = part.volume * self.stage.itemsize
                 if turn.receives is not None:
                     requests.append(self.comm.Irecv([self.into, nbytes, MPI.BYTE], turn.of, TAG))
                 if turn.sends is not None:
-                    self._move(self.before, source, self.stage.source, _part(turn.sends, start, size), self.out, True)
+                    self._move(
+                        self.before, source, self.stage.source, Box(start, size).moved(turn.sends.start), self.out, True
+                    )
                     requests.append(self.comm.Isend([self.out, nbytes, MPI.BYTE], turn.to, TAG))
                 MPI.Request.Waitall(requests)
                 if turn.receives is not None:
-                    part = _part(turn.receives, start, size)
-                    self._move(self.after, target, self.stage.target(), part, self.into, False)
+                    received = part.moved(turn.receives.start)
+                    self._move(self.after, target, self.stage.target(), received, self.into, False)
 
     def _bring(self, source: Bytes, target: Bytes) -> None:
         """What the device keeps, into the memory where all later steps work."""
-        for box in self.stage.traffic.keeps:
+        for box in self.stage.kept:
             for piece in within(self.after, box):
-                seen = _shifted(self.stage.source, piece.shift)
+                seen = self.stage.source.moved(piece.shift)
                 of, to = pair(piece.home, seen, self.stage.target(), self.stage.itemsize)
                 copy(target, to, source, of)
 
     def _move(self, layout: Layout, memory: Bytes, tile: Box, box: Box, staging: Bytes, packs: bool) -> None:
         """A box between its homes in a tile's memory and contiguous staging memory."""
         for piece in within(layout, box):
-            at_home, staged = pair(piece.home, tile, _shifted(box, piece.shift), self.stage.itemsize)
+            at_home, staged = pair(piece.home, tile, box.moved(piece.shift), self.stage.itemsize)
             if packs:
                 copy(staging, staged, memory, at_home)
             else:
                 copy(memory, at_home, staging, staged)
-
-
-def _shifted(box: Box, by: Ints) -> Box:
-    return Box(tuple(s + d for s, d in zip(box.start, by, strict=True)), box.size)
-
-
-def _part(box: Box, start: Ints, size: Ints) -> Box:
-    return Box(tuple(a + b for a, b in zip(box.start, start, strict=True)), size)
 
 
 def parts(size: Ints, most: int) -> Iterator[tuple[Ints, Ints]]:
@@ -283,7 +265,7 @@ class Replacement:
     def runner(self, k: int, comm: MPI.Intracomm, staging: int) -> Replacing:
         """The runner of one stage, with so many bytes of staging memory."""
         stage = self.stages[k]
-        tile = tile_box(stage.held, stage.device)
+        tile = stage.held.box(stage.device)
         before = self.layouts[k - 1] if k else (Piece(tile, (0,) * len(tile.size)),)
         return Replacing(stage, comm, before, self.layouts[k], staging // 2)
 
@@ -300,6 +282,6 @@ def replacement(plan: Plan, device: int) -> Replacement | None:
             break
         gathers += 1
     early = stages[: len(stages) - gathers]
-    boxes = [box for stage in early for _, box in stage.traffic.sends + stage.traffic.receives]
+    boxes = [box for stage in early for _, box in stage.sends + stage.receives]
     share = max((box.volume for box in boxes), default=0) * plan.itemsize
     return Replacement(tuple(stages), tuple(found), gathers, share)

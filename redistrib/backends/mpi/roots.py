@@ -11,11 +11,11 @@ from mpi4py import MPI
 
 from redistrib.backends.mpi.arrays import dtype_of, flat, tile_of
 from redistrib.backends.mpi.datatypes import run_type, strided_type
-from redistrib.backends.mpi.layout import Box, Bytes, inside
-from redistrib.backends.mpi.traffic import tile_box
 from redistrib.errors import ArrayMismatchError, CommunicatorError, RedistribError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, require_whole
+from redistrib.plans.strided import Bytes, inside
+from redistrib.theory.boxes import Box
 from redistrib.theory.semantics import Placement, placement_of
 
 
@@ -118,7 +118,7 @@ def _boxes(placement: Placement, itemsize: int, ranks: Collection[int] | None = 
     """The tiles of some ranks (default: all) inside the global array."""
     whole = Box((0,) * placement.rank, placement.shape)
     return {
-        rank: strided_type([inside(tile_box(placement, rank), whole, itemsize)])
+        rank: strided_type([inside(placement.box(rank), whole, itemsize)])
         for rank in (range(placement.devices) if ranks is None else ranks)
     }
 

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from redistrib.backends.mpi.layout import Bytes, Strided, copy, pair
 from redistrib.backends.mpi.meeting import Meeting
 from redistrib.backends.mpi.messages import Runner
 from redistrib.backends.mpi.stage import Stage
+from redistrib.plans.strided import Bytes, Strided, copy, pair
 
 # Where a block begins, modulo 64 bytes: arrays mostly begin 0 or 16 bytes beyond such a multiple, and between those
-# and 48 neither direction is the slow one that `layout.copy` goes around.
+# and 48 neither direction is the slow one that `strided.copy` goes around.
 BEGIN = 48
 
 # Where Linux keeps shared memory; a container may allow little of it, and writing beyond that kills the process.
@@ -115,7 +115,7 @@ class Shared(Runner):
         self.place = place
         self.wait = wait
         count = stage.step.devices
-        ring = sorted(stage.traffic.sends, key=lambda move: (move[0] - stage.device) % count)  # no two start at one
+        ring = sorted(stage.sends, key=lambda move: (move[0] - stage.device) % count)  # no two start at one
         self.puts: list[tuple[int, Strided, Strided]] = []
         for device, box in ring:
             of, to = pair(box, stage.source, stage.target(device), stage.itemsize)

@@ -8,12 +8,14 @@ source and target.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias
 
-from redistrib.backends.mpi.layout import Box, Strided, pair
-from redistrib.backends.mpi.traffic import Traffic, tile_box, traffic_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, DynSlice, Step
+from redistrib.plans.strided import Strided, pair
+from redistrib.plans.transfers import Transfers, transfers
+from redistrib.theory.boxes import Box
 from redistrib.theory.semantics import Placement
 
 Memory: TypeAlias = Literal["source", "middle 0", "middle 1", "target"]
@@ -25,7 +27,6 @@ class Stage:
 
     Attributes:
         step: the step.
-        traffic: this device's part in it.
         reads, writes: which memory it reads and writes; the same one where a gather fills a tile in place.
         held, made: the placements of the whole tiles in those memories, of which the step may touch a part.
         device: this device's number.
@@ -33,7 +34,6 @@ class Stage:
     """
 
     step: Step
-    traffic: Traffic
     reads: Memory
     writes: Memory
     held: Placement
@@ -44,28 +44,49 @@ class Stage:
     @property
     def source(self) -> Box:
         """The box in the memory that is read."""
-        return tile_box(self.held, self.device)
+        return self.held.box(self.device)
 
     def target(self, device: int | None = None) -> Box:
         """The box in the memory that a device writes; this device's by default."""
-        return tile_box(self.made, self.device if device is None else device)
+        return self.made.box(self.device if device is None else device)
+
+    @cached_property
+    def transfers(self) -> Transfers:
+        """What this device sends and receives."""
+        return transfers(self.step, self.device)
+
+    @cached_property
+    def sends(self) -> list[tuple[int, Box]]:
+        """(receiver, box), one for each that this device sends."""
+        return self.transfers.sends(self.device)
+
+    @cached_property
+    def receives(self) -> list[tuple[int, Box]]:
+        """(sender, box), one for each that this device receives."""
+        return self.transfers.receives(self.device)
+
+    @property
+    def kept(self) -> list[Box]:
+        """What stays on this device: one box or none."""
+        box = self.transfers.stays.row(self.device)
+        return [box] if box.volume else []
 
     def keeps(self) -> list[tuple[Strided, Strided]]:
         """Copies (from, to) of what stays on the device; none where it already lies in place."""
         if self.reads == self.writes:
             return []
         target = self.target()
-        return [pair(box, self.source, target, self.itemsize) for box in self.traffic.keeps]
+        return [pair(box, self.source, target, self.itemsize) for box in self.kept]
 
     @property
     def sent_bytes(self) -> int:
         """Bytes this device sends to others."""
-        return self.traffic.sent() * self.itemsize
+        return sum(box.volume for _, box in self.sends) * self.itemsize
 
     @property
     def received_bytes(self) -> int:
         """Bytes this device receives from others."""
-        return self.traffic.received() * self.itemsize
+        return sum(box.volume for _, box in self.receives) * self.itemsize
 
 
 @dataclass(frozen=True)
@@ -102,6 +123,6 @@ def route(plan: Plan, device: int) -> Route:
             writes, made = ("middle 1", step.after) if flip else ("middle 0", step.after)
             middle[flip] = max(middle[flip], made.tile_size * plan.itemsize)
             flip = 1 - flip
-        stages.append(Stage(step, traffic_of(step, device), reads, writes, held, made, device, plan.itemsize))
+        stages.append(Stage(step, reads, writes, held, made, device, plan.itemsize))
         reads, held = writes, made
     return Route(tuple(stages), reads, held, (middle[0], middle[1]))

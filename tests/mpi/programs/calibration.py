@@ -14,8 +14,8 @@ from redistrib.api import calibrate as calibrate_profile
 from redistrib.api import synthesize
 from redistrib.backends.mpi import calibrate, to_mpi
 from redistrib.backends.mpi.command import telling_tile
-from redistrib.synthesis.latency import LatencyBandwidth
-from redistrib.synthesis.presets import PRESETS
+from redistrib.cost.latency import LatencyBandwidth
+from redistrib.cost.presets import PRESETS
 
 comm = MPI.COMM_WORLD
 profile = comm.bcast(calibrate.run(comm, name="here", tile_bytes=(1 << 10, 1 << 17), repeats=3))
@@ -30,7 +30,7 @@ for best in ("shared", "packed", "datatypes"):
         chosen.append(execute.realisations[0])
 # What rounds would take two permutes for is one call here, over exactly the ranks that share data.
 direct = synthesize(
-    "[16{x}32, 16{y}32]", "[8{x,y}32, 32]", "x=2,y=2", cost_model=replace(PRESETS["cpu"], one_call=True)
+    "[16{x}32, 16{y}32]", "[8{x,y}32, 32]", "x=2,y=2", cost_model=replace(PRESETS["cpu"], fused_exchange=True)
 )
 told = {**profile, "realisations": {"shared": [1, 0, 0], "packed": [1, 0, 0], "datatypes": [0, 0, 0]}}
 with to_mpi(direct, Counting(comm), profile=told) as execute:
@@ -51,7 +51,7 @@ if fit is not None:  # on rank 0
                 "chosen": chosen,
                 "priced": plan.cost,
                 "kinds": sorted({s.kind for s in samples}),
-                "one_call": [model.one_call, fit.profile.one_call],
+                "one_call": [model.fused_exchange, fit.profile.fused_exchange],
                 "direct": [getattr(step, "realisation", step.kind) for step in direct.steps],
                 "calls": calls,
             }

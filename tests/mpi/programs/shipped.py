@@ -13,14 +13,13 @@ import numpy as np
 from mpi4py import MPI
 
 from redistrib.backends.mpi import to_mpi
-from redistrib.backends.mpi.traffic import tile_box
 from redistrib.plans.plan import Plan
 
 comm = MPI.COMM_WORLD
 ran: dict[str, list[str]] = {}
 for path in sorted(Path(sys.argv[1]).glob("*.json")):
     plan = Plan.from_json(path.read_text())
-    box = tile_box(plan.before, comm.rank)
+    box = plan.before.box(comm.rank)
     whole = np.load(path.with_suffix(".npy"), mmap_mode="r")
     tile = np.ascontiguousarray(whole[tuple(slice(s, s + n) for s, n in zip(box.start, box.size, strict=True))])
     with to_mpi(plan, comm) as execute:

@@ -12,78 +12,71 @@ from collections.abc import Callable, Iterator
 from itertools import product
 
 from redistrib.arith import divisors
-from redistrib.plans.steps import AllGather, Step
+from redistrib.cost.model import PhaseGrids
+from redistrib.plans.steps import AllGather, DynSlice, Step
 from redistrib.synthesis import exchange
-from redistrib.synthesis.assignment import Cells, chunk_groups, refine
-from redistrib.synthesis.cost import Outline
+from redistrib.synthesis.grouping import Cells, chunk_groups, refine
+from redistrib.synthesis.problem import Problem
 from redistrib.theory.classes import Classes, node_of
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.semantics import Placement
+from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, common, nested, scaled
 
 MOST_GATHERS = 24
 
 
-def single(before: Placement, after: Placement, hosts: Int64 | None = None) -> list[Step] | None:
+def single(problem: Problem) -> list[Step] | None:
     """At most one collective, receiving exactly the lower bound; None where there is no such plan here."""
-    steps = exchange.contained(before, after)
-    for way in (exchange.permuted, exchange.closed):
-        steps = way(before, after, hosts) if steps is None else steps
-    return steps
+    for way in (exchange.as_slice, exchange.as_permute, exchange.as_grouped_collective):
+        steps = way(problem)
+        if steps is not None:
+            return steps
+    return None
 
 
 def three_phases(
-    before: Placement,
-    after: Placement,
-    one: list[Step] | None,
-    hosts: Int64 | None = None,
-    worth: Callable[[Outline], bool] | None = None,
+    problem: Problem, one: list[Step] | None, keep: Callable[[PhaseGrids], bool] = lambda phases: True
 ) -> Iterator[list[Step]]:
     """Slice, exchange, gather: every useful choice of the two placements between, the direct exchange first.
 
     Args:
-        before, after: source and target.
-        one: what `single` says of them.
-        hosts: `[devices]` host numbers, where links between hosts are slower.
-        worth: asked of an outline before its placements and steps are made; None takes them all.
+        problem: source and target.
+        one: what `single` says of it.
+        keep: asked of the grids between phases before placements and steps are made for them.
     """
+    before, after, topology = problem.before, problem.after, problem.topology
     for cut_grid in _slicings(before, after):
         cut: Placement | None = None
-        for part_grid in _gatherings(cut_grid, after, hosts):
-            outline = Outline(before.grid, cut_grid, part_grid, after.grid)
-            if worth is not None and not worth(outline):
+        for part_grid in _gatherings(cut_grid, after, topology):
+            phases = PhaseGrids(before.grid, cut_grid, part_grid, after.grid)
+            if not keep(phases):
                 continue
-            if outline.direct:
-                yield from _exchanges(before, after, one, hosts, outline, worth)
+            if phases.direct:
+                yield from _exchanges(problem, one, phases, keep)
                 continue
-            cut = cut or _refined(before, cut_grid, after, hosts)
-            part = _refined(after, part_grid, cut, hosts)
-            sliced = exchange.contained(before, cut)
-            assert sliced is not None
+            cut = cut or _refined(before, cut_grid, after, topology)
+            part = _refined(after, part_grid, cut, topology)
+            sliced: list[Step] = [] if cut == before else [DynSlice(before, cut)]
             last: list[Step] = []
             if part != after:
-                keys = () if hosts is None else (hosts,)
-                last = [AllGather(part, after, chunk_groups(part, after.grid, keys))]
-            for steps in _exchanges(cut, part, single(cut, part, hosts), hosts, outline, worth):
+                last = [AllGather(part, after, chunk_groups(part, after.grid, topology.sort_keys))]
+            inner = problem.between(cut, part)
+            for steps in _exchanges(inner, single(inner), phases, keep):
                 yield [*sliced, *steps, *last]
 
 
 def _exchanges(
-    before: Placement,
-    after: Placement,
-    one: list[Step] | None,
-    hosts: Int64 | None,
-    outline: Outline,
-    worth: Callable[[Outline], bool] | None,
+    problem: Problem, one: list[Step] | None, phases: PhaseGrids, keep: Callable[[PhaseGrids], bool]
 ) -> Iterator[list[Step]]:
     """Ways from one placement to another without a gather of its own at the end: `one` if there is that."""
     if one is not None:
         yield one
         return
-    if worth is None or worth(outline.by("rounds")):
-        yield from exchange.in_rounds(before, after, hosts)
+    if keep(phases.by("rounds")):
+        yield from exchange.in_rounds(problem)
     for way in (exchange.aligned_then_permuted, exchange.permuted_then_aligned):
-        if worth is None or worth(outline.by("permute")):
-            yield from filter(None, [way(before, after, hosts)])
+        if keep(phases.by("permute")):
+            yield from filter(None, [way(problem)])
 
 
 def _slicings(before: Placement, after: Placement) -> Iterator[Grid]:
@@ -98,7 +91,7 @@ def _slicings(before: Placement, after: Placement) -> Iterator[Grid]:
         yield grid
 
 
-def _gatherings(cut: Grid, after: Placement, hosts: Int64 | None) -> Iterator[Grid]:
+def _gatherings(cut: Grid, after: Placement, topology: Topology) -> Iterator[Grid]:
     """The target's own grid, and the target cut finer where replicas could share the work and gather at the end."""
     yield after.grid
     spare = after.devices // after.tiles
@@ -106,30 +99,30 @@ def _gatherings(cut: Grid, after: Placement, hosts: Int64 | None) -> Iterator[Gr
         return
     missing = [c // g for c, g in zip(cut, common(cut, after.grid), strict=True)]
     choices = {f for f in product(*(divisors(m) for m in missing)) if math.prod(f) > 1 and spare % math.prod(f) == 0}
-    choices |= set(_shared_on_hosts(after, hosts))
+    choices |= set(_shared_on_hosts(after, topology))
     for factors in sorted(choices, key=lambda f: (-math.prod(f), f))[:MOST_GATHERS]:
         grid = tuple(a * f for a, f in zip(after.grid, factors, strict=True))
         if _exists(after, grid):
             yield grid
 
 
-def _shared_on_hosts(after: Placement, hosts: Int64 | None) -> Iterator[Grid]:
+def _shared_on_hosts(after: Placement, topology: Topology) -> Iterator[Grid]:
     """Factors, along any one dimension, by which the replicas on one host may cut what comes from other hosts."""
-    node = None if hosts is None else node_of(after, hosts)
+    node = None if topology.hosts is None else node_of(after, topology)
     if node is None:
         return
-    inside = Classes.of(hosts, after.devices).each * math.prod(node[1]) // math.prod(node[0])
+    inside = Classes.of(topology).each * math.prod(node[1]) // math.prod(node[0])
     for factor in divisors(inside)[1:]:
         for dim in range(after.rank):
             yield scaled((1,) * after.rank, dim, factor)
 
 
-def _refined(placement: Placement, grid: Grid, near: Placement, hosts: Int64 | None) -> Placement:
+def _refined(placement: Placement, grid: Grid, near: Placement, topology: Topology) -> Placement:
     """Every tile cut finer, each device keeping a part of its own: one that `near` gives it, where there is one."""
     if grid == placement.grid:
         return placement
     prefer = Cells.of(near, common(grid, near.grid))
-    return refine(placement.shape, Cells(placement.grid, placement.index), grid, prefer, near.number, hosts)
+    return refine(placement.shape, Cells(placement.grid, placement.index), grid, prefer, near.number, topology)
 
 
 def _exists(placement: Placement, grid: Grid) -> bool:

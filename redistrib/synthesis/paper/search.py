@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from typing import TypeAlias
 
 from redistrib.arith import prime_factors
-from redistrib.synthesis.cost import CostModel
+from redistrib.cost.model import Prices
+from redistrib.synthesis.problem import Problem
 from redistrib.theory.classes import Classes, Node, node_of, split_edges
-from redistrib.theory.semantics import Int64, Placement
 from redistrib.theory.weak import EdgeKind, Grid, WeakEdge, WeakSpace, edges, multiples, refined
 
 SHRINKING: tuple[EdgeKind, ...] = ("allgather",)
@@ -33,11 +33,13 @@ class WeakPath:
 
     Attributes:
         grids: the weak types visited, source first. Two neighbours may differ by a slice over several dimensions.
-        cost: the sum of the edge prices.
+        cost: the sum of the edge prices, and of `cross_host_permute`.
+        cross_host_permute: the price of a permute to the right hosts, where the path ends on the wrong ones.
     """
 
     grids: tuple[Grid, ...]
     cost: float
+    cross_host_permute: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,11 @@ class Crossing:
     target: Grid
 
     @classmethod
-    def of(cls, source: Placement, target: Placement, hosts: Int64 | None) -> Crossing | None:
+    def of(cls, problem: Problem) -> Crossing | None:
         """None where there is one host, or the tiles do not lie on all hosts alike."""
-        classes = Classes.of(hosts, source.devices)
-        nodes = node_of(source, hosts), node_of(target, hosts)
+        topology = problem.topology
+        classes = Classes.of(topology)
+        nodes = node_of(problem.before, topology), node_of(problem.after, topology)
         if classes.hosts == 1 or nodes[0] is None or nodes[1] is None:
             return None
         return cls(classes, nodes[0][1], nodes[1][1])
@@ -87,8 +90,8 @@ class Search:
 
 
 @dataclass
-class Limit:
-    """What the caller of a running search has learnt.
+class SearchState:
+    """Where a running search stands: what its caller has learnt, and what it has done.
 
     Attributes:
         price: price of the best plan known; dearer paths are not followed.
@@ -109,9 +112,9 @@ def shortest_paths(
     space: WeakSpace,
     source: Grid,
     target: Grid,
-    model: CostModel,
+    prices: Prices,
     search: Search | None = None,
-    limit: Limit | None = None,
+    state: SearchState | None = None,
     crossing: Crossing | None = None,
 ) -> Iterator[WeakPath]:
     """Paths from source to target, cheapest first.
@@ -120,13 +123,13 @@ def shortest_paths(
     Otherwise, where links between hosts are slower, `crossing` says what of source and target cuts across hosts, and
     edges are priced by what of them crosses.
     """
-    graph = _Graph(space, source, target, model)
-    search, limit = search or Search(), limit or Limit()
-    if model.normal_forms_suffice:
-        yield from _normal_forms(graph, search, limit)
+    graph = _Graph(space, source, target, prices)
+    search, state = search or Search(), state or SearchState()
+    if prices.model.normal_forms_suffice:
+        yield from _normal_forms(graph, search, state)
     else:
         plain = (1,) * len(source)
-        yield from _any_order(graph, search, limit, crossing or Crossing(Classes(1, space.devices), plain, plain))
+        yield from _any_order(graph, search, state, crossing or Crossing(Classes(1, space.devices), plain, plain))
 
 
 def used_dimensions(space: WeakSpace, source: Grid, target: Grid) -> tuple[int, ...]:
@@ -144,8 +147,8 @@ def used_dimensions(space: WeakSpace, source: Grid, target: Grid) -> tuple[int, 
 class _Graph:
     """The weak graph of one problem, each node's edges and estimate computed once."""
 
-    def __init__(self, space: WeakSpace, source: Grid, target: Grid, model: CostModel) -> None:
-        self.space, self.source, self.target, self.model = space, source, target, model
+    def __init__(self, space: WeakSpace, source: Grid, target: Grid, prices: Prices) -> None:
+        self.space, self.source, self.target, self.prices = space, source, target, prices
         self.dims = used_dimensions(space, source, target)
         self.at_target = math.prod(target)
         self._edges: dict[tuple[Grid, tuple[EdgeKind, ...]], list[_Hop]] = {}
@@ -156,7 +159,7 @@ class _Graph:
         """Where the weak collectives of these kinds lead."""
         found = self._edges.get((grid, kinds))
         if found is None:
-            price, space = self.model.edge, self.space
+            price, space = self.prices.edge, self.space
             found = [
                 (edge.target, price(edge, space), edge.kind == "allgather")
                 for edge in edges(space, grid, kinds, self.dims)
@@ -168,7 +171,7 @@ class _Graph:
         """Where all weak collectives lead, split between the classes of links, and at what price."""
         found = self._split_edges.get(node)
         if found is None:
-            price, space = self.model.edge, self.space
+            price, space = self.prices.edge, self.space
             if classes.hosts == 1:
                 found = [((onto, node[1]), cost) for onto, cost, _ in self.edges(node[0], ANY)]
             else:
@@ -176,15 +179,19 @@ class _Graph:
             self._split_edges[node] = found
         return found
 
-    def still(self, grid: Grid, phase: int) -> float:
+    def cross_host_permute(self, path: Sequence[Node]) -> float:
+        """Price of a permute to the right hosts, at the smallest tile of a path."""
+        return self.prices.cross_host_permute(self.space, max((grid for grid, _ in path), key=math.prod))
+
+    def normal_form_remaining(self, grid: Grid, phase: int) -> float:
         """A price that no normal form from here to the target undercuts; phase 1 has only gathers left."""
         found = self._estimates.get((grid, phase))
         if found is None:
-            found = self._estimates[grid, phase] = self._still(grid, phase)
+            found = self._estimates[grid, phase] = self._normal_form_remaining(grid, phase)
         return found
 
-    def _still(self, grid: Grid, phase: int) -> float:
-        space, target, price = self.space, self.target, self.model.edge
+    def _normal_form_remaining(self, grid: Grid, phase: int) -> float:
+        space, target, price = self.space, self.target, self.prices.edge
         growing = [t // math.gcd(c, t) for c, t in zip(grid, target, strict=True) if c % t]
         surplus = math.prod(grid) // self.at_target
         if phase and growing:
@@ -199,11 +206,11 @@ class _Graph:
             estimate = max(estimate, fewest * price(WeakEdge("alltoall", grid, grid, 0, 0, p), space))
         return estimate
 
-    def rest(self, grid: Grid) -> float:
+    def remaining(self, grid: Grid) -> float:
         """A price that no sequence in any order from here to the target undercuts."""
         found = self._estimates.get((grid, 2))
         if found is None:
-            found = self._estimates[grid, 2] = self.model.rest_at_least(self.space, grid, self.target)
+            found = self._estimates[grid, 2] = self.prices.remaining_at_least(self.space, grid, self.target)
         return found
 
 
@@ -231,46 +238,46 @@ def fewest_transfers(grid: Grid, target: Grid) -> int:
     return len(ratios) - parts[-1]
 
 
-def _normal_forms(graph: _Graph, search: Search, limit: Limit) -> Iterator[WeakPath]:
+def _normal_forms(graph: _Graph, search: Search, state: SearchState) -> Iterator[WeakPath]:
     target = graph.target
     tick = count()
     queue: list[tuple[float, int, int, float, Grid, int, Grid, tuple[Grid, ...]]] = []
     for grid in _starts(graph, search):
-        estimate = graph.still(grid, 0)
+        estimate = graph.normal_form_remaining(grid, 0)
         if estimate < search.below:
             path: tuple[Grid, ...] = (grid,) if grid == graph.source else (graph.source, grid)
             heapq.heappush(queue, (estimate, len(path), next(tick), 0.0, grid, 0, grid, path))
     visits: dict[tuple[Grid, int, Grid], int] = {}
     ties = 0
-    while queue and limit.goes_on(search):
+    while queue and state.goes_on(search):
         estimate, _, _, cost, grid, phase, start, path = heapq.heappop(queue)
-        if estimate > limit.price:
+        if estimate > state.price:
             return
         if grid == target:
             yield WeakPath(path, cost)
             continue
-        if estimate == limit.price:
+        if estimate == state.price:
             ties += 1
             if ties > search.ties:
                 break
         seen = visits.get((grid, phase, start), 0)
         if seen >= search.revisits:
-            limit.skipped = True
+            state.skipped = True
             continue
         visits[grid, phase, start] = seen + 1
-        limit.expanded += 1
+        state.expanded += 1
         for onto, price, gathers in graph.edges(grid, SHRINKING if phase else SHUFFLING):
             if onto in path:
                 continue
             onward = cost + price
-            estimate = onward + graph.still(onto, int(gathers))
-            if estimate < search.below and estimate <= limit.price:
+            estimate = onward + graph.normal_form_remaining(onto, int(gathers))
+            if estimate < search.below and estimate <= state.price:
                 if visits.get((onto, int(gathers), start), 0) >= search.revisits:
-                    limit.skipped = True
+                    state.skipped = True
                     continue
                 ahead = (estimate, len(path), next(tick), onward, onto, int(gathers), start, (*path, onto))
                 heapq.heappush(queue, ahead)
-    limit.skipped |= bool(queue)
+    state.skipped |= bool(queue)
 
 
 def _starts(graph: _Graph, search: Search) -> Iterator[Grid]:
@@ -282,39 +289,41 @@ def _starts(graph: _Graph, search: Search) -> Iterator[Grid]:
             yield grid
 
 
-def _any_order(graph: _Graph, search: Search, limit: Limit, crossing: Crossing) -> Iterator[WeakPath]:
+def _any_order(graph: _Graph, search: Search, state: SearchState, crossing: Crossing) -> Iterator[WeakPath]:
     tick = count()
     source, target = (graph.source, crossing.source), (graph.target, crossing.target)
     queue: list[tuple[float, int, int, float, Node, tuple[Node, ...]]] = []
-    if graph.rest(graph.source) < search.below:
-        queue.append((graph.rest(graph.source), 0, next(tick), 0.0, source, (source,)))
+    if graph.remaining(graph.source) < search.below:
+        queue.append((graph.remaining(graph.source), 0, next(tick), 0.0, source, (source,)))
     most = math.prod(refined(graph.source, graph.target))
     visits: dict[Node, int] = {}
-    while queue and limit.goes_on(search):
+    while queue and state.goes_on(search):
         estimate, _, _, cost, node, path = heapq.heappop(queue)
-        if estimate > limit.price:
+        if estimate > state.price:
             return
         if node[0] == graph.target:
-            yield WeakPath(tuple(grid for grid, _ in path), cost)
+            yield WeakPath(
+                tuple(grid for grid, _ in path), cost, 0.0 if node == target else graph.cross_host_permute(path)
+            )
             continue
         seen = visits.get(node, 0)
         if seen >= search.revisits:
-            limit.skipped = True
+            state.skipped = True
             continue
         visits[node] = seen + 1
-        limit.expanded += 1
+        state.expanded += 1
         for onto, price in graph.split_edges(node, crossing.classes):
             if onto in path or (not search.over_partition and math.prod(onto[0]) > most):
                 continue
             onward = cost + price
             if onto[0] == graph.target and onto != target:  # the right tiles on the wrong hosts
-                onward += graph.model.reseat(graph.space, max((grid for grid, _ in (*path, onto)), key=math.prod))
-            if onward >= search.below or onward > limit.price:
+                onward += graph.cross_host_permute((*path, onto))
+            if onward >= search.below or onward > state.price:
                 continue
             if visits.get(onto, 0) >= search.revisits:
-                limit.skipped = True
+                state.skipped = True
                 continue
-            estimate = onward + graph.rest(onto[0])
-            if estimate < search.below and estimate <= limit.price:
+            estimate = onward + graph.remaining(onto[0])
+            if estimate < search.below and estimate <= state.price:
                 heapq.heappush(queue, (estimate, len(path), next(tick), onward, onto, (*path, onto)))
-    limit.skipped |= bool(queue)
+    state.skipped |= bool(queue)

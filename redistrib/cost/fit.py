@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
 from redistrib.errors import ProfileError
 from redistrib.plans.samples import Sample
 from redistrib.report import rendered
-from redistrib.synthesis.latency import KINDS, Latency, LatencyBandwidth
 
 # A coefficient that the data cannot tell from zero still needs a finite bandwidth, in bytes per second.
 FASTEST = 1e15

@@ -16,6 +16,7 @@ import numpy as np
 
 from redistrib.plans.steps import Shares
 from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.topology import Topology
 
 Lack = tuple[int, int, Int64, Int64]
 
@@ -31,14 +32,17 @@ def volume_of(lack: Lack) -> int:
 
 
 def colour_rounds(
-    lacking: list[Lack], before: Placement, hosts: Int64 | None = None, alike: Callable[[Lack], Hashable] = shape_of
+    lacking: list[Lack],
+    before: Placement,
+    topology: Topology | None = None,
+    alike: Callable[[Lack], Hashable] = shape_of,
 ) -> Shares:
     """Choose a sender for every share, and rounds: one colouring for each kind of shares, in as few rounds as it can.
 
     Args:
         lacking: (receiver, number of the source tile, start, size) of every share.
         before: who holds which source tile.
-        hosts: `[devices]` host numbers; a sender on the receiver's host is preferred.
+        topology: a sender on the receiver's host is preferred.
         alike: shares travel in one round only where this is equal. By `volume_of` nothing is padded either, though
             boxes of several shapes travel side by side.
     """
@@ -51,7 +55,7 @@ def colour_rounds(
     placed: list[Lack] = []
     base = 0
     for rows in kinds.values():
-        senders = _balanced_senders(rows, holders, hosts)
+        senders = _balanced_senders(rows, holders, topology)
         colours = edge_colouring([(s, row[0]) for s, row in zip(senders, rows, strict=True)])
         src += senders
         placed += rows
@@ -60,7 +64,7 @@ def colour_rounds(
     return _table(src, placed, rounds, before.rank)
 
 
-def padded_rounds(lacking: list[Lack], before: Placement, hosts: Int64 | None = None) -> Shares:
+def padded_rounds(lacking: list[Lack], before: Placement, topology: Topology | None = None) -> Shares:
     """Choose senders and the fewest rounds for shares of all sizes together, the largest ones side by side.
 
     Each round is a heaviest matching of the shares that are left, among those that meet every device that has as many
@@ -70,7 +74,7 @@ def padded_rounds(lacking: list[Lack], before: Placement, hosts: Int64 | None = 
     from scipy.optimize import linear_sum_assignment  # slow to import, seldom needed
 
     lacking = sorted(lacking, key=volume_of, reverse=True)
-    senders = _balanced_senders(lacking, _holders(before), hosts)
+    senders = _balanced_senders(lacking, _holders(before), topology)
     sender, src = np.unique(senders, return_inverse=True)
     receiver, dst = np.unique([row[0] for row in lacking], return_inverse=True)
     left = np.zeros((len(sender), len(receiver)))
@@ -105,11 +109,12 @@ def _table(src: list[int], placed: list[Lack], rounds: list[int], rank: int) -> 
     )
 
 
-def _balanced_senders(rows: list[Lack], holders: dict[int, list[int]], hosts: Int64 | None) -> list[int]:
+def _balanced_senders(rows: list[Lack], holders: dict[int, list[int]], topology: Topology | None) -> list[int]:
     """One holder per share, so that the busiest sender has as few as possible, on the receiver's host where it may be.
 
     A device holds one tile, so the shares of different tiles have different holders and are dealt out apart.
     """
+    hosts = None if topology is None else topology.hosts
     by_tile: dict[int, list[int]] = defaultdict(list)
     receives: dict[int, int] = defaultdict(int)
     for k, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Exchanges as a list of writes into the output tile, one program for all devices.
+"""Transfers as a list of writes into the output tile, one program for all devices.
 
 Every device runs the same writes with the same shapes; only offsets differ, in tables. What a device keeps differs
 in size between devices, and in a round some devices receive nothing. A device with nothing to write in some turn
@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange, Shares
+from redistrib.plans.steps import Step
+from redistrib.plans.transfers import Transfers, transfers
+from redistrib.theory.boxes import Boxes
 from redistrib.theory.semantics import Int64, Placement
-
-Box = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class Write:
         parcel: what the boxes travel in together with those of other writes; None where they go on their own.
     """
 
-    size: Box
+    size: tuple[int, ...]
     source: Int64
     target: Int64
     pairs: Int64 | None
@@ -68,31 +68,6 @@ class Write:
         return self.writes is not None
 
 
-def shares_of(step: AllToAll | AllGather | AllPermute | Exchange) -> Shares:
-    """The boxes that travel in any step that communicates, in rounds; member k of a group sends to k+r in round r."""
-    if isinstance(step, Exchange):
-        return step.shares
-    before, after = step.before, step.after
-    if isinstance(step, AllPermute):
-        src, dst = step.pairs[:, 0], step.pairs[:, 1]
-        rounds = np.zeros(len(src), dtype=np.int64)
-    else:
-        n = step.group_size
-        members = np.arange(n)
-        src = np.concatenate([step.groups.ravel() for _ in range(1, n)] or [np.zeros(0, np.int64)])
-        dst = np.concatenate(
-            [step.groups[:, (members + r) % n].ravel() for r in range(1, n)] or [np.zeros(0, np.int64)]
-        )
-        rounds = np.repeat(np.arange(n - 1), step.groups.size)
-    if isinstance(step, AllToAll):
-        start = np.maximum(before.start[src], after.start[dst])
-        size = np.broadcast_to(np.array(step.share, dtype=np.int64), start.shape)
-    else:
-        start = before.start[src]
-        size = np.broadcast_to(np.array(before.tile, dtype=np.int64), start.shape)
-    return Shares(src, dst, start, size, rounds)
-
-
 def of_all(pairs: Int64, devices: int) -> Int64 | None:
     """Pairs of a permute with one more for every device that keeps its tile, which it sends to itself.
 
@@ -104,17 +79,21 @@ def of_all(pairs: Int64, devices: int) -> Int64 | None:
     return np.concatenate([pairs, np.stack([others, others], axis=1)])
 
 
-def schedule(before: Placement, after: Placement, shares: Shares) -> list[Write]:
-    """The writes of an exchange, in order, with the least masked volume of the orders tried.
+def schedule(held: Placement, step: Step) -> list[Write]:
+    """The writes of a step, in order, with the least masked volume of the orders tried.
 
-    The box that a device keeps is written first or last; with several sizes of kept boxes, larger ones come first, so
-    that a device may write a part of a large one when it is the turn of a small one.
+    The box that a device need not be sent is written first or last; with several sizes of such boxes, larger ones come
+    first, so that a device may write a part of a large one when it is the turn of a small one.
+
+    Args:
+        held: what the devices read from: the placement before the step, or one before a slice that precedes it, whose
+            larger tiles may hold more of what the devices end with than stays in the step itself.
+        step: any step that communicates.
     """
-    low = np.maximum(before.start, after.start)
-    kept = np.maximum(np.minimum(before.start + before.tile, after.start + after.tile) - low, 0)
-    kept[(kept == 0).any(axis=1)] = 0
-    own = _Kept(kept, low - before.start, low - after.start)
-    rounds = [write for r in range(shares.rounds) for write in _round(before, after, shares, r)]
+    after, moved = step.after, transfers(step)
+    kept = held.boxes.meet(after.boxes)
+    own = _Kept(kept, kept.start - held.start, kept.start - after.start)
+    rounds = [write for r in range(moved.rounds) for write in _round(held, after, moved, r)]
     keeps = own.writes()
     orders = [keeps + rounds]
     if keeps:
@@ -129,39 +108,39 @@ def _masked_volume(writes: Sequence[Write]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """What devices keep: `[devices, rank]` sizes (zero where nothing) and offsets in the tiles before and after."""
+    """What devices keep: `[devices]` boxes (empty where nothing), and their offsets in the tiles before and after."""
 
-    size: Int64
+    boxes: Boxes
     source: Int64
     target: Int64
 
     def writes(self) -> list[Write]:
-        sizes = {tuple(row) for row in self.size.tolist() if math.prod(row)}
+        sizes = {tuple(row) for row in self.boxes.size[~self.boxes.empty].tolist()}
         result = []
         for size in sorted(sizes, key=lambda s: (-math.prod(s), s)):
-            mine = (self.size == np.array(size)).all(axis=1)
+            mine = (self.boxes.size == np.array(size)).all(axis=1)
             result.append(Write(size, self.source * mine[:, None], self.target * mine[:, None], None, mine))
         return result
 
 
-def _round(before: Placement, after: Placement, shares: Shares, number: int) -> list[Write]:
-    """One write for each shape of the shares in a round, in one parcel if there are several."""
-    rows = np.flatnonzero(shares.round == number)
-    shapes, shape = np.unique(shares.size[rows], axis=0, return_inverse=True)
+def _round(before: Placement, after: Placement, moved: Transfers, number: int) -> list[Write]:
+    """One write for each shape of the boxes in a round, in one parcel if there are several."""
+    rows = np.flatnonzero(moved.round == number)
+    shapes, shape = np.unique(moved.boxes.size[rows], axis=0, return_inverse=True)
     parcel = None
     if len(shapes) > 1:
-        pairs = np.stack([shares.src[rows], shares.dst[rows]], axis=1)
+        pairs = np.stack([moved.sender[rows], moved.receiver[rows]], axis=1)
         parcel = Parcel(max(math.prod(size) for size in shapes.tolist()), pairs)
     writes = []
     for k, size in enumerate(shapes.tolist()):
         mine = rows[shape.reshape(-1) == k]
-        src, dst = shares.src[mine], shares.dst[mine]
+        sender, receiver, start = moved.sender[mine], moved.receiver[mine], moved.boxes.start[mine]
         source, target = np.zeros_like(before.index), np.zeros_like(after.index)
-        source[src] = shares.start[mine] - before.start[src]
-        target[dst] = shares.start[mine] - after.start[dst]
+        source[sender] = start - before.start[sender]
+        target[receiver] = start - after.start[receiver]
         receives = np.zeros(before.devices, dtype=bool)
-        receives[dst] = True
-        writes.append(Write(tuple(size), source, target, np.stack([src, dst], axis=1), receives, parcel))
+        receives[receiver] = True
+        writes.append(Write(tuple(size), source, target, np.stack([sender, receiver], axis=1), receives, parcel))
     return writes
 
 
@@ -179,7 +158,7 @@ def _settle(order: Sequence[Write], own: _Kept) -> list[Write]:
                 free = idle & real
                 target[free] = follower.target[free]
                 idle &= ~free
-        holds = idle & (own.size >= size).all(axis=1) & (own.size > 0).all(axis=1)
+        holds = idle & (own.boxes.size >= size).all(axis=1)
         pairs = write.pairs
         if write.parcel is not None:  # who is idle here may send a box of another shape
             holds[:] = False

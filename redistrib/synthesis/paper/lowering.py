@@ -13,41 +13,41 @@ from itertools import pairwise
 import numpy as np
 
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Step
-from redistrib.synthesis.assignment import Cells, chunk_groups, permutation_pairs, refine
-from redistrib.theory.semantics import Int64, Placement, number_of
+from redistrib.synthesis.grouping import Cells, all_to_all_groups, chunk_groups, permutation_pairs, refine
+from redistrib.synthesis.problem import Problem
+from redistrib.theory.semantics import Placement
+from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, common
 
 
-def lower(grids: Sequence[Grid], source: Placement, target: Placement, hosts: Int64 | None = None) -> list[Step]:
+def lower(grids: Sequence[Grid], problem: Problem) -> list[Step]:
     """Steps along a path of grids, from the source placement to the target placement.
 
     Without a permute wherever the choices made here reach the target; otherwise with one.
     """
-    steps = lower_straight(grids, source, target, hosts)
-    return lower_with_permute(grids, source, target, hosts) if steps is None else steps
+    steps = lower_straight(grids, problem)
+    return lower_with_permute(grids, problem) if steps is None else steps
 
 
-def lower_straight(
-    grids: Sequence[Grid], source: Placement, target: Placement, hosts: Int64 | None = None
-) -> list[Step] | None:
+def lower_straight(grids: Sequence[Grid], problem: Problem) -> list[Step] | None:
     """Steps along a path of grids without a permute; None where the choices made here do not reach the target."""
+    source, target = problem.before, problem.after
     untouched = _common_of(grids)
     if not np.array_equal(source.coarse(untouched), target.coarse(untouched)):
         return None
-    straight = chain(grids, source, target, hosts)
+    straight = chain(grids, source, target, problem.topology)
     return connect(straight) if straight[-1] == target else None
 
 
-def lower_with_permute(
-    grids: Sequence[Grid], source: Placement, target: Placement, hosts: Int64 | None = None
-) -> list[Step]:
+def lower_with_permute(grids: Sequence[Grid], problem: Problem) -> list[Step]:
     """Steps along a path of grids with one permute, at that smallest tile of the path where the fewest devices move."""
-    back = chain(grids[::-1], target, source, hosts)[::-1]
+    source, target, topology = problem.before, problem.after, problem.topology
+    back = chain(grids[::-1], target, source, topology)[::-1]
     smallest = max(math.prod(grid) for grid in grids)
     best: tuple[int, list[Placement]] = (0, [])
     fewest = math.inf
     for t in (t for t, grid in enumerate(grids) if math.prod(grid) == smallest):
-        there = chain(grids[: t + 1], source, back[t], hosts)
+        there = chain(grids[: t + 1], source, back[t], topology)
         moved = int((there[-1].number != back[t].number).sum())
         # At equal numbers the later place wins: nearer to the gathers, further from the slices.
         if moved <= fewest:
@@ -55,11 +55,11 @@ def lower_with_permute(
     t, there = best
     permute: list[Step] = []
     if fewest:
-        permute = [AllPermute(there[-1], back[t], permutation_pairs(there[-1], back[t], hosts))]
+        permute = [AllPermute(there[-1], back[t], permutation_pairs(there[-1], back[t], topology))]
     return [*connect(there), *permute, *connect(back[t:])]
 
 
-def chain(grids: Sequence[Grid], source: Placement, target: Placement, hosts: Int64 | None = None) -> list[Placement]:
+def chain(grids: Sequence[Grid], source: Placement, target: Placement, topology: Topology) -> list[Placement]:
     """Placements on the given grids, each reachable from the last by one weak collective, starting at the source.
 
     Each device heads for its target tile as far as the cell it is confined to allows. What no later step may change is
@@ -82,7 +82,7 @@ def chain(grids: Sequence[Grid], source: Placement, target: Placement, hosts: In
                 grids[t],
                 prefer=Cells.of(target, wanted),
                 spread=Cells.of(target, later).number,
-                hosts=hosts,
+                topology=topology,
             )
         )
     return placements
@@ -121,28 +121,3 @@ def connect(placements: Sequence[Placement]) -> list[Step]:
         else:
             steps.append(AllToAll(before, after, all_to_all_groups(before, after)))
     return steps
-
-
-def all_to_all_groups(before: Placement, after: Placement, hosts: Int64 | None = None) -> Int64:
-    """Groups for an all-to-all between placements that agree on their common grid.
-
-    Prefers groups in which all members want their shares in the same order: then no table of orders is needed.
-    """
-    cells = common(before.grid, after.grid)
-    first = () if hosts is None else (hosts,)
-    scale = tuple(a // c for a, c in zip(after.grid, cells, strict=True))
-    chunk_after = _number_within(after, scale)
-    chunk_before = _number_within(before, tuple(b // c for b, c in zip(before.grid, cells, strict=True)))
-    plain = chunk_groups(before, cells, first)
-    if _one_order(chunk_after[plain]):
-        return plain
-    aligned = chunk_groups(before, cells, (*first, (chunk_after - chunk_before) % math.prod(scale)))
-    return aligned if _one_order(chunk_after[aligned]) else plain
-
-
-def _number_within(placement: Placement, scale: Grid) -> Int64:
-    return number_of(placement.index % np.array(scale, dtype=np.int64), scale)
-
-
-def _one_order(orders: Int64) -> bool:
-    return bool((orders == orders[:1]).all())

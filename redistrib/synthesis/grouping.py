@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from redistrib.theory.semantics import Int64, Placement, number_of
+from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, common
 
 
@@ -46,7 +47,7 @@ def refine(
     fine: Grid,
     prefer: Cells | None = None,
     spread: Int64 | None = None,
-    hosts: Int64 | None = None,
+    topology: Topology | None = None,
 ) -> Placement:
     """Give every device a tile of `fine` inside its cell, each tile to equally many devices.
 
@@ -59,8 +60,7 @@ def refine(
         fine: the grid to place on.
         prefer: the cell each device would like to end in; its grid divides `fine`.
         spread: `[devices]` classes over which the tiles of a cell should be spread evenly.
-        hosts: `[devices]` host numbers; where the numbers allow it, the devices of each host that share a cell
-            share out all its tiles.
+        topology: where the sizes of hosts allow it, the devices of each host that share a cell share out all its tiles.
     """
     devices = len(inside.index)
     factors = tuple(f // c for f, c in zip(fine, inside.grid, strict=True))
@@ -83,19 +83,20 @@ def refine(
             wanted = np.where(unwilling, -1, wanted)
         else:
             low, high = inner_low, inner_high
-    kind, seats = _classes(inside, math.prod(factors), hosts)
+    hosts = None if topology is None else topology.hosts
+    kind, places = _classes(inside, math.prod(factors), hosts)
     # The sort is stable: devices alike in all keys stay in the order of their numbers.
     order = np.lexsort((wanted, kind) if spread is None else (spread, wanted, kind))
     turn = np.empty(devices, dtype=np.int64)
     turn[order] = position_in_run(kind[order], wanted[order])
     extent = high - low
     volume = extent.prod(axis=1)
-    seated = turn < seats[kind] * volume
+    assigned = turn < places[kind] * volume
     if unwilling is not None:
-        seated &= ~unwilling
-    local = low + _unravel(turn % np.maximum(volume, 1), extent)
-    if not seated.all():
-        _seat_the_rest(local, seated, kind, seats, factors, order)
+        assigned &= ~unwilling
+    local = low + unravel(turn % np.maximum(volume, 1), extent)
+    if not assigned.all():
+        _assign_the_rest(local, assigned, kind, places, factors, order)
     return Placement.unchecked(shape, fine, first + local)
 
 
@@ -113,16 +114,17 @@ def _classes(inside: Cells, choices: int, hosts: Int64 | None) -> tuple[Int64, I
     return kind, np.bincount(kind) // choices
 
 
-def _seat_the_rest(
-    local: Int64, seated: npt.NDArray[np.bool_], kind: Int64, seats: Int64, scale: tuple[int, ...], order: Int64
+def _assign_the_rest(
+    local: Int64, assigned: npt.NDArray[np.bool_], kind: Int64, places: Int64, scale: tuple[int, ...], order: Int64
 ) -> None:
     """Give the devices that did not get what they wanted the places left over in their classes, in place."""
     choices = math.prod(scale)
-    taken = np.bincount(kind[seated] * choices + number_of(local[seated], scale), minlength=len(seats) * choices)
-    free = np.repeat(np.arange(len(seats) * choices), np.repeat(seats, choices) - taken)
-    waiting = order[~seated[order]]
-    places = free % choices
-    local[waiting] = _unravel(places, np.broadcast_to(np.array(scale, dtype=np.int64), (len(places), len(scale))))
+    taken = np.bincount(kind[assigned] * choices + number_of(local[assigned], scale), minlength=len(places) * choices)
+    free = np.repeat(np.arange(len(places) * choices), np.repeat(places, choices) - taken)
+    waiting = order[~assigned[order]]
+    local[waiting] = unravel(
+        free % choices, np.broadcast_to(np.array(scale, dtype=np.int64), (len(waiting), len(scale)))
+    )
 
 
 def position_in_run(*sorted_keys: Int64) -> Int64:
@@ -139,7 +141,7 @@ def position_in_run(*sorted_keys: Int64) -> Int64:
     return place - np.maximum.accumulate(starts)
 
 
-def _unravel(number: Int64, extent: Int64) -> Int64:
+def unravel(number: Int64, extent: Int64) -> Int64:
     """Row-major indices of numbers in boxes of different extents, `[boxes, rank]`."""
     index = np.empty_like(extent)
     for i in range(extent.shape[1] - 1, -1, -1):
@@ -166,31 +168,57 @@ def chunk_groups(before: Placement, cells: Grid, keys: tuple[Int64, ...] = ()) -
     return np.ascontiguousarray(table.transpose(0, 2, 1)).reshape(-1, members)
 
 
-def permutation_pairs(before: Placement, after: Placement, hosts: Int64 | None = None) -> Int64:
+def all_to_all_groups(before: Placement, after: Placement, topology: Topology | None = None) -> Int64:
+    """Groups for an all-to-all between placements that agree on their common grid.
+
+    Prefers groups in which all members want their shares in the same order: then no table of orders is needed.
+    """
+    cells = common(before.grid, after.grid)
+    first = () if topology is None else topology.sort_keys
+    scale = tuple(a // c for a, c in zip(after.grid, cells, strict=True))
+    chunk_after = _number_within(after, scale)
+    chunk_before = _number_within(before, tuple(b // c for b, c in zip(before.grid, cells, strict=True)))
+    plain = chunk_groups(before, cells, first)
+    if _one_order(chunk_after[plain]):
+        return plain
+    aligned = chunk_groups(before, cells, (*first, (chunk_after - chunk_before) % math.prod(scale)))
+    return aligned if _one_order(chunk_after[aligned]) else plain
+
+
+def _number_within(placement: Placement, scale: Grid) -> Int64:
+    return number_of(placement.index % np.array(scale, dtype=np.int64), scale)
+
+
+def _one_order(orders: Int64) -> bool:
+    return bool((orders == orders[:1]).all())
+
+
+def permutation_pairs(before: Placement, after: Placement, topology: Topology | None = None) -> Int64:
     """Who sends a whole tile to whom, naming only the devices whose tile changes.
 
     Args:
         before, after: uniform placements on one grid.
-        hosts: `[devices]` host numbers; a tile is taken from the same host where one there gives it up.
+        topology: a tile is taken from the same host where one there gives it up.
 
     Returns:
         `[pairs, 2]` senders and receivers, by receiver.
     """
-    return sending_pairs(before.number, after.number, hosts)
+    return sending_pairs(before.number, after.number, topology)
 
 
-def sending_pairs(held: Int64, wanted: Int64, hosts: Int64 | None = None) -> Int64:
+def sending_pairs(held: Int64, wanted: Int64, topology: Topology | None = None) -> Int64:
     """Pair every device that lacks what it wants with one that holds it and wants something else.
 
     Args:
         held, wanted: `[devices]` numbers of what each device holds and wants; each number occurs equally often in both.
-        hosts: `[devices]` host numbers; a pair stays on one host where it can.
+        topology: a pair stays on one host where it can.
 
     Returns:
         `[pairs, 2]` senders and receivers, by receiver.
     """
     moving = np.flatnonzero(held != wanted)
     gives, takes = held[moving], wanted[moving]
+    hosts = None if topology is None else topology.hosts
     if hosts is None:
         senders = moving[np.lexsort((moving, gives))]
         receivers = moving[np.lexsort((moving, takes))]

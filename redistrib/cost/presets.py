@@ -1,4 +1,6 @@
-"""Latency-bandwidth profiles to start from; `redistrib calibrate` measures better ones.
+"""Models by name: the two that count, and latency-bandwidth profiles to start from.
+
+`redistrib calibrate` measures better profiles than these.
 
 The bandwidths are the vendors' published figures. The latencies are round numbers of the order that collective
 libraries show on such links; they only decide between few large and many small collectives.
@@ -6,7 +8,11 @@ libraries show on such links; they only decide between few large and many small 
 
 from __future__ import annotations
 
-from redistrib.synthesis.latency import Latency, LatencyBandwidth
+from redistrib.cost.exact import ExactCost
+from redistrib.cost.latency import Latency, LatencyBandwidth
+from redistrib.cost.model import CostModel
+from redistrib.cost.paper import PaperCost
+from redistrib.errors import UnknownCostModelError
 
 DEFAULT = "tpu"
 
@@ -48,3 +54,18 @@ PRESETS: dict[str, LatencyBandwidth] = {
         "virtual XLA:CPU devices on 2 cores, where a round is a meeting of all; run `redistrib calibrate`",
     ),
 }
+
+MODELS: dict[str, CostModel] = {"paper": PaperCost(), "exact": ExactCost(), **PRESETS}
+
+
+def cost_model(model: CostModel | str) -> CostModel:
+    """A cost model from itself or from its name.
+
+    Raises:
+        UnknownCostModelError: if no model has that name.
+    """
+    if isinstance(model, CostModel):
+        return model
+    if isinstance(model, str) and model in MODELS:
+        return MODELS[model]
+    raise UnknownCostModelError(model, tuple(MODELS))

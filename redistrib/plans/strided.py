@@ -1,4 +1,4 @@
-"""Boxes of tiles as strided memory: what a copy or an MPI datatype needs to know, and nothing of MPI.
+"""Boxes of tiles as strided memory: what a copy or a datatype of a message needs to know.
 
 A tile is a C-ordered block of bytes that begins somewhere in the global array. A box inside it is a run of
 contiguous bytes, repeated along outer dimensions. NumPy copies short runs several times faster as one opaque item
@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from redistrib.theory.boxes import Box
+
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Ints: TypeAlias = tuple[int, ...]
 
@@ -23,25 +25,6 @@ LONGEST_ITEM = 2048
 
 # Some processors copy a long run ten times slower to an address 1 to 31 bytes beyond the source's, modulo a page.
 _PAGE = 4096
-
-
-@dataclass(frozen=True)
-class Box:
-    """A box of the global array: first element and extent, in elements."""
-
-    start: Ints
-    size: Ints
-
-    @property
-    def volume(self) -> int:
-        """Elements in the box."""
-        return math.prod(self.size)
-
-    def meet(self, other: Box) -> Box:
-        """What two boxes share; of volume 0 where they are apart."""
-        start = tuple(map(max, self.start, other.start))
-        stop = (min(a + m, b + n) for a, m, b, n in zip(self.start, self.size, other.start, other.size, strict=True))
-        return Box(start, tuple(max(0, e - s) for s, e in zip(start, stop, strict=True)))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,95 @@
+"""Small faults in a module's source: mutmut's operators at every place of code that runs.
+
+mutmut itself makes mutants of undecorated functions alone and runs them in forks of one process, which JAX's threads
+do not outlive; so only its operators are taken.
+"""
+
+from __future__ import annotations
+
+import difflib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import libcst
+import libcst.matchers as m
+from mutmut.mutation.mutators import mutation_operators
+
+# What a mutation of would change no behaviour, or only where the program breaks at once.
+PASSED_OVER = (
+    m.Annotation()
+    | m.Decorator()
+    | m.Import()
+    | m.ImportFrom()
+    | m.Assert()
+    | m.Expr(m.SimpleString())
+    | m.FormattedStringText()
+    | m.AnnAssign(annotation=m.Annotation(m.Name("TypeAlias")))
+    | m.If(m.Name("TYPE_CHECKING"))
+    | m.Call(m.Name("isinstance") | m.Name("len") | m.Name("cast") | m.Name("TypeVar"))
+)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A module with one fault.
+
+    Attributes:
+        path: of the module, from the root of the repository.
+        line: where the lines differ.
+        before, after: the lines that differ, without those around them.
+        code: the whole module.
+    """
+
+    path: str
+    line: int
+    before: str
+    after: str
+    code: str
+
+
+class _Places(libcst.CSTVisitor):
+    def __init__(self) -> None:
+        self.found: list[tuple[libcst.CSTNode, libcst.CSTNode]] = []
+
+    def on_visit(self, node: libcst.CSTNode) -> bool:
+        if m.matches(node, PASSED_OVER):
+            return False
+        for kind, operator in mutation_operators:
+            if isinstance(node, kind):
+                self.found += [(node, changed) for changed in operator(node)]
+        return True
+
+
+def mutants(root: Path, paths: list[str], count: int, seed: int) -> Iterator[Mutant]:
+    """A sample of all the mutants of some modules, none twice."""
+    modules = {path: libcst.parse_module((root / path).read_text()) for path in paths}
+    places = []
+    for path, module in modules.items():
+        visitor = _Places()
+        module.visit(visitor)
+        places += [(path, *place) for place in visitor.found]
+    random.Random(seed).shuffle(places)
+    seen: set[str] = set()
+    for path, node, changed in places:
+        code = modules[path].deep_replace(node, changed).code
+        if len(seen) < count and code not in seen and _compiles(code):
+            seen.add(code)
+            yield Mutant(path, *_difference(modules[path].code, code), code)
+
+
+def _compiles(code: str) -> bool:
+    try:
+        compile(code, "mutant", "exec")
+    except SyntaxError:
+        return False
+    return True
+
+
+def _difference(before: str, after: str) -> tuple[int, str, str]:
+    """The first line that differs, and the lines on both sides."""
+    old, new = before.splitlines(), after.splitlines()
+    changes = [c for c in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if c[0] != "equal"]
+    (_, first, _, start, _), (_, _, last, _, stop) = changes[0], changes[-1]
+    return first + 1, *("\n".join(map(str.strip, lines)) for lines in (old[first:last], new[start:stop]))

@@ -1,0 +1,139 @@
+"""Do boxes fill regions, every element once? And where not?"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from redistrib.errors import ShareRankError
+from redistrib.theory.boxes import volumes
+from redistrib.theory.semantics import Int64
+
+_MOST_CUTS = 10  # a box has 2**10 corners
+
+
+def cut_dimensions(step: int, kind: str, low: Int64, high: Int64, tile: Int64) -> Int64:
+    """The dimensions along which some box, relative to the tile of its owner, is a part of the tile.
+
+    Raises:
+        ShareRankError: if they are more than can be checked.
+    """
+    cut = np.flatnonzero((low != 0).any(axis=0) | (high != tile).any(axis=0))
+    if len(cut) > _MOST_CUTS:
+        raise ShareRankError(
+            f"step {step} ({kind}) has boxes that are parts of tiles along {len(cut)} dimensions, which can be "
+            f"checked along at most {_MOST_CUTS}; send larger boxes",
+            step,
+            dimensions=len(cut),
+            most=_MOST_CUTS,
+        )
+    return cut
+
+
+def first_not_filled_once(low: Int64, high: Int64, owner: Int64, tile: Int64, devices: int) -> int | None:
+    """The first device whose tile the boxes, relative to the tile of their owner, do not fill once.
+
+    They do iff their signed corners add up to those of the tile, since a function of bounded support is determined
+    by its mixed difference. That needs neither volumes, which may exceed 64 bits, nor all pairs of boxes.
+    """
+    low = np.concatenate([np.zeros((devices, len(tile)), dtype=np.int64), low])
+    high = np.concatenate([np.broadcast_to(tile, (devices, len(tile))), high])
+    owner = np.concatenate([np.arange(devices), owner])
+    key, span = owner, devices
+    sign = np.ones(len(key), dtype=np.int64)
+    sign[:devices] = -1
+    for i, extent in enumerate(tile.tolist()):
+        repeats = len(key) // len(low)
+        corner = np.concatenate([np.tile(low[:, i], repeats), np.tile(high[:, i], repeats)])
+        key, span = joined(np.tile(key, 2), span, corner, extent + 1)
+        sign = np.concatenate([sign, -sign])
+    order = np.argsort(key)
+    ordered = key[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    wrong = starts[np.add.reduceat(sign[order], starts) != 0]
+    return int(owner[order[wrong] % len(owner)].min()) if len(wrong) else None
+
+
+def joined(key: Int64, span: int, digit: Int64, base: int) -> tuple[Int64, int]:
+    """One number for each pair of a key below `span` and a digit below `base`, and a bound on these numbers."""
+    if span * base >= 2**62:  # renumber: then both are below the number of rows
+        key, digit = (
+            np.unique(key, return_inverse=True)[1],
+            np.unique(digit, return_inverse=True)[1],
+        )
+        span, base = int(key.max()) + 1, int(digit.max()) + 1
+    return key * base + digit, span * base
+
+
+def overlapping(low: Int64, high: Int64, start: Int64, stop: Int64) -> tuple[int, int]:
+    """Two boxes that overlap, of boxes that do not fill a region once but have no fewer elements than it."""
+    boxes, _, _ = _narrowed(low, high, start, stop, _is_overfull)
+    return int(boxes[0]), int(boxes[1])
+
+
+def wrong_cell(low: Int64, high: Int64, start: Int64, stop: Int64) -> tuple[Int64, Int64, int]:
+    """A part, from where to where, of a region that boxes do not fill once, and how many boxes each cover all of it."""
+    boxes, start, stop = _narrowed(low, high, start, stop, _is_not_filled_once)
+    return start, stop, len(boxes)
+
+
+def _narrowed(
+    low: Int64, high: Int64, start: Int64, stop: Int64, is_at_fault: Callable[[Int64, Int64, Int64, Int64], bool]
+) -> tuple[Int64, Int64, Int64]:
+    """A part of a region at fault that no box covers in part, and the boxes that cover it.
+
+    Of the two halves of a region at fault one is at fault, so halving it at an edge of a box, the middle one, leaves
+    in the end a region that every box covers that is still there.
+    """
+    boxes = np.arange(len(low))
+    while True:
+        low, high = np.maximum(low, start), np.minimum(high, stop)
+        inside = (low < high).all(axis=1)
+        boxes, low, high = boxes[inside], low[inside], high[inside]
+        for i in range(len(start)):
+            edges = np.concatenate([low[:, i], high[:, i]])
+            edges = np.unique(edges[(edges > start[i]) & (edges < stop[i])])
+            if len(edges):
+                break
+        else:
+            return boxes, start, stop
+        lower, upper = stop.copy(), start.copy()
+        lower[i] = upper[i] = edges[len(edges) // 2]
+        if is_at_fault(low, high, start, lower):
+            stop = lower
+        else:
+            start = upper
+
+
+def _is_overfull(low: Int64, high: Int64, start: Int64, stop: Int64) -> bool:
+    """Whether boxes do not fill a region once, and have no fewer elements in it than it has."""
+    low, high = _clipped(low, high, start, stop)
+    more = sum(volumes(high - low)) - math.prod((stop - start).tolist())
+    return more > 0 or (more == 0 and _is_not_filled_once(low, high, start, stop))
+
+
+def _is_not_filled_once(low: Int64, high: Int64, start: Int64, stop: Int64) -> bool:
+    low, high = _clipped(low, high, start, stop)
+    alone = np.zeros(len(low), dtype=np.int64)
+    return first_not_filled_once(low - start, high - start, alone, stop - start, 1) is not None
+
+
+def _clipped(low: Int64, high: Int64, start: Int64, stop: Int64) -> tuple[Int64, Int64]:
+    low, high = np.maximum(low, start), np.minimum(high, stop)
+    inside = (low < high).all(axis=1)
+    return low[inside], high[inside]
+
+
+def times_covered(low: Int64, high: Int64, borders: Sequence[Int64]) -> Int64:
+    """How many boxes cover each cell between borders, `[cells along each dimension]`; edges of boxes are borders."""
+    change = np.zeros([len(border) for border in borders], dtype=np.int64)
+    ends = [(np.searchsorted(b, low[:, i]), np.searchsorted(b, high[:, i])) for i, b in enumerate(borders)]
+    for corner in itertools.product((0, 1), repeat=len(borders)):
+        at = tuple(pair[end] for pair, end in zip(ends, corner, strict=True))
+        np.add.at(change, at, -1 if sum(corner) % 2 else 1)
+    for i in range(len(borders)):
+        change = change.cumsum(axis=i)
+    return change[tuple(slice(-1) for _ in borders)]

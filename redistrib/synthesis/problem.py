@@ -1,0 +1,62 @@
+"""What a synthesis decides on, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from redistrib.plans.memory import peak_bytes
+from redistrib.plans.steps import Step
+from redistrib.theory.semantics import Placement
+from redistrib.theory.topology import Topology
+from redistrib.theory.weak import WeakSpace
+
+
+@dataclass(frozen=True)
+class Problem:
+    """From one placement to another, on some devices, within some memory.
+
+    Attributes:
+        before, after: source and target placements.
+        itemsize: bytes per element.
+        topology: of the devices.
+        memory_limit: bytes per device for source, target and scratch; None bounds the tiles instead.
+    """
+
+    before: Placement
+    after: Placement
+    itemsize: int
+    topology: Topology
+    memory_limit: int | None = None
+
+    @classmethod
+    def plain(cls, before: Placement, after: Placement, topology: Topology | None = None) -> Problem:
+        """Elements of one byte, without a limit; all links are alike unless a topology says otherwise."""
+        return cls(before, after, 1, topology or Topology(before.devices))
+
+    def between(self, before: Placement, after: Placement) -> Problem:
+        """A part of the way, under the same conditions."""
+        return replace(self, before=before, after=after)
+
+    @cached_property
+    def bound(self) -> int:
+        """The paper's bound on tiles, in elements: the larger of source and target tile."""
+        return max(self.before.tile_size, self.after.tile_size)
+
+    @cached_property
+    def space(self) -> WeakSpace:
+        """The weak types within the paper's bound on tiles."""
+        return WeakSpace(self.before.shape, self.before.devices, self.bound)
+
+    def fits(self, steps: Sequence[Step]) -> bool:
+        """Whether the steps keep to the memory limit, or without one to the paper's bound on tiles."""
+        if self.memory_limit is None:
+            return all(step.after.tile_size <= self.bound for step in steps)
+        return self.peak(steps) <= self.memory_limit
+
+    def peak(self, steps: Sequence[Step]) -> int:
+        """Predicted bytes per device."""
+        return peak_bytes(
+            steps, self.before.tile_size, self.after.tile_size, self.itemsize, self.memory_limit is not None
+        )

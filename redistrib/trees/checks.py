@@ -1,0 +1,106 @@
+"""What is refused of a leaf before anything moves, with its path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh, NamedSharding
+
+from redistrib.backends.jax.leaves import Leaf
+from redistrib.errors import LeafError, RedistribError, SpecError
+from redistrib.lang.mesh import Mesh
+from redistrib.trees.sharing import Shared, belongs_to_others, buffers, grouped_by_buffer
+
+_GONE = (
+    "the array has been donated or deleted; pass one that is alive (arrays made of its buffers go with an array: "
+    "its shards, and what jax.device_put returned where nothing had to move)"
+)
+
+
+def check(leaf: Leaf) -> None:
+    """Refuse what is no array, or none that can be moved."""
+    value = leaf.value
+    sharding: Any
+    for sharding in (leaf.target, getattr(value, "sharding", None)):
+        if isinstance(getattr(sharding, "mesh", None), AbstractMesh):
+            raise LeafError(
+                leaf.path,
+                f"the sharding {sharding.spec} is over an AbstractMesh, which names no devices; outside jit give one "
+                f"over a jax.sharding.Mesh",
+            )
+    if isinstance(value, jax.Array):
+        if value.is_deleted():
+            raise LeafError(leaf.path, _GONE)
+    elif isinstance(value, jax.ShapeDtypeStruct):
+        if value.sharding is None:
+            raise LeafError(leaf.path, "a ShapeDtypeStruct must say where its array is; give it a sharding=")
+    elif not isinstance(value, np.ndarray | np.generic | bool | int | float | complex):
+        raise LeafError(leaf.path, f"{type(value).__name__} is neither an array nor a number")
+    else:
+        _check_host_value(leaf.path, value)
+
+
+def _check_host_value(path: str, value: Any) -> None:
+    try:
+        jax.typeof(value)
+    except (OverflowError, ValueError):  # the latter of integers too long to be printed
+        bits = f"{int(value).bit_length()} bits"
+        raise LeafError(
+            path, f"an integer of {bits} does not fit JAX's {jax.dtypes.canonicalize_dtype(int)}; give an array"
+        ) from None
+    except TypeError:
+        dtype = np.asarray(value).dtype
+        raise LeafError(
+            path, f"JAX has no arrays of dtype {dtype}; give an array of numbers or booleans, or leave it out"
+        ) from None
+
+
+def check_there(leaf: Leaf) -> None:
+    """Refuse what stands for an array and has no values."""
+    if isinstance(leaf.value, jax.ShapeDtypeStruct):
+        raise LeafError(leaf.path, "a ShapeDtypeStruct has no values to move; pass arrays, or call reshard_plan")
+
+
+def shared(leaves: Sequence[Leaf]) -> Shared:
+    """Which leaves have buffers in common, such as tied weights, with each other or with arrays that are no leaves.
+
+    Raises:
+        LeafError: if a buffer of an array has been deleted.
+    """
+    held = []
+    for leaf in leaves:
+        try:
+            held.append(buffers(leaf.value) if isinstance(leaf.value, jax.Array) else [])
+        except RuntimeError:
+            raise LeafError(leaf.path, _GONE) from None
+    inside = {id(leaf.value) for leaf in leaves}
+    elsewhere = {k for k, leaf in enumerate(leaves) if belongs_to_others(leaf.value, inside)}
+    return Shared(grouped_by_buffer(held), frozenset(elsewhere))
+
+
+@contextmanager
+def placing(leaf: Leaf) -> Iterator[None]:
+    """Errors of one leaf, with its path, and with the whole of the sharding that a spec of it is wrong in."""
+    with naming(leaf.path):
+        try:
+            yield
+        except SpecError as error:
+            if not leaf.path or not isinstance(leaf.target, NamedSharding):
+                raise
+            where = f"{leaf.target.spec} on mesh {Mesh.of(leaf.target.mesh)}, for shape {np.shape(leaf.value)}"
+            raise LeafError(leaf.path, f"{error} ({where})") from error
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Errors of one leaf, with its path."""
+    try:
+        yield
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        if isinstance(error, LeafError) or (isinstance(error, RedistribError) and not path):
+            raise
+        raise LeafError(path, str(error)) from error

@@ -1,0 +1,252 @@
+"""A sample of the fuzzer, which `python -m bench fuzz` runs by the hundred thousand, and faults that it must find."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import redistrib as rd
+from bench import verdicts
+from bench.fuzz import forge, page, problems, shrink, trees
+from bench.fuzz.bench import Run
+from bench.fuzz.guard import Failure, guarded
+from bench.fuzz.interpreter import Outcome, Wrong, interpret
+from bench.fuzz.kinds import KINDS, Tally, run
+from bench.fuzz.problems import Problem, Side
+from bench.report import Results
+from redistrib.errors import RedistribError
+from redistrib.plans import serial
+from tests.plans.corrupt import Corruption
+from tests.plans.corrupt_collectives import COLLECTIVE_CORRUPTIONS
+from tests.plans.corrupt_exchanges import EXCHANGE_CORRUPTIONS
+from tests.plans.corrupt_plans import PLAN_CORRUPTIONS
+from tests.plans.hand import GOOD
+
+SEED = 1
+SAMPLE = {"problems": 300, "forged": 400, "texts": 60, "trees": 20}
+LARGER = {"problems": 5000, "forged": 5000, "texts": 1000, "trees": 150}
+# A step of a kind that no JSON has, and a bound that only the caller of `verify` knows.
+UNSEEN = {"UnknownStepError", "TileAboveBoundError"}
+
+
+@pytest.mark.parametrize("kind", SAMPLE)
+def test_nothing_fails(kind: str) -> None:
+    assert run(KINDS[kind], SEED, range(SAMPLE[kind])).failures == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", LARGER)
+def test_nothing_fails_in_a_larger_sample(kind: str) -> None:
+    assert run(KINDS[kind], SEED, range(SAMPLE[kind], LARGER[kind])).failures == {}
+
+
+# ----------------------------------------------------------------------------------------- the interpreter
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_the_interpreter_finds_a_right_plan_right(name: str) -> None:
+    plan = GOOD[name]()
+    expected = Outcome(plan.received, plan.lower_bound, plan.height, plan.collectives)
+    assert interpret(plan.to_json()) == expected
+
+
+@pytest.mark.parametrize("kind", ["collectives", "exchanges", "plans"])
+def test_the_interpreter_finds_every_corruption(kind: str) -> None:
+    corruptions: dict[str, list[Corruption]] = {
+        "collectives": COLLECTIVE_CORRUPTIONS,
+        "exchanges": EXCHANGE_CORRUPTIONS,
+        "plans": PLAN_CORRUPTIONS,
+    }
+    for corruption in corruptions[kind]:
+        if corruption.error.__name__ not in UNSEEN:
+            with pytest.raises(Wrong):
+                interpret(corruption.make().to_json())
+
+
+def test_the_interpreter_counts_beyond_64_bits() -> None:
+    n = 2**62
+    plan = rd.synthesize(f"[{n // 4}{{x}}{n}, {n}]", f"[{n}, {n // 4}{{x}}{n}]", {"x": 4}, cost_model="exact")
+    assert interpret(plan.to_json()).received == (3 * n * n // 16,) * 4
+
+
+def test_the_interpreter_reads_a_mesh_row_by_row_and_axes_minor_to_major() -> None:
+    """Device 1 stands first on the mesh; the axis named first moves the tile by one."""
+    plan = rd.synthesize("[1{x,y}4]", "[4]", rd.Mesh((rd.Axis("x", 2), rd.Axis("y", 2)), (1, 0, 2, 3)))
+    form = json.loads(plan.to_json())
+    placed = form["placements"][form["steps"][0]["before"]]["index"]
+    assert placed == [[2], [0], [1], [3]]
+    assert interpret(plan.to_json()).height == 4
+    form["placements"][form["steps"][0]["before"]]["index"] = [[0], [2], [1], [3]]
+    with pytest.raises(Wrong, match="starts elsewhere"):
+        interpret(json.dumps(form))
+
+
+# ------------------------------------------------------------------------------------- faults that are found
+
+
+def test_forged_plans_that_nothing_judges_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serial, "verify", lambda plan, bound: plan)
+    failures = run(KINDS["forged"], SEED, range(100)).failures
+    assert any("accepted a forged plan" in signature for signature in failures)
+
+
+def test_a_seal_made_here_is_the_one_that_is_read() -> None:
+    text = rd.synthesize("[1{x}4, 4]", "[4, 1{x}4]", {"x": 4}).to_json()
+    assert rd.Plan.from_json(forge.sealed(json.loads(text))).to_json() == text
+
+
+def test_a_plan_for_another_device_order_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Problem.plan
+
+    def turned(problem: Problem) -> rd.Plan:
+        plan = made(problem)
+        order = plan.target_mesh.devices
+        return replace(plan, target_mesh=rd.Mesh(plan.target_mesh.axes, (*order[1:], order[0])))
+
+    monkeypatch.setattr(Problem, "plan", turned)
+    assert run(KINDS["problems"], SEED, range(60)).failed > 10
+
+
+def test_a_plan_that_miscounts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rd.Plan, "received", property(lambda plan: (0,) * plan.devices))
+    assert run(KINDS["problems"], SEED, range(60)).failed > 10
+
+
+def test_a_lost_array_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def losing(tree: dict[str, Any], *_: Any, **__: Any) -> Any:
+        for leaf in tree.values():
+            if hasattr(leaf, "delete"):
+                leaf.delete()
+        raise RedistribError("lost")
+
+    monkeypatch.setattr(rd, "reshard", losing)
+    failures = run(KINDS["trees"], SEED, range(12)).failures
+    assert any("is lost by RedistribError" in signature for signature in failures)
+
+
+def test_what_stands_moved_in_the_error_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def moving(tree: dict[str, Any], *_: Any, **__: Any) -> Any:
+        error = RedistribError("moved")
+        moved = {k: leaf.copy() if hasattr(leaf, "delete") else leaf for k, leaf in tree.items()}
+        for leaf in tree.values():
+            if hasattr(leaf, "delete"):
+                leaf.delete()
+        error.partial = moved  # type: ignore[attr-defined]
+        raise error
+
+    entries = [trees.Entry(jnp.arange(8), np.arange(8, dtype=np.int32), jax.devices()[0])]
+    monkeypatch.setattr(rd, "reshard", moving)
+    monkeypatch.setattr(trees, "_draw", lambda rng: (entries, ""))
+    monkeypatch.setattr(trees, "_interrupted", lambda moment, call: call())
+    assert trees.check(SEED, 0) == "refused"
+
+
+# ------------------------------------------------------------------------------------------- the machinery
+
+
+def _forever() -> None:
+    while True:
+        pass
+
+
+def test_a_case_that_does_not_end_is_cut_off() -> None:
+    with pytest.raises(Failure, match=r"slow: not done after 0\.1 s"), guarded(0.1):
+        _forever()
+
+
+@pytest.mark.parametrize("error", [AssertionError(), ValueError("odd"), RecursionError(), MemoryError()])
+def test_foreign_exceptions_fail(error: Exception) -> None:
+    with pytest.raises(Failure, match=f"exception: {type(error).__name__}"), guarded():
+        raise error
+
+
+def test_failures_alike_have_one_signature() -> None:
+    one, other = Failure("wrong", "device 3 holds '[0]' (1, 2)"), Failure("wrong", "device 14 holds 'x' (1, 2, 3)")
+    assert one.signature == other.signature
+    assert one.signature != Failure("wrong", "step 3 holds '[0]' (1, 2)").signature
+
+
+def test_cases_are_made_by_seed_and_number() -> None:
+    assert str(problems.draw(5, 7)) == str(problems.draw(5, 7))
+    assert str(problems.draw(5, 7)) != str(problems.draw(6, 7))
+    assert forge.forgery(5, 7) == forge.forgery(5, 7)
+
+
+def test_a_problem_can_be_typed() -> None:
+    from redistrib.cost.latency import LatencyBandwidth
+    from redistrib.lang.mesh import Axis, Mesh
+
+    names = {"rd": rd, "Axis": Axis, "Mesh": Mesh, "LatencyBandwidth": LatencyBandwidth}
+    typed = 0
+    for index in range(40):
+        problem = problems.draw(SEED, index)
+        if not problem.flaw and problem.memory_limit is None and 0 not in problem.shape:
+            assert eval(str(problem), names) == problem.plan()
+            typed += 1
+    assert typed > 10
+
+
+def test_a_failing_problem_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever cuts by `y` fails; nothing else is left of the problem."""
+
+    def wrong(problem: Problem, _: Any) -> str:
+        if any("y" in names for names in problem.source.cut):
+            raise Failure("wrong", "y")
+        return "planned"
+
+    monkeypatch.setattr(shrink, "check_problem", wrong)
+    axes = (("x", 4), ("y", 6), ("z", 1))
+    source = Side(axes, tuple(range(24))[::-1], (("x",), ("z", "y"), ()))
+    target = Side(axes, tuple(range(24)), ((), (), ("y", "x")))
+    large = Problem((8, 12, 48), source, target, "int8", "cpu", "paper", False, 1000)
+    small = shrink.shrunk(large)
+    assert small.source == Side((("y", 2),), (0, 1), (("y",),))
+    assert small == Problem((2,), small.source, Side((("y", 2),), (0, 1), ((),)))
+    assert str(small) == "rd.synthesize('[1{y}2]', '[2]', {'y': 2}, cost_model='exact')"
+    whole = replace(large, source=replace(source, cut=((), (), ())))
+    assert shrink.shrunk(whole) == whole  # does not fail
+
+
+def test_a_case_that_kills_its_process_is_counted_and_the_others_are_made_again() -> None:
+    made = Run({"problems": 10}, SEED, None)
+    assert list(made._chunks()) == [("problems", 0, 10)]
+    made._note("problems", 0, 10, {"status": "crash", "index": 4, "signal": "SIGSEGV", "log": ""})
+    assert made.tallies["problems"].failed == 1
+    assert sorted(made._chunks()) == [("problems", 0, 4), ("problems", 5, 10)]
+    made._note("problems", 0, 4, {"status": "ok", "tally": run(KINDS["problems"], SEED, range(4)).to_json()})
+    assert made.tallies["problems"].cases == 5
+
+
+def test_a_tally_survives_json() -> None:
+    tally = Tally()
+    tally.outcomes["planned"] = 2
+    tally.fail(3, Failure("wrong", "odd"))
+    tally.took(3, 0.5)
+    text = json.dumps(tally.to_json())
+    assert json.dumps(Tally.from_json(json.loads(text)).to_json()) == text
+
+
+@pytest.mark.parametrize(("failed", "word"), [(0, "yes"), (1, "**no**")])
+def test_the_report_says_what_was_found(failed: int, word: str) -> None:
+    tally = Tally(Counter(planned=100_000 - failed), seconds=700.0, slowest=(1.25, 17))
+    if failed:
+        tally.fail(5, Failure("wrong", "1|2"))
+    records = [{"kind": kind, "asked": 100_000, **tally.to_json()} for kind in ("problems", "forged")]
+    settings = {"seed": 1, "jobs": 2, "minutes": 12.5}
+    goal = verdicts.goals_table(Results({"fuzz": {"settings": settings, "records": records}})).splitlines()[-1]
+    assert goal.endswith(f"| {2 * failed} failed of 100,000 problems, 100,000 forged | {word} |")
+    head, rows = page.rows(records)
+    failures = "1 x `wrong: #/#` (5)" if failed else "none"
+    outcomes = f"{100_000 - failed:,} planned"
+    assert dict(zip(head, rows[0], strict=True)) == {
+        "kind": "problems", "cases": "100,000", "failed": str(failed), "outcomes": outcomes, "mean, ms": "7.0",
+        "slowest, s (number)": "1.25 (17)", "failures": failures,
+    }  # fmt: skip
+    assert "--seed 1 --kind KIND" in page.text(settings)

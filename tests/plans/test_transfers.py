@@ -1,0 +1,139 @@
+"""What a step moves, against what the reference interpreter does with real tiles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from redistrib.lang.mesh import Mesh
+from redistrib.plans.reference import Tile, run_step, scatter
+from redistrib.plans.steps import AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.plans.transfers import Transfers, transfers
+from redistrib.synthesis.exchange import in_rounds
+from redistrib.synthesis.problem import Problem
+from redistrib.synthesis.synthesize import synthesize
+from redistrib.testing import Redistribution, all_types, numbered, plans, redistributions
+from redistrib.theory.boxes import Box
+from redistrib.theory.semantics import Placement
+from tests.plans.hand import GOOD, place
+
+
+def window(box: Box, placement: Placement, device: int) -> tuple[slice, ...]:
+    """A box as an index into the tile of a device, in which it must lie."""
+    assert box.volume
+    assert box.meet(placement.box(device)) == box
+    offset = box.moved(tuple(-s for s in placement.box(device).start)).start
+    return tuple(slice(o, o + n) for o, n in zip(offset, box.size, strict=True))
+
+
+def carried_out(step: Step, moved: Transfers, tiles: Sequence[Tile]) -> list[Tile]:
+    """The tiles after a step, every element written once: what stays, and what each transfer brings."""
+    result = [np.zeros(step.after.tile, dtype=tile.dtype) for tile in tiles]
+    times = [np.zeros(step.after.tile, dtype=int) for _ in tiles]
+    stays = [(d, d, box) for d, box in enumerate(moved.stays.rows()) if box.volume]
+    travels = zip(moved.sender.tolist(), moved.receiver.tolist(), moved.boxes.rows(), strict=True)
+    for sender, receiver, box in [*stays, *travels]:
+        target = window(box, step.after, receiver)
+        result[receiver][target] = tiles[sender][window(box, step.before, sender)]
+        times[receiver][target] += 1
+    assert all((count == 1).all() for count in times)
+    return result
+
+
+def check(step: Step) -> None:
+    """All that must hold of the transfers of a step."""
+    moved = transfers(step)
+    contents = scatter(numbered(step.before.shape), step.before)
+    origins = [np.full(step.before.tile, device) for device in range(step.devices)]
+    for tiles in (contents, origins):
+        for got, expected in zip(carried_out(step, moved, tiles), run_step(step, tiles), strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+    volumes, rounds = moved.boxes.volumes(), moved.round.tolist()
+    largest = [max(v for v, r in zip(volumes, rounds, strict=True) if r == number) for number in range(moved.rounds)]
+    padded = isinstance(step, Exchange) and step.realisation == "rounds"
+    received = [0] * step.devices
+    for device, volume, number in zip(moved.receiver.tolist(), volumes, rounds, strict=True):
+        received[device] += largest[number] if padded else volume
+    assert received == step.received()
+
+    assert not (moved.sender == moved.receiver).any()
+    for side in (moved.sender, moved.receiver):
+        assert set(Counter(zip(rounds, side.tolist(), strict=True)).values()) <= {1}
+    for device in range(step.devices):
+        check_part(moved, transfers(step, device), device)
+
+
+def check_part(moved: Transfers, part: Transfers, device: int) -> None:
+    """What is told of one device is what is told of it among all."""
+    mine = (moved.sender == device) | (moved.receiver == device)
+
+    def rows(table: Transfers) -> list[tuple[int, int, int, Box]]:
+        columns = (table.round.tolist(), table.sender.tolist(), table.receiver.tolist(), table.boxes.rows())
+        return list(zip(*columns, strict=True))
+
+    every = [row for row, taken in zip(rows(moved), mine.tolist(), strict=True) if taken]
+    assert sorted(rows(part), key=lambda row: row[:3]) == sorted(every, key=lambda row: row[:3])
+    assert part.stays.row(device) == moved.stays.row(device)
+    assert sorted(part.sends(device), key=str) == sorted(moved.sends(device), key=str)
+    assert part.sends(device) == [(to, box) for _, of, to, box in rows(part) if of == device]
+    assert part.receives(device) == [(of, box) for _, of, to, box in rows(part) if to == device]
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_steps_by_hand(name: str) -> None:
+    for step in GOOD[name]().steps:
+        check(step)
+
+
+@settings(max_examples=150)
+@given(plans(max_devices=12))
+def test_steps_of_any_plan(plan) -> None:
+    for step in plan.steps:
+        check(step)
+
+
+@settings(max_examples=50)
+@given(redistributions(max_devices=12, max_size=2_000))
+def test_direct_exchanges(case: Redistribution) -> None:
+    for (step,) in in_rounds(Problem.plain(case.before, case.after)):
+        assert isinstance(step, Exchange)
+        check(step)
+        check(replace(step, realisation="ragged"))
+
+
+def test_all_pairs_of_types_on_small_meshes() -> None:
+    found: set[str] = set()
+    for axes, shape in (("x=2,y=2", (4, 2)), ("x=2,y=3", (6,)), ("x=4", (4, 4))):
+        mesh = Mesh.of(axes)
+        for source, target in product(list(all_types(mesh, shape)), repeat=2):
+            for algorithm, model in (("best", "exact"), ("paper", "paper")):
+                for step in synthesize(source, mesh, target, mesh, algorithm=algorithm, model=model).steps:
+                    found.add(step.kind)
+                    check(step)
+    assert found == {"dynslice", "allgather", "alltoall", "allpermute", "exchange"}
+
+
+def test_a_device_that_is_sent_its_tile_keeps_nothing() -> None:
+    """Device 1 holds already what device 0 sends it; the permute brings it all the same."""
+    whole = place("[4]", "x=2")
+    moved = transfers(AllPermute(whole, whole, [[0, 1]]))  # type: ignore[arg-type]
+    assert moved.stays.rows() == [Box((0,), (4,)), Box((0,), (0,))]
+    assert moved.receives(1) == [(0, Box((0,), (4,)))]
+
+
+def test_a_slice_moves_nothing() -> None:
+    moved = transfers(DynSlice(place("[4]", "x=2"), place("[2{x}4]", "x=2")))
+    assert (len(moved.sender), moved.rounds) == (0, 0)
+    assert moved.stays.rows() == [Box((0,), (2,)), Box((2,), (2,))]
+
+
+def test_nothing_travels_of_an_array_without_elements() -> None:
+    moved = transfers(AllToAll(place("[0{x}0, 4]", "x=2"), place("[0, 2{x}4]", "x=2"), [[0, 1]]))  # type: ignore[arg-type]
+    assert (len(moved.sender), moved.rounds) == (0, 0)

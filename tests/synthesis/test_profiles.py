@@ -1,0 +1,91 @@
+"""Profiles as a stranger could write them: read strictly, refused with one error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redistrib import errors
+from redistrib.api import load_profile
+from redistrib.cost.latency import LatencyBandwidth
+from redistrib.cost.presets import PRESETS
+
+GOOD = json.loads(PRESETS["gpu"].to_json())  # type: ignore[attr-defined]
+WRONG: list[Any] = [
+    None, True, False, 0, -1, 3.5, float("nan"), float("inf"), -float("inf"), 1e-320, 1e40, 10**400, 10**4000, "5",
+    "x", [], [1, 2], [-1, 0], [float("nan"), 1], ["1", "2"], {}, {"allgather": [1, 2]}, {"x": float("nan")}, {"x": 0},
+]  # fmt: skip
+RIGHT: dict[str, list[Any]] = {
+    "version": [True],
+    "name": ["5", "x"],
+    "source": ["5", "x"],
+    "bandwidth": [3.5],
+    "memory_bandwidth": [3.5],
+    "slow_bandwidth": [None, 3.5],
+    "devices_per_host": [None],
+    "axis_bandwidth": [{}],
+    "one_call": [None, True, False],
+}
+
+
+@pytest.mark.parametrize("field", GOOD)
+def test_a_wrong_value_is_refused(field: str) -> None:
+    for value in WRONG:
+        text = json.dumps({**GOOD, field: value})
+        if any(value is right or (type(value) is type(right) and value == right) for right in RIGHT.get(field, [])):
+            assert LatencyBandwidth.from_json(text)
+            continue
+        with pytest.raises(errors.ProfileError) as caught:
+            LatencyBandwidth.from_json(text)
+        assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "latency", [[-1, 0], [float("nan"), 0], [0, float("inf")], [True, 0], [1], [1, 2, 3], "12", 1, None]
+)
+def test_a_wrong_latency_is_refused(latency: Any) -> None:
+    with pytest.raises(errors.ProfileError, match="allgather"):
+        LatencyBandwidth.from_json(json.dumps({**GOOD, "latency": {**GOOD["latency"], "allgather": latency}}))
+
+
+REFUSED = {
+    '"bandwidth": 0': "profile 'gpu' has a bandwidth of 0; a bandwidth is a positive number of bytes per second, from "
+    "1e-30 to 1e+30",
+    '"bandwidth": NaN': "profile 'gpu' has a bandwidth of nan; a bandwidth is a positive number of bytes per second, "
+    "from 1e-30 to 1e+30",
+    '"devices_per_host": -4': "profile 'gpu' has -4 devices per host; a host has from 1 to 1048576",
+    '"one_call": "no"': "the profile is malformed: one_call is 'no'; write one with `redistrib calibrate`",
+    '"axis_bandwidth": {"x": "1"}': "the profile is malformed: the bandwidth of axis x is '1'; write one with "
+    "`redistrib calibrate`",
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_the_message_names_field_and_value(field: str) -> None:
+    with pytest.raises(errors.ProfileError) as caught:
+        LatencyBandwidth.from_json(json.dumps(GOOD)[:-1] + f", {field}}}")
+    assert str(caught.value) == REFUSED[field]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "null", "5", "[" * 100_000, '{"a":' * 100_000, "9" * 5000, '"' * 100_000, None],
+    ids=lambda text: len(text or ""),
+)
+def test_what_is_no_profile_is_refused(text: Any) -> None:
+    with pytest.raises(errors.ProfileError):
+        LatencyBandwidth.from_json(text)
+
+
+def test_files_that_are_no_profile_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "binary.json"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(errors.ProfileError) as caught:
+        load_profile(path)
+    assert str(caught.value) == f"{path} is no profile: it is not text in UTF-8"
+    with pytest.raises(errors.ProfileError) as caught:
+        load_profile(Path("/dev/zero"))
+    assert str(caught.value) == "/dev/zero is no profile: it has more than 16,777,216 bytes"

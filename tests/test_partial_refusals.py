@@ -1,0 +1,80 @@
+"""What takes whole tiles only says so, of types whose tiles are summands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import redistrib as rd
+from redistrib.cost.presets import cost_model
+from redistrib.errors import PartialTypeError, RedistribError
+from redistrib.theory.topology import Topology
+from tests.plans.hand_partial import PARTIAL
+
+
+@pytest.mark.parametrize("ends", [("[4] sum{x}", "[4]"), ("[4]", "[4] max{x}"), ("[4] sum{x}", "[4] sum{x}")])
+@pytest.mark.parametrize("algorithm", ["best", "paper"])
+def test_the_search(ends: tuple[str, str], algorithm: str) -> None:
+    with pytest.raises(PartialTypeError) as caught:
+        rd.synthesize(*ends, "x=2", algorithm=algorithm)
+    at_fault = next(text for text in ends if "{" in text)
+    assert str(caught.value) == (
+        f"the synthesis takes arrays whose tiles are parts of the array, and those of {at_fault} are summands; "
+        "reduce it first, for example with jax.lax.psum or MPI's Allreduce"
+    )
+
+
+@pytest.mark.parametrize("model", ["exact", "paper", "tpu"])
+def test_cost_models(model: str) -> None:
+    if model == "exact":
+        assert cost_model(model).step(PARTIAL["reduce-exchange"]().steps[0], 4, Topology(8)) == 224
+    else:
+        with pytest.raises(PartialTypeError, match="the cost model"):
+            cost_model(model).step(PARTIAL["reduce-exchange"]().steps[0], 4, Topology(8))
+
+
+IN_JAX = """
+import jax, jax.numpy as jnp, numpy as np, redistrib as rd
+from jax.sharding import NamedSharding, PartitionSpec as P
+from redistrib.errors import PartialTypeError, SpecError
+from tests.plans.hand_partial import PARTIAL
+
+mesh = jax.make_mesh((4, 2), ("x", "y"))
+jax.set_mesh(mesh)
+plan = PARTIAL["reduce-exchange"]()
+def refused(do, kind=PartialTypeError):
+    try:
+        do()
+    except kind:
+        return
+    raise AssertionError("accepted")
+
+refused(lambda: rd.to_jax(plan, mesh))
+left = jax.device_put(jnp.arange(64.0).reshape(8, 8), NamedSharding(mesh, P("x", "y")))
+right = jax.device_put(jnp.ones((8, 8)), NamedSharding(mesh, P("y", None)))
+spec = P("x", None, unreduced={"y"})
+partial = jax.jit(lambda a, b: jnp.einsum("ij,jk->ik", a, b, out_sharding=spec))(left, right)
+whole = NamedSharding(mesh, P("x", None))
+refused(lambda: rd.reshard(partial, whole))
+refused(lambda: rd.reshard(left, NamedSharding(mesh, spec)))
+refused(lambda: rd.reshard(partial, NamedSharding(mesh, spec)))
+refused(lambda: jax.jit(lambda a: rd.reshard(a, whole))(partial))
+reduced = NamedSharding(mesh, P(None, "x", reduced={"y"}))
+moved = rd.reshard(left, reduced)
+assert moved.sharding == reduced and np.array_equal(moved, left)
+refused(lambda: jax.jit(lambda a: rd.reshard(a, reduced))(left), SpecError)
+"""
+
+
+def test_jax() -> None:
+    pytest.importorskip("jax")
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", IN_JAX], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_it_is_an_error_of_the_library() -> None:
+    assert issubclass(PartialTypeError, RedistribError)
