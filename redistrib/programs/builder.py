@@ -143,9 +143,7 @@ class Builder:
         Raises:
             ProgramError: as `check` does; it names the operation.
         """
-        return check(
-            Program(tuple(self._inputs), tuple(self._ops), tuple(value.name for value in outputs), self.name)
-        )
+        return check(Program(tuple(self._inputs), tuple(self._ops), tuple(value.name for value in outputs), self.name))
 
     def _named(self, name: str, fixed: bool = False) -> str:
         """The name, or the first of `name.1`, `name.2`, ... that is new; a fixed one is taken as it is."""

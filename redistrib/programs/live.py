@@ -20,7 +20,7 @@ from redistrib.programs.program import Call, Compute, Free, Move, Op, Program, V
 
 
 class Change(NamedTuple):
-    """What an operation does to the bytes held: buffers it makes, bytes it needs meanwhile, buffers that end with it."""
+    """What an operation does to the bytes held: buffers made, bytes needed meanwhile, buffers that end with it."""
 
     born: tuple[Value, ...]
     scratch: int

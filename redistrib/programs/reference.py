@@ -36,7 +36,7 @@ def run_whole(program: Program, arrays: Sequence[npt.ArrayLike]) -> list[Tile]:
             case Compute():
                 env = {array: held[name] for array, name in op.ins}
                 for part in op.parts:
-                    _run_nest(part.nest, dict(part.nest.ranges), env)
+                    run_nest(part.nest, dict(part.nest.ranges), env)
                 held |= {value.name: env[array] for array, value in op.outs}
             case Move():
                 held[op.out.name] = held[op.value]
@@ -85,13 +85,13 @@ def _run_compute(op: Compute, held: Mapping[str, Tiles]) -> dict[str, Tiles]:
     for number, device in enumerate(op.place.devices):
         env = {array: held[name][device] for array, name in op.ins}
         for part, cut in zip(op.parts, cuts, strict=True):
-            _run_nest(part.nest, _at(part.nest, cut, number), env)
+            run_nest(part.nest, points_of(part.nest, cut, number), env)
         for array, value in op.outs:
             results[value.name][device] = env[array]
     return results
 
 
-def _at(nest: Nest, cut: Placement, device: int) -> dict[str, range]:
+def points_of(nest: Nest, cut: Placement, device: int) -> dict[str, range]:
     """The range of every iteration dimension that a device runs; all begin alike, but for those that are indexed."""
     at = {}
     for (name, over), start, tile in zip(nest.ranges, cut.start[device].tolist(), cut.tile, strict=True):
@@ -100,7 +100,12 @@ def _at(nest: Nest, cut: Placement, device: int) -> dict[str, range]:
     return at
 
 
-def _run_nest(nest: Nest, at: Mapping[str, range], env: dict[str, Tile]) -> None:
+def run_nest(nest: Nest, at: Mapping[str, range], env: dict[str, Tile]) -> None:
+    """Run a nest over the points `at`, on the arrays of `env`, which takes up the results.
+
+    Raises:
+        ProgramError: if the nest has no body, or the body gives another shape than the nest says.
+    """
     if nest.body is None:
         raise ProgramError(nest.name, "", "Nest", "the nest has no body; give one to run it")
     found = nest.body(at, *(env[access.array] for access in nest.reads))

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from redistrib.cost.model import CostModel
     from redistrib.plans.plan import Plan
     from redistrib.programs.program import Op, Program
     from redistrib.simulate.machine import Machine
     from redistrib.simulate.result import Simulation
-    from redistrib.synthesis.cost import CostModel
 
 
 def simulate(

@@ -177,9 +177,7 @@ class _Simulator:
             if self.record and (item.seconds or item.stages):
                 kind = "move" if isinstance(item.op, Move) else "compute"
                 after = to.live[clock] - gone.get(clock, 0)
-                to.events.append(
-                    Event(item.name, kind, clock, item.stream, start, end, item.stages, during, after)
-                )
+                to.events.append(Event(item.name, kind, clock, item.stream, start, end, item.stages, during, after))
         if self.streams is not None:
             for name, clocks in item.makes:
                 ready[name] = {clock: starts[clock] + item.seconds for clock in clocks}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
+from redistrib.cost.model import CostModel
+from redistrib.cost.presets import PRESETS
 from redistrib.errors import ProfileError
 from redistrib.simulate.machine import Machine, Rates
-from redistrib.synthesis.cost import CostModel
-from redistrib.synthesis.latency import KINDS, Latency, LatencyBandwidth
-from redistrib.synthesis.presets import PRESETS
 
 # NVIDIA V100 in a DGX-2, the machine of DistIR's evaluation (section 5), in fp16.
 V100_FLOPS = 90e12  # of 125e12 on the data sheet: what large matrix products reach

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
+from redistrib.cost.model import CostModel
 from redistrib.errors import ProfileError
-from redistrib.synthesis.cost import CostModel
 
 Form: TypeAlias = Literal["roofline", "sum"]
 

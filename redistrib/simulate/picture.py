@@ -37,7 +37,8 @@ def draw(found: Simulation, path: Path) -> None:
         )  # fmt: skip
         if length > _LABELLED * width:
             label = event.name if len(event.name) < 200 * length / width else f"{event.name[:8]}…"
-            above.text((event.start + length / 2) * 1e3, row, label, ha="center", va="center", fontsize=7)
+            backing = {"facecolor": "white", "edgecolor": "none", "pad": 0.8} if is_move else None
+            above.text((event.start + length / 2) * 1e3, row, label, ha="center", va="center", fontsize=7, bbox=backing)
     above.set_yticks(range(len(rows)), [_row(found, clock, stream) for clock, stream in rows])
     above.invert_yaxis()
     above.set_title(f"{found.program.name} on {found.machine.name}: {found.seconds * 1e3:,.3f} ms; moves are hatched")

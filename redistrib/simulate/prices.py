@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from redistrib.cost.model import CostModel
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
@@ -26,6 +28,7 @@ from redistrib.programs.live import renames
 from redistrib.programs.program import Compute, Move, Place, Program, Value
 from redistrib.simulate.machine import Machine
 from redistrib.theory.semantics import Placement
+from redistrib.theory.topology import Topology
 
 
 class Stage(NamedTuple):
@@ -73,7 +76,20 @@ def plan_stages(plan: Plan, place: Place, machine: Machine) -> list[Stage]:
 
 def step_seconds(step: Step, itemsize: int, place: Place, machine: Machine) -> float:
     """Seconds of one step. A reduction takes what the gather or exchange takes that moves as much the other way."""
-    return sum(machine.links.on(place.mesh).step(whole, itemsize) for whole in _as_whole(step))
+    topology = topology_of(place, machine.links)
+    return sum(machine.links.step(whole, itemsize, topology) for whole in _as_whole(step))
+
+
+def topology_of(place: Place, links: CostModel) -> Topology:
+    """The links between the devices of a place, by their numbers in its mesh.
+
+    Hosts go by the numbers of devices in the machine; axes whose links are told apart are those of the mesh.
+    """
+    own = links.topology(place.mesh)
+    if own.axes:
+        return own
+    machine = links.topology(Mesh((Axis("device", max(place.devices) + 1),)))
+    return Topology(len(place.devices), tuple(machine.host[device] for device in place.devices) if machine.host else ())
 
 
 def _as_whole(step: Step) -> Sequence[Step]:
@@ -98,27 +114,35 @@ def _flat(size: int, devices: int) -> Placement:
     return Placement((size,), (1,), np.zeros((devices, 1), dtype=np.int64))
 
 
+class _Round(NamedTuple):
+    """Sends that go on at once, none of more than `size` elements."""
+
+    size: int
+    senders: set[int]
+    receivers: set[int]
+    pairs: list[tuple[int, int]]
+
+
 def _direct_stages(value: Value, out: Value, machine: Machine) -> list[Stage]:
     """Rounds in which a device sends at most once and receives at most once, the largest boxes first."""
     devices = tuple(sorted({*value.place.devices, *out.place.devices}))
     number = {device: k for k, device in enumerate(devices)}
-    rounds: list[tuple[set[int], set[int], list[tuple[int, int]], int]] = []
-    sent = [(int(np.prod(pull.size)), pull.sender, pull.receiver) for pull in pulls(value, out)]
+    rounds: list[_Round] = []
+    sent = [(math.prod(pull.size), pull.sender, pull.receiver) for pull in pulls(value, out)]
     for size, sender, receiver in sorted((one for one in sent if one[1] != one[2]), key=lambda one: -one[0]):
-        for senders, receivers, pairs, _ in rounds:
-            if sender not in senders and receiver not in receivers:
-                break
-        else:
-            senders, receivers, pairs = set(), set(), []
-            rounds.append((senders, receivers, pairs, size))
-        senders.add(sender)
-        receivers.add(receiver)
-        pairs.append((number[sender], number[receiver]))
+        free = (one for one in rounds if sender not in one.senders and receiver not in one.receivers)
+        chosen = next(free, None)
+        if chosen is None:
+            chosen = _Round(size, set(), set(), [])
+            rounds.append(chosen)
+        chosen.senders.add(sender)
+        chosen.receivers.add(receiver)
+        chosen.pairs.append((number[sender], number[receiver]))
     place = Place(Mesh((Axis("device", len(devices)),)), devices)
     tile = max(value.type.local_size, out.type.local_size)
     stages = []
-    for _, _, pairs, size in rounds:
-        held = _flat(size, len(devices))
-        step = AllPermute(held, held, np.array(pairs))
+    for one in rounds:
+        held = _flat(one.size, len(devices))
+        step = AllPermute(held, held, np.array(one.pairs))
         stages.append(Stage("send", step_seconds(step, itemsize_of(out.dtype), place, machine), tile))
     return stages

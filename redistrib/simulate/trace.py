@@ -62,8 +62,7 @@ def _complete(event: Event, device: int, thread: int) -> list[dict[str, Any]]:
             last = stage is event.stages[-1]
             until = event.end if last else min(event.end, at + stage.seconds)
             made.append(
-                common
-                | {"name": stage.name, "ts": at * 1e6, "dur": (until - at) * 1e6, "args": {"tile": stage.tile}}
+                common | {"name": stage.name, "ts": at * 1e6, "dur": (until - at) * 1e6, "args": {"tile": stage.tile}}
             )
             at = until
     return made
