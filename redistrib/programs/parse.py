@@ -1,7 +1,7 @@
 """Programs from text: the parser of what `redistrib.programs.text` writes.
 
-Every parsing function shows in its docstring the piece of the grammar it reads. `NAME` is a plain name or a JSON string,
-`NUMBER` an integer, `TYPE` and `MESH` are those of `redistrib.lang.notation`, `JSON` is the rest of a line.
+Every parsing function shows in its docstring the piece of the grammar it reads. `NAME` is a plain name or a JSON
+string, `NUMBER` an integer, `TYPE` and `MESH` are those of `redistrib.lang.notation`, `JSON` is the rest of a line.
 """
 
 from __future__ import annotations
@@ -119,10 +119,8 @@ class _Reader:
             else:
                 self._fail("an option of a nest")
             self.take(";")
-        self.nests[label] = Nest(
-            name, tuple(ranges), tuple(reads), tuple(writes), tuple(combine), whole, tuple(linear), indexed, fills, body,
-            flops,
-        )  # fmt: skip
+        accesses = (tuple(ranges), tuple(reads), tuple(writes))
+        self.nests[label] = Nest(name, *accesses, tuple(combine), whole, tuple(linear), indexed, fills, body, flops)
 
     def _range(self) -> tuple[str, range]:
         """`range: NAME ":" NUMBER (".." NUMBER "by" NUMBER)?`."""

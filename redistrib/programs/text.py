@@ -1,7 +1,7 @@
 """Programs as text: places and nests by label, a line for each operation, called programs before their callers.
 
-`to_text` writes it and `redistrib.programs.parse.parse` reads it back. Bodies of nests are Python and have no text: they
-are written by name, and `bodies_of` says which is which.
+`to_text` writes it and `redistrib.programs.parse.parse` reads it back. Bodies of nests are Python and have no text:
+they are written by name, and `bodies_of` says which is which.
 """
 
 from __future__ import annotations

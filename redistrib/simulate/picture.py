@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from redistrib.simulate.trace import held_by
+
 if TYPE_CHECKING:
     from redistrib.simulate.result import Simulation
 
@@ -54,11 +56,10 @@ def draw(found: Simulation, path: Path) -> None:
 
 
 def _held(axes: Any, found: Simulation, clock: int) -> None:
-    times, held = [], []
-    for event in sorted((one for one in found.events if one.clock == clock), key=lambda one: one.start):
-        times += [event.start * 1e3, event.end * 1e3]
-        held += [event.during / 1e6, event.after / 1e6]
-    axes.step(times, held, where="post", label=_row(found, clock, ""))
+    samples = [sample for event in found.events if event.clock == clock for sample in held_by(event)]
+    samples.sort(key=lambda sample: sample[0])
+    times, sizes = [at * 1e3 for at, _ in samples], [size / 1e6 for _, size in samples]
+    axes.step(times, sizes, where="post", label=_row(found, clock, ""))
 
 
 def _row(found: Simulation, clock: int, stream: str) -> str:

@@ -28,17 +28,22 @@ def chrome(found: Simulation) -> dict[str, Any]:
     for event in found.events:
         for device in devices[event.clock]:
             events += _complete(event, device, streams.index(event.stream))
-    for event in sorted(found.events, key=lambda event: event.start):
-        for device in devices[event.clock]:
-            for at, held in ((event.start, event.during), (event.end, event.after)):
-                events.append(
-                    {"name": "bytes", "ph": "C", "ts": at * 1e6, "pid": device, "tid": 0, "args": {"live": held}}
-                )
+    held = [(at, event.clock, size) for event in found.events for at, size in held_by(event)]
+    for at, clock, size in sorted(held, key=lambda sample: sample[0]):
+        events += [
+            {"name": "bytes", "ph": "C", "ts": at * 1e6, "pid": device, "tid": 0, "args": {"live": size}}
+            for device in devices[clock]
+        ]
     return {
         "traceEvents": events,
         "displayTimeUnit": "ms",
         "otherData": {"program": found.program.name, "machine": found.machine.name},
     }
+
+
+def held_by(event: Event) -> tuple[tuple[float, int], ...]:
+    """When an operation changes what is held, and to how many bytes."""
+    return (event.start, event.during), (event.end, event.after)
 
 
 def _named(what: str, device: int, thread: int, name: str) -> dict[str, Any]:
