@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from redistrib.programs.program import Call, Compute, Free, Move, Op, Program, Value
@@ -54,16 +53,8 @@ def _body(call: Call, taken: set[str]) -> list[Op]:
             case Call():
                 raise AssertionError("calls are inlined from the inside")
     ops += [Move(final[output], out, None) for output, out in passed]
-    kept = {*named, *(output for output, _ in passed)}
-    ops += _left(inner, [name for name in made_here if name not in kept], final)
     return ops
 
 
 def _called(value: Value, named: dict[str, Value], final: dict[str, str]) -> Value:
     return named[value.name] if value.name in named else replace(value, name=final[value.name])
-
-
-def _left(inner: Program, names: Sequence[str], final: dict[str, str]) -> list[Op]:
-    """What the called program still holds at its end goes with it."""
-    freed = {op.value for op in inner.ops if isinstance(op, Free)}
-    return [Free(final[name]) for name in inner.values if name in names and name not in freed]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redistrib.programs.builder import Builder
+from redistrib.programs.inline import inlined
 from redistrib.programs.live import Interval, allocate, intervals, peak_bytes
 from redistrib.programs.program import Program
+from redistrib.programs.spec import nest
 from tests.simulate.drawn import programs
 from tests.simulate.mlp import Sizes, data_parallel, deep, on, pipelined, sequential
 
@@ -56,7 +59,7 @@ def test_a_gap_is_filled() -> None:
 @settings(max_examples=60, deadline=None)
 @given(programs())
 def test_what_must_be_held_is_the_peak_of_live_bytes(program: Program) -> None:
-    peak = peak_bytes(program)
+    peak = peak_bytes(inlined(program))
     for device in program.devices:
         made = allocate(intervals(program, device))
         assert made.bound == peak[device] <= made.size
@@ -64,10 +67,12 @@ def test_what_must_be_held_is_the_peak_of_live_bytes(program: Program) -> None:
 
 
 def test_the_programs_of_the_figures_take_no_more_than_is_alive() -> None:
-    """Of ten programs and devices, the memory decided ahead of time is within 4% of the bound on each, and meets it on
-    eight; naive placing, each value beside all that came before it, takes 1.6 to 7.2 times as much."""
+    """On all ten devices the memory decided ahead of time is what is alive at the worst moment, and not a byte more.
+
+    Never using memory twice would take 1.33 to 2.86 times as much.
+    """
     sizes = Sizes(64, 512, 1024, 256)
-    ratios, naive = [], []
+    ratios, once = [], []
     for program in (
         sequential(sizes, dtype="float16"),
         sequential(sizes, checkpoint=True, dtype="float16"),
@@ -80,15 +85,12 @@ def test_the_programs_of_the_figures_take_no_more_than_is_alive() -> None:
         for device in program.devices:
             made = allocate(intervals(program, device))
             ratios.append(made.size / made.bound)
-            naive.append(sum(one.bytes for one in made.intervals) / made.bound)
-    assert (len(ratios), ratios, naive) == ()
+            once.append(sum(one.bytes for one in made.intervals) / made.bound)
+    assert ratios == [1.0] * 10
+    assert 1.32 < min(once) < 1.33 and 2.86 < max(once) < 2.87
 
 
 def test_the_intervals_of_a_chain() -> None:
-    import numpy as np
-
-    from redistrib.programs.spec import nest
-
     b = Builder()
     value = b.input("a", "[100]", on(0))
     for name in "bcd":

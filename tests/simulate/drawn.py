@@ -41,7 +41,8 @@ def less(form: str, place: Place) -> Program:
     b = Builder("less")
     x = b.input("x", form, place, "int64")
     y = b.compute(NEGATE, x, cut=cut_of(x))
-    return b.build(b.compute(ADD, x, y, cut=cut_of(x)), y)
+    none = b.compute(ADD, x, y, cut=cut_of(x))  # dead before the end
+    return b.build(b.compute(NEGATE, none, cut=cut_of(x)), y)
 
 
 @cache

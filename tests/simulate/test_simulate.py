@@ -90,6 +90,9 @@ def test_sends_from_one_device_take_turns_and_others_do_not() -> None:
     b = Builder()
     pairs = b.build(b.move(b.input("a", "[1000{d}2000]", on(0, 1)), place=on(2, 3)))
     assert math.isclose(rd.simulate(pairs, "v100").seconds, one)
+    b = Builder()
+    copies = b.build(b.move(b.input("a", "[1000]", on(0, 1)), place=on(2, 3)))  # each from a holder of its own
+    assert math.isclose(rd.simulate(copies, "v100").seconds, one)
 
 
 def test_reductions_cost_what_the_gather_costs_the_other_way() -> None:
