@@ -42,7 +42,11 @@ def traffic(plan: Plan) -> list[Traffic]:
     """What each step receives, sorted into what was needed and what was not.
 
     Exactly the needed elements, each once, make up the lower bound.
+
+    Raises:
+        PartialTypeError: if tiles of the plan are summands.
     """
+    plan.require_whole("explain")
     return [_sorted(plan, step) for step in plan.steps]
 
 
@@ -114,8 +118,10 @@ def picture(plan: Plan, path: str | Path, title: str | None = None) -> Path:
     Raises:
         PictureError: if the rank is neither 1 nor 2, the array has no elements, or the file's name does not end in
             that of a format that matplotlib writes.
+        PartialTypeError: if tiles of the plan are summands.
         OSError: if the file cannot be written.
     """
+    plan.require_whole("picture")
     _check_picture(plan, Path(path))
     import matplotlib
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import redistrib as rd
 from redistrib.cost.presets import cost_model
 from redistrib.errors import PartialTypeError, RedistribError
+from redistrib.explain import explain, picture
+from redistrib.plans.plan import Plan
+from redistrib.plans.steps import AllReduce, Unreduce
+from redistrib.plans.verify import verify
+from redistrib.plans.writes import schedule
 from redistrib.theory.topology import Topology
+from tests.plans.hand import place, plan
 from tests.plans.hand_partial import PARTIAL
 
 
@@ -36,11 +44,38 @@ def test_cost_models(model: str) -> None:
             cost_model(model).step(PARTIAL["reduce-exchange"]().steps[0], 4, Topology(8))
 
 
+def between() -> Plan:
+    """Whole tiles at both ends, and summands between."""
+    mesh = "x=2,y=2"
+    cut, partial, whole = (place(text, mesh) for text in ("[2{x}4]", "[4] sum{x}", "[4]"))
+    steps = Unreduce(cut, partial, np.arange(4)), AllReduce(partial, whole, np.array([[0, 2], [1, 3]]))
+    return verify(plan("[2{x}4]", "[4]", mesh, *steps))
+
+
+def test_pictures_and_explanations(tmp_path: Path) -> None:
+    for made, at_fault in ((PARTIAL["reduce-scatter"](), "[4{x}16, 8] sum{y}"), (between(), "the step unreduce")):
+        with pytest.raises(PartialTypeError) as caught:
+            explain(made)
+        assert f"explain takes arrays whose tiles are parts of the array, and those of {at_fault} are" in str(
+            caught.value
+        )
+        with pytest.raises(PartialTypeError, match="picture takes"):
+            picture(made, tmp_path / "plan.png")
+
+
+@pytest.mark.parametrize("name", ["reduce-scatter", "summands that move", "replicated to partial"])
+def test_writes(name: str) -> None:
+    step = PARTIAL[name]().steps[0]
+    with pytest.raises(PartialTypeError, match=f"^a list of writes takes .* those of the step {step.kind} are"):
+        schedule(step.before, step)
+
+
 IN_JAX = """
 import jax, jax.numpy as jnp, numpy as np, redistrib as rd
 from jax.sharding import NamedSharding, PartitionSpec as P
 from redistrib.errors import PartialTypeError, SpecError
 from tests.plans.hand_partial import PARTIAL
+from tests.test_partial_refusals import between
 
 mesh = jax.make_mesh((4, 2), ("x", "y"))
 jax.set_mesh(mesh)
@@ -53,6 +88,7 @@ def refused(do, kind=PartialTypeError):
     raise AssertionError("accepted")
 
 refused(lambda: rd.to_jax(plan, mesh))
+refused(lambda: rd.to_jax(between(), jax.make_mesh((2, 2), ("x", "y"))))
 left = jax.device_put(jnp.arange(64.0).reshape(8, 8), NamedSharding(mesh, P("x", "y")))
 right = jax.device_put(jnp.ones((8, 8)), NamedSharding(mesh, P("y", None)))
 spec = P("x", None, unreduced={"y"})

@@ -211,7 +211,7 @@ class PartialTypeError(TypeFormError):
     def __init__(self, what: str, dist_type: str) -> None:
         self.dist_type = dist_type
         super().__init__(
-            f"{what} takes arrays whose tiles are parts of the array, and those of {dist_type} are summands; "
+            f"{what} takes arrays whose tiles are parts of the array, and those of {cut(dist_type, 200)} are summands; "
             "reduce it first, for example with jax.lax.psum or MPI's Allreduce"
         )
 
@@ -275,8 +275,8 @@ class UnreducedSpecError(SpecError):
     def __init__(self, reduction: str, axes: Sequence[str]) -> None:
         self.reduction, self.axes = reduction, tuple(axes)
         super().__init__(
-            f"a partition spec that is unreduced over {listed(axes)} by the reduction {reduction!r} cannot be said "
-            "by both JAX and a distributed type; both know sums, so reduce these axes first"
+            f"a partition spec that is unreduced over {listed(axes)} by the reduction {shown(reduction)} "
+            "cannot be said by both JAX and a distributed type; both know sums, so reduce these axes first"
         )
 
 

@@ -216,7 +216,7 @@ class DistType:
             mesh.axis(name)
             if name in seen:
                 raise PartialAxesError(
-                    f"axis {name!r} both cuts the array and tells summands apart in type {self}; "
+                    f"axis {shown(name)} both cuts the array and tells summands apart in type {cut(str(self), 200)}; "
                     "an axis may do one of the two"
                 )
 

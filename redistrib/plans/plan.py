@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias, get_args
 
-from redistrib.errors import PlanFormError
+from redistrib.errors import PartialTypeError, PlanFormError
+from redistrib.errors.base import shown
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType
+from redistrib.lang.types import DistType, require_whole
 from redistrib.plans.memory import peak_bytes
-from redistrib.plans.steps import Step
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.theory.bounds import floors, least_received
 from redistrib.theory.semantics import Placement, placement_of
 
@@ -65,7 +66,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.order not in get_args(Order):
-            raise PlanFormError(f"the order of summands is {self.order!r}; it is one of {get_args(Order)}")
+            raise PlanFormError(f"the order of summands is {shown(self.order)}; it is one of {get_args(Order)}")
         if self.source_mesh.size != self.target_mesh.size:
             raise PlanFormError(
                 f"source mesh {self.source_mesh} has {self.source_mesh.size} devices and target mesh "
@@ -124,6 +125,21 @@ class Plan:
         return peak_bytes(
             self.steps, self.before.tile_size, self.after.tile_size, self.itemsize, self.memory_limit is not None
         )
+
+    def require_whole(self, what: str) -> None:
+        """Refuse a plan in which tiles are summands, where only parts of the array itself are taken.
+
+        Args:
+            what: who takes whole tiles only, at the head of the message.
+
+        Raises:
+            PartialTypeError: if a type of the plan has partial axes, or a step makes or moves summands.
+        """
+        require_whole(what, self.source, self.target)
+        for step in self.steps:
+            moves = isinstance(step, DynSlice | AllGather | AllToAll | AllPermute | Exchange)
+            if not moves or step.before.summands > 1 or step.after.summands > 1:
+                raise PartialTypeError(what, f"the step {step.kind}")
 
     def to_json(self) -> str:
         """The plan as JSON, sealed with a digest; `from_json` reads it back.

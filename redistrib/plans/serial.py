@@ -12,18 +12,27 @@ summands. Both are read. Their fields are listed in docs/format.md.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-import math
-from collections.abc import Callable, Iterable
-from typing import Any, NoReturn, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 
-from redistrib.errors import PlanDigestError, PlanFormError, PlanJsonError, PlanVersionError, RedistribError
-from redistrib.errors.base import cut, shown
+from redistrib.errors import PlanDigestError, PlanFormError, PlanJsonError, PlanVersionError
+from redistrib.errors.base import shown
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType
+from redistrib.plans._values import (
+    as_column,
+    as_integers,
+    as_list,
+    as_object,
+    as_table,
+    as_text,
+    at_field,
+    parse,
+    refuse,
+)
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import (
@@ -42,14 +51,11 @@ from redistrib.plans.steps import (
     Unreduce,
 )
 from redistrib.plans.verify import verify
-from redistrib.theory.semantics import Int64, Placement
-
-_T = TypeVar("_T")
+from redistrib.theory.semantics import Placement
 
 FORMAT = "redistrib-plan"
 VERSIONS = (1, 2)
 
-_MOST_OBJECTS = 4096  # sides, placements and steps, of which a plan has some twenty
 _LARGEST = 2**63 - 1
 _DEAREST = 1e300  # a float, so that it can be compared and shown
 _DEPTH = 6  # lists and objects of a plan within one another
@@ -198,9 +204,9 @@ def from_json(text: str, bound: int | None = None) -> Plan:
 
 def _unsealed(text: str) -> dict[str, Any]:
     """The form of a plan, with its digest checked."""
-    form = _object(_parse(text), "the plan", None)
+    form = as_object(parse(text), "the plan", None)
     if form.get("format") != FORMAT:
-        _refuse("format", f"is {shown(form.get('format'))}, a plan has {FORMAT!r}")
+        refuse("format", f"is {shown(form.get('format'))}, a plan has {FORMAT!r}")
     version = form.get("version")
     if type(version) is not int or version not in VERSIONS:
         raise PlanVersionError(
@@ -208,7 +214,7 @@ def _unsealed(text: str) -> dict[str, Any]:
             f"{' and '.join(map(str, VERSIONS))}; write it again with this release",
             "version",
         )
-    _object(form, "the plan", (*_PLAN_FIELDS, "accumulate", "order") if version > 1 else _PLAN_FIELDS, version)
+    as_object(form, "the plan", (*_PLAN_FIELDS, "accumulate", "order") if version > 1 else _PLAN_FIELDS, version)
     sealed = {name: value for name, value in form.items() if name != "digest"}
     digest = _digest(sealed)
     if form["digest"] != digest:
@@ -226,24 +232,26 @@ def _plan(form: dict[str, Any]) -> Plan:
     target, target_mesh = _side(form["target"], "target", version)
     placements = [
         _placement(entry, f"placements[{k}]", source, version)
-        for k, entry in enumerate(_list(form["placements"], "placements"))
+        for k, entry in enumerate(as_list(form["placements"], "placements"))
     ]
-    steps = [_step(entry, f"steps[{k}]", placements, version) for k, entry in enumerate(_list(form["steps"], "steps"))]
+    steps = [
+        _step(entry, f"steps[{k}]", placements, version) for k, entry in enumerate(as_list(form["steps"], "steps"))
+    ]
     cost = form["cost"]
     if type(cost) not in (int, float) or not 0 <= cost <= _DEAREST:
-        _refuse("cost", f"is {shown(cost)}, which is not a price from 0 to {_DEAREST}")
+        refuse("cost", f"is {shown(cost)}, which is not a price from 0 to {_DEAREST}")
     if form["unit"] not in ("elements", "seconds"):
-        _refuse("unit", f"is {shown(form['unit'])}, a cost is in 'elements' or 'seconds'")
+        refuse("unit", f"is {shown(form['unit'])}, a cost is in 'elements' or 'seconds'")
     limit = form["memory_limit"]
     if limit is not None and (type(limit) is not int or not 1 <= limit <= _LARGEST):
-        _refuse("memory_limit", f"is {shown(limit)}, a limit is a number of bytes from 1 to {_LARGEST} or null")
-    dtype = _string(form["dtype"], "dtype")
+        refuse("memory_limit", f"is {shown(limit)}, a limit is a number of bytes from 1 to {_LARGEST} or null")
+    dtype = as_text(form["dtype"], "dtype")
     accumulate, order = form.get("accumulate"), form.get("order", "any")
     if accumulate is not None:
-        _at("accumulate", lambda: itemsize_of(_string(accumulate, "accumulate")))
+        at_field("accumulate", lambda: itemsize_of(as_text(accumulate, "accumulate")))
     if order not in ("any", "fixed"):
-        _refuse("order", f"is {shown(order)}, summands are added in 'any' order or in a 'fixed' one")
-    return _at(
+        refuse("order", f"is {shown(order)}, summands are added in 'any' order or in a 'fixed' one")
+    return at_field(
         "the plan",
         lambda: Plan(
             source=source,
@@ -253,8 +261,8 @@ def _plan(form: dict[str, Any]) -> Plan:
             dtype=dtype,
             itemsize=itemsize_of(dtype),
             steps=tuple(steps),
-            algorithm=_string(form["algorithm"], "algorithm"),
-            cost_model=_string(form["cost_model"], "cost_model"),
+            algorithm=as_text(form["algorithm"], "algorithm"),
+            cost_model=as_text(form["cost_model"], "cost_model"),
             cost=cost,
             unit=form["unit"],
             memory_limit=limit,
@@ -265,68 +273,68 @@ def _plan(form: dict[str, Any]) -> Plan:
 
 
 def _side(value: Any, where: str, version: int) -> tuple[DistType, Mesh]:
-    side = _object(value, where, ("type", "mesh"), version)
-    mesh_form = _object(side["mesh"], f"{where}.mesh", ("axes", "devices"), version)
+    side = as_object(value, where, ("type", "mesh"), version)
+    mesh_form = as_object(side["mesh"], f"{where}.mesh", ("axes", "devices"), version)
     axes = []
-    for k, entry in enumerate(_list(mesh_form["axes"], f"{where}.mesh.axes")):
+    for k, entry in enumerate(as_list(mesh_form["axes"], f"{where}.mesh.axes")):
         if not isinstance(entry, list) or len(entry) != 2 or type(entry[1]) is not int:
-            _refuse(f"{where}.mesh.axes[{k}]", f"is {shown(entry)}, an axis is a name and a size")
+            refuse(f"{where}.mesh.axes[{k}]", f"is {shown(entry)}, an axis is a name and a size")
         axes.append(entry)
-    devices = tuple(_row(mesh_form["devices"], f"{where}.mesh.devices"))
+    devices = tuple(as_integers(mesh_form["devices"], f"{where}.mesh.devices"))
     if not devices:
-        _refuse(f"{where}.mesh.devices", "is empty; a mesh names its devices, in their order")
-    mesh = _at(f"{where}.mesh", lambda: Mesh(tuple(Axis(name, size) for name, size in axes), devices))
-    dist_type = _at(f"{where}.type", lambda: DistType.parse(_string(side["type"], f"{where}.type")))
-    _at(f"{where}.type", lambda: dist_type.check(mesh))
+        refuse(f"{where}.mesh.devices", "is empty; a mesh names its devices, in their order")
+    mesh = at_field(f"{where}.mesh", lambda: Mesh(tuple(Axis(name, size) for name, size in axes), devices))
+    dist_type = at_field(f"{where}.type", lambda: DistType.parse(as_text(side["type"], f"{where}.type")))
+    at_field(f"{where}.type", lambda: dist_type.check(mesh))
     if dist_type.partial and version < 2:
-        _refuse(f"{where}.type", f"is {shown(side['type'])}, and summands need version 2")
+        refuse(f"{where}.type", f"is {shown(side['type'])}, and summands need version 2")
     return dist_type, mesh
 
 
 def _placement(value: Any, where: str, source: DistType, version: int) -> Placement:
-    entry = _object(value, where, None)
+    entry = as_object(value, where, None)
     partial = version > 1 and not entry.keys().isdisjoint(_SUMMAND_FIELDS)
-    _object(entry, where, ("grid", "index", *(_SUMMAND_FIELDS if partial else ())), version)
-    grid = tuple(_row(entry["grid"], f"{where}.grid"))
+    as_object(entry, where, ("grid", "index", *(_SUMMAND_FIELDS if partial else ())), version)
+    grid = tuple(as_integers(entry["grid"], f"{where}.grid"))
     if max(grid, default=0) > _LARGEST:
-        _refuse(f"{where}.grid", "has a number that does not fit 64 bits")
-    index = _table(entry["index"], f"{where}.index", source.rank)
+        refuse(f"{where}.grid", "has a number that does not fit 64 bits")
+    index = as_table(entry["index"], f"{where}.index", source.rank)
     if not partial:
-        return _at(where, lambda: Placement(source.global_shape, grid, index))
-    summand = _numbers(entry["summand"], f"{where}.summand")
+        return at_field(where, lambda: Placement(source.global_shape, grid, index))
+    summand = as_column(entry["summand"], f"{where}.summand")
     count, reduction = entry["summands"], entry["reduction"]
     if type(count) is not int or count < 2:
-        _refuse(f"{where}.summands", f"is {shown(count)}, where an integer of at least 2 is expected")
-    return _at(where, lambda: Placement(source.global_shape, grid, index, summand, count, reduction))
+        refuse(f"{where}.summands", f"is {shown(count)}, where an integer of at least 2 is expected")
+    return at_field(where, lambda: Placement(source.global_shape, grid, index, summand, count, reduction))
 
 
 def _step(value: Any, where: str, placements: list[Placement], version: int) -> Step:
-    entry = _object(value, where, None)
+    entry = as_object(value, where, None)
     kind, kinds = entry.get("kind"), _FIELDS[version]
     if not isinstance(kind, str) or kind not in kinds:
-        _refuse(f"{where}.kind", f"is {shown(kind)}, a step is one of {', '.join(kinds)}")
-    _object(entry, where, ("kind", "before", "after", *kinds[kind]), version)
+        refuse(f"{where}.kind", f"is {shown(kind)}, a step is one of {', '.join(kinds)}")
+    as_object(entry, where, ("kind", "before", "after", *kinds[kind]), version)
     before = _reference(entry["before"], f"{where}.before", placements)
     after = _reference(entry["after"], f"{where}.after", placements)
     if kind == "dynslice":
         return DynSlice(before, after)
     if kind == "allpermute":
-        return AllPermute(before, after, _table(entry["pairs"], f"{where}.pairs", 2))
+        return AllPermute(before, after, as_table(entry["pairs"], f"{where}.pairs", 2))
     if kind == "unreduce":
-        return Unreduce(before, after, _numbers(entry["keeps"], f"{where}.keeps"))
+        return Unreduce(before, after, as_column(entry["keeps"], f"{where}.keeps"))
     realisation = entry.get("realisation")
     if kind in ("exchange", "reduce_exchange"):
         if realisation not in ("rounds", "ragged"):
-            _refuse(f"{where}.realisation", f"is {shown(realisation)}, an exchange runs as 'rounds' or 'ragged'")
+            refuse(f"{where}.realisation", f"is {shown(realisation)}, an exchange runs as 'rounds' or 'ragged'")
         shares = _shares(entry["shares"], f"{where}.shares", len(before.shape))
         if kind == "exchange":
             return Exchange(before, after, shares, cast(Realisation, realisation))
-        splits = tuple(_row(entry["splits"], f"{where}.splits"))
-        return _at(where, lambda: ReduceExchange(before, after, shares, cast(Realisation, realisation), splits))
-    groups = _table(entry["groups"], f"{where}.groups", None)
+        splits = tuple(as_integers(entry["splits"], f"{where}.splits"))
+        return at_field(where, lambda: ReduceExchange(before, after, shares, cast(Realisation, realisation), splits))
+    groups = as_table(entry["groups"], f"{where}.groups", None)
     if kind == "reduce_scatter":
         if realisation not in ("native", "alltoall"):
-            _refuse(f"{where}.realisation", f"is {shown(realisation)}, a reduction runs as 'native' or 'alltoall'")
+            refuse(f"{where}.realisation", f"is {shown(realisation)}, a reduction runs as 'native' or 'alltoall'")
         return ReduceScatter(before, after, groups, cast(Adding, realisation))
     if kind == "all_reduce":
         return AllReduce(before, after, groups)
@@ -334,123 +342,16 @@ def _step(value: Any, where: str, placements: list[Placement], version: int) -> 
 
 
 def _shares(value: Any, where: str, rank: int) -> Shares:
-    rows = _list(value, where)
+    rows = as_list(value, where)
     for k, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != 5:
-            _refuse(f"{where}[{k}]", f"is {shown(row)}, a share is [src, dst, round, start, size]")
-    heads = _table([row[:3] for row in rows], where, 3)
-    start, size = (_table([row[k] for row in rows], where, rank) for k in (3, 4))
+            refuse(f"{where}[{k}]", f"is {shown(row)}, a share is [src, dst, round, start, size]")
+    heads = as_table([row[:3] for row in rows], where, 3)
+    start, size = (as_table([row[k] for row in rows], where, rank) for k in (3, 4))
     return Shares(heads[:, 0], heads[:, 1], start, size, heads[:, 2])
 
 
 def _reference(value: Any, where: str, placements: list[Placement]) -> Placement:
     if type(value) is not int or not 0 <= value < len(placements):
-        _refuse(where, f"is {shown(value)}, which is not a position in the list of {len(placements)} placements")
+        refuse(where, f"is {shown(value)}, which is not a position in the list of {len(placements)} placements")
     return placements[value]
-
-
-# ------------------------------------------------------------------------------- values of JSON, checked
-
-
-def _parse(text: str) -> Any:
-    objects = itertools.count(1)
-
-    def counted(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if next(objects) > _MOST_OBJECTS:
-            raise PlanJsonError(f"the text is not a plan: it has more than {_MOST_OBJECTS} objects")
-        return _without_repeats(pairs)
-
-    try:
-        return json.loads(text, object_pairs_hook=counted, parse_float=_finite, parse_constant=_finite)
-    except (PlanJsonError, RecursionError):
-        raise
-    except (ValueError, TypeError) as error:
-        raise PlanJsonError(f"the text is not JSON: {error}") from None
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    form = dict(pairs)
-    if len(form) < len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                _refuse(cut(name), "is given twice")
-            seen.add(name)
-    return form
-
-
-def _finite(literal: str) -> float:
-    number = float(literal)
-    if not math.isfinite(number):
-        raise PlanJsonError(f"the text is not a plan: {cut(literal)} is not a finite number")
-    return number
-
-
-def _object(value: Any, where: str, fields: Iterable[str] | None, version: int = 1) -> dict[str, Any]:
-    """An object, with exactly these fields unless None is given."""
-    if not isinstance(value, dict):
-        _refuse(where, f"is {shown(value)}, where an object is expected")
-    if fields is not None:
-        expected = set(fields)
-        for name in sorted(expected - value.keys()):
-            _refuse(where, f"lacks the field {name!r}")
-        for name in sorted(value.keys() - expected):
-            _refuse(where, f"has the field {shown(name)}, which version {version} does not know")
-    return value
-
-
-def _list(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        _refuse(where, f"is {shown(value)}, where a list is expected")
-    return value
-
-
-def _string(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        _refuse(where, f"is {shown(value)}, where a text is expected")
-    return value
-
-
-def _row(value: Any, where: str) -> list[int]:
-    """A list of integers."""
-    row = _list(value, where)
-    for k, number in enumerate(row):
-        if type(number) is not int:  # a bool is no number here
-            _refuse(f"{where}[{k}]", f"is {shown(number)}, where an integer is expected")
-    return row
-
-
-def _numbers(value: Any, where: str) -> Int64:
-    """A list of 64-bit integers."""
-    return _table([[number] for number in _row(value, where)], where, 1)[:, 0]
-
-
-def _table(value: Any, where: str, columns: int | None) -> Int64:
-    """A list of equally long lists of 64-bit integers."""
-    rows = _list(value, where)
-    for k, row in enumerate(rows):
-        if not isinstance(row, list) or len(row) != (len(rows[0]) if columns is None else columns):
-            length = "as long as the first" if columns is None else f"of {columns} integers"
-            _refuse(f"{where}[{k}]", f"is {shown(row)}, where a list {length} is expected")
-    if not set(map(type, itertools.chain.from_iterable(rows))) <= {int}:
-        for k, row in enumerate(rows):
-            _row(row, f"{where}[{k}]")
-    try:
-        table = np.array(rows, dtype=np.int64)
-    except OverflowError:
-        _refuse(where, "has a number that does not fit 64 bits")
-    return table.reshape(len(rows), columns if columns is not None else table.size // max(1, len(rows)))
-
-
-def _at(where: str, build: Callable[[], _T]) -> _T:
-    """What `build` makes; what it refuses is said with the field it stands in."""
-    try:
-        return build()
-    except PlanJsonError:
-        raise
-    except RedistribError as error:
-        raise PlanJsonError(f"{where}: {error}", where) from error
-
-
-def _refuse(where: str, why: str) -> NoReturn:
-    raise PlanJsonError(f"{where} {why}", where)

@@ -10,7 +10,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.errors import StepFormError
+from redistrib.plans.steps import (
+    AllGather,
+    AllPermute,
+    AllReduce,
+    AllToAll,
+    DynSlice,
+    Exchange,
+    ReduceExchange,
+    ReduceScatter,
+    Step,
+    Unreduce,
+)
 from redistrib.theory.boxes import Box, Boxes
 from redistrib.theory.semantics import Int64
 
@@ -24,7 +36,8 @@ class Transfers:
         boxes: `[transfers]` what travels, in global coordinates; never empty.
         round: `[transfers]` when it travels, from 0. In a round a device sends at most once and receives at most once.
         stays: `[devices]` what each device holds already of the tile that it ends with; empty where nothing. It and
-            the boxes that a device receives hold every element of that tile once.
+            the boxes that a device receives hold every element of that tile once. Where the step adds, they hold once
+            every summand that it adds (of a maximum or minimum, at least once); a box is of its sender's summand.
     """
 
     sender: Int64
@@ -57,17 +70,26 @@ def transfers(step: Step, device: int | None = None) -> Transfers:
     Args:
         step: any step of a correct plan.
         device: leave out what this device neither sends nor receives; by default nothing is left out.
+
+    Raises:
+        StepFormError: for an all-reduce, which leaves to the platform what travels, and where a device gives up the
+            one element of an array of rank 0.
     """
     match step:
-        case DynSlice():
+        case DynSlice() | Unreduce():
             sender = receiver = number = np.zeros(0, dtype=np.int64)
-        case AllGather() | AllToAll():
+        case AllGather() | AllToAll() | ReduceScatter():
             sender, receiver, number = _around(step, device)
         case AllPermute():
             sender, receiver, number = step.pairs[:, 0], step.pairs[:, 1], np.zeros(len(step.pairs), dtype=np.int64)
-        case Exchange():
+        case Exchange() | ReduceExchange():
             sender, receiver, number = step.shares.src, step.shares.dst, step.shares.round
-    if isinstance(step, Exchange):
+        case AllReduce():
+            raise StepFormError(
+                f"what travels in a step {step.kind} is left to the platform; "
+                "a reduce_scatter and an allgather do the same and say what travels"
+            )
+    if isinstance(step, Exchange | ReduceExchange):
         boxes = Boxes(step.shares.start, step.shares.size)
     else:
         boxes = step.before.boxes[sender].meet(step.after.boxes[receiver])
@@ -82,12 +104,27 @@ def transfers(step: Step, device: int | None = None) -> Transfers:
 def stays(step: Step) -> Boxes:
     """What each device holds already of the tile that it ends with; all else of that tile comes from other devices."""
     kept = step.before.boxes.meet(step.after.boxes)
-    if isinstance(step, AllPermute):
-        kept.size[step.pairs[:, 1]] = 0  # the whole tile comes
+    match step:
+        case AllPermute():
+            return _without(kept, step.pairs[:, 1])  # the whole tile comes
+        case ReduceExchange():
+            return _without(kept, np.flatnonzero(~step.adds_own()))
+        case Unreduce():
+            return _without(kept, np.setdiff1d(np.arange(step.devices), step.keeps))  # neutral elements
+        case Exchange() if step.before.summands > 1:  # another summand of the tile may come
+            return _without(kept, np.flatnonzero(step.before.label != step.after.label))
     return kept
 
 
-def _around(step: AllGather | AllToAll, device: int | None) -> tuple[Int64, Int64, Int64]:
+def _without(boxes: Boxes, rows: Int64) -> Boxes:
+    """The boxes, empty in these rows."""
+    if len(rows) and not boxes.size.shape[1]:
+        raise StepFormError("a box of rank 0 is never empty, so none says that a device gives up its scalar")
+    boxes.size[rows] = 0
+    return boxes
+
+
+def _around(step: AllGather | AllToAll | ReduceScatter, device: int | None) -> tuple[Int64, Int64, Int64]:
     """(sender, receiver, round) of a step over groups, of one device's group alone if it is given."""
     n = step.group_size
     ahead = np.arange(1, n)[:, None]

@@ -18,6 +18,7 @@ from redistrib.errors import (
     SummandError,
     UnreduceError,
 )
+from redistrib.errors.base import shown
 from redistrib.plans._cover import cut_dimensions, first_not_filled_once, times_covered, wrong_cell
 from redistrib.plans._evidence import box, check_numbers, first, held
 from redistrib.plans.steps import (
@@ -131,8 +132,9 @@ def _check_run(number: int, step: ReduceScatter | AllReduce) -> None:
         group = first(wrong)
         has, makes = before.label[groups[group]].tolist(), sorted(set(into[group].tolist()))
         raise SummandError(
-            f"step {number} ({step.kind}) has summands {has} in group {group}, whose members end with summands "
-            f"{makes}; they must end with one, made of the summands {run[group].tolist()}, each held by one member",
+            f"step {number} ({step.kind}) has summands {shown(has)} in group {group}, whose members end with summands "
+            f"{shown(makes)}; they must end with one, made of the summands {shown(run[group].tolist())}, "
+            "each held by one member",
             number,
             int(groups[group, 0]),
             group=group,
@@ -260,7 +262,8 @@ def check_unreduce(number: int, step: Unreduce) -> None:
     check_numbers(number, step.kind, "the list of those that keep their tile", step.keeps, step.devices)
     if (np.diff(step.keeps) < 1).any():
         raise UnreduceError(
-            f"step {number} ({step.kind}) lists the devices {step.keeps.tolist()}; list each once, ascending", number
+            f"step {number} ({step.kind}) lists the devices {shown(step.keeps.tolist())}; list each once, ascending",
+            number,
         )
     if any(b % a for b, a in zip(before.grid, after.grid, strict=True)):
         raise UnreduceError(

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from redistrib.errors import PartialTypeError
 from redistrib.plans.steps import Step
 from redistrib.plans.transfers import Transfers, transfers
 from redistrib.theory.boxes import Boxes
@@ -89,7 +90,12 @@ def schedule(held: Placement, step: Step) -> list[Write]:
         held: what the devices read from: the placement before the step, or one before a slice that precedes it, whose
             larger tiles may hold more of what the devices end with than stays in the step itself.
         step: any step that communicates.
+
+    Raises:
+        PartialTypeError: if its tiles are summands, which are added and not written.
     """
+    if step.before.summands > 1 or step.after.summands > 1:
+        raise PartialTypeError("a list of writes", f"the step {step.kind}")
     after, moved = step.after, transfers(step)
     kept = held.boxes.meet(after.boxes)
     own = _Kept(kept, kept.start - held.start, kept.start - after.start)

@@ -28,6 +28,8 @@ PIECES = [
     "1{x}2,",
     '"a",',
     "x=1,",
+    "sum{",
+    "sum{x}",
     "{x:1}",
     "\n",
     "\x00",
@@ -48,7 +50,7 @@ def soon() -> Iterator[None]:
 @pytest.mark.parametrize("piece", PIECES)
 def test_long_texts_are_refused_soon(read: Callable[[str], object], piece: str) -> None:
     with soon():
-        for start in ("", "[", "[1{", "{", "x="):
+        for start in ("", "[", "[1{", "{", "x=", "[1] sum{", "[1] "):
             with pytest.raises(errors.RedistribError) as caught:
                 read(start + piece * (LONG // len(piece)) + "!")
             assert len(str(caught.value)) < 2000
@@ -106,6 +108,26 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: DistType.parse("[" + ", ".join(["9223372036854775807"] * 9) + "]"),
         errors.TypeSizeError,
         "the type has too many elements, and at most 2**512 are possible; take a smaller array",
+    ),
+    "65 axes of summands": (
+        lambda: DistType.parse("[1] sum{" + ",".join(f"a{k}" for k in range(65)) + "}"),
+        errors.NotationError,
+        "expected at most 64 axis names, found 'a64' (characters 254 to 257)\n    ..."
+        + ("[1] sum{" + ",".join(f"a{k}" for k in range(65)) + "}")[54:]
+        + "\n"
+        + " " * 207
+        + "^^^",
+    ),
+    "65 axes of summands, not read": (
+        lambda: DistType((), tuple(f"a{k}" for k in range(65)), "sum"),
+        errors.TypeSizeError,
+        "the type has summands along 65 axes, and at most 64 are possible; take a smaller array",
+    ),
+    "a reduction without end": (
+        lambda: DistType((), ("x",), "sum" * LONG),  # type: ignore[arg-type]
+        errors.PartialAxesError,
+        f"tiles are summands along 'x' by the reduction '{('sum' * 26)[:76]}...; give at least one axis, and one of "
+        "the reductions 'sum', 'max', 'min'",
     ),
     "no text": (
         lambda: DistType.parse(7),  # type: ignore[arg-type]

@@ -16,12 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redistrib import errors
-from redistrib.plans._cover import first_not_filled_once, overlapping
+from redistrib.plans._cover import first_not_filled_once, overlapping, times_covered, wrong_cell
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import Exchange
+from redistrib.plans.steps import Exchange, ReduceExchange
 from redistrib.plans.verify import verify
 from tests.plans.hand import GOOD, place, plan, shares
+from tests.plans.hand_partial import PARTIAL
 from tests.plans.test_serial import edited, sealed
 
 
@@ -203,7 +204,95 @@ def test_boxes_that_fill_a_tile_once_and_boxes_that_do_not(data: st.DataObject) 
     extent = np.array(tile, dtype=np.int64)
     fault = first_not_filled_once(low, high, np.zeros(len(boxes), dtype=np.int64), extent, 1)
     assert (fault is None) == bool((times == 1).all())
+    if fault is not None:
+        start, stop, count = wrong_cell(low, high, 0 * extent, extent)
+        cell = times[tuple(map(slice, start.tolist(), stop.tolist()))]
+        assert cell.size
+        assert (cell == count).all()
+        assert count != 1
+    borders = [np.arange(n + 1) for n in tile]
+    assert (times_covered(low, high, borders) == times).all()
     if fault is not None and times.sum() >= extent.prod():
         i, j = overlapping(low, high, 0 * extent, extent)
         assert i < j
         assert (np.maximum(low[i], low[j]) < np.minimum(high[i], high[j])).all()
+
+
+# ------------------------------------------------------------------------------------------------ summands
+
+
+def edited_sum(name: str, *path: str | int, value: Any) -> str:
+    form = json.loads(PARTIAL[name]().to_json())
+    here = form
+    for key in path[:-1]:
+        here = here[key]
+    here[path[-1]] = value
+    return sealed(form)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("reduce-exchange", ("steps", 0, "splits"), [0] * 100_000),
+        ("reduce-exchange", ("steps", 0, "splits"), [10**4000, 10**4000]),
+        ("reduce-exchange", ("placements", 0, "summands"), 10**4000),
+        ("reduce-exchange", ("placements", 0, "summand"), [2**63] * 8),
+        ("reduce-exchange", ("placements", 0, "reduction"), "sum" * 100_000),
+        ("reduce-exchange", ("placements", 0, "reduction"), [["sum"]]),
+        ("reduce-exchange", ("accumulate",), "f4" * 50_000),
+        ("reduce-exchange", ("order",), "fixed" * 50_000),
+        ("reduce-exchange", ("source", "type"), "[16, 8] sum{" + ",".join(["x"] * 65) + "}"),
+        ("cut to partial", ("steps", 0, "keeps"), [10**4000]),
+    ],
+)
+def test_values_of_summands_are_refused(name: str, path: tuple[str | int, ...], value: object) -> None:
+    assert len(refusal(edited_sum(name, *path, value=value))) < 500
+
+
+def test_devices_that_keep_their_tile_are_not_listed_at_length() -> None:
+    with pytest.raises(errors.UnreduceError) as caught, soon():
+        Plan.from_json(edited_sum("cut to partial", "steps", 0, "keeps", value=[0] * 100_000))
+    assert len(str(caught.value)) < 500
+
+
+def added(kind: str, extent: list[int], boxes: list[tuple[list[int], list[int]]]) -> Plan:
+    """Two summands on two devices: device 1 sends its own as these boxes, device 0 as one."""
+    whole = f"[{', '.join(map(str, extent))}]"
+    before, after = place(f"{whole} {kind}{{x}}", "x=2"), place(whole, "x=2")
+    rows = [(1, 0, k, start, size) for k, (start, size) in enumerate(boxes)]
+    step = ReduceExchange(before, after, shares((0, 1, 0, [0] * len(extent), extent), *rows), "ragged")
+    return plan(f"{whole} {kind}{{x}}", whole, "x=2", step)
+
+
+def in_four(count: int) -> list[tuple[list[int], list[int]]]:
+    """Layers of a cube, each cut into four at a place of its own."""
+    n = count + 2
+    cuts = [((0, k + 1), (k + 1, n)) for k in range(n - 1)]
+    return [
+        ([k, a, c], [1, b - a, d - c]) for k, parts in enumerate([*cuts, cuts[0]]) for a, b in parts for c, d in parts
+    ]
+
+
+def test_the_place_of_a_missing_summand_is_found_soon() -> None:
+    boxes = in_four(2000)
+    with soon():
+        verify(added("sum", [2002] * 3, boxes))
+    with pytest.raises(errors.SummandError) as caught, soon():
+        verify(added("sum", [2002] * 3, boxes[:4001] + boxes[4002:]))
+    assert str(caught.value) == (
+        "step 1 (reduce_exchange) has device 0 add summand 1 of [1000:1001, 0:1001, 1001:2002] 0 times; "
+        "a sum has each once"
+    )
+
+
+def test_a_maximum_over_too_many_cells_is_refused() -> None:
+    with pytest.raises(errors.ShareRankError, match="into more than 16777216 cells"), soon():
+        verify(added("max", [2002] * 3, in_four(2000)))
+    verify(added("max", [42] * 3, in_four(40)))
+
+
+@pytest.mark.parametrize("kind", ["sum", "max"])
+def test_summands_in_parts_along_many_dimensions_are_refused(kind: str) -> None:
+    boxes = [([0] * i + [1] + [0] * (39 - i), [1] * i + [1] + [2] * (39 - i)) for i in range(40)]
+    with pytest.raises(errors.ShareRankError, match="along 40 dimensions"), soon():
+        verify(added(kind, [2] * 40, [*boxes, ([0] * 40, [1] * 40)]))

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from redistrib.errors import StepFormError
 from redistrib.lang.mesh import Mesh
+from redistrib.plans.adding import Summed
 from redistrib.plans.reference import Tile, run_step, scatter
-from redistrib.plans.steps import AllPermute, AllToAll, DynSlice, Exchange, Step
+from redistrib.plans.steps import AllPermute, AllReduce, AllToAll, DynSlice, Exchange, ReduceExchange, Step, Unreduce
 from redistrib.plans.transfers import Transfers, transfers
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
@@ -21,7 +23,8 @@ from redistrib.synthesis.synthesize import synthesize
 from redistrib.testing import Redistribution, all_types, numbered, plans, redistributions
 from redistrib.theory.boxes import Box
 from redistrib.theory.semantics import Placement
-from tests.plans.hand import GOOD, place
+from tests.plans.hand import GOOD, place, shares
+from tests.plans.hand_partial import PARTIAL, pulled_sums
 
 
 def window(box: Box, placement: Placement, device: int) -> tuple[slice, ...]:
@@ -55,9 +58,14 @@ def check(step: Step) -> None:
         for got, expected in zip(carried_out(step, moved, tiles), run_step(step, tiles), strict=True):
             np.testing.assert_array_equal(got, expected)
 
+    check_table(step, moved)
+
+
+def check_table(step: Step, moved: Transfers) -> None:
+    """What is received, the rounds, and what is told of one device."""
     volumes, rounds = moved.boxes.volumes(), moved.round.tolist()
     largest = [max(v for v, r in zip(volumes, rounds, strict=True) if r == number) for number in range(moved.rounds)]
-    padded = isinstance(step, Exchange) and step.realisation == "rounds"
+    padded = isinstance(step, Exchange | ReduceExchange) and step.realisation == "rounds"
     received = [0] * step.devices
     for device, volume, number in zip(moved.receiver.tolist(), volumes, rounds, strict=True):
         received[device] += largest[number] if padded else volume
@@ -90,6 +98,51 @@ def check_part(moved: Transfers, part: Transfers, device: int) -> None:
 def test_steps_by_hand(name: str) -> None:
     for step in GOOD[name]().steps:
         check(step)
+
+
+def added_up(step: Step, moved: Transfers, tiles: Sequence[Tile]) -> list[Tile]:
+    """The tiles after a step: the sum, or what the reduction is, of what stays and what each transfer brings."""
+    reduction = step.before.reduction or step.after.reduction or "sum"
+    totals = [Summed(step.after.tile, tile.dtype, reduction) for tile in tiles]
+    stays = [(d, d, box) for d, box in enumerate(moved.stays.rows()) if box.volume]
+    travels = zip(moved.sender.tolist(), moved.receiver.tolist(), moved.boxes.rows(), strict=True)
+    for sender, receiver, box in [*stays, *travels]:
+        target = window(box, step.after, receiver)
+        totals[receiver].add([part.start for part in target], tiles[sender][window(box, step.before, sender)])
+    return [total.result() for total in totals]
+
+
+@pytest.mark.parametrize("name", PARTIAL)
+def test_summands_by_hand(name: str) -> None:
+    for step in PARTIAL[name]().steps:
+        if isinstance(step, AllReduce):
+            with pytest.raises(StepFormError, match="is left to the platform"):
+                transfers(step)
+            continue
+        check_sums(step)
+
+
+def check_sums(step: Step) -> None:
+    moved = transfers(step)
+    shape = step.before.stacked().shape if step.before.summands > 1 else step.before.shape
+    tiles = scatter(np.random.default_rng(1).integers(1, 10**9, shape), step.before)
+    for got, expected in zip(added_up(step, moved, tiles), run_step(step, tiles), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    check_table(step, moved)
+
+
+def test_summands_that_do_not_stay_where_they_are() -> None:
+    """Two devices make sums of summands of which they hold none; two others swap theirs of one tile."""
+    check_sums(pulled_sums(place("[4] sum{x,y}", "x=2,y=2"), place("[4] sum{x}", "x=2,y=2")))
+    before = place("[4] sum{x}", "x=2")
+    after = before.renumbered([1, 0])
+    check_sums(Exchange(before, after, shares((0, 1, 0, [0], [4]), (1, 0, 0, [0], [4]))))
+
+
+def test_a_scalar_that_is_given_up_is_refused() -> None:
+    step = Unreduce(place("[]", "x=2"), place("[] sum{x}", "x=2"), np.array([0]))
+    with pytest.raises(StepFormError, match="a box of rank 0 is never empty"):
+        transfers(step)
 
 
 @settings(max_examples=150)

@@ -21,7 +21,6 @@ from redistrib.errors import (
     SourceArrayError,
     TwoMeshesError,
 )
-from redistrib.lang.types import require_whole
 from redistrib.plans.plan import Plan
 
 Reverse: TypeAlias = Plan | Callable[[], Plan] | None
@@ -85,7 +84,7 @@ class Redistribution:
             raise ScheduleError(schedule)
         if plan.source_mesh != plan.target_mesh:
             raise TwoMeshesError(_described(plan.source_mesh), _described(plan.target_mesh))
-        require_whole("to_jax", plan.source, plan.target)
+        plan.require_whole("to_jax")
         self.plan, self.mesh = plan, mesh
         self.source_sharding = named_sharding(plan.source, plan.source_mesh, mesh)
         self.target_sharding = named_sharding(plan.target, plan.target_mesh, mesh)

@@ -18,7 +18,6 @@ from redistrib.backends.mpi.replacing import Replacement
 from redistrib.backends.mpi.shared import Block, Shared, SharedTile
 from redistrib.backends.mpi.stage import Memory, Route, Stage, route
 from redistrib.errors import ArrayMismatchError, CommunicatorError, MemoryLimitError, RedistribError
-from redistrib.lang.types import require_whole
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll
 from redistrib.plans.strided import Bytes, Strided, copy, inside, pair
@@ -82,7 +81,7 @@ class Executor:
         realisation: str | None = None,
     ) -> None:
         agreement.check(plan, comm, memory_limit, profile, realisation)
-        require_whole("to_mpi", plan.source, plan.target)
+        plan.require_whole("to_mpi")
         self.plan = plan
         self.dtype = dtype_of(plan.dtype)
         self.comm: MPI.Intracomm = comm.Dup()
