@@ -1,63 +1,26 @@
-"""Abstract interpretation: a program run on what is known of its values, concrete where they are and types elsewhere.
+"""Types and arrays mixed: programs run on what is known of their values.
 
-Two uses of one idea. `interpret` goes over a program with a semantics of one's own; `Mixed` is the one in which an
-operation on arrays gives arrays and any other gives types. `Register` holds operations by name whose results may depend
-on what is known: of several implementations the most precise that fits is taken. With it a `Builder` works out shapes
-that a program computes, such as that of a reshape, and what comes out is a program in which every shape is known.
+`Mixed` is the semantics in which an operation on arrays gives arrays and any other gives types. `Register` holds
+operations by name whose results may depend on what is known: of several implementations the most precise that fits is
+taken. With it a `Builder` works out shapes that a program computes, such as that of a reshape, and what comes out is a
+program in which every shape is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from redistrib.errors import ProgramError
-from redistrib.programs.program import Call, Compute, Free, Move, Program, Value
+from redistrib.programs.program import Compute, Move, Value
 from redistrib.programs.reference import run_nest
 
-A = TypeVar("A")
 Array: TypeAlias = npt.NDArray[Any]
 Known: TypeAlias = Value | Array
-
-
-class Semantics(Protocol[A]):
-    """What operations do to abstract values `A`."""
-
-    def compute(self, op: Compute, ins: Sequence[A]) -> Iterable[A]:
-        """The results of an operation, in the order of `op.outs`."""
-        ...
-
-    def move(self, op: Move, value: A) -> A:
-        """What a value becomes."""
-        ...
-
-
-def interpret(program: Program, args: Sequence[A], semantics: Semantics[A]) -> dict[str, A]:
-    """The abstract state at the end of a program: what is known of every value that was not given up.
-
-    Args:
-        program: the program; of called programs the outputs alone are kept.
-        args: one abstract value for each input.
-        semantics: what operations do.
-    """
-    state = dict(zip((value.name for value in program.inputs), args, strict=True))
-    for op in program.ops:
-        match op:
-            case Compute():
-                results = semantics.compute(op, [state[name] for _, name in op.ins])
-                state |= {value.name: result for (_, value), result in zip(op.outs, results, strict=True)}
-            case Move():
-                state[op.out.name] = semantics.move(op, state[op.value])
-            case Call():
-                inner = interpret(op.program, [state[name] for name in op.ins], semantics)
-                state |= {out.name: inner[name] for name, out in zip(op.program.outputs, op.outs, strict=True)}
-            case Free():
-                del state[op.value]
-    return state
 
 
 @dataclass(frozen=True)
@@ -83,8 +46,8 @@ class Mixed:
             run_nest(part.nest, dict(part.nest.ranges), env)
         return [env[array] for array, _ in op.outs]
 
-    def move(self, op: Move, value: Known) -> Known:
-        return value if isinstance(value, np.ndarray) else op.out
+    def move(self, op: Move, value: Value, known: Known) -> Known:
+        return known if isinstance(known, np.ndarray) else op.out
 
 
 # ----------------------------------------------------------------------------------------- operations by name

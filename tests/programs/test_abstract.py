@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from redistrib.errors import ProgramError
-from redistrib.programs.abstract import ABSTRACT, CONCRETE, Mixed, Register, interpret
+from redistrib.programs.abstract import ABSTRACT, CONCRETE, Mixed, Register
 from redistrib.programs.builder import Builder
+from redistrib.programs.interpret import interpret
 from redistrib.programs.ops import REGISTER, reshaping
 from redistrib.programs.program import Program, Value
 from redistrib.programs.reference import run_by_rank, run_whole
@@ -153,7 +154,7 @@ def test_a_semantics_of_ones_own() -> None:
             assert len({*ins}) == 1, "all that an operation reads is on one place"
             return [frozenset(op.place.devices)] * len(op.outs)
 
-        def move(self, op: Any, value: frozenset[int]) -> frozenset[int]:
+        def move(self, op: Any, value: Value, known: frozenset[int]) -> frozenset[int]:
             return frozenset(op.out.place.devices)
 
     program: Program = pipelined()
