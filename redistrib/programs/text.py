@@ -32,7 +32,7 @@ def to_text(program: Program) -> str:
     >>> a = b.input("a", "[4{x}8, 8]", Place(Mesh.of("x=2")))
     >>> print(to_text(b.build(b.compute(nest("ij->i", (8, 8), name="sum"), a, cut={"i": "x"}))))
     place p0 = {x:2} @ 0, 1
-    nest n0 = sum[i: 8, j: 8](a[i, j]) -> (out[i]) {combine: j sum; linear: (0); flops: 1; body: sum}
+    nest n0 = sum[i: 8, j: 8] (a[i, j]) -> (out[i]) {combine: j sum; linear: (0); flops: 1; body: sum}
     program f0 = product(%a: [4{x}8, 8] float32 @p0) {
       compute sum @p0 n0 cut [4{x}8, 8] (a = %a) -> (out = %sum: [4{x}8] float32 @p0)
       return %sum
@@ -152,7 +152,7 @@ class _Printer:
             "body": "" if nest.body is None else quoted(self._body(nest)),
         }
         said = "; ".join(f"{key}: {text}" for key, text in options.items() if text)
-        return f"{quoted(nest.name)}[{ranges}]({reads}) -> ({writes}) {{{said}}}"
+        return f"{quoted(nest.name)}[{ranges}] ({reads}) -> ({writes}) {{{said}}}"
 
 
 def _range(over: range) -> str:

@@ -3,14 +3,17 @@
 Operations are met in the order of the program. A computation runs on each device of its place as soon as the device is
 free; a move starts when all devices that take part are free, and blocks them. Devices that take part in the same
 operations have equal histories and share a clock. With several streams a device has a clock for each, and an operation
-also waits for what it reads. Bytes are counted in the order of the program.
+also waits for what it reads; bytes are then held from the start of the operation that makes them until all that the
+device was given to do, up to the last operation that reads them, is done on all its streams.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from redistrib.plans.dtypes import itemsize_of
@@ -60,6 +63,8 @@ class Run:
         height: elements of the largest tile of anything that moved.
         met: operations met, one for each clock that takes part; work done by the simulator.
         events: in order of the program; empty unless they were asked for.
+        latest: with several streams, when each clock is done on all of them.
+        changes: with several streams, bytes that each device of a clock takes and gives up, and when.
     """
 
     clock_of: dict[int, int]
@@ -70,6 +75,8 @@ class Run:
     height: int = 0
     met: int = 0
     events: list[Event] = field(default_factory=list)
+    latest: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    changes: dict[int, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
 
 
 def run(
@@ -90,11 +97,32 @@ def run(
     for value in program.inputs:
         for clock in simulator.clocks(value.place.devices):
             made.live[clock] += value.tile_bytes
+            made.changes[clock].append((0.0, value.tile_bytes))
     for clock in simulator.clocks(program.devices):
         made.peak[clock] = made.live[clock]
     start = {value.name: dict.fromkeys(simulator.clocks(value.place.devices), 0.0) for value in program.inputs}
     simulator.run(program, start, made, called=False)
+    if streams is not None:
+        _by_time(made)
     return made
+
+
+def _by_time(made: Run) -> None:
+    """Count the bytes held anew, by the time at which they are taken and given up."""
+    times: dict[int, list[float]] = {}
+    held: dict[int, list[int]] = {}
+    for clock, changed in made.changes.items():
+        changed.sort(key=lambda change: change[0])  # at one moment in the order of the program
+        times[clock] = [at for at, _ in changed]
+        held[clock] = list(accumulate(size for _, size in changed))
+        made.peak[clock] = max(held[clock])
+
+    def at(clock: int, when: float) -> int:
+        return held[clock][bisect_right(times[clock], when) - 1]
+
+    made.events = [
+        event._replace(during=at(event.clock, event.start), after=at(event.clock, event.end)) for event in made.events
+    ]
 
 
 def shared_clocks(program: Program) -> dict[int, int]:
@@ -155,6 +183,8 @@ class _Simulator:
                 self._meet(item, ready, to)
             for clock, size in item.died:
                 to.live[clock] -= size
+                if self.streams is not None:
+                    to.changes[clock].append((to.latest[clock], -size))
 
     def _meet(self, item: _Item, ready: Ready, to: Run) -> None:
         starts = {}
@@ -181,6 +211,12 @@ class _Simulator:
         if self.streams is not None:
             for name, clocks in item.makes:
                 ready[name] = {clock: starts[clock] + item.seconds for clock in clocks}
+            for clock, size in item.born:
+                to.changes[clock].append((starts[clock], size))
+            for clock, start in starts.items():
+                end = start + item.seconds
+                to.latest[clock] = max(to.latest[clock], end)
+                to.changes[clock] += [(start, item.scratch), (end, -item.scratch)] if item.scratch else []
         to.height = max(to.height, item.height)
         to.met += len(item.clocks)
 

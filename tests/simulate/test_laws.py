@@ -97,6 +97,16 @@ def test_another_stream_never_slows(program: Program, seed: int) -> None:
 
 @few
 @given(programs())
+def test_one_stream_by_name_is_one_stream(program: Program) -> None:
+    """With streams bytes are counted by time, without in the order of the program: two ways to one answer."""
+    plain, named = (rd.simulate(program, HOSTS, streams=streams) for streams in (None, lambda op: "own"))
+    assert plain.peak_bytes == named.peak_bytes
+    for one, other in zip(sorted(plain.busy.items()), sorted(named.busy.items()), strict=True):
+        assert isclose(one[1], other[1], rel_tol=1e-9)
+
+
+@few
+@given(programs())
 def test_devices_with_equal_histories_may_share_a_clock(program: Program) -> None:
     shared, apart = (run(program, HOSTS, shared=shared) for shared in (True, False))
     assert apart.clock_of == {device: device for device in program.devices}

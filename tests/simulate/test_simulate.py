@@ -163,6 +163,19 @@ def test_a_stream_waits_for_what_it_reads() -> None:
     assert rd.simulate(program, "v100", streams=own).seconds == one.seconds
 
 
+def test_what_is_sent_ahead_is_held_from_then_on() -> None:
+    """Four inputs on device 0 are wanted one after the other on device 1. Most is held there during the second sum; on
+    one stream its own copy is there then, on a stream of their own the third and the fourth wait beside it."""
+    b = Builder()
+    big = b.input("big", "[2048, 2048]", on(1))
+    for k in range(4):
+        sent = b.move(b.input(f"a{k}", "[2048]", on(0)), place=on(1))
+        big = b.compute(nest("ij,j->ij", (2048, 2048), name="add", fn=np.add), big, sent)
+    program = b.build(big)
+    one, two = (rd.simulate(program, "v100", streams=streams).peak_bytes[1] for streams in (None, "moves"))
+    assert two - one == 2 * 2048 * 4
+
+
 def test_devices_that_do_the_same_share_a_clock() -> None:
     found = rd.simulate(rd.partition(rd.nest("ij,jk->ik", (64,) * 3), {"matmul": (4, 2, 2)}), "v100")
     assert set(found.run.clock_of.values()) == {0} and len(found.run.clock_of) == 16
