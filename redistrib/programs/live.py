@@ -51,8 +51,10 @@ def changes(program: Program) -> list[Change]:
 def called_changes(program: Program) -> list[Change]:
     """The changes of a called program: what it is given stays its caller's."""
     given = {value.name for value in program.inputs}
-    kept = (tuple(value for value in change.died if value.name not in given) for change in changes(program))
-    return [change._replace(died=died) for change, died in zip(changes(program), kept, strict=True)]
+    return [
+        change._replace(died=tuple(value for value in change.died if value.name not in given))
+        for change in changes(program)
+    ]
 
 
 def _last_uses(program: Program) -> dict[str, int]:

@@ -66,6 +66,6 @@ def machine(profile: Machine | CostModel | str) -> Machine:
         return profile
     if isinstance(profile, CostModel):
         return Machine(profile.name, None, profile)
-    if profile in MACHINES:
+    if isinstance(profile, str) and profile in MACHINES:
         return MACHINES[profile]
     raise ProfileError(f"no machine {profile!r}; give a Machine, a cost model in seconds, or one of {list(MACHINES)}")

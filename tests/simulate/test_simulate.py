@@ -9,7 +9,7 @@ import pytest
 
 import redistrib as rd
 from redistrib.cost.presets import PRESETS
-from redistrib.errors import ProfileError
+from redistrib.errors import ProfileError, ProgramError
 from redistrib.programs.builder import Builder
 from redistrib.programs.program import Compute, Op, Place, Program
 from redistrib.programs.spec import nest
@@ -237,10 +237,20 @@ def test_a_table() -> None:
     assert f"{peak:,}" in text and f"{received:,}" in text
 
 
-@pytest.mark.parametrize("profile", ["exact", "nowhere"])
-def test_no_such_machine(profile: str) -> None:
+@pytest.mark.parametrize("profile", ["exact", "nowhere", None, ["v100"]])
+def test_no_such_machine(profile: object) -> None:
     with pytest.raises(ProfileError, match="no machine"):
-        rd.simulate(product(16), profile)
+        rd.simulate(product(16), profile)  # type: ignore[arg-type]
+
+
+def test_no_such_streams() -> None:
+    with pytest.raises(ProfileError, match="streams are None, 'moves', or a function of an operation; got 2"):
+        rd.simulate(product(16), "v100", streams=2)  # type: ignore[arg-type]
+
+
+def test_what_is_no_program_is_refused() -> None:
+    with pytest.raises(ProgramError, match="a program or a plan is simulated, not a str"):
+        rd.simulate("[4]", "v100")  # type: ignore[arg-type]
 
 
 def test_a_model_that_counts_elements_is_refused() -> None:
