@@ -70,16 +70,23 @@ def _last_uses(program: Program) -> dict[str, int]:
 
 def same_buffer(program: Program) -> dict[str, str]:
     """For every value the first whose bytes are its own: itself, unless a move or call only gives another name."""
+    return _same_buffer(program, {})
+
+
+def _same_buffer(program: Program, known: dict[int, dict[str, str]]) -> dict[str, str]:
+    if id(program) in known:
+        return known[id(program)]
     shared = {value.name: value.name for value in program.inputs}
     for op in program.ops:
         shared |= {value.name: value.name for value in made_by(op)}
         if isinstance(op, Move) and renames(op, program):
             shared[op.out.name] = shared[op.value]
         elif isinstance(op, Call):
-            inner = same_buffer(op.program)
+            inner = _same_buffer(op.program, known)
             outside = {inner[value.name]: shared[name] for value, name in zip(op.program.inputs, op.ins, strict=True)}
             for output, out in zip(op.program.outputs, op.outs, strict=True):
                 shared[out.name] = outside.setdefault(inner[output], out.name)
+    known[id(program)] = shared
     return shared
 
 

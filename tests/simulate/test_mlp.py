@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 import redistrib as rd
+from redistrib.programs.builder import Builder
+from redistrib.programs.parse import parse
 from redistrib.programs.program import Program
 from redistrib.programs.project import project, run_ranks
 from redistrib.programs.reference import distribute, run_by_rank, run_whole
+from redistrib.programs.text import to_text
 from redistrib.simulate.constants import V100_BANDWIDTH, V100_FLOPS, V100_LAUNCH, V100_LINK
 from tests.simulate.drawn import arrays_for
 from tests.simulate.mlp import (
@@ -22,6 +25,7 @@ from tests.simulate.mlp import (
     deep,
     gpipe,
     inference_configurations,
+    on,
     pipelined,
     sequential,
 )
@@ -183,6 +187,23 @@ def test_work_is_linear_in_the_operations() -> None:
     assert met[64] - met[4] == 60 * each
     ops = len(gpipe(5).ops) - len(gpipe(4).ops)
     assert each == ops + 2  # every operation once, and each of the two sends on both its devices
+
+
+def test_called_programs_are_looked_at_once() -> None:
+    """Twenty-five programs, each of which calls the one before twice: 2 ** 25 operations are neither checked, read nor
+    timed one by one."""
+    b = Builder("p0")
+    x = b.input("x", "[4]", on(0))
+    program = b.build(b.compute(rd.nest("i->i", (4,), name="negate", fn=np.negative), x))
+    for k in range(25):
+        b = Builder(f"p{k + 1}")
+        x = b.input("x", "[4]", on(0))
+        program = b.build(b.call(program, b.call(program, x)))
+    found = rd.simulate(parse(to_text(program)), "v100", record=False)
+    seconds, met, peak = found.seconds, found.run.met, found.peak_bytes
+    assert math.isclose(seconds, 2**25 * (V100_LAUNCH + 32 / V100_BANDWIDTH))
+    assert met == 2
+    assert peak == {0: 16 * (1 + 25 + 1)}  # the input, what each program hands its second call, and a result
 
 
 def test_the_small_sizes_are_those_that_the_figures_have() -> None:
