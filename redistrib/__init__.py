@@ -8,8 +8,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# A room of that name exists: importing it here, once, leaves the name to the function.
+# Rooms of these names exist: importing them here, once, leaves the names to the functions.
 from redistrib.partition import partition
+from redistrib.simulate import simulate
 
 if TYPE_CHECKING:
     from redistrib.api import cache_info, clear_caches, reshard, reshard_plan, synthesize, to_jax, to_mpi
@@ -68,6 +69,7 @@ __all__ = [
     "partition",
     "reshard",
     "reshard_plan",
+    "simulate",
     "synthesize",
     "tile_of",
     "to_jax",

@@ -16,6 +16,12 @@ def check(program: Program) -> Program:
     Raises:
         ProgramError: a subclass for each rule of derivation; the class itself for a program that does not fit together.
     """
+    _check(program, set())
+    return program
+
+
+def _check(program: Program, checked: set[int]) -> None:
+    """Check a program, but for called programs that were checked before."""
     live: dict[str, Value] = {}
     known: set[str] = set()
     for value in program.inputs:
@@ -32,6 +38,8 @@ def check(program: Program) -> Program:
             case Move():
                 _check_move(op, live[op.value])
             case Call():
+                if id(op.program) not in checked:
+                    _check(op.program, checked)
                 _check_call(op, live)
             case Free():
                 del live[op.value]
@@ -40,7 +48,7 @@ def check(program: Program) -> Program:
     for output in program.outputs:
         if output not in live:
             raise ProgramError("", output, "SSA", "the program ends with a value that it does not hold")
-    return program
+    checked.add(id(program))
 
 
 def name_of(op: Op) -> str:
@@ -108,7 +116,6 @@ def _check_move(op: Move, value: Value) -> None:
 
 
 def _check_call(op: Call, live: dict[str, Value]) -> None:
-    check(op.program)
     ends = [op.program.values[name] for name in op.program.outputs]
     pairs = [([live[name] for name in op.ins], op.program.inputs), (op.outs, ends)]
     for given, wanted in pairs:

@@ -191,7 +191,11 @@ class Program:
     @cached_property
     def devices(self) -> tuple[int, ...]:
         """The devices of the machine that take part, ascending."""
-        return tuple(sorted({device for value in self.values.values() for device in value.place.devices}))
+        found = {device for value in self.values.values() for device in value.place.devices}
+        for op in self.ops:
+            if isinstance(op, Call):
+                found |= {*op.program.devices}
+        return tuple(sorted(found))
 
     @property
     def moves(self) -> tuple[Move, ...]:

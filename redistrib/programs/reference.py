@@ -16,8 +16,9 @@ from redistrib.errors import ProgramError, TilesError
 from redistrib.lang.notation import Reduction
 from redistrib.plans import reference
 from redistrib.plans.adding import Summed
+from redistrib.programs.interpret import interpret
 from redistrib.programs.nest import Nest
-from redistrib.programs.program import Call, Compute, Free, Move, Program, Value
+from redistrib.programs.program import Compute, Move, Program, Value
 from redistrib.theory.semantics import Placement, placement_of
 
 Tile: TypeAlias = npt.NDArray[Any]
@@ -30,22 +31,21 @@ def run_whole(program: Program, arrays: Sequence[npt.ArrayLike]) -> list[Tile]:
     Raises:
         ProgramError: if a nest has no body, or a body gives another shape than its nest says.
     """
-    held = dict(zip((value.name for value in program.inputs), map(np.asarray, arrays), strict=True))
-    for op in program.ops:
-        match op:
-            case Compute():
-                env = {array: held[name] for array, name in op.ins}
-                for part in op.parts:
-                    _run_nest(part.nest, dict(part.nest.ranges), env)
-                held |= {value.name: env[array] for array, value in op.outs}
-            case Move():
-                held[op.out.name] = held[op.value]
-            case Call():
-                results = run_whole(op.program, [held[name] for name in op.ins])
-                held |= {value.name: result for value, result in zip(op.outs, results, strict=True)}
-            case Free():
-                del held[op.value]
+    held = interpret(program, [np.asarray(array) for array in arrays], _Whole())
     return [held[name] for name in program.outputs]
+
+
+class _Whole:
+    """On whole arrays an operation runs once, and moves do nothing."""
+
+    def compute(self, op: Compute, ins: Sequence[Tile]) -> list[Tile]:
+        env = {array: value for (array, _), value in zip(op.ins, ins, strict=True)}
+        for part in op.parts:
+            run_nest(part.nest, dict(part.nest.ranges), env)
+        return [env[array] for array, _ in op.outs]
+
+    def move(self, op: Move, value: Value, known: Tile) -> Tile:
+        return known
 
 
 def run_by_rank(program: Program, arrays: Sequence[npt.ArrayLike]) -> list[Tile]:
@@ -64,34 +64,29 @@ def run_by_rank(program: Program, arrays: Sequence[npt.ArrayLike]) -> list[Tile]
 
 def run_tiles(program: Program, inputs: Sequence[Tiles]) -> list[Tiles]:
     """The tiles of a program's outputs from those of its inputs, each by number of the device in the machine."""
-    held = dict(zip((value.name for value in program.inputs), inputs, strict=True))
-    for op in program.ops:
-        match op:
-            case Compute():
-                held |= _run_compute(op, held)
-            case Move():
-                held[op.out.name] = _run_move(op, program.values[op.value], held[op.value])
-            case Call():
-                results = run_tiles(op.program, [held[name] for name in op.ins])
-                held |= {value.name: result for value, result in zip(op.outs, results, strict=True)}
-            case Free():
-                del held[op.value]
+    held = interpret(program, list(inputs), _ByRank())
     return [held[name] for name in program.outputs]
 
 
-def _run_compute(op: Compute, held: Mapping[str, Tiles]) -> dict[str, Tiles]:
-    results: dict[str, Tiles] = {value.name: {} for _, value in op.outs}
-    cuts = [placement_of(part.cut, op.place.mesh) for part in op.parts]
-    for number, device in enumerate(op.place.devices):
-        env = {array: held[name][device] for array, name in op.ins}
-        for part, cut in zip(op.parts, cuts, strict=True):
-            _run_nest(part.nest, _at(part.nest, cut, number), env)
-        for array, value in op.outs:
-            results[value.name][device] = env[array]
-    return results
+class _ByRank:
+    """On tiles an operation runs on every device, and moves go through plans."""
+
+    def compute(self, op: Compute, ins: Sequence[Tiles]) -> list[Tiles]:
+        results: list[Tiles] = [{} for _ in op.outs]
+        cuts = [placement_of(part.cut, op.place.mesh) for part in op.parts]
+        for number, device in enumerate(op.place.devices):
+            env = {array: tiles[device] for (array, _), tiles in zip(op.ins, ins, strict=True)}
+            for part, cut in zip(op.parts, cuts, strict=True):
+                run_nest(part.nest, points_of(part.nest, cut, number), env)
+            for result, (array, _) in zip(results, op.outs, strict=True):
+                result[device] = env[array]
+        return results
+
+    def move(self, op: Move, value: Value, known: Tiles) -> Tiles:
+        return _run_move(op, value, known)
 
 
-def _at(nest: Nest, cut: Placement, device: int) -> dict[str, range]:
+def points_of(nest: Nest, cut: Placement, device: int) -> dict[str, range]:
     """The range of every iteration dimension that a device runs; all begin alike, but for those that are indexed."""
     at = {}
     for (name, over), start, tile in zip(nest.ranges, cut.start[device].tolist(), cut.tile, strict=True):
@@ -100,7 +95,12 @@ def _at(nest: Nest, cut: Placement, device: int) -> dict[str, range]:
     return at
 
 
-def _run_nest(nest: Nest, at: Mapping[str, range], env: dict[str, Tile]) -> None:
+def run_nest(nest: Nest, at: Mapping[str, range], env: dict[str, Tile]) -> None:
+    """Run a nest over the points `at`, on the arrays of `env`, which takes up the results.
+
+    Raises:
+        ProgramError: if the nest has no body, or the body gives another shape than the nest says.
+    """
     if nest.body is None:
         raise ProgramError(nest.name, "", "Nest", "the nest has no body; give one to run it")
     found = nest.body(at, *(env[access.array] for access in nest.reads))

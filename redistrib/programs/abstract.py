@@ -1,0 +1,102 @@
+"""Types and arrays mixed: programs run on what is known of their values.
+
+`Mixed` is the semantics in which an operation on arrays gives arrays and any other gives types. `Register` holds
+operations by name whose results may depend on what is known: of several implementations the most precise that fits is
+taken. With it a `Builder` works out shapes that a program computes, such as that of a reshape, and what comes out is a
+program in which every shape is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from redistrib.errors import ProgramError
+from redistrib.programs.program import Compute, Move, Value
+from redistrib.programs.reference import run_nest
+
+Array: TypeAlias = npt.NDArray[Any]
+Known: TypeAlias = Value | Array
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Arrays where all that an operation reads is an array, and types elsewhere.
+
+    Attributes:
+        most: elements that a result may have to be computed; larger ones are known by type alone.
+    """
+
+    most: int = 1 << 16
+
+    def compute(self, op: Compute, ins: Sequence[Known]) -> list[Known]:
+        can_run = all(part.nest.body is not None for part in op.parts)
+        small = all(value.type.global_size <= self.most for _, value in op.outs)
+        env: dict[str, Array] = {}
+        for (array, _), known in zip(op.ins, ins, strict=True):
+            if isinstance(known, np.ndarray):
+                env[array] = known
+        if not (can_run and small and len(env) == len(ins)):
+            return [value for _, value in op.outs]
+        for part in op.parts:
+            run_nest(part.nest, dict(part.nest.ranges), env)
+        return [env[array] for array, _ in op.outs]
+
+    def move(self, op: Move, value: Value, known: Known) -> Known:
+        return known if isinstance(known, np.ndarray) else op.out
+
+
+# ----------------------------------------------------------------------------------------- operations by name
+
+ABSTRACT, CONCRETE = Value, np.ndarray
+"""What an implementation takes: a type or an array, or an array alone."""
+
+B = TypeVar("B")
+Implementation: TypeAlias = Callable[..., Any]
+
+
+@dataclass
+class Register(Generic[B]):
+    """Operations by name, each with implementations for what may be known of its operands.
+
+    An implementation is called with a builder, the operands and the attributes. It adds what it needs to the builder,
+    and returns what is known of the result: a value, or an array.
+    """
+
+    table: dict[str, list[tuple[tuple[type, ...], Implementation]]] = field(default_factory=dict)
+
+    def implement(self, kind: str, *pattern: type) -> Callable[[Implementation], Implementation]:
+        """Add an implementation for operands of a pattern, of `ABSTRACT` and `CONCRETE`."""
+
+        def add(implementation: Implementation) -> Implementation:
+            self.table.setdefault(kind, []).append((pattern, implementation))
+            return implementation
+
+        return add
+
+    def apply(self, builder: B, kind: str, *operands: Known | int | Sequence[int], **attributes: Any) -> Any:
+        """What is known of the result of an operation.
+
+        Raises:
+            ProgramError: if there is no such operation, or none of its implementations takes what is known.
+        """
+        known = [one if isinstance(one, Value) else np.asarray(one) for one in operands]
+        if kind not in self.table:
+            raise ProgramError(kind, "", "Register", f"no such operation; there are {', '.join(self.table)}")
+        fitting = [
+            (sum(one is CONCRETE for one in pattern), implementation)
+            for pattern, implementation in self.table[kind]
+            if len(pattern) == len(known)
+            and all(wanted is ABSTRACT or isinstance(one, CONCRETE) for wanted, one in zip(pattern, known, strict=True))
+        ]
+        if not fitting:
+            given = ", ".join(str(one.type) if isinstance(one, Value) else f"array {one.tolist()}" for one in known)
+            raise ProgramError(
+                kind, "", "Register", f"what it makes of ({given}) is not known; give it arrays where shapes depend on "
+                f"them, or an implementation that takes these",
+            )  # fmt: skip
+        return max(fitting, key=lambda entry: entry[0])[1](builder, *known, **attributes)

@@ -1,0 +1,168 @@
+"""Programs made operation by operation, in the order in which devices run them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from redistrib.errors import CutError, ProgramError
+from redistrib.lang.types import DistType
+from redistrib.plans.plan import Plan
+from redistrib.programs.check import check, group_of
+from redistrib.programs.nest import Nest
+from redistrib.programs.program import Call, Compute, Free, Move, Op, Place, Program, Value
+from redistrib.programs.pullback import Part, cut_of
+
+Cut = DistType | str | Mapping[str, Sequence[str]] | None
+
+
+class Builder:
+    """A program in the making. Every method adds an operation and returns the values that it makes.
+
+    >>> from redistrib.lang.mesh import Mesh
+    >>> from redistrib.programs.spec import nest
+    >>> both = Place(Mesh.of("x=2"))
+    >>> b = Builder("product")
+    >>> a, w = b.input("a", "[4{x}8, 8]", both), b.input("w", "[8, 8]", both)
+    >>> y = b.compute(nest("ij,jk->ik", (8, 8, 8)), a, w, cut={"i": "x"})
+    >>> print(y.type, len(b.build(y).ops))
+    [4{x}8, 8] 1
+    """
+
+    def __init__(self, name: str = "main") -> None:
+        self.name = name
+        self._inputs: list[Value] = []
+        self._ops: list[Op] = []
+        self._names: set[str] = set()
+
+    def input(self, name: str, form: DistType | str, place: Place, dtype: str = "float32") -> Value:
+        """A value that the program starts from."""
+        value = Value(self._named(name), DistType.of(form), place, dtype)
+        self._inputs.append(value)
+        return value
+
+    def compute(
+        self,
+        nest: Nest,
+        *args: Value,
+        cut: Cut = None,
+        place: Place | None = None,
+        names: Sequence[str] = (),
+        dtype: str | None = None,
+    ) -> Any:
+        """One operation on values, one for each array that the nest reads.
+
+        Args:
+            nest: the operation.
+            args: the values, in the order of the nest's reads; summands pass through linear reads.
+            cut: how the work is cut: a type on the iteration space, or for each iteration dimension the axes that cut
+                it, minor to major; else not at all.
+            place: the devices; those of the first value unless given.
+            names: of the results; else made of the operation's name.
+            dtype: of the results; that of the first value unless given.
+
+        Returns:
+            The value it makes; a tuple of them if it makes several.
+
+        Raises:
+            CutError: if the cut does not divide the iteration space, or cuts what may not be cut.
+            ProgramError: if a value is of another shape than the nest reads, or there are too few or too many.
+        """
+        arrays = list(dict.fromkeys(access.array for access in nest.reads))
+        if len(arrays) != len(args):
+            raise ProgramError(nest.name, "", "SSA", f"it reads {len(arrays)} arrays and {len(args)} values are given")
+        given = dict(zip(arrays, args, strict=True))
+        for access in nest.reads:
+            value = given[access.array]
+            if value.type.global_shape != nest.shape(access):
+                raise ProgramError(
+                    nest.name,
+                    access.array,
+                    "Nest",
+                    f"it reads an array of shape {nest.shape(access)}, and value {value.name!r} has shape "
+                    f"{value.type.global_shape}",
+                )
+        if place is None and not args:
+            raise ProgramError(nest.name, "", "Place", "it reads nothing, so nothing says where it runs; give place=")
+        place = place or args[0].place
+        carried = tuple(given[nest.reads[group[0]].array].type.partial for group in nest.linear)
+        part = Part(nest, _cut(nest, cut, place), carried if any(carried) else ())
+        group = group_of(nest.name, (part,), place)
+        kind = dtype or (args[0].dtype if args else "float32")
+        made = [
+            (array, Value(self._named(names[k] if k < len(names) else nest.name, bool(names)), form, place, kind))
+            for k, (array, form) in enumerate(group.writes.items())
+        ]
+        ins = tuple((array, value.name) for array, value in given.items())
+        self._ops.append(Compute(nest.name, (part,), place, ins, tuple(made)))
+        return made[0][1] if len(made) == 1 else tuple(value for _, value in made)
+
+    def move(
+        self,
+        value: Value,
+        form: DistType | str | None = None,
+        place: Place | None = None,
+        *,
+        plan: Plan | None = None,
+        name: str = "",
+    ) -> Value:
+        """The value with another type, or on other devices, by a plan where the devices are the same.
+
+        Args:
+            value: what moves.
+            form: the type it becomes: its own unless given, or that of the plan's target.
+            place: where it goes; where it is unless given.
+            plan: how, between the same devices.
+            name: of what it becomes.
+        """
+        if form is None:
+            form = value.type if plan is None else plan.target
+        if place is None:
+            place = value.place if plan is None else Place(plan.target_mesh, value.place.devices)
+        out = Value(self._named(name or value.name, bool(name)), DistType.of(form), place, value.dtype)
+        self._ops.append(Move(value.name, out, plan))
+        return out
+
+    def free(self, *values: Value) -> None:
+        """Give values up; an input that is given up is one that its caller donates."""
+        self._ops += [Free(value.name) for value in values]
+
+    def call(self, program: Program, *args: Value, names: Sequence[str] = ()) -> Any:
+        """Another program on values of this one; returns what it makes, a tuple if that is several values."""
+        outs = []
+        for k, output in enumerate(program.outputs):
+            inner = program.values[output]
+            name = self._named(names[k] if k < len(names) else program.name, k < len(names))
+            outs.append(Value(name, inner.type, inner.place, inner.dtype))
+        self._ops.append(Call(program, tuple(value.name for value in args), tuple(outs)))
+        return outs[0] if len(outs) == 1 else tuple(outs)
+
+    def build(self, *outputs: Value) -> Program:
+        """The program that ends with these values, checked.
+
+        Raises:
+            ProgramError: as `check` does; it names the operation.
+        """
+        return check(Program(tuple(self._inputs), tuple(self._ops), tuple(value.name for value in outputs), self.name))
+
+    def _named(self, name: str, fixed: bool = False) -> str:
+        """The name, or the first of `name.1`, `name.2`, ... that is new; a fixed one is taken as it is."""
+        unique, k = name, 0
+        while not fixed and unique in self._names:
+            k += 1
+            unique = f"{name}.{k}"
+        self._names.add(unique)
+        return unique
+
+
+def _cut(nest: Nest, cut: Cut, place: Place) -> DistType:
+    if isinstance(cut, DistType | str):
+        return DistType.of(cut)
+    by_name = {name: [axes] if isinstance(axes, str) else axes for name, axes in (cut or {}).items()}
+    for name in by_name:
+        if name not in nest.position:
+            raise CutError(nest.name, "", "Nest", f"no iteration dimension {name!r}; it has {', '.join(nest.position)}")
+    found = cut_of(nest, {name: by_name.get(name, ()) for name in nest.position}, place.mesh)
+    if found is None:
+        raise CutError(nest.name, "", "Nest", f"the cut {by_name} over {place.mesh} does not divide {nest.ranges}")
+    return found

@@ -1,0 +1,60 @@
+"""Programs without calls: every called program in the place of its call, its values under names of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from redistrib.programs.program import Call, Compute, Free, Move, Op, Program, Value
+
+
+def inlined(program: Program) -> Program:
+    """The same program without calls; value `h` of the call that makes `y` is called `y/h`.
+
+    A result that the called program has under another name already, or passes on, becomes a move that moves nothing.
+    """
+    if not any(isinstance(op, Call) for op in program.ops):
+        return program
+    ops: list[Op] = []
+    for op in program.ops:
+        if isinstance(op, Call):
+            ops += _body(op, {value.name for value in program.values.values()})
+        else:
+            ops.append(op)
+    return Program(program.inputs, tuple(ops), program.outputs, program.name)
+
+
+def _body(call: Call, taken: set[str]) -> list[Op]:
+    inner = inlined(call.program)
+    prefix = call.outs[0].name if call.outs else call.program.name
+    while any(f"{prefix}/{name}" in taken for name in inner.values):
+        prefix += "'"
+    known = {value.name: given for value, given in zip(inner.inputs, call.ins, strict=True)}
+    made_here = {name for name in inner.values if name not in known}
+    named: dict[str, Value] = {}  # what the call's results are called inside
+    passed: list[tuple[str, Value]] = []
+    for output, out in zip(inner.outputs, call.outs, strict=True):
+        if output in made_here and output not in named:
+            named[output] = out
+        else:
+            passed.append((output, out))
+    final = known | {name: named[name].name if name in named else f"{prefix}/{name}" for name in made_here}
+    ops: list[Op] = []
+    for op in inner.ops:
+        match op:
+            case Compute():
+                ins = tuple((array, final[name]) for array, name in op.ins)
+                outs = tuple((array, _called(value, named, final)) for array, value in op.outs)
+                ops.append(replace(op, ins=ins, outs=outs))
+            case Move():
+                ops.append(Move(final[op.value], _called(op.out, named, final), op.plan))
+            case Free():
+                if op.value in made_here:  # what the caller gave stays the caller's
+                    ops.append(Free(final[op.value]))
+            case Call():
+                raise AssertionError("calls are inlined from the inside")
+    ops += [Move(final[output], out, None) for output, out in passed]
+    return ops
+
+
+def _called(value: Value, named: dict[str, Value], final: dict[str, str]) -> Value:
+    return named[value.name] if value.name in named else replace(value, name=final[value.name])

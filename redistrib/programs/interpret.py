@@ -1,0 +1,50 @@
+"""Abstract interpretation: one walk over a program, whatever is known of its values.
+
+What operations do is a semantics. The reference executor is the one on whole arrays, and the run rank by rank the one
+on tiles; `redistrib.programs.abstract` has the one on arrays and types mixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from redistrib.programs.program import Call, Compute, Free, Move, Program, Value
+
+A = TypeVar("A")
+
+
+class Semantics(Protocol[A]):
+    """What operations do to abstract values `A`."""
+
+    def compute(self, op: Compute, ins: Sequence[A]) -> Iterable[A]:
+        """The results of an operation, in the order of `op.outs`."""
+        ...
+
+    def move(self, op: Move, value: Value, known: A) -> A:
+        """What becomes of a value of which this is known."""
+        ...
+
+
+def interpret(program: Program, args: Sequence[A], semantics: Semantics[A]) -> dict[str, A]:
+    """The abstract state at the end of a program: what is known of every value that was not given up.
+
+    Args:
+        program: the program; of called programs the outputs alone are kept.
+        args: one abstract value for each input.
+        semantics: what operations do.
+    """
+    state = dict(zip((value.name for value in program.inputs), args, strict=True))
+    for op in program.ops:
+        match op:
+            case Compute():
+                results = semantics.compute(op, [state[name] for _, name in op.ins])
+                state |= {value.name: result for (_, value), result in zip(op.outs, results, strict=True)}
+            case Move():
+                state[op.out.name] = semantics.move(op, program.values[op.value], state[op.value])
+            case Call():
+                inner = interpret(op.program, [state[name] for name in op.ins], semantics)
+                state |= {out.name: inner[name] for name, out in zip(op.program.outputs, op.outs, strict=True)}
+            case Free():
+                del state[op.value]
+    return state

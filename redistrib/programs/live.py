@@ -1,0 +1,261 @@
+"""Live bytes: what every device holds while a program runs, and where in its memory that could lie.
+
+A value is alive from the operation that makes it to the last that reads it, or to its `Free`. Inputs are there from the
+start, and stay unless a `Free` gives them up; outputs stay to the end. A move that moves nothing makes another name for
+the same bytes. Besides, an operation needs scratch while it runs: the buffers of a plan, and what fused nests hand on
+among themselves.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.programs.check import group_of
+from redistrib.programs.inline import inlined
+from redistrib.programs.program import Call, Compute, Free, Move, Op, Program, Value, made_by, used_by
+
+
+class Change(NamedTuple):
+    """What an operation does to the bytes held: buffers made, bytes needed meanwhile, buffers that end with it."""
+
+    born: tuple[Value, ...]
+    scratch: int
+    died: tuple[Value, ...]
+
+
+def changes(program: Program) -> list[Change]:
+    """For every operation what is made and what ends; of calls only what the caller sees, see `Call`."""
+    shared = same_buffer(program)
+    last = _last_uses(program)
+    end: dict[str, int] = {}
+    for name, k in last.items():
+        root = shared[name]
+        end[root] = max(end.get(root, -1), k)
+    died: dict[int, list[Value]] = defaultdict(list)
+    for root, k in end.items():
+        died[k].append(program.values[root])
+    return [
+        Change(
+            tuple(value for value in made_by(op) if shared[value.name] == value.name),
+            scratch_bytes(op, program),
+            tuple(died[k]),
+        )
+        for k, op in enumerate(program.ops)
+    ]
+
+
+def called_changes(program: Program) -> list[Change]:
+    """The changes of a called program: what it is given stays its caller's."""
+    given = {value.name for value in program.inputs}
+    return [
+        change._replace(died=tuple(value for value in change.died if value.name not in given))
+        for change in changes(program)
+    ]
+
+
+def _last_uses(program: Program) -> dict[str, int]:
+    stays = len(program.ops)
+    last = {value.name: stays for value in program.inputs}
+    for k, op in enumerate(program.ops):
+        last |= {value.name: k for value in made_by(op)}
+        for name in used_by(op):
+            if last[name] < stays or isinstance(op, Free):
+                last[name] = k
+    return last | dict.fromkeys(program.outputs, stays)
+
+
+def same_buffer(program: Program) -> dict[str, str]:
+    """For every value the first whose bytes are its own: itself, unless a move or call only gives another name."""
+    return _same_buffer(program, {})
+
+
+def _same_buffer(program: Program, known: dict[int, dict[str, str]]) -> dict[str, str]:
+    if id(program) in known:
+        return known[id(program)]
+    shared = {value.name: value.name for value in program.inputs}
+    for op in program.ops:
+        shared |= {value.name: value.name for value in made_by(op)}
+        if isinstance(op, Move) and renames(op, program):
+            shared[op.out.name] = shared[op.value]
+        elif isinstance(op, Call):
+            inner = _same_buffer(op.program, known)
+            outside = {inner[value.name]: shared[name] for value, name in zip(op.program.inputs, op.ins, strict=True)}
+            for output, out in zip(op.program.outputs, op.outs, strict=True):
+                shared[out.name] = outside.setdefault(inner[output], out.name)
+    known[id(program)] = shared
+    return shared
+
+
+def renames(op: Move, program: Program) -> bool:
+    """Whether every device holds already what a move gives it."""
+    return op.plan is None and program.values[op.value].means(op.out)
+
+
+def scratch_bytes(op: Op, program: Program) -> int:
+    """Bytes that every device of an operation needs while it runs, beside what it reads and makes."""
+    match op:
+        case Compute():
+            if len(op.parts) == 1:
+                return 0
+            kept = {array for array, _ in op.outs}
+            dtype = op.outs[0][1].dtype if op.outs else "float32"
+            inside = (form for array, form in group_of(op.name, op.parts, op.place).writes.items() if array not in kept)
+            return sum(form.local_size for form in inside) * itemsize_of(dtype)
+        case Move():
+            if op.plan is None:
+                return 0
+            return op.plan.peak_bytes - program.values[op.value].tile_bytes - op.out.tile_bytes
+        case Call() | Free():
+            return 0
+
+
+def peak_bytes(program: Program) -> dict[int, int]:
+    """The most bytes that each device holds at once, by its number in the machine."""
+    live: dict[int, int] = dict.fromkeys(program.devices, 0)
+    _hold(program.inputs, live, 1)
+    peak = dict(live)
+    _run(program, changes(program), live, peak)
+    return peak
+
+
+def _run(program: Program, made: Sequence[Change], live: dict[int, int], peak: dict[int, int]) -> None:
+    for op, change in zip(program.ops, made, strict=True):
+        if isinstance(op, Call):
+            before = dict(live)
+            _run(op.program, called_changes(op.program), live, peak)
+            live.update(before)
+        _hold(change.born, live, 1)
+        for device in devices_of(op, program):
+            peak[device] = max(peak[device], live[device] + change.scratch)
+        _hold(change.died, live, -1)
+
+
+def _hold(values: Iterable[Value], live: dict[int, int], sign: int) -> None:
+    for value in values:
+        for device in value.place.devices:
+            live[device] += sign * value.tile_bytes
+
+
+def devices_of(op: Op, program: Program) -> tuple[int, ...]:
+    """The devices that take part in an operation, ascending."""
+    match op:
+        case Compute():
+            found = {*op.place.devices}
+        case Move():
+            found = {*program.values[op.value].place.devices, *op.out.place.devices}
+        case Call():
+            found = {*op.program.devices}
+        case Free():
+            found = set()
+    return tuple(sorted(found))
+
+
+# --------------------------------------------------------------------------------------- ahead of time
+
+
+class Interval(NamedTuple):
+    """Bytes that one device holds under one name from operation `first` to operation `last`, both included."""
+
+    name: str
+    first: int
+    last: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Where one device keeps everything it holds, decided before it runs.
+
+    Attributes:
+        offsets: of every interval, in bytes from the start of the device's memory.
+        intervals: what is held.
+        size: bytes of memory that this takes.
+        bound: bytes alive at the worst moment; nothing takes less.
+    """
+
+    offsets: tuple[int, ...]
+    intervals: tuple[Interval, ...]
+    size: int
+    bound: int
+
+
+def intervals(program: Program, device: int) -> list[Interval]:
+    """What a device holds, in order of creation; scratch is named after its operation, `scratch 3`."""
+    flat = inlined(program)
+    first = {value.name: -1 for value in flat.inputs if device in value.place.devices}
+    found = []
+    for k, (op, change) in enumerate(zip(flat.ops, changes(flat), strict=True)):
+        first |= {value.name: k for value in change.born if device in value.place.devices}
+        if change.scratch and device in devices_of(op, flat):
+            found.append(Interval(f"scratch {k}", k, k, change.scratch))
+        found += [
+            Interval(value.name, first.pop(value.name), k, value.tile_bytes)
+            for value in change.died
+            if value.name in first
+        ]
+    found += [Interval(name, k, len(flat.ops), flat.values[name].tile_bytes) for name, k in first.items()]
+    return sorted((one for one in found if one.bytes), key=lambda one: (one.first, one.last))
+
+
+def allocate(held: Sequence[Interval]) -> Allocation:
+    """Offsets at which no two intervals that are alive together overlap.
+
+    Each is put into the smallest gap that takes it, in several orders: by size, by duration times size, by time. The
+    smallest result is taken; finding the least is NP-hard.
+
+    >>> from itertools import starmap
+    >>> made = allocate(list(starmap(Interval, [("a", 0, 1, 4), ("b", 1, 2, 2), ("c", 2, 3, 4)])))
+    >>> made.offsets, made.size, made.bound
+    ((0, 4, 0), 6, 6)
+    """
+    orders = (
+        lambda k: (-held[k].bytes, held[k].first),
+        lambda k: (-held[k].bytes * (held[k].last - held[k].first + 1), held[k].first),
+        lambda k: (held[k].first, -held[k].last),
+        lambda k: (-held[k].last, held[k].first),
+    )
+    bound = _bound(held)
+    best: list[int] = []
+    size = -1
+    for order in orders:
+        offsets = _placed(held, sorted(range(len(held)), key=order))
+        taken = max((at + one.bytes for at, one in zip(offsets, held, strict=True)), default=0)
+        if size < 0 or taken < size:
+            best, size = offsets, taken
+        if size == bound:
+            break
+    return Allocation(tuple(best), tuple(held), size, bound)
+
+
+def _bound(held: Sequence[Interval]) -> int:
+    steps: dict[int, int] = defaultdict(int)
+    for one in held:
+        steps[one.first] += one.bytes
+        steps[one.last + 1] -= one.bytes
+    alive = most = 0
+    for k in sorted(steps):
+        alive += steps[k]
+        most = max(most, alive)
+    return most
+
+
+def _placed(held: Sequence[Interval], order: Sequence[int]) -> list[int]:
+    offsets = [0] * len(held)
+    done: list[int] = []
+    for k in order:
+        one = held[k]
+        beside = sorted(
+            (offsets[j], held[j].bytes) for j in done if held[j].first <= one.last and one.first <= held[j].last
+        )
+        at, end, gap = -1, 0, 0
+        for start, size in beside:
+            if start - end >= one.bytes and (at < 0 or start - end < gap):
+                at, gap = end, start - end
+            end = max(end, start + size)
+        offsets[k] = end if at < 0 else at
+        done.append(k)
+    return offsets

@@ -1,0 +1,186 @@
+"""Operations by name, with and without concrete operands, after ONNX: what computes shapes, and what reads them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from redistrib.errors import ProgramError
+from redistrib.programs.abstract import ABSTRACT, CONCRETE, Array, Register
+from redistrib.programs.builder import Builder
+from redistrib.programs.nest import Access, Nest
+from redistrib.programs.program import Place, Value
+from redistrib.programs.spec import nest
+
+REGISTER: Register[Builder] = Register()
+
+
+@REGISTER.implement("shape", ABSTRACT)
+def _shape(builder: Builder, x: Value | Array) -> Array:
+    return np.array(x.type.global_shape if isinstance(x, Value) else x.shape, dtype=np.int64)
+
+
+@REGISTER.implement("gather", CONCRETE, CONCRETE)
+def _gather(builder: Builder, x: Array, index: Array, axis: int = 0) -> Array:
+    return np.asarray(np.take(x, index, axis))
+
+
+@REGISTER.implement("unsqueeze", CONCRETE)
+def _unsqueeze(builder: Builder, x: Array, axes: Sequence[int] = (0,)) -> Array:
+    return np.asarray(np.expand_dims(x, tuple(axes)))
+
+
+@REGISTER.implement("concat", CONCRETE, CONCRETE)
+def _concat(builder: Builder, x: Array, y: Array, axis: int = 0) -> Array:
+    return np.concatenate([x, y], axis)
+
+
+@REGISTER.implement("concat", ABSTRACT, ABSTRACT)
+def _concat_values(builder: Builder, x: Value | Array, y: Value | Array, axis: int = 0) -> Any:
+    one, other = _values(builder, "concat", x, y)
+    (a, b), names = (one.type.global_shape, other.type.global_shape), [f"d{k}" for k in range(one.type.rank)]
+    if len(a) != len(b) or any(m != n for k, (m, n) in enumerate(zip(a, b, strict=True)) if k != axis):
+        raise ProgramError("concat", "", "Nest", f"shapes {a} and {b} cannot be joined along dimension {axis}")
+    dims = tuple(() if k == axis else (name,) for k, name in enumerate(names))
+    joined = Nest(
+        "concat",
+        tuple((name, range(size)) for k, (name, size) in enumerate(zip(names, a, strict=True)) if k != axis),
+        (Access("x", dims, (a[axis],)), Access("y", dims, (b[axis],))),
+        (Access("out", dims, (a[axis] + b[axis],)),),
+        linear=((0, 1),),
+        body=lambda at, one, other: np.concatenate([one, other], axis),
+        flops=0,
+    )
+    return builder.compute(joined, one, other)
+
+
+@REGISTER.implement("reshape", CONCRETE, CONCRETE)
+def _reshape_array(builder: Builder, x: Array, shape: Array) -> Array:
+    return x.reshape(_resolved(x.size, shape))
+
+
+@REGISTER.implement("reshape", ABSTRACT, CONCRETE)
+def _reshape(builder: Builder, x: Value, shape: Array) -> Any:
+    old = x.type.global_shape
+    return builder.compute(reshaping(old, _resolved(math.prod(old), shape)), x)
+
+
+@REGISTER.implement("add", CONCRETE, CONCRETE)
+def _add_arrays(builder: Builder, x: Array, y: Array) -> Array:
+    return np.asarray(x + y)
+
+
+@REGISTER.implement("add", ABSTRACT, ABSTRACT)
+def _add(builder: Builder, x: Value | Array, y: Value | Array) -> Any:
+    one, other = _values(builder, "add", x, y)
+    dims = _letters(one)
+    spec = f"{dims},{dims}->{dims}"
+    added = nest(spec, one.type.global_shape, name="add", fn=np.add, linear=[(0, 1)], flops=1)
+    return builder.compute(added, one, other)
+
+
+@REGISTER.implement("relu", ABSTRACT)
+def _relu(builder: Builder, x: Value | Array) -> Any:
+    (one,) = _values(builder, "relu", x)
+    dims = _letters(one)
+    spec = f"{dims}->{dims}"
+    return builder.compute(nest(spec, one.type.global_shape, name="relu", fn=lambda a: np.maximum(a, 0), flops=1), one)
+
+
+@REGISTER.implement("gemm", ABSTRACT, ABSTRACT)
+def _gemm(builder: Builder, x: Value | Array, w: Value | Array) -> Any:
+    values = _values(builder, "gemm", x, w)
+    for value in values:
+        if value.type.rank != 2:
+            raise ProgramError("gemm", value.name, "Nest", f"it multiplies matrices, and this is {value.type}")
+    (m, k), (_, n) = (value.type.global_shape for value in values)
+    return builder.compute(nest("mk,kn->mn", (m, k, n), name="gemm"), *values)
+
+
+def _values(builder: Builder, kind: str, *operands: Value | Array) -> list[Value]:
+    """The operands as values: arrays are made where the first value is."""
+    place = next((one.place for one in operands if isinstance(one, Value)), None)
+    if place is None:
+        raise ProgramError(kind, "", "Register", "all it is given are arrays, on no device; make one an input")
+    return [one if isinstance(one, Value) else _constant(builder, one, place) for one in operands]
+
+
+def _constant(builder: Builder, array: Array, place: Place) -> Value:
+    dims = tuple((f"d{k}", range(size)) for k, size in enumerate(array.shape))
+
+    def body(at: Mapping[str, range]) -> Array:
+        return array[tuple(slice(over.start, over.stop) for over in at.values())]
+
+    writes = (Access("out", tuple((name,) for name, _ in dims)),)
+    made = Nest("constant", dims, (), writes, indexed=frozenset(name for name, _ in dims), body=body, flops=0)
+    value: Value = builder.compute(made, place=place, dtype=array.dtype.name)
+    return value
+
+
+def _letters(value: Value) -> str:
+    return "".join(chr(ord("a") + k) for k in range(value.type.rank))
+
+
+def _resolved(size: int, shape: Array) -> tuple[int, ...]:
+    """The shape with its one -1 worked out."""
+    asked = [int(n) for n in shape]
+    known = math.prod(n for n in asked if n != -1)
+    if asked.count(-1) == 1 and known > 0 and size % known == 0:
+        asked[asked.index(-1)] = size // known
+    if any(n < 0 for n in asked) or math.prod(asked) != size:
+        raise ProgramError("reshape", "", "Nest", f"{size} elements have no shape {tuple(int(n) for n in shape)}")
+    return tuple(asked)
+
+
+def reshaping(old: Sequence[int], new: Sequence[int]) -> Nest:
+    """A reshape whose common factors are iteration dimensions; where there are none, dimensions are read whole.
+
+    >>> reshaping((256, 8, 768), (2048, 768)).writes
+    (Access(array='out', dims=(('f0', 'f1'), ('f2',)), extents=()),)
+    """
+    factors = _common(old, new)
+    names = [f"f{k}" for k in range(len(factors))]
+    read, written = (_grouped(shape, factors) for shape in (old, new))
+    extents = [
+        tuple(size for size, dim in zip(shape, dims, strict=True) if not dim)
+        for shape, dims in ((old, read), (new, written))
+    ]
+
+    def body(at: Mapping[str, range], x: Array) -> Array:
+        return x.reshape(
+            [math.prod(len(at[name]) for name in dim) if dim else size for size, dim in zip(new, written, strict=True)]
+        )
+
+    return Nest(
+        "reshape",
+        tuple((name, range(factor)) for name, factor in zip(names, factors, strict=True)),
+        (Access("x", read, extents[0]),),
+        (Access("out", written, extents[1]),),
+        linear=((0,),),
+        body=body,
+        flops=0,
+    )
+
+
+def _common(old: Sequence[int], new: Sequence[int]) -> list[int]:
+    """Factors of which runs multiply to the sizes of both shapes; none if there are no such factors."""
+    if 0 in (*old, *new):
+        return []
+    ends = sorted({math.prod(shape[:k]) for shape in (old, new) for k in range(len(shape) + 1)})
+    return [b // a for a, b in pairwise(ends)] if all(b % a == 0 for a, b in pairwise(ends)) else []
+
+
+def _grouped(shape: Sequence[int], factors: Sequence[int]) -> tuple[tuple[str, ...], ...]:
+    """For every dimension the factors that it is made of, by name; a dimension of size 1 has none."""
+    dims, k = [], 0
+    for size in shape if factors else ():
+        first, product = k, 1
+        while product < size:
+            product *= factors[k]
+            k += 1
+        dims.append(tuple(f"f{j}" for j in range(first, k)))
+    return tuple(dims) or ((),) * len(shape)

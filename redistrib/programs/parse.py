@@ -1,0 +1,316 @@
+"""Programs from text: the parser of what `redistrib.programs.text` writes.
+
+Every parsing function shows in its docstring the piece of the grammar it reads. `NAME` is a plain name or a JSON
+string, `NUMBER` an integer, `TYPE` and `MESH` are those of `redistrib.lang.notation`, `JSON` is the rest of a line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import NoReturn, TypeVar
+
+from redistrib.errors import ProgramError, RedistribError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
+from redistrib.plans.plan import Plan
+from redistrib.programs.check import check
+from redistrib.programs.nest import Access, Nest
+from redistrib.programs.program import Call, Compute, Free, Move, Op, Place, Program, Value
+from redistrib.programs.pullback import Part
+from redistrib.programs.text import PLAIN, Body
+
+_T = TypeVar("_T")
+
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_QUOTED = re.compile(_STRING)
+_TYPE = re.compile(rf'\[(?:[^\]"]|{_STRING})*\](?: (?:sum|max|min)\{{(?:[^}}"]|{_STRING})*\}})?')
+_MESH = re.compile(rf'\{{(?:[^}}"]|{_STRING})*\}}')
+_NUMBER = re.compile(r"-?[0-9]{1,1000}")
+_PLAN = re.compile(r"^plan (\w+) = (.*)$", re.MULTILINE)
+_BLANK = re.compile(r"\s*")
+
+
+def parse(text: str, bodies: Mapping[str, Body] | None = None) -> Program:
+    """A program from its text, checked.
+
+    Args:
+        text: what `to_text` has written.
+        bodies: the bodies of nests by the names that the text has for them, see `bodies_of`. A nest whose body is not
+            among them can be planned but not run.
+
+    Raises:
+        ProgramError: if the text cannot be read, or the program is not right.
+    """
+    reader = _Reader(text, bodies or {})
+    return check(reader.text())
+
+
+class _Reader:
+    def __init__(self, text: str, bodies: Mapping[str, Body]) -> None:
+        self.source, self.at, self.bodies = text, 0, bodies
+        self.places: dict[str, Place] = {}
+        self.nests: dict[str, Nest] = {}
+        self.programs: dict[str, Program] = {}
+        self.plans = {label: self._guarded(Plan.from_json, line) for label, line in _PLAN.findall(text)}
+
+    def text(self) -> Program:
+        """`text: (place | nest | program | "plan" NAME "=" JSON)*`; the last program is the one that is meant."""
+        program = None
+        self._skip()
+        while self.at < len(self.source):
+            if self.take("place"):
+                self._place()
+            elif self.take("nest"):
+                self._nest()
+            elif self.take("plan"):
+                self.at = (self.source.find("\n", self.at) + 1) or len(self.source)
+                self._skip()
+            elif self.take("program"):
+                program = self._program()
+            else:
+                self._fail("'place', 'nest', 'program' or 'plan'")
+        return program if program is not None else self._fail("a program")
+
+    def _place(self) -> None:
+        """`place: "place" NAME "=" MESH ("/" numbers)? "@" numbers`."""
+        label = self._label()
+        mesh = self._guarded(Mesh.of, self.match(_MESH, "a mesh"))
+        if self.take("/"):
+            mesh = Mesh(mesh.axes, self._numbers())
+        self.expect("@")
+        self.places[label] = Place(mesh, self._numbers())
+
+    def _numbers(self) -> tuple[int, ...]:
+        """`numbers: NUMBER ("," NUMBER)*`."""
+        found = [self.number()]
+        while self.take(","):
+            found.append(self.number())
+        return tuple(found)
+
+    def _nest(self) -> None:
+        """`nest: "nest" NAME "=" NAME "[" ranges "]" "(" accesses ")" "->" "(" accesses ")" "{" options "}"`."""
+        label, name = self._label(), self.name()
+        ranges = self.listed("[", "]", self._range)
+        reads = self.listed("(", ")", self._access)
+        self.expect("->")
+        writes = self.listed("(", ")", self._access)
+        self.expect("{")
+        combine: list[tuple[str, str]] = []
+        whole = indexed = frozenset[str]()
+        linear: list[tuple[int, ...]] = []
+        fills, flops, body = None, 1, None
+        while not self.take("}"):
+            if self.take("combine:"):
+                combine = self._separated(lambda: (self.name(), self.name()))
+            elif self.take("whole:"):
+                whole = frozenset(self._until((";", "}"), self.name))
+            elif self.take("linear:"):
+                linear = self._until((";", "}"), lambda: self._group(self.number))
+            elif self.take("indexed:"):
+                indexed = frozenset(self._until((";", "}"), self.name))
+            elif self.take("fills:"):
+                fills = self.name()
+            elif self.take("flops:"):
+                flops = self.number()
+            elif self.take("body:"):
+                body = self.bodies.get(self.name())
+            else:
+                self._fail("an option of a nest")
+            self.take(";")
+        accesses = (tuple(ranges), tuple(reads), tuple(writes))
+        self.nests[label] = Nest(name, *accesses, tuple(combine), whole, tuple(linear), indexed, fills, body, flops)
+
+    def _range(self) -> tuple[str, range]:
+        """`range: NAME ":" NUMBER (".." NUMBER "by" NUMBER)?`."""
+        name = self.name()
+        self.expect(":")
+        first = self.number()
+        if not self.take(".."):
+            return name, range(first)
+        stop = self.number()
+        self.expect("by")
+        return name, range(first, stop, self.number() or self._fail("a step other than 0"))
+
+    def _access(self) -> Access:
+        """`access: NAME "[" (NAME | "(" NAME* ")" | ":" NUMBER)* "]"`."""
+        array, extents = self.name(), list[int]()
+
+        def dim() -> tuple[str, ...]:
+            if self.take(":"):
+                extents.append(self.number())
+                return ()
+            return self._group(self.name) if self.peek("(") else (self.name(),)
+
+        dims = self.listed("[", "]", dim)
+        return Access(array, tuple(dims), tuple(extents))
+
+    def _program(self) -> Program:
+        """`program: "program" NAME "=" NAME "(" values ")" "{" op* "return" names "}"`."""
+        label, name = self._label(), self.name()
+        inputs = self.listed("(", ")", self._value)
+        self.expect("{")
+        ops: list[Op] = []
+        while not self.take("return"):
+            ops.append(self._op())
+        outputs = [] if self.peek("}") else self._separated(self._used)
+        self.expect("}")
+        self.programs[label] = Program(tuple(inputs), tuple(ops), tuple(outputs), name)
+        return self.programs[label]
+
+    def _op(self) -> Op:
+        """`op: compute | "move" name "->" value ("by" NAME)? | call | "free" name`."""
+        if self.take("compute"):
+            return self._compute()
+        if self.take("move"):
+            value = self._used()
+            self.expect("->")
+            return Move(value, self._value(), self._known(self.plans, "plan") if self.take("by") else None)
+        if self.take("call"):
+            program = self._known(self.programs, "program")
+            ins = self.listed("(", ")", self._used)
+            self.expect("->")
+            return Call(program, tuple(ins), tuple(self.listed("(", ")", self._value)))
+        if self.take("free"):
+            return Free(self._used())
+        return self._fail("an operation, or 'return'")
+
+    def _compute(self) -> Compute:
+        """`compute: "compute" NAME "@" NAME part ("," part)* "(" ins ")" "->" "(" outs ")"`."""
+        name = self.name()
+        self.expect("@")
+        place = self._known(self.places, "place")
+        parts = self._separated(self._part)
+        ins = self.listed("(", ")", lambda: self._pair(self._used))
+        self.expect("->")
+        outs = self.listed("(", ")", lambda: self._pair(self._value))
+        return Compute(name, tuple(parts), place, tuple(ins), tuple(outs))
+
+    def _part(self) -> Part:
+        """`part: NAME "cut" TYPE ("carried" ("(" NAME* ")")+)?`."""
+        nest = self._known(self.nests, "nest")
+        self.expect("cut")
+        cut = self._type()
+        if not self.take("carried"):
+            return Part(nest, cut)
+        return Part(nest, cut, tuple(self._group(self.name) for _ in nest.linear))
+
+    def _value(self) -> Value:
+        """`value: name ":" TYPE NAME "@" NAME`."""
+        name = self._used()
+        self.expect(":")
+        form, dtype = self._type(), self.name()
+        self.expect("@")
+        return Value(name, form, self._known(self.places, "place"), dtype)
+
+    def _type(self) -> DistType:
+        return self._guarded(DistType.parse, self.match(_TYPE, "a type"))
+
+    def _used(self) -> str:
+        """`name: "%" NAME`."""
+        self.expect("%")
+        return self.name()
+
+    def _pair(self, second: Callable[[], _T]) -> tuple[str, _T]:
+        first = self.name()
+        self.expect("=")
+        return first, second()
+
+    def _group(self, one: Callable[[], _T]) -> tuple[_T, ...]:
+        self.expect("(")
+        found = self._until((")",), one)
+        self.expect(")")
+        return tuple(found)
+
+    def _label(self) -> str:
+        label = self.name()
+        self.expect("=")
+        return label
+
+    def _known(self, table: Mapping[str, _T], what: str) -> _T:
+        start, label = self.at, self.name()
+        if label not in table:
+            self.at = start
+            self._fail(f"a {what} that is defined above")
+        return table[label]
+
+    def _separated(self, one: Callable[[], _T]) -> list[_T]:
+        found = [one()]
+        while self.take(","):
+            found.append(one())
+        return found
+
+    def _until(self, ends: tuple[str, ...], one: Callable[[], _T]) -> list[_T]:
+        found = []
+        while not any(map(self.peek, ends)):
+            found.append(one())
+        return found
+
+    def listed(self, opening: str, closing: str, one: Callable[[], _T]) -> list[_T]:
+        """What stands between brackets, separated by commas."""
+        self.expect(opening)
+        found = [] if self.peek(closing) else self._separated(one)
+        self.expect(closing)
+        return found
+
+    # ------------------------------------------------------------------------------------------- terminals
+
+    def _skip(self) -> None:
+        blank = _BLANK.match(self.source, self.at)
+        self.at = blank.end() if blank else self.at
+
+    def peek(self, word: str) -> bool:
+        """Whether a word, or a mark, comes next."""
+        if not self.source.startswith(word, self.at):
+            return False
+        longer = PLAIN.match(self.source, self.at)
+        return longer is None or longer.group() == word or not word[-1].isalpha()
+
+    def take(self, word: str) -> bool:
+        """Whether it comes next; then it is read."""
+        found = self.peek(word)
+        if found:
+            self.at += len(word)
+            self._skip()
+        return found
+
+    def expect(self, word: str) -> None:
+        """Read it."""
+        if not self.take(word):
+            self._fail(repr(word))
+
+    def match(self, pattern: re.Pattern[str], what: str) -> str:
+        """Read what a pattern matches."""
+        found = pattern.match(self.source, self.at)
+        if found is None:
+            self._fail(what)
+        self.at = found.end()
+        self._skip()
+        return found.group()
+
+    def name(self) -> str:
+        """`NAME`."""
+        if self.peek('"'):
+            text = self.match(_QUOTED, "a name")
+            return str(self._guarded(json.loads, text))
+        return self.match(PLAIN, "a name")
+
+    def number(self) -> int:
+        """`NUMBER`."""
+        return int(self.match(_NUMBER, "a number"))
+
+    def _guarded(self, read: Callable[[str], _T], text: str) -> _T:
+        try:
+            return read(text)
+        except (RedistribError, ValueError) as error:
+            raise ProgramError("", "", "Text", f"line {self._line}: {error}") from error
+
+    @property
+    def _line(self) -> int:
+        return self.source.count("\n", 0, self.at) + 1
+
+    def _fail(self, wanted: str) -> NoReturn:
+        rest = self.source[self.at :].split("\n", 1)[0]
+        found = repr(rest[:40]) if rest else "the end of the line" if self.at < len(self.source) else "the end"
+        raise ProgramError("", "", "Text", f"line {self._line}: expected {wanted}, found {found}")

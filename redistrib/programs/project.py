@@ -1,0 +1,304 @@
+"""Programs seen from one device: what each rank does, and a run in which ranks know nothing but their messages."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from redistrib.errors import ProgramError
+from redistrib.plans import reference
+from redistrib.plans.plan import Plan
+from redistrib.programs.direct import pulls
+from redistrib.programs.inline import inlined
+from redistrib.programs.live import renames
+from redistrib.programs.nest import Nest
+from redistrib.programs.program import Compute, Free, Move, Program, Value
+from redistrib.programs.reference import Tile, Tiles, points_of, run_nest
+from redistrib.theory.semantics import placement_of
+
+_Ints: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Nests on tiles.
+
+    Attributes:
+        name: the operation.
+        nests: each with the range that this rank runs of every iteration dimension.
+        ins, outs: pairs of an array of the nests and a value.
+    """
+
+    name: str
+    nests: tuple[tuple[Nest, Mapping[str, range]], ...]
+    ins: tuple[tuple[str, str], ...]
+    outs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A plan that several ranks carry out together.
+
+    Attributes:
+        plan: the plan.
+        members: the ranks, by their number in the plan.
+        value, out: what it starts from and what it makes.
+        tag: number of the operation; members meet under it.
+    """
+
+    plan: Plan
+    members: tuple[int, ...]
+    value: str
+    out: str
+    tag: int
+
+
+@dataclass(frozen=True)
+class Send:
+    """A box of a tile goes to another rank.
+
+    Attributes:
+        value: the value that the tile is of.
+        to: the receiver.
+        offset, size: the box, in elements of the tile.
+        tag: number of the operation that it belongs to.
+    """
+
+    value: str
+    to: int
+    offset: _Ints
+    size: _Ints
+    tag: int
+
+
+@dataclass(frozen=True)
+class Receive:
+    """A tile is put together from boxes.
+
+    Attributes:
+        out: the value that the tile is of.
+        shape: of the tile, in elements.
+        dtype: name of the element type.
+        boxes: for every box that comes the sender and where it goes.
+        value: the value that the rest is taken from; empty where the rank holds none of it.
+        kept: of what it takes from there, where each box is, where it goes, and its size.
+        tag: number of the operation that it belongs to.
+    """
+
+    out: str
+    shape: _Ints
+    dtype: str
+    boxes: tuple[tuple[int, _Ints], ...]
+    value: str
+    kept: tuple[tuple[_Ints, _Ints, _Ints], ...]
+    tag: int
+
+
+@dataclass(frozen=True)
+class Rename:
+    """A tile gets another name."""
+
+    value: str
+    out: str
+
+
+RankOp: TypeAlias = Work | Collective | Send | Receive | Rename | Free
+
+
+@dataclass(frozen=True)
+class RankProgram:
+    """What one rank does.
+
+    Attributes:
+        device: its number in the machine.
+        inputs: names of the program's inputs of which it holds a tile.
+        ops: in order.
+        outputs: names of the program's outputs of which it holds a tile.
+    """
+
+    device: int
+    inputs: tuple[str, ...]
+    ops: tuple[RankOp, ...]
+    outputs: tuple[str, ...]
+
+
+def project(program: Program) -> dict[int, RankProgram]:
+    """The program of every rank, by the device's number in the machine: operations without a part in it left out."""
+    flat = inlined(program)
+    ops: dict[int, list[RankOp]] = {device: [] for device in flat.devices}
+    for tag, op in enumerate(flat.ops):
+        match op:
+            case Compute():
+                _project_compute(op, ops)
+            case Move():
+                _project_move(op, tag, flat, ops)
+            case Free():
+                for device in flat.values[op.value].place.devices:
+                    ops[device].append(op)
+    return {
+        device: RankProgram(
+            device,
+            tuple(value.name for value in flat.inputs if device in value.place.devices),
+            tuple(own),
+            tuple(name for name in flat.outputs if device in flat.values[name].place.devices),
+        )
+        for device, own in ops.items()
+    }
+
+
+def _project_compute(op: Compute, ops: dict[int, list[RankOp]]) -> None:
+    cuts = [placement_of(part.cut, op.place.mesh) for part in op.parts]
+    outs = tuple((array, value.name) for array, value in op.outs)
+    for number, device in enumerate(op.place.devices):
+        nests = tuple((part.nest, points_of(part.nest, cut, number)) for part, cut in zip(op.parts, cuts, strict=True))
+        ops[device].append(Work(op.name, nests, op.ins, outs))
+
+
+def _project_move(op: Move, tag: int, flat: Program, ops: dict[int, list[RankOp]]) -> None:
+    value, out = flat.values[op.value], op.out
+    if op.plan is not None:
+        for device in value.place.devices:
+            ops[device].append(Collective(op.plan, value.place.devices, op.value, out.name, tag))
+        return
+    if renames(op, flat):
+        for device in value.place.devices:
+            ops[device].append(Rename(op.value, out.name))
+        return
+    _project_sends(value, out, tag, ops)
+
+
+def _project_sends(value: Value, out: Value, tag: int, ops: dict[int, list[RankOp]]) -> None:
+    old, new = (dict(zip(one.place.devices, one.placement.start.tolist(), strict=True)) for one in (value, out))
+    boxes: dict[int, list[tuple[int, _Ints]]] = {device: [] for device in out.place.devices}
+    kept: dict[int, list[tuple[_Ints, _Ints, _Ints]]] = {device: [] for device in out.place.devices}
+    for pull in pulls(value, out):
+        if not math.prod(pull.size):
+            continue
+        offset, goes = _minus(pull.start, old[pull.sender]), _minus(pull.start, new[pull.receiver])
+        if pull.sender == pull.receiver:
+            kept[pull.receiver].append((offset, goes, pull.size))
+        else:
+            boxes[pull.receiver].append((pull.sender, goes))
+            ops[pull.sender].append(Send(value.name, pull.receiver, offset, pull.size, tag))
+    for device in out.place.devices:
+        own = value.name if device in old else ""
+        tile = out.type.local_shape
+        ops[device].append(
+            Receive(out.name, tile, out.dtype, tuple(boxes[device]), own, tuple(kept[device]), tag)
+        )  # fmt: skip
+
+
+def _minus(a: Sequence[int], b: Sequence[int]) -> _Ints:
+    return tuple(x - y for x, y in zip(a, b, strict=True))
+
+
+# ---------------------------------------------------------------------------------------------- running
+
+
+class _Post:
+    """What is under way: boxes in order from each sender, and tiles that members of a collective have brought."""
+
+    def __init__(self) -> None:
+        self.boxes: dict[tuple[int, int, int], list[Tile]] = {}
+        self.brought: dict[tuple[int, _Ints], dict[int, Tile]] = {}
+        self.made: dict[tuple[int, _Ints], dict[int, Tile]] = {}
+
+    def has_all(self, op: Receive, device: int) -> bool:
+        count = Counter(sender for sender, _ in op.boxes)
+        return all(len(self.boxes.get((op.tag, sender, device), ())) >= boxes for sender, boxes in count.items())
+
+    def meet(self, op: Collective) -> None:
+        key = (op.tag, op.members)
+        if key not in self.made and len(self.brought[key]) == len(op.members):
+            tiles = reference.run(op.plan, [self.brought[key][device] for device in op.members])
+            self.made[key] = dict(zip(op.members, tiles, strict=True))
+
+
+def run_ranks(ranks: Mapping[int, RankProgram], inputs: Mapping[str, Tiles]) -> dict[str, Tiles]:
+    """Run the program of every rank; what one rank knows of another, it has received.
+
+    Args:
+        ranks: the programs, by device.
+        inputs: the tiles of every input, by device.
+
+    Returns:
+        The tiles of every output, by device.
+
+    Raises:
+        ProgramError: if ranks wait for each other without end.
+    """
+    post, held = _Post(), {device: {name: inputs[name][device] for name in one.inputs} for device, one in ranks.items()}
+    running = {device: _steps(one, held[device], post) for device, one in ranks.items()}
+    while running:
+        moved = False
+        for device, steps in list(running.items()):
+            for went_on in steps:
+                if not went_on:
+                    break
+                moved = True
+            else:
+                del running[device]
+                moved = True
+        if not moved:
+            raise ProgramError("", "", "Order", f"devices {sorted(running)} wait for messages that none of them sends")
+    outputs: dict[str, Tiles] = {}
+    for device, one in ranks.items():
+        for name in one.outputs:
+            outputs.setdefault(name, {})[device] = held[device][name]
+    return outputs
+
+
+def _steps(rank: RankProgram, held: dict[str, Tile], post: _Post) -> Generator[bool]:
+    """Run one rank: yields True for every operation done, False for every time it has to wait."""
+    for op in rank.ops:
+        match op:
+            case Work():
+                env = {array: held[name] for array, name in op.ins}
+                for nest, at in op.nests:
+                    run_nest(nest, at, env)
+                held |= {name: env[array] for array, name in op.outs}
+            case Send():
+                box = tuple(slice(o, o + n) for o, n in zip(op.offset, op.size, strict=True))
+                post.boxes.setdefault((op.tag, rank.device, op.to), []).append(np.array(held[op.value][box]))
+            case Receive():
+                while not post.has_all(op, rank.device):
+                    yield False
+                held[op.out] = _put_together(op, rank.device, held, post)
+            case Collective():
+                key = (op.tag, op.members)
+                post.brought.setdefault(key, {})[rank.device] = held[op.value]
+                post.meet(op)
+                while key not in post.made:
+                    yield False
+                held[op.out] = post.made[key][rank.device]
+            case Rename():
+                held[op.out] = held[op.value]
+            case Free():
+                del held[op.value]
+        yield True
+
+
+def _put_together(op: Receive, device: int, held: Mapping[str, Tile], post: _Post) -> Tile:
+    tile: Tile = np.zeros(op.shape, dtype=_dtype(op, device, held, post))
+    for offset, goes, size in op.kept:
+        tile[_box(goes, size)] = held[op.value][_box(offset, size)]
+    for sender, goes in op.boxes:
+        part = post.boxes[op.tag, sender, device].pop(0)
+        tile[_box(goes, part.shape)] = part
+    return tile
+
+
+def _dtype(op: Receive, device: int, held: Mapping[str, Tile], post: _Post) -> Any:
+    """That of what comes; the reference lets a program run on arrays of another element type than it says."""
+    if op.boxes:
+        return post.boxes[op.tag, op.boxes[0][0], device][0].dtype
+    return held[op.value].dtype if op.value else np.dtype(op.dtype)
+
+
+def _box(offset: _Ints, size: _Ints) -> tuple[slice, ...]:
+    return tuple(slice(o, o + n) for o, n in zip(offset, size, strict=True))

@@ -1,0 +1,329 @@
+"""Clocks: when each operation runs, and what devices hold then.
+
+Operations are met in the order of the program. A computation runs on each device of its place as soon as the device is
+free; a move starts when all devices that take part are free, and blocks them. Devices that take part in the same
+operations have equal histories and share a clock. With several streams a device has a clock for each, and an operation
+also waits for what it reads; bytes are then held from the start of the operation that makes them until all that the
+device was given to do, up to the last operation that reads them, is done on all its streams.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple, TypeAlias
+
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.programs.check import name_of
+from redistrib.programs.live import Change, called_changes, changes, devices_of
+from redistrib.programs.program import Call, Compute, Free, Move, Op, Program, Value, made_by, used_by
+from redistrib.simulate.machine import Machine
+from redistrib.simulate.prices import Stage, compute_stages, move_stages
+
+Streams: TypeAlias = Callable[[Op], str]
+Ready: TypeAlias = dict[str, dict[int, float]]  # of every value, when each clock has it
+
+
+class Event(NamedTuple):
+    """An operation on the devices of one clock.
+
+    Attributes:
+        name: of the operation.
+        kind: `"compute"` or `"move"`.
+        clock: the lowest of the devices that share it.
+        stream: of these devices.
+        start, end: seconds since the program started.
+        stages: what it is made of.
+        during, after: bytes that each device holds while it runs, and when it is done.
+    """
+
+    name: str
+    kind: str
+    clock: int
+    stream: str
+    start: float
+    end: float
+    stages: tuple[Stage, ...]
+    during: int
+    after: int
+
+
+@dataclass
+class Run:
+    """What became of a program.
+
+    Attributes:
+        clock_of: for every device the clock that it has, named after the lowest device that shares it.
+        now: when each stream of each clock is done, in seconds.
+        busy: seconds in which it worked.
+        live, peak: bytes that each device of a clock holds, and has held at most.
+        height: elements of the largest tile of anything that moved.
+        met: operations met, one for each clock that takes part; work done by the simulator.
+        events: in order of the program; empty unless they were asked for.
+        latest: with several streams, when each clock is done on all of them.
+        changes: with several streams, bytes that each device of a clock takes and gives up, and when.
+    """
+
+    clock_of: dict[int, int]
+    now: dict[tuple[int, str], float] = field(default_factory=lambda: defaultdict(float))
+    busy: dict[tuple[int, str], float] = field(default_factory=lambda: defaultdict(float))
+    live: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    peak: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    height: int = 0
+    met: int = 0
+    events: list[Event] = field(default_factory=list)
+    latest: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    changes: dict[int, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
+
+
+def run(
+    program: Program, machine: Machine, streams: Streams | None = None, *, shared: bool = True, record: bool = True
+) -> Run:
+    """Simulate a program.
+
+    Args:
+        program: a checked program.
+        machine: what operations take.
+        streams: the stream of every operation; all on one unless given.
+        shared: whether devices with equal histories share a clock.
+        record: whether to keep the events.
+    """
+    clock_of = shared_clocks(program) if shared else {device: device for device in program.devices}
+    simulator = _Simulator(machine, streams, clock_of, record)
+    made = Run(clock_of)
+    for value in program.inputs:
+        for clock in simulator.clocks(value.place.devices):
+            made.live[clock] += value.tile_bytes
+            made.changes[clock].append((0.0, value.tile_bytes))
+    for clock in simulator.clocks(program.devices):
+        made.peak[clock] = made.live[clock]
+    start = {value.name: dict.fromkeys(simulator.clocks(value.place.devices), 0.0) for value in program.inputs}
+    simulator.run(program, start, made, called=False)
+    if streams is not None:
+        _by_time(made)
+    return made
+
+
+def _by_time(made: Run) -> None:
+    """Count the bytes held anew, by the time at which they are taken and given up."""
+    times: dict[int, list[float]] = {}
+    held: dict[int, list[int]] = {}
+    for clock, changed in made.changes.items():
+        changed.sort(key=lambda change: change[0])  # at one moment in the order of the program
+        times[clock] = [at for at, _ in changed]
+        held[clock] = list(accumulate(size for _, size in changed))
+        made.peak[clock] = max(held[clock])
+
+    def at(clock: int, when: float) -> int:
+        return held[clock][bisect_right(times[clock], when) - 1]
+
+    made.events = [
+        event._replace(during=at(event.clock, event.start), after=at(event.clock, event.end)) for event in made.events
+    ]
+
+
+def shared_clocks(program: Program) -> dict[int, int]:
+    """For every device the lowest that is in the same places as it."""
+    member: dict[int, list[int]] = {device: [] for device in program.devices}
+    for k, devices in enumerate(dict.fromkeys(_places(program, set()))):
+        for device in devices:
+            member[device].append(k)
+    lowest: dict[tuple[int, ...], int] = {}
+    return {device: lowest.setdefault(tuple(places), device) for device, places in sorted(member.items())}
+
+
+def _places(program: Program, seen: set[int]) -> Iterator[frozenset[int]]:
+    seen.add(id(program))
+    for devices in {value.place.devices for value in program.values.values()}:
+        yield frozenset(devices)
+    for op in program.ops:
+        if isinstance(op, Compute):
+            yield frozenset(op.place.devices)
+        elif isinstance(op, Call) and id(op.program) not in seen:
+            yield from _places(op.program, seen)
+
+
+class _Item(NamedTuple):
+    """An operation made ready: everything about it that does not depend on when it runs."""
+
+    op: Op
+    name: str
+    stream: str
+    clocks: tuple[int, ...]
+    stages: tuple[Stage, ...]
+    seconds: float
+    reads: tuple[str, ...]
+    makes: tuple[tuple[str, tuple[int, ...]], ...]
+    born: tuple[tuple[int, int], ...]
+    scratch: int
+    died: tuple[tuple[int, int], ...]
+    height: int
+
+
+class _Simulator:
+    def __init__(self, machine: Machine, streams: Streams | None, clock_of: dict[int, int], record: bool) -> None:
+        self.machine, self.streams, self.clock_of, self.record = machine, streams, clock_of, record
+        self._items: dict[tuple[int, bool], list[_Item]] = {}
+        self._called: dict[int, Run] = {}
+        self._prices: dict[tuple[object, ...], tuple[Stage, ...]] = {}
+
+    def clocks(self, devices: Iterable[int]) -> tuple[int, ...]:
+        """The clocks of devices, ascending."""
+        return tuple(sorted({self.clock_of[device] for device in devices}))
+
+    def run(self, program: Program, ready: Ready, to: Run, *, called: bool = True) -> None:
+        """Meet every operation of a program in order; `ready` and `to` are brought up to date."""
+        for item in self._items_of(program, called):
+            if isinstance(item.op, Call):
+                self._call(item, item.op, ready, to)
+            elif not isinstance(item.op, Free):
+                self._meet(item, ready, to)
+            for clock, size in item.died:
+                to.live[clock] -= size
+                if self.streams is not None:
+                    to.changes[clock].append((to.latest[clock], -size))
+
+    def _meet(self, item: _Item, ready: Ready, to: Run) -> None:
+        starts = {}
+        for clock in item.clocks:
+            start = to.now[clock, item.stream]
+            if self.streams is not None:
+                start = max([start, *(ready[name].get(clock, 0.0) for name in item.reads)])
+            starts[clock] = start
+        if isinstance(item.op, Move):  # all who take part begin together
+            starts = dict.fromkeys(starts, max(starts.values(), default=0.0))
+        for clock, size in item.born:
+            to.live[clock] += size
+        gone = dict(item.died)
+        for clock, start in starts.items():
+            end = start + item.seconds
+            to.now[clock, item.stream] = end
+            to.busy[clock, item.stream] += item.seconds
+            during = to.live[clock] + item.scratch
+            to.peak[clock] = max(to.peak[clock], during)
+            if self.record and (item.seconds or item.stages):
+                kind = "move" if isinstance(item.op, Move) else "compute"
+                after = to.live[clock] - gone.get(clock, 0)
+                to.events.append(Event(item.name, kind, clock, item.stream, start, end, item.stages, during, after))
+        if self.streams is not None:
+            for name, clocks in item.makes:
+                ready[name] = {clock: starts[clock] + item.seconds for clock in clocks}
+            for clock, size in item.born:
+                to.changes[clock].append((starts[clock], size))
+            for clock, start in starts.items():
+                end = start + item.seconds
+                to.latest[clock] = max(to.latest[clock], end)
+                to.changes[clock] += [(start, item.scratch), (end, -item.scratch)] if item.scratch else []
+        to.height = max(to.height, item.height)
+        to.met += len(item.clocks)
+
+    def _call(self, item: _Item, op: Call, ready: Ready, to: Run) -> None:
+        if len(item.clocks) == 1 and self.streams is None:
+            self._call_again(op.program, item.clocks[0], to)
+        else:
+            inner = {value.name: ready.get(name, {}) for value, name in zip(op.program.inputs, op.ins, strict=True)}
+            before = {clock: to.live[clock] for clock in item.clocks}
+            self.run(op.program, inner, to)
+            to.live.update(before)
+            if self.streams is not None:
+                for output, out in zip(op.program.outputs, op.outs, strict=True):
+                    ready[out.name] = inner[output]
+        for clock, size in item.born:
+            to.live[clock] += size
+            to.peak[clock] = max(to.peak[clock], to.live[clock])
+
+    def _call_again(self, program: Program, clock: int, to: Run) -> None:
+        """A call on devices of one clock takes as long, and holds as much, whenever it comes."""
+        if id(program) not in self._called:
+            alone = Run(self.clock_of)
+            self.run(program, {}, alone)
+            self._called[id(program)] = alone
+        alone = self._called[id(program)]
+        began, held = to.now[clock, ""], to.live[clock]
+        to.now[clock, ""] = began + alone.now[clock, ""]
+        to.busy[clock, ""] += alone.busy[clock, ""]
+        to.peak[clock] = max(to.peak[clock], held + alone.peak[clock])
+        to.height = max(to.height, alone.height)
+        to.met += 1
+        for event in alone.events:
+            to.events.append(
+                event._replace(
+                    start=began + event.start,
+                    end=began + event.end,
+                    during=held + event.during,
+                    after=held + event.after,
+                )
+            )
+
+    def _items_of(self, program: Program, called: bool) -> list[_Item]:
+        key = (id(program), called)
+        if key not in self._items:
+            ops = zip(program.ops, (called_changes if called else changes)(program), strict=True)
+            self._items[key] = [self._item(op, change, program) for op, change in ops]
+        return self._items[key]
+
+    def _item(self, op: Op, change: Change, program: Program) -> _Item:
+        stages: tuple[Stage, ...] = ()
+        height = 0
+        if isinstance(op, Compute):
+            stages = tuple(compute_stages(op, program, self.machine))
+        elif isinstance(op, Move):
+            stages = self._priced(op, program)
+            sizes = (program.values[op.value].type.local_size, op.out.type.local_size)
+            height = max(*sizes, *(stage.tile for stage in stages))
+        return _Item(
+            op,
+            name_of(op),
+            "" if self.streams is None else self.streams(op),
+            self.clocks(devices_of(op, program)),
+            stages,
+            sum(stage.seconds for stage in stages),
+            tuple(used_by(op)),
+            tuple((value.name, self.clocks(value.place.devices)) for value in made_by(op)),
+            self._held(change.born),
+            change.scratch,
+            self._held(change.died),
+            height,
+        )
+
+    def _priced(self, op: Move, program: Program) -> tuple[Stage, ...]:
+        value = program.values[op.value]
+        if op.plan is not None:
+            key: tuple[object, ...] = (id(op.plan), value.place)
+        else:
+            key = (value.type, value.place, op.out.type, op.out.place, op.out.dtype)
+        if key not in self._prices:
+            self._prices[key] = tuple(move_stages(op, program, self.machine))
+        return self._prices[key]
+
+    def _held(self, values: Iterable[Value]) -> tuple[tuple[int, int], ...]:
+        total: dict[int, int] = defaultdict(int)
+        for value in values:
+            for clock in self.clocks(value.place.devices):
+                total[clock] += value.tile_bytes
+        return tuple(total.items())
+
+
+def received_bytes(program: Program) -> dict[int, int]:
+    """Bytes that each device receives from others in all moves of a program, those of called programs included."""
+    return _received(program, {})
+
+
+def _received(program: Program, known: dict[int, dict[int, int]]) -> dict[int, int]:
+    if id(program) in known:
+        return known[id(program)]
+    total = dict.fromkeys(program.devices, 0)
+    for op in program.ops:
+        found: dict[int, int] = {}
+        if isinstance(op, Move):
+            size = itemsize_of(op.out.dtype)
+            found = {device: count * size for device, count in program.received(op).items()}
+        elif isinstance(op, Call):
+            found = _received(op.program, known)
+        for device, count in found.items():
+            total[device] += count
+    known[id(program)] = total
+    return total

@@ -1,0 +1,84 @@
+"""What a machine is to the simulator: what a device computes at, and what its links cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, get_args
+
+from redistrib.cost.model import CostModel
+from redistrib.errors import ProfileError
+
+Form: TypeAlias = Literal["roofline", "sum"]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What an operation of so many bytes and floating-point operations takes on one device.
+
+    Attributes:
+        launch: seconds before anything happens.
+        bandwidth: bytes per second read and written.
+        flops: floating-point operations per second.
+        form: `"roofline"`, launch and the longer of the two; `"sum"`, launch and both, as DistIR has it.
+    """
+
+    launch: float
+    bandwidth: float
+    flops: float
+    form: Form = "roofline"
+
+    def __post_init__(self) -> None:
+        if self.form not in get_args(Form):
+            raise ProfileError(f"rates are combined as {' or '.join(get_args(Form))}, not as {self.form!r}")
+        if not (self.launch >= 0 and self.bandwidth > 0 and self.flops > 0):
+            raise ProfileError(
+                f"rates are a launch of no less than 0 seconds and more than 0 bytes and operations per second, "
+                f"got {self.launch}, {self.bandwidth} and {self.flops}"
+            )
+
+    def seconds(self, size: int, flops: int) -> float:
+        """Seconds for `size` bytes and `flops` operations."""
+        memory, arithmetic = size / self.bandwidth, flops / self.flops
+        return self.launch + (max(memory, arithmetic) if self.form == "roofline" else memory + arithmetic)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Devices that are all alike, and their links.
+
+    Attributes:
+        name: how it is asked for.
+        rates: of operations on a device; None where only moves can be priced.
+        links: the cost model of moves; its prices are seconds.
+        memory: bytes of memory of a device, if known.
+        operations: rates of operations of their own, by the operation's name.
+        source: where the figures come from.
+    """
+
+    name: str
+    rates: Rates | None
+    links: CostModel
+    memory: int | None = None
+    operations: Mapping[str, Rates] = field(default_factory=dict, hash=False)
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if self.links.unit != "seconds":
+            raise ProfileError(
+                f"the cost model {self.links.name!r} counts {self.links.unit}, and a simulation needs seconds; take a "
+                f"latency-bandwidth model, such as 'tpu' or 'gpu'"
+            )
+
+    def rates_of(self, operation: str) -> Rates:
+        """The rates of an operation.
+
+        Raises:
+            ProfileError: if there are none.
+        """
+        found = self.operations.get(operation, self.rates)
+        if found is None:
+            raise ProfileError(
+                f"{self.name!r} has no rates for operation {operation!r}: it prices moves only; give a Machine"
+            )
+        return found

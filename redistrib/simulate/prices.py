@@ -1,0 +1,148 @@
+"""What operations take: computations by the rates of a device, moves by the cost model, step by step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from redistrib.cost.model import CostModel
+from redistrib.lang.mesh import Axis, Mesh
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.plan import Plan
+from redistrib.plans.steps import (
+    AllGather,
+    AllPermute,
+    AllReduce,
+    DynSlice,
+    Exchange,
+    ReduceExchange,
+    ReduceScatter,
+    Step,
+    Unreduce,
+)
+from redistrib.programs.direct import pulls
+from redistrib.programs.live import renames
+from redistrib.programs.program import Compute, Move, Place, Program, Value
+from redistrib.simulate.machine import Machine
+from redistrib.theory.semantics import Placement
+from redistrib.theory.topology import Topology
+
+
+class Stage(NamedTuple):
+    """A stretch of an operation.
+
+    Attributes:
+        name: what happens in it.
+        seconds: how long it takes.
+        tile: elements of the largest tile that a device holds of the value that moves; 0 in a computation.
+    """
+
+    name: str
+    seconds: float
+    tile: int = 0
+
+
+def compute_stages(op: Compute, program: Program, machine: Machine) -> list[Stage]:
+    """A computation, its arrays read and written once."""
+    read = sum(program.values[name].tile_bytes for name in dict.fromkeys(name for _, name in op.ins))
+    written = sum(value.tile_bytes for _, value in op.outs)
+    return [Stage(op.name, machine.rates_of(op.name).seconds(read + written, op.flops))]
+
+
+def move_stages(op: Move, program: Program, machine: Machine) -> list[Stage]:
+    """A move, step by step; without a plan, round by round."""
+    value = program.values[op.value]
+    if op.plan is not None:
+        return plan_stages(op.plan, value.place, machine)
+    if renames(op, program):
+        return []
+    return _direct_stages(value, op.out, machine)
+
+
+def plan_stages(plan: Plan, place: Place, machine: Machine) -> list[Stage]:
+    """The steps of a plan between the devices of a place."""
+    return [
+        Stage(
+            step.kind,
+            step_seconds(step, plan.itemsize, place, machine),
+            max(step.before.tile_size, step.after.tile_size),
+        )
+        for step in plan.steps
+    ]
+
+
+def step_seconds(step: Step, itemsize: int, place: Place, machine: Machine) -> float:
+    """Seconds of one step. A reduction takes what the gather or exchange takes that moves as much the other way."""
+    topology = topology_of(place, machine.links)
+    return sum(machine.links.step(whole, itemsize, topology) for whole in _as_whole(step))
+
+
+def topology_of(place: Place, links: CostModel) -> Topology:
+    """The links between the devices of a place, by their numbers in its mesh.
+
+    Hosts go by the numbers of devices in the machine; axes whose links are told apart are those of the mesh.
+    """
+    own = links.topology(place.mesh)
+    if own.axes:
+        return own
+    machine = links.topology(Mesh((Axis("device", max(place.devices) + 1),)))
+    return Topology(len(place.devices), tuple(machine.host[device] for device in place.devices) if machine.host else ())
+
+
+def _as_whole(step: Step) -> Sequence[Step]:
+    """Steps on whole tiles that move what a step on summands moves."""
+    match step:
+        case ReduceScatter():
+            return [AllGather(step.after, step.before, step.groups)]
+        case AllReduce():
+            part = -(-step.before.tile_size // step.group_size)
+            apart, together = (_flat(part * many, step.devices) for many in (1, step.group_size))
+            return [AllGather(apart, together, step.groups)] * 2
+        case ReduceExchange():
+            return [Exchange(step.before, step.after, step.shares, step.realisation)]
+        case Unreduce():
+            return [DynSlice(step.before, step.after)]
+        case _:
+            return [step]
+
+
+def _flat(size: int, devices: int) -> Placement:
+    """Tiles of so many elements, of which only the size is looked at."""
+    return Placement((size,), (1,), np.zeros((devices, 1), dtype=np.int64))
+
+
+class _Round(NamedTuple):
+    """Sends that go on at once, none of more than `size` elements."""
+
+    size: int
+    senders: set[int]
+    receivers: set[int]
+    pairs: list[tuple[int, int]]
+
+
+def _direct_stages(value: Value, out: Value, machine: Machine) -> list[Stage]:
+    """Rounds in which a device sends at most once and receives at most once, the largest boxes first."""
+    devices = tuple(sorted({*value.place.devices, *out.place.devices}))
+    number = {device: k for k, device in enumerate(devices)}
+    rounds: list[_Round] = []
+    sent = [(math.prod(pull.size), pull.sender, pull.receiver) for pull in pulls(value, out)]
+    for size, sender, receiver in sorted((one for one in sent if one[1] != one[2]), key=lambda one: -one[0]):
+        free = (one for one in rounds if sender not in one.senders and receiver not in one.receivers)
+        chosen = next(free, None)
+        if chosen is None:
+            chosen = _Round(size, set(), set(), [])
+            rounds.append(chosen)
+        chosen.senders.add(sender)
+        chosen.receivers.add(receiver)
+        chosen.pairs.append((number[sender], number[receiver]))
+    place = Place(Mesh((Axis("device", len(devices)),)), devices)
+    tile = max(value.type.local_size, out.type.local_size)
+    stages = []
+    for one in rounds:
+        held = _flat(one.size, len(devices))
+        step = AllPermute(held, held, np.array(one.pairs))
+        stages.append(Stage("send", step_seconds(step, itemsize_of(out.dtype), place, machine), tile))
+    return stages

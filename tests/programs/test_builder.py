@@ -1,0 +1,84 @@
+"""Programs made operation by operation, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import redistrib as rd
+from redistrib.errors import ProgramError
+from redistrib.programs.builder import Builder
+from redistrib.programs.program import Place, Value
+from redistrib.programs.spec import nest
+from tests.simulate.mlp import on
+
+TWO = Place(rd.Mesh.of("d=2"))
+MATMUL = nest("ij,jk->ik", (8, 8, 8))
+
+
+def test_summands_are_carried_without_being_asked_for() -> None:
+    b = Builder()
+    a, w = b.input("a", "[8, 4{d}8]", TWO), b.input("w", "[4{d}8, 8]", TWO)
+    part = b.compute(MATMUL, a, w, cut={"j": "d"})
+    v = b.input("v", "[8, 8]", TWO)
+    made = b.compute(MATMUL, part, v)
+    assert str(part.type) == str(made.type) == "[8, 8] sum{d}"
+    assert [op.parts[0].carried for op in b.build(made).ops] == [(), (("d",), ())]
+
+
+def test_results_get_names_of_their_own() -> None:
+    b = Builder()
+    a = b.input("a", "[8, 8]", on(0))
+    made = [b.compute(MATMUL, a, a2) for a2 in (b.input("b", "[8, 8]", on(0)),) * 3]
+    assert [value.name for value in made] == ["matmul", "matmul.1", "matmul.2"]
+
+
+def test_a_program_is_called_twice() -> None:
+    inner = Builder("product")
+    x, y = (inner.input(name, "[8, 8]", on(0)) for name in "xy")
+    product = inner.build(inner.compute(MATMUL, x, y))
+    b = Builder()
+    a = b.input("a", "[8, 8]", on(0))
+    first = b.call(product, a, a)
+    program = b.build(b.call(product, first, a, names=["z"]))
+    assert program.outputs == ("z",) and [value.name for value in program.values.values()] == ["a", "product", "z"]
+
+
+def wrong(what: str) -> Callable[[Builder, Value, Value], Any]:
+    return {
+        "shape": lambda b, a, v: b.compute(nest("ij->ij", (8, 4), name="copy"), a),
+        "count": lambda b, a, v: b.compute(MATMUL, a),
+        "nowhere": lambda b, a, v: b.compute(rd.nest("->i", {"i": 4}, name="zeros")),
+        "dimension": lambda b, a, v: b.compute(MATMUL, a, a, cut={"z": "d"}),
+        "division": lambda b, a, v: b.compute(nest("i->i", (7,), name="odd"), b.input("o", "[7]", TWO), cut={"i": "d"}),
+        "place": lambda b, a, v: b.build(b.compute(MATMUL, a, v)),
+        "name": lambda b, a, v: b.build(b.move(a, place=on(1), name="a")),
+        "unplanned": lambda b, a, v: b.build(b.move(b.input("t", "[4{d}8, 8]", TWO), "[8, 8]")),
+        "freed": lambda b, a, v: (b.free(a), b.build(b.compute(MATMUL, v, a))),
+        "reshaped": lambda b, a, v: b.build(b.move(a, "[4, 16]", on(1))),
+    }[what]
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("shape", "operation 'copy', array 'a': it reads an array of shape (8, 4), and value 'a' has shape (8, 8)"),
+        ("count", "operation 'matmul': it reads 2 arrays and 1 values are given"),
+        ("nowhere", "operation 'zeros': it reads nothing, so nothing says where it runs; give place="),
+        ("dimension", "operation 'matmul': no iteration dimension 'z'; it has i, j, k"),
+        ("division", "operation 'odd': the cut {'i': ['d']} over {d:2} does not divide"),
+        ("place", "operation 'matmul', array 'b': it needs [8, 8] on {}@0, and value 'v' is [8, 8] on {}@1"),
+        ("name", "operation 'move a', array 'a': the value is defined a second time"),
+        ("unplanned", "operation 'move t', array 't.1': no plan is given from [4{d}8, 8] to [8, 8]"),
+        ("freed", "operation 'matmul', array 'a': the value was given up before"),
+        ("reshaped", "operation 'move a', array 'a.1': [8, 8] of float32 cannot become [4, 16] of float32"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_operation(what: str, message: str) -> None:
+    b = Builder()
+    a, v = b.input("a", "[8, 8]", on(0)), b.input("v", "[8, 8]", on(1))
+    with pytest.raises(ProgramError) as caught:
+        wrong(what)(b, a, v)
+    assert message in str(caught.value)

@@ -1,0 +1,271 @@
+"""The simulator on programs small enough to time by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import redistrib as rd
+from redistrib.cost.presets import PRESETS
+from redistrib.errors import ProfileError, ProgramError
+from redistrib.programs.builder import Builder
+from redistrib.programs.program import Compute, Op, Place, Program
+from redistrib.programs.spec import nest
+from redistrib.simulate.constants import MACHINES, V100_BANDWIDTH, V100_FLOPS, V100_LAUNCH, V100_LINK, V100_MEMORY
+from redistrib.simulate.fit import OperationSample, fit_rates
+from redistrib.simulate.machine import Machine, Rates
+from redistrib.simulate.prices import step_seconds
+from tests.simulate.mlp import gpipe, on
+
+FOUR = Place(rd.Mesh.of("x=4"))
+LINKS = MACHINES["v100"].links
+
+
+def product(size: int, form: str = "[{0}, {0}]", place: Place | None = None) -> Program:
+    b = Builder("product")
+    a, w = (b.input(name, f"[{size}, {size}]", place or on(0), "float16") for name in "aw")
+    return b.build(b.compute(nest("ij,jk->ik", (size,) * 3), a, w))
+
+
+def test_the_constants_are_those_written_down_beforehand() -> None:
+    assert (V100_FLOPS, V100_BANDWIDTH, V100_LINK, V100_LAUNCH) == (90e12, 900e9, 50e9, 10e-6)
+    assert V100_MEMORY == 32e9
+
+
+def test_computing_is_priced_by_the_roofline_and_by_the_sum() -> None:
+    size, flops = 3 * 4096**2 * 2, 2 * 4096**3
+    memory, arithmetic = size / V100_BANDWIDTH, flops / V100_FLOPS
+    assert arithmetic > memory
+    assert rd.simulate(product(4096), "v100").seconds == V100_LAUNCH + arithmetic
+    rates = Rates(V100_LAUNCH, V100_BANDWIDTH, V100_FLOPS, "sum")
+    summed = rd.simulate(product(4096), Machine("sum", rates, LINKS)).seconds
+    assert summed == V100_LAUNCH + (memory + arithmetic)
+    small = rd.simulate(product(16), "v100").seconds
+    assert small == V100_LAUNCH + 3 * 16**2 * 2 / V100_BANDWIDTH
+
+
+def test_an_operation_may_have_rates_of_its_own() -> None:
+    own = Machine("own", Rates(1.0, 1e30, 1e30), LINKS, operations={"matmul": Rates(2.0, 1e30, 1e30)})
+    assert math.isclose(rd.simulate(product(16), own).seconds, 2.0)
+
+
+@pytest.mark.parametrize("form", ["sum", "roofline"])
+def test_rates_are_fitted(form: str) -> None:
+    true = Rates(2e-5, 8e11, 6e13, form)  # type: ignore[arg-type]
+    sizes = [(10**k, 10**j) for k in range(4, 10) for j in range(5, 13)]
+    noise = np.random.default_rng(0).normal(1, 0.01, len(sizes))
+    samples = [OperationSample(b, f, true.seconds(b, f) * float(n)) for (b, f), n in zip(sizes, noise, strict=True)]
+    found = fit_rates(samples, form)  # type: ignore[arg-type]
+    for field in ("launch", "bandwidth", "flops"):
+        assert math.isclose(getattr(found, field), getattr(true, field), rel_tol=0.03), field
+
+
+def test_a_fit_gives_no_negative_rate() -> None:
+    """More bytes took less time: plain least squares would have a negative price."""
+    found = fit_rates([OperationSample(10**k, 10**6, 1e-3 / k) for k in range(1, 8)])
+    assert found.launch >= 0 and found.bandwidth > 0 and found.flops > 0
+
+
+@pytest.mark.parametrize("samples", [[], [OperationSample(1, 1, 0.0)] * 3])
+def test_a_fit_needs_samples(samples: list[OperationSample]) -> None:
+    with pytest.raises(ProfileError, match="three samples or more"):
+        fit_rates(samples)
+
+
+def test_a_send_is_a_launch_the_link_and_a_copy() -> None:
+    b = Builder()
+    sent = b.build(b.move(b.input("a", "[1000]", on(0)), place=on(1)))
+    found = rd.simulate(sent, "v100")
+    assert math.isclose(found.seconds, V100_LAUNCH + 4000 / V100_LINK + 4000 / V100_BANDWIDTH)
+    assert found.received_bytes == {0: 0, 1: 4000} and found.peak_bytes == {0: 4000, 1: 4000}
+
+
+def test_sends_from_one_device_take_turns_and_others_do_not() -> None:
+    one = V100_LAUNCH + 4000 / V100_LINK + 4000 / V100_BANDWIDTH
+    b = Builder()
+    to_all = b.build(b.move(b.input("a", "[1000]", on(0)), place=FOUR))
+    assert math.isclose(rd.simulate(to_all, "v100").seconds, 3 * one)
+    b = Builder()
+    pairs = b.build(b.move(b.input("a", "[1000{d}2000]", on(0, 1)), place=on(2, 3)))
+    assert math.isclose(rd.simulate(pairs, "v100").seconds, one)
+    b = Builder()
+    copies = b.build(b.move(b.input("a", "[1000]", on(0, 1)), place=on(2, 3)))  # each from a holder of its own
+    assert math.isclose(rd.simulate(copies, "v100").seconds, one)
+
+
+def test_reductions_cost_what_the_gather_costs_the_other_way() -> None:
+    """An all-reduce of four, as a reduce-scatter and an all-gather; no model of moves prices reductions itself."""
+    program = rd.partition(rd.nest("ij,jk->ik", (64, 64, 64)), {"matmul": {"j": 4}})
+    (move,) = program.moves
+    (step,) = move.plan.steps
+    assert step.kind == "all_reduce"
+    part = 64 * 64 // 4 * 4
+    gather = V100_LAUNCH + 3 * part / V100_LINK + 4 * part / V100_BANDWIDTH
+    assert math.isclose(step_seconds(step, 4, move.out.place, MACHINES["v100"]), 2 * gather)
+    scattered = rd.partition(
+        rd.nest("ij,jk->ik", (64, 64, 64)), {"matmul": {"j": 4}}, outputs={"out": "[16{r1}64, 64]"}
+    )
+    (step,) = scattered.moves[0].plan.steps
+    assert step.kind == "reduce_scatter"
+    assert math.isclose(step_seconds(step, 4, scattered.values["out"].place, MACHINES["v100"]), gather)
+
+
+def test_a_plan_on_devices_of_two_hosts_crosses_between_them() -> None:
+    plan = rd.synthesize("[2{x}4, 4096]", "[4, 4096]", "x=2", cost_model="gpu")
+    times = []
+    for devices in ((0, 1), (7, 8), (8, 9)):  # hosts are of eight devices
+        b = Builder()
+        a = b.input("a", "[2{x}4, 4096]", Place(rd.Mesh.of("x=2"), devices))
+        times.append(rd.simulate(b.build(b.move(a, plan=plan)), "gpu").seconds)
+    assert times[0] == times[2] == plan.cost
+    links = PRESETS["gpu"]
+    assert links.slow_bandwidth is not None
+    share = 2 * 4096 * 4
+    assert math.isclose(times[1] - times[0], share / links.slow_bandwidth - share / links.bandwidth)
+
+
+def test_computations_of_one_operation_start_as_their_devices_are_free() -> None:
+    b = Builder()
+    alone, both = b.input("a", "[64, 64]", on(0)), b.input("b", "[32{d}64, 64]", on(0, 1))
+    b.compute(nest("ij->ij", (64, 64), name="first", fn=np.negative), alone)
+    found = rd.simulate(
+        b.build(b.compute(nest("ij->ij", (64, 64), name="second", fn=np.negative), both, cut={"i": "d"}))
+    )
+    starts = {event.clock: event.start for event in found.events if event.name == "second"}
+    assert starts[1] == 0 < starts[0]
+
+
+def test_a_stream_for_moves_lets_a_device_send_and_compute_at_once() -> None:
+    b = Builder()
+    a, w = b.input("a", "[1024, 1024]", on(0)), b.input("w", "[1024, 1024]", on(0))
+    sent = b.move(a, place=on(1))
+    made = b.compute(nest("ij,jk->ik", (1024,) * 3), a, w)
+    program = b.build(sent, made)
+    one, two = (rd.simulate(program, "v100", streams=streams) for streams in (None, "moves"))
+    longest = max(event.end - event.start for event in two.events)
+    assert math.isclose(one.seconds, sum(e.end - e.start for e in one.events if e.clock == 0))
+    assert math.isclose(two.seconds, longest)
+
+
+def test_a_stream_waits_for_what_it_reads() -> None:
+    b = Builder()
+    a = b.input("a", "[1024, 1024]", on(0))
+    made = b.compute(nest("ij->ij", (1024, 1024), name="negate", fn=np.negative), a)
+    program = b.build(b.move(made, place=on(1)))
+    one, two = (rd.simulate(program, "v100", streams=streams) for streams in (None, "moves"))
+    assert one.seconds == two.seconds
+
+    def own(op: Op) -> str:
+        return op.name if isinstance(op, Compute) else "rest"
+
+    assert rd.simulate(program, "v100", streams=own).seconds == one.seconds
+
+
+def test_what_is_sent_ahead_is_held_from_then_on() -> None:
+    """Four inputs on device 0 are wanted one after the other on device 1. Most is held there during the second sum; on
+    one stream its own copy is there then, on a stream of their own the third and the fourth wait beside it."""
+    b = Builder()
+    big = b.input("big", "[2048, 2048]", on(1))
+    for k in range(4):
+        sent = b.move(b.input(f"a{k}", "[2048]", on(0)), place=on(1))
+        big = b.compute(nest("ij,j->ij", (2048, 2048), name="add", fn=np.add), big, sent)
+    program = b.build(big)
+    one, two = (rd.simulate(program, "v100", streams=streams).peak_bytes[1] for streams in (None, "moves"))
+    assert two - one == 2 * 2048 * 4
+
+
+def test_devices_that_do_the_same_share_a_clock() -> None:
+    found = rd.simulate(rd.partition(rd.nest("ij,jk->ik", (64,) * 3), {"matmul": (4, 2, 2)}), "v100")
+    assert set(found.run.clock_of.values()) == {0} and len(found.run.clock_of) == 16
+    assert set(rd.simulate(gpipe(4, stages=3), "v100").run.clock_of.values()) == {0, 1, 2}
+
+
+def test_a_value_is_alive_from_its_making_to_its_last_use() -> None:
+    """Inputs of 400 bytes stay. b is dead after c is made, c after d; at the worst moment two values are alive."""
+    b = Builder()
+    value = b.input("a", "[100]", on(0))
+    for name in "bcd":
+        value = b.compute(nest("i->i", (100,), name=name, fn=np.negative), value)
+    found = rd.simulate(b.build(value), "v100")
+    assert [(event.during, event.after) for event in found.events] == [(800, 800), (1200, 800), (1200, 800)]
+
+
+def test_an_input_that_is_given_up_is_donated() -> None:
+    b = Builder()
+    a = b.input("a", "[100]", on(0))
+    made = b.compute(nest("i->i", (100,), name="b", fn=np.negative), a)
+    b.free(a)
+    made = b.compute(nest("i->i", (100,), name="c", fn=np.negative), made)
+    assert rd.simulate(b.build(made), "v100").peak_bytes == {0: 800}
+
+
+def test_an_operation_has_temporary_memory() -> None:
+    """A fused softmax needs what its nests hand on, 2 x 64 + 64 x 64 elements, beside what it reads and makes."""
+    sizes = {"i": 64, "j": 64}
+    exponent = lambda x, m: np.exp(x - m)  # noqa: E731
+    maps = [
+        rd.nest("ij->i", sizes, name="rowmax", reads=["inp"], writes="rowmax", combine="max"),
+        rd.nest("ij,i->ij", sizes, name="exp", reads=["inp", "rowmax"], writes="exp_arr", fn=exponent),
+        rd.nest("ij->i", sizes, name="rowsum", reads=["exp_arr"], writes="rowsum"),
+        rd.nest("ij,i->ij", sizes, name="div", reads=["exp_arr", "rowsum"], writes="out", fn=np.divide),
+    ]
+    names = [one.name for one in maps]
+    fused = rd.partition(maps, {one.name: {"i": 1} for one in maps}, groups={"softmax": names})
+    assert rd.simulate(fused, "v100").peak_bytes == {0: 4 * (2 * 64 * 64 + 2 * 64 + 64 * 64)}
+
+
+def test_a_name_for_the_same_bytes_takes_neither_time_nor_memory() -> None:
+    b = Builder()
+    found = rd.simulate(b.build(b.move(b.input("a", "[100]", on(0)))), "v100")
+    assert (found.seconds, found.peak_bytes, found.events) == (0, {0: 400}, ())
+
+
+def test_what_does_not_fit_is_said() -> None:
+    tight = Machine("tight", Rates(0, 1, 1), LINKS, memory=3 * 16 * 16 * 2 - 1)
+    assert not rd.simulate(product(16), tight).fits
+    assert rd.simulate(product(16), "v100").fits
+
+
+def test_a_table() -> None:
+    found = rd.simulate(rd.partition(rd.nest("ij,jk->ik", (64,) * 3), {"matmul": {"j": 4}}), "v100")
+    text = str(found)
+    assert text.startswith("main on v100: 0.031 ms")
+    assert "0-3" in text and "compute matmul" in text and "move out" in text
+    peak, received = max(found.peak_bytes.values()), found.received_bytes[0]
+    assert f"{peak:,}" in text and f"{received:,}" in text
+
+
+@pytest.mark.parametrize("profile", ["exact", "nowhere", None, ["v100"]])
+def test_no_such_machine(profile: object) -> None:
+    with pytest.raises(ProfileError, match="no machine"):
+        rd.simulate(product(16), profile)  # type: ignore[arg-type]
+
+
+def test_no_such_streams() -> None:
+    with pytest.raises(ProfileError, match="streams are None, 'moves', or a function of an operation; got 2"):
+        rd.simulate(product(16), "v100", streams=2)  # type: ignore[arg-type]
+
+
+def test_what_is_no_program_is_refused() -> None:
+    with pytest.raises(ProgramError, match="a program or a plan is simulated, not a str"):
+        rd.simulate("[4]", "v100")  # type: ignore[arg-type]
+
+
+def test_a_model_that_counts_elements_is_refused() -> None:
+    from redistrib.cost.exact import ExactCost
+
+    with pytest.raises(ProfileError, match="counts elements, and a simulation needs seconds"):
+        rd.simulate(product(16), ExactCost())
+
+
+def test_a_model_of_moves_prices_no_computation() -> None:
+    with pytest.raises(ProfileError, match=r"'matmul'.*prices moves only"):
+        rd.simulate(product(16), LINKS)
+
+
+@pytest.mark.parametrize("rates", [(-1, 1, 1), (0, 0, 1), (0, 1, 0), (0, 1, 1, "both")])
+def test_rates_are_checked(rates: tuple[object, ...]) -> None:
+    with pytest.raises(ProfileError, match="rates are"):
+        Rates(*rates)  # type: ignore[arg-type]
