@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from redistrib.backends.jax.leaves import matched
-from redistrib.errors import TracedDonationError
+from redistrib.errors.backends import traced_donation_error
 from redistrib.trees import traced
 from redistrib.trees.eager import Prepared
 from redistrib.trees.interrupts import recoverable
@@ -30,7 +30,7 @@ def reshard(
     planner = Planner(model)
     inside = [traced.is_traced(leaf.value) for leaf in leaves]
     if donate and any(inside):
-        raise TracedDonationError
+        raise traced_donation_error()
     outside = [leaf for leaf, is_inside in zip(leaves, inside, strict=True) if not is_inside]
     prepared = Prepared(outside, planner, donate=donate, memory_limit=memory_limit) if outside else None
     moved = [traced.moved(leaf, planner, memory_limit) for leaf, is_in in zip(leaves, inside, strict=True) if is_in]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redistrib.errors import PlanFormError, StepFormError
+from redistrib.errors import PlanFormError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
 from tests.plans.hand import GOOD, place, plan, pulled, shares
@@ -120,6 +120,6 @@ def test_tables_of_the_wrong_form_make_no_step() -> None:
             "the columns of a table of shares must have equal length",
         ),
     ):
-        with pytest.raises(StepFormError) as caught:
+        with pytest.raises(PlanFormError) as caught:
             make()
         assert str(caught.value) == message

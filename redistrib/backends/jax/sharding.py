@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from redistrib.errors import ForeignMeshError, NotAnArrayError
+from redistrib.errors.backends import foreign_mesh_error, not_an_array_error
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding, to_partition_entries, to_unreduced
 
@@ -45,7 +45,7 @@ def check_same_axes(mesh: Mesh, jax_mesh: Any) -> None:
     """
     given = Mesh.of(jax_mesh)
     if (given.names, given.shape) != (mesh.names, mesh.shape):
-        raise ForeignMeshError(str(mesh), mesh.size, str(given), given.size)
+        raise foreign_mesh_error(str(mesh), mesh.size, str(given), given.size)
 
 
 def type_and_mesh(sharding: Any, shape: Sequence[int]) -> tuple[DistType, Mesh]:
@@ -54,8 +54,8 @@ def type_and_mesh(sharding: Any, shape: Sequence[int]) -> tuple[DistType, Mesh]:
     Devices are numbered by their row-major position in the sharding's mesh.
 
     Raises:
-        ShardingFormError: another kind of sharding.
-        SpecError, UnknownAxisError, AxisReusedError: a spec that has no meaning as a type.
+        SpecError: another kind of sharding, or a spec that has no meaning as a type.
+        UnknownAxisError, TypeFormError: a spec that does not fit the mesh.
     """
     return from_named_sharding(sharding, shape)
 
@@ -64,9 +64,9 @@ def type_of(array: Any) -> tuple[DistType, Mesh]:
     """The type and the mesh of a `jax.Array`, from its sharding.
 
     Raises:
-        NotAnArrayError: if the value is no `jax.Array`.
-        ShardingFormError, SpecError: see `type_and_mesh`.
+        SourceArrayError: if the value is no `jax.Array`.
+        SpecError: see `type_and_mesh`.
     """
     if not isinstance(array, jax.Array):
-        raise NotAnArrayError(type(array).__name__)
+        raise not_an_array_error(type(array).__name__)
     return type_and_mesh(array.sharding, array.shape)
