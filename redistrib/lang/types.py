@@ -10,21 +10,8 @@ from typing import Any, TypeAlias
 
 from redistrib.arith import as_integer
 from redistrib.errors import PartialTypeError, SpecDivisionError, TypeFormError
+from redistrib.errors import lang as errors
 from redistrib.errors.base import cut, listed, shown
-from redistrib.errors.lang import (
-    axis_name_error,
-    axis_reused_error,
-    dim_size_error,
-    sharding_form_error,
-    spec_entry_error,
-    spec_form_error,
-    spec_rank_error,
-    tile_product_error,
-    type_size_error,
-    type_value_error,
-    unconstrained_spec_error,
-    unreduced_spec_error,
-)
 from redistrib.lang import notation
 from redistrib.lang.mesh import Mesh, PrimeMesh
 from redistrib.lang.notation import REDUCTIONS, Reduction
@@ -56,12 +43,12 @@ class DimType:
         for what, given in (("size", self.size), ("tile", self.tile)):
             value = given if type(given) is int else as_integer(given)
             if value is None or not 0 <= value <= _LARGEST:
-                raise dim_size_error("global size" if what == "size" else what, given)
+                raise errors.dim_size_error("global size" if what == "size" else what, given)
             if value is not given:
                 object.__setattr__(self, what, value)
         for name in self.axes:
             if not isinstance(name, str) or not name:
-                raise axis_name_error(name)
+                raise errors.axis_name_error(name)
 
     def __str__(self) -> str:
         return notation.print_dim(self.tile, self.axes, self.size)
@@ -97,9 +84,9 @@ class DistType:
         dims = tuple(self.dims)
         object.__setattr__(self, "dims", dims)
         if len(dims) > notation.MOST:
-            raise type_size_error(f"{len(dims)} dimensions", str(notation.MOST))
+            raise errors.type_size_error(f"{len(dims)} dimensions", str(notation.MOST))
         if math.prod(max(dim.size, dim.tile, 1) for dim in dims) > _MOST_ELEMENTS:
-            raise type_size_error("too many elements", "2**512")
+            raise errors.type_size_error("too many elements", "2**512")
         if self.partial or self.reduction is not None:
             self._sort_partial()
 
@@ -107,7 +94,7 @@ class DistType:
         axes, kind = tuple(self.partial), self.reduction
         for name in axes:
             if not isinstance(name, str) or not name:
-                raise axis_name_error(name)
+                raise errors.axis_name_error(name)
         if not axes or kind not in REDUCTIONS:
             raise TypeFormError(
                 "partial axes",
@@ -115,7 +102,7 @@ class DistType:
                 f"give at least one axis, and one of the reductions {listed(REDUCTIONS)}",
             )
         if len(axes) > notation.MOST:
-            raise type_size_error(f"summands along {len(axes)} axes", str(notation.MOST))
+            raise errors.type_size_error(f"summands along {len(axes)} axes", str(notation.MOST))
         if len(set(axes)) < len(axes):
             repeated = next(name for k, name in enumerate(axes) if name in axes[:k])
             raise TypeFormError(
@@ -130,12 +117,11 @@ class DistType:
 
         Raises:
             NotationError: if the text cannot be read.
-            TypeFormError: if it is of no array: more than 64 dimensions, 2**63 - 1 elements along one, or 2**512
-                altogether.
-            TypeFormError: if it names an axis of summands twice.
+            TypeFormError: if it is of no array (more than 64 dimensions, 2**63 - 1 elements along one, or 2**512
+                altogether), or names an axis of summands twice.
         """
         if not isinstance(text, str):
-            raise type_value_error(text)
+            raise errors.type_value_error(text)
         node = notation.parse_type(text)
         dims = tuple(DimType(dim.tile, tuple(axis.name for axis in dim.axes), dim.size) for dim in node.dims)
         if node.partial is None:
@@ -157,7 +143,7 @@ class DistType:
             dims = tuple(value)
             if all(isinstance(dim, DimType) for dim in dims):
                 return cls(dims)
-        raise type_value_error(value)
+        raise errors.type_value_error(value)
 
     def __str__(self) -> str:
         dims = ((dim.tile, dim.axes, dim.size) for dim in self.dims)
@@ -207,10 +193,10 @@ class DistType:
             for name in dim.axes:
                 tiles *= mesh.axis(name).size
                 if name in seen:
-                    raise axis_reused_error(name, f"type {self}")
+                    raise errors.axis_reused_error(name, f"type {self}")
                 seen.add(name)
             if dim.tile * tiles != dim.size:
-                raise tile_product_error(str(self), i, dim.tile, tiles, dim.size, _remedy(dim, tiles))
+                raise errors.tile_product_error(str(self), i, dim.tile, tiles, dim.size, _remedy(dim, tiles))
         for name in self.partial:
             mesh.axis(name)
             if name in seen:
@@ -296,7 +282,7 @@ def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh) -> DistType
     entries = _spec_entries(spec)
     whole = DistType(tuple(DimType(size, (), size) for size in shape))
     if len(entries) > whole.rank:
-        raise spec_rank_error(len(entries), whole.global_shape)
+        raise errors.spec_rank_error(len(entries), whole.global_shape)
     cuts = [_turned(_entry_axes(i, entry)) for i, entry in enumerate(entries)]
     cuts += [()] * (whole.rank - len(entries))
     seen: set[str] = set()
@@ -305,7 +291,7 @@ def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh) -> DistType
         for name in axes:
             mesh.axis(name)
             if name in seen:
-                raise axis_reused_error(name, f"partition spec {entries}")
+                raise errors.axis_reused_error(name, f"partition spec {entries}")
             seen.add(name)
         tiles = math.prod(mesh.axis(name).size for name in axes)
         if size % tiles:
@@ -326,14 +312,14 @@ def _spec_reduction(spec: Any, unreduced: Sequence[str]) -> Reduction:
     kind = getattr(spec, "unreduced_kind", None)
     name = "sum" if kind is None else str(getattr(kind, "name", kind)).lower()
     if name not in REDUCTIONS:
-        raise unreduced_spec_error(name, sorted(unreduced))
+        raise errors.unreduced_spec_error(name, sorted(unreduced))
     return name
 
 
 def _spec_entries(spec: Any) -> tuple[object, ...]:
     entries = getattr(spec, "partitions", spec)
     if not isinstance(entries, tuple | list):
-        raise spec_form_error(spec)
+        raise errors.spec_form_error(spec)
     return tuple(entries)
 
 
@@ -357,7 +343,7 @@ def to_unreduced(dist_type: DistType) -> frozenset[str]:
     """
     if dist_type.reduction in (None, "sum"):
         return frozenset(dist_type.partial)
-    raise unreduced_spec_error(str(dist_type.reduction), dist_type.partial)
+    raise errors.unreduced_spec_error(str(dist_type.reduction), dist_type.partial)
 
 
 def _entry(axes: tuple[str, ...]) -> SpecEntry:
@@ -375,8 +361,8 @@ def _entry_axes(dim: int, entry: object) -> tuple[str, ...]:
         return tuple(entry)
     # JAX has one such value, PartitionSpec.UNCONSTRAINED; its class is recognised by name, JAX not being imported
     if type(entry).__name__ == "UnconstrainedSingleton":
-        raise unconstrained_spec_error(dim)
-    raise spec_entry_error(dim, entry)
+        raise errors.unconstrained_spec_error(dim)
+    raise errors.spec_entry_error(dim, entry)
 
 
 def from_named_sharding(sharding: Any, shape: Sequence[int]) -> tuple[DistType, Mesh]:
@@ -390,6 +376,6 @@ def from_named_sharding(sharding: Any, shape: Sequence[int]) -> tuple[DistType, 
         MeshError: if the sharding's mesh cannot be read.
     """
     if not hasattr(sharding, "mesh") or not hasattr(sharding, "spec"):
-        raise sharding_form_error(sharding)
+        raise errors.sharding_form_error(sharding)
     mesh = Mesh.of(sharding.mesh)
     return from_partition_spec(sharding.spec, shape, mesh), mesh

@@ -217,7 +217,10 @@ def _check_sums(number: int, step: ReduceExchange, begin: Int64, end: Int64) -> 
 
 
 def _first_not_added_once(low: Int64, high: Int64, owner: Int64, stack: Int64, begin: Int64, end: Int64) -> int | None:
-    """The first device whose slabs, with those that it has no use for, do not fill a whole stack of its tile once."""
+    """The first device that does not add each of its summands once.
+
+    A device does iff the slabs that it adds, and those that are not its own to add, fill a stack of its tile once.
+    """
     devices = len(begin)
     unused_low, unused_high = np.zeros((2, devices, len(stack)), dtype=np.int64), np.tile(stack, (2, devices, 1))
     unused_high[0, :, 0] = begin
