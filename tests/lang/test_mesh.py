@@ -114,6 +114,14 @@ def test_what_cannot_be_a_mesh_is_refused(make: Any, kind: type[MeshError], mess
     assert vars(again) == vars(caught.value)
 
 
+def test_an_error_names_the_rule_and_has_its_values_as_attributes() -> None:
+    with pytest.raises(MeshError) as caught:
+        Mesh.of("x=2,x=3")
+    error = caught.value
+    assert (error.rule, error.name, error.values) == ("duplicate axis", "x", {"name": "x", "mesh": "{x:2, x:3}"})
+    assert not hasattr(error, "size")
+
+
 # --------------------------------------------------------------------------------------- prime decomposition
 
 
