@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from redistrib.arith import as_integer
 from redistrib.cost.profiles import load_profile as load_profile
-from redistrib.errors import DeviceSetError, MemorySizeError, MissingShapeError
+from redistrib.errors import MemorySizeError
+from redistrib.errors.synthesis import device_set_error, missing_shape_error
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
 from redistrib.plans.plan import Plan
@@ -188,8 +189,7 @@ def reshard(
         TreeMismatchError: if the shardings are no prefix of the tree.
         LeafError: for what is wrong with one leaf; names its path.
         MemoryLimitError: if nothing fits the limit; tells the least that something fits.
-        UnknownSourceError: for a traced array on Auto axes without `source`.
-        TracedOrderError, TracedDonationError: for what cannot be done under `jit`.
+        TracedError: for what cannot be done under `jit`, and for a traced array on Auto axes without `source`.
     """
     from redistrib.resharding import entry
 
@@ -275,7 +275,7 @@ def _is_sharding(value: Any) -> bool:
 def _typed(value: Any, mesh: Any, shape: Sequence[int] | None) -> tuple[DistType, Mesh]:
     if _is_sharding(value):
         if shape is None:
-            raise MissingShapeError(value)
+            raise missing_shape_error(value)
         return from_named_sharding(value, tuple(shape))
     return DistType.of(value), Mesh.of(mesh)
 
@@ -285,5 +285,5 @@ def _same_devices(source: Any, target: Any, mesh: Mesh) -> Mesh:
     number = {device: k for k, device in enumerate(source.devices.flat)}
     order = list(target.devices.flat)
     if set(order) != set(number):
-        raise DeviceSetError(len(number), len(order), len(set(order) & set(number)))
+        raise device_set_error(len(number), len(order), len(set(order) & set(number)))
     return Mesh(mesh.axes, tuple(number[device] for device in order))

@@ -123,7 +123,7 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     (
         ("[2{x}8]", "[4{x}8, 1]", {"x": 4}),
         {},
-        errors.TileProductError,
+        errors.TypeFormError,
         "dimension 0 of [4{x}8, 1]: 4 tiles of 4 make 16 elements, not 8; write 2{x}8",
     ),
     (
@@ -143,13 +143,13 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     (
         ("[2{x}8]", "[8]", {"x": 4}),
         {"cost_model": "fast"},
-        errors.UnknownCostModelError,
+        errors.ChoiceError,
         "no cost model 'fast'; give a CostModel or one of the names 'paper', 'exact', 'tpu', 'gpu', 'cpu'",
     ),
     (
         ("[2{x}8]", "[8]", {"x": 4}),
         {"algorithm": "greedy"},
-        errors.UnknownAlgorithmError,
+        errors.ChoiceError,
         "no algorithm 'greedy'; give one of 'best', 'paper'",
     ),
     (

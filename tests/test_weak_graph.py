@@ -14,7 +14,7 @@ from redistrib.cost.exact import ExactCost
 from redistrib.cost.model import CostModel, prices_of
 from redistrib.cost.paper import PaperCost
 from redistrib.cost.presets import PRESETS
-from redistrib.errors import PictureError, UnknownCostModelError
+from redistrib.errors import ChoiceError, PictureError
 from redistrib.explain import draw_graph, weak_graph
 from redistrib.synthesis.paper.search import shortest_paths
 from redistrib.theory.topology import Topology
@@ -58,7 +58,7 @@ def test_an_edge_says_what_it_does() -> None:
 
 def test_a_model_of_ones_own_must_be_given() -> None:
     plan = rd.synthesize(*SWAP, cost_model=PaperCost(name="mine"))
-    with pytest.raises(UnknownCostModelError, match="'mine'"):
+    with pytest.raises(ChoiceError, match="'mine'"):
         weak_graph(plan)
     assert len(weak_graph(plan, PaperCost())) == len(weak_graph(plan, "exact"))
 

@@ -27,14 +27,14 @@ Record placement := Placement { grid : list Z; index : list point }.
 
 Record share := Share { src : device; dst : device; round : Z; corner : point; extent : point }.
 
-Inductive realisation := Rounds | Ragged.
+Inductive implementation := Rounds | Ragged.
 
 Inductive action :=
 | DynSlice
 | AllGather (groups : list (list device))
 | AllToAll (groups : list (list device))
 | AllPermute (pairs : list (device * device))  (** sender, receiver *)
-| Exchange (how : realisation) (shares : list share).
+| Exchange (how : implementation) (shares : list share).
 
 (** [before] and [after] are positions in the plan's table of placements. *)
 Record step := Step { before : Z; after : Z; act : action }.
@@ -236,7 +236,7 @@ Definition in_round (r : Z) (shares : list share) : list share := filter (fun h 
 Definition largest (shares : list share) : Z := fold_right Z.max 0 (map (fun h => prod (extent h)) shares).
 
 (** What travels for a share: in rounds as much as for the largest of its round, in a ragged all-to-all its own. *)
-Definition carried (how : realisation) (shares : list share) (h : share) : Z :=
+Definition carried (how : implementation) (shares : list share) (h : share) : Z :=
   match how with
   | Rounds => largest (in_round (round h) shares)
   | Ragged => prod (extent h)

@@ -30,7 +30,7 @@ from proofs.bridge.corpus import WAYS, Sample, corpus
 from proofs.bridge.export import Form, plan_term
 from proofs.bridge.mutate import BREAKING, HARMLESS, changed
 from redistrib import Plan
-from redistrib.errors import RedistribError
+from redistrib.errors import RedistribError, VerificationError
 
 CHECKER = Path(__file__).resolve().parents[1] / "Checker"
 LEAST = 500
@@ -98,11 +98,11 @@ Verdict: TypeAlias = tuple[int, ...] | None
 
 
 def python_verdict(case: Case) -> tuple[Verdict, str]:
-    """What the library says of a plan, and the name of the error if it refuses it."""
+    """What the library says of a plan, and the rule it breaks, or the name of the error, if it refuses it."""
     try:
         return Plan.from_json(sealed(case.form), case.bound).received, ""
     except RedistribError as error:
-        return None, type(error).__name__
+        return None, error.rule if isinstance(error, VerificationError) else type(error).__name__
 
 
 def coq_file(cases: Sequence[Case], proved: bool) -> str:

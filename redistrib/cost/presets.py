@@ -12,7 +12,7 @@ from redistrib.cost.exact import ExactCost
 from redistrib.cost.latency import Latency, LatencyBandwidth
 from redistrib.cost.model import CostModel
 from redistrib.cost.paper import PaperCost
-from redistrib.errors import UnknownCostModelError
+from redistrib.errors.synthesis import unknown_cost_model_error
 
 DEFAULT = "tpu"
 
@@ -62,10 +62,10 @@ def cost_model(model: CostModel | str) -> CostModel:
     """A cost model from itself or from its name.
 
     Raises:
-        UnknownCostModelError: if no model has that name.
+        ChoiceError: if no model has that name.
     """
     if isinstance(model, CostModel):
         return model
     if isinstance(model, str) and model in MODELS:
         return MODELS[model]
-    raise UnknownCostModelError(model, tuple(MODELS))
+    raise unknown_cost_model_error(model, tuple(MODELS))

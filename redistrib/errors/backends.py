@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from redistrib.errors.base import RedistribError, listed
+from redistrib.errors.base import RedistribError, RuleBroken, listed
 from redistrib.errors.plans import TilesError
+from redistrib.errors.synthesis import ChoiceError
 
 
 class HloTextError(RedistribError):
@@ -20,64 +21,78 @@ class ArrayMismatchError(TilesError):
     """An array that is not the tile its rank should hold; raised on every rank with one message."""
 
 
-class ForeignMeshError(RedistribError):
+class ForeignMeshError(RuleBroken):
+    """A JAX mesh on which a plan cannot run: its axes are not those of the plan's mesh, or the plan has two meshes."""
+
+
+class SourceArrayError(RuleBroken):
+    """What a plan is given is no `jax.Array`, or not one of the plan's source type."""
+
+
+class TracedError(RuleBroken):
+    """What cannot be done to a traced array, inside `jit` or `shard_map`."""
+
+
+def foreign_mesh_error(mesh: str, size: int, given: str, given_size: int) -> ForeignMeshError:
     """A JAX mesh whose axes are not those of the plan's mesh."""
+    return ForeignMeshError(
+        "foreign mesh",
+        f"the plan is for mesh {mesh} with {size} devices, the JAX mesh is {given} with {given_size}; "
+        f"pass a mesh of the same axes in the same order, or plan for this one",
+        mesh=mesh,
+        size=size,
+        given=given,
+        given_size=given_size,
+    )
 
-    def __init__(self, mesh: str, size: int, given: str, given_size: int) -> None:
-        self.mesh, self.size, self.given, self.given_size = mesh, size, given, given_size
-        super().__init__(
-            f"the plan is for mesh {mesh} with {size} devices, the JAX mesh is {given} with {given_size}; "
-            f"pass a mesh of the same axes in the same order, or plan for this one"
-        )
 
-
-class TwoMeshesError(RedistribError):
+def two_meshes_error(source: str, target: str) -> ForeignMeshError:
     """A plan between two meshes, where one function under one mesh is asked for."""
+    return ForeignMeshError(
+        "two meshes",
+        f"the plan goes from mesh {source} to mesh {target}; a function under one JAX mesh needs source and target "
+        f"types over the same mesh and device order, use redistrib.reshard to move between meshes",
+        source=source,
+        target=target,
+    )
 
-    def __init__(self, source: str, target: str) -> None:
-        self.source, self.target = source, target
-        super().__init__(
-            f"the plan goes from mesh {source} to mesh {target}; a function under one JAX mesh needs source and target "
-            f"types over the same mesh and device order, use redistrib.reshard to move between meshes"
-        )
 
-
-class NotAnArrayError(RedistribError):
+def not_an_array_error(kind: str) -> SourceArrayError:
     """A value that is no `jax.Array`."""
+    return SourceArrayError(
+        "not an array",
+        f"a plan runs on a jax.Array that lives on its mesh, got {kind}; "
+        f"place the value first: jax.device_put(value, f.source_sharding)",
+        kind=kind,
+    )
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        super().__init__(
-            f"a plan runs on a jax.Array that lives on its mesh, got {kind}; "
-            f"place the value first: jax.device_put(value, f.source_sharding)"
-        )
 
-
-class SourceArrayError(RedistribError):
+def source_array_error(what: str, expected: object, given: object, remedy: str) -> SourceArrayError:
     """An array that is not of the plan's source type."""
+    return SourceArrayError(
+        "source array",
+        f"the plan starts from an array of {what} {expected}, got {given}; {remedy}",
+        what=what,
+        expected=expected,
+        given=given,
+    )
 
-    def __init__(self, what: str, expected: object, given: object, remedy: str) -> None:
-        self.what, self.expected, self.given = what, expected, given
-        super().__init__(f"the plan starts from an array of {what} {expected}, got {given}; {remedy}")
 
-
-class ScheduleError(RedistribError):
+def schedule_error(schedule: object) -> ChoiceError:
     """The name of a schedule that does not exist."""
+    return ChoiceError(
+        "schedule", f"there is no schedule {schedule!r}; choose 'overlap' or 'sequential'", schedule=schedule
+    )
 
-    def __init__(self, schedule: object) -> None:
-        self.schedule = schedule
-        super().__init__(f"there is no schedule {schedule!r}; choose 'overlap' or 'sequential'")
 
-
-class ManualMeshError(RedistribError):
+def manual_mesh_error(axes: Sequence[str]) -> TracedError:
     """A plan run inside a `shard_map` over the axes it needs."""
-
-    def __init__(self, axes: Sequence[str]) -> None:
-        self.axes = tuple(axes)
-        super().__init__(
-            f"inside a shard_map over {listed(axes)} an array is already a tile; call the plan's function outside, "
-            f"on the global array"
-        )
+    return TracedError(
+        "manual mesh",
+        f"inside a shard_map over {listed(axes)} an array is already a tile; call the plan's function outside, "
+        f"on the global array",
+        axes=tuple(axes),
+    )
 
 
 class DeviceShortageError(RedistribError):
@@ -135,39 +150,37 @@ class LeafError(RedistribError):
         super().__init__(f"leaf {path}: {reason}" if path else reason)
 
 
-class UnknownSourceError(RedistribError):
+def unknown_source_error() -> TracedError:
     """A traced array whose placement nothing tells."""
+    return TracedError(
+        "unknown source",
+        "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with source=, a "
+        "sharding or a tree of them, or use a mesh of Explicit axes",
+    )
 
-    def __init__(self) -> None:
-        super().__init__(
-            "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with source=, a "
-            "sharding or a tree of them, or use a mesh of Explicit axes"
-        )
 
-
-class TracedOrderError(RedistribError):
+def traced_order_error(source: Sequence[int], target: Sequence[int]) -> TracedError:
     """Two meshes inside one `jit` that order their devices in two ways, or are not made of the same devices.
 
     Attributes:
         source, target: device ids, in mesh order.
     """
+    return TracedError(
+        "traced order",
+        f"inside one jit all meshes have the same devices in the same order, and these have {_shown(source)} and "
+        f"{_shown(target)}; call redistrib.reshard outside jit, where the order of devices is free",
+        source=tuple(source),
+        target=tuple(target),
+    )
 
-    def __init__(self, source: Sequence[int], target: Sequence[int]) -> None:
-        self.source, self.target = tuple(source), tuple(target)
-        super().__init__(
-            f"inside one jit all meshes have the same devices in the same order, and these have {_shown(source)} and "
-            f"{_shown(target)}; call redistrib.reshard outside jit, where the order of devices is free"
-        )
 
-
-class TracedDonationError(RedistribError):
+def traced_donation_error() -> TracedError:
     """`donate=True` inside `jit`."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "donate=True has no meaning for a traced array, whose memory belongs to the compiled function; "
-            "donate the arguments of that function with jax.jit(..., donate_argnums=...)"
-        )
+    return TracedError(
+        "traced donation",
+        "donate=True has no meaning for a traced array, whose memory belongs to the compiled function; "
+        "donate the arguments of that function with jax.jit(..., donate_argnums=...)",
+    )
 
 
 def _shown(numbers: Sequence[int], most: int = 12) -> str:

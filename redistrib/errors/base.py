@@ -21,6 +21,25 @@ class RedistribError(ValueError):
         return _restore, (type(self), self.args, dict(self.__dict__))
 
 
+class RuleBroken(RedistribError):
+    """One of several rules is broken: what most errors are, since callers rarely act on the rule itself.
+
+    Attributes:
+        rule: the rule, by name.
+        values: the offending values by name. Each is an attribute of the error as well.
+    """
+
+    def __init__(self, rule: str, message: str, **values: object) -> None:
+        super().__init__(message)
+        self.rule, self.values = rule, values
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["values"][name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}") from None
+
+
 def _restore(kind: type[RedistribError], args: tuple[Any, ...], values: dict[str, Any]) -> RedistribError:
     error = kind.__new__(kind)
     error.args = args

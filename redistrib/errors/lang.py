@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from redistrib.errors.base import RedistribError, cut, listed, shown
+from redistrib.errors.base import RedistribError, RuleBroken, cut, listed, shown
 
 # ---------------------------------------------------------------------------------------------- notation
 
@@ -46,51 +46,59 @@ _CONTEXT = 200  # characters of a long line that a message shows before and afte
 # ------------------------------------------------------------------------------------------------ meshes
 
 
-class MeshError(RedistribError):
-    """A mesh that cannot be."""
+class MeshError(RuleBroken):
+    """A mesh that cannot be.
+
+    >>> from redistrib.lang.mesh import Mesh
+    >>> Mesh.of({"x": 0})
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.MeshError: axis 'x' has size 0; a mesh axis has a positive integer number of devices
+    """
 
 
-class MeshValueError(MeshError):
+def mesh_value_error(value: object) -> MeshError:
     """A value that does not describe a mesh."""
+    return MeshError(
+        "mesh value",
+        f"{shown(value)} does not describe a mesh; give a Mesh, a dict such as {{'x': 4, 'y': 6}}, "
+        f"the text 'x=4,y=6', or a jax.sharding.Mesh",
+        value=value,
+    )
 
-    def __init__(self, value: object) -> None:
-        self.value = value
-        super().__init__(
-            f"{shown(value)} does not describe a mesh; give a Mesh, a dict such as {{'x': 4, 'y': 6}}, "
-            f"the text 'x=4,y=6', or a jax.sharding.Mesh"
-        )
 
-
-class AxisNameError(MeshError):
+def axis_name_error(name: object) -> MeshError:
     """An axis name that is not a non-empty string."""
+    return MeshError(
+        "axis name",
+        f"the axis name {shown(name)} is not a non-empty string; name mesh axes by strings such as 'x'",
+        name=name,
+    )
 
-    def __init__(self, name: object) -> None:
-        self.name = name
-        super().__init__(
-            f"the axis name {shown(name)} is not a non-empty string; name mesh axes by strings such as 'x'"
-        )
 
-
-class AxisSizeError(MeshError):
+def axis_size_error(name: str, size: object, most: int | None = None) -> MeshError:
     """An axis size that is not a positive integer, or larger than any mesh; `most` is the largest, where it is that."""
+    rule = "a positive integer number of" if most is None else f"at most {most}"
+    return MeshError(
+        "axis size",
+        f"axis {shown(name)} has size {shown(size)}; a mesh axis has {rule} devices",
+        name=name,
+        size=size,
+        most=most,
+    )
 
-    def __init__(self, name: str, size: object, most: int | None = None) -> None:
-        self.name, self.size, self.most = name, size, most
-        rule = "a positive integer number of" if most is None else f"at most {most}"
-        super().__init__(f"axis {shown(name)} has size {shown(size)}; a mesh axis has {rule} devices")
 
-
-class DuplicateAxisError(MeshError):
+def duplicate_axis_error(name: str, mesh: str) -> MeshError:
     """Two axes of a mesh with one name."""
+    return MeshError(
+        "duplicate axis",
+        f"axis {shown(name)} appears twice in mesh {cut(mesh, 200)}; give every axis of a mesh its own name",
+        name=name,
+        mesh=mesh,
+    )
 
-    def __init__(self, name: str, mesh: str) -> None:
-        self.name, self.mesh = name, mesh
-        super().__init__(
-            f"axis {shown(name)} appears twice in mesh {cut(mesh, 200)}; give every axis of a mesh its own name"
-        )
 
-
-class MeshSizeError(MeshError):
+def mesh_size_error(mesh: str, size: int, most: int, what: str = "devices") -> MeshError:
     """A mesh of more devices than can be listed, or of more axes than an array of devices can have.
 
     Attributes:
@@ -99,58 +107,69 @@ class MeshSizeError(MeshError):
         most: how many are possible.
         what: "devices" or "axes".
     """
+    return MeshError(
+        "mesh size",
+        f"mesh {cut(mesh, 200)} has {shown(size)} {what} and at most {most} are possible; take a smaller mesh",
+        mesh=mesh,
+        size=size,
+        most=most,
+        what=what,
+    )
 
-    def __init__(self, mesh: str, size: int, most: int, what: str = "devices") -> None:
-        self.mesh, self.size, self.most, self.what = mesh, size, most, what
-        super().__init__(
-            f"mesh {cut(mesh, 200)} has {shown(size)} {what} and at most {most} are possible; take a smaller mesh"
-        )
 
-
-class DeviceOrderError(MeshError):
+def device_order_error(mesh: str, size: int, devices: Sequence[object]) -> MeshError:
     """A device order that is not a permutation of the device numbers."""
-
-    def __init__(self, mesh: str, size: int, devices: Sequence[object]) -> None:
-        self.mesh, self.size, self.devices = mesh, size, tuple(devices)
-        given = shown(list(devices[:16]), 400) + (f" and {len(devices) - 16} more" if len(devices) > 16 else "")
-        super().__init__(
-            f"mesh {cut(mesh, 200)} needs each device number from 0 to {size - 1} exactly once, got {given}; "
-            f"leave the device order out to number devices row by row"
-        )
+    given = shown(list(devices[:16]), 400) + (f" and {len(devices) - 16} more" if len(devices) > 16 else "")
+    return MeshError(
+        "device order",
+        f"mesh {cut(mesh, 200)} needs each device number from 0 to {size - 1} exactly once, got {given}; "
+        f"leave the device order out to number devices row by row",
+        mesh=mesh,
+        size=size,
+        devices=tuple(devices),
+    )
 
 
 # ------------------------------------------------------------------------------------------------- types
 
 
-class TypeFormError(RedistribError):
-    """A type that is not well-formed over a mesh (Figure 7b)."""
+class TypeFormError(RuleBroken):
+    """A type that is not well-formed over a mesh (Figure 7b).
+
+    >>> from redistrib.lang.mesh import Mesh
+    >>> from redistrib.lang.types import DistType
+    >>> DistType.parse("[5{x}12]").check(Mesh.of("x=4"))
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.TypeFormError: dimension 0 of [5{x}12]: 4 tiles of 5 make 20 elements, not 12; write 3{x}12
+    """
 
 
-class TypeValueError(TypeFormError):
+def type_value_error(value: object) -> TypeFormError:
     """A value that does not describe a distributed type."""
+    return TypeFormError(
+        "type value",
+        f"{shown(value)} does not describe a distributed type; give a DistType, its notation such as "
+        f"'[3{{x}}12, 24]', or a sequence of DimType",
+        value=value,
+    )
 
-    def __init__(self, value: object) -> None:
-        self.value = value
-        super().__init__(
-            f"{shown(value)} does not describe a distributed type; give a DistType, its notation such as "
-            f"'[3{{x}}12, 24]', or a sequence of DimType"
-        )
 
-
-class TypeSizeError(TypeFormError):
+def type_size_error(what: str, most: str) -> TypeFormError:
     """A type of more dimensions or more elements than any array has."""
+    return TypeFormError(
+        "type size", f"the type has {what}, and at most {most} are possible; take a smaller array", what=what, most=most
+    )
 
-    def __init__(self, what: str, most: str) -> None:
-        self.what, self.most = what, most
-        super().__init__(f"the type has {what}, and at most {most} are possible; take a smaller array")
 
-
-class DimSizeError(TypeFormError):
+def dim_size_error(what: str, value: object) -> TypeFormError:
     """A tile or global size that is not an integer from 0 to 2**63 - 1."""
-
-    def __init__(self, what: str, value: object) -> None:
-        self.what, self.value = what, value
-        super().__init__(f"the {what} {shown(value)} of a dimension is not an integer from 0 to 2**63 - 1")
+    return TypeFormError(
+        "dim size",
+        f"the {what} {shown(value)} of a dimension is not an integer from 0 to 2**63 - 1",
+        what=what,
+        value=value,
+    )
 
 
 class UnknownAxisError(MeshError, TypeFormError):
@@ -164,41 +183,37 @@ class UnknownAxisError(MeshError, TypeFormError):
     """
 
     def __init__(self, name: object, mesh: str, names: Sequence[str]) -> None:
-        self.name, self.mesh, self.names = name, mesh, tuple(names)
-        super().__init__(f"mesh {cut(mesh, 200)} has no axis {shown(name)}; its axes are {listed(names)}")
+        super().__init__(
+            "unknown axis",
+            f"mesh {cut(mesh, 200)} has no axis {shown(name)}; its axes are {listed(names)}",
+            name=name,
+            mesh=mesh,
+            names=tuple(names),
+        )
 
 
-class AxisReusedError(TypeFormError):
+def axis_reused_error(name: str, where: str) -> TypeFormError:
     """An axis that cuts an array twice."""
-
-    def __init__(self, name: str, where: str) -> None:
-        self.name, self.where = name, where
-        super().__init__(
-            f"axis {shown(name)} is used twice in {cut(where, 200)}; a mesh axis may cut at most one dimension, once"
-        )
-
-
-class TileProductError(TypeFormError):
-    """A dimension whose tile times its axes is not its global size (wf-dim of Figure 7b).
-
-    >>> from redistrib.lang.mesh import Mesh
-    >>> from redistrib.lang.types import DistType
-    >>> DistType.parse("[5{x}12]").check(Mesh.of("x=4"))
-    Traceback (most recent call last):
-        ...
-    redistrib.errors.TileProductError: dimension 0 of [5{x}12]: 4 tiles of 5 make 20 elements, not 12; write 3{x}12
-    """
-
-    def __init__(self, dist_type: str, dim: int, tile: int, tiles: int, size: int, remedy: str) -> None:
-        self.dist_type, self.dim, self.tile, self.tiles, self.size = dist_type, dim, tile, tiles, size
-        super().__init__(
-            f"dimension {dim} of {cut(dist_type, 200)}: {tiles} tile{'s' if tiles != 1 else ''} of {tile} "
-            f"make{'s' if tiles == 1 else ''} {tile * tiles} elements, not {size}; {remedy}"
-        )
+    return TypeFormError(
+        "axis reused",
+        f"axis {shown(name)} is used twice in {cut(where, 200)}; a mesh axis may cut at most one dimension, once",
+        name=name,
+        where=where,
+    )
 
 
-class PartialAxesError(TypeFormError):
-    """Axes of summands that cannot be: an axis that also cuts, one given twice, or no kind of reduction for them."""
+def tile_product_error(dist_type: str, dim: int, tile: int, tiles: int, size: int, remedy: str) -> TypeFormError:
+    """A dimension whose tile times its axes is not its global size (wf-dim of Figure 7b)."""
+    return TypeFormError(
+        "tile product",
+        f"dimension {dim} of {cut(dist_type, 200)}: {tiles} tile{'s' if tiles != 1 else ''} of {tile} "
+        f"make{'s' if tiles == 1 else ''} {tile * tiles} elements, not {size}; {remedy}",
+        dist_type=dist_type,
+        dim=dim,
+        tile=tile,
+        tiles=tiles,
+        size=size,
+    )
 
 
 class PartialTypeError(TypeFormError):
@@ -209,86 +224,93 @@ class PartialTypeError(TypeFormError):
     """
 
     def __init__(self, what: str, dist_type: str) -> None:
-        self.dist_type = dist_type
         super().__init__(
+            "partial type",
             f"{what} takes arrays whose tiles are parts of the array, and those of {cut(dist_type, 200)} are summands; "
-            "reduce it first, for example with jax.lax.psum or MPI's Allreduce"
+            "reduce it first, for example with jax.lax.psum or MPI's Allreduce",
+            dist_type=dist_type,
         )
 
 
 class SpecError(TypeFormError):
-    """A partition spec that has no meaning as a distributed type."""
+    """A partition spec or a sharding that has no meaning as a distributed type.
+
+    >>> from redistrib.lang.mesh import Mesh
+    >>> from redistrib.lang.types import from_partition_spec
+    >>> from_partition_spec((3,), (12,), Mesh.of("x=4"))
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.SpecError: entry 0 of the partition spec is 3; an entry is None, an axis name, or a tuple of axis \
+names from major to minor
+    """
 
 
-class SpecFormError(SpecError):
+def spec_form_error(value: object) -> SpecError:
     """A value that is no sequence of entries."""
+    return SpecError(
+        "spec form",
+        f"{shown(value)} is no partition spec; give a jax.sharding.PartitionSpec, or a tuple with one entry "
+        f"for each dimension: None, an axis name, or a tuple of axis names from major to minor",
+        value=value,
+    )
 
-    def __init__(self, value: object) -> None:
-        self.value = value
-        super().__init__(
-            f"{shown(value)} is no partition spec; give a jax.sharding.PartitionSpec, or a tuple with one entry "
-            f"for each dimension: None, an axis name, or a tuple of axis names from major to minor"
-        )
 
-
-class ShardingFormError(SpecError):
+def sharding_form_error(value: object) -> SpecError:
     """A sharding that is not a mesh and a partition spec."""
+    return SpecError(
+        "sharding form",
+        f"{shown(value)} has no mesh and partition spec; give a jax.sharding.NamedSharding, "
+        f"the one kind of sharding that a distributed type can say",
+        value=value,
+    )
 
-    def __init__(self, value: object) -> None:
-        self.value = value
-        super().__init__(
-            f"{shown(value)} has no mesh and partition spec; give a jax.sharding.NamedSharding, "
-            f"the one kind of sharding that a distributed type can say"
-        )
 
-
-class SpecEntryError(SpecError):
+def spec_entry_error(dim: int, entry: object) -> SpecError:
     """An entry of a partition spec that is neither None, nor an axis name, nor a tuple of axis names."""
+    return SpecError(
+        "spec entry",
+        f"entry {dim} of the partition spec is {shown(entry)}; "
+        f"an entry is None, an axis name, or a tuple of axis names from major to minor",
+        dim=dim,
+        entry=entry,
+    )
 
-    def __init__(self, dim: int, entry: object) -> None:
-        self.dim, self.entry = dim, entry
-        super().__init__(
-            f"entry {dim} of the partition spec is {shown(entry)}; "
-            f"an entry is None, an axis name, or a tuple of axis names from major to minor"
-        )
 
-
-class UnconstrainedSpecError(SpecError):
+def unconstrained_spec_error(dim: int) -> SpecError:
     """An entry of a partition spec that leaves the choice to the compiler."""
+    return SpecError(
+        "unconstrained spec",
+        f"entry {dim} of the partition spec is UNCONSTRAINED, which leaves the cut to the compiler; "
+        f"say how dimension {dim} is cut: None, an axis name, or a tuple of axis names",
+        dim=dim,
+    )
 
-    def __init__(self, dim: int) -> None:
-        self.dim = dim
-        super().__init__(
-            f"entry {dim} of the partition spec is UNCONSTRAINED, which leaves the cut to the compiler; "
-            f"say how dimension {dim} is cut: None, an axis name, or a tuple of axis names"
-        )
 
-
-class UnreducedSpecError(SpecError):
+def unreduced_spec_error(reduction: str, axes: Sequence[str]) -> SpecError:
     """A partition spec, or a type to become one, of summands that are reduced by something specs cannot say.
 
     Attributes:
         reduction: its name.
         axes: the axes along which tiles are summands.
     """
+    return SpecError(
+        "unreduced spec",
+        f"a partition spec that is unreduced over {listed(axes)} by the reduction {shown(reduction)} cannot be said "
+        "by both JAX and a distributed type; both know sums, so reduce these axes first",
+        reduction=reduction,
+        axes=tuple(axes),
+    )
 
-    def __init__(self, reduction: str, axes: Sequence[str]) -> None:
-        self.reduction, self.axes = reduction, tuple(axes)
-        super().__init__(
-            f"a partition spec that is unreduced over {listed(axes)} by the reduction {shown(reduction)} "
-            "cannot be said by both JAX and a distributed type; both know sums, so reduce these axes first"
-        )
 
-
-class SpecRankError(SpecError):
+def spec_rank_error(entries: int, shape: Sequence[int]) -> SpecError:
     """A partition spec with more entries than the array has dimensions."""
-
-    def __init__(self, entries: int, shape: Sequence[int]) -> None:
-        self.entries, self.shape = entries, tuple(shape)
-        super().__init__(
-            f"the partition spec has {entries} entries and the shape {self.shape} only {len(self.shape)} "
-            f"dimension{'s' if len(self.shape) != 1 else ''}; give at most one entry for each dimension"
-        )
+    return SpecError(
+        "spec rank",
+        f"the partition spec has {entries} entries and the shape {tuple(shape)} only {len(tuple(shape))} "
+        f"dimension{'s' if len(tuple(shape)) != 1 else ''}; give at most one entry for each dimension",
+        entries=entries,
+        shape=tuple(shape),
+    )
 
 
 class SpecDivisionError(SpecError):
@@ -304,8 +326,12 @@ take other axes, or pad the dimension to 12
     """
 
     def __init__(self, dim: int, size: int, axes: Sequence[str], tiles: int) -> None:
-        self.dim, self.size, self.axes, self.tiles = dim, size, tuple(axes), tiles
         super().__init__(
+            "spec division",
             f"dimension {dim} has {size} elements, which {'axis' if len(axes) == 1 else 'axes'} {listed(axes)} cannot "
-            f"cut into {tiles} equal tiles; take other axes, or pad the dimension to {-(-size // tiles) * tiles}"
+            f"cut into {tiles} equal tiles; take other axes, or pad the dimension to {-(-size // tiles) * tiles}",
+            dim=dim,
+            size=size,
+            axes=tuple(axes),
+            tiles=tiles,
         )

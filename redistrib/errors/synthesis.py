@@ -4,50 +4,85 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from redistrib.errors.base import RedistribError, listed, shown
+from redistrib.errors.base import RedistribError, RuleBroken, listed, shown
 
 
-class UnknownCostModelError(RedistribError):
+class ChoiceError(RuleBroken):
+    """A value that is none of the choices there are: of cost models, algorithms or schedules.
+
+    >>> import redistrib as rd
+    >>> rd.synthesize("[8]", "[8]", "x=2", cost_model="warp")
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.ChoiceError: no cost model 'warp'; give a CostModel or one of the names 'paper', 'exact', 'tpu', \
+'gpu', 'cpu'
+    """
+
+
+class GlobalShapeError(RuleBroken):
+    """The global shapes of source and target differ (Section 2.5), or are not known.
+
+    >>> import redistrib as rd
+    >>> rd.synthesize("[8]", "[16]", "x=2")
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.GlobalShapeError: source and target have different global shapes: [8] and [16]; a \
+redistribution moves an array and never changes it, so reshape before or after
+    """
+
+
+class MeshDevicesError(RuleBroken):
+    """Source and target meshes that are not made of the same devices.
+
+    >>> import redistrib as rd
+    >>> rd.synthesize("[8]", "[8]", "x=2", target_mesh="x=4")
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.MeshDevicesError: the source mesh has 2 devices and the target mesh has 4; both must be made of \
+the same devices
+    """
+
+
+def unknown_cost_model_error(value: object, known: Sequence[str]) -> ChoiceError:
     """A cost model that is neither a `CostModel` nor the name of one."""
+    return ChoiceError(
+        "unknown cost model",
+        f"no cost model {shown(value)}; give a CostModel or one of the names {listed(tuple(known))}",
+        value=value,
+        known=tuple(known),
+    )
 
-    def __init__(self, value: object, known: Sequence[str]) -> None:
-        self.value = value
-        self.known = tuple(known)
-        super().__init__(f"no cost model {shown(value)}; give a CostModel or one of the names {listed(self.known)}")
 
-
-class UnknownAlgorithmError(RedistribError):
+def unknown_algorithm_error(value: object, known: Sequence[str]) -> ChoiceError:
     """An algorithm the synthesis does not have."""
+    return ChoiceError(
+        "unknown algorithm",
+        f"no algorithm {shown(value)}; give one of {listed(tuple(known))}",
+        value=value,
+        known=tuple(known),
+    )
 
-    def __init__(self, value: object, known: Sequence[str]) -> None:
-        self.value = value
-        self.known = tuple(known)
-        super().__init__(f"no algorithm {shown(value)}; give one of {listed(self.known)}")
 
-
-class GlobalShapeError(RedistribError):
+def global_shape_error(source: tuple[int, ...], target: tuple[int, ...]) -> GlobalShapeError:
     """Source and target are arrays of different global shapes (Section 2.5)."""
+    what = "ranks" if len(source) != len(target) else "global shapes"
+    return GlobalShapeError(
+        "global shape",
+        f"source and target have different {what}: {list(source)} and {list(target)}; "
+        "a redistribution moves an array and never changes it, so reshape before or after",
+        source=source,
+        target=target,
+    )
 
-    def __init__(self, source: tuple[int, ...], target: tuple[int, ...]) -> None:
-        self.source = source
-        self.target = target
-        what = "ranks" if len(source) != len(target) else "global shapes"
-        super().__init__(
-            f"source and target have different {what}: {list(source)} and {list(target)}; "
-            "a redistribution moves an array and never changes it, so reshape before or after"
-        )
 
-
-class MeshDevicesError(RedistribError):
+def mesh_devices_error(source: int, target: int) -> MeshDevicesError:
     """Source and target meshes with different numbers of devices."""
-
-    def __init__(self, source: int, target: int) -> None:
-        self.source = source
-        self.target = target
-        super().__init__(
-            f"the source mesh has {source} devices and the target mesh has {target}; "
-            "both must be made of the same devices"
-        )
+    return MeshDevicesError(
+        "mesh devices",
+        f"the source mesh has {source} devices and the target mesh has {target}; both must be made of the same devices",
+        source=source,
+        target=target,
+    )
 
 
 class DtypeError(RedistribError):
@@ -68,6 +103,13 @@ class ReductionError(RedistribError):
 
 class MemoryLimitError(RedistribError):
     """No plan fits the memory limit, or the one that is to run does not.
+
+    >>> import redistrib as rd
+    >>> rd.synthesize("[4{x}8]", "[8]", "x=2", memory_limit=40)
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.MemoryLimitError: no plan fits in 40 bytes per device; the least memory_limit that one fits is \
+48 bytes
 
     Attributes:
         limit: the limit, in bytes per device.
@@ -96,22 +138,20 @@ class ProfileError(RedistribError):
     """A cost profile that is malformed, of another version, or holds impossible figures."""
 
 
-class MissingShapeError(RedistribError):
+def missing_shape_error(value: object) -> GlobalShapeError:
     """A sharding given without the shape of the array."""
+    return GlobalShapeError(
+        "missing shape", f"{value} says how an array is cut but not how large it is; give shape= as well", value=value
+    )
 
-    def __init__(self, value: object) -> None:
-        self.value = value
-        super().__init__(f"{value} says how an array is cut but not how large it is; give shape= as well")
 
-
-class DeviceSetError(RedistribError):
+def device_set_error(source: int, target: int, common: int) -> MeshDevicesError:
     """Two meshes that are not made of the same devices."""
-
-    def __init__(self, source: int, target: int, common: int) -> None:
-        self.source = source
-        self.target = target
-        self.common = common
-        super().__init__(
-            f"source and target meshes have {source} and {target} devices, of which they share {common}; "
-            "a plan moves data between the same devices, so use jax.device_put to move an array to others"
-        )
+    return MeshDevicesError(
+        "device set",
+        f"source and target meshes have {source} and {target} devices, of which they share {common}; "
+        "a plan moves data between the same devices, so use jax.device_put to move an array to others",
+        source=source,
+        target=target,
+        common=common,
+    )

@@ -37,7 +37,7 @@ def weak_graph(plan: Plan, model: CostModel | str | None = None) -> networkx.DiG
         model: what prices the edges; by default the model that chose the plan.
 
     Raises:
-        UnknownCostModelError: if the plan names a model of one's own and none is given.
+        ChoiceError: if the plan names a model of one's own and none is given.
         PictureError: if the graph has too many nodes to be looked at.
         PartialTypeError: if tiles of the plan are summands.
 

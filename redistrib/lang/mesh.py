@@ -11,15 +11,8 @@ from typing import Any
 import numpy as np
 
 from redistrib.arith import Int64, as_integer, from_digits, prime_factors, to_digits
-from redistrib.errors import (
-    AxisNameError,
-    AxisSizeError,
-    DeviceOrderError,
-    DuplicateAxisError,
-    MeshSizeError,
-    MeshValueError,
-    UnknownAxisError,
-)
+from redistrib.errors import UnknownAxisError
+from redistrib.errors import lang as errors
 from redistrib.lang import notation
 
 _MOST_DEVICES = 2**20  # every device is listed
@@ -39,12 +32,12 @@ class Axis:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise AxisNameError(self.name)
+            raise errors.axis_name_error(self.name)
         size = as_integer(self.size)
         if size is None or size < 1:
-            raise AxisSizeError(self.name, self.size)
+            raise errors.axis_size_error(self.name, self.size)
         if size > _MOST_DEVICES:
-            raise AxisSizeError(self.name, size, _MOST_DEVICES)
+            raise errors.axis_size_error(self.name, size, _MOST_DEVICES)
         object.__setattr__(self, "size", size)
 
 
@@ -58,8 +51,8 @@ class Mesh:
             another mesh over the same devices.
 
     Raises:
-        MeshError: a subclass for each rule: axis names unique, sizes positive, every device number exactly once, at
-            most 64 axes and 2**20 devices.
+        MeshError: unless axis names are unique, sizes positive, every device number is there exactly once, and there
+            are at most 64 axes and 2**20 devices.
 
     >>> mesh = Mesh.of("x=4,y=6")
     >>> print(mesh, mesh.size, mesh.coordinates[7])
@@ -73,20 +66,20 @@ class Mesh:
         object.__setattr__(self, "axes", tuple(self.axes))
         object.__setattr__(self, "devices", tuple(self.devices))
         if len(self.axes) > notation.MOST:
-            raise MeshSizeError(str(self), len(self.axes), notation.MOST, "axes")
+            raise errors.mesh_size_error(str(self), len(self.axes), notation.MOST, "axes")
         seen: set[str] = set()
         for axis in self.axes:
             if axis.name in seen:
-                raise DuplicateAxisError(axis.name, str(self))
+                raise errors.duplicate_axis_error(axis.name, str(self))
             seen.add(axis.name)
         if self.size > _MOST_DEVICES:
-            raise MeshSizeError(str(self), self.size, _MOST_DEVICES)
+            raise errors.mesh_size_error(str(self), self.size, _MOST_DEVICES)
         if not self.devices:
             object.__setattr__(self, "devices", tuple(range(self.size)))
             return
         numbers = tuple(as_integer(device) for device in self.devices)
         if len(numbers) != self.size or set(numbers) != set(range(self.size)):
-            raise DeviceOrderError(str(self), self.size, self.devices)
+            raise errors.device_order_error(str(self), self.size, self.devices)
         object.__setattr__(self, "devices", numbers)
 
     @classmethod
@@ -109,7 +102,7 @@ class Mesh:
         names = getattr(value, "axis_names", None)
         sizes = getattr(value, "axis_sizes", None) or getattr(getattr(value, "devices", None), "shape", None)
         if names is None or sizes is None:
-            raise MeshValueError(value)
+            raise errors.mesh_value_error(value)
         return cls(tuple(Axis(name, size) for name, size in zip(names, sizes, strict=True)))
 
     def __str__(self) -> str:

@@ -9,23 +9,8 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from redistrib.arith import as_integer
-from redistrib.errors import (
-    AxisNameError,
-    AxisReusedError,
-    DimSizeError,
-    PartialAxesError,
-    PartialTypeError,
-    ShardingFormError,
-    SpecDivisionError,
-    SpecEntryError,
-    SpecFormError,
-    SpecRankError,
-    TileProductError,
-    TypeSizeError,
-    TypeValueError,
-    UnconstrainedSpecError,
-    UnreducedSpecError,
-)
+from redistrib.errors import PartialTypeError, SpecDivisionError, TypeFormError
+from redistrib.errors import lang as errors
 from redistrib.errors.base import cut, listed, shown
 from redistrib.lang import notation
 from redistrib.lang.mesh import Mesh, PrimeMesh
@@ -58,12 +43,12 @@ class DimType:
         for what, given in (("size", self.size), ("tile", self.tile)):
             value = given if type(given) is int else as_integer(given)
             if value is None or not 0 <= value <= _LARGEST:
-                raise DimSizeError("global size" if what == "size" else what, given)
+                raise errors.dim_size_error("global size" if what == "size" else what, given)
             if value is not given:
                 object.__setattr__(self, what, value)
         for name in self.axes:
             if not isinstance(name, str) or not name:
-                raise AxisNameError(name)
+                raise errors.axis_name_error(name)
 
     def __str__(self) -> str:
         return notation.print_dim(self.tile, self.axes, self.size)
@@ -82,7 +67,7 @@ class DistType:
         reduction: what makes the array of its summands, "sum", "max" or "min"; None iff `partial` is empty.
 
     Raises:
-        PartialAxesError: axes without a kind of reduction or a kind without axes, an unknown kind, an axis given twice.
+        TypeFormError: axes without a kind of reduction or a kind without axes, an unknown kind, an axis given twice.
 
     >>> t = DistType.parse("[3{x}12, 2{y}12]")
     >>> t.global_shape, t.local_shape, t.local_size, t.axes
@@ -99,9 +84,9 @@ class DistType:
         dims = tuple(self.dims)
         object.__setattr__(self, "dims", dims)
         if len(dims) > notation.MOST:
-            raise TypeSizeError(f"{len(dims)} dimensions", str(notation.MOST))
+            raise errors.type_size_error(f"{len(dims)} dimensions", str(notation.MOST))
         if math.prod(max(dim.size, dim.tile, 1) for dim in dims) > _MOST_ELEMENTS:
-            raise TypeSizeError("too many elements", "2**512")
+            raise errors.type_size_error("too many elements", "2**512")
         if self.partial or self.reduction is not None:
             self._sort_partial()
 
@@ -109,18 +94,20 @@ class DistType:
         axes, kind = tuple(self.partial), self.reduction
         for name in axes:
             if not isinstance(name, str) or not name:
-                raise AxisNameError(name)
+                raise errors.axis_name_error(name)
         if not axes or kind not in REDUCTIONS:
-            raise PartialAxesError(
+            raise TypeFormError(
+                "partial axes",
                 f"tiles are summands along {listed(axes)} by the reduction {shown(kind)}; "
-                f"give at least one axis, and one of the reductions {listed(REDUCTIONS)}"
+                f"give at least one axis, and one of the reductions {listed(REDUCTIONS)}",
             )
         if len(axes) > notation.MOST:
-            raise TypeSizeError(f"summands along {len(axes)} axes", str(notation.MOST))
+            raise errors.type_size_error(f"summands along {len(axes)} axes", str(notation.MOST))
         if len(set(axes)) < len(axes):
             repeated = next(name for k, name in enumerate(axes) if name in axes[:k])
-            raise PartialAxesError(
-                f"axis {shown(repeated)} is given twice in {kind}{{{cut(','.join(axes))}}}; name it once"
+            raise TypeFormError(
+                "partial axes",
+                f"axis {shown(repeated)} is given twice in {kind}{{{cut(','.join(axes))}}}; name it once",
             )
         object.__setattr__(self, "partial", tuple(sorted(axes)))
 
@@ -130,12 +117,11 @@ class DistType:
 
         Raises:
             NotationError: if the text cannot be read.
-            TypeFormError: if it is of no array: more than 64 dimensions, 2**63 - 1 elements along one, or 2**512
-                altogether.
-            PartialAxesError: if it names an axis of summands twice.
+            TypeFormError: if it is of no array (more than 64 dimensions, 2**63 - 1 elements along one, or 2**512
+                altogether), or names an axis of summands twice.
         """
         if not isinstance(text, str):
-            raise TypeValueError(text)
+            raise errors.type_value_error(text)
         node = notation.parse_type(text)
         dims = tuple(DimType(dim.tile, tuple(axis.name for axis in dim.axes), dim.size) for dim in node.dims)
         if node.partial is None:
@@ -157,7 +143,7 @@ class DistType:
             dims = tuple(value)
             if all(isinstance(dim, DimType) for dim in dims):
                 return cls(dims)
-        raise TypeValueError(value)
+        raise errors.type_value_error(value)
 
     def __str__(self) -> str:
         dims = ((dim.tile, dim.axes, dim.size) for dim in self.dims)
@@ -198,9 +184,8 @@ class DistType:
 
         Raises:
             UnknownAxisError: an axis that the mesh lacks.
-            AxisReusedError: an axis that cuts twice.
-            TileProductError: a dimension whose tile times the sizes of its axes is not its global size.
-            PartialAxesError: an axis that cuts and along which tiles are summands.
+            TypeFormError: an axis that cuts twice, or cuts and tells summands apart; or a dimension whose tile times
+                the sizes of its axes is not its global size.
         """
         seen: set[str] = set()
         for i, dim in enumerate(self.dims):
@@ -208,16 +193,17 @@ class DistType:
             for name in dim.axes:
                 tiles *= mesh.axis(name).size
                 if name in seen:
-                    raise AxisReusedError(name, f"type {self}")
+                    raise errors.axis_reused_error(name, f"type {self}")
                 seen.add(name)
             if dim.tile * tiles != dim.size:
-                raise TileProductError(str(self), i, dim.tile, tiles, dim.size, _remedy(dim, tiles))
+                raise errors.tile_product_error(str(self), i, dim.tile, tiles, dim.size, _remedy(dim, tiles))
         for name in self.partial:
             mesh.axis(name)
             if name in seen:
-                raise PartialAxesError(
+                raise TypeFormError(
+                    "partial axes",
                     f"axis {shown(name)} both cuts the array and tells summands apart in type {cut(str(self), 200)}; "
-                    "an axis may do one of the two"
+                    "an axis may do one of the two",
                 )
 
 
@@ -286,10 +272,9 @@ def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh) -> DistType
         mesh: the mesh whose axes the spec names.
 
     Raises:
-        SpecError: a subclass for each kind of spec that has no meaning here.
+        SpecError: a spec that has no meaning here; `SpecDivisionError` where axes do not divide a dimension.
         UnknownAxisError: an axis that the mesh lacks.
-        AxisReusedError: an axis that cuts twice.
-        PartialAxesError: an unreduced axis that also cuts.
+        TypeFormError: an axis that cuts twice, or is unreduced and cuts.
 
     >>> print(from_partition_spec((("y", "x"), None), (48, 5), Mesh.of("x=4,y=6")))
     [2{x,y}48, 5]
@@ -297,7 +282,7 @@ def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh) -> DistType
     entries = _spec_entries(spec)
     whole = DistType(tuple(DimType(size, (), size) for size in shape))
     if len(entries) > whole.rank:
-        raise SpecRankError(len(entries), whole.global_shape)
+        raise errors.spec_rank_error(len(entries), whole.global_shape)
     cuts = [_turned(_entry_axes(i, entry)) for i, entry in enumerate(entries)]
     cuts += [()] * (whole.rank - len(entries))
     seen: set[str] = set()
@@ -306,7 +291,7 @@ def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh) -> DistType
         for name in axes:
             mesh.axis(name)
             if name in seen:
-                raise AxisReusedError(name, f"partition spec {entries}")
+                raise errors.axis_reused_error(name, f"partition spec {entries}")
             seen.add(name)
         tiles = math.prod(mesh.axis(name).size for name in axes)
         if size % tiles:
@@ -327,14 +312,14 @@ def _spec_reduction(spec: Any, unreduced: Sequence[str]) -> Reduction:
     kind = getattr(spec, "unreduced_kind", None)
     name = "sum" if kind is None else str(getattr(kind, "name", kind)).lower()
     if name not in REDUCTIONS:
-        raise UnreducedSpecError(name, sorted(unreduced))
+        raise errors.unreduced_spec_error(name, sorted(unreduced))
     return name
 
 
 def _spec_entries(spec: Any) -> tuple[object, ...]:
     entries = getattr(spec, "partitions", spec)
     if not isinstance(entries, tuple | list):
-        raise SpecFormError(spec)
+        raise errors.spec_form_error(spec)
     return tuple(entries)
 
 
@@ -351,14 +336,14 @@ def to_unreduced(dist_type: DistType) -> frozenset[str]:
     """What `unreduced` is in the partition spec that means `dist_type`, empty where tiles are no summands.
 
     Raises:
-        UnreducedSpecError: for a maximum or minimum, which specs cannot say before JAX 0.11.
+        SpecError: for a maximum or minimum, which specs cannot say before JAX 0.11.
 
     >>> sorted(to_unreduced(DistType.parse("[2{x}8] sum{y,z}")))
     ['y', 'z']
     """
     if dist_type.reduction in (None, "sum"):
         return frozenset(dist_type.partial)
-    raise UnreducedSpecError(str(dist_type.reduction), dist_type.partial)
+    raise errors.unreduced_spec_error(str(dist_type.reduction), dist_type.partial)
 
 
 def _entry(axes: tuple[str, ...]) -> SpecEntry:
@@ -376,8 +361,8 @@ def _entry_axes(dim: int, entry: object) -> tuple[str, ...]:
         return tuple(entry)
     # JAX has one such value, PartitionSpec.UNCONSTRAINED; its class is recognised by name, JAX not being imported
     if type(entry).__name__ == "UnconstrainedSingleton":
-        raise UnconstrainedSpecError(dim)
-    raise SpecEntryError(dim, entry)
+        raise errors.unconstrained_spec_error(dim)
+    raise errors.spec_entry_error(dim, entry)
 
 
 def from_named_sharding(sharding: Any, shape: Sequence[int]) -> tuple[DistType, Mesh]:
@@ -386,11 +371,11 @@ def from_named_sharding(sharding: Any, shape: Sequence[int]) -> tuple[DistType, 
     Devices are numbered by their row-major position in the sharding's mesh.
 
     Raises:
-        ShardingFormError: another kind of sharding.
-        SpecError, UnknownAxisError, AxisReusedError: see `from_partition_spec`.
+        SpecError: another kind of sharding.
+        UnknownAxisError, TypeFormError: see `from_partition_spec`.
         MeshError: if the sharding's mesh cannot be read.
     """
     if not hasattr(sharding, "mesh") or not hasattr(sharding, "spec"):
-        raise ShardingFormError(sharding)
+        raise errors.sharding_form_error(sharding)
     mesh = Mesh.of(sharding.mesh)
     return from_partition_spec(sharding.spec, shape, mesh), mesh

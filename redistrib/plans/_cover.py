@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from redistrib.errors import ShareRankError
+from redistrib.errors import VerificationError
 from redistrib.theory.boxes import volumes
 from redistrib.theory.semantics import Int64
 
@@ -19,11 +19,12 @@ def cut_dimensions(step: int, kind: str, low: Int64, high: Int64, tile: Int64) -
     """The dimensions along which some box, relative to the tile of its owner, is a part of the tile.
 
     Raises:
-        ShareRankError: if they are more than can be checked.
+        VerificationError: if they are more than can be checked.
     """
     cut = np.flatnonzero((low != 0).any(axis=0) | (high != tile).any(axis=0))
     if len(cut) > _MOST_CUTS:
-        raise ShareRankError(
+        raise VerificationError(
+            "share rank",
             f"step {step} ({kind}) has boxes that are parts of tiles along {len(cut)} dimensions, which can be "
             f"checked along at most {_MOST_CUTS}; send larger boxes",
             step,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from redistrib.errors import DeviceNumberError
+from redistrib.errors import VerificationError
 from redistrib.theory.semantics import Int64, Placement
 
 
@@ -38,7 +38,8 @@ def check_numbers(step: int, kind: str, what: str, devices: Int64, count: int) -
     """Raise unless all numbers are those of devices."""
     if devices.size and (devices.min() < 0 or devices.max() >= count):
         device = int(devices[first((devices < 0) | (devices >= count))])
-        raise DeviceNumberError(
+        raise VerificationError(
+            "device number",
             f"step {step} ({kind}) names device {device} in {what}; the devices are 0 to {count - 1}",
             step,
             device,

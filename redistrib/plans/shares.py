@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from redistrib.arith import Int64
-from redistrib.errors import StepFormError
+from redistrib.errors import PlanFormError
 from redistrib.theory.boxes import volumes
 
 
@@ -45,7 +45,7 @@ class Shares:
             object.__setattr__(self, name, frozen(getattr(self, name), columns))
         rows = len(self.src)
         if any(len(getattr(self, name)) != rows for name in ("dst", "start", "size", "round")):
-            raise StepFormError("the columns of a table of shares must have equal length")
+            raise PlanFormError("the columns of a table of shares must have equal length")
 
     def __len__(self) -> int:
         return len(self.src)

@@ -47,7 +47,7 @@ from typing import ClassVar, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from redistrib.errors import StepFormError
+from redistrib.errors import PlanFormError
 from redistrib.errors.base import shown
 from redistrib.plans.shares import Shares as Shares
 from redistrib.plans.shares import frozen
@@ -124,7 +124,7 @@ class _GroupStep(_Step):
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", frozen(self.groups, None))
         if self.groups.ndim != 2:
-            raise StepFormError(f"groups form a table [groups, members], got {self.groups.ndim} dimensions")
+            raise PlanFormError(f"groups form a table [groups, members], got {self.groups.ndim} dimensions")
 
     @property
     def group_size(self) -> int:
@@ -188,7 +188,7 @@ class AllPermute(_Step):
     def __post_init__(self) -> None:
         object.__setattr__(self, "pairs", frozen(self.pairs, 2))
         if self.pairs.ndim != 2 or self.pairs.shape[1] != 2:
-            raise StepFormError(f"pairs form a table [pairs, 2], got shape {self.pairs.shape}")
+            raise PlanFormError(f"pairs form a table [pairs, 2], got shape {self.pairs.shape}")
 
     def received(self) -> list[int]:
         tile = self.before.tile_size
@@ -257,7 +257,7 @@ class ReduceExchange(_ShareStep):
         many, few = self.before.summands, self.after.summands
         splits = tuple(self.splits) or tuple(range(0, many + 1, max(1, many // few)))
         if len(splits) != few + 1 or splits[0] != 0 or splits[-1] != many or list(splits) != sorted(splits):
-            raise StepFormError(
+            raise PlanFormError(
                 f"{many} summands are split at {shown(splits)} to make {few}; split points rise from 0 to {many}, "
                 f"{few + 1} of them"
             )
@@ -342,7 +342,7 @@ class Unreduce(_Step):
     def __post_init__(self) -> None:
         object.__setattr__(self, "keeps", frozen(self.keeps, None))
         if self.keeps.ndim != 1:
-            raise StepFormError(f"devices that keep their tile form a list, got {self.keeps.ndim} dimensions")
+            raise PlanFormError(f"devices that keep their tile form a list, got {self.keeps.ndim} dimensions")
 
     def received(self) -> list[int]:
         return [0] * self.devices

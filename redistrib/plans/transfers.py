@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from redistrib.errors import StepFormError
+from redistrib.errors import PlanFormError
 from redistrib.plans.steps import (
     AllGather,
     AllPermute,
@@ -72,7 +72,7 @@ def transfers(step: Step, device: int | None = None) -> Transfers:
         device: leave out what this device neither sends nor receives; by default nothing is left out.
 
     Raises:
-        StepFormError: for an all-reduce, which leaves to the platform what travels, and where a device gives up the
+        PlanFormError: for an all-reduce, which leaves to the platform what travels, and where a device gives up the
             one element of an array of rank 0.
     """
     match step:
@@ -85,7 +85,7 @@ def transfers(step: Step, device: int | None = None) -> Transfers:
         case Exchange() | ReduceExchange():
             sender, receiver, number = step.shares.src, step.shares.dst, step.shares.round
         case AllReduce():
-            raise StepFormError(
+            raise PlanFormError(
                 f"what travels in a step {step.kind} is left to the platform; "
                 "a reduce_scatter and an allgather do the same and say what travels"
             )
@@ -119,7 +119,7 @@ def stays(step: Step) -> Boxes:
 def _without(boxes: Boxes, rows: Int64) -> Boxes:
     """The boxes, empty in these rows."""
     if len(rows) and not boxes.size.shape[1]:
-        raise StepFormError("a box of rank 0 is never empty, so none says that a device gives up its scalar")
+        raise PlanFormError("a box of rank 0 is never empty, so none says that a device gives up its scalar")
     boxes.size[rows] = 0
     return boxes
 

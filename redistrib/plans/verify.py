@@ -14,27 +14,7 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
-from redistrib.errors import (
-    DisconnectedStepsError,
-    DuplicateReceiverError,
-    DuplicateSenderError,
-    FixedOrderError,
-    IdleTileError,
-    PermutedTileError,
-    PermuteGridError,
-    PlacedDevicesError,
-    PlacementError,
-    SelfSendError,
-    ShapeMismatchError,
-    SliceGridError,
-    SliceOutsideTileError,
-    SummandCountError,
-    TileAboveBoundError,
-    TileIndexError,
-    UnknownStepError,
-    WrongEndError,
-    WrongStartError,
-)
+from redistrib.errors import PlacementError, TileAboveBoundError, VerificationError
 from redistrib.plans._evidence import check_numbers, first, held, row
 from redistrib.plans.data import PlanData
 from redistrib.plans.steps import (
@@ -63,18 +43,19 @@ def verify(plan: _Plan, bound: int | None = None) -> _Plan:
     Args:
         plan: any plan, wherever it came from.
         bound: the largest tile allowed on the way, in elements. By default the larger of the source tile and the
-            target tile (the promise of Section 6), or none where the plan was made under a memory limit. Whether it
-            keeps to that limit is not judged here: memory is predicted by figures that are measured, and a new
-            measurement makes no plan wrong. Who makes a plan for a limit, or runs it under one, holds it to it.
+            target tile (the promise of Section 6), or none where the plan was made under a memory limit instead.
+            Whether it keeps to that limit is not judged here: memory is predicted by figures that are measured, and a
+            new measurement makes no plan wrong. Who makes a plan for a limit, or runs it under one, holds it to that.
 
     Raises:
-        VerificationError: the subclass of the first rule that is broken, with step, device and values.
+        VerificationError: for the first rule that is broken, with step, device and values.
         TypeFormError: if a type of the plan is not well-formed over its mesh.
     """
     source = placement_of(plan.source, plan.source_mesh)
     target = placement_of(plan.target, plan.target_mesh)
     if source.shape != target.shape:
-        raise ShapeMismatchError(
+        raise VerificationError(
+            "shape mismatch",
             f"the source is an array of shape {source.shape} and the target one of shape {target.shape}; "
             "a plan moves one array, so both must be equal",
             source=source.shape,
@@ -86,7 +67,8 @@ def verify(plan: _Plan, bound: int | None = None) -> _Plan:
     here = source
     for number, step in enumerate(plan.steps, 1):
         if type(step) not in _CHECKS:
-            raise UnknownStepError(
+            raise VerificationError(
+                "unknown step",
                 f"step {number} is a {type(step).__name__}; a step is one of "
                 + ", ".join(kind.__name__ for kind in _CHECKS),
                 number,
@@ -103,7 +85,8 @@ def verify(plan: _Plan, bound: int | None = None) -> _Plan:
         here = step.after
     if here != target:
         device = _first_difference(here, target)
-        raise WrongEndError(
+        raise VerificationError(
+            "wrong end",
             f"the plan ends with device {device} holding {held(here, device)}, "
             f"where the target {plan.target} gives it {held(target, device)}",
             len(plan.steps) or None,
@@ -132,7 +115,8 @@ def _check_order(plan: PlanData, source: Placement) -> None:
 
 
 def _fail_order(number: int, step: Step, why: str) -> NoReturn:
-    raise FixedOrderError(
+    raise VerificationError(
+        "fixed order",
         f"step {number} ({step.kind}) does not keep the plan's fixed order of summands: {why}; reduce in one step by "
         "an all-to-all or an exchange, or let the order be any",
         number,
@@ -142,14 +126,16 @@ def _fail_order(number: int, step: Step, why: str) -> NoReturn:
 def _check_placement(number: int, placement: Placement, source: Placement) -> None:
     """Shape, grid and indices, again: a placement may have been made without its constructor."""
     if placement.shape != source.shape:
-        raise ShapeMismatchError(
+        raise VerificationError(
+            "shape mismatch",
             f"step {number} is about an array of shape {placement.shape}, the plan about one of shape {source.shape}",
             number,
             step_shape=placement.shape,
             plan_shape=source.shape,
         )
     if placement.index.shape != source.index.shape:
-        raise PlacedDevicesError(
+        raise VerificationError(
+            "placed devices",
             f"step {number} places {placement.index.shape[0]} devices by rows of length {placement.index.shape[1]}, "
             f"the plan has {source.devices} devices and rank {source.rank}",
             number,
@@ -158,7 +144,8 @@ def _check_placement(number: int, placement: Placement, source: Placement) -> No
         )
     grid = placement.grid
     if len(grid) != source.rank or any(n < 1 or s % n for s, n in zip(source.shape, grid, strict=True)):
-        raise TileIndexError(
+        raise VerificationError(
+            "tile index",
             f"step {number} cuts an array of shape {source.shape} by the grid {grid}, which does not divide it",
             number,
             grid=grid,
@@ -166,7 +153,8 @@ def _check_placement(number: int, placement: Placement, source: Placement) -> No
     index = placement.index
     if index.size and (index.min() < 0 or (index.max(axis=0) >= grid).any()):
         device = first(((index < 0) | (index >= np.array(grid))).any(axis=1))
-        raise TileIndexError(
+        raise VerificationError(
+            "tile index",
             f"step {number} gives device {device} the tile {row(index[device])}, which is not on the grid {grid}",
             number,
             device,
@@ -182,13 +170,16 @@ def _check_summands(number: int, placement: Placement) -> None:
     try:
         Placement(placement.shape, placement.grid, placement.index, *placement.partial)
     except PlacementError as error:
-        raise SummandCountError(f"step {number} has summands that cannot be: {error}", number) from None
+        raise VerificationError(
+            "summand count", f"step {number} has summands that cannot be: {error}", number
+        ) from None
 
 
 def _check_bound(number: int, placement: Placement, bound: int | None) -> None:
     if bound is not None and placement.tile_size > bound:
         where = f"after step {number}" if number else "at the source"
         raise TileAboveBoundError(
+            "tile above bound",
             f"{where} a tile has {placement.tile_size} elements, more than the bound of {bound}; "
             "choose another plan, or pass the bound that this one was made under",
             number,
@@ -201,14 +192,16 @@ def _fail_start(number: int, before: Placement, here: Placement) -> None:
     device = _first_difference(before, here)
     starts, expected = held(before, device), held(here, device)
     if number == 1:
-        raise WrongStartError(
+        raise VerificationError(
+            "wrong start",
             f"step 1 starts with device {device} holding {starts}, where the source gives it {expected}",
             number,
             device,
             starts=starts,
             source=expected,
         )
-    raise DisconnectedStepsError(
+    raise VerificationError(
+        "disconnected steps",
         f"step {number} starts with device {device} holding {starts}, where step {number - 1} left it {expected}",
         number,
         device,
@@ -220,7 +213,8 @@ def _fail_start(number: int, before: Placement, here: Placement) -> None:
 def _check_dynslice(number: int, step: DynSlice) -> None:
     before, after = step.before, step.after
     if any(a % b for b, a in zip(before.grid, after.grid, strict=True)):
-        raise SliceGridError(
+        raise VerificationError(
+            "slice grid",
             f"step {number} (dynslice) goes from the grid {before.grid} to {after.grid}; "
             "a slice cuts every tile into equal parts, so each count must be a multiple of the one before",
             number,
@@ -230,7 +224,8 @@ def _check_dynslice(number: int, step: DynSlice) -> None:
     outside = after.coarse(before.grid) != before.index
     if outside.any():
         device = first(outside.any(axis=1))
-        raise SliceOutsideTileError(
+        raise VerificationError(
+            "slice outside tile",
             f"step {number} (dynslice) leaves device {device} with {held(after, device)}, "
             f"which is not part of the {held(before, device)} it held",
             number,
@@ -243,7 +238,8 @@ def _check_dynslice(number: int, step: DynSlice) -> None:
 def _check_allpermute(number: int, step: AllPermute) -> None:
     before, after = step.before, step.after
     if before.grid != after.grid:
-        raise PermuteGridError(
+        raise VerificationError(
+            "permute grid",
             f"step {number} (allpermute) goes from the grid {before.grid} to {after.grid}; "
             "a permute moves whole tiles, so the grid stays",
             number,
@@ -254,20 +250,22 @@ def _check_allpermute(number: int, step: AllPermute) -> None:
     check_numbers(number, "allpermute", "a pair", step.pairs.ravel(), step.devices)
     if (sender == receiver).any():
         device = int(sender[first(sender == receiver)])
-        raise SelfSendError(
+        raise VerificationError(
+            "self send",
             f"step {number} (allpermute) has device {device} send to itself; leave the pair out",
             number,
             device,
         )
-    _check_once(number, sender, "send", DuplicateSenderError, step.devices)
-    _check_once(number, receiver, "receive", DuplicateReceiverError, step.devices)
+    _check_once(number, sender, "send", "duplicate sender", step.devices)
+    _check_once(number, receiver, "receive", "duplicate receiver", step.devices)
     origin = np.arange(step.devices)
     origin[receiver] = sender
     wrong = after.index != before.index[origin]
     if wrong.any():
         device = first(wrong.any(axis=1))
         if origin[device] == device:
-            raise IdleTileError(
+            raise VerificationError(
+                "idle tile",
                 f"step {number} (allpermute) sends device {device} nothing, yet it goes from "
                 f"{held(before, device)} to {held(after, device)}",
                 number,
@@ -275,7 +273,8 @@ def _check_allpermute(number: int, step: AllPermute) -> None:
                 held=held(before, device),
                 ends=held(after, device),
             )
-        raise PermutedTileError(
+        raise VerificationError(
+            "permuted tile",
             f"step {number} (allpermute) sends device {device} the {held(before, int(origin[device]))} that device "
             f"{origin[device]} holds, yet it ends with {held(after, device)}",
             number,
@@ -290,13 +289,14 @@ def _check_once(
     number: int,
     devices: Int64,
     verb: str,
-    error: type[DuplicateSenderError | DuplicateReceiverError],
+    rule: str,
     count: int,
 ) -> None:
     times = np.bincount(devices, minlength=count)
     if times.max() > 1:
         device = first(times > 1)
-        raise error(
+        raise VerificationError(
+            rule,
             f"step {number} (allpermute) has device {device} {verb} {times[device]} tiles; "
             "a permute moves at most one tile from and to each device",
             number,

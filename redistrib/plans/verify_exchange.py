@@ -6,19 +6,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from redistrib.errors import (
-    EmptyShareError,
-    OverlappingSharesError,
-    RealisationError,
-    RoundNumberError,
-    RoundReceiverError,
-    RoundSenderError,
-    SelfSendError,
-    ShareNotHeldError,
-    ShareNotWantedError,
-    ShareRankError,
-    UncoveredTileError,
-)
+from redistrib.errors import VerificationError
 from redistrib.plans._cover import cut_dimensions, first_not_filled_once, joined, overlapping
 from redistrib.plans._evidence import box, check_numbers, first, held
 from redistrib.plans.steps import Exchange, ReduceExchange
@@ -30,7 +18,7 @@ def check_exchange(step: int, exchange: Exchange) -> None:
     """Check the shares and rounds of an exchange.
 
     Raises:
-        VerificationError: the subclass of the first rule that is broken.
+        VerificationError: for the first rule that is broken.
     """
     check_shares(step, exchange)
     _check_cover(step, exchange)
@@ -40,10 +28,11 @@ def check_shares(step: int, exchange: Exchange | ReduceExchange) -> None:
     """Check that shares lie in what their senders held and their receivers end with, and the rounds they travel in.
 
     Raises:
-        VerificationError: the subclass of the first rule that is broken.
+        VerificationError: for the first rule that is broken.
     """
     if exchange.implementation not in ("rounds", "ragged"):
-        raise RealisationError(
+        raise VerificationError(
+            "implementation",
             f"step {step} ({exchange.kind}) is to run as {exchange.implementation!r}; an exchange runs as "
             "'rounds' or 'ragged'",
             step,
@@ -61,7 +50,8 @@ def _check_boxes(step: int, exchange: Exchange | ReduceExchange) -> None:
         len(shares),
         rank,
     ):
-        raise ShareRankError(
+        raise VerificationError(
+            "share rank",
             f"step {step} ({exchange.kind}) has shares of rank {shares.start.shape[-1]} and {shares.size.shape[-1]} "
             f"(start and size), its array has rank {rank}",
             step,
@@ -74,7 +64,8 @@ def _check_boxes(step: int, exchange: Exchange | ReduceExchange) -> None:
     itself = shares.src == shares.dst
     if itself.any():
         device = int(shares.src[first(itself)])
-        raise SelfSendError(
+        raise VerificationError(
+            "self send",
             f"step {step} ({exchange.kind}) has device {device} send to itself; what a device keeps is no share",
             step,
             device,
@@ -83,7 +74,8 @@ def _check_boxes(step: int, exchange: Exchange | ReduceExchange) -> None:
     if empty.any():
         k = first(empty)
         size = tuple(shares.size[k].tolist())
-        raise EmptyShareError(
+        raise VerificationError(
+            "empty share",
             f"step {step} ({exchange.kind}) has device {shares.src[k]} send device {shares.dst[k]} "
             f"a share of size {size}; leave out shares without elements",
             step,
@@ -95,7 +87,8 @@ def _check_boxes(step: int, exchange: Exchange | ReduceExchange) -> None:
     if unheld is not None:
         k = unheld
         sender = int(shares.src[k])
-        raise ShareNotHeldError(
+        raise VerificationError(
+            "share not held",
             f"step {step} ({exchange.kind}) has device {sender} send {_share(exchange, k)}, but it holds "
             f"{held(exchange.before, sender)}",
             step,
@@ -107,7 +100,8 @@ def _check_boxes(step: int, exchange: Exchange | ReduceExchange) -> None:
     if unwanted is not None:
         k = unwanted
         receiver = int(shares.dst[k])
-        raise ShareNotWantedError(
+        raise VerificationError(
+            "share not wanted",
             f"step {step} ({exchange.kind}) has device {receiver} receive {_share(exchange, k)}, but it ends with "
             f"{held(exchange.after, receiver)}",
             step,
@@ -134,7 +128,8 @@ def _check_rounds(step: int, exchange: Exchange | ReduceExchange) -> None:
     rounds = shares.round
     if rounds.min() < 0 or rounds.max() >= count:
         k = first((rounds < 0) | (rounds >= count))
-        raise RoundNumberError(
+        raise VerificationError(
+            "round number",
             f"step {step} ({exchange.kind}) has a share in round {rounds[k]}; {count} shares travel in rounds "
             f"numbered from 0, at most to {count - 1}",
             step,
@@ -144,22 +139,24 @@ def _check_rounds(step: int, exchange: Exchange | ReduceExchange) -> None:
     used = np.bincount(rounds)
     if not used.all():
         gap = first(used == 0)
-        raise RoundNumberError(
+        raise VerificationError(
+            "round number",
             f"step {step} ({exchange.kind}) has no share in round {gap}, but some in round {len(used) - 1}; "
             "rounds are numbered without gaps",
             step,
             round=gap,
         )
-    for device, verb, error in (
-        (shares.src, "send", RoundSenderError),
-        (shares.dst, "receive", RoundReceiverError),
+    for device, verb, rule in (
+        (shares.src, "send", "round sender"),
+        (shares.dst, "receive", "round receiver"),
     ):
         key = rounds * exchange.devices + device  # below shares * devices
         ordered = np.sort(key)
         twice = ordered[1:] == ordered[:-1]
         if twice.any():
             number, at_fault = divmod(int(ordered[first(twice)]), exchange.devices)
-            raise error(
+            raise VerificationError(
+                rule,
                 f"step {step} ({exchange.kind}) has device {at_fault} {verb} more than one share in round {number}; "
                 "put them in different rounds",
                 step,
@@ -223,7 +220,8 @@ def _fail_cover(
     after = exchange.after
     filled = sum(volumes(stop - start))
     if filled < after.tile_size:
-        raise UncoveredTileError(
+        raise VerificationError(
+            "uncovered tile",
             f"step {step} (exchange) fills only {filled} of the {after.tile_size} elements {held(after, device)} "
             f"of device {device}; what it keeps and what it receives must fill its tile",
             step,
@@ -237,7 +235,8 @@ def _fail_cover(
     giver, rival = int(sender[one]), int(sender[other])
     first_box = box(start[one], stop[one] - start[one])
     origin = f"it keeps {first_box}" if giver == device else f"device {giver} sends {first_box}"
-    raise OverlappingSharesError(
+    raise VerificationError(
+        "overlapping shares",
         f"step {step} (exchange) fills {box(low, high - low)} of device {device} twice: {origin} and "
         f"device {rival} sends {box(start[other], stop[other] - start[other])}",
         step,

@@ -7,16 +7,7 @@ from collections import Counter
 
 import numpy as np
 
-from redistrib.errors import (
-    AllToAllGridError,
-    DisjointMembersError,
-    DuplicateMemberError,
-    GatherGridError,
-    GroupSizeError,
-    MemberOrderError,
-    MissingMemberError,
-    RepeatedChunkError,
-)
+from redistrib.errors import VerificationError
 from redistrib.plans._evidence import check_numbers, first, held
 from redistrib.plans.steps import AllGather, AllReduce, AllToAll, ReduceScatter
 from redistrib.theory.semantics import Int64, number_of
@@ -26,11 +17,12 @@ def check_allgather(number: int, step: AllGather) -> None:
     """Check the grids, groups and members of a gather.
 
     Raises:
-        VerificationError: the subclass of the first rule that is broken.
+        VerificationError: for the first rule that is broken.
     """
     before, after = step.before, step.after
     if any(b % a for b, a in zip(before.grid, after.grid, strict=True)):
-        raise GatherGridError(
+        raise VerificationError(
+            "gather grid",
             f"step {number} (allgather) goes from the grid {before.grid} to {after.grid}; "
             "a gather merges equally many tiles everywhere, so each count must divide the one before",
             number,
@@ -45,11 +37,12 @@ def check_alltoall(number: int, step: AllToAll) -> None:
     """Check the grids, groups and members of an all-to-all.
 
     Raises:
-        VerificationError: the subclass of the first rule that is broken.
+        VerificationError: for the first rule that is broken.
     """
     before, after = step.before, step.after
     if any(b % a and a % b for b, a in zip(before.grid, after.grid, strict=True)):
-        raise AllToAllGridError(
+        raise VerificationError(
+            "all-to-all grid",
             f"step {number} (alltoall) goes from the grid {before.grid} to {after.grid}; its shares are of one shape "
             "only where in every dimension one count divides the other; an exchange has no such rule",
             number,
@@ -70,7 +63,8 @@ def check_groups(number: int, step: AllGather | AllToAll | ReduceScatter | AllRe
     if count.max() > 1:
         device = first(count > 1)
         rows = np.nonzero((step.groups == device).any(axis=1))[0].tolist()
-        raise DuplicateMemberError(
+        raise VerificationError(
+            "duplicate member",
             f"step {number} ({step.kind}) names device {device} {count[device]} times, in groups {rows}; "
             "groups partition the devices",
             number,
@@ -79,7 +73,8 @@ def check_groups(number: int, step: AllGather | AllToAll | ReduceScatter | AllRe
             groups=rows,
         )
     device = first(count == 0)
-    raise MissingMemberError(
+    raise VerificationError(
+        "missing member",
         f"step {number} ({step.kind}) has device {device} in no group; groups partition the devices, "
         "a device with nothing to do included",
         number,
@@ -100,7 +95,8 @@ def _check_union(number: int, step: AllGather | AllToAll) -> None:
     members = groups.shape[1]
     parts = math.prod(merged.tolist())
     if parts != members:
-        raise GroupSizeError(
+        raise VerificationError(
+            "group size",
             f"step {number} ({step.kind}) has groups of {members}, but goes from the grid {before.grid} "
             f"to {after.grid}, which merges {parts} tiles into one",
             number,
@@ -116,7 +112,8 @@ def _check_union(number: int, step: AllGather | AllToAll) -> None:
             group, member = divmod(first(stray.any(axis=2)), members)
             device, leader = int(groups[group, member]), int(groups[group, 0])
             sender, receiver = (device, leader) if is_sender else (leader, device)
-            raise DisjointMembersError(
+            raise VerificationError(
+                "disjoint members",
                 f"step {number} ({step.kind}) has devices {sender} and {receiver} in one group, but device {sender} "
                 f"holds {held(before, sender)}, none of it part of the {held(after, receiver)} "
                 f"that device {receiver} ends with",
@@ -139,7 +136,8 @@ def _fail_order(number: int, step: AllGather | AllToAll, group: int, member: int
     repeated = next((p for p in parts if times[p] > 1), None)
     if repeated is not None:
         one, other = (int(d) for d in members[order == repeated][:2])
-        raise RepeatedChunkError(
+        raise VerificationError(
+            "repeated chunk",
             f"step {number} ({step.kind}) has devices {one} and {other} in one group, both holding "
             f"{held(before, one)}; a group merges different tiles",
             number,
@@ -148,7 +146,8 @@ def _fail_order(number: int, step: AllGather | AllToAll, group: int, member: int
             group=group,
         )
     device = int(members[member])
-    raise MemberOrderError(
+    raise VerificationError(
+        "member order",
         f"step {number} ({step.kind}) lists device {device} as member {member} of group {group}, but its tile is "
         f"part {parts[member]} of what the group merges; list {members[np.argsort(order)].tolist()}",
         number,

@@ -8,16 +8,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from redistrib.errors import (
-    DisjointMembersError,
-    GroupSizeError,
-    MemberOrderError,
-    ShareRankError,
-    SliceGridError,
-    SummandCountError,
-    SummandError,
-    UnreduceError,
-)
+from redistrib.errors import VerificationError
 from redistrib.errors.base import shown
 from redistrib.plans._cover import cut_dimensions, first_not_filled_once, times_covered, wrong_cell
 from redistrib.plans._evidence import box, check_numbers, first, held
@@ -41,7 +32,7 @@ def as_slabs(number: int, step: Step) -> Step:
     """A step that only moves summands, as one that moves slabs of their stack; the step itself where tiles are whole.
 
     Raises:
-        SummandCountError: if the summands before are not those after.
+        VerificationError: if the summands before are not those after.
     """
     before, after = step.before, step.after
     if before.summands == after.summands == 1:
@@ -68,7 +59,7 @@ def check_reduction(number: int, step: ReduceScatter | AllReduce) -> None:
     """Check a reduction over groups: grids, members, and that each group has the summands of one run, every one once.
 
     Raises:
-        VerificationError: the subclass of the first rule that is broken.
+        VerificationError: for the first rule that is broken.
     """
     before, after, groups = step.before, step.after, step.groups
     members = step.group_size
@@ -76,7 +67,8 @@ def check_reduction(number: int, step: ReduceScatter | AllReduce) -> None:
         _fail_count(number, step, f"groups of {members} make one summand of {members}")
     check_groups(number, step)
     if any(a % b for b, a in zip(before.grid, after.grid, strict=True)):
-        raise SliceGridError(
+        raise VerificationError(
+            "slice grid",
             f"step {number} ({step.kind}) goes from the grid {before.grid} to {after.grid}; "
             "members keep equal parts of the sum, so each count must be a multiple of the one before",
             number,
@@ -86,7 +78,8 @@ def check_reduction(number: int, step: ReduceScatter | AllReduce) -> None:
     parts = tuple(a // b for b, a in zip(before.grid, after.grid, strict=True))
     expected = members if isinstance(step, ReduceScatter) else 1
     if np.prod(parts, dtype=object) != expected:
-        raise GroupSizeError(
+        raise VerificationError(
+            "group size",
             f"step {number} ({step.kind}) has groups of {members}, but goes from the grid {before.grid} to "
             f"{after.grid}; it cuts each tile into {expected}",
             number,
@@ -98,7 +91,8 @@ def check_reduction(number: int, step: ReduceScatter | AllReduce) -> None:
         if stray.any():
             group, member = divmod(first(stray), members)
             device, leader = int(groups[group, member]), int(groups[group, 0])
-            raise DisjointMembersError(
+            raise VerificationError(
+                "disjoint members",
                 f"step {number} ({step.kind}) has devices {leader} and {device} in one group; the first holds "
                 f"{held(before, leader)}, the other goes from {held(before, device)} to {held(after, device)}",
                 number,
@@ -111,7 +105,8 @@ def check_reduction(number: int, step: ReduceScatter | AllReduce) -> None:
         wrong = part != np.arange(members)
         if wrong.any():
             group, member = divmod(first(wrong), members)
-            raise MemberOrderError(
+            raise VerificationError(
+                "member order",
                 f"step {number} ({step.kind}) lists device {groups[group, member]} as member {member} of "
                 f"group {group}, but it keeps part {part[group, member]} of the sum",
                 number,
@@ -131,7 +126,8 @@ def _check_run(number: int, step: ReduceScatter | AllReduce) -> None:
     if wrong.any():
         group = first(wrong)
         has, makes = before.label[groups[group]].tolist(), sorted(set(into[group].tolist()))
-        raise SummandError(
+        raise VerificationError(
+            "summand",
             f"step {number} ({step.kind}) has summands {shown(has)} in group {group}, whose members end with summands "
             f"{shown(makes)}; they must end with one, made of the summands {shown(run[group].tolist())}, "
             "each held by one member",
@@ -149,7 +145,7 @@ def check_reduce_exchange(number: int, step: ReduceExchange) -> None:
     In a sum each element of each summand counts exactly once, in a maximum or minimum at least once.
 
     Raises:
-        VerificationError: the subclass of the first rule that is broken.
+        VerificationError: for the first rule that is broken.
     """
     before, after, shares = step.before, step.after, step.shares
     if before.summands > 1 and after.summands > 1 and before.reduction != after.reduction:
@@ -162,7 +158,8 @@ def check_reduce_exchange(number: int, step: ReduceExchange) -> None:
     if wrong.any():
         k = first(wrong)
         receiver = int(shares.dst[k])
-        raise SummandError(
+        raise VerificationError(
+            "summand",
             f"step {number} ({step.kind}) has device {shares.src[k]} send summand {sent[k]} to device {receiver}, "
             f"which ends with summand {after.label[receiver]}, made of {_run(begin[receiver], end[receiver])}",
             number,
@@ -206,7 +203,8 @@ def _check_sums(number: int, step: ReduceExchange, begin: Int64, end: Int64) -> 
         borders = [np.unique([*ends, *low[mine, i], *high[mine, i]]) for i, ends in enumerate(reach)]
         cells += math.prod(len(border) for border in borders)
         if cells > _MOST_CELLS:
-            raise ShareRankError(
+            raise VerificationError(
+                "share rank",
                 f"step {number} ({step.kind}) cuts tiles into more than {_MOST_CELLS} cells, which are too many to be "
                 "checked; send fewer or larger boxes",
                 number,
@@ -221,7 +219,10 @@ def _check_sums(number: int, step: ReduceExchange, begin: Int64, end: Int64) -> 
 
 
 def _first_not_added_once(low: Int64, high: Int64, owner: Int64, stack: Int64, begin: Int64, end: Int64) -> int | None:
-    """The first device whose slabs, with those that it has no use for, do not fill a whole stack of its tile once."""
+    """The first device that does not add each of its summands once.
+
+    A device does iff the slabs that it adds, and those that are not its own to add, fill a stack of its tile once.
+    """
     devices = len(begin)
     unused_low, unused_high = np.zeros((2, devices, len(stack)), dtype=np.int64), np.tile(stack, (2, devices, 1))
     unused_high[0, :, 0] = begin
@@ -240,7 +241,8 @@ def _fail_sum(
     low[cut] += start[1:]
     size[cut] = (stop - start)[1:]
     once = (step.before.reduction or after.reduction or "sum") == "sum"
-    raise SummandError(
+    raise VerificationError(
+        "summand",
         f"step {number} ({step.kind}) has device {device} add summand {start[0]} of {box(low, size)} {times} times; "
         + ("a sum has each once" if once else "a maximum or minimum has each at least once"),
         number,
@@ -254,19 +256,21 @@ def check_unreduce(number: int, step: Unreduce) -> None:
     """Check that tiles lie in what they become summands of, and that every part of the array is in one summand.
 
     Raises:
-        VerificationError: the subclass of the first rule that is broken.
+        VerificationError: for the first rule that is broken.
     """
     before, after = step.before, step.after
     if before.summands > 1 and before.reduction != after.reduction:
         _fail_count(number, step, "summands of one kind make no summands of another")
     check_numbers(number, step.kind, "the list of those that keep their tile", step.keeps, step.devices)
     if (np.diff(step.keeps) < 1).any():
-        raise UnreduceError(
+        raise VerificationError(
+            "unreduce",
             f"step {number} ({step.kind}) lists the devices {shown(step.keeps.tolist())}; list each once, ascending",
             number,
         )
     if any(b % a for b, a in zip(before.grid, after.grid, strict=True)):
-        raise UnreduceError(
+        raise VerificationError(
+            "unreduce",
             f"step {number} ({step.kind}) goes from the grid {before.grid} to {after.grid}; "
             "a tile becomes part of a tile as large or larger, so each count must divide the one before",
             number,
@@ -274,7 +278,8 @@ def check_unreduce(number: int, step: Unreduce) -> None:
     outside = (before.coarse(after.grid) != after.index).any(axis=1)
     if outside.any():
         device = first(outside)
-        raise UnreduceError(
+        raise VerificationError(
+            "unreduce",
             f"step {number} ({step.kind}) leaves device {device} with {held(after, device)}, "
             f"which does not contain the {held(before, device)} it held",
             number,
@@ -296,7 +301,8 @@ def _check_parts(number: int, step: Unreduce) -> None:
     other = content != content[holder[summand]]
     if other.any():
         device = first(other)
-        raise UnreduceError(
+        raise VerificationError(
+            "unreduce",
             f"step {number} ({step.kind}) has devices {device} and {holder[summand[device]]} hold "
             f"{held(after, device)}, made of different parts of the array",
             number,
@@ -312,7 +318,8 @@ def _check_parts(number: int, step: Unreduce) -> None:
     if wrong.any():
         k = first(wrong)
         device = first(tile == k)
-        raise UnreduceError(
+        raise VerificationError(
+            "unreduce",
             f"step {number} ({step.kind}) makes {box(after.start[device], after.tile)} of {times[k]} parts, "
             f"{found[k]} of them different; its summands must have each of its {expected} parts, and in a sum once",
             number,
@@ -328,7 +335,8 @@ def _fail_count(number: int, step: Step, rule: str) -> NoReturn:
     def said(placement: Placement) -> str:
         return f"{placement.summands} summands by {placement.reduction}" if placement.summands > 1 else "whole tiles"
 
-    raise SummandCountError(
+    raise VerificationError(
+        "summand count",
         f"step {number} ({step.kind}) goes from {said(step.before)} to {said(step.after)}; {rule}",
         number,
         before=step.before.summands,

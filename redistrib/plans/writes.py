@@ -1,8 +1,8 @@
 """Transfers as a list of writes into the output tile, one program for all devices.
 
-Every device runs the same writes with the same shapes; only offsets differ, in tables. What a device keeps differs
-in size between devices, and in a round some devices receive nothing. A device with nothing to write in some turn
-therefore writes where it does no harm:
+Every device runs the same writes with the same shapes; only offsets differ, in tables. But what devices keep differs
+in size, and in a round some devices receive nothing. So a device that has nothing to write in some turn writes where
+it does no harm:
 
 * into a box that one of its later writes fills (what it writes is overwritten), or
 * data it holds, where it belongs (what it writes is right): it sends to itself.

@@ -9,7 +9,8 @@ import numpy as np
 from jax.sharding import NamedSharding, Sharding
 
 from redistrib.arith import prime_factors
-from redistrib.errors import PlacementError, ShardingFormError
+from redistrib.errors import PlacementError
+from redistrib.errors.lang import sharding_form_error
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType, from_named_sharding, require_whole
 from redistrib.theory.semantics import Placement, placement_of, type_of
@@ -81,7 +82,7 @@ def typed(sharding: Any, shape: tuple[int, ...]) -> tuple[DistType, Mesh, tuple[
     A sharding without a mesh is read on a mesh of axes of prime size.
 
     Raises:
-        ShardingFormError: if no type says what the sharding does.
+        SpecError: if no type says what the sharding does.
         SpecError: if a partition spec has no meaning as a type.
     """
     if isinstance(sharding, NamedSharding):
@@ -98,7 +99,7 @@ def typed(sharding: Any, shape: tuple[int, ...]) -> tuple[DistType, Mesh, tuple[
     except PlacementError:
         found = None
     if found is None:
-        raise ShardingFormError(sharding)
+        raise sharding_form_error(sharding)
     return found, mesh, tuple(boxes)
 
 

@@ -10,7 +10,9 @@ from jax.sharding import AxisType, NamedSharding
 from redistrib.backends.jax import private
 from redistrib.backends.jax.cross_mesh import CrossMeshRedistribution, emptied, platform_of
 from redistrib.backends.jax.execute import to_jax
-from redistrib.errors import ShardingFormError, SpecError, TracedOrderError, UnknownSourceError
+from redistrib.errors import SpecError
+from redistrib.errors.backends import traced_order_error, unknown_source_error
+from redistrib.errors.lang import sharding_form_error
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import from_named_sharding, require_whole
 from redistrib.plans.plan import Plan
@@ -41,10 +43,10 @@ def moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
 def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     target, array = leaf.target, leaf.value
     if not isinstance(target, NamedSharding):
-        raise ShardingFormError(target)
+        raise sharding_form_error(target)
     source = leaf.source if leaf.source is not None else known_source(array)
     if not isinstance(source, NamedSharding):
-        raise ShardingFormError(source)
+        raise sharding_form_error(source)
     _check_order(source.mesh, target.mesh)
     source_type, source_mesh = from_named_sharding(source, array.shape)
     target_type, target_mesh = from_named_sharding(target, array.shape)
@@ -52,7 +54,8 @@ def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     for side in (source, target):
         if getattr(side.spec, "reduced", None):
             raise SpecError(
-                f"{side.spec} marks axes as reduced, which reshard does not keep under jit; use jax.reshard there"
+                "reduced axes",
+                f"{side.spec} marks axes as reduced, which reshard does not keep under jit; use jax.reshard there",
             )
     if 0 in array.shape:
         return emptied(array, source, target)
@@ -77,14 +80,14 @@ def known_source(array: Any) -> Any:
     tells on Explicit axes, and nothing on Auto axes.
 
     Raises:
-        UnknownSourceError: if nothing does.
+        TracedError: if nothing does.
     """
     value = private.value_inside(array)
     if not isinstance(value, jax.core.Tracer):
         return value.sharding
     sharding = jax.typeof(array).sharding
     if sharding.mesh.empty or AxisType.Explicit not in sharding.mesh.axis_types:
-        raise UnknownSourceError
+        raise unknown_source_error()
     return sharding
 
 
@@ -93,9 +96,9 @@ def _check_order(source: Any, target: Any) -> None:
     if isinstance(source, jax.sharding.Mesh) and isinstance(target, jax.sharding.Mesh):
         orders = [[device.id for device in mesh.devices.flat] for mesh in (source, target)]
         if orders[0] != orders[1]:
-            raise TracedOrderError(*orders)
+            raise traced_order_error(*orders)
     elif Mesh.of(source).size != Mesh.of(target).size:
-        raise TracedOrderError(list(range(Mesh.of(source).size)), list(range(Mesh.of(target).size)))
+        raise traced_order_error(list(range(Mesh.of(source).size)), list(range(Mesh.of(target).size)))
 
 
 def _same_mesh(source: Any, target: Any) -> bool:

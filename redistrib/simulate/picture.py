@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from redistrib.simulate.clocks import Run
 from redistrib.simulate.trace import held_by
-
-if TYPE_CHECKING:
-    from redistrib.simulate.result import Simulation
 
 _LABELLED = 0.035  # of the width: what a box must have to hold its name
 
 
-def draw(found: Simulation, path: Path) -> None:
-    """Draw a simulation whose events were kept."""
+def draw(run: Run, title: str, path: Path) -> None:
+    """Draw a run whose events were kept."""
     import matplotlib
+    from matplotlib.figure import Figure  # a figure of its own: what the caller has set in pyplot stays as it is
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    rows = sorted({(event.clock, event.stream) for event in found.events})
-    clocks = sorted(set(found.run.clock_of.values()))
-    fig, (above, below) = plt.subplots(
-        2, 1, sharex=True, figsize=(14, 1.6 + 0.5 * len(rows) + 2.4), height_ratios=[max(1, len(rows)) * 0.5, 2.0]
-    )
-    names = list(dict.fromkeys(event.name for event in found.events if event.kind == "compute"))
-    colours = {name: plt.get_cmap("tab20")(k % 20) for k, name in enumerate(names)}
-    width = found.seconds or 1.0
-    for event in found.events:
+    rows = sorted({(event.clock, event.stream) for event in run.events})
+    clocks = sorted(set(run.clock_of.values()))
+    figure = Figure(figsize=(14, 1.6 + 0.5 * len(rows) + 2.4))
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[max(1, len(rows)) * 0.5, 2.0])
+    names = list(dict.fromkeys(event.name for event in run.events if event.kind == "compute"))
+    colours = {name: matplotlib.colormaps["tab20"](k % 20) for k, name in enumerate(names)}
+    seconds = max(run.now.values(), default=0.0)
+    width = seconds or 1.0
+    for event in run.events:
         row = rows.index((event.clock, event.stream))
         length = event.end - event.start
         is_move = event.kind == "move"
@@ -41,28 +37,27 @@ def draw(found: Simulation, path: Path) -> None:
             label = event.name if len(event.name) < 200 * length / width else f"{event.name[:8]}…"
             backing = {"facecolor": "white", "edgecolor": "none", "pad": 0.8} if is_move else None
             above.text((event.start + length / 2) * 1e3, row, label, ha="center", va="center", fontsize=7, bbox=backing)
-    above.set_yticks(range(len(rows)), [_row(found, clock, stream) for clock, stream in rows])
+    above.set_yticks(range(len(rows)), [_row(run, clock, stream) for clock, stream in rows])
     above.invert_yaxis()
-    above.set_title(f"{found.program.name} on {found.machine.name}: {found.seconds * 1e3:,.3f} ms; moves are hatched")
+    above.set_title(f"{title}: {seconds * 1e3:,.3f} ms; moves are hatched")
     for clock in clocks:
-        _held(below, found, clock)
+        _held(below, run, clock)
     below.set_xlabel("ms")
     below.set_ylabel("MB held by a device")
     below.set_ylim(bottom=0)
     below.legend(fontsize=7, ncols=4, loc="lower right")
-    fig.tight_layout()
-    fig.savefig(path, dpi=120)
-    plt.close(fig)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
 
 
-def _held(axes: Any, found: Simulation, clock: int) -> None:
-    samples = [sample for event in found.events if event.clock == clock for sample in held_by(event)]
+def _held(axes: Any, run: Run, clock: int) -> None:
+    samples = [sample for event in run.events if event.clock == clock for sample in held_by(event)]
     samples.sort(key=lambda sample: sample[0])
     times, sizes = [at * 1e3 for at, _ in samples], [size / 1e6 for _, size in samples]
-    axes.step(times, sizes, where="post", label=_row(found, clock, ""))
+    axes.step(times, sizes, where="post", label=_row(run, clock, ""))
 
 
-def _row(found: Simulation, clock: int, stream: str) -> str:
-    alike = [device for device, own in found.run.clock_of.items() if own == clock]
+def _row(run: Run, clock: int, stream: str) -> str:
+    alike = [device for device, own in run.clock_of.items() if own == clock]
     name = f"device {clock}" if len(alike) == 1 else f"{len(alike)} devices from {clock}"
     return f"{name}, {stream}" if stream else name

@@ -102,7 +102,7 @@ def _as_whole(step: Step) -> Sequence[Step]:
             apart, together = (_flat(part * many, step.devices) for many in (1, step.group_size))
             return [AllGather(apart, together, step.groups)] * 2
         case ReduceExchange():
-            return [Exchange(step.before, step.after, step.shares, step.realisation)]
+            return [Exchange(step.before, step.after, step.shares, step.implementation)]
         case Unreduce():
             return [DynSlice(step.before, step.after)]
         case _:

@@ -14,6 +14,8 @@ from redistrib.programs.program import Move, Place, Program, Value
 from redistrib.report import counted, rendered
 from redistrib.simulate.clocks import Event, Run, received_bytes
 from redistrib.simulate.machine import Machine
+from redistrib.simulate.picture import draw
+from redistrib.simulate.trace import chrome
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,7 @@ class Simulation:
 
     def chrome(self) -> dict[str, Any]:
         """The trace as Chrome and Perfetto read it; see `redistrib.simulate.trace`."""
-        from redistrib.simulate.trace import chrome
-
-        return chrome(self)
+        return chrome(self.run, self.program.name, self.machine.name)
 
     def to_chrome(self, path: str | Path) -> None:
         """Write the trace, for https://ui.perfetto.dev or chrome://tracing."""
@@ -80,9 +80,7 @@ class Simulation:
 
     def draw(self, path: str | Path) -> None:
         """Draw the timeline, and the bytes held, into a picture file. Needs matplotlib."""
-        from redistrib.simulate.picture import draw
-
-        draw(self, Path(path))
+        draw(self.run, f"{self.program.name} on {self.machine.name}", Path(path))
 
     def __str__(self) -> str:
         """A table of the devices, those with equal histories in one row, and one of the operations."""

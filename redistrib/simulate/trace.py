@@ -7,28 +7,25 @@ step of a move inside it, and a counter (`C`) of the bytes that the device holds
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from redistrib.simulate.clocks import Event
-
-if TYPE_CHECKING:
-    from redistrib.simulate.result import Simulation
+from redistrib.simulate.clocks import Event, Run
 
 
-def chrome(found: Simulation) -> dict[str, Any]:
-    """A trace as an object that JSON can write."""
-    streams = sorted({event.stream for event in found.events})
+def chrome(run: Run, program: str, machine: str) -> dict[str, Any]:
+    """The trace of a run, and the names of what ran and on what, as an object that JSON can write."""
+    streams = sorted({event.stream for event in run.events})
     devices: dict[int, list[int]] = defaultdict(list)
-    for device, clock in found.run.clock_of.items():
+    for device, clock in run.clock_of.items():
         devices[clock].append(device)
     events: list[dict[str, Any]] = []
-    for device in sorted(found.run.clock_of):
+    for device in sorted(run.clock_of):
         events.append(_named("process_name", device, 0, f"device {device}"))
         events += [_named("thread_name", device, k, stream or "operations") for k, stream in enumerate(streams)]
-    for event in found.events:
+    for event in run.events:
         for device in devices[event.clock]:
             events += _complete(event, device, streams.index(event.stream))
-    held = [(at, event.clock, size) for event in found.events for at, size in held_by(event)]
+    held = [(at, event.clock, size) for event in run.events for at, size in held_by(event)]
     for at, clock, size in sorted(held, key=lambda sample: sample[0]):
         events += [
             {"name": "bytes", "ph": "C", "ts": at * 1e6, "pid": device, "tid": 0, "args": {"live": size}}
@@ -37,7 +34,7 @@ def chrome(found: Simulation) -> dict[str, Any]:
     return {
         "traceEvents": events,
         "displayTimeUnit": "ms",
-        "otherData": {"program": found.program.name, "machine": found.machine.name},
+        "otherData": {"program": program, "machine": machine},
     }
 
 

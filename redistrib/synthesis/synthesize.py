@@ -6,12 +6,8 @@ from typing import Literal, TypeAlias, cast, get_args
 
 from redistrib.cost.model import CostModel, no_price, prices_of
 from redistrib.cost.presets import cost_model
-from redistrib.errors import (
-    GlobalShapeError,
-    MemoryLimitError,
-    MeshDevicesError,
-    UnknownAlgorithmError,
-)
+from redistrib.errors import MemoryLimitError
+from redistrib.errors.synthesis import global_shape_error, mesh_devices_error, unknown_algorithm_error
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, require_whole
 from redistrib.plans.data import Order
@@ -64,11 +60,11 @@ def synthesize(
         MemoryLimitError: if nothing fits the limit.
         ProfileError: if the model gives no plan a finite price.
         ReductionError: if the summands cannot be reduced, or be added in that type.
-        GlobalShapeError, MeshDevicesError, UnknownCostModelError, UnknownAlgorithmError, DtypeError, TypeFormError.
+        GlobalShapeError, MeshDevicesError, ChoiceError, DtypeError, TypeFormError.
     """
     chosen = cost_model(model)
     if algorithm not in get_args(Algorithm):
-        raise UnknownAlgorithmError(algorithm, get_args(Algorithm))
+        raise unknown_algorithm_error(algorithm, get_args(Algorithm))
     size = itemsize_of(dtype)
     if algorithm == "paper":
         require_whole("the paper's algorithm", source, target)
@@ -76,9 +72,9 @@ def synthesize(
     added_in = check_reduction(source, target, dtype, accumulate)
     before, after = placement_of(source, source_mesh), placement_of(target, target_mesh)
     if source.global_shape != target.global_shape:
-        raise GlobalShapeError(source.global_shape, target.global_shape)
+        raise global_shape_error(source.global_shape, target.global_shape)
     if source_mesh.size != target_mesh.size:
-        raise MeshDevicesError(source_mesh.size, target_mesh.size)
+        raise mesh_devices_error(source_mesh.size, target_mesh.size)
     problem = Problem(before, after, size, chosen.topology(source_mesh), memory_limit)
     try:
         if partial:

@@ -100,8 +100,8 @@ def rewritten(first: WeakEdge, second: WeakEdge) -> list[WeakEdge] | None:
 def normalised(edges: Sequence[WeakEdge]) -> list[WeakEdge]:
     """A normal form between the same two weak types, no higher and in the paper's model no dearer (Lemma 6.5).
 
-    One edge at a time is put in front of a normal form and moved to its place; every rewrite brings slices
-    forward and gathers back.
+    It puts one edge at a time in front of a normal form and moves it to its place, since every rewrite brings a slice
+    forward or a gather back.
     """
     done: list[WeakEdge] = []
     for edge in reversed(edges):

@@ -1,8 +1,8 @@
 """What a collective does to a type: the four collectives as values, and their typing rules as data.
 
-Three of the four move a sequence of mesh axes: they take it away from one dimension, or give it to one, or both.
-What differs is only where from, where to, and under which premises, so the rules are a table, `PREMISES`, and
-one conclusion. The fourth moves whole tiles.
+Three of the four move mesh axes: they take them from a dimension, give them to one, or both. They differ only in
+where from, where to, and under which premises, so the rules are a table, `PREMISES`, and one conclusion. The fourth
+moves whole tiles.
 
 ==============  ============  ==========  =================================================================
 collective      takes from    gives to    its premises, beyond a well-formed type
@@ -16,8 +16,8 @@ collective      takes from    gives to    its premises, beyond a well-formed typ
 Tiles may be summands along some axes; these four leave that as it is, and those of `reductions` make or take summands.
 
 Each has two judgements. `apply` is Figure 8, generalised to several axes as in Section 7.1: axes are taken from
-the minor end of a dimension. `lower` is Figure 10: they may stand anywhere in it, not even side by side, and
-a change of the device map pays for that. A device map is the device order of a `Mesh`, so a device assignment
+the minor end of a dimension. `lower` is Figure 10: they may stand anywhere in it, even apart from one another, and
+the device map changes in return. A device map is the device order of a `Mesh`, so a device assignment
 ⟨φ, T[[type]]⟩ of Definition 6.1 is a type together with a mesh.
 
 This module knows nothing of `semantics`: that the rules mean what they say is a statement between the two.
@@ -32,22 +32,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeAlias, final
 
 from redistrib.arith import from_digits, to_digits
-from redistrib.errors import (
-    AxesNotMinorError,
-    AxisAbsentError,
-    AxisInUseError,
-    NoAxisError,
-    PartialRuleError,
-    PermuteDevicesError,
-    PermuteShapeError,
-    PermuteTargetError,
-    PermuteTilesError,
-    RepeatedAxisError,
-    RuleDimensionError,
-    SameDimensionError,
-    TileDivisionError,
-    TypeFormError,
-)
+from redistrib.errors import TypeFormError
+from redistrib.errors import rules as errors
 from redistrib.errors.base import listed
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.notation import Reduction, print_axis
@@ -67,7 +53,7 @@ class Collective(ABC):
 
         Raises:
             TypeFormError: if `dist_type` is not well-formed over `mesh`.
-            RuleError: a subclass for each premise that fails.
+            RuleError: for the first premise that fails, which its `rule` names.
         """
 
     @abstractmethod
@@ -76,7 +62,7 @@ class Collective(ABC):
 
         Raises:
             TypeFormError: if `dist_type` is not well-formed over `mesh`.
-            RuleError: a subclass for each premise that fails.
+            RuleError: for the first premise that fails, which its `rule` names.
         """
 
 
@@ -102,10 +88,10 @@ class AxesCollective(Collective):
     def __post_init__(self) -> None:
         object.__setattr__(self, "axes", tuple(self.axes))
         if not self.axes:
-            raise NoAxisError(self.name)
+            raise errors.no_axis_error(self.name)
         for k, axis in enumerate(self.axes):
             if axis in self.axes[:k]:
-                raise RepeatedAxisError(str(self), axis)
+                raise errors.repeated_axis_error(str(self), axis)
 
     def __str__(self) -> str:
         dims = [dim for dim in (self.takes_from, self.gives_to) if isinstance(dim, int)]
@@ -262,28 +248,28 @@ class AllPermute(Collective):
     def lower(self, dist_type: DistType, mesh: Mesh) -> tuple[DistType, Mesh]:
         onto = mesh if self.onto is None else self.onto
         if onto.size != mesh.size:
-            raise PermuteDevicesError(str(self), str(mesh), mesh.size, str(onto), onto.size)
+            raise errors.permute_devices_error(str(self), str(mesh), mesh.size, str(onto), onto.size)
         self._check(dist_type, mesh, onto)
         return self.target, onto
 
     def _check(self, dist_type: DistType, mesh: Mesh, onto: Mesh) -> None:
         dist_type.check(mesh)
         if dist_type.global_shape != self.target.global_shape:
-            raise PermuteShapeError(str(dist_type), str(self.target))
+            raise errors.permute_shape_error(str(dist_type), str(self.target))
         try:
             self.target.check(onto)
         except TypeFormError as error:
-            raise PermuteTargetError(str(self), str(error)) from error
+            raise errors.permute_target_error(str(self), str(error)) from error
         summands = [(_count(t.partial, m), t.reduction) for t, m in ((dist_type, mesh), (self.target, onto))]
         if summands[0] != summands[1] and any(count > 1 for count, _ in summands):
-            raise PartialRuleError(
+            raise errors.partial_rule_error(
                 str(self),
                 f"it moves summands and makes none, and those of {dist_type} are other ones; reduce them first",
             )
         before = tuple(_count(dim.axes, mesh) for dim in dist_type.dims)
         after = tuple(_count(dim.axes, onto) for dim in self.target.dims)
         if before != after:
-            raise PermuteTilesError(
+            raise errors.permute_tiles_error(
                 str(dist_type), before, dist_type.local_shape, str(self.target), after, self.target.local_shape
             )
 
@@ -301,13 +287,13 @@ def dimensions_exist(collective: AxesCollective, dist_type: DistType, mesh: Mesh
     """The array has the dimensions that the collective names."""
     for dim in (collective.takes_from, collective.gives_to):
         if isinstance(dim, int) and not 0 <= dim < dist_type.rank:
-            raise RuleDimensionError(str(collective), dim, str(dist_type), dist_type.rank)
+            raise errors.rule_dimension_error(str(collective), dim, str(dist_type), dist_type.rank)
 
 
 def dimensions_differ(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
     """Axes move to another dimension than their own (left out in the paper)."""
     if collective.takes_from == collective.gives_to:
-        raise SameDimensionError(str(collective))
+        raise errors.same_dimension_error(str(collective))
 
 
 def axes_cut_source(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
@@ -316,7 +302,7 @@ def axes_cut_source(collective: AxesCollective, dist_type: DistType, mesh: Mesh)
     dim = dist_type.dims[collective.takes_from]
     for name in collective.axes:
         if name not in dim.axes:
-            raise AxisAbsentError(str(collective), name, collective.takes_from, str(dist_type), dim.axes)
+            raise errors.axis_absent_error(str(collective), name, collective.takes_from, str(dist_type), dim.axes)
 
 
 def axes_are_free(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
@@ -328,8 +314,8 @@ def axes_are_free(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -
             free = [axis for axis in mesh.names if axis not in used]
             if name in dist_type.partial:
                 why = f"axis {name!r} tells the summands of {dist_type} apart; free axes: {listed(free)}"
-                raise PartialRuleError(str(collective), why)
-            raise AxisInUseError(str(collective), name, str(dist_type), free)
+                raise errors.partial_rule_error(str(collective), why)
+            raise errors.axis_in_use_error(str(collective), name, str(dist_type), free)
 
 
 def sizes_divide_tile(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
@@ -338,7 +324,7 @@ def sizes_divide_tile(collective: AxesCollective, dist_type: DistType, mesh: Mes
     parts = _count(collective.axes, mesh)
     tile = dist_type.dims[collective.gives_to].tile
     if tile % parts:
-        raise TileDivisionError(str(collective), collective.gives_to, str(dist_type), tile, parts)
+        raise errors.tile_division_error(str(collective), collective.gives_to, str(dist_type), tile, parts)
 
 
 PREMISES: dict[type[AxesCollective], tuple[Premise, ...]] = {
@@ -351,7 +337,7 @@ PREMISES: dict[type[AxesCollective], tuple[Premise, ...]] = {
 def _axes_lead(collective: AxesCollective, dist_type: DistType, dim: int) -> None:
     """Figure 8 alone: the axes stand at the minor end, in their order."""
     if dist_type.dims[dim].axes[: len(collective.axes)] != collective.axes:
-        raise AxesNotMinorError(str(collective), dim, str(dist_type), dist_type.dims[dim].axes)
+        raise errors.axes_not_minor_error(str(collective), dim, str(dist_type), dist_type.dims[dim].axes)
 
 
 # ------------------------------------------------------------------------------- device maps, sequences

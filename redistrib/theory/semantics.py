@@ -4,7 +4,7 @@ The meaning of a type is which tile each device holds (Section 4.1, Figure 7a). 
 as an integer array of tile indices on a grid. This module knows nothing of the typing rules in `rules`: soundness
 is a statement between the two.
 
-One value is to hold all that a device can be given, and these are its four fields:
+One value holds all that a device can be given. It has four fields:
 
 ==========================================  =========================================================================
 field                                       meaning
@@ -23,10 +23,10 @@ field                                       meaning
 Split points and nowhere are names kept free, in the JSON form of plans too; nothing makes or reads them yet. Equal
 tiles, everywhere, whole: that stays the common case, and costs what it does without the others.
 
-Summands are numbered so that steps and messages can speak of them; the numbers mean nothing. Tile by tile they may be
-exchanged for others, so two placements are equal iff equal devices hold equal tiles and, among the holders of each
-tile, equal ones hold the same summand. `stacked` turns summands into a dimension of their own, of which every device
-holds one slab; making that dimension whole and adding along it is the reduction.
+Summands are numbered so that steps and messages can speak of them; beyond that the numbers mean nothing. So two
+placements are equal iff equal devices hold equal tiles and, among the holders of each tile, equal ones hold the same
+summand. `stacked` turns summands into a dimension of their own, of which every device holds one slab; making that
+dimension whole and adding along it is the reduction.
 """
 
 from __future__ import annotations
@@ -320,7 +320,7 @@ def type_of(placement: Placement, mesh: Mesh) -> DistType | None:
 def lower_bound(source: Placement, target: Placement) -> list[int]:
     """Elements each device must receive: those of its target tile that its source tile does not hold.
 
-    No plan receives less (Section 1 of the design: information-theoretic bound), one integer per device.
+    One integer per device. No plan receives less, since what a device lacks can come from other devices only.
     """
     kept = target.boxes.meet(source.boxes).volumes()
     return [needed - held for needed, held in zip(target.boxes.volumes(), kept, strict=True)]

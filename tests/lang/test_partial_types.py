@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from redistrib.errors import AxisNameError, NotationError, PartialAxesError, UnknownAxisError
+from redistrib.errors import MeshError, NotationError, TypeFormError, UnknownAxisError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.notation import AxisNode, PartialNode, Span, parse_type
 from redistrib.lang.types import DimType, DistType, prime_type
@@ -60,17 +60,18 @@ def test_a_syntax_error_shows_where(text: str, message: str, caret: str) -> None
 
 def test_axes_that_cannot_be_partial_are_refused() -> None:
     whole = (DimType(8, (), 8),)
-    with pytest.raises(PartialAxesError) as caught:
+    with pytest.raises(TypeFormError) as caught:
         DistType.parse("[8] sum{x,x}")
     assert str(caught.value) == "axis 'x' is given twice in sum{x,x}; name it once"
     for axes, kind in ((("x",), None), ((), "sum"), (("x",), "prod")):
         with pytest.raises(
-            PartialAxesError, match="give at least one axis, and one of the reductions 'sum', 'max', 'min'"
+            TypeFormError, match="give at least one axis, and one of the reductions 'sum', 'max', 'min'"
         ):
             DistType(whole, axes, kind)  # type: ignore[arg-type]
-    with pytest.raises(AxisNameError):
+    with pytest.raises(MeshError) as named:
         DistType(whole, ("",), "sum")
-    with pytest.raises(PartialAxesError) as caught:
+    assert named.value.rule == "axis name"
+    with pytest.raises(TypeFormError) as caught:
         DistType.parse("[2{x}8] sum{x}").check(XY)
     assert str(caught.value) == (
         "axis 'x' both cuts the array and tells summands apart in type [2{x}8] sum{x}; an axis may do one of the two"

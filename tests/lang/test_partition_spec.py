@@ -12,20 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from redistrib.errors import (
-    AxisReusedError,
-    DimSizeError,
-    PartialAxesError,
-    RedistribError,
-    ShardingFormError,
-    SpecDivisionError,
-    SpecEntryError,
-    SpecFormError,
-    SpecRankError,
-    UnconstrainedSpecError,
-    UnknownAxisError,
-    UnreducedSpecError,
-)
+from redistrib.errors import RedistribError, SpecDivisionError, SpecError, TypeFormError, UnknownAxisError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding, from_partition_spec, to_partition_entries
 from redistrib.theory.semantics import placement_of
@@ -66,10 +53,10 @@ class UnconstrainedSingleton:
 
 
 REFUSED = [
-    (((None, "x", None), (5, 12), XY), SpecRankError,
+    (((None, "x", None), (5, 12), XY), SpecError,
      "the partition spec has 3 entries and the shape (5, 12) only 2 dimensions; give at most one entry for each "
      "dimension"),
-    ((("x",), (), XY), SpecRankError,
+    ((("x",), (), XY), SpecError,
      "the partition spec has 1 entries and the shape () only 0 dimensions; give at most one entry for each dimension"),
     ((("x",), (10,), XY), SpecDivisionError,
      "dimension 0 has 10 elements, which axis 'x' cannot cut into 4 equal tiles; take other axes, "
@@ -77,34 +64,34 @@ REFUSED = [
     (((None, ("x", "y")), (3, 36), XY), SpecDivisionError,
      "dimension 1 has 36 elements, which axes 'x', 'y' cannot cut into 24 equal tiles; take other axes, "
      "or pad the dimension to 48"),
-    ((("x", "x"), (12, 12), XY), AxisReusedError,
+    ((("x", "x"), (12, 12), XY), TypeFormError,
      "axis 'x' is used twice in partition spec ('x', 'x'); a mesh axis may cut at most one dimension, once"),
-    (((("x", "x"),), (16,), XY), AxisReusedError,
+    (((("x", "x"),), (16,), XY), TypeFormError,
      "axis 'x' is used twice in partition spec (('x', 'x'),); a mesh axis may cut at most one dimension, once"),
     ((("z",), (12,), XY), UnknownAxisError,
      "mesh {x:4, y:6} has no axis 'z'; its axes are 'x', 'y'"),
-    (((None, UnconstrainedSingleton()), (12, 12), XY), UnconstrainedSpecError,
+    (((None, UnconstrainedSingleton()), (12, 12), XY), SpecError,
      "entry 1 of the partition spec is UNCONSTRAINED, which leaves the cut to the compiler; "
      "say how dimension 1 is cut: None, an axis name, or a tuple of axis names"),
-    (((3,), (12,), XY), SpecEntryError,
+    (((3,), (12,), XY), SpecError,
      "entry 0 of the partition spec is 3; an entry is None, an axis name, or a tuple of axis names "
      "from major to minor"),
-    (((("x", None),), (12,), XY), SpecEntryError,
+    (((("x", None),), (12,), XY), SpecError,
      "entry 0 of the partition spec is ('x', None); an entry is None, an axis name, or a tuple of axis names "
      "from major to minor"),
     ((SimpleNamespace(partitions=("x",), unreduced=frozenset({"y"}), unreduced_kind="prod"), (12,), XY),
-     UnreducedSpecError,
+     SpecError,
      "a partition spec that is unreduced over 'y' by the reduction 'prod' cannot be said by both JAX and a "
      "distributed type; both know sums, so reduce these axes first"),
-    ((SimpleNamespace(partitions=("x",), unreduced=frozenset({"x"})), (12,), XY), PartialAxesError,
+    ((SimpleNamespace(partitions=("x",), unreduced=frozenset({"x"})), (12,), XY), TypeFormError,
      "axis 'x' both cuts the array and tells summands apart in type [3{x}12] sum{x}; an axis may do one of the two"),
     ((SimpleNamespace(partitions=("x",), unreduced=frozenset({"z"})), (12,), XY), UnknownAxisError,
      "mesh {x:4, y:6} has no axis 'z'; its axes are 'x', 'y'"),
     ((SimpleNamespace(partitions=("x",), reduced=frozenset({"z"})), (12,), XY), UnknownAxisError,
      "mesh {x:4, y:6} has no axis 'z'; its axes are 'x', 'y'"),
-    ((("x",), (12.5,), XY), DimSizeError,
+    ((("x",), (12.5,), XY), TypeFormError,
      "the global size 12.5 of a dimension is not an integer from 0 to 2**63 - 1"),
-    ((("x",), (-12,), XY), DimSizeError,
+    ((("x",), (-12,), XY), TypeFormError,
      "the global size -12 of a dimension is not an integer from 0 to 2**63 - 1"),
 ]  # fmt: skip
 
@@ -119,7 +106,7 @@ def test_a_spec_without_meaning_is_refused(arguments: Any, kind: type[RedistribE
 
 @pytest.mark.parametrize("spec", [7, "x", None, {"x": 0}])
 def test_what_is_no_sequence_of_entries_is_refused(spec: Any) -> None:
-    with pytest.raises(SpecFormError) as caught:
+    with pytest.raises(SpecError) as caught:
         from_partition_spec(spec, (12,), XY)
     assert str(caught.value) == (
         f"{spec!r} is no partition spec; give a jax.sharding.PartitionSpec, or a tuple with one entry for each "
@@ -135,7 +122,7 @@ def test_real_specs_of_jax() -> None:
     p = jax.sharding.PartitionSpec
     assert str(from_partition_spec(p(("y", "x"), None), (48, 5), XY)) == "[2{x,y}48, 5]"
     assert str(from_partition_spec(p(), (48, 5), XY)) == "[48, 5]"
-    with pytest.raises(UnconstrainedSpecError):
+    with pytest.raises(SpecError, match="UNCONSTRAINED"):
         from_partition_spec(p(p.UNCONSTRAINED), (48,), XY)
     assert str(from_partition_spec(p("x", unreduced={"y"}), (48,), XY)) == "[12{x}48] sum{y}"
     assert str(from_partition_spec(p(unreduced={"y", "x"}), (), XY)) == "[] sum{x,y}"
@@ -149,7 +136,7 @@ def test_specs_of_partial_types_and_back() -> None:
     p = jax.sharding.PartitionSpec
     for spec in (p("x", unreduced={"y"}), p(("y", "x"), None), p(None, "y", unreduced={"x"})):
         assert partition_spec(from_partition_spec(spec, (48, 48)[: len(spec)], XY)) == spec
-    with pytest.raises(UnreducedSpecError, match="'max'"):
+    with pytest.raises(SpecError, match="'max'"):
         partition_spec(DistType.parse("[48] max{x}"))
 
 
@@ -220,7 +207,7 @@ def test_a_named_sharding_gives_type_and_mesh() -> None:
 
 
 def test_another_kind_of_sharding_is_refused() -> None:
-    with pytest.raises(ShardingFormError) as caught:
+    with pytest.raises(SpecError) as caught:
         from_named_sharding("SingleDeviceSharding", (12, 5))
     assert str(caught.value) == (
         "'SingleDeviceSharding' has no mesh and partition spec; give a jax.sharding.NamedSharding, "

@@ -90,7 +90,7 @@ def test_figure_8(case: tuple[rules.AxesCollective, DistType, Mesh]) -> None:
     try:
         result = collective.apply(dist_type, mesh)
     except RuleError as error:
-        event(type(error).__name__)
+        event(error.rule)
         return
     event(f"{collective.name} applies")
     result.check(mesh)
@@ -108,7 +108,7 @@ def test_figure_10(case: tuple[rules.AxesCollective, DistType, Mesh]) -> None:
     try:
         result, onto = collective.lower(dist_type, mesh)
     except RuleError as error:
-        event(type(error).__name__)
+        event(error.rule)
         return
     event(f"{collective.name} lowers")
     result.check(onto)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from redistrib import errors
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import Exchange, Shares
 from redistrib.theory.semantics import Placement
@@ -22,7 +21,7 @@ class Corruption:
     Attributes:
         name: what was done to it.
         make: builds the broken plan.
-        error: the exact class of the error.
+        rule: the rule that the error must name.
         step, device: what the error must say about the place.
         message: the whole message.
         bound: passed to `verify`.
@@ -30,7 +29,7 @@ class Corruption:
 
     name: str
     make: Callable[[], Plan]
-    error: type[errors.VerificationError]
+    rule: str
     step: int | None
     device: int | None
     message: str

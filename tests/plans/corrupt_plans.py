@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from redistrib import errors
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, DynSlice
@@ -32,7 +31,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "two shapes",
         _two_shapes,
-        errors.ShapeMismatchError,
+        "shape mismatch",
         None,
         None,
         (
@@ -43,7 +42,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "a step about another array",
         _shape_of_step,
-        errors.ShapeMismatchError,
+        "shape mismatch",
         1,
         None,
         "step 1 is about an array of shape (8, 8, 1), the plan about one of shape (8, 8)",
@@ -51,7 +50,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "a step after which there are other dimensions",
         lambda: with_step("slice", 1, after=place("[8, 8, 1]", "x=2,y=4")),
-        errors.ShapeMismatchError,
+        "shape mismatch",
         1,
         None,
         "step 1 is about an array of shape (8, 8, 1), the plan about one of shape (8, 8)",
@@ -59,7 +58,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "a step for fewer devices",
         lambda: with_step("slice", 1, after=place("[4{x}8, 4{y}8]", "x=2,y=2")),
-        errors.PlacedDevicesError,
+        "placed devices",
         1,
         None,
         "step 1 places 4 devices by rows of length 2, the plan has 8 devices and rank 2",
@@ -67,7 +66,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "a placement with too few columns",
         lambda: with_step("slice", 1, after=forged(place("[4{x}8, 2{y}8]", "x=2,y=4"), index=np.zeros((8, 1), int))),
-        errors.PlacedDevicesError,
+        "placed devices",
         1,
         None,
         "step 1 places 8 devices by rows of length 1, the plan has 8 devices and rank 2",
@@ -75,7 +74,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "a grid that does not divide the shape",
         lambda: with_step("slice", 1, after=forged(place("[4{x}8, 2{y}8]", "x=2,y=4"), grid=(2, 3))),
-        errors.TileIndexError,
+        "tile index",
         1,
         None,
         "step 1 cuts an array of shape (8, 8) by the grid (2, 3), which does not divide it",
@@ -83,7 +82,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "a grid of another rank",
         lambda: with_step("slice", 1, after=forged(place("[4{x}8, 2{y}8]", "x=2,y=4"), grid=(2,))),
-        errors.TileIndexError,
+        "tile index",
         1,
         None,
         "step 1 cuts an array of shape (8, 8) by the grid (2,), which does not divide it",
@@ -91,7 +90,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "a grid of no tiles",
         lambda: with_step("slice", 1, after=forged(place("[4{x}8, 2{y}8]", "x=2,y=4"), grid=(2, 0))),
-        errors.TileIndexError,
+        "tile index",
         1,
         None,
         "step 1 cuts an array of shape (8, 8) by the grid (2, 0), which does not divide it",
@@ -101,7 +100,7 @@ PLAN_CORRUPTIONS = [
         lambda: with_step(
             "slice", 1, after=forged(place("[8, 8]", "x=2,y=4"), index=[[0, 0]] * 5 + [[0, 1]] + [[0, 0]] * 2)
         ),
-        errors.TileIndexError,
+        "tile index",
         1,
         5,
         "step 1 gives device 5 the tile (0, 1), which is not on the grid (1, 1)",
@@ -111,7 +110,7 @@ PLAN_CORRUPTIONS = [
         lambda: with_step(
             "slice", 1, after=forged(place("[8, 8]", "x=2,y=4"), index=[[0, 0]] * 5 + [[0, -1]] + [[0, 0]] * 2)
         ),
-        errors.TileIndexError,
+        "tile index",
         1,
         5,
         "step 1 gives device 5 the tile (0, -1), which is not on the grid (1, 1)",
@@ -119,7 +118,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "a step of no kind",
         lambda: replace(GOOD["slice"](), steps=(_Bounce(GOOD["slice"]().before, GOOD["slice"]().after),)),
-        errors.UnknownStepError,
+        "unknown step",
         1,
         None,
         "step 1 is a _Bounce; a step is one of DynSlice, AllGather, AllToAll, AllPermute, Exchange, ReduceScatter, "
@@ -128,7 +127,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "another start",
         lambda: with_step("permute", 1, before=moved(GOOD["permute"]().before, 2, [0, 1])),
-        errors.WrongStartError,
+        "wrong start",
         1,
         2,
         "step 1 starts with device 2 holding [0:4, 8:16], where the source gives it [4:8, 0:8]",
@@ -136,7 +135,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "a start on another grid",
         lambda: with_step("slice", 1, before=place("[4{x}8, 8]", "x=2,y=4")),
-        errors.WrongStartError,
+        "wrong start",
         1,
         0,
         "step 1 starts with device 0 holding [0:4, 0:8], where the source gives it [0:8, 0:8]",
@@ -144,7 +143,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "a step that starts elsewhere",
         lambda: with_step("three phases", 2, before=place("[2{x,y}8, 8]", "x=2,y=2,z=2")),
-        errors.DisconnectedStepsError,
+        "disconnected steps",
         2,
         2,
         "step 2 starts with device 2 holding [4:6, 0:8], where step 1 left it [2:4, 0:8]",
@@ -152,7 +151,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "a step left out",
         lambda: replace(GOOD["three phases"](), steps=GOOD["three phases"]().steps[1:]),
-        errors.WrongStartError,
+        "wrong start",
         1,
         0,
         "step 1 starts with device 0 holding [0:2, 0:8], where the source gives it [0:4, 0:8]",
@@ -160,7 +159,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "the last step left out",
         lambda: replace(GOOD["three phases"](), steps=GOOD["three phases"]().steps[:-1]),
-        errors.WrongEndError,
+        "wrong end",
         2,
         0,
         ("the plan ends with device 0 holding [0:8, 0:2], where the target [8, 4{x}8] gives it [0:8, 0:4]"),
@@ -168,7 +167,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "another target",
         lambda: replace(GOOD["permute"](), target=DistType.of("[4{x}8, 8{y}16]")),
-        errors.WrongEndError,
+        "wrong end",
         1,
         1,
         ("the plan ends with device 1 holding [4:8, 0:8], where the target [4{x}8, 8{y}16] gives it [0:4, 8:16]"),
@@ -176,7 +175,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "no steps where some are needed",
         lambda: replace(GOOD["permute"](), steps=()),
-        errors.WrongEndError,
+        "wrong end",
         None,
         1,
         ("the plan ends with device 1 holding [0:4, 8:16], where the target [4{y}8, 8{x}16] gives it [4:8, 0:8]"),
@@ -186,7 +185,7 @@ PLAN_CORRUPTIONS = [
         lambda: plan(
             "[2{x}8, 4]", "[2{x}8, 4]", "x=4", AllGather(*gather_4(), [[0, 1, 2, 3]]), DynSlice(*gather_4()[::-1])
         ),
-        errors.TileAboveBoundError,
+        "tile above bound",
         1,
         None,
         (
@@ -197,7 +196,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "a tile above a bound that is given",
         GOOD["three phases"],
-        errors.TileAboveBoundError,
+        "tile above bound",
         0,
         None,
         (
@@ -210,7 +209,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "a slice that makes tiles larger",
         lambda: plan("[2{x}8, 4]", "[8, 4]", "x=4", DynSlice(*gather_4())),
-        errors.SliceGridError,
+        "slice grid",
         1,
         None,
         (
@@ -221,7 +220,7 @@ PLAN_CORRUPTIONS = [
     Corruption(
         "a slice of what another device holds",
         lambda: with_step("three phases", 1, after=place("[2{x,y}8, 8]", "x=2,y=2,z=2")),
-        errors.SliceOutsideTileError,
+        "slice outside tile",
         1,
         2,
         ("step 1 (dynslice) leaves device 2 with [4:6, 0:8], which is not part of the [0:4, 0:8] it held"),

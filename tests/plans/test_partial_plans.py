@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redistrib.errors import PlanFormError, PlanJsonError, StepFormError, TilesError
+from redistrib.errors import PlanFormError, PlanJsonError, TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans._json import sealed
 from redistrib.plans.adding import Summed, neutral
@@ -200,7 +200,7 @@ def test_steps_and_plans_of_the_wrong_form_are_refused() -> None:
     before, after = place("[4] sum{x}", "x=4"), place("[4]", "x=4")
     made = pulled_sums(before, after)
     for splits in ((0, 3), (1, 4), (0, 2, 4), (0, 5)):
-        with pytest.raises(StepFormError, match="split points rise from 0 to 4, 2 of them"):
+        with pytest.raises(PlanFormError, match="split points rise from 0 to 4, 2 of them"):
             replace(made, splits=splits)
     with pytest.raises(PlanFormError, match="the order of summands is 'ascending'"):
         replace(PARTIAL["reduce-scatter"](), order="ascending")

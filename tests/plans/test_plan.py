@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from redistrib.errors import PlanFormError, StepFormError
+from redistrib.errors import PlanFormError
 from redistrib.lang.mesh import Mesh
+from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
+from redistrib.plans.verify import verify
 from tests.plans.hand import GOOD, place, plan, pulled, shares
+
+
+class Noted(Plan):
+    """A plan of one's own class."""
+
+
+def test_a_plan_keeps_its_class() -> None:
+    made = GOOD["three phases"]()
+    fields = {name: getattr(made, name) for name in made.__match_args__}
+    noted = Noted(**fields)
+    assert noted != made
+    assert type(verify(noted)) is type(replace(noted, cost=3)) is type(Noted.from_json(made.to_json())) is Noted
+    assert type(pickle.loads(pickle.dumps(made))) is type(copy.deepcopy(made)) is Plan
+    assert pickle.loads(pickle.dumps(made)) == made == Plan.from_json(noted.to_json())
 
 
 def test_a_plan_counts_exactly_per_device() -> None:
@@ -120,6 +138,6 @@ def test_tables_of_the_wrong_form_make_no_step() -> None:
             "the columns of a table of shares must have equal length",
         ),
     ):
-        with pytest.raises(StepFormError) as caught:
+        with pytest.raises(PlanFormError) as caught:
             make()
         assert str(caught.value) == message

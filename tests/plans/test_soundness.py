@@ -21,13 +21,13 @@ from tests.plans.hand import GOOD, array_for
 
 # refused because the step would not leave every device with its tile; all other rules are about form
 ABOUT_CONTENTS = (
-    errors.SliceOutsideTileError,
-    errors.DisjointMembersError,
-    errors.RepeatedChunkError,
-    errors.MemberOrderError,
-    errors.PermutedTileError,
-    errors.IdleTileError,
-    errors.UncoveredTileError,
+    "slice outside tile",
+    "disjoint members",
+    "repeated chunk",
+    "member order",
+    "permuted tile",
+    "idle tile",
+    "uncovered tile",
 )
 MANY = settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
@@ -58,7 +58,7 @@ def mutants(draw: st.DrawFn) -> Plan:
                 steps[k], steps[other] = steps[other], steps[k]
             else:
                 steps[k] = draw(changed_table(steps[k]) if what == "table" else changed_kind(steps[k]))
-        except (errors.StepFormError, errors.PlacementError):
+        except (errors.PlanFormError, errors.PlacementError):
             continue
         made = replace(made, steps=tuple(steps))
     assume(made != original)
@@ -167,7 +167,7 @@ def test_what_is_accepted_is_carried_out_exactly(mutant: Plan) -> None:
     try:
         verify(mutant, bound=10**9)
     except errors.VerificationError as error:
-        event(type(error).__name__)
+        event(error.rule)
         return
     event("accepted")
     array = array_for(mutant)
@@ -180,11 +180,11 @@ def test_what_is_accepted_is_carried_out_exactly(mutant: Plan) -> None:
 def test_what_is_refused_for_its_contents_goes_wrong(mutant: Plan) -> None:
     try:
         verify(mutant, bound=10**9)
-    except ABOUT_CONTENTS as error:
+    except errors.VerificationError as error:
+        if error.rule not in ABOUT_CONTENTS:
+            return
         assert error.step is not None
         step = mutant.steps[error.step - 1]
-    except errors.VerificationError:
-        return
     else:
         return
     array = array_for(mutant)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from redistrib.errors import StepFormError
+from redistrib.errors import PlanFormError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.adding import Summed
 from redistrib.plans.reference import Tile, run_step, scatter
@@ -116,7 +116,7 @@ def added_up(step: Step, moved: Transfers, tiles: Sequence[Tile]) -> list[Tile]:
 def test_summands_by_hand(name: str) -> None:
     for step in PARTIAL[name]().steps:
         if isinstance(step, AllReduce):
-            with pytest.raises(StepFormError, match="is left to the platform"):
+            with pytest.raises(PlanFormError, match="is left to the platform"):
                 transfers(step)
             continue
         check_sums(step)
@@ -141,7 +141,7 @@ def test_summands_that_do_not_stay_where_they_are() -> None:
 
 def test_a_scalar_that_is_given_up_is_refused() -> None:
     step = Unreduce(place("[]", "x=2"), place("[] sum{x}", "x=2"), np.array([0]))
-    with pytest.raises(StepFormError, match="a box of rank 0 is never empty"):
+    with pytest.raises(PlanFormError, match="a box of rank 0 is never empty"):
         transfers(step)
 
 

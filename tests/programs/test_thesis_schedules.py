@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import redistrib as rd
-from redistrib.errors import CutError, TileProductError
+from redistrib.errors import CutError, TypeFormError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.reference import scatter
@@ -213,7 +213,7 @@ def test_t12_access_patterns(access: Access, form: str) -> None:
 def test_t13_a_block_must_be_the_dimension_over_the_grid() -> None:
     """Section 5.2: [i * 2 : i * 2 + 2] matches a grid dimension s only if the axis divided by s is 2."""
     DistType.of("[2{r0}8]").check(Mesh.of("r0=4"))
-    with pytest.raises(TileProductError, match="2 tiles of 2 make 4 elements, not 8"):
+    with pytest.raises(TypeFormError, match="2 tiles of 2 make 4 elements, not 8"):
         DistType.of("[2{r0}8]").check(Mesh.of("r0=2"))
 
 

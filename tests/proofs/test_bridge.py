@@ -155,10 +155,10 @@ def test_disagreements_and_refusals_are_faults(samples: list[Sample]) -> None:
     own = Case("", samples[0].form, samples[0].bound)
     broken = Case("lost_row", samples[0].form, samples[0].bound)
     assert len(faults([Judged(own, (1, 2), "", None)])) == 1
-    assert len(faults([Judged(broken, None, "WrongEndError", (1, 2))])) == 1
-    assert len(faults([Judged(own, None, "WrongEndError", None)])) == 1
+    assert len(faults([Judged(broken, None, "wrong end", (1, 2))])) == 1
+    assert len(faults([Judged(own, None, "wrong end", None)])) == 1
     assert len(faults([Judged(own, (1, 2), "", (2, 1))])) == 1
-    assert faults([Judged(own, (1, 2), "", (1, 2)), Judged(broken, None, "WrongEndError", None)]) == []
+    assert faults([Judged(own, (1, 2), "", (1, 2)), Judged(broken, None, "wrong end", None)]) == []
 
 
 def test_a_corpus_that_is_too_small_falls_short(samples: list[Sample]) -> None:

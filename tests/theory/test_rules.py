@@ -12,25 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redistrib.errors import (
-    AxesNotMinorError,
-    AxisAbsentError,
-    AxisInUseError,
-    NoAxisError,
-    PermuteDevicesError,
-    PermuteShapeError,
-    PermuteTargetError,
-    PermuteTilesError,
-    RedistribError,
-    RepeatedAxisError,
-    RuleDimensionError,
-    RuleError,
-    SameDimensionError,
-    TileDivisionError,
-    TileProductError,
-    TypeFormError,
-    UnknownAxisError,
-)
+from redistrib.errors import RedistribError, RuleError, TypeFormError, UnknownAxisError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DimType, DistType, prime_type
 from redistrib.theory.rules import (
@@ -202,52 +184,52 @@ def test_figure_12_types_both_sides() -> None:
 # ----------------------------------------------------------------------------------------- failing premises
 
 REFUSED = [
-    (AllGather(2, ("x",)), "[3{x}12]", RuleDimensionError,
+    (AllGather(2, ("x",)), "[3{x}12]", RuleError,
      "allgather(2, {x}) acts on dimension 2 of [3{x}12]; its dimensions are 0 to 0"),
-    (AllGather(-1, ("x",)), "[3{x}12]", RuleDimensionError,
+    (AllGather(-1, ("x",)), "[3{x}12]", RuleError,
      "allgather(-1, {x}) acts on dimension -1 of [3{x}12]; its dimensions are 0 to 0"),
-    (DynSlice(0, ("x",)), "[]", RuleDimensionError,
+    (DynSlice(0, ("x",)), "[]", RuleError,
      "dynslice(0, {x}) acts on dimension 0 of []; it has rank 0"),
-    (AllGather(0, ("y",)), "[3{x}12]", AxisAbsentError,
+    (AllGather(0, ("y",)), "[3{x}12]", RuleError,
      "allgather(0, {y}) takes axis 'y' from dimension 0 of [3{x}12], which is cut by 'x'; "
      "take an axis that cuts the dimension"),
-    (AllToAll(1, 0, ("x",)), "[4, 12]", AxisAbsentError,
+    (AllToAll(1, 0, ("x",)), "[4, 12]", RuleError,
      "alltoall(1, 0, {x}) takes axis 'x' from dimension 1 of [4, 12], which is cut by none; "
      "take an axis that cuts the dimension"),
-    (AllGather(0, ("y",)), "[3{x,y}48]", AxesNotMinorError,
+    (AllGather(0, ("y",)), "[3{x,y}48]", RuleError,
      "allgather(0, {y}) needs its axes at the minor end of dimension 0 of [3{x,y}48], in this order, and the dimension "
      "has 'x', 'y' from minor to major; allpermute first, or use `lower`, where the order is free"),
-    (AllGather(0, ("y", "x")), "[3{x,y}48]", AxesNotMinorError,
+    (AllGather(0, ("y", "x")), "[3{x,y}48]", RuleError,
      "allgather(0, {y,x}) needs its axes at the minor end of dimension 0 of [3{x,y}48], in this order, and the "
      "dimension has 'x', 'y' from minor to major; allpermute first, or use `lower`, where the order is free"),
-    (AllToAll(0, 0, ("x",)), "[4{x}16]", SameDimensionError,
+    (AllToAll(0, 0, ("x",)), "[4{x}16]", RuleError,
      "alltoall(0, 0, {x}) moves axes within one dimension; reorder them there by an allpermute instead"),
-    (AllToAll(0, 1, ("x",)), "[4{x}16, 6]", TileDivisionError,
+    (AllToAll(0, 1, ("x",)), "[4{x}16, 6]", RuleError,
      "alltoall(0, 1, {x}) cuts the tile of dimension 1 of [4{x}16, 6] into 4 parts, and its 6 elements are not "
      "divisible by 4; use axes whose sizes divide 6"),
-    (DynSlice(0, ("x", "y")), "[8]", TileDivisionError,
+    (DynSlice(0, ("x", "y")), "[8]", RuleError,
      "dynslice(0, {x,y}) cuts the tile of dimension 0 of [8] into 16 parts, and its 8 elements are not "
      "divisible by 16; use axes whose sizes divide 8"),
-    (DynSlice(0, ("x",)), "[8, 4{x}16]", AxisInUseError,
+    (DynSlice(0, ("x",)), "[8, 4{x}16]", RuleError,
      "dynslice(0, {x}) slices along axis 'x', which already cuts [8, 4{x}16]; free axes: 'y'"),
     (DynSlice(0, ("z",)), "[8]", UnknownAxisError,
      "mesh {x:4, y:4} has no axis 'z'; its axes are 'x', 'y'"),
-    (AllPermute(ty("[32{xdevs,ydevs}1024, 32]")), "[32{x}128, 64{y}256]", PermuteShapeError,
+    (AllPermute(ty("[32{xdevs,ydevs}1024, 32]")), "[32{x}128, 64{y}256]", RuleError,
      "allpermute cannot turn [32{x}128, 64{y}256] into [32{xdevs,ydevs}1024, 32]: their global shapes differ; "
      "choose a target of the same global shape"),
-    (AllPermute(ty("[3{x}12, 12]")), "[12, 3{x}12]", PermuteTilesError,
+    (AllPermute(ty("[3{x}12, 12]")), "[12, 3{x}12]", RuleError,
      "allpermute cannot turn [12, 3{x}12] into [3{x}12, 12]: it moves whole tiles, and these are (1, 4) tiles of shape "
      "(12, 3) against (4, 1) tiles of shape (3, 12); slice, gather or exchange axes between dimensions first"),
     # proofs: equal local types alone would let this through
-    (AllPermute(ty("[4{}16]")), "[4{x}16]", PermuteTargetError,
+    (AllPermute(ty("[4{}16]")), "[4{x}16]", RuleError,
      "allpermute to [4{}16], which is not well-formed: dimension 0 of [4{}16]: 1 tile of 4 makes 4 elements, "
      "not 16; write 16"),
-    (AllPermute(ty("[4]")), "[4{x}16]", PermuteShapeError,
+    (AllPermute(ty("[4]")), "[4{x}16]", RuleError,
      "allpermute cannot turn [4{x}16] into [4]: their global shapes differ; choose a target of the same global shape"),
-    (AllPermute(ty("[0]")), "[0{x}0]", PermuteTilesError,
+    (AllPermute(ty("[0]")), "[0{x}0]", RuleError,
      "allpermute cannot turn [0{x}0] into [0]: it moves whole tiles, and these are (4,) tiles of shape (0,) against "
      "(1,) tiles of shape (0,); slice, gather or exchange axes between dimensions first"),
-    (AllGather(0, ("x",)), "[5{x}16]", TileProductError,
+    (AllGather(0, ("x",)), "[5{x}16]", TypeFormError,
      "dimension 0 of [5{x}16]: 4 tiles of 5 make 20 elements, not 16; write 4{x}16"),
 ]  # fmt: skip
 
@@ -260,23 +242,23 @@ def test_a_failing_premise_has_its_own_error(
         collective.apply(ty(source), XY)
     assert type(caught.value) is kind
     assert str(caught.value) == message
-    if kind is not AxesNotMinorError:  # the one premise that Figure 10 drops
+    if caught.value.rule != "axes not minor":  # the one premise that Figure 10 drops
         with pytest.raises(kind) as caught:
             collective.lower(ty(source), XY)
         assert str(caught.value) == message
 
 
 def test_a_collective_names_axes_and_each_once() -> None:
-    with pytest.raises(NoAxisError) as none:
+    with pytest.raises(RuleError) as none:
         AllGather(0, ())
     assert str(none.value) == "allgather needs at least one mesh axis; leave it out where nothing moves"
-    with pytest.raises(RepeatedAxisError) as twice:
+    with pytest.raises(RuleError) as twice:
         AllToAll(0, 1, ("x", "y", "x"))
     assert str(twice.value) == "alltoall(0, 1, {x,y,x}) names axis 'x' twice; name every axis once"
 
 
 def test_a_permute_needs_the_same_number_of_devices() -> None:
-    with pytest.raises(PermuteDevicesError) as caught:
+    with pytest.raises(RuleError) as caught:
         AllPermute(ty("[3{x}12]"), onto=Mesh.of("x=4")).lower(ty("[3{x}12]"), XY)
     assert str(caught.value) == (
         "allpermute to [3{x}12]: mesh {x:4, y:4} has 16 devices and mesh {x:4} has 4; "
@@ -400,8 +382,9 @@ def _agrees_with_figure_8(
     if collective.takes_from is None or taken[: len(collective.axes)] == collective.axes:
         assert (collective.apply(source, mesh), mesh) == lowered
     else:
-        with pytest.raises(AxesNotMinorError):
+        with pytest.raises(RuleError) as caught:
             collective.apply(source, mesh)
+        assert caught.value.rule == "axes not minor"
 
 
 def _conclusion_is_a_type(collective: AxesCollective, source: DistType, mesh: Mesh) -> bool:
@@ -436,7 +419,8 @@ def test_a_permute_applies_exactly_where_tiles_correspond_one_to_one(text: str, 
         bijection = before.grid == after.grid and held[0] == held[1]
         try:
             assert AllPermute(target).apply(source, mesh) == target
-        except PermuteTilesError:
+        except RuleError as error:
+            assert error.rule == "permute tiles"
             refused += 1
             assert not bijection
         else:

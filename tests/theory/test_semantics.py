@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redistrib.errors import PlacementError, TileProductError, UnknownAxisError
+from redistrib.errors import PlacementError, TypeFormError, UnknownAxisError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.testing import Redistribution, meshes, redistributions, types
@@ -160,7 +160,7 @@ def test_device_order_moves_rows_to_device_numbers() -> None:
 def test_a_type_that_is_not_well_formed_has_no_meaning() -> None:
     with pytest.raises(UnknownAxisError):
         placement_of(DistType.of("[2{z}4]"), Mesh.of("x=2"))
-    with pytest.raises(TileProductError):
+    with pytest.raises(TypeFormError, match="2 tiles of 2 make 4 elements, not 5"):
         placement_of(DistType.of("[2{x}5]"), Mesh.of("x=2"))
 
 

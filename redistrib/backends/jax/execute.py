@@ -13,12 +13,12 @@ from redistrib.backends.jax.context import LoweringContext, Schedule, context_of
 from redistrib.backends.jax.lowering import local_program
 from redistrib.backends.jax.sharding import constrained, named_sharding, partition_spec
 from redistrib.backends.jax.values import as_integer_bits, differentiable
-from redistrib.errors import (
-    ManualMeshError,
-    NotAnArrayError,
-    ScheduleError,
-    SourceArrayError,
-    TwoMeshesError,
+from redistrib.errors.backends import (
+    manual_mesh_error,
+    not_an_array_error,
+    schedule_error,
+    source_array_error,
+    two_meshes_error,
 )
 from redistrib.plans.plan import Plan
 
@@ -55,8 +55,8 @@ def to_jax(
 
     Raises:
         ForeignMeshError: if the mesh has other axes than the plan's.
-        TwoMeshesError: if source and target live on different meshes.
-        ScheduleError: if there is no such schedule.
+        ForeignMeshError: if source and target live on different meshes.
+        ChoiceError: if there is no such schedule.
     """
     return Redistribution(plan, mesh, reverse=reverse, schedule=schedule, donate=donate)
 
@@ -80,9 +80,9 @@ class Redistribution:
         donate: bool = False,
     ) -> None:
         if schedule is not None and schedule not in get_args(Schedule):
-            raise ScheduleError(schedule)
+            raise schedule_error(schedule)
         if plan.source_mesh != plan.target_mesh:
-            raise TwoMeshesError(_described(plan.source_mesh), _described(plan.target_mesh))
+            raise two_meshes_error(_described(plan.source_mesh), _described(plan.target_mesh))
         plan.require_whole("to_jax")
         self.plan, self.mesh = plan, mesh
         self.source_sharding = named_sharding(plan.source, plan.source_mesh, mesh)
@@ -97,11 +97,11 @@ class Redistribution:
         """The same global array, placed as the plan's target says.
 
         Raises:
-            NotAnArrayError: if the value is no `jax.Array`.
+            SourceArrayError: if the value is no `jax.Array`.
             SourceArrayError: if shape, dtype or sharding are not those of the plan's source.
         """
         if not isinstance(array, jax.Array):
-            raise NotAnArrayError(type(array).__name__)
+            raise not_an_array_error(type(array).__name__)
         self._check_value(array)
         if isinstance(array, jax.core.Tracer):
             array = self._placed(array)
@@ -112,13 +112,13 @@ class Redistribution:
 
     def _check_value(self, array: jax.Array) -> None:
         if array.shape != self.plan.shape:
-            raise SourceArrayError("shape", self.plan.shape, array.shape, "plan for this shape")
+            raise source_array_error("shape", self.plan.shape, array.shape, "plan for this shape")
         if str(array.dtype) != self.plan.dtype:
-            raise SourceArrayError("dtype", self.plan.dtype, array.dtype, "plan for this dtype, or convert the array")
+            raise source_array_error("dtype", self.plan.dtype, array.dtype, "plan for this dtype, or convert the array")
 
     def _check_sharding(self, array: jax.Array) -> None:
         if not array.sharding.is_equivalent_to(self.source_sharding, array.ndim):
-            raise SourceArrayError(
+            raise source_array_error(
                 "sharding",
                 _shown(self.source_sharding),
                 _shown(array.sharding),
@@ -131,12 +131,12 @@ class Redistribution:
         sharding = jax.typeof(array).sharding
         manual = [name for name, kind in _axis_types(sharding.mesh).items() if kind == AxisType.Manual]
         if any(name in kinds for name in manual):
-            raise ManualMeshError(manual)
+            raise manual_mesh_error(manual)
         if AxisType.Explicit in kinds.values():
             expected = self.source_sharding.spec
             given = sharding.spec if not sharding.mesh.empty else jax.sharding.PartitionSpec()
             if _normal(given, array.ndim) != _normal(expected, array.ndim):
-                raise SourceArrayError(
+                raise source_array_error(
                     "sharding", expected, given, "move it with jax.sharding.reshard, or plan from where it is"
                 )
             return array
