@@ -15,7 +15,7 @@ from redistrib.plans.steps import Exchange, ReduceExchange, Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.best import best_steps
 from redistrib.synthesis.partial.numbering import even, matched
-from redistrib.synthesis.partial.reductions import reductions
+from redistrib.synthesis.partial.reductions import by_assignment, reductions
 from redistrib.synthesis.partial.stacks import moved, stack_of
 from redistrib.synthesis.partial.summands import Made, is_even, made_of, pulled
 from redistrib.synthesis.phases import single, three_phases
@@ -24,6 +24,7 @@ from redistrib.theory.bounds import least_received
 from redistrib.theory.semantics import Placement
 
 MOST_TAILS = 4  # middles whose way to the target takes more than one collective, and is searched for
+MOST_TAILS_TO_SUMMANDS = 1  # for each of the placements that a partial target may be made of
 
 
 def best_partial_steps(problem: Problem, model: CostModel, fixed: bool = False) -> list[Step]:
@@ -137,17 +138,24 @@ class _Search:
             if reduction.middle == after:
                 yield list(reduction.steps)
                 continue
+            price = self.prices.total(reduction.steps)
             steps = single(_stacked(tail))
             slabs = None if steps is None else moved(steps, after)
-            if slabs is not None:
-                yield [*reduction.steps, *slabs]
+            if slabs is None:
+                harder.append((price + self.prices.at_least(*_ends(tail)), number, reduction.steps, tail))
                 continue
-            price = self.prices.total(reduction.steps) + self.prices.at_least(*_ends(tail))
-            harder.append((price, number, reduction.steps, tail))
-        for price, _, first, tail in sorted(harder, key=lambda row: row[:2])[:MOST_TAILS]:
-            if price < self.key[0]:
+            yield [*reduction.steps, *slabs]
+            if problem.topology.hosts is not None:  # several collectives may take less over slow links
+                harder.append((price + self.prices.total(slabs), number, reduction.steps, tail))
+        most = MOST_TAILS if self.problem.after.summands == 1 else MOST_TAILS_TO_SUMMANDS
+        for _, _, first, tail in sorted(harder, key=lambda row: row[:2])[:most]:
+            if self.prices.total(first) + self.prices.at_least(*_ends(tail)) < self.key[0]:
                 for rest in self._tails(tail):
                     yield [*first, *rest]
+        if after.summands == 1 and self.key[0] > self.enough >= 0:
+            for reduction in by_assignment(problem):
+                for rest in self._rest(problem.between(reduction.middle, after), 0):
+                    yield [*reduction.steps, *rest]
 
     def _tails(self, tail: Problem) -> Iterator[list[Step]]:
         if tail.after.summands == 1:
