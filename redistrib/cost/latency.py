@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import floordiv
 from types import MappingProxyType
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 
+from redistrib.cost.fields import figure, typed
 from redistrib.cost.model import CostModel, PhaseGrids, Prices
 from redistrib.errors import ProfileError
 from redistrib.errors.base import cut, shown
@@ -187,44 +188,21 @@ class LatencyBandwidth(CostModel):
             ) from None
         if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
             raise ProfileError(f"this is no {FORMAT} of version {VERSION}; write one with `redistrib calibrate`")
-        axes = _typed(data, "axis_bandwidth", dict)
+        axes = typed(data, "axis_bandwidth", dict)
         return cls(
-            name=_typed(data, "name", str),
+            name=typed(data, "name", str),
             latency={
-                kind: Latency(*_pair(pair, f"the latency of {cut(kind)}"))
-                for kind, pair in _typed(data, "latency", dict).items()
+                kind: Latency(*pair(pair, f"the latency of {cut(kind)}"))
+                for kind, pair in typed(data, "latency", dict).items()
             },
-            bandwidth=_typed(data, "bandwidth", int, float),
-            memory_bandwidth=_typed(data, "memory_bandwidth", int, float),
-            slow_bandwidth=_typed(data, "slow_bandwidth", int, float, type(None)),
-            devices_per_host=_typed(data, "devices_per_host", int, type(None)),
-            axis_bandwidth={axis: _figure(speed, f"the bandwidth of axis {cut(axis)}") for axis, speed in axes.items()},
-            fused_exchange=_typed(data, "one_call", bool, type(None)) or False,
-            source=_typed(data, "source", str),
+            bandwidth=typed(data, "bandwidth", int, float),
+            memory_bandwidth=typed(data, "memory_bandwidth", int, float),
+            slow_bandwidth=typed(data, "slow_bandwidth", int, float, type(None)),
+            devices_per_host=typed(data, "devices_per_host", int, type(None)),
+            axis_bandwidth={axis: figure(speed, f"the bandwidth of axis {cut(axis)}") for axis, speed in axes.items()},
+            fused_exchange=typed(data, "one_call", bool, type(None)) or False,
+            source=typed(data, "source", str),
         )
-
-
-def _typed(data: dict[str, Any], field: str, *types: type) -> Any:
-    """A field that is of one of these types, where a truth value is no number; None where there is no such field."""
-    value = data.get(field)
-    return value if type(value) in types else _refuse(field, value)
-
-
-def _pair(value: object, what: str) -> list[float]:
-    if not isinstance(value, list) or len(value) != 2:
-        _refuse(what, value)
-    return [_figure(figure, what) for figure in value]
-
-
-def _figure(value: Any, what: str) -> float:
-    if type(value) not in (int, float):
-        _refuse(what, value)
-    figure: float = value
-    return figure
-
-
-def _refuse(what: str, value: object) -> NoReturn:
-    raise ProfileError(f"the profile is malformed: {what} is {shown(value)}; write one with `redistrib calibrate`")
 
 
 class LatencyPrices(Prices):

@@ -6,11 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
-
 from redistrib.cost.model import CostModel, Prices, no_price, prices_of
 from redistrib.errors import MemoryLimitError
-from redistrib.plans.shares import Shares
 from redistrib.plans.steps import Exchange, ReduceExchange, Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.best import best_steps
@@ -24,7 +21,7 @@ from redistrib.theory.bounds import least_received
 from redistrib.theory.semantics import Placement
 
 MOST_TAILS = 4  # middles whose way to the target takes more than one collective, and is searched for
-MOST_TAILS_TO_SUMMANDS = 1  # for each of the placements that a partial target may be made of
+MANY_DEVICES = 256  # then one, as for each of the placements that a partial target may be made of
 
 
 def best_partial_steps(problem: Problem, model: CostModel, fixed: bool = False) -> list[Step]:
@@ -147,8 +144,8 @@ class _Search:
             yield [*reduction.steps, *slabs]
             if problem.topology.hosts is not None:  # several collectives may take less over slow links
                 harder.append((price + self.prices.total(slabs), number, reduction.steps, tail))
-        most = MOST_TAILS if self.problem.after.summands == 1 else MOST_TAILS_TO_SUMMANDS
-        for _, _, first, tail in sorted(harder, key=lambda row: row[:2])[:most]:
+        few = self.problem.after.summands > 1 or after.devices > MANY_DEVICES
+        for _, _, first, tail in sorted(harder, key=lambda row: row[:2])[: 1 if few else MOST_TAILS]:
             if self.prices.total(first) + self.prices.at_least(*_ends(tail)) < self.key[0]:
                 for rest in self._tails(tail):
                     yield [*first, *rest]
@@ -176,15 +173,3 @@ def _ends(problem: Problem) -> tuple[Placement, Placement]:
     if after.summands == 1:
         return before, after
     return stack_of(before, before.summands), stack_of(after, after.summands)
-
-
-def without_elements(problem: Problem) -> list[Step]:
-    """From one placement of an empty array to another: there is nothing to send, and nothing to add."""
-    before, after, none = problem.before, problem.after, np.zeros(0, dtype=np.int64)
-    boxes = none.reshape(0, before.rank)
-    splits = (0, *[before.summands] * after.summands)
-    return (
-        []
-        if before == after
-        else [ReduceExchange(before, after, Shares(none, none, boxes, boxes, none), "rounds", splits)]
-    )

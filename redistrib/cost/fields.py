@@ -1,0 +1,33 @@
+"""Fields of a profile's JSON: each of its type, or a ProfileError that names it."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from redistrib.errors import ProfileError
+from redistrib.errors.base import shown
+
+
+def typed(data: dict[str, Any], field: str, *types: type) -> Any:
+    """A field that is of one of these types, where a truth value is no number; None where there is no such field."""
+    value = data.get(field)
+    return value if type(value) in types else _refuse(field, value)
+
+
+def pair(value: object, what: str) -> list[float]:
+    """Two figures."""
+    if not isinstance(value, list) or len(value) != 2:
+        _refuse(what, value)
+    return [figure(figure, what) for figure in value]
+
+
+def figure(value: Any, what: str) -> float:
+    """A number, where a truth value is none."""
+    if type(value) not in (int, float):
+        _refuse(what, value)
+    figure: float = value
+    return figure
+
+
+def _refuse(what: str, value: object) -> NoReturn:
+    raise ProfileError(f"the profile is malformed: {what} is {shown(value)}; write one with `redistrib calibrate`")
