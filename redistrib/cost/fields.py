@@ -14,19 +14,19 @@ def typed(data: dict[str, Any], field: str, *types: type) -> Any:
     return value if type(value) in types else _refuse(field, value)
 
 
-def pair(value: object, what: str) -> list[float]:
+def figures(value: object, what: str) -> list[float]:
     """Two figures."""
     if not isinstance(value, list) or len(value) != 2:
         _refuse(what, value)
-    return [figure(figure, what) for figure in value]
+    return [figure(one, what) for one in value]
 
 
 def figure(value: Any, what: str) -> float:
     """A number, where a truth value is none."""
     if type(value) not in (int, float):
         _refuse(what, value)
-    figure: float = value
-    return figure
+    number: float = value
+    return number
 
 
 def _refuse(what: str, value: object) -> NoReturn:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from redistrib.cost.fields import figure, typed
+from redistrib.cost.fields import figure, figures, typed
 from redistrib.cost.model import CostModel, PhaseGrids, Prices
 from redistrib.errors import ProfileError
 from redistrib.errors.base import cut, shown
@@ -192,7 +192,7 @@ class LatencyBandwidth(CostModel):
         return cls(
             name=typed(data, "name", str),
             latency={
-                kind: Latency(*pair(pair, f"the latency of {cut(kind)}"))
+                kind: Latency(*figures(pair, f"the latency of {cut(kind)}"))
                 for kind, pair in typed(data, "latency", dict).items()
             },
             bandwidth=typed(data, "bandwidth", int, float),
