@@ -10,6 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 import redistrib as rd
@@ -24,7 +26,7 @@ from redistrib.plans.reference import run, scatter
 from redistrib.plans.steps import AllReduce, Exchange, ReduceScatter
 from redistrib.plans.verify import verify
 from redistrib.synthesis.synthesize import synthesize
-from redistrib.testing import all_partial_types
+from redistrib.testing import Redistribution, all_partial_types, redistributions
 from redistrib.theory.semantics import Placement
 from redistrib.theory.topology import Topology
 from tests.plans.hand_partial import PARTIAL
@@ -384,6 +386,42 @@ def test_a_memory_limit_is_kept_and_the_least_one_is_told() -> None:
     plan = rd.synthesize(*ends, cost_model="exact", memory_limit=least)
     assert plan.peak_bytes <= least
     assert is_exact(replace(plan, dtype="int64"))
+
+
+# --------------------------------------------------------------------------------------------- any problem
+
+
+@st.composite
+def summed(draw: st.DrawFn) -> Redistribution:
+    """Pairs of types, axes that do not cut being partial with even odds."""
+    pair = draw(redistributions(max_size=2000))
+
+    def partly(dist_type: DistType, mesh: Mesh) -> DistType:
+        free = [axis.name for axis in mesh.axes if axis.name not in dist_type.axes and draw(st.booleans())]
+        return replace(dist_type, partial=tuple(free), reduction="sum") if free else dist_type
+
+    ends = partly(pair.source, pair.mesh), partly(pair.target, pair.target_mesh)
+    return Redistribution(*ends, pair.mesh, pair.target_mesh)
+
+
+@settings(max_examples=60)
+@given(
+    summed(),
+    st.sampled_from(["exact", "tpu", "gpu", "paper", TWO_HOSTS, ONE_CALL]),
+    st.sampled_from(["any", "fixed"]),
+    st.sampled_from([None, None, 1, 200, 4000]),
+)
+def test_any_problem_has_a_right_plan_within_the_least_memory(
+    pair: Redistribution, model: str | LatencyBandwidth, order: str, limit: int | None
+) -> None:
+    ends = (pair.source, pair.mesh, pair.target, pair.target_mesh)
+    options = {"dtype": "int64", "model": model, "order": order}
+    try:
+        plan = synthesize(*ends, memory_limit=limit, **options)  # type: ignore[arg-type]
+    except MemoryLimitError as error:
+        plan = synthesize(*ends, memory_limit=error.least, **options)  # type: ignore[arg-type]
+        assert plan.peak_bytes <= error.least
+    assert is_exact(plan)
 
 
 # ---------------------------------------------------------------------------------------- written and shown

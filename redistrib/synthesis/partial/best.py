@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from redistrib.cost.model import CostModel, Prices, no_price, prices_of
@@ -108,7 +108,7 @@ class _Search:
             yield []
             return
         if after.summands == 1 and regular:
-            yield from self._rest(problem, 0)
+            yield from self._rest(problem, [])
             return
         stacks = problem.between(stack_of(before, before.summands), stack_of(after, after.summands))
         ways = [exchange.as_slice(stacks)] if not regular else three_phases(stacks, single(stacks))
@@ -117,14 +117,17 @@ class _Search:
             if slabs is not None:
                 yield slabs
 
-    def _rest(self, problem: Problem, taken: int) -> Iterator[list[Step]]:
-        """The cheapest way between whole tiles, in the memory that `taken` bytes leave."""
-        limit = self.problem.memory_limit
+    def _rest(self, problem: Problem, first: Sequence[Step]) -> Iterator[list[Step]]:
+        """The cheapest way between whole tiles, in the memory that is left beside the source and target of all."""
+        limit, ends = self.problem.memory_limit, self.problem
+        taken = ends.before.tile_size if first else 0
+        taken = (taken + (ends.after.tile_size if ends.after.summands > 1 else 0)) * ends.itemsize
         inner = problem if limit is None else replace(problem, memory_limit=max(1, limit - taken))
         try:
             yield best_steps(inner, self.model)
         except MemoryLimitError as error:
-            self.least = min(self.least, error.least + taken)
+            before = self.problem.peak(first) + problem.before.tile_size * self.problem.itemsize if first else 0
+            self.least = min(self.least, max(before, error.least + taken))
 
     def _reduced(self, problem: Problem) -> Iterator[list[Step]]:
         """Reductions to the number of summands wanted, each with the cheapest way from there on."""
@@ -147,16 +150,16 @@ class _Search:
         few = self.problem.after.summands > 1 or after.devices > MANY_DEVICES
         for _, _, first, tail in sorted(harder, key=lambda row: row[:2])[: 1 if few else MOST_TAILS]:
             if self.prices.total(first) + self.prices.at_least(*_ends(tail)) < self.key[0]:
-                for rest in self._tails(tail):
+                for rest in self._tails(tail, first):
                     yield [*first, *rest]
         if after.summands == 1 and self.key[0] > self.enough >= 0:
             for reduction in by_assignment(problem):
-                for rest in self._rest(problem.between(reduction.middle, after), 0):
+                for rest in self._rest(problem.between(reduction.middle, after), reduction.steps):
                     yield [*reduction.steps, *rest]
 
-    def _tails(self, tail: Problem) -> Iterator[list[Step]]:
+    def _tails(self, tail: Problem, first: Sequence[Step]) -> Iterator[list[Step]]:
         if tail.after.summands == 1:
-            yield from self._rest(tail, self.problem.before.tile_size * self.problem.itemsize)
+            yield from self._rest(tail, first)
         else:
             yield from self._moves(tail, True)
 
