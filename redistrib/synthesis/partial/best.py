@@ -110,7 +110,7 @@ class _Search:
         if after.summands == 1 and regular:
             yield from self._rest(problem, [])
             return
-        stacks = problem.between(stack_of(before, before.summands), stack_of(after, after.summands))
+        stacks = _stacked(problem)
         ways = [exchange.as_slice(stacks)] if not regular else three_phases(stacks, single(stacks))
         for steps in ways:
             slabs = None if steps is None else moved(steps, after)
