@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import floordiv
 from types import MappingProxyType
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 
+from redistrib.cost.fields import figure, figures, typed
 from redistrib.cost.model import CostModel, PhaseGrids, Prices
 from redistrib.errors import ProfileError
 from redistrib.errors.base import cut, shown
@@ -40,6 +41,7 @@ from redistrib.theory.weak import Grid, WeakEdge, WeakSpace, nested
 FORMAT = "redistrib-profile"
 VERSION = 1
 KINDS = ("allgather", "alltoall", "allpermute")
+REDUCTIONS = ("reduce_scatter", "all_reduce")  # a profile may do without: then as an all-to-all, and a gather
 
 _LARGEST = 1e30  # of a figure, and the inverse of the smallest bandwidth: sums and ratios stay finite
 _MOST_DEVICES = 2**20  # of a mesh
@@ -73,7 +75,9 @@ class LatencyBandwidth(CostModel):
 
     Attributes:
         name: recorded in plans.
-        latency: per kind ("allgather", "alltoall", "allpermute"; a round of an exchange is an "allpermute").
+        latency: per kind ("allgather", "alltoall", "allpermute"; a round of an exchange is an "allpermute"). Those of
+            "reduce_scatter" and "all_reduce" may be missing: then the one takes that of an all-to-all, the other that
+            of a reduce-scatter and an all-gather.
         bandwidth: bytes per second a device receives over the fast links.
         memory_bandwidth: bytes per second of a local copy (read and written once).
         slow_bandwidth: bytes per second a device receives over links between hosts; None where there are none.
@@ -116,7 +120,7 @@ class LatencyBandwidth(CostModel):
                     f"profile {shown(self.name)} has a bandwidth of {shown(speed)}; a bandwidth is a positive number "
                     f"of bytes per second, from {1 / _LARGEST:g} to {_LARGEST:g}"
                 )
-        for kind in KINDS:
+        for kind in (kind for kind in (*KINDS, *REDUCTIONS) if kind in self.latency):
             latency = self.latency[kind]
             if not (0 <= latency.launch <= _LARGEST and 0 <= latency.member <= _LARGEST):
                 raise ProfileError(
@@ -193,49 +197,26 @@ class LatencyBandwidth(CostModel):
             ) from None
         if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
             raise ProfileError(f"this is no {FORMAT} of version {VERSION}; write one with `redistrib calibrate`")
-        axes = _typed(data, "axis_bandwidth", dict)
-        transports = _typed({"transports": {}} | data, "transports", dict)  # older profiles have none
+        axes = typed(data, "axis_bandwidth", dict)
+        transports = typed({"transports": {}} | data, "transports", dict)  # older profiles have none
         return cls(
-            name=_typed(data, "name", str),
+            name=typed(data, "name", str),
             latency={
-                kind: Latency(*_figures(pair, 2, f"the latency of {cut(kind)}"))
-                for kind, pair in _typed(data, "latency", dict).items()
+                kind: Latency(*figures(pair, f"the latency of {cut(kind)}"))
+                for kind, pair in typed(data, "latency", dict).items()
             },
-            bandwidth=_typed(data, "bandwidth", int, float),
-            memory_bandwidth=_typed(data, "memory_bandwidth", int, float),
-            slow_bandwidth=_typed(data, "slow_bandwidth", int, float, type(None)),
-            devices_per_host=_typed(data, "devices_per_host", int, type(None)),
-            axis_bandwidth={axis: _figure(speed, f"the bandwidth of axis {cut(axis)}") for axis, speed in axes.items()},
-            fused_exchange=_typed(data, "one_call", bool, type(None)) or False,
-            source=_typed(data, "source", str),
+            bandwidth=typed(data, "bandwidth", int, float),
+            memory_bandwidth=typed(data, "memory_bandwidth", int, float),
+            slow_bandwidth=typed(data, "slow_bandwidth", int, float, type(None)),
+            devices_per_host=typed(data, "devices_per_host", int, type(None)),
+            axis_bandwidth={axis: figure(speed, f"the bandwidth of axis {cut(axis)}") for axis, speed in axes.items()},
+            fused_exchange=typed(data, "one_call", bool, type(None)) or False,
+            source=typed(data, "source", str),
             transports={
-                name: tuple(_figures(value, 3, f"the seconds of transport {cut(name)}"))
+                name: tuple(figures(value, f"the seconds of transport {cut(name)}", 3))
                 for name, value in transports.items()
             },
         )
-
-
-def _typed(data: dict[str, Any], field: str, *types: type) -> Any:
-    """A field that is of one of these types, where a truth value is no number; None where there is no such field."""
-    value = data.get(field)
-    return value if type(value) in types else _refuse(field, value)
-
-
-def _figures(value: object, count: int, what: str) -> list[float]:
-    if not isinstance(value, list) or len(value) != count:
-        _refuse(what, value)
-    return [_figure(figure, what) for figure in value]
-
-
-def _figure(value: Any, what: str) -> float:
-    if type(value) not in (int, float):
-        _refuse(what, value)
-    figure: float = value
-    return figure
-
-
-def _refuse(what: str, value: object) -> NoReturn:
-    raise ProfileError(f"the profile is malformed: {what} is {shown(value)}; write one with `redistrib calibrate`")
 
 
 class LatencyPrices(Prices):
@@ -346,22 +327,29 @@ class LatencyPrices(Prices):
             case Exchange():
                 return self._rounds(step)
             case ReduceScatter():
-                return self._scattered(step.groups, step.before.tile_size)
+                own = "alltoall" if step.realisation == "alltoall" else self._scatter
+                return self._scattered(step.groups, own, step.before.tile_size)
             case AllReduce():
                 part = -(-step.before.tile_size // step.group_size)  # as a reduce-scatter and a gather of the parts
-                gathered = self._grouped(step.groups, "allgather", part * self.itemsize)
-                scattered = self._scattered(step.groups, part * step.group_size)
-                return scattered + gathered + self._copy(step.after.tile_size * self.itemsize)
+                kind = "all_reduce" if "all_reduce" in self._latency else self._scatter
+                seconds = self._scattered(step.groups, kind, part * step.group_size)
+                seconds += self._grouped(step.groups, "allgather", part * self.itemsize)
+                if kind == "all_reduce":
+                    seconds -= self._latency["allgather"].seconds(step.group_size)
+                return seconds + self._copy(step.after.tile_size * self.itemsize)
             case ReduceExchange():
                 return self._rounds(step) + self._copy(sum(step.round_sizes()) * self.itemsize)  # each share is added
             case Unreduce():
                 return self._copy(step.after.tile_size * self.itemsize)
 
-    def _scattered(self, groups: Int64, tile: int) -> float:
-        """An all-to-all of so many elements of each device, and its share added up to a part of them."""
-        members = groups.shape[1]
+    @property
+    def _scatter(self) -> str:
+        return "reduce_scatter" if "reduce_scatter" in self._latency else "alltoall"
+
+    def _scattered(self, groups: Int64, kind: str, tile: int) -> float:
+        """An all-to-all of so many elements of each device, packed and unpacked, and the parts received added up."""
         size = tile * self.itemsize
-        return self._grouped(groups, "alltoall", size // members) + self._copy(2 * size + size)
+        return self._grouped(groups, kind, size // groups.shape[1]) + self._copy(2 * size + size)
 
     def _rounds(self, step: Exchange | ReduceExchange) -> float:
         seconds = self._copy(step.after.tile_size * self.itemsize)

@@ -11,7 +11,7 @@ from itertools import combinations
 
 import numpy as np
 
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, ReduceExchange, Shares, Step
 from redistrib.synthesis.grouping import (
     Cells,
     agree,
@@ -37,10 +37,14 @@ MOST_PADDED = 1 << 8  # devices: matchings of more take longer than they are wor
 
 
 def without_elements(problem: Problem) -> list[Step]:
-    """From one placement of an empty array to another: there is nothing to send."""
+    """From one placement of an empty array to another: there is nothing to send, and nothing to add."""
     before, after, none = problem.before, problem.after, np.zeros(0, dtype=np.int64)
-    boxes = none.reshape(0, before.rank)
-    return [] if before == after else [Exchange(before, after, Shares(none, none, boxes, boxes, none))]
+    shares = Shares(none, none, none.reshape(0, before.rank), none.reshape(0, before.rank), none)
+    if before == after:
+        return []
+    if before.summands == after.summands == 1:
+        return [Exchange(before, after, shares)]
+    return [ReduceExchange(before, after, shares, splits=(0, *[before.summands] * after.summands))]
 
 
 def as_slice(problem: Problem) -> list[Step] | None:

@@ -21,7 +21,6 @@ from redistrib.synthesis.paper.algorithm import paper_steps
 from redistrib.synthesis.paper.search import Search
 from redistrib.synthesis.partial.arithmetic import check_reduction
 from redistrib.synthesis.partial.best import best_partial_steps
-from redistrib.synthesis.partial.best import without_elements as without_elements_to_add
 from redistrib.synthesis.problem import Problem
 from redistrib.theory.semantics import placement_of
 
@@ -77,10 +76,7 @@ def synthesize(
         raise mesh_devices_error(source_mesh.size, target_mesh.size)
     problem = Problem(before, after, size, chosen.topology(source_mesh), memory_limit)
     try:
-        if partial:
-            steps, note = _partial_steps(problem, chosen, order == "fixed")
-        else:
-            steps, note = _steps(problem, algorithm, chosen, over_partition)
+        steps, note = _steps(problem, algorithm, chosen, over_partition, order == "fixed")
         prices = tuple(map(prices_of(chosen, size, problem.topology).step, steps))
     except OverflowError:  # more elements than a float counts
         raise no_price(chosen) from None
@@ -106,17 +102,14 @@ def synthesize(
     )
 
 
-def _partial_steps(problem: Problem, model: CostModel, fixed: bool) -> tuple[list[Step], str | None]:
-    """The same where tiles are summands."""
-    if 0 in problem.before.shape:
-        return without_elements_to_add(problem), None
-    return best_partial_steps(problem, model, fixed), None
-
-
-def _steps(problem: Problem, algorithm: str, model: CostModel, over_partition: bool) -> tuple[list[Step], str | None]:
+def _steps(
+    problem: Problem, algorithm: str, model: CostModel, over_partition: bool, fixed: bool
+) -> tuple[list[Step], str | None]:
     """The steps, and what is to be said of them."""
     if 0 in problem.before.shape:
         return without_elements(problem), None
+    if max(problem.before.summands, problem.after.summands) > 1:
+        return best_partial_steps(problem, model, fixed), None
     if algorithm == "best":
         steps = best_steps(problem, model, over_partition)
         return steps, limit_met(problem, model, steps)

@@ -14,7 +14,7 @@ from redistrib.theory.semantics import Placement
 def digits(placement: Placement) -> np.ndarray:
     """Summand s contributes (N + 1)^s, times a factor by element: digits of a sum say how often each is there."""
     base = placement.devices + 1
-    powers = np.array([base**s for s in range(placement.summands)], dtype=np.int64)
+    powers = np.array([pow(base, s, 2**63) for s in range(placement.summands)], dtype=np.int64)
     stack = np.broadcast_to(powers.reshape(-1, *[1] * placement.rank), (placement.summands, *placement.shape))
     return stack * (1 + np.arange(math.prod(placement.shape)).reshape(placement.shape) % 7)
 

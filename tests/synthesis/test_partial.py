@@ -10,21 +10,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 import redistrib as rd
 from redistrib.arith import divisors
-from redistrib.cost.latency import Latency, LatencyBandwidth
-from redistrib.errors import DtypeError, MemoryLimitError, PartialTypeError, PlanFormError, ReductionError
+from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
+from redistrib.cost.paper import PaperCost
+from redistrib.errors import DtypeError, MemoryLimitError, PartialTypeError, PlanFormError, ProfileError, ReductionError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.reference import run, scatter
-from redistrib.plans.steps import AllReduce, ReduceScatter
+from redistrib.plans.steps import AllReduce, Exchange, ReduceScatter
 from redistrib.plans.verify import verify
 from redistrib.synthesis.synthesize import synthesize
-from redistrib.testing import all_partial_types
+from redistrib.testing import Redistribution, all_partial_types, redistributions
 from redistrib.theory.semantics import Placement
+from redistrib.theory.topology import Topology
+from tests.plans.hand_partial import PARTIAL
 from tests.plans.sums import is_exact
 
 # source, target, mesh, elements received in total, and the lower bound where it is less
@@ -40,6 +45,7 @@ KNOWN = [
     ("[12, 12] max{x}", "[12, 12]", "x=6", 1440),
     ("[2{x}4]", "[4] sum{x}", "x=2,y=2", 0),
     ("[2{x}4]", "[2{x}4] sum{y}", "x=2,y=2", 0),
+    ("[1{z}2, 2]", "[2, 2] sum{y,z}", "y=3,z=2", 0),
     ("[4] sum{x}", "[4] sum{x,y}", "x=2,y=2", 0),
     ("[4] sum{x,y}", "[4] sum{x,y}", "x=2,y=2", 0),
     ("[4] sum{y}", "[2{x}4] sum{y}", "x=2,y=2", 0),
@@ -54,9 +60,20 @@ def test_what_is_known_to_be_least(source: str, target: str, mesh: str, received
     assert is_exact(plan)
 
 
-def test_tiles_of_one_size_cannot_reach_every_bound() -> None:
-    plan = rd.synthesize("[1{x}2] sum{y}", "[1{y}2]", "x=2,y=2", cost_model="exact")
-    assert (sum(plan.received), plan.least_received) == (6, 4)
+@pytest.mark.parametrize(
+    ("source", "target", "mesh", "received", "bound"),
+    [
+        ("[1{x}2] sum{y}", "[1{y}2]", "x=2,y=2", 6, 4),
+        ("[12{x}24, 3{y}9] sum{z}", "[2{z,y}24, 9]", "x=2,y=3,z=4", 1026, 1008),
+    ],
+)
+def test_tiles_of_one_size_cannot_reach_every_bound(
+    source: str, target: str, mesh: str, received: int, bound: int
+) -> None:
+    """In the second, neither the tiles before nor those after are made of the tiles that are best in between."""
+    plan = rd.synthesize(source, target, mesh, cost_model="exact")
+    assert (sum(plan.received), plan.least_received) == (received, bound)
+    assert received == least_in_two_steps(plan.before, plan.after)
 
 
 # ------------------------------------------------------------------------------------------ every pair of types
@@ -143,8 +160,14 @@ def test_every_pair_is_right_and_at_the_bound_where_tiles_of_one_size_reach_it(m
 @pytest.mark.long
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_every_pair_on_three_axes(rank: int) -> None:
-    expected: list[dict[str, int]] = [{}, {}, {}]
-    assert check_pairs("x=2,y=2,z=2", rank) == expected[rank]
+    assert (
+        check_pairs("x=2,y=2,z=2", rank)
+        == [
+            {"reduced": 3, "replicated summands": 30},
+            {"reduced": 66, "to summands": 42, "summands": 6, "replicated summands": 234},
+            {"reduced": 216, "to summands": 348, "summands": 60, "replicated summands": 726},
+        ][rank]
+    )
 
 
 # ---------------------------------------------------------------------------------------- models, kinds, meshes
@@ -176,6 +199,47 @@ def test_the_default_model_takes_few_collectives() -> None:
     assert [step.kind for step in scattered.steps] == ["reduce_scatter"]
     small = rd.synthesize("[] sum{x}", "[]", "x=64")
     assert [step.kind for step in small.steps] == ["all_reduce"]
+
+
+def test_a_reduction_is_priced_as_what_moves_as_much_and_the_additions() -> None:
+    profile = LatencyBandwidth("p", {k: Latency(1.0, 0.5) for k in KINDS}, bandwidth=8.0, memory_bandwidth=16.0)
+    known = replace(profile, latency={**profile.latency, "reduce_scatter": Latency(7.0), "all_reduce": Latency(9.0)})
+    mesh = Mesh.of("x=4,y=2")
+    scatter_step, reduce_step, pulled, made = (
+        PARTIAL[name]().steps[0] for name in ("reduce-scatter", "all-reduce", "reduce-exchange", "cut to partial")
+    )
+    # tiles of 32 elements in groups of 2; of 3 elements, padded to 4, in groups of 2
+    for model, alltoall, both in ((profile, 1.5, 3.0), (known, 7.0, 9.0)):
+        assert model.step(scatter_step, 1, model.topology(mesh)) == alltoall + 16 / 8 + 96 / 16
+        assert model.step(reduce_step, 1, Topology(4)) == both + 2 * 2 / 8 + 12 / 16 + 3 / 16
+    own = replace(scatter_step, realisation="alltoall")
+    assert known.step(own, 1, Topology(8)) == profile.step(scatter_step, 1, Topology(8))
+    as_moved = profile.step(Exchange(pulled.before, pulled.after, pulled.shares, "ragged"), 1, Topology(8))
+    assert profile.step(pulled, 1, Topology(8)) == as_moved + sum(pulled.round_sizes()) / 16
+    assert profile.step(made, 1, Topology(4)) == 8 / 16
+    steps = (scatter_step, reduce_step, pulled, made)
+    assert [PaperCost().step(step, 4, Topology(8)) for step in steps] == [32, 6, sum(pulled.round_sizes()), 0]
+    with pytest.raises(ProfileError):
+        replace(profile, latency={**profile.latency, "all_reduce": Latency(-1.0)})
+
+
+def test_sums_cross_slow_links_and_not_summands() -> None:
+    """Devices 0 to 3 share a host, as 4 to 7 do; among them first, one part is left to be added to across."""
+    profile = replace(TWO_HOSTS, devices_per_host=4)
+    for mesh, target in (
+        ("a=2,b=4", "[1024{b}4096, 512{a}1024]"),
+        ("a=2,b=4", "[4096, 1024]"),
+        ("a=4,b=2", "[4096, 1024]"),
+    ):
+        plan = rd.synthesize("[4096, 1024] sum{a,b}", target, mesh, cost_model=profile)
+        scatters = [step for step in plan.steps if isinstance(step, ReduceScatter)]
+        inside, across = (step.groups // 4 for step in scatters)
+        assert (inside == inside[:, :1]).all() and (across == [0, 1]).all()
+        assert sum(plan.received) == plan.least_received
+    fixed = rd.synthesize("[4096, 1024] sum{a,b}", "[4096, 1024]", "a=2,b=4", cost_model=profile, order="fixed")
+    assert sum(step.before.summands > step.after.summands for step in fixed.steps) == 1
+    cut = rd.synthesize("[8, 8, 8] sum{a,c}", "[2{b}8, 2{c}8, 8]", "a=2,b=4,c=4,d=2", cost_model="gpu")
+    assert is_exact(cut)
 
 
 @pytest.mark.parametrize("kind", ["max", "min"])
@@ -323,6 +387,42 @@ def test_a_memory_limit_is_kept_and_the_least_one_is_told() -> None:
     plan = rd.synthesize(*ends, cost_model="exact", memory_limit=least)
     assert plan.peak_bytes <= least
     assert is_exact(replace(plan, dtype="int64"))
+
+
+# --------------------------------------------------------------------------------------------- any problem
+
+
+@st.composite
+def summed(draw: st.DrawFn) -> Redistribution:
+    """Pairs of types, axes that do not cut being partial with even odds."""
+    pair = draw(redistributions(max_size=2000))
+
+    def partly(dist_type: DistType, mesh: Mesh) -> DistType:
+        free = [axis.name for axis in mesh.axes if axis.name not in dist_type.axes and draw(st.booleans())]
+        return replace(dist_type, partial=tuple(free), reduction="sum") if free else dist_type
+
+    ends = partly(pair.source, pair.mesh), partly(pair.target, pair.target_mesh)
+    return Redistribution(*ends, pair.mesh, pair.target_mesh)
+
+
+@settings(max_examples=60)
+@given(
+    summed(),
+    st.sampled_from(["exact", "tpu", "gpu", "paper", TWO_HOSTS, ONE_CALL]),
+    st.sampled_from(["any", "fixed"]),
+    st.sampled_from([None, None, 1, 200, 4000]),
+)
+def test_any_problem_has_a_right_plan_within_the_least_memory(
+    pair: Redistribution, model: str | LatencyBandwidth, order: str, limit: int | None
+) -> None:
+    ends = (pair.source, pair.mesh, pair.target, pair.target_mesh)
+    options = {"dtype": "int64", "model": model, "order": order}
+    try:
+        plan = synthesize(*ends, memory_limit=limit, **options)  # type: ignore[arg-type]
+    except MemoryLimitError as error:
+        plan = synthesize(*ends, memory_limit=error.least, **options)  # type: ignore[arg-type]
+        assert plan.peak_bytes <= error.least
+    assert is_exact(plan)
 
 
 # ---------------------------------------------------------------------------------------- written and shown

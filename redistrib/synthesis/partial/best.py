@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from redistrib.cost.model import CostModel, Prices, no_price, prices_of
 from redistrib.errors import MemoryLimitError
-from redistrib.plans.shares import Shares
 from redistrib.plans.steps import Exchange, ReduceExchange, Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.best import best_steps
 from redistrib.synthesis.partial.numbering import even, matched
-from redistrib.synthesis.partial.reductions import reductions
+from redistrib.synthesis.partial.reductions import by_assignment, reductions
 from redistrib.synthesis.partial.stacks import moved, stack_of
 from redistrib.synthesis.partial.summands import Made, is_even, made_of, pulled
 from redistrib.synthesis.phases import single, three_phases
@@ -24,6 +21,7 @@ from redistrib.theory.bounds import least_received
 from redistrib.theory.semantics import Placement
 
 MOST_TAILS = 4  # middles whose way to the target takes more than one collective, and is searched for
+MANY_DEVICES = 256  # then one, as for each of the placements that a partial target may be made of
 
 
 def best_partial_steps(problem: Problem, model: CostModel, fixed: bool = False) -> list[Step]:
@@ -110,23 +108,26 @@ class _Search:
             yield []
             return
         if after.summands == 1 and regular:
-            yield from self._rest(problem, 0)
+            yield from self._rest(problem, [])
             return
-        stacks = problem.between(stack_of(before, before.summands), stack_of(after, after.summands))
+        stacks = _stacked(problem)
         ways = [exchange.as_slice(stacks)] if not regular else three_phases(stacks, single(stacks))
         for steps in ways:
             slabs = None if steps is None else moved(steps, after)
             if slabs is not None:
                 yield slabs
 
-    def _rest(self, problem: Problem, taken: int) -> Iterator[list[Step]]:
-        """The cheapest way between whole tiles, in the memory that `taken` bytes leave."""
-        limit = self.problem.memory_limit
+    def _rest(self, problem: Problem, first: Sequence[Step]) -> Iterator[list[Step]]:
+        """The cheapest way between whole tiles, in the memory that is left beside the source and target of all."""
+        limit, ends = self.problem.memory_limit, self.problem
+        taken = ends.before.tile_size if first else 0
+        taken = (taken + (ends.after.tile_size if ends.after.summands > 1 else 0)) * ends.itemsize
         inner = problem if limit is None else replace(problem, memory_limit=max(1, limit - taken))
         try:
             yield best_steps(inner, self.model)
         except MemoryLimitError as error:
-            self.least = min(self.least, error.least + taken)
+            before = self.problem.peak(first) + problem.before.tile_size * self.problem.itemsize if first else 0
+            self.least = min(self.least, max(before, error.least + taken))
 
     def _reduced(self, problem: Problem) -> Iterator[list[Step]]:
         """Reductions to the number of summands wanted, each with the cheapest way from there on."""
@@ -137,21 +138,28 @@ class _Search:
             if reduction.middle == after:
                 yield list(reduction.steps)
                 continue
+            price = self.prices.total(reduction.steps)
             steps = single(_stacked(tail))
             slabs = None if steps is None else moved(steps, after)
-            if slabs is not None:
-                yield [*reduction.steps, *slabs]
+            if slabs is None:
+                harder.append((price + self.prices.at_least(*_ends(tail)), number, reduction.steps, tail))
                 continue
-            price = self.prices.total(reduction.steps) + self.prices.at_least(*_ends(tail))
-            harder.append((price, number, reduction.steps, tail))
-        for price, _, first, tail in sorted(harder, key=lambda row: row[:2])[:MOST_TAILS]:
-            if price < self.key[0]:
-                for rest in self._tails(tail):
+            yield [*reduction.steps, *slabs]
+            if problem.topology.hosts is not None:  # several collectives may take less over slow links
+                harder.append((price + self.prices.total(slabs), number, reduction.steps, tail))
+        few = self.problem.after.summands > 1 or after.devices > MANY_DEVICES
+        for _, _, first, tail in sorted(harder, key=lambda row: row[:2])[: 1 if few else MOST_TAILS]:
+            if self.prices.total(first) + self.prices.at_least(*_ends(tail)) < self.key[0]:
+                for rest in self._tails(tail, first):
                     yield [*first, *rest]
+        if after.summands == 1 and self.key[0] > self.enough >= 0:
+            for reduction in by_assignment(problem):
+                for rest in self._rest(problem.between(reduction.middle, after), reduction.steps):
+                    yield [*reduction.steps, *rest]
 
-    def _tails(self, tail: Problem) -> Iterator[list[Step]]:
+    def _tails(self, tail: Problem, first: Sequence[Step]) -> Iterator[list[Step]]:
         if tail.after.summands == 1:
-            yield from self._rest(tail, self.problem.before.tile_size * self.problem.itemsize)
+            yield from self._rest(tail, first)
         else:
             yield from self._moves(tail, True)
 
@@ -168,15 +176,3 @@ def _ends(problem: Problem) -> tuple[Placement, Placement]:
     if after.summands == 1:
         return before, after
     return stack_of(before, before.summands), stack_of(after, after.summands)
-
-
-def without_elements(problem: Problem) -> list[Step]:
-    """From one placement of an empty array to another: there is nothing to send, and nothing to add."""
-    before, after, none = problem.before, problem.after, np.zeros(0, dtype=np.int64)
-    boxes = none.reshape(0, before.rank)
-    splits = (0, *[before.summands] * after.summands)
-    return (
-        []
-        if before == after
-        else [ReduceExchange(before, after, Shares(none, none, boxes, boxes, none), "rounds", splits)]
-    )

@@ -51,6 +51,35 @@ def matched(before: Placement, after: Placement, splits: tuple[int, ...]) -> tup
     return before, after
 
 
+def summands_by_host(placement: Placement, hosts: Int64 | None) -> tuple[Placement, int] | None:
+    """Summands numbered host by host, and on how many hosts those of each tile are.
+
+    None where some host has but one summand of a tile, or all of them, or one summand is on several hosts: then nothing
+    is to be gained by adding inside hosts first.
+    """
+    if hosts is None:
+        return None
+    tile, count = tiles_of(placement), placement.summands
+    pair = tile * count + placement.label
+    first = np.unique(pair, return_index=True)[1]  # a device for every tile and summand
+    place = np.full(int(pair.max()) + 1, -1, dtype=np.int64)
+    place[pair[first]] = hosts[first]
+    if (place[pair] != hosts).any() or len(first) != len(place):
+        return None
+    table = place.reshape(-1, count)
+    order = np.argsort(table, axis=1, kind="stable")
+    apart = np.sort(table, axis=1)
+    many = {len(np.unique(row)) for row in apart}
+    each = count // min(many)
+    if len(many) > 1 or not 1 < each < count or count % each:
+        return None
+    blocks = apart.reshape(len(apart), -1, each)
+    if (blocks != blocks[:, :, :1]).any():
+        return None
+    number = np.argsort(order, axis=1)
+    return replace(placement, summand=number[tile, placement.label]), count // each
+
+
 def _numbered(placement: Placement, wanted: Int64, into: Int64, weights: Weights) -> Placement:
     """Summands numbered so that `into[number]` is what their holders want, by weight, as far as can be."""
     tile, label = tiles_of(placement), placement.label

@@ -18,7 +18,7 @@ from redistrib.arith import divisors
 from redistrib.plans.steps import AllReduce, DynSlice, Exchange, ReduceScatter, Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.grouping import Cells, chunk_groups, refine
-from redistrib.synthesis.partial.numbering import even, kept, matched
+from redistrib.synthesis.partial.numbering import Weights, assigned, even, kept, matched, summands_by_host
 from redistrib.synthesis.partial.stacks import added, relabelled, stack_of
 from redistrib.synthesis.problem import Problem
 from redistrib.theory.semantics import Int64, Placement, number_of
@@ -28,6 +28,7 @@ MOST_CUTS = 1 << 10
 MOST_PRICED = 1 << 14
 MOST_MIDDLES = 48
 MOST_EXCHANGES = 3
+MOST_ASSIGNED = 64  # devices
 MOST_SHARES = 1 << 12
 
 
@@ -63,6 +64,22 @@ def reductions(problem: Problem, fixed: bool) -> Iterator[Reduction]:
                 yield _all_reduced(problem, first, sliced)
             continue
         yield _scattered(problem, first, sliced, parts, fixed)
+        if not fixed:
+            yield from _by_hosts(problem, first, sliced, parts)
+
+
+def _by_hosts(problem: Problem, first: tuple[Step, ...], sliced: Placement, parts: Grid) -> Iterator[Reduction]:
+    """First among the devices of each host, so that only sums cross slow links, then across them."""
+    after = problem.after
+    hosts = None if after.summands > 1 else summands_by_host(sliced, problem.topology.hosts)
+    if hosts is None:
+        return
+    numbered, count = hosts
+    inside = relabelled(after.index, after.grid, numbered.label * count // sliced.summands, count, sliced)
+    for near in factors_of(parts, sliced.summands // count, exactly=True):
+        one = _scattered(problem.between(numbered, inside), first, numbered, near, False)
+        far = tuple(n // m for n, m in zip(parts, near, strict=True))
+        yield _scattered(problem.between(one.middle, after), one.steps, one.middle, far, False)
 
 
 def _cuts(before: Placement, after: Placement) -> Iterator[tuple[Grid, Grid | None]]:
@@ -187,6 +204,40 @@ def _in_one_exchange(problem: Problem) -> Iterator[Reduction]:
     for part, middle in [(goal, after), *(row[2:] for row in sorted(found, key=lambda row: row[:2])[:MOST_EXCHANGES])]:
         for step in _exchanges(problem.between(stack, part)):
             yield Reduction((added(step, before, middle, even(before, after)),), middle)
+
+
+def by_assignment(problem: Problem) -> Iterator[Reduction]:
+    """To the whole tiles of one size, one for each device, that take least to be added up and sent on from there.
+
+    Finds what `reductions` misses where neither source nor target tiles are made of these tiles. Slow for many devices.
+    """
+    before, after = problem.before, problem.after
+    if before.devices > MOST_ASSIGNED or not before.rank:
+        return
+    best: tuple[float, Grid, Int64] | None = None
+    for grid in factors_of(before.shape, before.devices, exactly=True):
+        stays = _overlaps(before, grid) + _overlaps(after, grid)
+        device, tile = assigned(stays)
+        total = float(stays[device, tile].sum())
+        if best is None or total > best[0]:
+            best = total, grid, tile
+    if best is not None:
+        index = np.stack(np.unravel_index(best[2], best[1]), axis=1)
+        middle = relabelled(index, best[1], index[:, 0], 1, before)
+        height = before.summands
+        for step in _exchanges(problem.between(stack_of(before, height), stack_of(middle, height))):
+            yield Reduction((added(step, before, middle),), middle)
+
+
+def _overlaps(placement: Placement, grid: Grid) -> Weights:
+    """`[devices, tiles]` elements of each tile of the grid that each device holds."""
+    table: Weights = np.ones((placement.devices, 1))
+    for i, count in enumerate(grid):
+        tile, low = placement.shape[i] // count, np.arange(count) * (placement.shape[i] // count)
+        start = placement.start[:, i : i + 1]
+        along = np.minimum(start + placement.tile[i], low + tile) - np.maximum(start, low)
+        table = (table[:, :, None] * np.maximum(along, 0)[:, None, :]).reshape(placement.devices, -1)
+    return table
 
 
 def _exchanges(inner: Problem) -> Iterator[Exchange]:

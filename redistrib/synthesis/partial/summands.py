@@ -46,9 +46,14 @@ def made_of(problem: Problem) -> Iterator[Made]:
         counts = {n for n in counts if f * n * after.devices <= MOST_WEIGHED}
         if counts:
             found += [(n, parts, f) for parts in factors_of(after.tile, f, exactly=True) for n in counts]
-    found.sort(key=lambda row: (row[2] > 1, -row[2] * row[0], row[1], row[0]))
+    found.sort(key=lambda row: (row[2] > 1, row[0] not in (1, p), -row[2] * row[0], row[1], row[0]))
     made = [Made(after, None)] if p == q else []
-    made += [_made(before, after, parts, n) for n, parts, _ in found[:MOST_TRIED]]
+    for n, parts, _ in found[:MOST_TRIED]:
+        one = _made(before, after, parts, n)
+        if least_received(before, one.of) == 0:
+            yield one
+        else:
+            made.append(one)
     made += [Made(after, None)] if p != q else []
     yield from sorted(made, key=lambda one: least_received(before, one.of))[:MOST_MADE_OF]
 

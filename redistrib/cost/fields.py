@@ -1,0 +1,33 @@
+"""Fields of a profile's JSON: each of its type, or a ProfileError that names it."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from redistrib.errors import ProfileError
+from redistrib.errors.base import shown
+
+
+def typed(data: dict[str, Any], field: str, *types: type) -> Any:
+    """A field that is of one of these types, where a truth value is no number; None where there is no such field."""
+    value = data.get(field)
+    return value if type(value) in types else _refuse(field, value)
+
+
+def figures(value: object, what: str, count: int = 2) -> list[float]:
+    """So many figures."""
+    if not isinstance(value, list) or len(value) != count:
+        _refuse(what, value)
+    return [figure(one, what) for one in value]
+
+
+def figure(value: Any, what: str) -> float:
+    """A number, where a truth value is none."""
+    if type(value) not in (int, float):
+        _refuse(what, value)
+    number: float = value
+    return number
+
+
+def _refuse(what: str, value: object) -> NoReturn:
+    raise ProfileError(f"the profile is malformed: {what} is {shown(value)}; write one with `redistrib calibrate`")
