@@ -127,10 +127,10 @@ class LatencyBandwidth(CostModel):
                     f"profile {shown(self.name)} has for {kind!r} the latency {shown(latency)}; "
                     f"a latency is a number of seconds from 0 to {_LARGEST:g}"
                 )
-        for name, figures in self.transports.items():
-            if not all(0 <= figure <= _LARGEST for figure in figures):
+        for name, seconds in self.transports.items():
+            if not all(0 <= figure <= _LARGEST for figure in seconds):
                 raise ProfileError(
-                    f"profile {shown(self.name)} has for transport {shown(name)} the figures {shown(figures)}; "
+                    f"profile {shown(self.name)} has for transport {shown(name)} the figures {shown(seconds)}; "
                     f"each is a number of seconds from 0 to {_LARGEST:g}"
                 )
         if self.devices_per_host is not None and not 1 <= self.devices_per_host <= _MOST_DEVICES:
@@ -327,7 +327,7 @@ class LatencyPrices(Prices):
             case Exchange():
                 return self._rounds(step)
             case ReduceScatter():
-                own = "alltoall" if step.realisation == "alltoall" else self._scatter
+                own = "alltoall" if step.implementation == "alltoall" else self._scatter
                 return self._scattered(step.groups, own, step.before.tile_size)
             case AllReduce():
                 part = -(-step.before.tile_size // step.group_size)  # as a reduce-scatter and a gather of the parts

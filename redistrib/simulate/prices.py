@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,15 +12,8 @@ from redistrib.lang.mesh import Axis, Mesh
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import (
-    AllGather,
     AllPermute,
-    AllReduce,
-    DynSlice,
-    Exchange,
-    ReduceExchange,
-    ReduceScatter,
     Step,
-    Unreduce,
 )
 from redistrib.programs.direct import pulls
 from redistrib.programs.live import renames
@@ -75,9 +67,8 @@ def plan_stages(plan: Plan, place: Place, machine: Machine) -> list[Stage]:
 
 
 def step_seconds(step: Step, itemsize: int, place: Place, machine: Machine) -> float:
-    """Seconds of one step. A reduction takes what the gather or exchange takes that moves as much the other way."""
-    topology = topology_of(place, machine.links)
-    return sum(machine.links.step(whole, itemsize, topology) for whole in _as_whole(step))
+    """Seconds of one step."""
+    return machine.links.step(step, itemsize, topology_of(place, machine.links))
 
 
 def topology_of(place: Place, links: CostModel) -> Topology:
@@ -90,23 +81,6 @@ def topology_of(place: Place, links: CostModel) -> Topology:
         return own
     machine = links.topology(Mesh((Axis("device", max(place.devices) + 1),)))
     return Topology(len(place.devices), tuple(machine.host[device] for device in place.devices) if machine.host else ())
-
-
-def _as_whole(step: Step) -> Sequence[Step]:
-    """Steps on whole tiles that move what a step on summands moves."""
-    match step:
-        case ReduceScatter():
-            return [AllGather(step.after, step.before, step.groups)]
-        case AllReduce():
-            part = -(-step.before.tile_size // step.group_size)
-            apart, together = (_flat(part * many, step.devices) for many in (1, step.group_size))
-            return [AllGather(apart, together, step.groups)] * 2
-        case ReduceExchange():
-            return [Exchange(step.before, step.after, step.shares, step.implementation)]
-        case Unreduce():
-            return [DynSlice(step.before, step.after)]
-        case _:
-            return [step]
 
 
 def _flat(size: int, devices: int) -> Placement:

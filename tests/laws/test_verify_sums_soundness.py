@@ -17,7 +17,7 @@ from redistrib.plans.verify import verify
 from redistrib.testing import all_partial_types
 from redistrib.theory.semantics import placement_of
 from tests.plans.hand_partial import PARTIAL, pulled_sums
-from tests.plans.test_partial_plans import digits, whole_of
+from tests.plans.sums import digits, whole_of
 
 
 def is_right(plan: Plan) -> bool:

@@ -191,7 +191,7 @@ def test_every_model_prices_right_plans(model: str | LatencyBandwidth) -> None:
         assert is_exact(plan)
         assert math.isfinite(plan.cost) and plan.cost >= 0
         if model is ONE_CALL:
-            assert all(getattr(step, "realisation", "ragged") != "rounds" for step in plan.steps)
+            assert all(getattr(step, "implementation", "ragged") != "rounds" for step in plan.steps)
 
 
 def test_the_default_model_takes_few_collectives() -> None:
@@ -212,7 +212,7 @@ def test_a_reduction_is_priced_as_what_moves_as_much_and_the_additions() -> None
     for model, alltoall, both in ((profile, 1.5, 3.0), (known, 7.0, 9.0)):
         assert model.step(scatter_step, 1, model.topology(mesh)) == alltoall + 16 / 8 + 96 / 16
         assert model.step(reduce_step, 1, Topology(4)) == both + 2 * 2 / 8 + 12 / 16 + 3 / 16
-    own = replace(scatter_step, realisation="alltoall")
+    own = replace(scatter_step, implementation="alltoall")
     assert known.step(own, 1, Topology(8)) == profile.step(scatter_step, 1, Topology(8))
     as_moved = profile.step(Exchange(pulled.before, pulled.after, pulled.shares, "ragged"), 1, Topology(8))
     assert profile.step(pulled, 1, Topology(8)) == as_moved + sum(pulled.round_sizes()) / 16
@@ -305,7 +305,7 @@ def test_a_fixed_order_gives_the_same_bits_on_every_order_of_devices(mesh: str, 
 def test_any_order_lets_the_platform_add() -> None:
     ends = ("[4, 4] sum{x}", "[1{x}4, 4]", "x=4")
     native, own = rd.synthesize(*ends).steps, rd.synthesize(*ends, order="fixed").steps
-    assert [getattr(step, "realisation", "") for step in (*native, *own)] == ["native", "alltoall"]
+    assert [getattr(step, "implementation", "") for step in (*native, *own)] == ["native", "alltoall"]
     assert rd.synthesize("[4]", "[4] sum{x}", "x=4", order="fixed").order == "fixed"
 
 
