@@ -21,6 +21,9 @@ def _pairs(value: Any) -> tuple[Any, ...]:
     return tuple(value.items() if isinstance(value, Mapping) else value)
 
 
+_LARGEST = 2**63 - 1  # points of a range that Python can count
+
+
 @dataclass(frozen=True)
 class Access:
     """How one array is read or written.
@@ -99,7 +102,12 @@ class Nest:
     def _range(self, name: str, given: Any) -> range:
         size = as_integer(given)
         if isinstance(given, range) or (size is not None and size >= 0):
-            return given if size is None else range(size)
+            over = given if size is None else range(size)
+            if max(abs(over.start), abs(over.stop), abs(over.step)) > _LARGEST:
+                raise ProgramError(
+                    self.name, "", "Nest", f"the range of {name!r} goes beyond {_LARGEST}; take a smaller one"
+                )
+            return over
         raise ProgramError(self.name, "", "Nest", f"{given!r} is no size of {name!r}; give an integer, or a range")
 
     def _check(self) -> None:

@@ -180,6 +180,7 @@ def test_a_summand_does_not_pass_where_the_work_is_cut_alike() -> None:
         ({"linear": [(0,)]}, "groups"),
         ({"ranges": {"i": 2.5}}, "2.5 is no size of 'i'"),
         ({"ranges": {"i": -1}}, "-1 is no size of 'i'"),
+        ({"ranges": {"i": 10**30}}, "the range of 'i' goes beyond 9223372036854775807; take a smaller one"),
         ({"whole": {"z"}}, "no iteration dimension 'z'"),
     ],
 )
