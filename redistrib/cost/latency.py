@@ -10,13 +10,14 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from operator import floordiv
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 
+from redistrib.cost.collective import Latency as Latency
+from redistrib.cost.collective import calls_at_least
 from redistrib.cost.fields import figure, figures, typed
 from redistrib.cost.model import CostModel, PhaseGrids, Prices
 from redistrib.errors import ProfileError
@@ -45,28 +46,6 @@ REDUCTIONS = ("reduce_scatter", "all_reduce")  # a profile may do without: then 
 
 _LARGEST = 1e30  # of a figure, and the inverse of the smallest bandwidth: sums and ratios stay finite
 _MOST_DEVICES = 2**20  # of a mesh
-
-
-@dataclass(frozen=True)
-class Latency:
-    """Seconds before the first byte: `launch + member * (group size - 1)`."""
-
-    launch: float
-    member: float = 0.0
-
-    def seconds(self, members: int) -> float:
-        """Latency of a collective over `members` devices."""
-        return self.launch + self.member * (members - 1)
-
-
-@lru_cache(maxsize=1 << 10)
-def _calls_at_least(latency: Latency, product: int) -> float:
-    """What no number of collectives whose group sizes multiply to at least `product` goes below."""
-    least = latency.seconds(product)
-    for calls in range(2, product.bit_length()):
-        # A sum of equal sizes is least, by the inequality of arithmetic and geometric means.
-        least = min(least, calls * (latency.launch + latency.member * (product ** (1 / calls) - 1)))
-    return least
 
 
 @dataclass(frozen=True)
@@ -267,7 +246,7 @@ class LatencyPrices(Prices):
         for g, t in zip(grid, target, strict=True):
             if t % g:
                 less = g // math.gcd(g, t)
-                seconds += min(_calls_at_least(gather, less), _calls_at_least(shuffle, less))
+                seconds += min(calls_at_least(gather, less), calls_at_least(shuffle, less))
         size = copied = space.local_size(target)
         if not seconds:  # slices do it
             return 0.0 if grid == target else self._copy(size * self.itemsize)

@@ -1,0 +1,28 @@
+"""What a collective takes before its first byte."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds before the first byte: `launch + member * (group size - 1)`."""
+
+    launch: float
+    member: float = 0.0
+
+    def seconds(self, members: int) -> float:
+        """Latency of a collective over `members` devices."""
+        return self.launch + self.member * (members - 1)
+
+
+@lru_cache(maxsize=1 << 10)
+def calls_at_least(latency: Latency, product: int) -> float:
+    """What no number of collectives whose group sizes multiply to at least `product` goes below."""
+    least = latency.seconds(product)
+    for calls in range(2, product.bit_length()):
+        # A sum of equal sizes is least, by the inequality of arithmetic and geometric means.
+        least = min(least, calls * (latency.launch + latency.member * (product ** (1 / calls) - 1)))
+    return least
