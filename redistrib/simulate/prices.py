@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from redistrib.cost.model import CostModel
+from redistrib.cost.model import CostModel, prices_of
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
@@ -56,13 +56,9 @@ def move_stages(op: Move, program: Program, machine: Machine) -> list[Stage]:
 
 def plan_stages(plan: Plan, place: Place, machine: Machine) -> list[Stage]:
     """The steps of a plan between the devices of a place."""
+    prices = prices_of(machine.links, plan.itemsize, topology_of(place, machine.links))
     return [
-        Stage(
-            step.kind,
-            step_seconds(step, plan.itemsize, place, machine),
-            max(step.before.tile_size, step.after.tile_size),
-        )
-        for step in plan.steps
+        Stage(step.kind, prices.step(step), max(step.before.tile_size, step.after.tile_size)) for step in plan.steps
     ]
 
 
