@@ -168,9 +168,7 @@ def reshard(
         shardings: a tree like it, a prefix of it, or one sharding for all. Each is a `jax.sharding.Sharding`, a device,
             or, under `jax.set_mesh`, a `PartitionSpec`.
         source: where traced arrays are, in the same form. Needed under `jit` on meshes of Auto axes, where nothing else
-            says it; not needed on Explicit axes, and not looked at for arrays that are not traced. Between two meshes
-            of Auto axes, give the jitted function `out_shardings` too: JAX chooses them otherwise, or raises its own
-            `IndivisibleError` where it cannot.
+            says it; not needed on Explicit axes, and not looked at for arrays that are not traced.
         donate: give every source up as soon as its array has moved. Nothing is given up before all leaves have been
             checked, planned and compiled for, and what `jax.device_put` moves has arrived. An array that stays where it
             is keeps its buffers, shared by both, and a later donation of one leaves the other alive. Exceptions from

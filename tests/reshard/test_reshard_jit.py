@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -204,16 +205,20 @@ def test_abstract_meshes_are_enough_inside_jit_and_refused_outside() -> None:
         )
 
 
-def test_two_meshes_of_auto_axes_with_out_shardings() -> None:
-    """Cuts that axes of the source's mesh cannot make: JAX refuses to choose the output's sharding by itself."""
-    line = jax_mesh((("x", 2), ("y", 6)), tuple(range(12)))
-    source, target = (
-        NamedSharding(line, P("x", "y")),
-        NamedSharding(jax_mesh((("a", 6), ("b", 2)), tuple(range(12))), P("a", "b")),
+@pytest.mark.parametrize("shapes", [((2, 6), (6, 2)), ((4, 2), (2, 4)), ((2, 6), (3, 4)), ((8,), (2, 4))], ids=str)
+def test_two_meshes_of_auto_axes_without_out_shardings(shapes: tuple[tuple[int, ...], ...]) -> None:
+    """Cuts that axes of the source's mesh cannot make, which XLA by itself gathers or JAX cannot name."""
+    devices = tuple(reversed(range(math.prod(shapes[0]))))
+    before, after = (
+        jax_mesh(tuple(zip(names, shape, strict=False)), devices)
+        for names, shape in zip(("xy", "ab"), shapes, strict=True)
     )
-    array = jax.device_put(np.arange(36.0).reshape(6, 6), source)
-    moved = jax.jit(lambda x: rd.reshard(x, target, source=source), out_shardings=target)(array)
-    assert same_shards(moved, jax.device_put(np.asarray(array), target))
+    source = NamedSharding(before, P("x"))
+    array = jax.device_put(np.arange(24.0 * 24).reshape(24, 24), source)
+    for spec in (P("a"), P("b"), P("a", "b"), P(None, ("b", "a"))):
+        target = NamedSharding(after, spec)
+        moved = jax.jit(lambda x, to=target: rd.reshard(x, to, source=source))(array)
+        assert same_shards(moved, jax.device_put(np.asarray(array), target)), spec
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -252,8 +257,7 @@ def test_random_trees_inside_jit(kind: AxisType) -> None:
         values, arrays, shardings = tree_of(case, kind)
         sources = {name: array.sharding for name, array in arrays.items()}
         source: Any = sources if kind == AxisType.Auto else None
-        out = shardings if kind == AxisType.Auto else None  # XLA chooses it on Auto axes, by the first of two meshes
-        moved = jax.jit(lambda t: rd.reshard(t, shardings, source=source), out_shardings=out)(arrays)
+        moved = jax.jit(lambda t: rd.reshard(t, shardings, source=source))(arrays)
         for name, array in moved.items():
             assert np.array_equal(bits(array), bits(values[name])), (name, case)
             assert values[name].size == 0 or array.sharding.is_equivalent_to(shardings[name], array.ndim)

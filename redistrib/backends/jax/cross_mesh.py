@@ -6,8 +6,10 @@ are cut the same way, so they change meshes without moving, and a second `shard_
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -17,6 +19,7 @@ from redistrib.backends.jax.context import context_of
 from redistrib.backends.jax.lowering import local_program
 from redistrib.backends.jax.sharding import abstract, constrained, partition_spec
 from redistrib.backends.jax.values import Program, as_integer_bits, differentiable
+from redistrib.lang.mesh import Mesh
 from redistrib.plans.plan import Plan
 
 
@@ -64,8 +67,39 @@ def _across(
     """An array taken to another mesh as rows, a tile each, that are cut over all devices; there each tile runs through
     a program."""
     over_source, over_target = (PartitionSpec(tuple(mesh.axis_names)) for mesh in (source, target))
-    rows = constrained(_mapping(lambda tile: tile[None], source, source_spec, over_source)(array), target, over_target)
+    rows = _mapping(lambda tile: tile[None], source, source_spec, over_source)(array)
+    rows = constrained(_named_finely(rows, source, target), target, over_target)
     return _mapping(lambda row: program(row[0]), target, over_target, target_spec)(rows)
+
+
+def _named_finely(rows: jax.Array, source: Any, target: Any) -> jax.Array:
+    """Rows cut over all devices, seen once over the coarsest mesh that both refine, where neither is that.
+
+    Shardy says all meshes of Auto axes in the axes of the one that has most. Where an output would take a part of an
+    axis, it gathers, and JAX may then fail to say how the output is placed. The finer mesh has every axis needed.
+    """
+    finer = _common_refinement(Mesh.of(source).shape, Mesh.of(target).shape)
+    if not finer or AxisType.Explicit in (*source.axis_types, *target.axis_types):
+        return rows
+    names = tuple(f"part{i}" for i in range(len(finer)))
+    concrete = next((mesh for mesh in (source, target) if isinstance(mesh, jax.sharding.Mesh)), None)
+    mesh: Any = jax.sharding.AbstractMesh(finer, names)
+    if concrete is not None:
+        mesh = jax.sharding.Mesh(concrete.devices.reshape(finer), names)
+    return constrained(rows, mesh, PartitionSpec(names))
+
+
+def _common_refinement(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:
+    """Sizes of the axes of the coarsest mesh whose axes, joined, are those of both; () if there is none, or it is one.
+
+    >>> _common_refinement((2, 6), (6, 2)), _common_refinement((8,), (2, 4)), _common_refinement((2, 6), (3, 4))
+    ((2, 3, 2), (), ())
+    """
+    strides = [{math.prod(shape[:i]) for i in range(len(shape) + 1)} for shape in (source, target)]
+    both = sorted(strides[0] | strides[1])
+    if set(both) in strides or any(fine % coarse for coarse, fine in pairwise(both)):
+        return ()
+    return tuple(fine // coarse for coarse, fine in pairwise(both))
 
 
 def platform_of(mesh: Any) -> str:
