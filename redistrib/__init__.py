@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from redistrib.programs.program import Program
     from redistrib.programs.spec import nest
     from redistrib.resharding.value import TreePlan
+    from redistrib.theory.topology import Topology
 
 __version__ = "0.1.0"
 
@@ -38,6 +39,7 @@ _HOME = {
     "Plan": "redistrib.plans.plan",
     "Program": "redistrib.programs.program",
     "RedistribError": "redistrib.errors",
+    "Topology": "redistrib.theory.topology",
     "TreePlan": "redistrib.resharding.value",
     "cache_info": "redistrib.api",
     "clear_caches": "redistrib.api",
@@ -61,6 +63,7 @@ __all__ = [
     "Plan",
     "Program",
     "RedistribError",
+    "Topology",
     "TreePlan",
     "__version__",
     "cache_info",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
 from redistrib.plans.plan import Plan
 from redistrib.synthesis.synthesize import synthesize as _synthesize
+from redistrib.theory.topology import Topology, topology_of_mesh
 
 if TYPE_CHECKING:
     from redistrib.cache import CacheInfo
@@ -42,6 +43,7 @@ def synthesize(
     memory_limit: int | str | None = None,
     accumulate: Any = None,
     order: str = "any",
+    topology: Topology | Iterable[Hashable] | None = None,
 ) -> Plan:
     """Find a plan that moves an array from one distributed type to another, and verify it.
 
@@ -62,6 +64,9 @@ def synthesize(
             float32 for bfloat16 and float16, and `dtype` for all others. Sums of integers wrap around.
         order: `"fixed"` to add summands in their order, in one step and by the library itself, so that sums are the
             same in every bit wherever they are made; by default `"any"`, which lets the platform add.
+        topology: where the devices stand, for models with slower links between hosts: a `Topology`, or the host of
+            every device, by its number. By default it is read off the devices of shardings and JAX meshes (the slice
+            of each accelerator, the process of each CPU device), and else is what the model assumes.
 
     Returns:
         A verified plan.
@@ -90,6 +95,7 @@ def synthesize(
         memory_limit=None if memory_limit is None else parse_size(memory_limit),
         accumulate=None if accumulate is None else dtype_name(accumulate),
         order=order,
+        topology=_topology(topology, source.mesh if _is_sharding(source) else mesh),
     )
 
 
@@ -276,6 +282,13 @@ def _typed(value: Any, mesh: Any, shape: Sequence[int] | None) -> tuple[DistType
             raise missing_shape_error(value)
         return from_named_sharding(value, tuple(shape))
     return DistType.of(value), Mesh.of(mesh)
+
+
+def _topology(given: Any, mesh: Any) -> Topology | None:
+    """Where devices stand, as given or as the devices of a JAX mesh tell; None where nothing says."""
+    if given is not None:
+        return given if isinstance(given, Topology) else Topology.of(given)
+    return topology_of_mesh(mesh)
 
 
 def _same_devices(source: Any, target: Any, mesh: Mesh) -> Mesh:

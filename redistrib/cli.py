@@ -106,6 +106,7 @@ def _problem(command: argparse.ArgumentParser) -> None:
     command.add_argument("--target-mesh", help="mesh of the target type, if it is another one over the same devices")
     command.add_argument("--dtype", default="float32", help="element type (default: %(default)s)")
     command.add_argument("--cost-model", help="exact, paper, tpu (default), gpu, cpu, or a profile's JSON file")
+    command.add_argument("--hosts", help="host of every device, such as a,a,b,b; default: as the cost model assumes")
     command.add_argument("--algorithm", choices=("best", "paper"), default="best")
     command.add_argument("--no-over-partition", action="store_true", help="no slicing along replicated axes in between")
     command.add_argument("--memory-limit", help="bytes per device for source, target and scratch, such as 2GiB")
@@ -114,7 +115,7 @@ def _problem(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _synthesize(options: argparse.Namespace) -> Any:
+def _synthesize(options: argparse.Namespace, topology: Any = None) -> Any:
     from redistrib.api import load_profile, synthesize
 
     model = options.cost_model
@@ -132,7 +133,13 @@ def _synthesize(options: argparse.Namespace) -> Any:
         memory_limit=options.memory_limit,
         accumulate=options.accumulate,
         order=options.order,
+        topology=_hosts(options) or topology,
     )
+
+
+def _hosts(options: argparse.Namespace) -> Any:
+    """The host of every device, as given; None where nothing says."""
+    return None if options.hosts is None else [host.strip() for host in options.hosts.split(",")]
 
 
 def _plan(options: argparse.Namespace) -> int:
@@ -158,9 +165,9 @@ def _explain(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     from redistrib import run
 
-    plan = _synthesize(options)
     if options.backend == "mpi" or (options.backend is None and run.under_mpi()):
-        return run.on_mpi(plan, as_json=options.json)
+        return run.on_mpi(_synthesize(options, run.mpi_topology()), as_json=options.json)
+    plan = _synthesize(options)
     report = run.on_virtual_devices(plan, with_xla=not options.no_xla)
     print(json.dumps(report.as_dict(), indent=2) if options.json else report)
     return 0 if report.correct else 1

@@ -11,6 +11,7 @@ from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType, require_whole
 from redistrib.plans.plan import Plan
 from redistrib.report import rendered
+from redistrib.theory.topology import Topology
 
 if TYPE_CHECKING:
     from redistrib.backends.jax.measure.compare import Comparison, Side
@@ -136,3 +137,10 @@ def on_mpi(plan: Plan, as_json: bool = False) -> int:
     from redistrib.backends.mpi import run_command
 
     return int(run_command(plan, as_json=as_json))
+
+
+def mpi_topology() -> Topology:
+    """The hosts that the ranks of `MPI.COMM_WORLD` run on."""
+    from redistrib.backends.mpi import topology
+
+    return topology()

@@ -57,6 +57,18 @@ def test_over_partitioning_can_be_switched_off(capsys: pytest.CaptureFixture[str
     assert costs == [384, 512]
 
 
+def test_hosts_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where both members of each pair are on one host, a gather takes less than where none are."""
+    seconds = []
+    for hosts in ("a,b,a,b,c,d,c,d", "a,a,b,b,c,c,d,d"):
+        asked = ["[512{y}1024, 64]", "[1024, 64]", "--mesh", "x=2,y=2,z=2", "--cost-model", "gpu", "--hosts", hosts]
+        assert main(["plan", *asked, "--json"]) == 0
+        seconds.append(json.loads(capsys.readouterr().out)["cost"])
+    assert seconds[0] < seconds[1]
+    assert main(["plan", *asked, "--hosts", "a,b"]) == 2
+    assert "the topology says where 2 devices stand" in capsys.readouterr().err
+
+
 def test_explain_draws_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     drawing = tmp_path / "plan.png"
     assert main(["explain", *PROBLEM, "--algorithm", "paper", "-o", str(drawing)]) == 0

@@ -60,7 +60,7 @@ class LatencyBandwidth(CostModel):
         bandwidth: bytes per second a device receives over the fast links.
         memory_bandwidth: bytes per second of a local copy (read and written once).
         slow_bandwidth: bytes per second a device receives over links between hosts; None where there are none.
-        devices_per_host: consecutive device numbers that share fast links.
+        devices_per_host: consecutive device numbers that share fast links, where nothing says where devices are.
         axis_bandwidth: bytes per second per mesh axis, for meshes whose axes have links of different speed; an
             axis not named has `bandwidth`. Takes the place of `devices_per_host`.
         fused_exchange: whether the backend carries a whole exchange in one call, as MPI's Alltoallw and the ragged
@@ -121,13 +121,18 @@ class LatencyBandwidth(CostModel):
     def __hash__(self) -> int:
         return hash((self.name, self.bandwidth, self.memory_bandwidth, self.slow_bandwidth, self.devices_per_host))
 
-    def topology(self, mesh: Mesh) -> Topology:
-        """Hosts of `devices_per_host` consecutive devices, or the mesh axes where `axis_bandwidth` names one."""
+    def topology(self, mesh: Mesh, known: Topology | None = None) -> Topology:
+        """The mesh axes where `axis_bandwidth` names one; otherwise, where links between hosts are slower, the hosts
+        that are known, or else `devices_per_host` consecutive devices each."""
         speed = {axis.name: self.axis_bandwidth.get(axis.name, self.bandwidth) for axis in mesh.axes}
         if any(name in self.axis_bandwidth for name in speed):
             slowest = min(speed.values())
             return Topology.along(mesh, [name for name, bandwidth in speed.items() if bandwidth == slowest])
-        if self.slow_bandwidth is None or self.devices_per_host is None:
+        if self.slow_bandwidth is None:
+            return Topology(mesh.size)
+        if known is not None:
+            return known
+        if self.devices_per_host is None:
             return Topology(mesh.size)
         return Topology.consecutive(mesh.size, self.devices_per_host)
 

@@ -52,8 +52,13 @@ class CostModel(ABC):
     def step(self, step: Step, itemsize: int, topology: Topology) -> float:
         """Price of a lowered step on elements of `itemsize` bytes."""
 
-    def topology(self, mesh: Mesh) -> Topology:
-        """What the model takes for granted of the links between the devices of a mesh: by default, all are alike."""
+    def topology(self, mesh: Mesh, known: Topology | None = None) -> Topology:
+        """Which links between the devices of a mesh the model tells apart: by default, none.
+
+        Args:
+            mesh: the devices.
+            known: where they stand, if that is known.
+        """
         return Topology(mesh.size)
 
     def _prices(self, itemsize: int, topology: Topology) -> Prices:

@@ -26,7 +26,9 @@ PRESETS: dict[str, LatencyBandwidth] = {
         },
         bandwidth=200e9,
         memory_bandwidth=819e9,
-        source="Cloud TPU v5e system architecture: 1,600 Gbit/s interchip interconnect per chip, 819 GB/s HBM",
+        slow_bandwidth=3.125e9,
+        source="Cloud TPU v5e system architecture: 1,600 Gbit/s interchip interconnect per chip, 819 GB/s HBM, and "
+        "between slices 2 x 100 Gbit/s of data center network for the 8 chips of a host",
     ),
     "gpu": LatencyBandwidth(
         name="gpu",
@@ -50,8 +52,10 @@ PRESETS: dict[str, LatencyBandwidth] = {
         },
         bandwidth=2e9,
         memory_bandwidth=2e9,
+        slow_bandwidth=1e9,
         source="chosen so that the plans picked come closest to the fastest of those timed, on 62 problems of 8 and 24 "
-        "virtual XLA:CPU devices on 2 cores, where a round is a meeting of all; run `redistrib calibrate`",
+        "virtual XLA:CPU devices on 2 cores, where a round is a meeting of all; between processes, 10 Gbit/s Ethernet; "
+        "run `redistrib calibrate`",
     ),
 }
 

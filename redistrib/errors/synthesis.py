@@ -43,6 +43,17 @@ the same devices
     """
 
 
+def topology_error(known: int, devices: int) -> MeshDevicesError:
+    """A topology of more or fewer devices than the meshes have."""
+    return MeshDevicesError(
+        "topology",
+        f"the topology says where {known} devices stand, and the source mesh has {devices}; give the host of every "
+        "device, in the order of their numbers",
+        source=known,
+        target=devices,
+    )
+
+
 def unknown_cost_model_error(value: object, known: Sequence[str]) -> ChoiceError:
     """A cost model that is neither a `CostModel` nor the name of one."""
     return ChoiceError(

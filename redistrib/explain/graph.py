@@ -13,6 +13,7 @@ from redistrib.cost.presets import cost_model
 from redistrib.errors import PictureError
 from redistrib.explain.tiles import canvas
 from redistrib.plans.plan import Plan
+from redistrib.theory.topology import Topology
 from redistrib.theory.weak import EdgeKind, Grid, WeakSpace, edges
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ _MOST_DRAWN = 120  # nodes; more are a grey cloud
 _COLOURS = {"dynslice": "tab:green", "alltoall": "tab:blue", "allgather": "tab:orange"}
 
 
-def weak_graph(plan: Plan, model: CostModel | str | None = None) -> networkx.DiGraph[Grid]:
+def weak_graph(
+    plan: Plan, model: CostModel | str | None = None, topology: Topology | None = None
+) -> networkx.DiGraph[Grid]:
     """Every weak type within the plan's bound on tiles, and every weak collective between two of them.
 
     A node is a grid: the number of tiles along each dimension. Its attribute `tile` has the elements of a tile. An edge
@@ -35,6 +38,7 @@ def weak_graph(plan: Plan, model: CostModel | str | None = None) -> networkx.DiG
     Args:
         plan: any plan.
         model: what prices the edges; by default the model that chose the plan.
+        topology: where the devices stand, if it was given for the plan.
 
     Raises:
         ChoiceError: if the plan names a model of one's own and none is given.
@@ -54,7 +58,7 @@ def weak_graph(plan: Plan, model: CostModel | str | None = None) -> networkx.DiG
 
     chosen = cost_model(plan.cost_model if model is None else model)
     space = WeakSpace(plan.shape, plan.devices, max(plan.before.tile_size, plan.after.tile_size))
-    prices = prices_of(chosen, plan.itemsize, chosen.topology(plan.source_mesh))
+    prices = prices_of(chosen, plan.itemsize, chosen.topology(plan.source_mesh, topology))
     path = [plan.before.grid, *(step.after.grid for step in plan.steps)]
     graph: networkx.DiGraph[Grid] = nx.DiGraph(path=path)
     for grid in _nodes(space):
@@ -77,7 +81,9 @@ def _nodes(space: WeakSpace) -> list[Grid]:
     return [grid for grid in product(*ways) if space.is_node(grid)]
 
 
-def draw_graph(plan: Plan, path: str | Path, model: CostModel | str | None = None) -> Path:
+def draw_graph(
+    plan: Plan, path: str | Path, model: CostModel | str | None = None, topology: Topology | None = None
+) -> Path:
     """Draw the weak graph, the plan's path through it in colour, and write it to a file.
 
     Tiles shrink from left to right: slices lead right, gathers left, and all-to-alls up or down.
@@ -89,7 +95,7 @@ def draw_graph(plan: Plan, path: str | Path, model: CostModel | str | None = Non
     """
     import networkx as nx
 
-    graph = weak_graph(plan, model)
+    graph = weak_graph(plan, model, topology)
     if len(graph) > _MOST_DRAWN:
         raise PictureError(f"a picture shows a weak graph of at most {_MOST_DRAWN} nodes, this one has {len(graph)}")
     layers: dict[int, list[Grid]] = {}

@@ -14,6 +14,7 @@ from redistrib.errors.lang import sharding_form_error
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType, from_named_sharding, require_whole
 from redistrib.theory.semantics import Placement, placement_of, type_of
+from redistrib.theory.topology import Topology
 
 Action: TypeAlias = Literal["keep", "move", "empty", "via_device_put"]
 
@@ -25,12 +26,14 @@ class SourceTarget:
     Attributes:
         source, target: types of one global shape.
         source_mesh, target_mesh: their meshes; the target's has its own device order.
+        topology: where the devices stand; None where that is not known.
     """
 
     source: DistType
     source_mesh: Mesh
     target: DistType
     target_mesh: Mesh
+    topology: Topology | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ def route(shape: tuple[int, ...], source: Sharding | None, target: Sharding) -> 
     target_mesh = Mesh(target_mesh.axes, tuple(number[device] for device in order))
     if placement_of(source_type, source_mesh) == placement_of(target_type, target_mesh):
         return LeafRoute("keep")
-    return LeafRoute("move", SourceTarget(source_type, source_mesh, target_type, target_mesh), devices)
+    topology = Topology.of_devices(devices)
+    return LeafRoute("move", SourceTarget(source_type, source_mesh, target_type, target_mesh, topology), devices)
 
 
 def typed(sharding: Any, shape: tuple[int, ...]) -> tuple[DistType, Mesh, tuple[Any, ...]]:

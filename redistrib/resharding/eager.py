@@ -206,6 +206,9 @@ class _Planning:
             before_bytes=before,
             memory_limit=self._limit,
             donate=self._donate,
+            links=tuple(
+                dict.fromkeys(self._planner.links(spec.ends, spec.platform) for spec, _ in self._specs.values())
+            ),
         )
         stay = {k for k, route in enumerate(self._routes) if route.action == "keep"} | self._common.elsewhere
         last = tuple(one for one in self._common.groups if stay.isdisjoint(one))

@@ -20,6 +20,7 @@ from redistrib.backends.jax.context import Schedule
 from redistrib.backends.jax.xla_cpu import Quirks, quirks_of
 from redistrib.cache import Cache, CacheInfo
 from redistrib.cost.model import CostModel
+from redistrib.cost.presets import cost_model
 from redistrib.errors import MemoryLimitError
 from redistrib.packing.moves import Group, LeafMove
 from redistrib.plans.dtypes import itemsize_of
@@ -27,6 +28,7 @@ from redistrib.plans.plan import Plan
 from redistrib.resharding import leaves
 from redistrib.resharding.actions import LeafRoute, SourceTarget, route
 from redistrib.synthesis.synthesize import synthesize
+from redistrib.theory.topology import Topology
 
 Model: TypeAlias = CostModel | str | None
 
@@ -90,7 +92,12 @@ class Planner:
             dtype=dtype,
             model=self._on(platform),
             memory_limit=memory_limit,
+            topology=ends.topology,
         )
+
+    def links(self, ends: SourceTarget, platform: str) -> Topology:
+        """Which links plans between two types take to be slower."""
+        return cost_model(self._on(platform)).topology(ends.source_mesh, ends.topology)
 
     def _on(self, platform: str) -> CostModel | str:
         if self._model is not None:

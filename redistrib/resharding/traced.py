@@ -20,6 +20,7 @@ from redistrib.resharding.actions import SourceTarget
 from redistrib.resharding.checks import placing
 from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.planning import Planner
+from redistrib.theory.topology import topology_of_mesh
 
 
 def is_traced(value: Any) -> bool:
@@ -59,8 +60,9 @@ def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
             )
     if 0 in array.shape:
         return emptied(array, source, target)
-    there = SourceTarget(source_type, source_mesh, target_type, target_mesh)
-    back = SourceTarget(target_type, target_mesh, source_type, source_mesh)
+    topology = topology_of_mesh(source.mesh) or topology_of_mesh(target.mesh)
+    there = SourceTarget(source_type, source_mesh, target_type, target_mesh, topology)
+    back = SourceTarget(target_type, target_mesh, source_type, source_mesh, topology)
     platform, dtype = platform_of(target.mesh), str(array.dtype)
     plan = planner.plan(there, dtype, platform, memory_limit)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from redistrib.packing.order import Batch
 from redistrib.plans.plan import Plan
 from redistrib.report import counted, rendered
+from redistrib.theory.topology import Topology
 
 
 @dataclass(frozen=True, repr=False)
@@ -22,6 +23,7 @@ class TreePlan:
         before_bytes: bytes on the fullest device before anything moves; what `jax.device_put` brings is counted in.
         memory_limit: bytes per device that were allowed, or None.
         donate: whether sources are given up as they travel.
+        links: where plans take the devices to stand, for each set of devices and cost model that tells links apart.
     """
 
     batches: tuple[Batch, ...]
@@ -31,6 +33,7 @@ class TreePlan:
     before_bytes: int
     memory_limit: int | None
     donate: bool
+    links: tuple[Topology, ...] = ()
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -98,4 +101,5 @@ class TreePlan:
             f"empty: {len(self.made)}, by jax.device_put: {len(self.put)}"
         )
         lines.append(f"bytes per device: {self.before_bytes:,} before, {self.peak_bytes:,}{limit} at the peak")
+        lines += [f"links between hosts taken to be slower: {links}" for links in self.links if links.host]
         return "\n".join(lines)

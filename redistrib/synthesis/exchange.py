@@ -92,9 +92,8 @@ def _close(before: Placement, after: Placement) -> bool:
 
 
 def _gathered(problem: Problem) -> list[Step] | None:
-    before, after, by_host = problem.before, problem.after, problem.topology.sort_keys
-    keys = (after.number, *by_host)
-    groups = chunk_groups(before, common(before.grid, after.grid), keys)
+    before, after, topology = problem.before, problem.after, problem.topology
+    groups = chunk_groups(before, common(before.grid, after.grid), topology=topology, outer=(after.number,))
     wanted = after.number[groups]
     if not (wanted == wanted[:, :1]).all():
         return None
@@ -102,7 +101,7 @@ def _gathered(problem: Problem) -> list[Step] | None:
     parts = _meet(before, after, fine)
     steps: list[Step] = [] if parts == before else [DynSlice(before, parts)]
     # The groups hold every part of the target tile once; order them by part rather than by source tile.
-    groups = chunk_groups(parts, after.grid, by_host)
+    groups = chunk_groups(parts, after.grid, topology=topology)
     return [*steps, AllGather(parts, after, groups)]
 
 
@@ -121,7 +120,11 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
     before, after, topology = problem.before, problem.after, problem.topology
     count = share_count(problem)
     if nested(before.grid, after.grid):
-        return [[Exchange(before, after, _equal_shares(problem))]] if count <= most_shares else []
+        tables = [_equal_shares(problem)] if count <= most_shares else []
+        if topology.hosts is not None and count <= min(most_shares, MOST_UNEQUAL):  # senders on the receivers' hosts
+            lacking = _unequal_shares(before, after)
+            tables += [colour_rounds(lacking, before, topology, stay=stay) for stay in (False, True)]
+        return [[Exchange(before, after, table)] for table in tables]
     if count > min(most_shares, MOST_UNEQUAL):
         return []
     lacking = _unequal_shares(before, after)
@@ -217,7 +220,7 @@ def whole_then_sliced(problem: Problem) -> list[Step] | None:
     whole = Placement.unchecked(before.shape, grid, before.coarse(grid))
     if whole == before:
         return None
-    steps: list[Step] = [AllGather(before, whole, chunk_groups(before, grid, problem.topology.sort_keys))]
+    steps: list[Step] = [AllGather(before, whole, chunk_groups(before, grid, topology=problem.topology))]
     return steps if whole == after else [*steps, DynSlice(whole, after)]
 
 
@@ -248,7 +251,7 @@ def _equal_shares(problem: Problem) -> Shares:
     In each cell of the common grid a receiver needs one share of every chunk. Receiver t takes chunk (t + c) mod M
     from that chunk's holder t // M in round c, so every device sends and receives once a round (Koenig's bound).
     """
-    before, after, keys = problem.before, problem.after, problem.topology.sort_keys
+    before, after = problem.before, problem.after
     cells = common(before.grid, after.grid)
     scale = tuple(b // c for b, c in zip(before.grid, cells, strict=True))
     chunks = math.prod(scale)
@@ -256,12 +259,12 @@ def _equal_shares(problem: Problem) -> Shares:
         pairs = sending_pairs(before.number, number_of(after.coarse(before.grid), before.grid), problem.topology)
         share = after.boxes[pairs[:, 1]]
         return Shares(pairs[:, 0], pairs[:, 1], share.start, share.size, np.zeros(len(pairs), dtype=np.int64))
-    groups = chunk_groups(before, cells, keys)  # [cells * holders, chunks]
+    groups = chunk_groups(before, cells, topology=problem.topology)  # [cells * holders, chunks]
     per_cell = groups.reshape(math.prod(cells), -1, chunks)
     goal = number_of(after.coarse(cells), cells)
     # Where it can be, a receiver's first turn is the chunk it holds: then nobody needs a round for it.
     chunk = number_of(before.index % np.array(scale, dtype=np.int64), scale)
-    in_turn = np.lexsort((np.arange(before.devices), *keys, chunk, goal))
+    in_turn = np.lexsort((np.arange(before.devices), *problem.topology.sort_keys, chunk, goal))
     position = np.empty(before.devices, dtype=np.int64)
     position[in_turn] = position_in_run(goal[in_turn], chunk[in_turn])
     receivers = np.lexsort((chunk, position, goal)).reshape(math.prod(cells), -1)

@@ -150,11 +150,18 @@ def unravel(number: Int64, extent: Int64) -> Int64:
     return index
 
 
-def chunk_groups(before: Placement, cells: Grid, keys: tuple[Int64, ...] = ()) -> Int64:
+def chunk_groups(
+    before: Placement,
+    cells: Grid,
+    keys: tuple[Int64, ...] = (),
+    topology: Topology | None = None,
+    outer: tuple[Int64, ...] = (),
+) -> Int64:
     """Partition the devices of every cell into groups that hold each chunk of the cell once.
 
     A chunk is a tile of `before`; the members of a group are in row-major order of their chunks. Devices with
-    the same chunk join groups in the order of `keys` (most significant first), then of their numbers.
+    the same chunk join groups in the order of `outer`, then of their hosts, the groups that one host can form first,
+    then of `keys` (each most significant first), then of their numbers.
 
     Returns:
         `[groups, members]` device numbers.
@@ -163,9 +170,22 @@ def chunk_groups(before: Placement, cells: Grid, keys: tuple[Int64, ...] = ()) -
     members = int(scale.prod()) if len(scale) else 1
     cell = number_of(before.index // scale, cells)
     chunk = number_of(before.index % scale, tuple(int(s) for s in scale))
-    order = np.lexsort((*reversed(keys), chunk, cell))
+    hosts = None if topology is None else topology.hosts
+    if hosts is not None:
+        keys = (*_apart(members, (cell, *outer, hosts), chunk, keys), hosts, *keys)
+    order = np.lexsort((*reversed((*outer, *keys)), chunk, cell))
     table = order.reshape(math.prod(cells), members, -1)
     return np.ascontiguousarray(table.transpose(0, 2, 1)).reshape(-1, members)
+
+
+def _apart(members: int, classes: tuple[Int64, ...], chunk: Int64, keys: tuple[Int64, ...]) -> tuple[Int64, ...]:
+    """A key that puts last the devices that do not find one of each other chunk in their class; none if all do."""
+    order = np.lexsort((*reversed(keys), chunk, *reversed(classes)))
+    turn = np.empty_like(order)
+    turn[order] = position_in_run(*(key[order] for key in (*classes, chunk)))
+    _, group, size = np.unique(np.stack([*classes, turn]), axis=1, return_inverse=True, return_counts=True)
+    apart = size[group.reshape(-1)] < members
+    return (apart.astype(np.int64),) if apart.any() and not apart.all() else ()
 
 
 def all_to_all_groups(before: Placement, after: Placement, topology: Topology | None = None) -> Int64:
@@ -174,14 +194,13 @@ def all_to_all_groups(before: Placement, after: Placement, topology: Topology | 
     Prefers groups in which all members want their shares in the same order: then no table of orders is needed.
     """
     cells = common(before.grid, after.grid)
-    first = () if topology is None else topology.sort_keys
     scale = tuple(a // c for a, c in zip(after.grid, cells, strict=True))
     chunk_after = _number_within(after, scale)
     chunk_before = _number_within(before, tuple(b // c for b, c in zip(before.grid, cells, strict=True)))
-    plain = chunk_groups(before, cells, first)
+    plain = chunk_groups(before, cells, topology=topology)
     if _one_order(chunk_after[plain]):
         return plain
-    aligned = chunk_groups(before, cells, (*first, (chunk_after - chunk_before) % math.prod(scale)))
+    aligned = chunk_groups(before, cells, ((chunk_after - chunk_before) % math.prod(scale),), topology)
     return aligned if _one_order(chunk_after[aligned]) else plain
 
 

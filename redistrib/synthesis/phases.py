@@ -59,7 +59,7 @@ def three_phases(
             sliced: list[Step] = [] if cut == before else [DynSlice(before, cut)]
             last: list[Step] = []
             if part != after:
-                last = [AllGather(part, after, chunk_groups(part, after.grid, topology.sort_keys))]
+                last = [AllGather(part, after, chunk_groups(part, after.grid, topology=topology))]
             inner = problem.between(cut, part)
             for steps in _exchanges(inner, single(inner), phases, keep):
                 yield [*sliced, *steps, *last]
@@ -68,9 +68,15 @@ def three_phases(
 def _exchanges(
     problem: Problem, one: list[Step] | None, phases: PhaseGrids, keep: Callable[[PhaseGrids], bool]
 ) -> Iterator[list[Step]]:
-    """Ways from one placement to another without a gather of its own at the end: `one` if there is that."""
+    """Ways from one placement to another without a gather of its own at the end: `one` if there is that.
+
+    Where links differ, rounds may still be better: they choose every sender, and so may stay within hosts.
+    """
     if one is not None:
         yield one
+        apart = problem.topology.hosts is not None and any(step.collectives for step in one)
+        if apart and keep(phases.by("rounds")):
+            yield from exchange.in_rounds(problem)
         return
     if keep(phases.by("rounds")):
         yield from exchange.in_rounds(problem)

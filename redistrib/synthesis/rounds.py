@@ -36,6 +36,7 @@ def colour_rounds(
     before: Placement,
     topology: Topology | None = None,
     alike: Callable[[Lack], Hashable] = shape_of,
+    stay: bool = False,
 ) -> Shares:
     """Choose a sender for every share, and rounds: one colouring for each kind of shares, in as few rounds as it can.
 
@@ -45,6 +46,7 @@ def colour_rounds(
         topology: a sender on the receiver's host is preferred.
         alike: shares travel in one round only where this is equal. By `volume_of` nothing is padded either, though
             boxes of several shapes travel side by side.
+        stay: prefer senders on the receiver's host also where that takes more rounds.
     """
     holders = _holders(before)
     kinds: dict[Hashable, list[Lack]] = defaultdict(list)
@@ -55,7 +57,7 @@ def colour_rounds(
     placed: list[Lack] = []
     base = 0
     for rows in kinds.values():
-        senders = _balanced_senders(rows, holders, topology)
+        senders = _balanced_senders(rows, holders, topology, stay)
         colours = edge_colouring([(s, row[0]) for s, row in zip(senders, rows, strict=True)])
         src += senders
         placed += rows
@@ -103,13 +105,15 @@ def _table(src: list[int], placed: list[Lack], rounds: list[int], rank: int) -> 
     return Shares(
         np.array(src, dtype=np.int64),
         np.array([row[0] for row in placed], dtype=np.int64),
-        np.array([row[2] for row in placed], dtype=np.int64).reshape(-1, rank),
-        np.array([row[3] for row in placed], dtype=np.int64).reshape(-1, rank),
+        np.array([row[2] for row in placed], dtype=np.int64).reshape(len(placed), rank),
+        np.array([row[3] for row in placed], dtype=np.int64).reshape(len(placed), rank),
         np.array(rounds, dtype=np.int64),
     )
 
 
-def _balanced_senders(rows: list[Lack], holders: dict[int, list[int]], topology: Topology | None) -> list[int]:
+def _balanced_senders(
+    rows: list[Lack], holders: dict[int, list[int]], topology: Topology | None, stay: bool = False
+) -> list[int]:
     """One holder per share, so that the busiest sender has as few as possible, on the receiver's host where it may be.
 
     A device holds one tile, so the shares of different tiles have different holders and are dealt out apart.
@@ -131,7 +135,7 @@ def _balanced_senders(rows: list[Lack], holders: dict[int, list[int]], topology:
                 near[int(hosts[device])].append(device)
             for k in shares:
                 device = min(near[int(hosts[rows[k][0]])], key=load.__getitem__, default=-1)
-                if device >= 0 and load[device] < most:
+                if device >= 0 and (stay or load[device] < most):
                     chosen[k] = device
                     load[device] += 1
         queue = [(count, device) for device, count in load.items()]

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, cast, get_args
 from redistrib.cost.model import CostModel, no_price, prices_of
 from redistrib.cost.presets import cost_model
 from redistrib.errors import MemoryLimitError
-from redistrib.errors.synthesis import global_shape_error, mesh_devices_error, unknown_algorithm_error
+from redistrib.errors.synthesis import global_shape_error, mesh_devices_error, topology_error, unknown_algorithm_error
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, require_whole
 from redistrib.plans.data import Order
@@ -23,6 +23,7 @@ from redistrib.synthesis.partial.arithmetic import check_reduction
 from redistrib.synthesis.partial.best import best_partial_steps
 from redistrib.synthesis.problem import Problem
 from redistrib.theory.semantics import placement_of
+from redistrib.theory.topology import Topology
 
 Algorithm: TypeAlias = Literal["best", "paper"]
 
@@ -40,6 +41,7 @@ def synthesize(
     memory_limit: int | None = None,
     accumulate: str | None = None,
     order: str = "any",
+    topology: Topology | None = None,
 ) -> Plan:
     """A verified plan from one type to another.
 
@@ -54,6 +56,7 @@ def synthesize(
         accumulate: name of the element type to add summands in where the library adds by itself; None for `"float32"`
             where `dtype` is bfloat16 or float16, and `dtype` elsewhere.
         order: `"fixed"` to add summands in their order and in one step, by the library itself; otherwise `"any"`.
+        topology: where the devices stand, by their numbers; None where that is not known.
 
     Raises:
         MemoryLimitError: if nothing fits the limit.
@@ -74,7 +77,9 @@ def synthesize(
         raise global_shape_error(source.global_shape, target.global_shape)
     if source_mesh.size != target_mesh.size:
         raise mesh_devices_error(source_mesh.size, target_mesh.size)
-    problem = Problem(before, after, size, chosen.topology(source_mesh), memory_limit)
+    if topology is not None and topology.devices != source_mesh.size:
+        raise topology_error(topology.devices, source_mesh.size)
+    problem = Problem(before, after, size, chosen.topology(source_mesh, topology), memory_limit)
     try:
         steps, note = _steps(problem, algorithm, chosen, over_partition, order == "fixed")
         prices = tuple(map(prices_of(chosen, size, problem.topology).step, steps))

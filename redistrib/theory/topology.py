@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,25 @@ class Topology:
         return cls(devices, tuple(device // per_host for device in range(devices)))
 
     @classmethod
+    def of(cls, hosts: Iterable[Hashable]) -> Topology:
+        """Devices by the host of each, in the order of their numbers, however hosts are called.
+
+        >>> Topology.of(["b", "a", "b", "a"])
+        Topology(devices=4, host=(0, 1, 0, 1), axes=())
+        """
+        number: dict[Hashable, int] = {}
+        host = tuple(number.setdefault(name, len(number)) for name in hosts)
+        return cls(len(host), host if len(number) > 1 else ())
+
+    @classmethod
+    def of_devices(cls, devices: Iterable[Any]) -> Topology:
+        """JAX devices by the slice of each, on accelerators, within which links are fast (TPU interconnect, NVLink);
+        otherwise by its process."""
+        devices = list(devices)
+        slices = [getattr(device, "slice_index", None) for device in devices]
+        return cls.of(slices if None not in slices else [device.process_index for device in devices])
+
+    @classmethod
     def along(cls, mesh: Mesh, slow: Collection[str]) -> Topology:
         """A mesh whose axes are told apart; devices that only axes other than the slow ones part share a host."""
         coordinates = mesh.coordinates
@@ -59,7 +79,31 @@ class Topology:
         """`[devices]` coordinates along each of the axes that are told apart."""
         return {name: np.array(along, dtype=np.int64) for name, along in self.axes}
 
+    def __str__(self) -> str:
+        """How the devices lie, in a few words.
+
+        >>> print(Topology(8), Topology.consecutive(8, 2), Topology.of("abbcc"), sep="; ")
+        8 devices alike; 4 hosts of 2 devices; 3 hosts of 1, 2, 2 devices
+        """
+        if not self.host:
+            return f"{self.devices} devices alike"
+        sizes = np.bincount(self.host).tolist()
+        each = sizes[:1] if len(set(sizes)) == 1 else sizes
+        devices = "device" if each == [1] else "devices"
+        return f"{len(sizes)} hosts of {', '.join(map(str, each))} {devices}"
+
     @property
     def sort_keys(self) -> tuple[Int64, ...]:
         """What puts devices of one host side by side in a sort: their hosts, or nothing."""
         return () if self.hosts is None else (self.hosts,)
+
+
+def topology_of_mesh(mesh: Any) -> Topology | None:
+    """Where the devices of a `jax.sharding.Mesh` stand, by their places in it; None for any other mesh.
+
+    It is read by its attributes, without importing JAX.
+    """
+    devices = getattr(mesh, "devices", None)
+    if not isinstance(devices, np.ndarray) or not hasattr(devices.flat[0], "process_index"):
+        return None
+    return Topology.of_devices(devices.flat)

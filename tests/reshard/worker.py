@@ -44,6 +44,8 @@ def main() -> None:
     dtypes = [jnp.float32, jnp.bfloat16, jnp.int8, jnp.float32, jnp.float32, jnp.int32]
     tree = [placed(v, s, d) for v, s, d in zip(values, sources, dtypes, strict=True)]
     plan = rd.reshard_plan(tree, targets)
+    hosts = f"{jax.process_count()} hosts of {jax.local_device_count()} devices"
+    assert f"links between hosts taken to be slower: {hosts}" in str(plan)
     digest = hashlib.sha256(
         "".join(entry.plan.to_json() for b in plan.batches for _, entry in b.parts).encode()
     ).hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,13 +14,14 @@ import redistrib as rd
 from bench.problems import Problem, draw
 from redistrib.cost.latency import Latency, LatencyBandwidth
 from redistrib.cost.presets import PRESETS
+from redistrib.errors import MeshDevicesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange, Step
 from redistrib.testing import is_exact
 from redistrib.theory.classes import node_of
 from redistrib.theory.semantics import Int64, Placement, placement_of
-from redistrib.theory.topology import Topology
+from redistrib.theory.topology import Topology, topology_of_mesh
 
 LATENCY = {kind: Latency(5e-6, 1e-6) for kind in ("allgather", "alltoall", "allpermute")}
 FAST, SLOW = 100e9, 5e9
@@ -30,21 +32,21 @@ BY_AXIS = LatencyBandwidth("slow axis", LATENCY, bandwidth=FAST, memory_bandwidt
 HOSTS = np.arange(32) // 8
 
 
-def crossing(step: Step) -> int:
+def crossing(step: Step, hosts: Int64 = HOSTS) -> int:
     """Elements that a step moves between hosts."""
     if isinstance(step, AllGather | AllToAll):
         share = step.before.tile_size if isinstance(step, AllGather) else math.prod(step.share)
-        host = HOSTS[step.groups]
+        host = hosts[step.groups]
         return share * int((host[:, :, None] != host[:, None, :]).sum())
     if isinstance(step, AllPermute):
-        return step.before.tile_size * int((HOSTS[step.pairs[:, 0]] != HOSTS[step.pairs[:, 1]]).sum())
+        return step.before.tile_size * int((hosts[step.pairs[:, 0]] != hosts[step.pairs[:, 1]]).sum())
     if isinstance(step, Exchange):
-        away = HOSTS[step.shares.src] != HOSTS[step.shares.dst]
+        away = hosts[step.shares.src] != hosts[step.shares.dst]
         return sum(volume for volume, far in zip(step.shares.volumes(), away, strict=True) if far)
     return 0
 
 
-def crossing_bound(before: Placement, after: Placement) -> int:
+def crossing_bound(before: Placement, after: Placement, hosts: Int64 = HOSTS) -> int:
     """Per host, the union of its target tiles less the union of its source tiles; summed, in elements."""
     fine = tuple(math.lcm(b, a) for b, a in zip(before.grid, after.grid, strict=True))
     unit = math.prod(size // count for size, count in zip(before.shape, fine, strict=True))
@@ -58,7 +60,7 @@ def crossing_bound(before: Placement, after: Placement) -> int:
 
     total = 0
     for host in range(4):
-        mine = np.flatnonzero(host == HOSTS)
+        mine = np.flatnonzero(host == hosts)
         total += int((union(after, mine) & ~union(before, mine)).sum())
     return unit * total
 
@@ -167,3 +169,77 @@ def test_paths_to_the_wrong_hosts_are_dearer_by_a_permute() -> None:
         "[1024, 3, 64, 1{x}8]", "[1024, 3, 8{x}64, 2{v}8]", {"v": 4, "x": 8}, cost_model=BY_HOST, over_partition=False
     )
     assert [step.kind for step in plan.steps] == ["alltoall", "dynslice"]
+
+
+# ---------------------------------------------------------------------------------------- hosts that are told
+
+BY_TWO = replace(BY_HOST, name="hosts of two", devices_per_host=2)
+
+
+def crossings(hosts: Int64, sizes: tuple[int, ...], told: bool) -> list[tuple[int, int]]:
+    """Elements between hosts and their bound, of random problems planned with what is told, or with what is assumed."""
+    found = []
+    for problem in problems(sizes, 25, seed=5):
+        plan = rd.synthesize(
+            problem.source,
+            problem.target,
+            problem.axes,
+            cost_model=BY_TWO if len(hosts) == 8 else BY_HOST,
+            topology=hosts.tolist() if told else None,
+        )
+        found.append(
+            (sum(crossing(step, hosts) for step in plan.steps), crossing_bound(plan.before, plan.after, hosts))
+        )
+    return found
+
+
+def geomean(pairs: list[tuple[int, int]]) -> float:
+    ratios = [crossed / bound for crossed, bound in pairs if bound]
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def test_hosts_need_not_be_consecutive() -> None:
+    """Devices dealt out to hosts like cards: what crosses is near its bound, and was not under the assumption."""
+    hosts = np.arange(8) % 4
+    told, assumed = (
+        [p for sizes in ((4, 2), (2, 2, 2), (8,)) for p in crossings(hosts, sizes, k)] for k in (True, False)
+    )
+    assert all(crossed >= bound for crossed, bound in told)
+    assert not any(crossed for crossed, bound in told if not bound)
+    assert geomean(told) <= 1.05
+    assert geomean(assumed) >= 1.25
+
+
+def test_groups_form_inside_unequal_hosts() -> None:
+    """Of four pairs, three find both their members on one host, which a sort by hosts misses."""
+    hosts = np.array([0, 1, 1, 2, 2, 3, 3, 3])
+    plan = rd.synthesize("[512{y}1024, 64]", "[1024, 64]", "x=4,y=2", cost_model=BY_TWO, topology=hosts.tolist())
+    (step,) = plan.steps
+    assert isinstance(step, AllGather)
+    assert (hosts[step.groups[:, 0]] != hosts[step.groups[:, 1]]).sum() == 1
+
+
+def test_a_topology_must_fit_the_mesh() -> None:
+    with pytest.raises(MeshDevicesError) as caught:
+        rd.synthesize("[8]", "[2{x}8]", "x=4", topology="aab")
+    assert str(caught.value) == (
+        "the topology says where 3 devices stand, and the source mesh has 4; give the host of every device, in the "
+        "order of their numbers"
+    )
+
+
+def test_where_jax_devices_stand() -> None:
+    """By slices on accelerators, whatever process drives them; by processes elsewhere."""
+
+    def device(process: int, **told: int) -> SimpleNamespace:
+        return SimpleNamespace(process_index=process, **told)
+
+    assert Topology.of_devices([device(k // 2) for k in range(4)]) == Topology.consecutive(4, 2)
+    assert Topology.of_devices([device(k, slice_index=k // 2) for k in range(4)]) == Topology.consecutive(4, 2)
+    assert Topology.of_devices([device(k, slice_index=0) for k in range(4)]) == Topology(4)
+    grid = np.array([[device(0), device(1)], [device(1), device(0)]])
+    assert topology_of_mesh(SimpleNamespace(devices=grid)) == Topology.of("abba")
+    assert topology_of_mesh(Mesh.of("x=2,y=2")) is None
+    for name in ("tpu", "gpu", "cpu"):  # every preset knows how much slower links between hosts are
+        assert PRESETS[name].topology(Mesh.of("x=2,y=2"), Topology.of("abba")) == Topology.of("abba")
+    assert BY_AXIS.topology(Mesh.of("x=2,y=2"), Topology.of("abba")).axes  # links by axes say more

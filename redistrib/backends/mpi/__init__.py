@@ -14,6 +14,7 @@ whose elements are numbers or booleans. A step travels over one of the transport
 
 from redistrib.backends.mpi.command import run_command
 from redistrib.backends.mpi.executor import Executor, to_mpi
+from redistrib.backends.mpi.hosts import topology
 from redistrib.backends.mpi.scatter_gather import gather, scatter
 
-__all__ = ["Executor", "gather", "run_command", "scatter", "to_mpi"]
+__all__ = ["Executor", "gather", "run_command", "scatter", "to_mpi", "topology"]

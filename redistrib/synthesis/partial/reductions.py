@@ -140,7 +140,7 @@ def _sliced(before: Placement, after: Placement, cuts: Grid, problem: Problem) -
 def _groups(problem: Problem, sliced: Placement, keys: tuple[Int64, ...]) -> Int64:
     """`[groups, members]` devices that hold, of one tile, the different summands that go into one."""
     stack = stack_of(sliced, sliced.summands)
-    return chunk_groups(stack, (problem.after.summands, *sliced.grid), (*problem.topology.sort_keys, *keys))
+    return chunk_groups(stack, (problem.after.summands, *sliced.grid), keys, problem.topology)
 
 
 def _all_reduced(problem: Problem, first: tuple[Step, ...], sliced: Placement) -> Reduction:
