@@ -10,13 +10,10 @@ from __future__ import annotations
 import argparse
 import os
 import queue
-import resource
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,12 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import results
+from bench import results, watched
 from bench.children import ROOT
 from bench.mutations import Mutant, mutants
 
 REASONS = Path(__file__).parent / "mutants.toml"
 MEMORY = 8 << 30  # bytes of data that the tests of one mutant may ask for
+BY_THE_CLOCK = ("TimeoutExpired", "TimeoutError", "monotonic()", "perf_counter()")  # in what a failing test prints
 TESTS = ("-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", "-m", "not long", "--hypothesis-seed=0")
 
 
@@ -61,9 +59,14 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("redistrib/backends/jax", *files("tests/jax", "test_jax_execute.py", "test_jax_sample.py")),
     ),
     "mpi": ("backends/mpi", ("redistrib/backends/mpi", *files("tests/mpi", "test_mpi_portable.py"))),
+    "simulate": ("simulate", ("redistrib/simulate", *files("tests/simulate", "test_mlp.py"))),
+    "explain": ("explain", ("redistrib/explain", "tests/test_explain.py", "tests/test_weak_graph.py")),
     "top": (
         ".",
-        tuple(f"tests/test_{name}.py" for name in ("arith", "api", "explain", "weak_graph", "package", "cli", "demo")),
+        tuple(
+            f"tests/test_{name}.py"
+            for name in ("arith", "api", "partial_refusals", "package", "explain", "cli", "demo", "strict")
+        ),
     ),
 }
 
@@ -74,11 +77,13 @@ class Fate:
 
     Attributes:
         killed_by: the test that failed, or "time" or "crash"; empty where none did.
-        seconds: until then.
+        seconds: of processor time until then.
+        doubtful: the test failed by a time limit of its own, which a busy machine exceeds without a fault.
     """
 
     killed_by: str
     seconds: float
+    doubtful: bool = False
 
 
 class Copy:
@@ -94,10 +99,21 @@ class Copy:
                 shutil.copy2(ROOT / name, folder / name)
 
     def tested(self, mutant: Mutant | None, tests: tuple[str, ...], limit: float) -> Fate:
-        """What the tests say of a mutant; of the code as it is where there is none."""
-        shutil.rmtree(self.folder / ".hypothesis", ignore_errors=True)
+        """What the tests say of a mutant; of the code as it is where there is none.
+
+        A test that failed by a time limit of its own counts where it fails again, and passes without the mutant.
+        """
         if mutant is None:
             return self._run(tests, limit)
+        while True:
+            fate = self._with(mutant, tests, limit)
+            if not fate.doubtful:
+                return fate
+            alone = (fate.killed_by.split("::")[0],)
+            if self._with(mutant, alone, limit).killed_by and not self._run(alone, limit).killed_by:
+                return fate
+
+    def _with(self, mutant: Mutant, tests: tuple[str, ...], limit: float) -> Fate:
         path = self.folder / mutant.path
         kept, times = path.read_bytes(), path.stat()
         try:
@@ -109,30 +125,14 @@ class Copy:
             os.utime(path, (times.st_atime, times.st_mtime))
 
     def _run(self, tests: tuple[str, ...], limit: float) -> Fate:
-        start = time.monotonic()
+        shutil.rmtree(self.folder / ".hypothesis", ignore_errors=True)
         environment = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *TESTS, *tests],
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY)),
-        )
-        try:
-            out, _ = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            return Fate("time", limit)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-        failed = [line.split(" - ")[0].split(maxsplit=1)[1] for line in out.splitlines() if _tells(line)]
-        killer = "" if process.returncode == 0 else failed[0] if failed else "crash"
-        return Fate(killer, time.monotonic() - start)
+        ended = watched.run([sys.executable, "-m", "pytest", *TESTS, *tests], self.folder, environment, limit, MEMORY)
+        if ended.code is None:
+            return Fate("time", ended.spent)
+        failed = [line.split(" - ")[0].split(maxsplit=1)[1] for line in ended.output.splitlines() if _tells(line)]
+        killer = "" if ended.code == 0 else failed[0] if failed else "crash"
+        return Fate(killer, ended.spent, bool(killer) and any(sign in ended.output for sign in BY_THE_CLOCK))
 
 
 def _tells(line: str) -> bool:
@@ -146,15 +146,33 @@ def modules(room: str) -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 
-def run(room: str, count: int, seed: int, copies: queue.Queue[Copy]) -> Iterator[dict[str, Any]]:
-    """Test a sample of a room's mutants, as many at once as there are copies."""
+def sample(room: str, count: int, seed: int) -> list[Mutant]:
+    """Some mutants of a room."""
+    return list(mutants(ROOT, modules(room), count, seed))
+
+
+def same(records: list[dict[str, Any]]) -> list[Mutant]:
+    """The mutants of records, where the code has them still."""
+    found = []
+    for path in sorted({record["path"] for record in records}):
+        wanted = {(record["before"], record["after"]): record["line"] for record in records if record["path"] == path}
+        made = [m for m in mutants(ROOT, [path], sys.maxsize, 0) if (m.before, m.after) in wanted]
+        for key, line in wanted.items():
+            alike = [mutant for mutant in made if (mutant.before, mutant.after) == key]
+            found += sorted(alike, key=lambda mutant: abs(mutant.line - line))[:1]
+    return found
+
+
+def run(room: str, chosen: list[Mutant], copies: queue.Queue[Copy]) -> Iterator[dict[str, Any]]:
+    """Test mutants of a room, as many at once as there are copies."""
     tests = ROOMS[room][1]
     copy = copies.get()
-    unharmed = copy.tested(None, tests, 3600)
+    unharmed = copy.tested(None, tests, 7200)
     copies.put(copy)
     if unharmed.killed_by:
         sys.exit(f"the tests of {room} fail as it is: {unharmed.killed_by}")
     limit = 60 + 4 * unharmed.seconds
+    print(f"{room}: {unharmed.seconds:.0f} s of processor time without a fault", file=sys.stderr, flush=True)
 
     def fate(mutant: Mutant) -> dict[str, Any]:
         copy = copies.get()
@@ -169,7 +187,18 @@ def run(room: str, count: int, seed: int, copies: queue.Queue[Copy]) -> Iterator
         return {**place, **lines, "killed_by": found.killed_by, "seconds": found.seconds}
 
     with ThreadPoolExecutor(copies.qsize()) as pool:
-        yield from pool.map(fate, mutants(ROOT, modules(room), count, seed))
+        yield from pool.map(fate, chosen)
+
+
+def keep(room: str, new: list[dict[str, Any]], old: list[dict[str, Any]], seed: int, count: int) -> None:
+    """Save the records of a room beside those of the others, as another run may have left them by now."""
+    known = results.load("mutants")
+    others = [record for record in known["records"] if record["room"] != room] if known else []
+    again = {(record["path"], record["before"], record["after"]) for record in new}
+    kept = [record for record in old if (record["path"], record["before"], record["after"]) not in again]
+    order = list(ROOMS)
+    records = sorted((*others, *kept, *new), key=lambda record: order.index(record["room"]))
+    results.save("mutants", records, {"seed": seed, "count": count})
 
 
 def reason(record: dict[str, Any]) -> str:
@@ -204,21 +233,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=20, help="mutants of each room")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--survivors", action="store_true", help="test those anew that outlived the tests before")
     parser.add_argument("--report", action="store_true", help="show what was found before, and run nothing")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    known = results.load("mutants")
-    records = list(known["records"]) if known else []
-    if not arguments.report:
+    for room in () if arguments.report else arguments.room or ROOMS:
         with tempfile.TemporaryDirectory() as folder:
             copies: queue.Queue[Copy] = queue.Queue()
             for k in range(arguments.workers):
                 copies.put(Copy(Path(folder) / str(k)))
-            for room in arguments.room or ROOMS:
-                records = [record for record in records if record["room"] != room]
-                for record in run(room, arguments.count, arguments.seed, copies):
-                    records.append(record)
-                    results.save("mutants", records, {"seed": arguments.seed, "count": arguments.count})
-    print(report(records))
+            old: list[dict[str, Any]] = []
+            if arguments.survivors:
+                known = [record for record in (results.load("mutants") or {})["records"] if record["room"] == room]
+                chosen = same([record for record in known if not record["killed_by"]])
+                old = known
+            else:
+                chosen = sample(room, arguments.count, arguments.seed)
+            new: list[dict[str, Any]] = []
+            for record in run(room, chosen, copies):
+                new.append(record)
+                keep(room, new, old, arguments.seed, arguments.count)
+    known = results.load("mutants")
+    print(report(known["records"] if known else []))
     return 0
