@@ -91,6 +91,7 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._seconds: dict[str, float] = {}
         listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0")
         for name in filter(None, names):
@@ -98,22 +99,33 @@ class Copy:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, folder / name)
 
-    def tested(self, mutant: Mutant | None, tests: tuple[str, ...], limit: float) -> Fate:
-        """What the tests say of a mutant; of the code as it is where there is none.
+    def tested(self, mutant: Mutant, tests: list[str]) -> Fate:
+        """What the tests say of a mutant: one file of them after the other.
 
-        A test that failed by a time limit of its own counts where it fails again, and passes without the mutant.
+        Each may take some times as long as without the mutant, by the processor's clock. A test that failed by a time
+        limit of its own counts where it fails again, and passes without the mutant.
         """
-        if mutant is None:
-            return self._run(tests, limit)
-        while True:
-            fate = self._with(mutant, tests, limit)
-            if not fate.doubtful:
-                return fate
-            alone = (fate.killed_by.split("::")[0],)
-            if self._with(mutant, alone, limit).killed_by and not self._run(alone, limit).killed_by:
-                return fate
+        spent = 0.0
+        for path in tests:
+            limit = 30 + 4 * self.unharmed(path)
+            fate = self._with(mutant, path, limit)
+            while fate.doubtful and not (self._with(mutant, path, limit).killed_by and not self._run(path).killed_by):
+                fate = self._with(mutant, path, limit)
+            spent += fate.seconds
+            if fate.killed_by:
+                return Fate(fate.killed_by, spent)
+        return Fate("", spent)
 
-    def _with(self, mutant: Mutant, tests: tuple[str, ...], limit: float) -> Fate:
+    def unharmed(self, path: str) -> float:
+        """Processor seconds that a test file takes without a mutant."""
+        if path not in self._seconds:
+            fate = self._run(path)
+            if fate.killed_by:
+                sys.exit(f"{path} fails as it is: {fate.killed_by}")
+            self._seconds[path] = fate.seconds
+        return self._seconds[path]
+
+    def _with(self, mutant: Mutant, tests: str, limit: float) -> Fate:
         path = self.folder / mutant.path
         kept, times = path.read_bytes(), path.stat()
         try:
@@ -124,10 +136,10 @@ class Copy:
             path.write_bytes(kept)
             os.utime(path, (times.st_atime, times.st_mtime))
 
-    def _run(self, tests: tuple[str, ...], limit: float) -> Fate:
+    def _run(self, tests: str, limit: float = 7200.0) -> Fate:
         shutil.rmtree(self.folder / ".hypothesis", ignore_errors=True)
         environment = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        ended = watched.run([sys.executable, "-m", "pytest", *TESTS, *tests], self.folder, environment, limit, MEMORY)
+        ended = watched.run([sys.executable, "-m", "pytest", *TESTS, tests], self.folder, environment, limit, MEMORY)
         if ended.code is None:
             return Fate("time", ended.spent)
         failed = [line.split(" - ")[0].split(maxsplit=1)[1] for line in ended.output.splitlines() if _tells(line)]
@@ -163,28 +175,30 @@ def same(records: list[dict[str, Any]]) -> list[Mutant]:
     return found
 
 
+def tests_of(room: str, mutant: Mutant) -> list[str]:
+    """The test files of a room, those first that name the mutant's module."""
+    name = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    found = []
+    for path in ROOMS[room][1]:
+        folder = (ROOT / path).is_dir() and not path.startswith("redistrib")  # doctests are quick, and run together
+        found += [str(file.relative_to(ROOT)) for file in sorted((ROOT / path).glob("test_*.py"))] if folder else [path]
+    return sorted(found, key=lambda path: not path.endswith(".py") or name not in (ROOT / path).read_text())
+
+
 def run(room: str, chosen: list[Mutant], copies: queue.Queue[Copy]) -> Iterator[dict[str, Any]]:
     """Test mutants of a room, as many at once as there are copies."""
-    tests = ROOMS[room][1]
-    copy = copies.get()
-    unharmed = copy.tested(None, tests, 7200)
-    copies.put(copy)
-    if unharmed.killed_by:
-        sys.exit(f"the tests of {room} fail as it is: {unharmed.killed_by}")
-    limit = 60 + 4 * unharmed.seconds
-    print(f"{room}: {unharmed.seconds:.0f} s of processor time without a fault", file=sys.stderr, flush=True)
 
     def fate(mutant: Mutant) -> dict[str, Any]:
         copy = copies.get()
         try:
-            found = copy.tested(mutant, tests, limit)
+            found = copy.tested(mutant, tests_of(room, mutant))
         finally:
             copies.put(copy)
         said = found.killed_by or "SURVIVED"
         print(f"{room}: {mutant.path}:{mutant.line} {said} {found.seconds:.0f} s", file=sys.stderr, flush=True)
         place = {"room": room, "path": mutant.path, "line": mutant.line}
         lines = {"before": mutant.before, "after": mutant.after}
-        return {**place, **lines, "killed_by": found.killed_by, "seconds": found.seconds}
+        return {**place, **lines, "killed_by": found.killed_by, "seconds": found.seconds}  # of the processor
 
     with ThreadPoolExecutor(copies.qsize()) as pool:
         yield from pool.map(fate, chosen)
@@ -234,26 +248,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--survivors", action="store_true", help="test those anew that outlived the tests before")
+    parser.add_argument("--missing", action="store_true", help="keep what was found before, and test what was not")
     parser.add_argument("--report", action="store_true", help="show what was found before, and run nothing")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    for room in () if arguments.report else arguments.room or ROOMS:
-        with tempfile.TemporaryDirectory() as folder:
-            copies: queue.Queue[Copy] = queue.Queue()
-            for k in range(arguments.workers):
-                copies.put(Copy(Path(folder) / str(k)))
-            old: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        copies: queue.Queue[Copy] = queue.Queue()
+        for k in range(0 if arguments.report else arguments.workers):
+            copies.put(Copy(Path(folder) / str(k)))
+        for room in () if arguments.report else arguments.room or ROOMS:
+            known = (results.load("mutants") or {"records": []})["records"]
+            old = [record for record in known if record["room"] == room]
             if arguments.survivors:
-                known = [record for record in (results.load("mutants") or {})["records"] if record["room"] == room]
-                chosen = same([record for record in known if not record["killed_by"]])
-                old = known
+                chosen = same([record for record in old if not record["killed_by"]])
             else:
                 chosen = sample(room, arguments.count, arguments.seed)
+                keys = {(mutant.path, mutant.before, mutant.after) for mutant in chosen}
+                old = [r for r in old if arguments.missing and (r["path"], r["before"], r["after"]) in keys]
+                done = {(record["path"], record["before"], record["after"]) for record in old}
+                chosen = [mutant for mutant in chosen if (mutant.path, mutant.before, mutant.after) not in done]
             new: list[dict[str, Any]] = []
             for record in run(room, chosen, copies):
                 new.append(record)
                 keep(room, new, old, arguments.seed, arguments.count)
-    known = results.load("mutants")
-    print(report(known["records"] if known else []))
+    found = results.load("mutants")
+    print(report(found["records"] if found else []))
     return 0
