@@ -138,8 +138,8 @@ class Copy:
 
     def _run(self, tests: str, limit: float = 7200.0) -> Fate:
         shutil.rmtree(self.folder / ".hypothesis", ignore_errors=True)
-        environment = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        ended = watched.run([sys.executable, "-m", "pytest", *TESTS, tests], self.folder, environment, limit, MEMORY)
+        environment = {"PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        ended = watched.run([*TESTS, tests], self.folder, environment, limit, MEMORY)
         if ended.code is None:
             return Fate("time", ended.spent)
         failed = [line.split(" - ")[0].split(maxsplit=1)[1] for line in ended.output.splitlines() if _tells(line)]

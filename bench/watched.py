@@ -1,15 +1,17 @@
-"""A command that may not end: stopped by the processor time that it and all it started have spent, not by the clock.
+"""Runs of pytest that may not end: stopped by the processor time that they and all they started have spent.
 
-On a machine with other work a slow run is then no run that hangs. Linux only.
+On a machine with other work a slow run is then no run that hangs. Each is a fork of a process that has imported what
+tests import, but nothing of this repository. Linux only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import resource
 import signal
-import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -17,13 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TICK = os.sysconf("SC_CLK_TCK")
-LOOK_EVERY = 0.5  # seconds
+LOOK_EVERY = 0.3  # seconds
 IDLE = 180.0  # seconds of the clock with less than one second of processor time: it waits for what does not come
+IMPORTED = ["pytest", "hypothesis", "numpy", "scipy.optimize", "scipy.sparse", "rich.console", "jax", "doctest"]
+
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload(IMPORTED)
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended.
+    """How a run ended.
 
     Attributes:
         code: exit status; None where it was stopped.
@@ -36,44 +42,57 @@ class Ended:
     spent: float
 
 
-def run(command: Sequence[str], folder: Path, environment: Mapping[str, str], limit: float, memory: int) -> Ended:
-    """Run a command in a folder.
+def run(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], limit: float, memory: int) -> Ended:
+    """Run pytest in a folder, whose packages it imports.
 
     Args:
-        command: with its arguments.
+        arguments: of pytest.
         folder: where it runs.
-        environment: all its variables.
+        environment: variables that it has besides ours.
         limit: processor seconds after which it is stopped.
         memory: bytes of data that each of its processes may ask for.
     """
-    with tempfile.TemporaryFile("w+", errors="replace") as out:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (memory, memory)),
+    with tempfile.NamedTemporaryFile("r", errors="replace") as out:
+        process = _forks.Process(
+            target=_pytest, args=(list(arguments), str(folder), dict(environment), memory, out.name)
         )
+        process.start()
+        assert process.pid is not None
         spent, moved = 0.0, (0.0, time.monotonic())
         try:
-            while process.poll() is None:
-                time.sleep(LOOK_EVERY)
+            while process.is_alive():
+                process.join(LOOK_EVERY)
                 spent = max(spent, sum(_family(process.pid).values()))
                 if spent > moved[0] + 1:
                     moved = spent, time.monotonic()
                 if spent > limit or time.monotonic() > moved[1] + IDLE:
                     break
-            code = process.poll()
+            code = process.exitcode
         finally:
-            if process.poll() is None:
+            if process.exitcode is None:
                 for pid in _family(process.pid):
                     _kill(pid)
-            process.wait()
-        out.seek(0)
+            process.join()
         return Ended(code, out.read(), spent)
+
+
+def _pytest(arguments: list[str], folder: str, environment: dict[str, str], memory: int, out: str) -> None:
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    os.chdir(folder)
+    os.environ.update(environment)
+    here = str(Path(__file__).resolve().parent.parent)
+    sys.path[:] = [folder, *(path for path in sys.path if path not in ("", here))]
+    file = os.open(out, os.O_WRONLY | os.O_APPEND)
+    for number in (1, 2):
+        os.dup2(file, number)
+    sys.stdin = open(os.devnull)  # noqa: SIM115
+    import pytest
+
+    code = pytest.main(arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(int(code))  # threads of compilers need not end
 
 
 def _family(first: int) -> dict[int, float]:
