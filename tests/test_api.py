@@ -202,8 +202,8 @@ def test_what_fits_no_memory_limit_is_not_told_to_take_one() -> None:
     least = caught.value.least
     assert least > most == caught.value.limit
     assert str(caught.value) == (
-        f"no plan fits in {most:,} bytes per device; every plan needs {least:,} bytes or more, and a memory_limit is at "
-        f"most {most:,}; give none"
+        f"no plan fits in {most:,} bytes per device; every plan needs {least:,} bytes or more, "
+        f"and a memory_limit is at most {most:,}; give none"
     )
     with pytest.raises(errors.MemorySizeError):
         rd.synthesize(*arguments, memory_limit=least)
