@@ -10,13 +10,10 @@ from __future__ import annotations
 import argparse
 import os
 import queue
-import resource
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,12 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import results
+from bench import results, watched
 from bench.children import ROOT
 from bench.mutations import Mutant, mutants
 
 REASONS = Path(__file__).parent / "mutants.toml"
 MEMORY = 8 << 30  # bytes of data that the tests of one mutant may ask for
+BY_THE_CLOCK = ("TimeoutExpired", "TimeoutError", "monotonic()", "perf_counter()")  # in what a failing test prints
 TESTS = ("-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", "-m", "not long", "--hypothesis-seed=0")
 
 
@@ -61,9 +59,14 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("redistrib/backends/jax", *files("tests/jax", "test_jax_execute.py", "test_jax_sample.py")),
     ),
     "mpi": ("backends/mpi", ("redistrib/backends/mpi", *files("tests/mpi", "test_mpi_portable.py"))),
+    "simulate": ("simulate", ("redistrib/simulate", *files("tests/simulate", "test_mlp.py"))),
+    "explain": ("explain", ("redistrib/explain", "tests/test_explain.py", "tests/test_weak_graph.py")),
     "top": (
         ".",
-        tuple(f"tests/test_{name}.py" for name in ("arith", "api", "explain", "weak_graph", "package", "cli", "demo")),
+        tuple(
+            f"tests/test_{name}.py"
+            for name in ("arith", "api", "partial_refusals", "package", "explain", "cli", "demo", "strict")
+        ),
     ),
 }
 
@@ -74,11 +77,13 @@ class Fate:
 
     Attributes:
         killed_by: the test that failed, or "time" or "crash"; empty where none did.
-        seconds: until then.
+        seconds: of processor time until then.
+        doubtful: the test failed by a time limit of its own, which a busy machine exceeds without a fault.
     """
 
     killed_by: str
     seconds: float
+    doubtful: bool = False
 
 
 class Copy:
@@ -86,6 +91,7 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._seconds: dict[str, float] = {}
         listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0")
         for name in filter(None, names):
@@ -93,11 +99,33 @@ class Copy:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, folder / name)
 
-    def tested(self, mutant: Mutant | None, tests: tuple[str, ...], limit: float) -> Fate:
-        """What the tests say of a mutant; of the code as it is where there is none."""
-        shutil.rmtree(self.folder / ".hypothesis", ignore_errors=True)
-        if mutant is None:
-            return self._run(tests, limit)
+    def tested(self, mutant: Mutant, tests: list[str]) -> Fate:
+        """What the tests say of a mutant: one file of them after the other.
+
+        Each may take some times as long as without the mutant, by the processor's clock. A test that failed by a time
+        limit of its own counts where it fails again, and passes without the mutant.
+        """
+        spent = 0.0
+        for path in tests:
+            limit = 30 + 4 * self.unharmed(path)
+            fate = self._with(mutant, path, limit)
+            while fate.doubtful and not (self._with(mutant, path, limit).killed_by and not self._run(path).killed_by):
+                fate = self._with(mutant, path, limit)
+            spent += fate.seconds
+            if fate.killed_by:
+                return Fate(fate.killed_by, spent)
+        return Fate("", spent)
+
+    def unharmed(self, path: str) -> float:
+        """Processor seconds that a test file takes without a mutant."""
+        if path not in self._seconds:
+            fate = self._run(path)
+            if fate.killed_by:
+                sys.exit(f"{path} fails as it is: {fate.killed_by}")
+            self._seconds[path] = fate.seconds
+        return self._seconds[path]
+
+    def _with(self, mutant: Mutant, tests: str, limit: float) -> Fate:
         path = self.folder / mutant.path
         kept, times = path.read_bytes(), path.stat()
         try:
@@ -108,31 +136,15 @@ class Copy:
             path.write_bytes(kept)
             os.utime(path, (times.st_atime, times.st_mtime))
 
-    def _run(self, tests: tuple[str, ...], limit: float) -> Fate:
-        start = time.monotonic()
-        environment = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *TESTS, *tests],
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY)),
-        )
-        try:
-            out, _ = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            return Fate("time", limit)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-        failed = [line.split(" - ")[0].split(maxsplit=1)[1] for line in out.splitlines() if _tells(line)]
-        killer = "" if process.returncode == 0 else failed[0] if failed else "crash"
-        return Fate(killer, time.monotonic() - start)
+    def _run(self, tests: str, limit: float = 7200.0) -> Fate:
+        shutil.rmtree(self.folder / ".hypothesis", ignore_errors=True)
+        environment = {"PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        ended = watched.run([*TESTS, tests], self.folder, environment, limit, MEMORY)
+        if ended.code is None:
+            return Fate("time", ended.spent)
+        failed = [line.split(" - ")[0].split(maxsplit=1)[1] for line in ended.output.splitlines() if _tells(line)]
+        killer = "" if ended.code == 0 else failed[0] if failed else "crash"
+        return Fate(killer, ended.spent, bool(killer) and any(sign in ended.output for sign in BY_THE_CLOCK))
 
 
 def _tells(line: str) -> bool:
@@ -146,30 +158,61 @@ def modules(room: str) -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 
-def run(room: str, count: int, seed: int, copies: queue.Queue[Copy]) -> Iterator[dict[str, Any]]:
-    """Test a sample of a room's mutants, as many at once as there are copies."""
-    tests = ROOMS[room][1]
-    copy = copies.get()
-    unharmed = copy.tested(None, tests, 3600)
-    copies.put(copy)
-    if unharmed.killed_by:
-        sys.exit(f"the tests of {room} fail as it is: {unharmed.killed_by}")
-    limit = 60 + 4 * unharmed.seconds
+def sample(room: str, count: int, seed: int) -> list[Mutant]:
+    """Some mutants of a room."""
+    return list(mutants(ROOT, modules(room), count, seed))
+
+
+def same(records: list[dict[str, Any]]) -> list[Mutant]:
+    """The mutants of records, where the code has them still."""
+    found = []
+    for path in sorted({record["path"] for record in records}):
+        wanted = {(record["before"], record["after"]): record["line"] for record in records if record["path"] == path}
+        made = [m for m in mutants(ROOT, [path], sys.maxsize, 0) if (m.before, m.after) in wanted]
+        for key, line in wanted.items():
+            alike = [mutant for mutant in made if (mutant.before, mutant.after) == key]
+            found += sorted(alike, key=lambda mutant: abs(mutant.line - line))[:1]
+    return found
+
+
+def tests_of(room: str, mutant: Mutant) -> list[str]:
+    """The test files of a room, those first that name the mutant's module."""
+    name = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    found = []
+    for path in ROOMS[room][1]:
+        folder = (ROOT / path).is_dir() and not path.startswith("redistrib")  # doctests are quick, and run together
+        found += [str(file.relative_to(ROOT)) for file in sorted((ROOT / path).glob("test_*.py"))] if folder else [path]
+    return sorted(found, key=lambda path: not path.endswith(".py") or name not in (ROOT / path).read_text())
+
+
+def run(room: str, chosen: list[Mutant], copies: queue.Queue[Copy]) -> Iterator[dict[str, Any]]:
+    """Test mutants of a room, as many at once as there are copies."""
 
     def fate(mutant: Mutant) -> dict[str, Any]:
         copy = copies.get()
         try:
-            found = copy.tested(mutant, tests, limit)
+            found = copy.tested(mutant, tests_of(room, mutant))
         finally:
             copies.put(copy)
         said = found.killed_by or "SURVIVED"
         print(f"{room}: {mutant.path}:{mutant.line} {said} {found.seconds:.0f} s", file=sys.stderr, flush=True)
         place = {"room": room, "path": mutant.path, "line": mutant.line}
         lines = {"before": mutant.before, "after": mutant.after}
-        return {**place, **lines, "killed_by": found.killed_by, "seconds": found.seconds}
+        return {**place, **lines, "killed_by": found.killed_by, "seconds": found.seconds}  # of the processor
 
     with ThreadPoolExecutor(copies.qsize()) as pool:
-        yield from pool.map(fate, mutants(ROOT, modules(room), count, seed))
+        yield from pool.map(fate, chosen)
+
+
+def keep(room: str, new: list[dict[str, Any]], old: list[dict[str, Any]], seed: int, count: int) -> None:
+    """Save the records of a room beside those of the others, as another run may have left them by now."""
+    known = results.load("mutants")
+    others = [record for record in known["records"] if record["room"] != room] if known else []
+    again = {(record["path"], record["before"], record["after"]) for record in new}
+    kept = [record for record in old if (record["path"], record["before"], record["after"]) not in again]
+    order = list(ROOMS)
+    records = sorted((*others, *kept, *new), key=lambda record: order.index(record["room"]))
+    results.save("mutants", records, {"seed": seed, "count": count})
 
 
 def reason(record: dict[str, Any]) -> str:
@@ -204,21 +247,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=20, help="mutants of each room")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--survivors", action="store_true", help="test those anew that outlived the tests before")
+    parser.add_argument("--missing", action="store_true", help="keep what was found before, and test what was not")
     parser.add_argument("--report", action="store_true", help="show what was found before, and run nothing")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    known = results.load("mutants")
-    records = list(known["records"]) if known else []
-    if not arguments.report:
-        with tempfile.TemporaryDirectory() as folder:
-            copies: queue.Queue[Copy] = queue.Queue()
-            for k in range(arguments.workers):
-                copies.put(Copy(Path(folder) / str(k)))
-            for room in arguments.room or ROOMS:
-                records = [record for record in records if record["room"] != room]
-                for record in run(room, arguments.count, arguments.seed, copies):
-                    records.append(record)
-                    results.save("mutants", records, {"seed": arguments.seed, "count": arguments.count})
-    print(report(records))
+    with tempfile.TemporaryDirectory() as folder:
+        copies: queue.Queue[Copy] = queue.Queue()
+        for k in range(0 if arguments.report else arguments.workers):
+            copies.put(Copy(Path(folder) / str(k)))
+        for room in () if arguments.report else arguments.room or ROOMS:
+            known = (results.load("mutants") or {"records": []})["records"]
+            old = [record for record in known if record["room"] == room]
+            if arguments.survivors:
+                chosen = same([record for record in old if not record["killed_by"]])
+            else:
+                chosen = sample(room, arguments.count, arguments.seed)
+                keys = {(mutant.path, mutant.before, mutant.after) for mutant in chosen}
+                old = [r for r in old if arguments.missing and (r["path"], r["before"], r["after"]) in keys]
+                done = {(record["path"], record["before"], record["after"]) for record in old}
+                chosen = [mutant for mutant in chosen if (mutant.path, mutant.before, mutant.after) not in done]
+            new: list[dict[str, Any]] = []
+            for record in run(room, chosen, copies):
+                new.append(record)
+                keep(room, new, old, arguments.seed, arguments.count)
+    found = results.load("mutants")
+    print(report(found["records"] if found else []))
     return 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redistrib.arith import as_integer
 from redistrib.cost.profiles import load_profile as load_profile
 from redistrib.errors import MemorySizeError
-from redistrib.errors.synthesis import device_set_error, missing_shape_error
+from redistrib.errors.synthesis import MOST_BYTES, device_set_error, missing_shape_error
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
 from redistrib.plans.plan import Plan
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from redistrib.resharding.value import TreePlan
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-_MOST_BYTES = 2**63 - 1
 _DIGITS = 32  # a whole number of more digits is above the most
 
 
@@ -260,8 +259,8 @@ def parse_size(value: int | str) -> int:
             size = int(Fraction(f"0{whole[:_DIGITS]}.{part[:_DIGITS]}0") * _UNITS[match[2].upper()])
     if size is None or size < 1:
         raise MemorySizeError(value)
-    if size > _MOST_BYTES:
-        raise MemorySizeError(value, _MOST_BYTES)
+    if size > MOST_BYTES:
+        raise MemorySizeError(value, MOST_BYTES)
     return size
 
 

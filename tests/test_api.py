@@ -193,6 +193,23 @@ def test_a_memory_limit_is_kept_and_the_least_one_is_true() -> None:
         rd.synthesize(*arguments, memory_limit=least - 1)
 
 
+def test_what_fits_no_memory_limit_is_not_told_to_take_one() -> None:
+    """Of an array beyond all memory the least is told, and that it is no limit to give."""
+    n, most = 2**62, 2**63 - 1
+    arguments = (f"[{n // 4}{{x}}{n}, 8]", f"[{n}, 2{{x}}8]", {"x": 4})
+    with pytest.raises(errors.MemoryLimitError) as caught:
+        rd.synthesize(*arguments, memory_limit=most)
+    least = caught.value.least
+    assert least > most == caught.value.limit
+    assert str(caught.value) == (
+        f"no plan fits in {most:,} bytes per device; every plan needs {least:,} bytes or more, "
+        f"and a memory_limit is at most {most:,}; give none"
+    )
+    with pytest.raises(errors.MemorySizeError):
+        rd.synthesize(*arguments, memory_limit=least)
+    assert rd.synthesize(*arguments).memory_limit is None
+
+
 def test_a_plan_never_gets_worse_when_the_memory_limit_grows() -> None:
     for source, target, mesh in (
         ("[64{x}256, 256]", "[256, 64{x}256]", {"x": 4}),

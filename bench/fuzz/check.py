@@ -53,12 +53,15 @@ def check_plan(plan: rd.Plan, problem: Problem) -> None:
             raise Failure("wrong", f"the {name} became {side}")
     if (plan.source_mesh, plan.target_mesh) != (given["mesh"], given["target_mesh"]):
         raise Failure("wrong", "the meshes of the plan are not those asked for")
+    if (plan.accumulate, plan.order) != _added(problem):
+        raise Failure("wrong", f"added up in {plan.accumulate} in {plan.order} order")
     if not 0 <= plan.cost < float("inf"):
         raise Failure("wrong", f"a cost of {plan.cost}")
     if problem.model == "exact":
         if plan.cost != sum(outcome.received):
             raise Failure("wrong", f"a cost of {plan.cost} for {sum(outcome.received)} elements received")
-        if problem.algorithm == "best" and problem.memory_limit is None and outcome.received != outcome.bound:
+        free = problem.algorithm == "best" and problem.memory_limit is None and not problem.partial
+        if free and outcome.received != outcome.bound:
             raise Failure("wrong", f"receives {sum(outcome.received)} where {sum(outcome.bound)} suffice")
 
 
@@ -68,14 +71,25 @@ def carried_out(plan: rd.Plan) -> Outcome:
         outcome = interpret(plan.to_json(), plan.memory_limit)
     except Wrong as error:
         raise Failure("wrong", str(error)) from error
-    said = (plan.received, plan.lower_bound, plan.height, plan.collectives)
-    counted = (outcome.received, outcome.bound, outcome.height, outcome.collectives)
-    for name, one, other in zip(("received", "lower bound", "height", "collectives"), said, counted, strict=True):
+    names = ("received", "lower bound", "least received", "height", "collectives")
+    said = (plan.received, plan.lower_bound, plan.least_received, plan.height, plan.collectives)
+    counted = (outcome.received, outcome.bound, outcome.least, outcome.height, outcome.collectives)
+    for name, one, other in zip(names, said, counted, strict=True):
         if one != other:
             raise Failure("wrong", f"{name} is said to be {one}, counted {other}")
-    if any(map(int.__lt__, outcome.received, outcome.bound)):
+    if any(map(int.__lt__, outcome.received, outcome.bound)) or sum(outcome.received) < outcome.least:
         raise Failure("wrong", "receives less than the lower bound")
     return outcome
+
+
+def _added(problem: Problem) -> tuple[str | None, str]:
+    """In which element type, and in what order, the plan of a problem is to add up."""
+    if not problem.partial:
+        return None, "any"
+    if not problem.source.partial or problem.source.reduction != "sum":
+        return None, problem.summing
+    within = problem.accumulate or ("float32" if problem.dtype in ("bfloat16", "float16") else problem.dtype)
+    return None if within == problem.dtype else within, problem.summing
 
 
 def _check_least(problem: Problem, error: MemoryLimitError, rng: random.Random) -> None:

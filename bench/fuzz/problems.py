@@ -26,18 +26,29 @@ LIMITS = (0.3, 0.9, 1.0, 1.0, 1.05, 1.25, 1.5, 2.0, 3.0, 8.0)  # of source and t
 MOST_BYTES = 2**63 - 1  # of a memory limit
 MOST_ELEMENTS = 20_000
 MOST_HELD = 1 << 18  # elements of all source or target tiles together
+MOST_COUNTED = 1 << 21  # summands of elements of all source or target tiles together
 FLAWS = ("tile", "axis", "again", "shape", "devices", "dtype", "model", "algorithm", "limit")
+PARTIAL_FLAWS = ("no such sum", "another reduction", "summed up otherwise", "the paper's")
+REDUCTIONS = ("sum", "sum", "max", "min")
+OTHER_KIND = {"float": "int64", "int": "float64", "complex": "float64"}  # in which sums of a kind are not added up
 
 Cut = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
 class Side:
-    """A mesh and a cut: axis sizes by name, device numbers row by row, axes minor to major per dimension."""
+    """A mesh and a cut: axis sizes by name, device numbers row by row, axes minor to major per dimension.
+
+    Attributes:
+        partial: axes along which tiles are summands, minor to major.
+        reduction: of these.
+    """
 
     axes: tuple[tuple[str, int], ...]
     order: tuple[int, ...]
     cut: Cut
+    partial: tuple[str, ...] = ()
+    reduction: str = "sum"
 
     @property
     def mesh(self) -> Mesh:
@@ -48,12 +59,17 @@ class Side:
         """Tiles per dimension."""
         return tuple(math.prod(dict(self.axes)[name] for name in names) for names in self.cut)
 
+    @property
+    def summands(self) -> int:
+        return math.prod(dict(self.axes)[name] for name in self.partial)
+
     def type(self, shape: Sequence[int]) -> str:
         dims = (
             f"{size // count}{{{','.join(map(quoted, names))}}}{size}" if names else str(size)
             for size, count, names in zip(shape, self.counts, self.cut, strict=True)
         )
-        return f"[{', '.join(dims)}]"
+        summed = f" {self.reduction}{{{','.join(map(quoted, self.partial))}}}" if self.partial else ""
+        return f"[{', '.join(dims)}]{summed}"
 
 
 @dataclass(frozen=True)
@@ -62,7 +78,7 @@ class Problem:
 
     Attributes:
         model: a name, or the arguments of a `LatencyBandwidth`.
-        flaw: one of `FLAWS` that makes the call one to be refused, or "".
+        flaw: one of `FLAWS` or `PARTIAL_FLAWS` that makes the call one to be refused, or "".
     """
 
     shape: tuple[int, ...]
@@ -74,6 +90,13 @@ class Problem:
     over_partition: bool = True
     memory_limit: int | str | None = None
     flaw: str = field(default="")
+    accumulate: str | None = None
+    summing: str = "any"
+
+    @property
+    def partial(self) -> bool:
+        """Whether tiles are summands at either end."""
+        return bool(self.source.partial or self.target.partial)
 
     @property
     def devices(self) -> int:
@@ -95,6 +118,8 @@ class Problem:
             "algorithm": self.algorithm,
             "over_partition": self.over_partition,
             "memory_limit": self.memory_limit,
+            "accumulate": self.accumulate,
+            "order": self.summing,
         }
         axis = quoted(self.source.axes[0][0]) if self.source.axes else "x"
         flaws: dict[str, dict[str, Any]] = {
@@ -119,7 +144,8 @@ class Problem:
         given = self.arguments()
         if given["target_mesh"] == given["mesh"]:
             del given["target_mesh"]
-        defaults = {"dtype": "float32", "algorithm": "best", "over_partition": True, "memory_limit": None}
+        defaults = {"dtype": "float32", "algorithm": "best", "over_partition": True, "memory_limit": None,
+                    "accumulate": None, "order": "any"}  # fmt: skip
         shown = [repr(given.pop("source")), repr(given.pop("target")), _mesh_text(given.pop("mesh"))]
         for name, value in given.items():
             if name in defaults and defaults[name] == value:
@@ -182,6 +208,8 @@ def _draw(rng: random.Random) -> Problem | None:
         problem = Problem(tuple(need), source, target)
         if devices * max(map(problem.tile, (source, target))) > MOST_HELD:
             return None
+    if rng.random() < 0.3:
+        problem = _with_summands(rng, problem)
     whim = rng.random()
     if whim < 0.06:
         problem = replace(problem, shape=tuple(0 if rng.random() < 0.5 else n for n in problem.shape))
@@ -190,7 +218,53 @@ def _draw(rng: random.Random) -> Problem | None:
         problem = replace(problem, shape=tuple(n * rng.randint(1, most // n) for n in problem.shape))
     elif whim < 0.12:
         problem = replace(problem, flaw=rng.choice(FLAWS))
-    return _with_options(rng, problem)
+    problem = _with_options(rng, problem)
+    return _with_sums(rng, problem) if problem.partial else problem
+
+
+def _with_summands(rng: random.Random, problem: Problem) -> Problem:
+    """The problem with axes that cut nothing any more, but along which tiles are summands."""
+    reduction = rng.choice(REDUCTIONS)
+    which = rng.choice((("source",), ("source",), ("target",), ("source", "target")))
+    sides = {"source": problem.source, "target": problem.target}
+    if which == ("source", "target") and problem.source.axes == problem.target.axes and rng.random() < 0.4:
+        sides["target"] = problem.source  # so that both are summands along the same axes, perhaps
+    for name in which:
+        side = sides[name]
+        free = set(dict(side.axes)) - {axis for names in side.cut for axis in names}
+        odds = rng.choice((0.2, 0.5, 0.9))
+        chosen = [axis for axis, _ in side.axes if rng.random() < (0.8 if axis in free else odds)]
+        rng.shuffle(chosen)
+        cut = tuple(tuple(axis for axis in names if axis not in chosen) for names in side.cut)
+        sides[name] = replace(side, cut=cut, partial=tuple(chosen), reduction=reduction)
+    made = replace(problem, **sides)
+    most = max(map(made.tile, sides.values())) * max(2, *(side.summands for side in sides.values()))
+    return made if problem.devices * most <= MOST_COUNTED else problem
+
+
+def _with_sums(rng: random.Random, problem: Problem) -> Problem:
+    """An element type that can be reduced, how it is added up, or what is wrong with both."""
+    reduction = problem.source.reduction if problem.source.partial else problem.target.reduction
+    unfit = ("bool", "key<fry>") if reduction == "sum" else ("complex64", "complex128", "key<fry>")
+    fit = [name for name in sorted(ITEMSIZE) if name not in unfit]
+    dtype = problem.dtype if problem.dtype in fit else rng.choice(fit)
+    problem = replace(problem, dtype=dtype, algorithm="best", summing=rng.choice(("any", "any", "any", "fixed")))
+    summed = reduction == "sum" and bool(problem.source.partial)
+    kind = next(kind for kind in ("complex", "float", "int", "") if kind in dtype)
+    if summed and rng.random() < 0.3:
+        wider = [n for n in fit if kind in n and n.startswith("u") == dtype.startswith("u")]
+        problem = replace(problem, accumulate=rng.choice([n for n in wider if ITEMSIZE[n] >= ITEMSIZE[dtype]]))
+    if problem.flaw or rng.random() > 0.04:
+        return problem
+    flaw = rng.choice(PARTIAL_FLAWS)
+    if flaw == "no such sum":
+        return replace(problem, flaw=flaw, dtype=rng.choice(unfit), accumulate=None)
+    if flaw == "another reduction" and problem.source.partial and problem.target.partial:
+        other = {"sum": "min", "min": "max", "max": "sum"}[reduction]
+        return replace(problem, flaw=flaw, target=replace(problem.target, reduction=other))
+    if flaw == "summed up otherwise" and summed:
+        return replace(problem, flaw=flaw, accumulate=OTHER_KIND[kind])
+    return replace(problem, flaw="the paper's", algorithm="paper")
 
 
 def draw_axes(rng: random.Random, devices: int) -> tuple[tuple[str, int], ...]:

@@ -53,10 +53,13 @@ def _smaller(problem: Problem) -> Iterator[Problem]:
         plain = tuple(range(problem.devices))
         if side.order != plain:
             yield _with(problem, name, replace(side, order=plain))
+        if side.partial:
+            yield _with(problem, name, replace(side, partial=side.partial[1:]))
         for i, names in enumerate(side.cut):
             if names:
                 yield _with(problem, name, replace(side, cut=(*side.cut[:i], names[1:], *side.cut[i + 1 :])))
-    for option, value in (("memory_limit", None), ("algorithm", "best"), ("over_partition", True),
+    for option, value in (("memory_limit", None), ("accumulate", None), ("summing", "any"),
+                          ("algorithm", "best"), ("over_partition", True),
                           ("dtype", "float32"), ("model", "exact"), ("model", "gpu")):  # fmt: skip
         if getattr(problem, option) not in (value, "exact"):
             yield _with(problem, option, value)
@@ -85,8 +88,10 @@ def _with_fewer_axes(problem: Problem) -> Iterator[Problem]:
 def _resized(side: Side, name: str, size: int) -> Side:
     axes = tuple((n, size if n == name else s) for n, s in side.axes if n != name or size > 1)
     cut = side.cut if size > 1 else tuple(tuple(n for n in names if n != name) for names in side.cut)
+    partial = side.partial if size > 1 else tuple(n for n in side.partial if n != name)
     devices = math.prod(s for _, s in axes)
-    return Side(axes, side.order if devices == len(side.order) else tuple(range(devices)), cut)
+    order = side.order if devices == len(side.order) else tuple(range(devices))
+    return replace(side, axes=axes, order=order, cut=cut, partial=partial)
 
 
 def _shape(problem: Problem, like: Problem | None = None) -> tuple[int, ...]:

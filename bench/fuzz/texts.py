@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import redistrib as rd
-from bench.fuzz.forge import ODD_TEXTS, OTHERS, sealed
+from bench.fuzz.changes import ODD_TEXTS, OTHERS
+from bench.fuzz.forge import sealed
 from bench.fuzz.guard import Failure, attempted
 from bench.fuzz.problems import draw_axes, draw_profile, profile
 from redistrib import cli
@@ -25,8 +26,20 @@ PIECES = (
     "[", "]", "{", "}", ",", ":", "=", '"', "\\", '\\"', " ", "\n", "\t", "\0", "0", "1", "2", "3", "12", "007", "-1",
     "1.5", "1e9", "²", "٣", "x", "y", "_", "é", "データ", "💥", "\u202e", "\ud800", "\u00a0", "x0", "3{x}12", "2{y}12",
     "x=4", "{x:4, y:6}", '"a b"', "GiB", "B", "kB", "inf", "nan", "0x10", "1_000", "9" * 30, str(2**63), "'", "#", "%s",
+    " sum{y}", "max{", "min",
 )  # fmt: skip
-GOOD = ("[3{x}12, 2{y}12]", "[2{y,x}48, 5]", "[]", '[1{"a b"}4]', "x=4,y=6", "{x:4, y:6}", "2GiB", "1.5 kB", "float32")
+GOOD = (
+    "[3{x}12, 2{y}12]",
+    "[2{y,x}48, 5]",
+    "[]",
+    "[4{x}16, 8] sum{y}",
+    '[1{"a b"}4]',
+    "x=4,y=6",
+    "{x:4, y:6}",
+    "2GiB",
+    "1.5 kB",
+    "float32",
+)
 LONG = (20_000, 100_000, 400_000)  # characters
 DTYPES = (
     "float32", "bfloat16", "int4", "V8", "S", "U", "O", "M8[ns]", "m8", "float8_e99m99fn", "float8_e4m3", "i4,f8",

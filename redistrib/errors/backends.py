@@ -22,7 +22,8 @@ class ArrayMismatchError(TilesError):
 
 
 class ForeignMeshError(RuleBroken):
-    """A JAX mesh on which a plan cannot run: its axes are not those of the plan's mesh, or the plan has two meshes."""
+    """A JAX mesh on which a plan cannot run: its axes are not those of the plan's mesh, or have names that XLA cannot
+    read, or the plan has two meshes."""
 
 
 class SourceArrayError(RuleBroken):
@@ -43,6 +44,16 @@ def foreign_mesh_error(mesh: str, size: int, given: str, given_size: int) -> For
         size=size,
         given=given,
         given_size=given_size,
+    )
+
+
+def axis_name_error(name: str) -> ForeignMeshError:
+    """A mesh axis by whose name a compiler ends the process."""
+    return ForeignMeshError(
+        "axis name",
+        f"XLA ends the process when it compiles for a mesh with an axis named {name!r}; name axes in ASCII "
+        "without backslashes, or move arrays by redistrib.reshard outside jit, which compiles for a mesh of its own",
+        name=name,
     )
 
 

@@ -112,6 +112,9 @@ class ReductionError(RedistribError):
     """A reduction that there is not: of elements that have no sum or order, from one kind of summands to another."""
 
 
+MOST_BYTES = 2**63 - 1  # of a memory limit: more than any device has
+
+
 class MemoryLimitError(RedistribError):
     """No plan fits the memory limit, or the one that is to run does not.
 
@@ -124,16 +127,19 @@ class MemoryLimitError(RedistribError):
 
     Attributes:
         limit: the limit, in bytes per device.
-        least: the least limit that a plan would fit, or this one, in bytes per device.
+        least: the least limit that a plan would fit, or this one, in bytes per device. Above `MOST_BYTES` it cannot be
+            given as a limit, and the message says so.
     """
 
     def __init__(self, limit: int, least: int, message: str = "") -> None:
         self.limit = limit
         self.least = least
-        super().__init__(
-            message
-            or f"no plan fits in {limit:,} bytes per device; the least memory_limit that one fits is {least:,} bytes"
+        way_out = (
+            f"the least memory_limit that one fits is {least:,} bytes"
+            if least <= MOST_BYTES
+            else f"every plan needs {least:,} bytes or more, and a memory_limit is at most {MOST_BYTES:,}; give none"
         )
+        super().__init__(message or f"no plan fits in {limit:,} bytes per device; {way_out}")
 
 
 class MemorySizeError(RedistribError):

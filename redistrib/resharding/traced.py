@@ -10,6 +10,7 @@ from jax.sharding import AxisType, NamedSharding
 from redistrib.backends.jax import private
 from redistrib.backends.jax.cross_mesh import CrossMeshRedistribution, emptied, platform_of
 from redistrib.backends.jax.execute import to_jax
+from redistrib.backends.jax.sharding import check_names
 from redistrib.errors import SpecError
 from redistrib.errors.backends import traced_order_error, unknown_source_error
 from redistrib.errors.lang import sharding_form_error
@@ -48,6 +49,8 @@ def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     source = leaf.source if leaf.source is not None else known_source(array)
     if not isinstance(source, NamedSharding):
         raise sharding_form_error(source)
+    for side in (source, target):
+        check_names(side.mesh)
     _check_order(source.mesh, target.mesh)
     source_type, source_mesh = from_named_sharding(source, array.shape)
     target_type, target_mesh = from_named_sharding(target, array.shape)

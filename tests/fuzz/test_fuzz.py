@@ -23,17 +23,22 @@ from bench.fuzz.problems import Problem, Side
 from bench.report import Results
 from redistrib.errors import RedistribError
 from redistrib.plans import plan as plans
+from redistrib.plans.steps import ReduceExchange, Unreduce
 from tests.plans.corrupt import Corruption
 from tests.plans.corrupt_collectives import COLLECTIVE_CORRUPTIONS
 from tests.plans.corrupt_exchanges import EXCHANGE_CORRUPTIONS
 from tests.plans.corrupt_plans import PLAN_CORRUPTIONS
+from tests.plans.corrupt_reductions import REDUCTION_CORRUPTIONS
 from tests.plans.hand import GOOD
+from tests.plans.hand_partial import PARTIAL
 
 SEED = 1
 SAMPLE = {"problems": 300, "forged": 400, "texts": 60, "trees": 20}
 LARGER = {"problems": 5000, "forged": 5000, "texts": 1000, "trees": 150}
-# A step of a kind that no JSON has, and a bound that only the caller of `verify` knows.
+# A step of a kind that no JSON has, a bound that only the caller of `verify` knows; and a sum that is right, though the
+# numbers of its summands are no run.
 UNSEEN = {"unknown step", "tile above bound"}
+RIGHT = {"groups that have no runs of summands"}
 
 
 @pytest.mark.parametrize("kind", SAMPLE)
@@ -50,24 +55,41 @@ def test_nothing_fails_in_a_larger_sample(kind: str) -> None:
 # ----------------------------------------------------------------------------------------- the interpreter
 
 
-@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("name", [*GOOD, *PARTIAL])
 def test_the_interpreter_finds_a_right_plan_right(name: str) -> None:
-    plan = GOOD[name]()
-    expected = Outcome(plan.received, plan.lower_bound, plan.height, plan.collectives)
+    plan = {**GOOD, **PARTIAL}[name]()
+    expected = Outcome(plan.received, plan.lower_bound, plan.least_received, plan.height, plan.collectives)
     assert interpret(plan.to_json()) == expected
 
 
-@pytest.mark.parametrize("kind", ["collectives", "exchanges", "plans"])
+@pytest.mark.parametrize("kind", ["collectives", "exchanges", "plans", "reductions"])
 def test_the_interpreter_finds_every_corruption(kind: str) -> None:
     corruptions: dict[str, list[Corruption]] = {
         "collectives": COLLECTIVE_CORRUPTIONS,
         "exchanges": EXCHANGE_CORRUPTIONS,
         "plans": PLAN_CORRUPTIONS,
+        "reductions": REDUCTION_CORRUPTIONS,
     }
     for corruption in corruptions[kind]:
-        if corruption.rule not in UNSEEN:
+        if corruption.rule not in UNSEEN and corruption.name not in RIGHT:
             with pytest.raises(Wrong):
                 interpret(corruption.make().to_json())
+
+
+def test_the_interpreter_finds_sums_in_another_order() -> None:
+    """A plan of fixed order whose sums the platform makes, are sums of sums, or of summands that were numbered anew."""
+    plan = rd.synthesize("[4, 8] sum{x,y}", "[2{x}4, 4{y}8]", "x=2,y=2", order="fixed")
+    form = json.loads(plan.to_json())
+    step = next(step for step in form["steps"] if step["kind"] == "reduce_scatter")
+    assert step["implementation"] == "alltoall" and interpret(json.dumps(form)).least == sum(plan.received)
+    step["implementation"] = "native"
+    with pytest.raises(Wrong, match="the platform adds"):
+        interpret(json.dumps(form))
+    step["implementation"] = "alltoall"
+    label = form["placements"][step["before"]]["summand"]
+    form["placements"][step["before"]]["summand"] = [3 - number for number in label]
+    with pytest.raises(Wrong, match="another order"):
+        interpret(json.dumps(form))
 
 
 def test_the_interpreter_counts_beyond_64_bits() -> None:
@@ -89,6 +111,39 @@ def test_the_interpreter_reads_a_mesh_row_by_row_and_axes_minor_to_major() -> No
 
 
 # ------------------------------------------------------------------------------------- faults that are found
+
+
+def test_a_summand_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Problem.plan
+
+    def losing(problem: Problem) -> rd.Plan:
+        plan = made(problem)
+        steps = [
+            replace(step, splits=(0,) * len(step.splits[:-1]) + step.splits[-1:])
+            if isinstance(step, ReduceExchange) and len(step.splits) > 2
+            else replace(step, keeps=step.keeps[1:])
+            if isinstance(step, Unreduce)
+            else step
+            for step in plan.steps
+        ]
+        return replace(plan, steps=tuple(steps))
+
+    monkeypatch.setattr(Problem, "plan", losing)
+    signatures = run(KINDS["problems"], SEED, range(200)).failures
+    assert any("the whole" in signature for signature in signatures)
+
+
+def test_problems_have_summands_of_every_kind() -> None:
+    drawn = [problems.draw(SEED, index) for index in range(400)]
+    sides = {(bool(p.source.partial), bool(p.target.partial)) for p in drawn}
+    assert sides == {(False, False), (True, False), (False, True), (True, True)}
+    assert {p.source.reduction for p in drawn if p.source.partial} == {"sum", "max", "min"}
+    assert {p.summing for p in drawn} == {"any", "fixed"} and any(p.accumulate for p in drawn)
+    assert {p.flaw for p in drawn} & set(problems.PARTIAL_FLAWS)
+    kinds = Counter(
+        step.kind for p in drawn if p.partial and not p.flaw and not p.memory_limit for step in p.plan().steps
+    )
+    assert {"reduce_scatter", "all_reduce", "reduce_exchange", "unreduce"} <= kinds.keys()
 
 
 def test_forged_plans_that_nothing_judges_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,12 +16,12 @@ from redistrib.plans._json import sealed
 from redistrib.plans.adding import Summed, neutral
 from redistrib.plans.plan import Plan
 from redistrib.plans.reference import assemble, run, scatter, tile_of
-from redistrib.plans.steps import ReduceExchange, ReduceScatter
+from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter
 from redistrib.plans.verify import verify
 from redistrib.testing import all_partial_types
 from redistrib.theory.bounds import least_received
 from redistrib.theory.semantics import placement_of
-from tests.plans.hand import place
+from tests.plans.hand import place, plan
 from tests.plans.hand_partial import PARTIAL, pulled_sums
 from tests.plans.sums import is_exact
 
@@ -59,8 +59,20 @@ def test_totals_of_plans() -> None:
         made = PARTIAL[name]()
         assert sum(made.received) == made.least_received == received
     assert sum(PARTIAL["all-reduce"]().received) == 12
-    assert PARTIAL["all-reduce"]().steps[0].received() == [2, 2, 4, 4]
+    assert PARTIAL["all-reduce"]().steps[0].received() == [3, 3, 3, 3]
     assert sum(PARTIAL["cut to partial"]().received) == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "mesh", "received"), [("[] sum{x}", "x=3", [2, 1, 1]), ("[7] sum{x}", "x=3", [10, 9, 9])]
+)
+def test_no_device_of_an_all_reduce_receives_less_than_it_must(source: str, mesh: str, received: list[int]) -> None:
+    """A member receives its part from all others, and the parts of the others once."""
+    ends = source, source.split(" ")[0]
+    made = plan(*ends, mesh, AllReduce(place(ends[0], mesh), place(ends[1], mesh), [[0, 1, 2]]))
+    assert verify(made).received == tuple(received)
+    assert all(got >= least for got, least in zip(made.received, made.lower_bound, strict=True))
+    assert sum(made.received) == made.steps[0].received_total()
 
 
 @pytest.mark.parametrize("shape", [(), (12,), (12, 6)], ids=str)

@@ -345,6 +345,8 @@ BAD = [
      "elements of key<fry> have no sum; take max for 'any' and min for 'all', or an integer type"),
     ({"source": "[4] max{x}", "dtype": "complex64"}, ReductionError,
      "elements of complex64 have no max, since they have no order; reduce a real type"),
+    ({"source": "[4] min{x}", "dtype": "key<fry>"}, ReductionError,
+     "elements of key<fry> have no min, since they have no order; reduce a real type"),
     ({"target": "[4] max{x}"}, ReductionError,
      "summands by sum cannot become summands by max; reduce [4] sum{x} first, and make [4] max{x} of the result"),
     ({"accumulate": "float16"}, ReductionError,

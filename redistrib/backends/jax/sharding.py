@@ -10,7 +10,7 @@ import jax
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, use_abstract_mesh
 
-from redistrib.errors.backends import foreign_mesh_error
+from redistrib.errors.backends import axis_name_error, foreign_mesh_error
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, to_partition_entries, to_unreduced
 
@@ -30,15 +30,27 @@ def named_sharding(dist_type: DistType, mesh: Mesh, jax_mesh: jax.sharding.Mesh)
     """The sharding that means `dist_type`, a type over `mesh`, on a JAX mesh of the same axes.
 
     Raises:
-        ForeignMeshError: if the JAX mesh has other axes than `mesh`, or in another order.
+        ForeignMeshError: if the JAX mesh has other axes than `mesh`, or in another order, or XLA cannot read a name.
         MeshError: if it is no mesh.
         TypeFormError: if the type is not well-formed over the mesh.
     """
     given = Mesh.of(jax_mesh)
     if (given.names, given.shape) != (mesh.names, mesh.shape):
         raise foreign_mesh_error(str(mesh), mesh.size, str(given), given.size)
+    check_names(jax_mesh)
     dist_type.check(mesh)
     return NamedSharding(jax_mesh, partition_spec(dist_type))
+
+
+def check_names(mesh: Any) -> None:
+    """Refuse a JAX mesh, concrete or abstract, for which XLA cannot compile: its partitioner reads axes by name.
+
+    Raises:
+        ForeignMeshError: if the name of an axis is not ASCII, or has a backslash.
+    """
+    for name in mesh.axis_names:
+        if not name.isascii() or "\\" in name:
+            raise axis_name_error(name)
 
 
 def constrained(array: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:

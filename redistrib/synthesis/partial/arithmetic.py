@@ -34,7 +34,7 @@ def check_reduction(source: DistType, target: DistType, dtype: str, accumulate: 
         raise ReductionError(
             f"elements of {dtype} have no sum; take max for 'any' and min for 'all', or an integer type"
         )
-    if kind != "sum" and "complex" in dtype:
+    if kind != "sum" and ("complex" in dtype or dtype.startswith("key<")):
         raise ReductionError(f"elements of {dtype} have no {kind}, since they have no order; reduce a real type")
     if kind != "sum" or not source.partial:
         return None
