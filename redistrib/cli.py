@@ -97,9 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     simulate.add_argument("--mesh", help="axes and sizes, such as x=4,y=6; given to a function that takes a mesh")
     simulate.add_argument("--profile", default="tpu", help="v100, gpu, tpu (default) or cpu, or a profile's JSON file")
-    simulate.add_argument(
-        "--dtype", default="float32", help="element type, of two types (default: %(default)s)"
-    )
+    simulate.add_argument("--dtype", default="float32", help="element type, of two types (default: %(default)s)")
     simulate.add_argument("--streams", choices=("moves",), help="give every device a second stream, for moves")
     simulate.add_argument(
         "-o", "--output", type=Path, action="append", default=[], metavar="FILE",
