@@ -84,9 +84,8 @@ class Cutter:
     def _check_divides(self, name: str, examples: int) -> None:
         if examples % (self.data * self.microbatches):
             raise ProgramError(
-                "", name, "Layout", f"{examples} examples make no {self.microbatches} microbatches of {self.data} equal "
-                f"parts",
-            )  # fmt: skip
+                "", name, "Layout", f"{examples} examples are not {self.microbatches} microbatches of {self.data} parts"
+            )
 
     def _type(self, shape: Sequence[int], axes: Mapping[int, Sequence[str]], name: str = "") -> DistType:
         dims = []

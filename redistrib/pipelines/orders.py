@@ -69,7 +69,7 @@ def interleaved(devices: int, microbatches: int, chunks: int) -> list[list[Unit]
     """
     if microbatches % devices:
         raise ProgramError(
-            "", "", "Order", f"{devices} devices take {microbatches} microbatches in turns only where they divide them; "
+            "", "", "Order", f"{devices} devices take {microbatches} microbatches in turns only if they divide them; "
             f"take a multiple of {devices}, or another order",
         )  # fmt: skip
     rows = []

@@ -145,8 +145,8 @@ def _step(op: Compute, roles: Mapping[str, Role]) -> Step:
         return Step(op, "", "final" if kinds & {"summed", "final"} else "constant")
     if kinds & {"summed", "final"}:
         raise ProgramError(
-            op.name, "", "Batch", "it reads a sum over all examples beside examples, so microbatches would have to wait "
-            "for each other; sum at the end only",
+            op.name, "", "Batch", "it reads a sum over all examples beside examples, so microbatches would wait for "
+            "each other; sum at the end only",
         )  # fmt: skip
     over = dict.fromkeys(_examples(op, nest, roles))
     if len(over) > 1:

@@ -53,7 +53,7 @@ def stages_of(batch: Batch, count: int, starts: Sequence[str] = ()) -> Stages:
     cuts = _named(batch, forward, count, starts) if starts else _balanced(batch, forward, count)
     of: dict[int, tuple[int, bool]] = {}
     for stage, (low, high) in enumerate(pairwise([0, *cuts, len(forward)])):
-        of |= {k: (stage, False) for k in forward[low:high]}
+        of |= dict.fromkeys(forward[low:high], (stage, False))
     homes: dict[str, int] = {}
     held: dict[str, set[int]] = {}
     for k in forward:

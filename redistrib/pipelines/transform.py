@@ -1,9 +1,10 @@
-"""A program spread over devices: units in the order of the pipeline, what they send each other, and what is done once."""
+"""A program spread over devices: units in the order of the pipeline, what they send, and what is done once."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from redistrib.cost.model import CostModel
 from redistrib.errors import ProgramError
@@ -77,7 +78,7 @@ class _Spreading:
                 self.read_by[name][self.group(key[0])] = None
                 if name in makers:
                     self.leaves[self.stages.of[makers[name]]][name] = None
-        for k, step in enumerate(self.batch.steps):
+        for step in self.batch.steps:
             for name in step.reads.values() if step.kind == "final" else ():
                 if self.batch.roles[name].kind == "summed":
                     self.leaves[self.stages.of[makers[name]]][name] = None
@@ -230,11 +231,12 @@ class _Spreading:
         self._complete(name)
         writer, label = self.ops[self.home[name]], self.named(name, microbatch)
         value = writer.held[label][0]
-        if self.layout.zero in (1, 2) and name in self._renewed():
+        if self.layout.zero in (1, 2) and name in self.renewed:
             return writer.as_needed(label, self.cutter.whole(value.type)).name
         return value.name
 
-    def _renewed(self) -> set[str]:
+    @cached_property
+    def renewed(self) -> set[str]:
         """New values of what operations on examples read, which every replica must have."""
         found = set()
         for step in self.batch.steps:

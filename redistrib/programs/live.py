@@ -1,15 +1,15 @@
 """Live bytes: what every device holds while a program runs, and where in its memory that could lie.
 
 A value is alive from the operation that makes it to the last that reads it, or to its `Free`. Inputs are there from the
-start, and stay unless a `Free` gives them up; outputs stay to the end. A move that moves nothing makes another name for
-the same bytes. Besides, an operation needs scratch while it runs: the buffers of a plan, and what fused nests hand on
-among themselves.
+start, and stay unless a `Free` gives them up; outputs stay to the end. What a call is the last to read ends inside it.
+A move that moves nothing makes another name for the same bytes. Besides, an operation needs scratch while it runs: the
+buffers of a plan, and what fused nests hand on among themselves.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,10 +27,13 @@ class Change(NamedTuple):
     died: tuple[Value, ...]
 
 
-def changes(program: Program) -> list[Change]:
-    """For every operation what is made and what ends; of calls only what the caller sees, see `Call`."""
+def changes(program: Program, donated: Collection[str] = ()) -> list[Change]:
+    """For every operation what is made and what ends; of calls only what the caller sees, see `Call`.
+
+    Inputs that are `donated` end with the last operation that reads them, and the others stay.
+    """
     shared = same_buffer(program)
-    last = _last_uses(program)
+    last = _last_uses(program, donated)
     end: dict[str, int] = {}
     for name, k in last.items():
         root = shared[name]
@@ -48,18 +51,37 @@ def changes(program: Program) -> list[Change]:
     ]
 
 
-def called_changes(program: Program) -> list[Change]:
-    """The changes of a called program: what it is given stays its caller's."""
-    given = {value.name for value in program.inputs}
+def called_changes(program: Program, donated: Collection[str] = ()) -> list[Change]:
+    """The changes of a called program: what it is given stays its caller's, unless that donates it."""
+    given = {value.name for value in program.inputs} - {*donated}
     return [
         change._replace(died=tuple(value for value in change.died if value.name not in given))
-        for change in changes(program)
+        for change in changes(program, donated)
     ]
 
 
-def _last_uses(program: Program) -> dict[str, int]:
+def donated_by(op: Call, died: Iterable[Value], shared: Mapping[str, str]) -> dict[str, str]:
+    """Inputs of a called program that end inside it, each with the value of the caller that ends with it.
+
+    Args:
+        op: the call.
+        died: the values of the caller that it is the last to read.
+        shared: of the caller, see `same_buffer`.
+    """
+    ends = {value.name for value in died}
+    roots = [shared[name] for name in op.ins]
+    given = {
+        value.name: root
+        for value, root in zip(op.program.inputs, roots, strict=True)
+        if root in ends and roots.count(root) == 1
+    }
+    inside = {value.name for change in called_changes(op.program, given) for value in change.died} if given else set()
+    return {name: root for name, root in given.items() if name in inside}
+
+
+def _last_uses(program: Program, donated: Collection[str]) -> dict[str, int]:
     stays = len(program.ops)
-    last = {value.name: stays for value in program.inputs}
+    last = {value.name: -1 if value.name in donated else stays for value in program.inputs}
     for k, op in enumerate(program.ops):
         last |= {value.name: k for value in made_by(op)}
         for name in used_by(op):
@@ -123,10 +145,11 @@ def peak_bytes(program: Program) -> dict[int, int]:
 
 
 def _run(program: Program, made: Sequence[Change], live: dict[int, int], peak: dict[int, int]) -> None:
+    shared = same_buffer(program)
     for op, change in zip(program.ops, made, strict=True):
         if isinstance(op, Call):
             before = dict(live)
-            _run(op.program, called_changes(op.program), live, peak)
+            _run(op.program, called_changes(op.program, donated_by(op, change.died, shared)), live, peak)
             live.update(before)
         _hold(change.born, live, 1)
         for device in devices_of(op, program):
