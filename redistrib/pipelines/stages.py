@@ -30,8 +30,8 @@ def stages_of(batch: Batch, count: int, starts: Sequence[str] = ()) -> Stages:
     """Deal the operations out to stages of about equal work.
 
     What goes forward ends with the last operation that reads an input for the first time: the layers, and the loss. It
-    is cut into stretches. What comes after goes backward: an operation runs where the inputs that it reads are, or
-    else where most of what it reads is.
+    is cut into stretches. What comes after goes backward: an operation runs where the inputs are that it reads, or
+    whose gradient it makes, or else where most of what it reads is.
 
     Args:
         batch: the program.
@@ -58,17 +58,30 @@ def stages_of(batch: Batch, count: int, starts: Sequence[str] = ()) -> Stages:
     held: dict[str, set[int]] = {}
     for k in forward:
         _note(batch.steps[k], of[k][0], named, homes, held)
+    renews = _renewed(batch)
     behind: dict[str, int] = {}  # the stage of what was made going backward
     for k in each[len(forward) :]:
         step = batch.steps[k]
-        reads = step.reads.values()
+        reads = {*step.reads.values()}
         most = min((behind[name] for name in reads if name in behind), default=count - 1)
-        pinned = [homes[name] for name in reads if name in named and batch.roles[name].kind == "constant"]
+        reads = {*reads, *(name for _, value in step.op.outs for name in renews.get(value.name, ()))}
+        pinned = [homes[name] for name in reads if name in homes and batch.roles[name].kind == "constant"]
         stage = min(pinned) if pinned and min(pinned) <= most else _nearest(batch, step, most, held)
         of[k] = (stage, True)
         _note(step, stage, named, homes, held)
         behind |= {value.name: stage for _, value in step.op.outs}
     return Stages(of, homes)
+
+
+def _renewed(batch: Batch) -> dict[str, list[str]]:
+    """For every sum over examples the inputs that are updated with it."""
+    found: dict[str, list[str]] = {}
+    for step in batch.steps:
+        if step.kind == "final":
+            names = step.reads.values()
+            constant = [name for name in names if batch.roles[name].kind == "constant"]
+            found |= {name: constant for name in names if batch.roles[name].kind == "summed"}
+    return found
 
 
 def _note(step: Step, stage: int, named: set[str], homes: dict[str, int], held: dict[str, set[int]]) -> None:
@@ -81,13 +94,13 @@ def _note(step: Step, stage: int, named: set[str], homes: dict[str, int], held: 
 
 
 def _nearest(batch: Batch, step: Step, most: int, held: dict[str, set[int]]) -> int:
-    """The stage, none beyond `most`, to which the least would have to be sent; of several the foremost."""
+    """The stage, none beyond `most`, to which the least would have to be sent; if others do as well, not `most`."""
 
     def sent(stage: int) -> int:
         names = (name for name in step.reads.values() if stage not in held.get(name, {stage}))
         return sum(math.prod(batch.values[name].type.global_shape) for name in names)
 
-    return min(range(most + 1), key=lambda stage: (sent(stage), stage))
+    return min(range(most + 1), key=lambda stage: (sent(stage), stage == most, -stage))
 
 
 def _named(batch: Batch, forward: Sequence[int], count: int, starts: Sequence[str]) -> list[int]:

@@ -11,7 +11,7 @@ from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
 from redistrib.pipelines.cuts import Cutter
 from redistrib.pipelines.layout import Layout
-from redistrib.pipelines.orders import Unit, forward_only, slots
+from redistrib.pipelines.orders import Slot, Unit, forward_only, slots
 from redistrib.pipelines.roles import Batch
 from redistrib.pipelines.stages import Stages, stages_of
 from redistrib.pipelines.units import UnitProgram, Writer, outside_of, unit
@@ -94,8 +94,8 @@ class _Spreading:
         if not any(backward for _, backward in self.stages.of.values()):
             rows = forward_only(rows)
         self._check(rows)
-        for slot in slots(rows, self._needs, self._seconds):
-            self._unit(slot.unit)
+        for _, sends, one in _events(slots(rows, self._needs, self._seconds)):
+            (self._send if sends else self._unit)(one)
         for number, step in enumerate(self.batch.steps):
             if step.kind == "final":
                 self._once(number)
@@ -188,8 +188,12 @@ class _Spreading:
                 continue
             writer.give(self.named(name, one.microbatch), out)
             self.home[name] = group
-            for other in self.read_by[name]:  # sent as soon as it is made
-                self._at(other, name, one.microbatch)
+
+    def _send(self, one: Unit) -> None:
+        """What a unit has made goes to all who read it."""
+        for name in self.leaves[one.stage, one.backward]:
+            for group in self.read_by[name]:
+                self._at(group, name, one.microbatch)
 
     def _at(self, group: int, name: str, microbatch: int) -> Value:
         """A value, or its part with a microbatch, on a group of devices, as it was made; sent if it is not there."""
@@ -249,6 +253,13 @@ class _Spreading:
         steps = [step for step in self.batch.steps if step.kind == "final"]
         read = {name for step in steps for name in step.reads.values()}
         return {value.name for value in self.inputs if value.name in read}
+
+
+def _events(found: Sequence[Slot]) -> list[tuple[float, bool, Unit]]:
+    """Units when they start and, before what starts then, what they send when they end."""
+    ends = [(slot.end, True, slot.unit) for slot in found]
+    starts = [(slot.start, False, slot.unit) for slot in found]
+    return sorted(ends + starts, key=lambda event: (event[0], not event[1]))
 
 
 def _donating(ops: Sequence[Op], names: set[str], outputs: Sequence[str]) -> Iterator[Op]:
