@@ -43,13 +43,7 @@ def stages_of(batch: Batch, count: int, starts: Sequence[str] = ()) -> Stages:
     """
     each = [k for k, step in enumerate(batch.steps) if step.kind == "batched"]
     named = {value.name for value in batch.inputs}
-    seen: set[str] = set()
-    last = -1
-    for k in each:
-        new = {name for name in batch.steps[k].reads.values() if name in named} - seen
-        if new:
-            last, seen = k, seen | new
-    forward = [k for k in each if k <= last]
+    forward = forward_of(batch)
     cuts = _named(batch, forward, count, starts) if starts else _balanced(batch, forward, count)
     of: dict[int, tuple[int, bool]] = {}
     for stage, (low, high) in enumerate(pairwise([0, *cuts, len(forward)])):
@@ -71,6 +65,19 @@ def stages_of(batch: Batch, count: int, starts: Sequence[str] = ()) -> Stages:
         _note(step, stage, named, homes, held)
         behind |= {value.name: stage for _, value in step.op.outs}
     return Stages(of, homes)
+
+
+def forward_of(batch: Batch) -> list[int]:
+    """Numbers of the operations that go forward: on examples, up to the last that reads an input for the first time."""
+    each = [k for k, step in enumerate(batch.steps) if step.kind == "batched"]
+    named = {value.name for value in batch.inputs}
+    seen: set[str] = set()
+    last = -1
+    for k in each:
+        new = {name for name in batch.steps[k].reads.values() if name in named} - seen
+        if new:
+            last, seen = k, seen | new
+    return [k for k in each if k <= last]
 
 
 def _renewed(batch: Batch) -> dict[str, list[str]]:
