@@ -69,7 +69,8 @@ class _Spreading:
         return f"{name}.{microbatch}" if split else name
 
     def _readers(self) -> None:
-        """Which groups read each value, and which values leave the unit that makes them."""
+        """Which groups read each value, which values leave the unit that makes them, and what units wait for."""
+        self.needs: dict[tuple[int, bool], dict[tuple[int, bool], None]] = defaultdict(dict)
         self.read_by: dict[str, dict[int, None]] = defaultdict(dict)
         self.leaves: dict[tuple[int, bool], dict[str, None]] = defaultdict(dict)
         makers = self.batch.makers
@@ -78,6 +79,7 @@ class _Spreading:
                 self.read_by[name][self.group(key[0])] = None
                 if name in makers:
                     self.leaves[self.stages.of[makers[name]]][name] = None
+                    self.needs[key][self.stages.of[makers[name]]] = None
         for step in self.batch.steps:
             for name in step.reads.values() if step.kind == "final" else ():
                 if self.batch.roles[name].kind == "summed":
@@ -144,13 +146,7 @@ class _Spreading:
             )  # fmt: skip
 
     def _needs(self, one: Unit) -> list[Unit]:
-        found: dict[Unit, None] = {}
-        for name in outside_of(self.cutter, self.numbers[one.stage, one.backward]):
-            number = self.batch.makers.get(name)
-            if number is not None:
-                stage, backward = self.stages.of[number]
-                found[Unit(stage, one.microbatch, backward)] = None
-        return list(found)
+        return [Unit(stage, one.microbatch, backward) for stage, backward in self.needs[one.stage, one.backward]]
 
     def _seconds(self, one: Unit) -> float:
         return 1.0 + sum(self.batch.steps[number].flops for number in self.numbers[one.stage, one.backward])

@@ -8,10 +8,10 @@ buffers of a plan, and what fused nests hand on among themselves.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.check import group_of
@@ -60,23 +60,31 @@ def called_changes(program: Program, donated: Collection[str] = ()) -> list[Chan
     ]
 
 
-def donated_by(op: Call, died: Iterable[Value], shared: Mapping[str, str]) -> dict[str, str]:
+Ends: TypeAlias = dict[tuple[int, tuple[str, ...]], frozenset[str]]
+
+
+def donated_by(op: Call, died: Iterable[Value], shared: Mapping[str, str], known: Ends) -> dict[str, str]:
     """Inputs of a called program that end inside it, each with the value of the caller that ends with it.
 
     Args:
         op: the call.
         died: the values of the caller that it is the last to read.
         shared: of the caller, see `same_buffer`.
+        known: what ends inside programs that were called before, with the same inputs given up; it is added to.
     """
     ends = {value.name for value in died}
     roots = [shared[name] for name in op.ins]
+    times = Counter(roots)
     given = {
         value.name: root
         for value, root in zip(op.program.inputs, roots, strict=True)
-        if root in ends and roots.count(root) == 1
+        if root in ends and times[root] == 1
     }
-    inside = {value.name for change in called_changes(op.program, given) for value in change.died} if given else set()
-    return {name: root for name, root in given.items() if name in inside}
+    key = (id(op.program), tuple(given))
+    if given and key not in known:
+        ended = (value.name for change in called_changes(op.program, given) for value in change.died)
+        known[key] = frozenset(ended).intersection(given)
+    return {name: root for name, root in given.items() if name in known[key]} if given else {}
 
 
 def _last_uses(program: Program, donated: Collection[str]) -> dict[str, int]:
@@ -140,16 +148,17 @@ def peak_bytes(program: Program) -> dict[int, int]:
     live: dict[int, int] = dict.fromkeys(program.devices, 0)
     _hold(program.inputs, live, 1)
     peak = dict(live)
-    _run(program, changes(program), live, peak)
+    _run(program, changes(program), live, peak, {})
     return peak
 
 
-def _run(program: Program, made: Sequence[Change], live: dict[int, int], peak: dict[int, int]) -> None:
+def _run(program: Program, made: Sequence[Change], live: dict[int, int], peak: dict[int, int], known: Ends) -> None:
     shared = same_buffer(program)
     for op, change in zip(program.ops, made, strict=True):
         if isinstance(op, Call):
             before = dict(live)
-            _run(op.program, called_changes(op.program, donated_by(op, change.died, shared)), live, peak)
+            donated = donated_by(op, change.died, shared, known)
+            _run(op.program, called_changes(op.program, donated), live, peak, known)
             live.update(before)
         _hold(change.born, live, 1)
         for device in devices_of(op, program):

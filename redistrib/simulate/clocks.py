@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias
 
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.check import name_of
-from redistrib.programs.live import Change, called_changes, changes, devices_of, donated_by, same_buffer
+from redistrib.programs.live import Change, Ends, called_changes, changes, devices_of, donated_by, same_buffer
 from redistrib.programs.program import Call, Compute, Free, Move, Op, Program, Value, made_by, used_by
 from redistrib.simulate.machine import Machine
 from redistrib.simulate.prices import Stage, compute_stages, move_stages
@@ -170,11 +170,15 @@ class _Simulator:
         self.machine, self.streams, self.clock_of, self.record = machine, streams, clock_of, record
         self._items: dict[tuple[int, tuple[str, ...] | None], list[_Item]] = {}
         self._called: dict[tuple[int, tuple[str, ...]], Run] = {}
+        self._ends: Ends = {}
+        self._clocks: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._prices: dict[tuple[object, ...], tuple[Stage, ...]] = {}
 
-    def clocks(self, devices: Iterable[int]) -> tuple[int, ...]:
+    def clocks(self, devices: tuple[int, ...]) -> tuple[int, ...]:
         """The clocks of devices, ascending."""
-        return tuple(sorted({self.clock_of[device] for device in devices}))
+        if devices not in self._clocks:
+            self._clocks[devices] = tuple(sorted({self.clock_of[device] for device in devices}))
+        return self._clocks[devices]
 
     def run(self, program: Program, ready: Ready, to: Run, donated: tuple[str, ...] | None = None) -> None:
         """Meet every operation of a program in order; `ready` and `to` are brought up to date.
@@ -278,7 +282,7 @@ class _Simulator:
     def _item(self, op: Op, change: Change, program: Program, shared: Mapping[str, str]) -> _Item:
         stages: tuple[Stage, ...] = ()
         height = 0
-        donated = donated_by(op, change.died, shared) if isinstance(op, Call) else {}
+        donated = donated_by(op, change.died, shared, self._ends) if isinstance(op, Call) else {}
         if isinstance(op, Compute):
             stages = tuple(compute_stages(op, program, self.machine))
         elif isinstance(op, Move):

@@ -11,13 +11,14 @@ import redistrib as rd
 from redistrib.errors import ProgramError
 from redistrib.pipelines import spread
 from redistrib.pipelines.layout import Layout
+from redistrib.pipelines.models import gpt2
 from redistrib.pipelines.orders import gpipe, interleaved
 from redistrib.programs.parse import parse
 from redistrib.programs.program import Program
 from redistrib.programs.project import project, run_ranks
 from redistrib.programs.reference import collect, distribute, run_by_rank, run_whole
 from redistrib.programs.text import bodies_of, to_text
-from tests.pipelines.models import gpt2, transformer
+from tests.pipelines.models import transformer
 from tests.simulate.mlp import deep
 
 BATCH = {"x": 0, "y": 0}
