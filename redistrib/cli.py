@@ -90,6 +90,21 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--json", action="store_true", help="print the figures as JSON")
     demo.set_defaults(command=_demo)
 
+    simulate = commands.add_parser("simulate", help="time a program, or a plan, on a machine without running it")
+    simulate.add_argument(
+        "what", nargs="+", metavar="WHAT",
+        help="module:function or file.py:function that makes a program, a program's text, a plan's JSON, or two types",
+    )  # fmt: skip
+    simulate.add_argument("--mesh", help="axes and sizes, such as x=4,y=6; given to a function that takes a mesh")
+    simulate.add_argument("--profile", default="tpu", help="v100, gpu, tpu (default) or cpu, or a profile's JSON file")
+    simulate.add_argument("--dtype", default="float32", help="element type, of two types (default: %(default)s)")
+    simulate.add_argument("--streams", choices=("moves",), help="give every device a second stream, for moves")
+    simulate.add_argument(
+        "-o", "--output", type=Path, action="append", default=[], metavar="FILE",
+        help="a trace for Perfetto (.json), or a picture of the timeline (.png, .pdf, .svg); may be given twice",
+    )  # fmt: skip
+    simulate.set_defaults(command=_simulate)
+
     calibrate = commands.add_parser("calibrate", help="measure a latency-bandwidth profile on the devices at hand")
     calibrate.add_argument("--backend", choices=("jax", "mpi"), default="jax")
     calibrate.add_argument("--devices", type=int, help="devices to measure on (virtual ones on CPU); default: all")
@@ -179,6 +194,37 @@ def _demo(options: argparse.Namespace) -> int:
     result = demo.run(progress=not options.json)
     print(json.dumps(result.as_dict(), indent=2) if options.json else f"{result}\n\n{demo.example()}")
     return 0 if result.correct else 1
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    from redistrib.api import load_profile, synthesize
+    from redistrib.errors import PictureError, ProgramError
+    from redistrib.lang.mesh import Mesh
+    from redistrib.simulate import simulate
+    from redistrib.simulate.constants import machine
+    from redistrib.simulate.load import load
+
+    for path in options.output:
+        if path.suffix not in (".json", ".png", ".pdf", ".svg"):
+            raise PictureError(f"{path} is neither a trace (.json) nor a picture (.png, .pdf, .svg)")
+    mesh = None if options.mesh is None else Mesh.of(options.mesh)
+    profile = machine(load_profile(Path(options.profile)) if options.profile.endswith(".json") else options.profile)
+    if len(options.what) == 1:
+        program: Any = load(options.what[0], mesh)
+    elif len(options.what) == 2 and mesh is not None:
+        program = synthesize(options.what[0], options.what[1], mesh, dtype=options.dtype, cost_model=profile.links)
+    else:
+        raise ProgramError("", "", "Program", "give one program or plan, or two types and --mesh")
+    found = simulate(program, profile, streams=options.streams)
+    for path in options.output:
+        if path.suffix == ".json":
+            found.to_chrome(path)
+        else:
+            found.draw(path)
+    print(found)
+    for path in options.output:
+        print(f"wrote {path}")
+    return 0
 
 
 def _calibrate(options: argparse.Namespace) -> int:

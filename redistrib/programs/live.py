@@ -1,17 +1,17 @@
 """Live bytes: what every device holds while a program runs, and where in its memory that could lie.
 
 A value is alive from the operation that makes it to the last that reads it, or to its `Free`. Inputs are there from the
-start, and stay unless a `Free` gives them up; outputs stay to the end. A move that moves nothing makes another name for
-the same bytes. Besides, an operation needs scratch while it runs: the buffers of a plan, and what fused nests hand on
-among themselves.
+start, and stay unless a `Free` gives them up; outputs stay to the end. What a call is the last to read ends inside it.
+A move that moves nothing makes another name for the same bytes. Besides, an operation needs scratch while it runs: the
+buffers of a plan, and what fused nests hand on among themselves.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.check import group_of
@@ -27,10 +27,13 @@ class Change(NamedTuple):
     died: tuple[Value, ...]
 
 
-def changes(program: Program) -> list[Change]:
-    """For every operation what is made and what ends; of calls only what the caller sees, see `Call`."""
+def changes(program: Program, donated: Collection[str] = ()) -> list[Change]:
+    """For every operation what is made and what ends; of calls only what the caller sees, see `Call`.
+
+    Inputs that are `donated` end with the last operation that reads them, and the others stay.
+    """
     shared = same_buffer(program)
-    last = _last_uses(program)
+    last = _last_uses(program, donated)
     end: dict[str, int] = {}
     for name, k in last.items():
         root = shared[name]
@@ -48,18 +51,45 @@ def changes(program: Program) -> list[Change]:
     ]
 
 
-def called_changes(program: Program) -> list[Change]:
-    """The changes of a called program: what it is given stays its caller's."""
-    given = {value.name for value in program.inputs}
+def called_changes(program: Program, donated: Collection[str] = ()) -> list[Change]:
+    """The changes of a called program: what it is given stays its caller's, unless that donates it."""
+    given = {value.name for value in program.inputs} - {*donated}
     return [
         change._replace(died=tuple(value for value in change.died if value.name not in given))
-        for change in changes(program)
+        for change in changes(program, donated)
     ]
 
 
-def _last_uses(program: Program) -> dict[str, int]:
+Ends: TypeAlias = dict[tuple[int, tuple[str, ...]], frozenset[str]]
+
+
+def donated_by(op: Call, died: Iterable[Value], shared: Mapping[str, str], known: Ends) -> dict[str, str]:
+    """Inputs of a called program that end inside it, each with the value of the caller that ends with it.
+
+    Args:
+        op: the call.
+        died: the values of the caller that it is the last to read.
+        shared: of the caller, see `same_buffer`.
+        known: what ends inside programs that were called before, with the same inputs given up; it is added to.
+    """
+    ends = {value.name for value in died}
+    roots = [shared[name] for name in op.ins]
+    times = Counter(roots)
+    given = {
+        value.name: root
+        for value, root in zip(op.program.inputs, roots, strict=True)
+        if root in ends and times[root] == 1
+    }
+    key = (id(op.program), tuple(given))
+    if given and key not in known:
+        ended = (value.name for change in called_changes(op.program, given) for value in change.died)
+        known[key] = frozenset(ended).intersection(given)
+    return {name: root for name, root in given.items() if name in known[key]} if given else {}
+
+
+def _last_uses(program: Program, donated: Collection[str]) -> dict[str, int]:
     stays = len(program.ops)
-    last = {value.name: stays for value in program.inputs}
+    last = {value.name: -1 if value.name in donated else stays for value in program.inputs}
     for k, op in enumerate(program.ops):
         last |= {value.name: k for value in made_by(op)}
         for name in used_by(op):
@@ -118,15 +148,17 @@ def peak_bytes(program: Program) -> dict[int, int]:
     live: dict[int, int] = dict.fromkeys(program.devices, 0)
     _hold(program.inputs, live, 1)
     peak = dict(live)
-    _run(program, changes(program), live, peak)
+    _run(program, changes(program), live, peak, {})
     return peak
 
 
-def _run(program: Program, made: Sequence[Change], live: dict[int, int], peak: dict[int, int]) -> None:
+def _run(program: Program, made: Sequence[Change], live: dict[int, int], peak: dict[int, int], known: Ends) -> None:
+    shared = same_buffer(program)
     for op, change in zip(program.ops, made, strict=True):
         if isinstance(op, Call):
             before = dict(live)
-            _run(op.program, called_changes(op.program), live, peak)
+            donated = donated_by(op, change.died, shared, known)
+            _run(op.program, called_changes(op.program, donated), live, peak, known)
             live.update(before)
         _hold(change.born, live, 1)
         for device in devices_of(op, program):

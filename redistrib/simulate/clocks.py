@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.check import name_of
-from redistrib.programs.live import Change, called_changes, changes, devices_of
+from redistrib.programs.live import Change, Ends, called_changes, changes, devices_of, donated_by, same_buffer
 from redistrib.programs.program import Call, Compute, Free, Move, Op, Program, Value, made_by, used_by
 from redistrib.simulate.machine import Machine
 from redistrib.simulate.prices import Stage, compute_stages, move_stages
@@ -101,7 +101,7 @@ def run(
     for clock in simulator.clocks(program.devices):
         made.peak[clock] = made.live[clock]
     start = {value.name: dict.fromkeys(simulator.clocks(value.place.devices), 0.0) for value in program.inputs}
-    simulator.run(program, start, made, called=False)
+    simulator.run(program, start, made)
     if streams is not None:
         _by_time(made)
     return made
@@ -160,23 +160,32 @@ class _Item(NamedTuple):
     born: tuple[tuple[int, int], ...]
     scratch: int
     died: tuple[tuple[int, int], ...]
+    donated: tuple[str, ...]
+    died_inside: tuple[tuple[int, int], ...]
     height: int
 
 
 class _Simulator:
     def __init__(self, machine: Machine, streams: Streams | None, clock_of: dict[int, int], record: bool) -> None:
         self.machine, self.streams, self.clock_of, self.record = machine, streams, clock_of, record
-        self._items: dict[tuple[int, bool], list[_Item]] = {}
-        self._called: dict[int, Run] = {}
+        self._items: dict[tuple[int, tuple[str, ...] | None], list[_Item]] = {}
+        self._called: dict[tuple[int, tuple[str, ...]], Run] = {}
+        self._ends: Ends = {}
+        self._clocks: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._prices: dict[tuple[object, ...], tuple[Stage, ...]] = {}
 
-    def clocks(self, devices: Iterable[int]) -> tuple[int, ...]:
+    def clocks(self, devices: tuple[int, ...]) -> tuple[int, ...]:
         """The clocks of devices, ascending."""
-        return tuple(sorted({self.clock_of[device] for device in devices}))
+        if devices not in self._clocks:
+            self._clocks[devices] = tuple(sorted({self.clock_of[device] for device in devices}))
+        return self._clocks[devices]
 
-    def run(self, program: Program, ready: Ready, to: Run, *, called: bool = True) -> None:
-        """Meet every operation of a program in order; `ready` and `to` are brought up to date."""
-        for item in self._items_of(program, called):
+    def run(self, program: Program, ready: Ready, to: Run, donated: tuple[str, ...] | None = None) -> None:
+        """Meet every operation of a program in order; `ready` and `to` are brought up to date.
+
+        Of a called program `donated` names the inputs that are its own.
+        """
+        for item in self._items_of(program, donated):
             if isinstance(item.op, Call):
                 self._call(item, item.op, ready, to)
             elif not isinstance(item.op, Free):
@@ -185,6 +194,8 @@ class _Simulator:
                 to.live[clock] -= size
                 if self.streams is not None:
                     to.changes[clock].append((to.latest[clock], -size))
+            for clock, size in item.died_inside if self.streams is not None else ():
+                to.changes[clock].append((to.latest[clock], size))
 
     def _meet(self, item: _Item, ready: Ready, to: Run) -> None:
         starts = {}
@@ -222,11 +233,11 @@ class _Simulator:
 
     def _call(self, item: _Item, op: Call, ready: Ready, to: Run) -> None:
         if len(item.clocks) == 1 and self.streams is None:
-            self._call_again(op.program, item.clocks[0], to)
+            self._call_again(op.program, item.clocks[0], item.donated, to)
         else:
             inner = {value.name: ready.get(name, {}) for value, name in zip(op.program.inputs, op.ins, strict=True)}
             before = {clock: to.live[clock] for clock in item.clocks}
-            self.run(op.program, inner, to)
+            self.run(op.program, inner, to, item.donated)
             to.live.update(before)
             if self.streams is not None:
                 for output, out in zip(op.program.outputs, op.outs, strict=True):
@@ -235,13 +246,14 @@ class _Simulator:
             to.live[clock] += size
             to.peak[clock] = max(to.peak[clock], to.live[clock])
 
-    def _call_again(self, program: Program, clock: int, to: Run) -> None:
+    def _call_again(self, program: Program, clock: int, donated: tuple[str, ...], to: Run) -> None:
         """A call on devices of one clock takes as long, and holds as much, whenever it comes."""
-        if id(program) not in self._called:
+        key = (id(program), donated)
+        if key not in self._called:
             alone = Run(self.clock_of)
-            self.run(program, {}, alone)
-            self._called[id(program)] = alone
-        alone = self._called[id(program)]
+            self.run(program, {}, alone, donated)
+            self._called[key] = alone
+        alone = self._called[key]
         began, held = to.now[clock, ""], to.live[clock]
         to.now[clock, ""] = began + alone.now[clock, ""]
         to.busy[clock, ""] += alone.busy[clock, ""]
@@ -258,16 +270,19 @@ class _Simulator:
                 )
             )
 
-    def _items_of(self, program: Program, called: bool) -> list[_Item]:
-        key = (id(program), called)
+    def _items_of(self, program: Program, donated: tuple[str, ...] | None) -> list[_Item]:
+        key = (id(program), donated)
         if key not in self._items:
-            ops = zip(program.ops, (called_changes if called else changes)(program), strict=True)
-            self._items[key] = [self._item(op, change, program) for op, change in ops]
+            made = changes(program) if donated is None else called_changes(program, donated)
+            shared = same_buffer(program)
+            ops = zip(program.ops, made, strict=True)
+            self._items[key] = [self._item(op, change, program, shared) for op, change in ops]
         return self._items[key]
 
-    def _item(self, op: Op, change: Change, program: Program) -> _Item:
+    def _item(self, op: Op, change: Change, program: Program, shared: Mapping[str, str]) -> _Item:
         stages: tuple[Stage, ...] = ()
         height = 0
+        donated = donated_by(op, change.died, shared, self._ends) if isinstance(op, Call) else {}
         if isinstance(op, Compute):
             stages = tuple(compute_stages(op, program, self.machine))
         elif isinstance(op, Move):
@@ -286,6 +301,8 @@ class _Simulator:
             self._held(change.born),
             change.scratch,
             self._held(change.died),
+            tuple(donated),
+            self._held([program.values[name] for name in donated.values()]),
             height,
         )
 

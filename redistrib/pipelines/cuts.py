@@ -1,0 +1,217 @@
+"""How the work of every operation is cut: examples over the axis `d`, and one other dimension over the axis `t`.
+
+The first operation on examples that reads a matrix nothing is known of cuts its columns; whatever reads what is cut
+goes on with that cut, and so cuts the rows of the next matrix, and makes summands, which are reduced at once. That is
+the tensor parallelism of Shoeybi et al. (2019), found from the accesses alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from redistrib.errors import ProgramError
+from redistrib.lang.mesh import Axis, Mesh
+from redistrib.lang.types import DimType, DistType
+from redistrib.pipelines.roles import Batch, Step
+from redistrib.programs.nest import Access, Nest
+from redistrib.programs.pullback import Part
+
+DATA, TENSOR = "d", "t"
+
+
+class Cut(NamedTuple):
+    """How one operation is cut.
+
+    Attributes:
+        part: the nest, of one microbatch, and its cut.
+        ins: the type that it needs of every value, by array.
+        outs: the type that it makes of every value, by array, summands included.
+    """
+
+    part: Part
+    ins: dict[str, DistType]
+    outs: dict[str, DistType]
+
+
+@dataclass
+class Cutter:
+    """Cuts of a program's operations, for so many replicas, tensor parts and microbatches.
+
+    Attributes:
+        batch: the program.
+        data, tensor, microbatches: into how many parts.
+        tensor_dims: dimensions of inputs that are cut over `t`, given; None leaves one whole.
+        shard: whether complete sums, and what is made of them, are cut over the replicas as well.
+        sums_sharded: whether sums are so from each microbatch on.
+        inputs_sharded: whether inputs without examples are so too.
+        types: of every value as it is made, once reduced; sums over examples keep their summands.
+    """
+
+    batch: Batch
+    data: int
+    tensor: int
+    microbatches: int
+    tensor_dims: Mapping[str, int | None]
+    shard: bool = False
+    sums_sharded: bool = False
+    inputs_sharded: bool = False
+    types: dict[str, DistType] = field(default_factory=dict)
+    cuts: dict[int, Cut] = field(default_factory=dict)
+    known: dict[tuple[object, ...], Cut] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        axes = ((DATA, self.data), (TENSOR, self.tensor))
+        self.mesh = Mesh(tuple(Axis(name, size) for name, size in axes if size > 1))
+        self.size = {name: size for name, size in axes if size > 1}
+        for value in self.batch.inputs:
+            shape, role = value.type.global_shape, self.batch.roles[value.name]
+            if role.kind == "batched":
+                self._check_divides(value.name, shape[role.dim])
+                shape = (*shape[: role.dim], shape[role.dim] // self.microbatches, *shape[role.dim + 1 :])
+                self.types[value.name] = self._type(shape, {role.dim: [DATA]})
+            elif value.name in self.tensor_dims:
+                dim = self.tensor_dims[value.name]
+                form = self._type(shape, {} if dim is None else {dim: [TENSOR]}, value.name)
+                self.types[value.name] = self.sharded(form) if self.inputs_sharded else form
+        for late in (False, True):  # what is done once comes after all microbatches
+            for k, step in enumerate(self.batch.steps):
+                if (step.kind == "final") == late:
+                    self._cut(k, step)
+
+    def _check_divides(self, name: str, examples: int) -> None:
+        if examples % (self.data * self.microbatches):
+            raise ProgramError(
+                "", name, "Layout", f"{examples} examples are not {self.microbatches} microbatches of {self.data} parts"
+            )
+
+    def _type(self, shape: Sequence[int], axes: Mapping[int, Sequence[str]], name: str = "") -> DistType:
+        dims = []
+        for k, size in enumerate(shape):
+            own = tuple(axis for axis in axes.get(k, ()) if axis in self.size)
+            parts = math.prod(self.size[axis] for axis in own)
+            if size % parts:
+                raise ProgramError("", name, "Layout", f"dimension {k} of {tuple(shape)} has no {parts} equal parts")
+            dims.append(DimType(size // parts, own, size))
+        return DistType(tuple(dims))
+
+    def completed(self, name: str) -> DistType:
+        """The type of a sum over examples once it is complete."""
+        whole = DistType(self.types[name].dims)
+        return self.sharded(whole) if self.shard else whole
+
+    def sharded(self, whole: DistType) -> DistType:
+        """The type cut over the replicas as well, along the first dimension that takes it; else as it is."""
+        replicas = self.size.get(DATA, 1)
+        for k, dim in enumerate(whole.dims):
+            if replicas > 1 and dim.tile % replicas == 0:
+                finer = DimType(dim.tile // replicas, (DATA, *dim.axes), dim.size)
+                return DistType((*whole.dims[:k], finer, *whole.dims[k + 1 :]))
+        return whole
+
+    def whole(self, form: DistType) -> DistType:
+        """The type with nothing cut over the replicas."""
+        replicas = self.size.get(DATA, 1)
+        return DistType(
+            tuple(
+                DimType(dim.tile * replicas, tuple(axis for axis in dim.axes if axis != DATA), dim.size)
+                if DATA in dim.axes
+                else dim
+                for dim in form.dims
+            )
+        )
+
+    def nest(self, step: Step, microbatch: int = 0) -> Nest:
+        """What an operation computes on one microbatch."""
+        if not step.batch or self.microbatches == 1:
+            return step.nest
+        over = step.nest.ranges[step.nest.position[step.batch]][1]
+        count = len(over) // self.microbatches
+        first = microbatch * count if step.batch in step.nest.indexed else 0
+        part = over[first : first + count]
+        ranges = tuple((name, part if name == step.batch else own) for name, own in step.nest.ranges)
+        return replace(step.nest, ranges=ranges)
+
+    def cut_of(self, number: int, microbatch: int = 0) -> Part:
+        """The cut of an operation on a microbatch."""
+        step, part = self.batch.steps[number], self.cuts[number].part
+        return part if step.batch not in step.nest.indexed else replace(part, nest=self.nest(step, microbatch))
+
+    # ------------------------------------------------------------------------------------------ choosing
+
+    def _cut(self, number: int, step: Step) -> None:
+        given: dict[str, DistType | None] = {}
+        for array, name in step.reads.items():
+            given[array] = self.types.get(name)
+            if self.batch.roles[name].kind == "summed":
+                given[array] = self.completed(name)
+        key = (id(step.nest), step.batch, *given.values())
+        if key not in self.known:
+            self.known[key] = self._chosen(step, given)
+        cut = self.cuts[number] = self.known[key]
+        for array, name in step.reads.items():
+            if name not in self.types:  # an input that is as its first reader needs it
+                form = cut.ins[array]
+                self.types[name] = self.sharded(form) if self.inputs_sharded else form
+        for array, value in step.op.outs:
+            keeps = self.batch.roles[value.name].kind == "summed"
+            self.types[value.name] = cut.outs[array] if keeps else DistType(cut.outs[array].dims)
+
+    def _chosen(self, step: Step, given: Mapping[str, DistType | None]) -> Cut:
+        nest = self.nest(step)
+        axes: dict[str, tuple[str, ...]] = {}
+        if step.batch:
+            axes[step.batch] = (DATA,) if self.data > 1 else ()
+            self._check_divides(step.op.name, step.nest.size(step.batch))
+        found = self._tried(nest, axes)
+        if found is None:
+            raise ProgramError(step.op.name, "", "Layout", f"its work is not cut over {self.data} replicas")
+        for axis in [TENSOR, *([] if step.batch else [DATA])]:
+            if axis not in self.size:
+                continue
+            for name in self._candidates(nest, given, axis, step):
+                tried = axes | {name: (axis, *axes.get(name, ()))}
+                finer = self._tried(nest, tried)
+                if finer is not None:
+                    axes, found = tried, finer
+                    break
+        return found
+
+    def _candidates(self, nest: Nest, given: Mapping[str, DistType | None], axis: str, step: Step) -> list[str]:
+        """Iteration dimensions that may be cut, the best first: those along which most of what is read is cut."""
+        weight: dict[str, int] = {}
+        for access in nest.reads:
+            form = given[access.array]
+            for names, dim in zip(access.dims, form.dims if form else (), strict=False):
+                if names and axis in dim.axes:
+                    weight[names[0]] = weight.get(names[0], 0) + (form.global_size if form else 0)
+        if weight or axis == DATA or not step.batch:
+            return sorted(weight, key=lambda name: -weight[name])
+        read = {name for access in nest.reads if given[access.array] is not None for name in access.names}
+        written = {name for access in nest.writes for name in access.names}
+        free = [access for access in nest.reads if given[access.array] is None]
+        return [
+            dim[0] for access in free for dim in access.dims if dim and dim[0] in written and not read & set(dim)
+        ]  # fmt: skip
+
+    def _tried(self, nest: Nest, axes: Mapping[str, Sequence[str]]) -> Cut | None:
+        """The operation cut so; None where it cannot be."""
+        dims = []
+        for name, size in zip(nest.position, nest.sizes, strict=True):
+            own = tuple(axes.get(name, ()))
+            parts = math.prod(self.size[axis] for axis in own)
+            if size % parts:
+                return None
+            dims.append(DimType(size // parts, own, size))
+        part = Part(nest, DistType(tuple(dims)))
+        try:
+            ins, outs = part.signature(self.mesh)
+        except ProgramError:
+            return None
+        return Cut(part, _by_array(nest.reads, ins), _by_array(nest.writes, outs))
+
+
+def _by_array(accesses: Sequence[Access], forms: Sequence[DistType]) -> dict[str, DistType]:
+    return {access.array: form for access, form in zip(accesses, forms, strict=True)}

@@ -1,0 +1,102 @@
+"""What a user asks for, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from redistrib.arith import as_integer
+from redistrib.errors import ProgramError
+from redistrib.pipelines.orders import Order, one_f_one_b
+from redistrib.pipelines.roles import Batch
+from redistrib.programs.program import Program
+from redistrib.programs.reference import Tile
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a program is spread over `data * tensor * pipeline` devices.
+
+    Device `(p * data + d) * tensor + t` is in pipeline position `p`, replica `d`, tensor part `t`.
+
+    Attributes:
+        data: replicas, each with its part of every microbatch.
+        tensor: parts that the work of a layer is cut into.
+        pipeline: groups of devices that the layers are dealt out to.
+        microbatches: parts of the batch, one after the other.
+        chunks: stages on each group of devices, as the interleaved order has them.
+        order: in which a group takes its units; see `redistrib.pipelines.orders`.
+        zero: 0, every replica has everything; 1, replicas share the update and what only it needs; 2, the sums of
+            gradients as well; 3, the parameters as well (Rajbhandari et al., 2020).
+        starts: the value whose operation begins each stage but the first; by default stages of equal work.
+        tensor_dims: dimensions of inputs that tensor parts cut, None for none; by default found from the accesses.
+
+    Raises:
+        ProgramError: if a number is not an integer from 1 on, or `zero` not one from 0 to 3.
+    """
+
+    data: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    microbatches: int = 1
+    chunks: int = 1
+    order: Order = one_f_one_b
+    zero: int = 0
+    starts: tuple[str, ...] = ()
+    tensor_dims: Mapping[str, int | None] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        for name in ("data", "tensor", "pipeline", "microbatches", "chunks"):
+            number = as_integer(getattr(self, name))
+            if number is None or number < 1:
+                raise ProgramError(
+                    "", "", "Layout", f"{name} is {getattr(self, name)!r}; give an integer from 1 on, 1 for none"
+                )
+        if as_integer(self.zero) not in range(4):
+            raise ProgramError("", "", "Layout", f"zero is {self.zero!r}; give 0, 1, 2 or 3")
+        object.__setattr__(self, "starts", tuple(self.starts))
+
+    @property
+    def devices(self) -> int:
+        """Devices that it takes."""
+        return self.data * self.tensor * self.pipeline
+
+    def __str__(self) -> str:
+        return f"{self.data}/{self.tensor}/{self.pipeline}/{self.microbatches}"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A program spread over devices, and the way from the arrays of the one to those of the other.
+
+    Attributes:
+        program: over the devices. Inputs with examples come microbatch by microbatch: `x.0`, `x.1`, ...; so do outputs.
+        batch: the program it was made of.
+        layout: how.
+    """
+
+    program: Program
+    batch: Batch = field(repr=False)
+    layout: Layout
+
+    def arguments(self, arrays: Sequence[npt.ArrayLike]) -> list[Tile]:
+        """The arrays for the inputs of `program` from those for the inputs of the one it was made of."""
+        found: list[Tile] = []
+        for value, array in zip(self.batch.inputs, arrays, strict=True):
+            role, whole = self.batch.roles[value.name], np.asarray(array)
+            split = role.kind == "batched" and self.layout.microbatches > 1
+            found += np.split(whole, self.layout.microbatches, role.dim) if split else [whole]
+        return found
+
+    def results(self, arrays: Sequence[npt.ArrayLike]) -> list[Tile]:
+        """The outputs of the program it was made of from those of `program`."""
+        left, found = [np.asarray(array) for array in arrays], []
+        for name in self.batch.outputs:
+            role = self.batch.roles[name]
+            count = self.layout.microbatches if role.kind == "batched" else 1
+            found.append(left[0] if count == 1 else np.concatenate(left[:count], role.dim))
+            left = left[count:]
+        return found

@@ -1,0 +1,73 @@
+"""Recomputation: what goes forward is given up, and made again where it is read backward (Chen et al., 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from redistrib.errors import ProgramError
+from redistrib.pipelines.roles import Batch, batch_of
+from redistrib.pipelines.stages import forward_of
+from redistrib.programs.check import check
+from redistrib.programs.program import Compute, Program
+
+
+def recomputed(program: Program, batch: Mapping[str, int], kept: Collection[str]) -> Program:
+    """A program that computes the same and keeps less of what goes forward.
+
+    Args:
+        program: a training step on one device.
+        batch: of every input with examples the dimension that runs over them.
+        kept: names of the values to keep; others that are needed again are made again from these, each once.
+
+    Raises:
+        ProgramError: if a value to keep is not made before the backward pass, or as `redistrib.pipelines.spread` does.
+    """
+    seen = batch_of(program, batch)
+    forward = forward_of(seen)
+    makers = {name: seen.makers[name] for k in forward for name in _made(seen, k)}
+    for name in kept:
+        if name not in makers:
+            raise ProgramError("", name, "Recompute", "nothing that goes forward makes this value")
+    again = _Again(seen, makers, {*kept})
+    last = max(forward, default=-1)
+    for k, step in enumerate(seen.steps):
+        again.add(k, first=k <= last or step.kind != "batched")
+    return check(Program(seen.inputs, tuple(again.ops), seen.outputs, program.name))
+
+
+def _made(batch: Batch, number: int) -> list[str]:
+    return [value.name for _, value in batch.steps[number].op.outs]
+
+
+class _Again:
+    def __init__(self, batch: Batch, makers: Mapping[str, int], kept: set[str]) -> None:
+        self.batch, self.makers, self.kept = batch, makers, kept
+        self.ops: list[Compute] = []
+        self.now: dict[str, str] = {}
+        self.taken = {*batch.values}
+
+    def add(self, number: int, *, first: bool) -> None:
+        """An operation of the program, and before it what must be made again for it."""
+        op = self.batch.steps[number].op
+        if not first:
+            op = replace(op, ins=tuple((array, self._again(name)) for array, name in op.ins))
+        self.ops.append(op)
+
+    def _again(self, name: str) -> str:
+        if name in self.kept or name not in self.makers:
+            return name
+        if name not in self.now:
+            op = self.batch.steps[self.makers[name]].op
+            ins = tuple((array, self._again(read)) for array, read in op.ins)
+            outs = tuple((array, replace(value, name=self._new(value.name))) for array, value in op.outs)
+            self.ops.append(replace(op, ins=ins, outs=outs))
+        return self.now[name]
+
+    def _new(self, name: str) -> str:
+        unique = f"{name}.again"
+        while unique in self.taken:
+            unique += "'"
+        self.taken.add(unique)
+        self.now[name] = unique
+        return unique

@@ -1,0 +1,194 @@
+"""Which values of a program go with the examples of a batch, which are sums over them, and which are neither."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple, TypeAlias
+
+from redistrib.errors import ProgramError
+from redistrib.programs.inline import inlined
+from redistrib.programs.nest import Nest
+from redistrib.programs.program import Compute, Free, Move, Program, Value
+
+Kind: TypeAlias = Literal["constant", "batched", "summed", "final"]
+
+
+class Role(NamedTuple):
+    """What a value is to the batch.
+
+    Attributes:
+        kind: `"constant"`, the same for every batch; `"batched"`, with a dimension of examples; `"summed"`, a sum over
+            examples; `"final"`, made of such sums, when they are complete.
+        dim: the dimension of examples of what is batched.
+    """
+
+    kind: Kind
+    dim: int = 0
+
+
+class Step(NamedTuple):
+    """An operation of the program.
+
+    Attributes:
+        op: the operation; it reads values by the names that they have when moves are left out.
+        batch: the iteration dimension that runs over the examples; empty where there is none.
+        kind: that of what it makes, `"batched"` where that is a sum as well.
+    """
+
+    op: Compute
+    batch: str
+    kind: Kind
+
+    @property
+    def nest(self) -> Nest:
+        """What it computes."""
+        return self.op.parts[0].nest
+
+    @property
+    def reads(self) -> dict[str, str]:
+        """The value that it reads for each array."""
+        return dict(self.op.ins)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations on the whole batch."""
+        return self.nest.points * self.nest.flops
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A program seen from its batch.
+
+    Attributes:
+        inputs: the values it starts from.
+        steps: the operations in order, moves and frees left out.
+        roles: of every value.
+        outputs: names of the values it ends with.
+        size: examples.
+        values: every value by its name.
+    """
+
+    inputs: tuple[Value, ...]
+    steps: tuple[Step, ...]
+    roles: dict[str, Role]
+    outputs: tuple[str, ...]
+    size: int
+    values: dict[str, Value]
+
+    @cached_property
+    def makers(self) -> dict[str, int]:
+        """For every value that an operation makes the number of the operation."""
+        return {value.name: k for k, step in enumerate(self.steps) for _, value in step.op.outs}
+
+
+def batch_of(program: Program, batch: Mapping[str, int]) -> Batch:
+    """A program seen from its batch.
+
+    Args:
+        program: a program; how its work is cut and what it moves does not count, only what it computes.
+        batch: of every input with examples the dimension that runs over them.
+
+    Raises:
+        ProgramError: if examples are mixed other than by a sum at the end, or are not what the batch says.
+    """
+    flat = inlined(program)
+    roles: dict[str, Role] = {}
+    for value in flat.inputs:
+        roles[value.name] = Role("batched", batch[value.name]) if value.name in batch else Role("constant")
+    size = _size(flat, batch)
+    called: dict[str, str] = {}
+    steps = []
+    for op in flat.ops:
+        match op:
+            case Move():
+                called[op.out.name] = called.get(op.value, op.value)
+            case Compute():
+                ins = tuple((array, called.get(name, name)) for array, name in op.ins)
+                op = Compute(op.name, op.parts, op.place, ins, op.outs)
+                steps.append(_step(op, roles))
+                roles |= dict(_made(steps[-1]))
+            case Free():
+                pass
+    outputs = tuple(called.get(name, name) for name in flat.outputs)
+    return Batch(flat.inputs, tuple(steps), roles, outputs, size, flat.values)
+
+
+def _size(program: Program, batch: Mapping[str, int]) -> int:
+    inputs = {value.name: value for value in program.inputs}
+    sizes = {}
+    for name, dim in batch.items():
+        if name not in inputs:
+            raise ProgramError("", name, "Batch", f"there is no such input; there are {', '.join(inputs)}")
+        shape = inputs[name].type.global_shape
+        if not 0 <= dim < len(shape):
+            raise ProgramError("", name, "Batch", f"{dim} is no dimension of an array of shape {shape}")
+        sizes[name] = shape[dim]
+    if not sizes:
+        raise ProgramError("", "", "Batch", "no input has examples; name those that do, each with its dimension")
+    if len(set(sizes.values())) > 1:
+        # a dimension may be made of examples and what each has, as the rows of a flattened array are
+        smallest = min(sizes.values())
+        odd = next((name for name, size in sizes.items() if size % smallest), None)
+        if odd is not None:
+            raise ProgramError("", odd, "Batch", f"inputs have {sizes} examples, and the smallest divides not all")
+    return min(sizes.values())
+
+
+def _step(op: Compute, roles: Mapping[str, Role]) -> Step:
+    if len(op.parts) != 1:
+        raise ProgramError(op.name, "", "Batch", "fused operations are not taken apart; give each nest its own")
+    nest, given = op.parts[0].nest, dict(op.ins)
+    kinds = {roles[name].kind for name in given.values()}
+    if "batched" not in kinds:
+        return Step(op, "", "final" if kinds & {"summed", "final"} else "constant")
+    if kinds & {"summed", "final"}:
+        raise ProgramError(
+            op.name, "", "Batch", "it reads a sum over all examples beside examples, so microbatches would wait for "
+            "each other; sum at the end only",
+        )  # fmt: skip
+    over = dict.fromkeys(_examples(op, nest, roles))
+    if len(over) > 1:
+        raise ProgramError(op.name, "", "Batch", f"examples run along {', '.join(over)}, so each meets all others")
+    (name,) = over
+    if name in nest.whole:
+        raise ProgramError(op.name, "", "Batch", f"{name!r} runs over the examples and must stay whole")
+    for access in nest.reads:
+        if name in access.names and roles[given[access.array]].kind == "constant":
+            raise ProgramError(
+                op.name, given[access.array], "Batch", "it has a row for each example, and is not named as an input "
+                "with examples",
+            )  # fmt: skip
+    return Step(op, name, "batched")
+
+
+def _examples(op: Compute, nest: Nest, roles: Mapping[str, Role]) -> Iterator[str]:
+    given = dict(op.ins)
+    for access in nest.reads:
+        role = roles[given[access.array]]
+        if role.kind == "batched":
+            names = access.dims[role.dim]
+            if not names:
+                raise ProgramError(op.name, given[access.array], "Batch", "it reads the examples whole")
+            yield names[0]
+
+
+def _made(step: Step) -> Iterator[tuple[str, Role]]:
+    made = dict(step.op.outs)
+    for access in step.nest.writes:
+        if access.array not in made:
+            continue
+        name = made[access.array].name
+        dims = [k for k, names in enumerate(access.dims) if step.batch and step.batch in names]
+        if step.kind != "batched":
+            yield name, Role(step.kind)
+        elif dims and access.dims[dims[0]][0] == step.batch:
+            yield name, Role("batched", dims[0])
+        elif not dims and step.nest.combiner.get(step.batch) == "sum":
+            yield name, Role("summed")
+        else:
+            raise ProgramError(
+                step.op.name, name, "Batch", "examples are combined, and not by a sum, or lie in a minor factor of a "
+                "dimension; make them the major one",
+            )  # fmt: skip
