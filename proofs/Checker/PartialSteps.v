@@ -18,6 +18,33 @@ Proof.
   - apply same_reduction_ok in H; subst t; reflexivity.
 Qed.
 
+(** ** Layouts *)
+
+Record layout_ok (n : Z) (y : layout) : Prop := {
+  layout_lengths : forall d, is_device n d = true -> length (start_of y d) = length (shape_of y);
+  layout_numbers : forall d, is_device n d = true -> is_device (summands y) (summand_of y d) = true;
+  layout_tiles : forall d e g, is_device n d = true -> is_device n e = true ->
+    in_box (start_of y d) (shape_of y) g = true -> in_box (start_of y e) (shape_of y) g = true -> start_of y d = start_of y e;
+  layout_whole : forall d k, is_device n d = true -> is_device (summands y) k = true ->
+    exists e, is_device n e = true /\ summand_of y e = k /\ start_of y e = start_of y d }.
+
+Lemma check_layout_ok n y : check_layout n y = true -> layout_ok n y.
+Proof.
+  unfold check_layout; cbv zeta; intros H; split_bool.
+  rewrite forallb_forall in H, H1, H2, H3.
+  assert (L : forall d, is_device n d = true -> length (start_of y d) = length (shape_of y)).
+  { intros d Hd. specialize (H3 d (proj2 (In_devices n d) Hd)). apply Z.eqb_eq in H3. unfold len in H3. lia. }
+  split; [exact L|..].
+  - intros d Hd. apply H2, In_devices, Hd.
+  - intros d e g Hd He G1 G2. apply In_devices in Hd as Hd', He as He'.
+    specialize (H1 d Hd'). rewrite forallb_forall in H1. specialize (H1 e He').
+    destruct (same (start_of y d) (start_of y e)) eqn:E; [apply same_eq, E|]. exfalso.
+    apply in_box_iff in G1; [|auto]. apply in_box_iff in G2; [|auto]. eapply apart_ok; eassumption.
+  - intros d k Hd Hk. specialize (H d (proj2 (In_devices n d) Hd)). rewrite forallb_forall in H.
+    specialize (H k (proj2 (In_devices _ k) Hk)). apply existsb_exists in H. destruct H as (e & He & H). split_bool.
+    exists e. split; [apply In_devices, He|split; [assumption|apply same_eq; assumption]].
+Qed.
+
 Section Step.
   Variables (n : Z) (s : point) (b a : pplacement).
   Hypothesis (Hb : check_pplacement n s b = true) (Ha : check_pplacement n s a = true).
@@ -41,14 +68,6 @@ Section Step.
   Let Lta := proj1 (placement_ok n s _ (flat a Ha)).
   Let Lob := proj2 (proj2 (placement_ok n s _ (flat b Hb))).
   Let Loa := proj2 (proj2 (placement_ok n s _ (flat a Ha))).
-
-  Lemma la_in d : is_device n d = true -> 0 <= la d < count a.
-  Proof.
-    intros Hd. pose proof (laid_out a Ha) as H. unfold check_layout in H. cbv zeta in H. split_bool.
-    repeat match goal with E : forallb _ _ = true |- _ => rewrite forallb_forall in E end.
-    apply is_device_iff. match goal with E : forall x, In x _ -> is_device _ _ = true |- _ => apply E end.
-    apply In_devices, Hd.
-  Qed.
 
   Lemma run_neutral_kinds : check_reduces b a = true ->
     (count b =? 1) || same_reduction (reduced_by b) r = true /\ (count a =? 1) || same_reduction r (reduced_by a) = true.
@@ -346,5 +365,97 @@ Section Step.
           rewrite length_box_at; congruence.
       + apply in_new_tile; assumption.
       + intros part _. apply boxed_iff.
+  Qed.
+
+  (** ** Summands made of tiles *)
+
+  (** Where no tile is, all summands go into the first. *)
+  Lemma nowhere : 1 <= count a ->
+    concat (map (fun j => if j =? 0 then range (count b) else []) (range (count a))) = range (count b).
+  Proof.
+    intros H. unfold range at 2. destruct (Z.to_nat (count a)) as [|q] eqn:E; [lia|].
+    cbn [seq map concat Z.of_nat Z.eqb]. rewrite <- (app_nil_r (range (count b))) at 2. f_equal.
+    clear. rewrite map_map. assert (G : forall k0, concat (map (fun x => if Z.of_nat x =? 0 then range (count b) else []) (seq (S k0) q)) = []).
+    { induction q as [|q IH]; intros k0; [reflexivity|]. cbn [seq map concat].
+      destruct (Z.eqb_spec (Z.of_nat (S k0)) 0); [lia|]. apply IH. }
+    apply G.
+  Qed.
+
+  Lemma holder_same d e j : oa d = oa e -> holder n s a d j = holder n s a e j.
+  Proof. unfold holder, same_tile. intros ->. reflexivity. Qed.
+
+  Lemma apart_tiles d e : is_device n d = true -> is_device n e = true ->
+    forall g, in_box (oa d) ta g = true -> in_box (oa e) ta g = true -> oa d = oa e.
+  Proof. intros Hd He g. apply (layout_tiles _ _ (check_layout_ok _ _ (laid_out a Ha)) d e g Hd He). Qed.
+
+  Lemma concat_filter {X Y} (f : X -> bool) (h : X -> Y) (c : Z -> list X) js :
+    concat (map (fun j => map h (filter f (c j))) js) = map h (filter f (concat (map c js))).
+  Proof.
+    induction js as [|j js IH]; [reflexivity|]. cbn [map concat]. rewrite filter_app, map_app, IH. reflexivity.
+  Qed.
+
+  Lemma same_content_ok keeps d e : same_content s b keeps d e = true -> content s b keeps d = content s b keeps e.
+  Proof.
+    unfold same_content, content; intros H; split_bool.
+    match goal with E : Bool.eqb _ _ = true |- _ => apply Bool.eqb_prop in E; rewrite E in * end.
+    destruct (mem e keeps); [|reflexivity]. cbn [negb] in *. split_bool.
+    match goal with E : same _ _ = true |- _ => apply same_eq in E; rewrite E end. congruence.
+  Qed.
+
+  Lemma unreduce_ok keeps : check_paction n s b a (Unreduce keeps) = true -> exists C, makes (Unreduce keeps) C.
+  Proof.
+    cbn [check_paction]. unfold check_unreduce; intros H; split_bool.
+    repeat match goal with E : forallb _ (range n) = true |- _ => rewrite forallb_forall in E end.
+    match goal with E : forall d, In d _ -> match holder _ _ _ _ _ with _ => _ end = true |- _ => rename E into Hh end.
+    match goal with E : forall d, In d _ -> check_sum _ _ _ _ _ = true |- _ => rename E into Hs end.
+    assert (Qa : 1 <= count a).
+    { pose proof (stacked a Ha) as P. unfold check_placement in P. cbn [stack grid all2] in P. split_bool. lia. }
+    exists (fun j g => match find (fun d => in_box (oa d) ta g) (range n) with
+      | Some d0 => map snd (filter (fun part => boxed g (fst part)) (made_of n s b a keeps d0 j))
+      | None => if j =? 0 then range (count b) else [] end). split.
+    - intros d l Hd Hl. set (g := plus (oa d) l). pose proof (Loa d Hd) as La. pose proof (Lob d Hd) as Lb.
+      assert (Lg : length g = length s).
+      { unfold g. apply inside_iff in Hl. destruct Hl as [Ll _]. rewrite length_plus; congruence. }
+      assert (Gd : in_box (oa d) ta g = true) by (apply in_box_iff; [congruence|apply in_new_tile; assumption]).
+      exists (if existsb (Z.eqb d) keeps && in_box (ob d) tb g then [(d, minus g (ob d))] else []). split.
+      + split; [unfold psupply; rewrite Hd, Hl; reflexivity|]. intros m k I. fold g.
+        destruct (existsb _ _ && in_box _ _ _)%bool eqn:E; [|destruct I]. apply andb_prop in E. destruct E as [E0 E].
+        destruct I as [I|[]]. injection I as <- <-. destruct (from_old_tile d g Hd E Lg) as [Q1 Q2].
+        repeat split; try assumption. apply mem_In, E0.
+      + destruct (find (fun d => in_box (oa d) ta g) (range n)) as [d0|] eqn:F.
+        2: { exfalso. apply find_none with (x := d) in F; [congruence|apply In_devices, Hd]. }
+        apply find_some in F. destruct F as [F1 F2]. apply In_devices in F1.
+        pose proof (apart_tiles d0 d F1 Hd g F2 Gd) as Eo. unfold made_of. rewrite (holder_same d0 d) by exact Eo.
+        specialize (Hh d (proj2 (In_devices n d) Hd)). destruct (holder n s a d (la d)) as [e|]; [|discriminate].
+        rewrite <- (same_content_ok _ _ _ Hh). unfold content. fold (mem d keeps). destruct (mem d keeps); cbn [andb].
+        * cbn [filter fst]. rewrite boxed_at by congruence. destruct (in_box (ob d) tb g); apply amounts_refl.
+        * apply amounts_refl.
+    - intros g. destruct (find (fun d => in_box (oa d) ta g) (range n)) as [d0|] eqn:F.
+      + apply find_some in F. destruct F as [F1 F2]. rewrite concat_filter. specialize (Hs d0 F1).
+        apply In_devices in F1. pose proof (Loa d0 F1) as La.
+        apply (check_sum_ok b a _ _ _ g (fun part => boxed g (fst part)) (range_NoDup _)) in Hs.
+        * exact Hs.
+        * intros part I. rewrite length_box_at by congruence. apply in_concat in I. destruct I as (ps & I1 & I2).
+          apply in_map_iff in I1. destruct I1 as (j & <- & _). unfold made_of in I2.
+          destruct (holder n s a d0 j) as [e|] eqn:Eh; [|destruct I2]. apply find_some in Eh. destruct Eh as [Eh _].
+          apply In_devices in Eh. unfold content in I2. destruct (mem e keeps); [|destruct I2]. destruct I2 as [<-|[]].
+          cbn [fst]. pose proof (Lob e Eh). rewrite length_box_at; congruence.
+        * apply in_box_iff; [congruence|exact F2].
+        * intros part _. apply boxed_iff.
+      + rewrite (nowhere Qa). apply amounts_refl.
+  Qed.
+
+  Lemma paction_ok x : check_paction n s b a x = true ->
+    check_reduces b a = true /\ pcollective_ok n s b a x /\ exists C, makes x C.
+  Proof.
+    intros H. destruct x as [y|groups|groups|how shares splits|keeps].
+    - cbn [check_paction] in H. split_bool. destruct (moves_ok y) as [H1 H2]; [assumption..|].
+      split; [|split; [exact H1|eauto]]. unfold check_reduces. unfold check_moves in *. split_bool.
+      match goal with E : (_ || _)%bool = true |- _ => apply orb_prop in E; destruct E as [E|E]; rewrite E end; [reflexivity|].
+      rewrite !orb_true_r. reflexivity.
+    - destruct (reduce_scatter_ok groups H) as [H1 H2]. cbn [check_paction] in H. unfold check_reduction in H. cbv zeta in H. split_bool. auto.
+    - destruct (all_reduce_ok groups H) as [H1 H2]. cbn [check_paction] in H. unfold check_reduction in H. cbv zeta in H. split_bool. auto.
+    - destruct (reduce_exchange_ok how shares splits H) as [H1 H2]. cbn [check_paction] in H. unfold check_reduce_exchange in H. split_bool. auto.
+    - pose proof (unreduce_ok keeps H) as H2. cbn [check_paction] in H. unfold check_unreduce in H. split_bool. cbn [pcollective_ok]. auto.
   Qed.
 End Step.
