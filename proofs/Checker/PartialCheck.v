@@ -18,24 +18,27 @@ Definition permutes (l m : list Z) : bool :=
 Section Layouts.
   Variable n : Z.
 
+  (** Of every device where its tile starts and which summand it holds, computed once. *)
+  Definition rows (y : layout) : list (point * Z) := map (fun d => (start_of y d, summand_of y d)) (range n).
+
   (** Tiles are the same or apart, and of every tile that is held every summand is. *)
   Definition check_layout (y : layout) : bool :=
-    let devs := range n in
-    forallb (fun d => len (start_of y d) =? len (shape_of y)) devs &&&
-    forallb (fun d => is_device (summands y) (summand_of y d)) devs &&&
-    forallb (fun d => forallb (fun e => same (start_of y d) (start_of y e) |||
-      apart (box_at (start_of y d) (shape_of y)) (box_at (start_of y e) (shape_of y))) devs) devs &&&
+    let rs := rows y in let t := shape_of y in
+    forallb (fun u => len (fst u) =? len t) rs &&& forallb (fun u => is_device (summands y) (snd u)) rs &&&
+    forallb (fun u => forallb (fun v => same (fst u) (fst v) ||| apart (box_at (fst u) t) (box_at (fst v) t)) rs) rs &&&
     (summands y <=? n) &&&
-    forallb (fun d => forallb (fun k =>
-      existsb (fun e => (summand_of y e =? k) &&& same (start_of y e) (start_of y d)) devs) (range (summands y))) devs.
+    let ks := range (summands y) in
+    forallb (fun u => let here := map snd (filter (fun v => same (fst v) (fst u)) rs) in
+      forallb (fun k => mem k here) ks) rs.
 
   (** The same tiles, and the same summands up to their numbers, which may differ from tile to tile. *)
   Definition check_same_layout (y z : layout) : bool :=
-    let devs := range n in
-    same (shape_of y) (shape_of z) &&& forallb (fun d => same (start_of y d) (start_of z d)) devs &&&
-    (summands y =? summands z) &&& ((summands y =? 1) || same_reduction (reduces y) (reduces z)) &&&
-    forallb (fun d => forallb (fun e => negb (same (start_of y d) (start_of y e)) |||
-      Bool.eqb (summand_of y d =? summand_of y e) (summand_of z d =? summand_of z e)) devs) devs.
+    let rs := combine (rows y) (rows z) in
+    same (shape_of y) (shape_of z) &&& (summands y =? summands z) &&&
+    ((summands y =? 1) || same_reduction (reduces y) (reduces z)) &&&
+    forallb (fun u => same (fst (fst u)) (fst (snd u))) rs &&&
+    forallb (fun u => forallb (fun v => negb (same (fst (fst u)) (fst (fst v))) |||
+      Bool.eqb (snd (fst u) =? snd (fst v)) (snd (snd u) =? snd (snd v))) rs) rs.
 End Layouts.
 
 (** ** Steps *)

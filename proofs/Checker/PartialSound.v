@@ -20,14 +20,23 @@ Section Relabelled.
     same_summand : forall d e, is_device n d = true -> is_device n e = true -> start_of y d = start_of y e ->
       summand_of y d = summand_of y e <-> summand_of z d = summand_of z e }.
 
+  Lemma in_both d : is_device n d = true ->
+    In ((start_of y d, summand_of y d), (start_of z d, summand_of z d)) (combine (rows n y) (rows n z)).
+  Proof.
+    intros Hd. apply In_devices in Hd. unfold rows. revert Hd. generalize (range n). intros l; induction l as [|e l IH]; intros H; [destruct H|].
+    cbn [map combine]. destruct H as [->|H]; [left; reflexivity|right; auto].
+  Qed.
+
   Lemma check_same_layout_ok : same_layout.
   Proof.
     unfold check_same_layout in Hyz. cbv zeta in Hyz. pose proof Hyz as H. split_bool.
-    rewrite forallb_forall in H, H2. split; try assumption.
+    rewrite forallb_forall in H, H0.
+    assert (E0 : forall d, is_device n d = true -> start_of y d = start_of z d).
+    { intros d Hd. apply same_eq. exact (H0 _ (in_both d Hd)). }
+    split; try assumption.
     - apply same_eq; assumption.
-    - intros d Hd. apply same_eq, H2, In_devices, Hd.
-    - intros d e Hd He E. specialize (H d (proj2 (In_devices n d) Hd)). rewrite forallb_forall in H.
-      specialize (H e (proj2 (In_devices n e) He)). rewrite (proj2 (same_eq _ _) E) in H. cbn [negb] in H.
+    - intros d e Hd He E. specialize (H _ (in_both d Hd)). rewrite forallb_forall in H.
+      specialize (H _ (in_both e He)). cbn [fst snd] in H. rewrite (proj2 (same_eq _ _) E) in H. cbn [negb] in H.
       apply Bool.eqb_prop in H. rewrite <- !Z.eqb_eq. rewrite H. reflexivity.
   Qed.
 

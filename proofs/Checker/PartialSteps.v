@@ -28,21 +28,24 @@ Record layout_ok (n : Z) (y : layout) : Prop := {
   layout_whole : forall d k, is_device n d = true -> is_device (summands y) k = true ->
     exists e, is_device n e = true /\ summand_of y e = k /\ start_of y e = start_of y d }.
 
+Lemma in_rows n y d : is_device n d = true -> In (start_of y d, summand_of y d) (rows n y).
+Proof. intros H. apply (in_map (fun d => (start_of y d, summand_of y d))), In_devices, H. Qed.
+
 Lemma check_layout_ok n y : check_layout n y = true -> layout_ok n y.
 Proof.
-  unfold check_layout; cbv zeta; intros H; split_bool.
-  rewrite forallb_forall in H, H1, H2, H3.
+  unfold check_layout; cbv zeta; intros H; split_bool. rewrite forallb_forall in H, H1, H2, H3.
   assert (L : forall d, is_device n d = true -> length (start_of y d) = length (shape_of y)).
-  { intros d Hd. specialize (H3 d (proj2 (In_devices n d) Hd)). apply Z.eqb_eq in H3. unfold len in H3. lia. }
+  { intros d Hd. specialize (H3 _ (in_rows n y d Hd)). apply Z.eqb_eq in H3. unfold len in H3. cbn [fst] in H3. lia. }
   split; [exact L|..].
-  - intros d Hd. apply H2, In_devices, Hd.
-  - intros d e g Hd He G1 G2. apply In_devices in Hd as Hd', He as He'.
-    specialize (H1 d Hd'). rewrite forallb_forall in H1. specialize (H1 e He').
+  - intros d Hd. exact (H2 _ (in_rows n y d Hd)).
+  - intros d e g Hd He G1 G2.
+    specialize (H1 _ (in_rows n y d Hd)). rewrite forallb_forall in H1. specialize (H1 _ (in_rows n y e He)). cbn [fst] in H1.
     destruct (same (start_of y d) (start_of y e)) eqn:E; [apply same_eq, E|]. exfalso.
     apply in_box_iff in G1; [|auto]. apply in_box_iff in G2; [|auto]. eapply apart_ok; eassumption.
-  - intros d k Hd Hk. specialize (H d (proj2 (In_devices n d) Hd)). rewrite forallb_forall in H.
-    specialize (H k (proj2 (In_devices _ k) Hk)). apply existsb_exists in H. destruct H as (e & He & H). split_bool.
-    exists e. split; [apply In_devices, He|split; [assumption|apply same_eq; assumption]].
+  - intros d k Hd Hk. specialize (H _ (in_rows n y d Hd)). cbn [fst] in H. rewrite forallb_forall in H.
+    specialize (H k (proj2 (In_devices _ k) Hk)). apply mem_In, in_map_iff in H. destruct H as ([o j] & <- & H).
+    apply filter_In in H. destruct H as [H E]. apply in_map_iff in H. destruct H as (e & Ee & He). injection Ee as <- <-.
+    exists e. split; [apply In_devices, He|split; [reflexivity|apply same_eq, E]].
 Qed.
 
 Section Step.
