@@ -162,7 +162,7 @@ def other_end_of_pair(rng: random.Random, form: Form) -> bool:
 def moved_share(rng: random.Random, form: Form) -> bool:
     """Out of the sender's tile, out of the receiver's, or over another share."""
     shares = any_shares(rng, form)
-    if shares is None:
+    if shares is None or not shares[0][4]:
         return False
     share = rng.choice(shares)
     i = rng.randrange(len(share[3]))
@@ -173,7 +173,7 @@ def moved_share(rng: random.Random, form: Form) -> bool:
 @breaking
 def resized_share(rng: random.Random, form: Form) -> bool:
     shares = any_shares(rng, form)
-    if shares is None:
+    if shares is None or not shares[0][4]:
         return False
     share = rng.choice(shares)
     size, i = share[4], rng.randrange(len(share[4]))
@@ -185,7 +185,7 @@ def resized_share(rng: random.Random, form: Form) -> bool:
 def resized_round(rng: random.Random, form: Form) -> bool:
     """All shares grow or shrink alike, so that what is padded stays as it was."""
     shares = any_shares(rng, form)
-    if shares is None:
+    if shares is None or not shares[0][4]:
         return False
     i, by = rng.randrange(len(shares[0][4])), rng.choice((-1, 1))
     for share in shares:

@@ -7,22 +7,23 @@ import math
 import random
 
 from proofs.bridge.change import Change, any_step, breaking
-from proofs.bridge.export import Form, dimensions
+from proofs.bridge.export import Form, dimensions, summands
 
 # ------------------------------------------------------------------------------------------------- types
 
 
 def _write(form: Form, side: str, dims: list[tuple[int, list[str], int]]) -> None:
     texts = [f"{tile}{{{','.join(axes)}}}{size}" if axes or tile != size else str(size) for tile, axes, size in dims]
-    form[side]["type"] = "[" + ", ".join(texts) + "]"
+    whole = summands(form[side]["type"])[0]
+    form[side]["type"] = "[" + ", ".join(texts) + "]" + form[side]["type"][len(whole) :]
 
 
 def _retype(side: str) -> Change:
     def change(rng: random.Random, form: Form) -> bool:
         """Another well-formed type of the same array on the same mesh."""
         sizes = dict(form[side]["mesh"]["axes"])
-        dims = dimensions(form[side]["type"])
-        names = [name for _, axes, _ in dims for name in axes]
+        dims = dimensions(summands(form[side]["type"])[0])
+        names = [name for _, axes, _ in dims for name in axes] + summands(form[side]["type"])[2]
         unused = [name for name in sizes if name not in names]
         i = rng.randrange(len(dims)) if dims else 0
         if not dims:
@@ -52,7 +53,7 @@ breaking(_retype("target"))
 @breaking
 def malformed_type(rng: random.Random, form: Form) -> bool:
     side = rng.choice(("source", "target"))
-    dims = dimensions(form[side]["type"])
+    dims = dimensions(summands(form[side]["type"])[0])
     if not dims:
         return False
     i = rng.randrange(len(dims))
@@ -181,17 +182,23 @@ def wrong_after(rng: random.Random, form: Form) -> bool:
 @breaking
 def wrong_kind(rng: random.Random, form: Form) -> bool:
     """A gather called an exchange among all, and the like."""
-    step = any_step(rng, form, "allgather", "alltoall")
+    step = any_step(rng, form, "allgather", "alltoall", "reduce_scatter", "all_reduce")
     if step is None:
         return False
-    step["kind"] = "alltoall" if step["kind"] == "allgather" else "allgather"
+    others = {
+        "allgather": "alltoall", "alltoall": "allgather", "reduce_scatter": "all_reduce", "all_reduce": "reduce_scatter"
+    }  # fmt: skip
+    step["kind"] = others[step["kind"]]
+    step.pop("implementation", None)
+    if step["kind"] == "reduce_scatter":
+        step["implementation"] = "native"
     return True
 
 
 @breaking
 def nothing_but_a_slice(rng: random.Random, form: Form) -> bool:
-    step = any_step(rng, form, "allgather", "alltoall", "allpermute", "exchange")
-    if step is None:
+    step = any_step(rng, form)
+    if step is None or step["kind"] == "dynslice":
         return False
     for field in set(step) - {"before", "after"}:
         del step[field]

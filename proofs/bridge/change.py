@@ -33,7 +33,7 @@ def any_step(rng: random.Random, form: Form, *kinds: str) -> Form | None:
 
 
 def any_groups(rng: random.Random, form: Form, least: int = 1) -> list[list[int]] | None:
-    step = any_step(rng, form, "allgather", "alltoall")
+    step = any_step(rng, form, "allgather", "alltoall", "reduce_scatter", "all_reduce")
     return step["groups"] if step and len(step["groups"]) >= least else None
 
 
@@ -43,7 +43,7 @@ def any_pairs(rng: random.Random, form: Form) -> list[list[int]] | None:
 
 
 def any_shares(rng: random.Random, form: Form) -> list[list[Any]] | None:
-    step = any_step(rng, form, "exchange")
+    step = any_step(rng, form, "exchange", "reduce_exchange")
     return step["shares"] if step and step["shares"] else None
 
 
@@ -60,6 +60,7 @@ def outsider(rng: random.Random, form: Form) -> int:
 
 
 def replicas(form: Form, step: Form, device: int) -> list[int]:
-    """The other devices that hold the same tile before a step."""
-    index = form["placements"][step["before"]]["index"]
-    return [other for other, row in enumerate(index) if other != device and row == index[device]]
+    """The other devices that hold the same tile before a step, and the same summand of it."""
+    placement = form["placements"][step["before"]]
+    held = list(zip(placement["index"], placement.get("summand", [0] * len(placement["index"])), strict=True))
+    return [other for other, row in enumerate(held) if other != device and row == held[device]]

@@ -24,10 +24,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import TypeAlias
 
 from proofs.bridge.corpus import WAYS, Sample, corpus
-from proofs.bridge.export import Form, plan_term
+from proofs.bridge.corpus_partial import PARTIAL_WAYS, partial_corpus
+from proofs.bridge.export import Form, is_partial, plan_term
 from proofs.bridge.mutate import BREAKING, HARMLESS, changed
 from redistrib import Plan
 from redistrib.errors import RedistribError, VerificationError
@@ -35,24 +37,30 @@ from redistrib.errors import RedistribError, VerificationError
 CHECKER = Path(__file__).resolve().parents[1] / "Checker"
 LEAST = 500
 PREAMBLE = """From Coq Require Import ZArith List.
-From Redistrib.Checker Require Import Spec Check Sound.
+From Redistrib.Checker Require Import Spec Check Sound PartialSpec PartialCheck PartialSound.
 Import ListNotations.
 Open Scope Z_scope.
 Set Printing Depth 1000000.
 """
-VERDICTS = """Eval vm_compute in map (fun q : plan * Z =>
-  if check_plan_within (fst q) (snd q)
-  then Some (map (plan_received (fst q)) (range (device_count (fst q)))) else None) plans.
+VERDICTS = """Eval vm_compute in map (fun q : $plan * Z =>
+  if ${check}_within (fst q) (snd q)
+  then Some (map ($received (fst q)) (range ($count (fst q)))) else None) plans.
 """
-# The kernel computes the checker's answer, and `check_plan_within_sound` turns it into the promises.
-KEPT = """Theorem kept : Forall (fun q => promises (fst q) (snd q)) plans.
+# The kernel computes the checker's answer, and its soundness turns it into the promises.
+KEPT = """Theorem kept : Forall (fun q => $promises (fst q) (snd q)) plans.
 Proof.
-  apply Forall_forall; intros q Hq; apply check_plan_within_sound.
-  assert (E : forallb (fun q => check_plan_within (fst q) (snd q)) plans = true) by (vm_compute; reflexivity).
+  apply Forall_forall; intros q Hq; apply ${check}_within_sound.
+  assert (E : forallb (fun q => ${check}_within (fst q) (snd q)) plans = true) by (vm_compute; reflexivity).
   rewrite forallb_forall in E; exact (E q Hq).
 Qed.
 Print Assumptions kept.
 """
+# What Spec.v and PartialSpec.v call the same things.
+WHOLE = {"plan": "plan", "check": "check_plan", "received": "plan_received", "count": "device_count", "promises": "promises"}
+PARTIAL = {
+    "plan": "pplan", "check": "check_partial_plan", "received": "pplan_received", "count": "pdevice_count",
+    "promises": "ppromises",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -106,9 +114,11 @@ def python_verdict(case: Case) -> tuple[Verdict, str]:
 
 
 def coq_file(cases: Sequence[Case], proved: bool) -> str:
-    """A Coq file that prints the verdicts on some cases, and may prove that all keep their promises."""
+    """A Coq file that prints the verdicts on cases of one version, and may prove that all keep their promises."""
+    names = PARTIAL if is_partial(cases[0].form) else WHOLE
     terms = ";\n".join(f"({plan_term(case.form)}, {case.bound})" for case in cases)
-    return f"{PREAMBLE}Definition plans : list (plan * Z) := [\n{terms}].\n{VERDICTS}{KEPT if proved else ''}"
+    plans = f"Definition plans : list ({names['plan']} * Z) := [\n{terms}].\n"
+    return f"{PREAMBLE}{plans}{Template(VERDICTS + (KEPT if proved else '')).substitute(names)}"
 
 
 def coq_verdicts(
@@ -116,32 +126,35 @@ def coq_verdicts(
 ) -> list[Verdict]:
     """What the checker in Coq says of every case.
 
-    Cases without a change are the search's own and come first; for these Coq also proves that they keep the promises
-    of Spec.v.
+    Of cases without a change, the search's own, Coq also proves that they keep the promises of Spec.v or PartialSpec.v.
 
     Raises:
         RuntimeError: if Coq fails where it was not the checker that refused a plan.
     """
-    own = sum(not case.change for case in cases)
-    if any(case.change for case in cases[:own]):
-        raise ValueError("plans of the search come before changed ones")
-    parts = [*range(0, own, batch), *range(own, len(cases), batch), len(cases)]
+    alike: dict[tuple[bool, bool], list[int]] = {}  # by version and whether they are the search's own
+    for k, case in enumerate(cases):
+        alike.setdefault((is_partial(case.form), not case.change), []).append(k)
+    batches = [(own, rows[k : k + batch]) for (_, own), rows in alike.items() for k in range(0, len(rows), batch)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
 
-        def judge_part(k: int) -> list[Verdict]:
-            part, proved = cases[parts[k] : parts[k + 1]], parts[k] < own
+        def judge_batch(k: int) -> list[Verdict]:
+            proved, rows = batches[k]
             path = Path(folder) / f"batch{k}.v"
-            path.write_text(coq_file(part, proved))
+            path.write_text(coq_file([cases[row] for row in rows], proved))
             command = [coqc, "-q", "-Q", str(checker), "Redistrib.Checker", str(path)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             said = _read_verdicts(done.stdout.partition(": list (option")[0])
             closed = not proved or "Closed under the global context" in done.stdout
             refused = proved and None in said  # then the theorem fails too, and the caller sees why
-            if len(said) != len(part) or not (refused or (done.returncode == 0 and closed)):
+            if len(said) != len(rows) or not (refused or (done.returncode == 0 and closed)):
                 raise RuntimeError(f"coqc failed on {path.name}:\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}")
             return said
 
-        return [verdict for said in pool.map(judge_part, range(len(parts) - 1)) for verdict in said]
+        verdicts: list[Verdict] = [None] * len(cases)
+        for (_, rows), said in zip(batches, pool.map(judge_batch, range(len(batches))), strict=True):
+            for row, verdict in zip(rows, said, strict=True):
+                verdicts[row] = verdict
+        return verdicts
 
 
 def _read_verdicts(printed: str) -> list[Verdict]:
@@ -202,7 +215,7 @@ def shortfalls(samples: Sequence[Sample], judged: Sequence[Judged]) -> list[str]
     """What the corpus lacks."""
     ways = Counter(way for sample in samples for way in sample.ways)
     changes = Counter(one.case.change for one in judged if one.refused)
-    found = [f"no plan of the search shows: {way}" for way in WAYS if not ways[way]]
+    found = [f"no plan of the search shows: {way}" for way in (*WAYS, *PARTIAL_WAYS) if not ways[way]]
     found += [f"no plan broken by {name} was refused" for name in BREAKING if not changes[name]]
     if len(samples) < LEAST:
         found.append(f"{len(samples)} plans of the search, fewer than {LEAST}")
@@ -219,7 +232,7 @@ def summary(samples: Sequence[Sample], judged: Sequence[Judged]) -> str:
     harmless = Counter(one.case.change for one in judged if one.case.change in HARMLESS)
     errors = Counter(one.error for one in judged if one.error)
     lines = [f"{len(samples)} plans of the search, all accepted by both:"]
-    lines += [f"  {ways[way]:5d}  {way}" for way in WAYS]
+    lines += [f"  {ways[way]:5d}  {way}" for way in (*WAYS, *PARTIAL_WAYS)]
     lines += [f"{harmless.total()} harmless changes, all accepted by both:"]
     lines += [f"  {harmless[name]:5d}  {name}" for name in HARMLESS]
     lines += [f"{refused.total()} broken plans refused by both ({taken.total()} changes made another correct plan):"]
@@ -231,10 +244,11 @@ def summary(samples: Sequence[Sample], judged: Sequence[Judged]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Hold verify and the Coq checker against each other.")
     parser.add_argument("--plans", type=int, default=600, help="plans of the search (default 600)")
+    parser.add_argument("--partial", type=int, default=150, help="plans of partial arrays besides (default 150)")
     parser.add_argument("--coqc", default="coqc")
     options = parser.parse_args()
     begun = time.monotonic()
-    samples = corpus(options.plans)
+    samples = corpus(options.plans) + partial_corpus(options.partial)
     cases = cases_of(samples)
     searched = time.monotonic()
     judged = judge(cases, options.coqc)

@@ -17,7 +17,17 @@ from redistrib.cost.presets import PRESETS
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.types import DimType, DistType
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange
+from redistrib.plans.steps import (
+    AllGather,
+    AllPermute,
+    AllReduce,
+    AllToAll,
+    DynSlice,
+    Exchange,
+    ReduceExchange,
+    ReduceScatter,
+    Unreduce,
+)
 
 MESHES = (
     "x=2", "x=3", "x=4", "x=6", "x=8", "x=2,y=2", "x=2,y=3", "x=3,y=3", "x=2,y=4", "x=4,y=3", "x=2,y=6", "x=5,y=2",
@@ -70,7 +80,7 @@ LARGEST_LIMIT = 2**63  # bytes; arrays of more are drawn too
 def _plans(rng: random.Random) -> Iterator[tuple[Plan, int]]:
     """Endless plans with their bounds."""
     while True:
-        mesh, target_mesh, source, target = _problem(rng)
+        mesh, target_mesh, source, target = problem(rng)
         algorithm, model = rng.choice(SEARCHES)
         plan = synthesize(
             str(source), str(target), mesh, target_mesh=target_mesh, algorithm=algorithm, cost_model=model
@@ -88,7 +98,8 @@ def _plans(rng: random.Random) -> Iterator[tuple[Plan, int]]:
             yield limited, max(larger, limited.height)
 
 
-def _problem(rng: random.Random) -> tuple[Mesh, Mesh, DistType, DistType]:
+def problem(rng: random.Random) -> tuple[Mesh, Mesh, DistType, DistType]:
+    """Source and target mesh and type; an axis cuts one dimension or none."""
     mesh = Mesh.of(rng.choice(MESHES))
     if rng.random() < 0.15:
         mesh = Mesh(mesh.axes, tuple(rng.sample(range(mesh.size), mesh.size)))
@@ -184,6 +195,8 @@ def _ways_of_step(step: object) -> set[str]:
             return ways
         case Exchange():
             return _ways_of_exchange(step)
+        case ReduceScatter() | AllReduce() | ReduceExchange() | Unreduce():
+            return set()  # see `corpus_partial`
         case _:
             raise TypeError(f"{step!r} is no step")
 

@@ -1,4 +1,4 @@
-"""A plan's JSON form as a Coq term of type `plan` (proofs/Checker/Spec.v).
+"""A plan's JSON form as a Coq term: a `plan` (proofs/Checker/Spec.v), or a `pplan` (PartialSpec.v) if it has summands.
 
 It reads the JSON and nothing of the library, so that the two verdicts on a plan share no code. The names of axes become
 positions in the mesh; an axis that the mesh lacks becomes a position that it lacks.
@@ -12,7 +12,22 @@ from typing import Any
 
 Form = dict[str, Any]
 
+_SUMMANDS = re.compile(r"(?P<dims>.*\])\s*(?P<reduction>sum|max|min)\s*\{(?P<axes>[\w,\s]*)\}\s*", re.DOTALL)
 _DIM = re.compile(r"(?P<tile>\d+)(?:\{(?P<axes>[\w,\s]*)\}(?P<size>\d+))?")
+
+
+def summands(text: str) -> tuple[str, str, list[str]]:
+    """A type without its summands, their reduction, and the axes along which tiles are summands.
+
+    >>> summands("[3{x}12] max{y,z}")
+    ('[3{x}12]', 'max', ['y', 'z'])
+    >>> summands("[3{x}12]")
+    ('[3{x}12]', 'sum', [])
+    """
+    match = _SUMMANDS.fullmatch(text)
+    if match is None:
+        return text, "sum", []
+    return match["dims"], match["reduction"], [name.strip() for name in match["axes"].split(",") if name.strip()]
 
 
 def dimensions(text: str) -> list[tuple[int, list[str], int]]:
@@ -41,15 +56,22 @@ def dimensions(text: str) -> list[tuple[int, list[str], int]]:
     return dims
 
 
+def is_partial(form: Form) -> bool:
+    """Whether a form is of the version that knows summands."""
+    return bool(form.get("version", 1) > 1)
+
+
 def plan_term(form: Form) -> str:
-    """The Coq term of a plan."""
-    return "Plan {} {} {} {} {} {}".format(
-        _type(form["source"]),
+    """The Coq term of a plan: of type `pplan` if its form may have summands, else of type `plan`."""
+    partial = is_partial(form)
+    return "{} {} {} {} {} {} {}".format(
+        "PPlan" if partial else "Plan",
+        _ptype(form["source"]) if partial else _type(form["source"]),
         _mesh(form["source"]),
-        _type(form["target"]),
+        _ptype(form["target"]) if partial else _type(form["target"]),
         _mesh(form["target"]),
-        _list(_placement, form["placements"]),
-        _list(_step, form["steps"]),
+        _list(_pplacement if partial else _placement, form["placements"]),
+        _list(_pstep if partial else _step, form["steps"]),
     )
 
 
@@ -66,14 +88,22 @@ def _ints(values: Iterable[int]) -> str:
 
 
 def _type(side: Form) -> str:
-    axes = side["mesh"]["axes"]
-    position = {name: k for k, (name, _) in enumerate(axes)}
-
     def dim(value: tuple[int, list[str], int]) -> str:
         tile, names, size = value
-        return f"Dim {tile} {_ints(position.get(name, len(axes)) for name in names)} {size}"
+        return f"Dim {tile} {_ints(_positions(side, names))} {size}"
 
-    return _list(dim, dimensions(side["type"]))
+    return _list(dim, dimensions(summands(side["type"])[0]))
+
+
+def _ptype(side: Form) -> str:
+    _, reduction, names = summands(side["type"])
+    return f"(PType {_type(side)} {_ints(_positions(side, names))} {reduction.title()})"
+
+
+def _positions(side: Form, names: Iterable[str]) -> list[int]:
+    axes = side["mesh"]["axes"]
+    position = {name: k for k, (name, _) in enumerate(axes)}
+    return [position.get(name, len(axes)) for name in names]
 
 
 def _mesh(side: Form) -> str:
@@ -83,6 +113,12 @@ def _mesh(side: Form) -> str:
 
 def _placement(placement: Form) -> str:
     return f"Placement {_ints(placement['grid'])} {_list(_ints, placement['index'])}"
+
+
+def _pplacement(placement: Form) -> str:
+    label = placement.get("summand", [0] * len(placement["index"]))
+    reduction = placement.get("reduction", "sum").title()
+    return f"PPlacement ({_placement(placement)}) {_ints(label)} {_int(placement.get('summands', 1))} {reduction}"
 
 
 def _step(step: Form) -> str:
@@ -100,10 +136,32 @@ def _action(step: Form) -> str:
         case "allpermute":
             return f"(AllPermute {_list(_pair, step['pairs'])})"
         case "exchange":
-            how = {"rounds": "Rounds", "ragged": "Ragged"}[step["realisation"]]
-            return f"(Exchange {how} {_list(_share, step['shares'])})"
+            return f"(Exchange {_how(step)} {_list(_share, step['shares'])})"
         case kind:
             raise ValueError(f"a step of kind {kind!r} has no Coq term")
+
+
+def _pstep(step: Form) -> str:
+    return f"PStep {_int(step['before'])} {_int(step['after'])} {_paction(step)}"
+
+
+def _paction(step: Form) -> str:
+    match step["kind"]:
+        case "reduce_scatter":
+            return f"(ReduceScatter {_list(_ints, step['groups'])})"
+        case "all_reduce":
+            return f"(AllReduce {_list(_ints, step['groups'])})"
+        case "reduce_exchange":
+            return f"(ReduceExchange {_how(step)} {_list(_share, step['shares'])} {_ints(step['splits'])})"
+        case "unreduce":
+            return f"(Unreduce {_ints(step['keeps'])})"
+        case _:
+            return f"(Move {_action(step)})"
+
+
+def _how(step: Form) -> str:
+    """How shares travel; version 1 has another name for it."""
+    return str(step.get("implementation", step.get("realisation"))).title()
 
 
 def _pair(pair: list[int]) -> str:

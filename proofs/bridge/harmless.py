@@ -6,7 +6,7 @@ import copy
 import random
 
 from proofs.bridge.change import any_groups, any_pairs, any_shares, any_step, devices, harmless, replicas
-from proofs.bridge.export import Form
+from proofs.bridge.export import Form, is_partial, summands
 
 
 @harmless
@@ -51,7 +51,7 @@ def rounds_in_another_order(rng: random.Random, form: Form) -> bool:
 @harmless
 def share_in_two_parts(rng: random.Random, form: Form) -> bool:
     shares = any_shares(rng, form)
-    if shares is None:
+    if shares is None or not shares[0][4]:
         return False
     share = rng.choice(shares)
     i = max(range(len(share[4])), key=share[4].__getitem__)
@@ -69,10 +69,10 @@ def share_in_two_parts(rng: random.Random, form: Form) -> bool:
 
 @harmless
 def ragged_exchange(rng: random.Random, form: Form) -> bool:
-    step = any_step(rng, form, "exchange")
+    step = any_step(rng, form, "exchange", "reduce_exchange")
     if step is None:
         return False
-    step["realisation"] = "ragged"
+    step["implementation" if is_partial(form) else "realisation"] = "ragged"
     return True
 
 
@@ -84,9 +84,9 @@ def detour_over_a_permute(rng: random.Random, form: Form) -> bool:
     last, count = form["steps"][-1]["after"], devices(form)
     if count < 2:
         return False
-    index = form["placements"][last]["index"]
-    away = len(form["placements"])
-    form["placements"].append({"grid": list(form["placements"][last]["grid"]), "index": index[-1:] + index[:-1]})
+    placement, away = form["placements"][last], len(form["placements"])
+    around = {name: placement[name][-1:] + placement[name][:-1] for name in ("index", "summand") if name in placement}
+    form["placements"].append({**copy.deepcopy(placement), **around})
     there = [[d, (d + 1) % count] for d in range(count)]
     form["steps"] += [
         {"kind": "allpermute", "before": last, "after": away, "pairs": there},
@@ -110,3 +110,14 @@ def replicas_change_groups(rng: random.Random, form: Form) -> bool:
             group[i], another[j] = other, device
             return True
     return False
+
+
+@harmless
+def partial_axes_in_another_order(rng: random.Random, form: Form) -> bool:
+    """The summands of a type get other numbers, which mean nothing."""
+    side = form[rng.choice(("source", "target"))]
+    whole, reduction, axes = summands(side["type"])
+    if len(axes) < 2:
+        return False
+    side["type"] = f"{whole} {reduction}{{{','.join(axes[::-1])}}}"
+    return True
