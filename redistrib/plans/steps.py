@@ -306,18 +306,22 @@ class ReduceScatter(_GroupStep):
 class AllReduce(_GroupStep):
     """Every member of a group ends with the sum of its members' tiles.
 
-    As by a reduce-scatter over parts as equal as can be and a gather of these: what is received is exact in total, and
-    on the device that gathers each part.
+    What is received is that of a reduce-scatter over `parts` and a gather of these.
     """
 
     kind: ClassVar[str] = "all_reduce"
 
-    def received(self) -> list[int]:
+    @property
+    def parts(self) -> list[int]:
+        """Elements of the tile, in row-major order, that each member adds up; as equal as can be."""
         part, longer = divmod(self.before.tile_size, self.group_size)
+        return [part + (k < longer) for k in range(self.group_size)]
+
+    def received(self) -> list[int]:
         result = [0] * self.devices
-        for k, column in enumerate(self.groups.T.tolist()):
+        for part, column in zip(self.parts, self.groups.T.tolist(), strict=True):
             for device in column:
-                result[device] = 2 * (self.before.tile_size - part - (k < longer))
+                result[device] = self.before.tile_size + (self.group_size - 2) * part
         return result
 
     def received_total(self) -> int:
