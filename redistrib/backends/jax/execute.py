@@ -83,7 +83,6 @@ class Redistribution:
             raise schedule_error(schedule)
         if plan.source_mesh != plan.target_mesh:
             raise two_meshes_error(_described(plan.source_mesh), _described(plan.target_mesh))
-        plan.require_whole("to_jax")
         self.plan, self.mesh = plan, mesh
         self.source_sharding = named_sharding(plan.source, plan.source_mesh, mesh)
         self.target_sharding = named_sharding(plan.target, plan.target_mesh, mesh)
