@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from redistrib.errors.base import RedistribError, RuleBroken, listed
+from redistrib.errors.lang import SpecError
 from redistrib.errors.plans import TilesError
 from redistrib.errors.synthesis import ChoiceError
 
@@ -93,6 +94,22 @@ def manual_mesh_error(axes: Sequence[str]) -> TracedError:
         f"on the global array",
         axes=tuple(axes),
     )
+
+
+def unreduced_axes_error(dist_type: str, axes: Sequence[str]) -> SpecError:
+    """A partial type on axes along which JAX knows no summands."""
+    return SpecError(
+        "unreduced axes",
+        f"{dist_type} has summands along {listed(axes)}, and JAX has them along Explicit axes alone; make the mesh by "
+        "jax.make_mesh(..., axis_types=(AxisType.Explicit, ...)), or give all summands as a first dimension to "
+        "redistrib.to_jax(..., stacked=True)",
+        axes=tuple(axes),
+    )
+
+
+def no_derivative_error(what: str) -> TracedError:
+    """A derivative of what has none, or none here."""
+    return TracedError("derivative", f"{what} has no derivative here; reduce the array inside the function instead")
 
 
 class DeviceShortageError(RedistribError):
