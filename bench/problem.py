@@ -86,6 +86,18 @@ class Problem:
         """Whether several devices end with the same tile."""
         return math.prod(self._counts(self.target_axes)) < self.devices
 
+    def summand(self, device: int) -> int:
+        """Which summand a device holds at the start."""
+        position, number = self.position(device), 0
+        for name in self.partial:
+            number = number * self.axes[name] + position[name]
+        return number
+
+    def box(self, cut: Cut, device: int) -> tuple[slice, ...]:
+        """The part of the array that a device holds, cut so."""
+        position = self.position(device)
+        return tuple(slice(*self.interval(dim, names, position)) for dim, names in enumerate(cut))
+
     def _counts(self, cut: Cut) -> list[int]:
         axes = self.axes
         return [math.prod(axes[name] for name in names) for names in cut]
