@@ -59,7 +59,7 @@ def test_totals_of_plans() -> None:
         made = PARTIAL[name]()
         assert sum(made.received) == made.least_received == received
     assert sum(PARTIAL["all-reduce"]().received) == 12
-    assert PARTIAL["all-reduce"]().steps[0].received() == [2, 2, 4, 4]
+    assert PARTIAL["all-reduce"]().steps[0].received() == [3, 3, 3, 3]
     assert sum(PARTIAL["cut to partial"]().received) == 0
 
 

@@ -103,7 +103,7 @@ class Executor:
         scratch = np.empty(staging, np.uint8)
         for runner in self._runners:
             runner.bind(scratch)
-        self.scratch_bytes = staging
+        self.scratch_bytes = staging + sum(runner.beside for runner in self._runners)
         self.middle_bytes = sum(self._staged.middle)
         self.sent_bytes = sum(stage.sent_bytes for stage in self._staged.stages)
         self.received_bytes = sum(stage.received_bytes for stage in self._staged.stages)

@@ -28,10 +28,12 @@ class Runner(ABC):
     Attributes:
         name: what the report calls it.
         scratch: bytes of staging memory it needs; `bind` provides them.
+        beside: bytes of memory that it has, or makes while it runs, besides.
     """
 
     name: ClassVar[str]
     scratch: int = 0
+    beside: int = 0
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage

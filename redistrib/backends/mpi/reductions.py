@@ -49,20 +49,28 @@ def reduction_of(stage: Stage) -> Reduction:
 
 
 def scratch_of(stage: Stage, transport: str) -> int:
-    """Bytes of scratch that a stage takes on its device, without making it: what is staged, and what grows beside."""
-    step, tile = stage.step, stage.step.after.tile_size
+    """Bytes of scratch that a stage takes on its device, without making it."""
+    step, size = stage.step, stage.itemsize
     if isinstance(step, Unreduce):
         return 0
-    within = 0 if stage.accumulate is None else np.dtype(stage.accumulate).itemsize
     if isinstance(step, AllReduce):
-        return (2 * tile + max(step.parts) * step.group_size) * stage.itemsize + 2 * max(step.parts) * within
+        staged = 0 if is_native(stage) else max(step.parts) * step.group_size
+        return (2 * step.after.tile_size + staged) * size + growing(stage)
     if transport == "packed" and is_native(stage):
-        return (step.before.tile_size + tile) * stage.itemsize
-    mask = 0 if isinstance(step, ReduceScatter) else 1
-    largest = max((box.volume for _, box in stage.receives), default=0)
-    received = largest * stage.itemsize if transport == "datatypes" else stage.received_bytes
+        return (step.before.tile_size + step.after.tile_size) * size
+    largest = max((box.volume for _, box in stage.receives), default=0) * size
     sent = stage.sent_bytes if transport == "packed" else 0
-    return sent + received + (2 * within + mask) * tile
+    return sent + (largest if transport == "datatypes" else stage.received_bytes) + growing(stage)
+
+
+def growing(stage: Stage) -> int:
+    """Bytes that a sum takes while it grows: a wider one and a summand as wide, and a note of what has begun."""
+    step = stage.step
+    elements = max(step.parts) if isinstance(step, AllReduce) else step.after.tile_size
+    if is_native(stage):
+        return 0
+    wide = 0 if stage.accumulate is None else 2 * np.dtype(stage.accumulate).itemsize
+    return (wide + isinstance(step, ReduceExchange)) * elements
 
 
 class _Sum:
@@ -115,7 +123,7 @@ class PackedSum(PackedNeighbours):
         for k in order:
             self.sum.starts[k] = at
             at += stage.receives[k][1].volume * stage.itemsize
-        self.scratch = scratch_of(stage, self.name)
+        self.scratch, self.beside = self.out.scratch + self.sum.nbytes, growing(stage)
 
     def bind(self, scratch: Bytes) -> None:
         self.out.memory = scratch[: self.out.scratch]
@@ -135,7 +143,8 @@ class TypedSum(Typed):
         self.comm = comm
         self.sum = _Sum(stage)
         self.shares = [(device, *self._placed([box], stage.source)) for device, box in stage.sends]
-        self.scratch = scratch_of(stage, self.name)
+        self.scratch = max((box.volume for _, box in stage.receives), default=0) * stage.itemsize
+        self.beside = growing(stage)
 
     def bind(self, scratch: Bytes) -> None:
         self.staging = scratch
@@ -163,8 +172,8 @@ class SharedSum(Runner):
         """`share` makes memory that is shared, of so many bytes on every rank: `staged`, the same number on all."""
         super().__init__(stage)
         self.sum = _Sum(stage)
-        self.scratch = 0  # it has staging memory of its own
         self.staging = share(staged)
+        self.beside = staged + growing(stage)
         self.puts: list[tuple[int, Strided, Strided]] = []
         count = stage.step.devices
         for device in sorted({d for d, _ in stage.sends}, key=lambda d: (d - stage.device) % count):
@@ -218,6 +227,7 @@ class PackedAllReduce(Packed):
         self.parts, self.own = stage.step.parts, order.index(stage.device)
         self.staged = 0 if self.native else self.parts[self.own] * len(order) * stage.itemsize
         self.scratch += self.staged
+        self.beside = growing(stage)
         self.unit = self._typed(run_type(stage.itemsize))
 
     def bind(self, scratch: Bytes) -> None:
