@@ -90,7 +90,9 @@ class Adding:
             total = lax.fori_loop(1, most, turn, total)
         return self.carried(total, slabs)
 
-    def scattered(self, step: ReduceScatter, tile: jax.Array, parts: tuple[int, ...], groups: dict[str, Any]) -> Any:
+    def scattered(
+        self, step: ReduceScatter, tile: jax.Array, parts: tuple[int, ...], groups: dict[str, Any]
+    ) -> jax.Array:
         """The platform's reduce-scatter: the tile is cut into `parts` along its dimensions, row-major."""
         values = self.values(tile)
         cut = [i for i, n in enumerate(parts) if n > 1]

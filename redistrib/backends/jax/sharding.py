@@ -81,6 +81,14 @@ def abstract(mesh: Any) -> Any:
     return mesh.abstract_mesh if isinstance(mesh, jax.sharding.Mesh) else mesh
 
 
+def with_auto_axes(mesh: Any) -> Any:
+    """The same mesh, its axes left to the compiler."""
+    kinds = (AxisType.Auto,) * len(mesh.axis_names)
+    if isinstance(mesh, jax.sharding.Mesh):
+        return jax.sharding.Mesh(mesh.devices, mesh.axis_names, axis_types=kinds)
+    return mesh.update_axis_types(dict(zip(mesh.axis_names, kinds, strict=True)))
+
+
 @contextmanager
 def alone_on(mesh: jax.sharding.Mesh) -> Iterator[None]:
     """A context in which no other mesh, such as one that the caller has set, is taken for ours."""
