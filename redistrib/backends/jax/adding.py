@@ -138,6 +138,7 @@ def adding_of(plan: Plan, platform: str) -> Adding | None:
     for dtype in (jnp.dtype(plan.dtype), accumulate):
         if dtype is not None and jax.dtypes.canonicalize_dtype(dtype) != dtype:
             raise ReductionError(f"JAX makes no {dtype} unless jax_enable_x64 is set; set it, or add in another type")
-    # gloo's reduce-scatter between processes gives the first one wrong sums of tiles above some MiB
-    native = platform != "cpu" or jax.process_count() == 1
+    # gloo, which CPUs add by as soon as a distributed job has begun, even one of one process, now and then gives the
+    # first of a group wrong sums of tiles of some MiB (jax #40830)
+    native = platform != "cpu" or not jax.distributed.is_initialized()
     return Adding(jnp.dtype(plan.dtype), accumulate, plan.order == "fixed", native)
