@@ -14,6 +14,7 @@ COMMANDS = {
     "dtensor-run": ("bench.dtensor_run", "DTensor and ours on the emulated cluster, by wall time"),
     "trees": ("bench.trees", "whole models by reshard, by device_put and by one jit, paired"),
     "quality": ("bench.quality", "bytes, tiles and collectives of plans, counted, on every problem set"),
+    "partial": ("bench.partial", "summands: bytes of plans over the bound, and XLA's for CPU and TPU, counted"),
     "planning": ("bench.planning", "seconds of one call of synthesize, on 8, 4,096 and 65,536 devices"),
     "scaling": ("bench.scaling", "planning time and quality against devices, rank and primes"),
     "fuzz": (

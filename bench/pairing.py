@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import redistrib as rd
 from bench.library import describe, plan_of
@@ -24,6 +24,7 @@ Part = Callable[[dict[str, Any]], None]
 Barrier = Callable[[], None]
 
 DTYPE = np.float32
+PLACES = 2557  # summand s has 3**s times as much: sums of up to 8 are exact, and show each summand that counts twice
 
 
 class Case:
@@ -38,8 +39,12 @@ class Case:
         self.problem = problem
         names = tuple(name for name, _ in problem.mesh)
         sizes = tuple(size for _, size in problem.mesh)
-        self.mesh = Mesh(np.array(devices[: math.prod(sizes)], dtype=object).reshape(sizes), names)
-        self.source = NamedSharding(self.mesh, PartitionSpec(*problem.source_entries))
+        kind = AxisType.Explicit if problem.partial else AxisType.Auto  # JAX has partial arrays on these alone
+        self.mesh = Mesh(
+            np.array(devices[: math.prod(sizes)], dtype=object).reshape(sizes), names, axis_types=(kind,) * len(names)
+        )
+        unreduced = {"unreduced": set(problem.partial)} if problem.partial else {}
+        self.source = NamedSharding(self.mesh, PartitionSpec(*problem.source_entries, **unreduced))
         self.target = NamedSharding(self.mesh, PartitionSpec(*problem.target_entries))
 
     @property
@@ -53,28 +58,43 @@ class Case:
 
     def xla(self) -> Any:
         """XLA's reshard: the identity, with one sharding in and another out."""
+        if self.problem.partial:  # the TPU compiler refuses to reduce at the end of a program only
+            return jax.jit(lambda x: jax.sharding.reshard(x, self.target), in_shardings=self.source)
         return jax.jit(lambda x: x, in_shardings=self.source, out_shardings=self.target)
 
     def array(self) -> jax.Array:
         """The input: every element says where it is, as far as float32 counts exactly."""
-        shape = self.problem.shape
-        return jax.make_array_from_callback(shape, self.source, lambda index: _values(shape, index))
+        problem = self.problem
+        if not problem.partial:
+            return jax.make_array_from_callback(problem.shape, self.source, lambda index: _values(problem.shape, index))
+        tiles = []
+        for number, device in enumerate(self.mesh.devices.flat):
+            if device.process_index == jax.process_index():
+                tile = _values(problem.shape, problem.box(problem.source_axes, number), PLACES)
+                tiles.append(jax.device_put(tile * np.float32(3 ** problem.summand(number)), device))
+        return jax.make_array_from_single_device_arrays(problem.shape, self.source, tiles)
+
+    def wanted(self, index: tuple[slice, ...]) -> np.ndarray:
+        """A part of the array that must come out."""
+        if not self.problem.partial:
+            return _values(self.problem.shape, index)
+        return _values(self.problem.shape, index, PLACES) * np.float32((3**self.problem.summands - 1) // 2)
 
     def check(self, result: jax.Array) -> str | None:
         """What is wrong with a result, or None: every element on every device of this process is compared."""
         if not result.sharding.is_equivalent_to(self.target, len(self.problem.shape)):
             return f"sharding {result.sharding}, wanted {self.target}"
         for shard in result.addressable_shards:
-            if not np.array_equal(np.asarray(shard.data), _values(self.problem.shape, shard.index)):
+            if not np.array_equal(np.asarray(shard.data), self.wanted(shard.index)):
                 return f"wrong elements on device {shard.device.id}"
         return None
 
 
-def _values(shape: tuple[int, ...], index: tuple[slice, ...]) -> np.ndarray:
+def _values(shape: tuple[int, ...], index: tuple[slice, ...], most: int = 8388593) -> np.ndarray:
     total = np.zeros((), dtype=np.int64)
     for size, part in zip(shape, index, strict=True):
         total = total[..., None] * size + np.arange(*part.indices(size))
-    return (total % 8388593).astype(DTYPE)
+    return (total % most).astype(DTYPE)
 
 
 def counts(compiled: Any, problem: Problem) -> dict[str, Any]:

@@ -9,173 +9,18 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from bench.problem import Cut, Problem, as_cut, needs_of
 
 Variant = Literal["H", "U"]
-Cut = tuple[tuple[str, ...], ...]
 
 MEGABYTE = 1_000_000
 SIZE_RANGE = (64 * MEGABYTE, 800 * MEGABYTE)
 ALIGNED_TILE = (128 << 20, 512 << 20)  # bytes
 MAX_RANK = 6
 DEFAULT_SEED = 2021
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One redistribution of one array.
-
-    Attributes:
-        name: unique within its set; says set and number, or the layout.
-        shape: global shape, in elements.
-        source_axes, target_axes: for each dimension, the mesh axes that cut it, minor to major.
-        mesh: axis name -> size, in mesh order.
-        itemsize: bytes per element.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    source_axes: Cut
-    target_axes: Cut
-    mesh: tuple[tuple[str, int], ...]
-    itemsize: int = 4
-
-    @property
-    def axes(self) -> dict[str, int]:
-        """The mesh as `synthesize` takes it."""
-        return dict(self.mesh)
-
-    @property
-    def devices(self) -> int:
-        return math.prod(size for _, size in self.mesh)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the global array."""
-        return math.prod(self.shape) * self.itemsize
-
-    @property
-    def source(self) -> str:
-        """The source type in the paper's notation, `[tile{axes}size, ...]`."""
-        return self._notation(self.source_axes)
-
-    @property
-    def target(self) -> str:
-        """The target type in the paper's notation."""
-        return self._notation(self.target_axes)
-
-    @property
-    def source_entries(self) -> tuple[tuple[str, ...] | None, ...]:
-        """Entries of a `jax.sharding.PartitionSpec`: major to minor, the reverse of the notation."""
-        return tuple(tuple(reversed(axes)) or None for axes in self.source_axes)
-
-    @property
-    def target_entries(self) -> tuple[tuple[str, ...] | None, ...]:
-        return tuple(tuple(reversed(axes)) or None for axes in self.target_axes)
-
-    @property
-    def tile_bytes(self) -> int:
-        """Bytes of the larger of the source and the target tile: the yardstick for scratch."""
-        return max(self._tile_bytes(self.source_axes), self._tile_bytes(self.target_axes))
-
-    def _counts(self, cut: Cut) -> list[int]:
-        axes = self.axes
-        return [math.prod(axes[name] for name in names) for names in cut]
-
-    def _tile_bytes(self, cut: Cut) -> int:
-        return self.nbytes // math.prod(self._counts(cut))
-
-    def _notation(self, cut: Cut) -> str:
-        dims = []
-        for size, names, count in zip(self.shape, cut, self._counts(cut), strict=True):
-            dims.append(f"{size // count}{{{','.join(names)}}}{size}" if names else str(size))
-        return f"[{', '.join(dims)}]"
-
-    def lower_bound_bytes(self) -> int:
-        """Bytes that all devices together must receive, computed from first principles, without the library.
-
-        Each device's box is intersected with itself before and after, dimension by dimension.
-        """
-        held = 0
-        for device in range(self.devices):
-            position = self.position(device)
-            kept = 1
-            for dim, (before, after) in enumerate(zip(self.source_axes, self.target_axes, strict=True)):
-                low_b, high_b = self.interval(dim, before, position)
-                low_a, high_a = self.interval(dim, after, position)
-                kept *= max(0, min(high_b, high_a) - max(low_b, low_a))
-            held += kept
-        return self.devices * self._tile_bytes(self.target_axes) - held * self.itemsize
-
-    def position(self, device: int) -> dict[str, int]:
-        """Row-major mesh coordinates of a device number, by axis."""
-        found = {}
-        for name, size in reversed(self.mesh):
-            device, found[name] = divmod(device, size)
-        return found
-
-    def interval(self, dim: int, names: Sequence[str], position: Mapping[str, int]) -> tuple[int, int]:
-        """First and one past the last element along a dimension cut by `names`, minor to major."""
-        axes, size = self.axes, self.shape[dim]
-        index, count = 0, 1
-        for name in names:
-            index += count * position[name]
-            count *= axes[name]
-        return index * (size // count), (index + 1) * (size // count)
-
-    def scaled(self, max_bytes: int) -> Problem:
-        """The same problem with the array shrunk to about `max_bytes`, everything still divisible.
-
-        The dimensions keep their proportions as far as divisibility allows: a dimension stays a multiple of the
-        whole mesh where that fits into `max_bytes`, else of the two tile counts only.
-        """
-        if self.nbytes <= max_bytes:
-            return self
-        needs = _needs(self.source_axes, self.target_axes, self.axes)
-        grain = [
-            max(self.devices, need) if size % self.devices == 0 else need
-            for need, size in zip(needs, self.shape, strict=True)
-        ]
-        if math.prod(grain) * self.itemsize > max_bytes:
-            grain = needs
-        factors = [size // unit for size, unit in zip(self.shape, grain, strict=True)]
-        budget = max(1, max_bytes // (math.prod(grain) * self.itemsize))
-        while math.prod(factors) > budget:
-            widest = max(range(len(factors)), key=lambda i: factors[i])
-            factors[widest] -= max(1, factors[widest] // 8)
-        shape = tuple(f * unit for f, unit in zip(factors, grain, strict=True))
-        return replace(self, shape=shape)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def record(self) -> dict[str, Any]:
-        """The start of a result: the problem, and in bytes per device its lower bound and its larger tile."""
-        return {"problem": self.to_json(), "bound": self.lower_bound_bytes() / self.devices, "tile": self.tile_bytes}
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Problem:
-        return Problem(
-            data["name"],
-            tuple(data["shape"]),
-            _as_cut(data["source_axes"]),
-            _as_cut(data["target_axes"]),
-            tuple((name, int(size)) for name, size in data["mesh"]),
-            int(data["itemsize"]),
-        )
-
-
-def _as_cut(lists: Sequence[Sequence[str]]) -> Cut:
-    return tuple(tuple(names) for names in lists)
-
-
-def _needs(source: Cut, target: Cut, axes: Mapping[str, int]) -> list[int]:
-    """What each dimension must be a multiple of: both tile counts."""
-    return [
-        math.lcm(math.prod(axes[n] for n in s), math.prod(axes[n] for n in t))
-        for s, t in zip(source, target, strict=True)
-    ]
 
 
 # ---------------------------------------------------------------------------------------------- random problems
@@ -226,8 +71,12 @@ def draw(
     aligned: bool = False,
     ranks: tuple[int, int] = (1, MAX_RANK),
     moving: bool = True,
+    partial: bool = False,
 ) -> Problem:
     """One random problem; with `moving`, one whose lower bound is above zero.
+
+    With `partial`, source tiles are summands along each mesh axis that does not cut them with probability one half, and
+    along one such axis at least.
 
     Dimensions are multiples of the whole mesh where 800 MB allow it (so in the paper's Figure 13), else of the two
     tile counts. With `small_dimensions` they are one to three times the two tile counts, whatever the bytes: these are
@@ -239,7 +88,7 @@ def draw(
     while True:
         rank = rng.randint(*ranks)
         source, target = _draw_cut(rng, mesh, rank, variant), _draw_cut(rng, mesh, rank, variant)
-        needs = _needs(source, target, axes)
+        needs = needs_of(source, target, axes)
         shape: tuple[int, ...] | None
         if aligned:
             grain = [math.prod(sizes) * minor for minor in (*[1] * (rank - 2), 8, 128)[-rank:]]
@@ -253,6 +102,12 @@ def draw(
         if shape is None:
             continue
         problem = Problem(name, shape, source, target, mesh)
+        if partial:
+            cutting = {name for names in source for name in names}
+            free = [name for name in axes if name not in cutting]
+            problem = replace(problem, partial=tuple(name for name in free if rng.random() < 0.5))
+            if not problem.partial:
+                continue
         if not moving or problem.lower_bound_bytes() > 0:
             return problem
 
@@ -274,6 +129,7 @@ class ProblemSet:
     count: int
     small_dimensions: bool = False
     aligned: bool = False
+    partial: bool = False
 
     def problems(self, seed: int = DEFAULT_SEED, count: int | None = None, *, moving: bool = True) -> list[Problem]:
         """The first `count` problems of the set; a shorter draw is a prefix of a longer one.
@@ -291,6 +147,7 @@ class ProblemSet:
                 small_dimensions=self.small_dimensions,
                 aligned=self.aligned,
                 moving=moving,
+                partial=self.partial,
             )
             for i in range(wanted)
         ]
@@ -310,6 +167,8 @@ SETS: dict[str, ProblemSet] = {
         ProblemSet("A222", (2, 2, 2), "U", 60, aligned=True),
         ProblemSet("U888", (8, 8, 8), "U", 20),
         ProblemSet("U161616", (16, 16, 16), "U", 12),
+        ProblemSet("P8", (2, 2, 2), "U", 300, partial=True),
+        ProblemSet("P24", (2, 3, 4), "U", 100, partial=True),
         ProblemSet("S223", (2, 2, 3), "U", 300, small_dimensions=True),
         ProblemSet("S233", (2, 3, 3), "U", 300, small_dimensions=True),
         ProblemSet("S234", (2, 3, 4), "U", 300, small_dimensions=True),
@@ -323,7 +182,7 @@ SETS: dict[str, ProblemSet] = {
 def _fixed(name: str, shape: Sequence[int], source: str, target: str, **mesh: int) -> Problem:
     """A problem from two strings of axis names per dimension, minor to major: `"a,b | | c"`."""
     cuts = [
-        _as_cut([[a for a in dim.replace(" ", "").split(",") if a] for dim in text.split("|")])
+        as_cut([[a for a in dim.replace(" ", "").split(",") if a] for dim in text.split("|")])
         for text in (source, target)
     ]
     return Problem(name, tuple(shape), cuts[0], cuts[1], tuple(mesh.items()))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from redistrib.errors import RunSizeError
 from redistrib.lang.mesh import Axis, Mesh
-from redistrib.lang.types import DistType, require_whole
+from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.report import rendered
 from redistrib.theory.topology import Topology
@@ -88,11 +88,10 @@ def on_virtual_devices(plan: Plan, with_xla: bool = True) -> RunReport:
     Raises:
         RunSizeError: if these are too many, or the array too large for this machine's memory.
         DtypeError: if the plan's elements are none that can be run with.
-        PartialTypeError: if tiles are summands at either end.
+        SpecError: if JAX has no array of the plan's summands: those of maxima and minima.
     """
     from redistrib.backends.jax.measure.compare import compare, mesh_for, virtual_cpu_devices, with_all_bits
 
-    require_whole("redistrib run", plan.source, plan.target)
     tiles = plan.devices * (plan.before.tile_size + (2 if with_xla else 1) * plan.after.tile_size)
     held = tiles * plan.itemsize + plan.source.global_size * (8 + plan.itemsize)
     if held > memory():
@@ -112,7 +111,8 @@ def _with_plain_names(plan: Plan) -> Plan:
         names = {name: f"a{k}" for k, name in enumerate(mesh.names)}
         axes = tuple(Axis(names[axis.name], axis.size) for axis in mesh.axes)
         dims = (replace(dim, axes=tuple(names[name] for name in dim.axes)) for dim in dist_type.dims)
-        return DistType(tuple(dims)), Mesh(axes, mesh.devices)
+        partial = tuple(names[name] for name in dist_type.partial)
+        return DistType(tuple(dims), partial, dist_type.reduction), Mesh(axes, mesh.devices)
 
     source, source_mesh = renamed(plan.source, plan.source_mesh)
     target, target_mesh = renamed(plan.target, plan.target_mesh)

@@ -17,7 +17,6 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllReduce, Unreduce
 from redistrib.plans.verify import verify
 from redistrib.plans.writes import schedule
-from redistrib.run import on_virtual_devices
 from tests.plans.hand import place, plan
 from tests.plans.hand_partial import PARTIAL
 
@@ -34,7 +33,6 @@ def test_the_weak_graph_and_its_search(ends: tuple[str, str]) -> None:
         "the paper's algorithm": lambda: rd.synthesize(*ends, "x=2", algorithm="paper"),
         "traffic": lambda: traffic(plan),
         "the weak graph": lambda: weak_graph(plan),
-        "redistrib run": lambda: on_virtual_devices(plan),
     }
     for what, do in refused.items():
         with pytest.raises(PartialTypeError) as caught:

@@ -24,6 +24,7 @@ class Summed:
         dtype: of the tile and of the summands.
         reduction: how summands are combined.
         accumulate: name of the element type to combine them in, rounded to `dtype` once; None for `dtype`.
+        into: memory for the tile, of that shape and dtype; its own by default.
 
     >>> total = Summed((3,), np.dtype(np.int64), "max")
     >>> total.add([0], np.array([5, 1]))
@@ -33,12 +34,18 @@ class Summed:
     """
 
     def __init__(
-        self, shape: Sequence[int], dtype: np.dtype[Any], reduction: Reduction, accumulate: str | None = None
+        self,
+        shape: Sequence[int],
+        dtype: np.dtype[Any],
+        reduction: Reduction,
+        accumulate: str | None = None,
+        into: Tile | None = None,
     ) -> None:
-        self._dtype, self._combine = dtype, _COMBINE[reduction]
+        self._dtype, self._reduction, self._into = dtype, reduction, into
         within = dtype if accumulate is None else np.dtype(accumulate)
-        self._total: Tile = np.full(tuple(shape), neutral(reduction, within), dtype=within)
-        self._begun = np.zeros(tuple(shape), dtype=np.bool_)
+        self._total: Tile = np.empty(tuple(shape), within) if into is None or within != dtype else into
+        self._begun: npt.NDArray[np.bool_] | None = None  # which elements have a summand, unless all or none have
+        self._all = self._total.size == 0
 
     def add(self, offset: Sequence[int], part: Tile) -> None:
         """Combine a box that begins at an offset; where it is the first, it is written, not added to zero.
@@ -46,15 +53,42 @@ class Summed:
         Raises:
             TilesError: if the box is not inside the tile.
         """
-        box = window(self._total, offset, part.shape)
-        sofar, begun = self._total[box], self._begun[box]
-        given = part.astype(sofar.dtype)
-        self._total[box] = np.where(begun, self._combine(sofar, given), given)
-        self._begun[box] = True
+        sofar, combine = view(self._total, offset, part.shape), _COMBINE[self._reduction]
+        given = part.astype(sofar.dtype, copy=False)
+        if self._all:
+            combine(sofar, given, out=sofar)
+            return
+        if self._begun is None:
+            if sofar.size == self._total.size:
+                sofar[...] = given
+                self._all = True
+                return
+            self._begun = np.zeros(self._total.shape, dtype=np.bool_)
+        begun = view(self._begun, offset, part.shape)
+        sofar[...] = np.where(begun, combine(sofar, given), given) if begun.any() else given
+        begun[...] = True
 
     def result(self) -> Tile:
         """The tile; the neutral element where no summand was given."""
-        return self._total.astype(self._dtype)
+        if not self._all:
+            nothing = True if self._begun is None else ~self._begun
+            np.copyto(self._total, neutral(self._reduction, self._total.dtype), where=nothing)
+        if self._into is None:
+            return self._total.astype(self._dtype, copy=False)
+        if self._into is not self._total:
+            self._into[...] = self._total.astype(self._dtype)
+        return self._into
+
+
+def view(tile: Tile, offset: Sequence[int], size: Sequence[int]) -> Tile:
+    """The box as an array over the tile's memory, a scalar's too.
+
+    Raises:
+        TilesError: if the box is not inside the tile.
+    """
+    index: Any = (*window(tile, offset, size), ...)
+    found: Tile = tile[index]
+    return found
 
 
 def window(tile: Tile, offset: Sequence[int], size: Sequence[int]) -> tuple[slice, ...]:

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linear_sum_assignment
 
 import redistrib as rd
-from redistrib.arith import divisors
+from bench.reachable import least_in_two_steps
 from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
 from redistrib.cost.paper import PaperCost
 from redistrib.errors import DtypeError, MemoryLimitError, PartialTypeError, PlanFormError, ProfileError, ReductionError
@@ -84,29 +83,6 @@ def pairs(text: str, rank: int) -> Iterator[tuple[DistType, DistType]]:
     mesh = Mesh.of(text)
     types = list(all_partial_types(mesh, (mesh.size,) * rank))
     return ((a, b) for a, b in itertools.product(types, repeat=2) if a.partial or b.partial)
-
-
-def least_in_two_steps(before: Placement, after: Placement) -> float:
-    """Elements received where summands are reduced to whole tiles of one size in one step, each device to a tile of
-    its own choice, and the sums are sent to where they are wanted: the least over all tile sizes and choices.
-
-    What a device receives depends on its own tile alone, and every tile must be some device's choice.
-    """
-    devices, p = before.devices, before.summands
-    best = math.inf
-    for grid in itertools.product(*(divisors(size) for size in before.shape)):
-        tiles = math.prod(grid)
-        if tiles > devices:
-            continue
-        cost = np.zeros((devices, tiles))
-        for k, index in enumerate(np.ndindex(grid)):
-            middle = Placement(before.shape, grid, np.tile(np.array(index, dtype=np.int64), (devices, 1)))
-            own, wanted = (middle.boxes.meet(end.boxes).volumes() for end in (before, after))
-            cost[:, k] = p * middle.tile_size - np.array(own) - np.array(wanted)
-        free = np.repeat(cost.min(axis=1, keepdims=True), devices - tiles, axis=1)
-        table = np.concatenate([cost, free], axis=1)
-        best = min(best, table[linear_sum_assignment(table)].sum() + devices * after.tile_size)
-    return best
 
 
 def check_pairs(mesh: str, rank: int) -> Counter[str]:

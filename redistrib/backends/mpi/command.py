@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from typing import Any
 
@@ -12,8 +13,10 @@ from mpi4py import MPI
 
 from redistrib.backends.mpi.arrays import dtype_of
 from redistrib.backends.mpi.executor import Executor, to_mpi
+from redistrib.plans import reference, telling
 from redistrib.plans.plan import Plan
 from redistrib.report import rendered
+from redistrib.theory.boxes import Box
 from redistrib.theory.semantics import Placement
 
 
@@ -22,7 +25,8 @@ def run_command(
 ) -> int:
     """Run a plan on all ranks, check every element of every tile, and print what came of it on rank 0.
 
-    Every element of the input tells its own place, hashed, so an element that came from elsewhere is found out.
+    Every element of the input tells its own place, hashed, so an element that came from elsewhere is found out; and so
+    does every summand. Where the target's tiles are summands, what they add up to is checked, on rank 0.
 
     Args:
         plan: the same plan on all ranks.
@@ -38,15 +42,19 @@ def run_command(
     """
     comm = MPI.COMM_WORLD if comm is None else comm
     with to_mpi(plan, comm, memory_limit=memory_limit) as execute:
-        source = telling_tile(plan, plan.before, comm.rank)
+        dtype, sums = dtype_of(plan.dtype), plan.before.summands > 1 or plan.after.summands > 1
+        source = telling.source_tile(plan, comm.rank, dtype) if sums else telling_tile(plan, plan.before, comm.rank)
         execute(source)
         comm.Barrier()
         start = time.perf_counter()
         result = execute(source)
         seconds = float(comm.allreduce(time.perf_counter() - start, MPI.MAX))
-        want = telling_tile(plan, plan.after, comm.rank)
-        differing = (_bits(result) != _bits(want)).reshape(-1, plan.itemsize).any(axis=1)
-        wrong = int(comm.allreduce(int(np.count_nonzero(differing))))
+        if plan.after.summands > 1:
+            wrong = comm.bcast(_wrong_sums(plan, comm.gather(result)))
+        else:
+            box = plan.after.box(comm.rank)
+            want = telling.reduced(plan, box, dtype) if sums else telling_tile(plan, plan.after, comm.rank)
+            wrong = int(comm.allreduce(_differing(result, want)))
         received = comm.allreduce(execute.received_bytes)
         if comm.rank == 0:
             _report(plan, execute, as_json, wrong, received, seconds)
@@ -64,18 +72,24 @@ def telling_tile(plan: Plan, placement: Placement, rank: int) -> npt.NDArray[Any
         )
         number = number * np.uint64(max(1, whole)) + line
     words = -(-dtype.itemsize // 8)
-    hashed = np.stack([_mixed(number + np.uint64(k << 56)) for k in range(words)], axis=-1)
+    hashed = np.stack([telling.mixed(number + np.uint64(k << 56)) for k in range(words)], axis=-1)
     if dtype.kind == "b":
         return (hashed[..., 0] & np.uint64(1)).astype(dtype)
     tile = np.ascontiguousarray(hashed).view(np.uint8)[..., : dtype.itemsize]
     return np.ascontiguousarray(tile).view(dtype).reshape(box.size)
 
 
-def _mixed(number: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """A bijection of 64-bit words that leaves no two neighbours alike."""
-    mixed = (number ^ (number >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-    return mixed ^ (mixed >> np.uint64(32))
+def _wrong_sums(plan: Plan, tiles: list[npt.NDArray[Any]] | None) -> int | None:
+    """Elements of the whole array that the tiles of all ranks do not add up to; None where they are not at hand."""
+    if tiles is None:
+        return None
+    dtype, whole = dtype_of(plan.dtype), Box((0,) * plan.after.rank, plan.shape)
+    return _differing(reference.assemble(tiles, plan.after), telling.reduced(plan, whole, dtype))
+
+
+def _differing(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> int:
+    """Elements that differ in any bit."""
+    return int(np.count_nonzero((_bits(a) != _bits(b)).reshape(-1, max(1, a.itemsize)).any(axis=1)))
 
 
 def _bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
@@ -83,8 +97,8 @@ def _bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def _report(plan: Plan, execute: Executor, as_json: bool, wrong: int, received: int, seconds: float) -> None:
-    bound = sum(plan.lower_bound) * plan.itemsize
-    compared = plan.after.tile_size * plan.devices
+    bound = plan.least_received * plan.itemsize
+    compared = math.prod(plan.shape) if plan.after.summands > 1 else plan.after.tile_size * plan.devices
     if as_json:
         figures = {
             "source": str(plan.source),

@@ -54,12 +54,14 @@ def check(
 
 def hash_of(plan: Plan) -> str:
     """A digest of what a plan does, equal on all ranks that hold the same plan."""
-    digest = hashlib.sha256(f"{plan.source}|{plan.target}|{plan.dtype}|{plan.shape}".encode())
+    sums = f"{plan.accumulate}|{plan.order}"
+    digest = hashlib.sha256(f"{plan.source}|{plan.target}|{plan.dtype}|{plan.shape}|{sums}".encode())
     for step in plan.steps:
-        digest.update(step.kind.encode())
-        digest.update(step.before.index.tobytes())
-        digest.update(step.after.index.tobytes())
-        for name in ("groups", "pairs"):
+        digest.update(f"{step.kind}|{getattr(step, 'implementation', '')}|{getattr(step, 'splits', '')}".encode())
+        for end in (step.before, step.after):
+            digest.update(end.index.tobytes())
+            digest.update(f"{end.reduction}|{end.label.tolist()}".encode())
+        for name in ("groups", "pairs", "keeps"):
             if hasattr(step, name):
                 digest.update(getattr(step, name).tobytes())
         if hasattr(step, "shares"):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from redistrib.backends.mpi import consistency, in_place, messages, selection, shared
+from redistrib.backends.mpi import consistency, in_place, messages, reductions, selection, shared
 from redistrib.backends.mpi.arrays import dtype_of, flat, tile_of
 from redistrib.backends.mpi.groups import Groups
 from redistrib.backends.mpi.in_place import Replacement
@@ -21,6 +21,7 @@ from redistrib.backends.mpi.stage import Memory, Stage, StagedPlan, staged
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import ArrayMismatchError, CommunicatorError, MemoryLimitError, RedistribError
 from redistrib.plans.plan import Plan
+from redistrib.plans.steps import AllReduce, Unreduce
 from redistrib.plans.strided import Bytes, copy, pair
 
 # The bit of the word of a call that says all is well; those below say which shared blocks a rank has free.
@@ -82,7 +83,6 @@ class Executor:
         transport: str | None = None,
     ) -> None:
         model = consistency.check(plan, comm, memory_limit, profile, transport)
-        plan.require_whole("to_mpi")
         self.plan = plan
         self.dtype = dtype_of(plan.dtype)
         self.comm: MPI.Intracomm = comm.Dup()
@@ -103,7 +103,7 @@ class Executor:
         scratch = np.empty(staging, np.uint8)
         for runner in self._runners:
             runner.bind(scratch)
-        self.scratch_bytes = staging
+        self.scratch_bytes = staging + sum(runner.beside for runner in self._runners)
         self.middle_bytes = sum(self._staged.middle)
         self.sent_bytes = sum(stage.sent_bytes for stage in self._staged.stages)
         self.received_bytes = sum(stage.received_bytes for stage in self._staged.stages)
@@ -138,7 +138,7 @@ class Executor:
         for stage, runner in zip(self._staged.stages, self._runners, strict=True):
             runner.run(memory[stage.reads], memory[stage.writes])
         if self._staged.last != "target":
-            box = self.plan.after.box(self.comm.rank)
+            box = self._staged.after.box(self.comm.rank)
             if box.volume:
                 of, to = pair(box, self._staged.held.box(self.comm.rank), box, self.plan.itemsize)
                 copy(target, to, memory[self._staged.last], of)
@@ -193,21 +193,25 @@ class Executor:
         # stands behind a private `out`.
         behind = self._target_bytes
         room = shared.free_shared_memory()
-        wanted = self._groups.host.size * (2 * self._target_bytes + middle) if stages else 0
+        staged = sum(stage.received_bytes for stage in stages if reductions.adds(stage))
+        wanted = self._groups.host.size * (2 * self._target_bytes + middle + staged) if stages else 0
         fits = self.comm.allreduce(room is None or wanted * 1.1 < room, MPI.LAND)
-        rows = np.zeros((len(stages), 5), np.int64)
+        rows = np.zeros((len(stages), 6), np.int64)
         for k, stage in enumerate(stages):
-            partners = {device for device, _ in stage.sends + stage.receives}
+            partners = stage.partners
             away = any(hosts[device] != hosts[self.comm.rank] for device in partners)
-            figures = _packed_scratch(stage), stage.sent_bytes + behind, stage.received_bytes, len(partners) + 1, away
-            rows[k] = figures
+            packed, typed, shares = (_scratch(stage, name) for name in ("packed", "datatypes", "shared"))
+            rows[k] = packed, shares + behind, stage.received_bytes, len(partners) + 1, away, typed
         self.comm.Allreduce(MPI.IN_PLACE, rows, MPI.MAX)
+        self._received = rows[:, 2].tolist()
         table = []
         for k, stage in enumerate(stages):
-            scratch = {"packed": int(rows[k, 0]), "datatypes": 0}
+            scratch = {"packed": int(rows[k, 0]), "datatypes": int(rows[k, 5])}
             if fits and not rows[k, 4]:
                 scratch["shared"] = int(rows[k, 1])
-            if forced is not None:
+            if isinstance(stage.step, AllReduce | Unreduce):
+                scratch = {"packed" if isinstance(stage.step, AllReduce) else "local": int(rows[k, 0])}
+            elif forced is not None:
                 if forced not in scratch:
                     raise CommunicatorError(
                         f"step {stage.step.kind} cannot run through shared memory: its ranks are on different hosts, "
@@ -234,7 +238,7 @@ class Executor:
         if limit - ends < min(share, in_place.LEAST):
             raise MemoryLimitError(limit, ends + min(share, in_place.LEAST))
         self._replacement, self._staging = replacement, min(share, in_place.MOST, limit - ends)
-        self._staged = StagedPlan(replacement.stages, "target", self.plan.after, (0, 0))
+        self._staged = StagedPlan(replacement.stages, "target", self.plan.after, self.plan.after, (0, 0))
         replaced = len(replacement.stages) - replacement.gathers
         return ["in_place"] * replaced + ["datatypes"] * replacement.gathers
 
@@ -283,11 +287,31 @@ class Executor:
         stage = self._staged.stages[k]
         if self._replacement is not None and name == "in_place":
             return self._replacement.runner(k, self.comm, self._staging)
+        if isinstance(stage.step, Unreduce):
+            return reductions.Neutral(stage)
+        if isinstance(stage.step, AllReduce):
+            return reductions.PackedAllReduce(stage, self._groups.of(stage))
+        if reductions.adds(stage):
+            return self._adding(stage, name, self._received[k])
         if name == "shared":
-            mixed = k > 0 and self.transports[k - 1] != "shared"
+            mixed = k > 0 and (self.transports[k - 1] != "shared" or reductions.adds(self._staged.stages[k - 1]))
             return SharedCopies(stage, self._groups.host_rank, self._place(stage.writes), mixed)
         make = messages.packed if name == "packed" else messages.typed
         return make(stage, self.comm, lambda: self._groups.of(stage))
+
+    def _adding(self, stage: Stage, name: str, received: int) -> Runner:
+        groups = self._groups
+        if name == "shared":
+            return reductions.SharedSum(
+                stage, groups.host_rank, lambda nbytes: SharedTile(groups.host, groups.barrier, nbytes), received
+            )
+        if name == "datatypes":
+            return reductions.TypedSum(stage, self.comm)
+        if reductions.is_native(stage):
+            return reductions.PackedReduceScatter(stage, groups.of(stage, native=True))
+        graph = groups.of(stage)
+        assert isinstance(graph, MPI.Distgraphcomm)
+        return reductions.PackedSum(stage, graph)
 
     def _place(self, memory: Memory) -> Any:
         if memory == "target":
@@ -320,8 +344,12 @@ class Executor:
             self.free()
 
 
-def _packed_scratch(stage: Stage) -> int:
-    """An upper bound on the staging of the packed transport, without making it."""
+def _scratch(stage: Stage, transport: str) -> int:
+    """An upper bound on the scratch of a transport, without making it."""
+    if reductions.adds(stage) or isinstance(stage.step, AllReduce | Unreduce):
+        return reductions.scratch_of(stage, transport)
+    if transport != "packed":
+        return stage.sent_bytes if transport == "shared" else 0
     own = sum(box.volume for box in stage.kept) * stage.itemsize
     return stage.sent_bytes + stage.received_bytes + 2 * own
 

@@ -10,7 +10,7 @@ from mpi4py import MPI
 from redistrib.backends.mpi.barrier import SharedMemoryBarrier
 from redistrib.backends.mpi.messages import neighbours
 from redistrib.backends.mpi.stage import Stage
-from redistrib.plans.steps import AllGather, AllToAll
+from redistrib.plans.steps import AllGather, AllReduce, AllToAll, ReduceScatter
 
 
 class Groups:
@@ -43,13 +43,14 @@ class Groups:
         """A rank's number among the ranks of this host."""
         return self._host_rank[rank]
 
-    def of(self, stage: Stage) -> MPI.Intracomm:
-        """The group of this rank in a gather or an all-to-all, or the neighbourhood of an exchange; collective.
+    def of(self, stage: Stage, native: bool = False) -> MPI.Intracomm:
+        """The group of this rank in a step over groups, or the neighbourhood of an exchange; collective.
 
-        Steps over the same groups share one communicator.
+        Steps over the same groups share one communicator. Where a reduce-scatter is added up here, its members are
+        neighbours.
         """
         step = stage.step
-        if isinstance(step, AllGather | AllToAll):
+        if isinstance(step, AllGather | AllToAll | AllReduce) or (isinstance(step, ReduceScatter) and native):
             key: object = step.groups.tobytes()
             if key not in self._made:
                 order = step.group_of(stage.device)

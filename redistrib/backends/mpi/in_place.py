@@ -19,10 +19,11 @@ from typing import TypeAlias
 
 from mpi4py import MPI
 
+from redistrib.backends.mpi.arrays import dtype_of
 from redistrib.backends.mpi.messages import TAG, Runner
 from redistrib.backends.mpi.stage import Stage
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllGather, AllToAll, DynSlice, Exchange, Step
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.plans.strided import Bytes, Ints, copy, pair
 from redistrib.plans.transfers import stays, transfers
 from redistrib.theory.boxes import Box
@@ -162,7 +163,7 @@ def in_place_stages(plan: Plan, device: int) -> list[Stage]:
                     plan.before if first else plan.after,
                     plan.after,
                     device,
-                    plan.itemsize,
+                    dtype_of(plan.dtype),
                 )
             )
     return stages
@@ -275,6 +276,9 @@ class Replacement:
 
 def replacement(plan: Plan, device: int) -> Replacement | None:
     """How a plan runs in source and target memory alone; None if it cannot on this device."""
+    moves = (DynSlice, AllGather, AllToAll, AllPermute, Exchange)
+    if plan.before.summands > 1 or not all(isinstance(step, moves) for step in plan.steps):
+        return None
     found = layouts(plan, device)
     if found is None:
         return None

@@ -28,10 +28,12 @@ class Runner(ABC):
     Attributes:
         name: what the report calls it.
         scratch: bytes of staging memory it needs; `bind` provides them.
+        beside: bytes of memory that it has, or makes while it runs, besides.
     """
 
     name: ClassVar[str]
     scratch: int = 0
+    beside: int = 0
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -93,7 +95,7 @@ class _Side:
                 copy(tile, in_tile, self.memory, in_stage)
 
 
-class _Packed(Runner):
+class Packed(Runner):
     """Boxes packed end to end, one collective over contiguous memory, and boxes laid out again."""
 
     name = "packed"
@@ -118,7 +120,7 @@ class _Packed(Runner):
         self.into.unpack(target)
 
 
-class PackedGather(_Packed):
+class PackedGather(Packed):
     """`Allgather` of whole tiles, in place where the gathered tile is their concatenation."""
 
     def __init__(self, stage: Stage, group: MPI.Intracomm) -> None:
@@ -140,7 +142,7 @@ class PackedGather(_Packed):
         self.group.Allgather(mine, [into, 1, self.block])
 
 
-class PackedAllToAll(_Packed):
+class PackedAllToAll(Packed):
     """`Alltoall` of equal shares, the own one included."""
 
     def __init__(self, stage: Stage, group: MPI.Intracomm) -> None:
@@ -161,7 +163,7 @@ class PackedAllToAll(_Packed):
         self.group.Alltoall([out, 1, self.block], [into, 1, self.block])
 
 
-class PackedNeighbours(_Packed):
+class PackedNeighbours(Packed):
     """One neighbourhood collective over exactly the devices that share data, on packed shares."""
 
     def __init__(self, stage: Stage, graph: MPI.Distgraphcomm) -> None:
@@ -181,7 +183,7 @@ class PackedNeighbours(_Packed):
         self.graph.Neighbor_alltoallw([out, counts, starts, types], [into, into_counts, into_starts, into_types])
 
 
-class PackedPermute(_Packed):
+class PackedPermute(Packed):
     """Whole tiles from point to point; straight out of and into place where they are contiguous there."""
 
     def __init__(self, stage: Stage, comm: MPI.Intracomm) -> None:
@@ -199,7 +201,7 @@ class PackedPermute(_Packed):
         MPI.Request.Waitall(requests)
 
 
-class _Typed(Runner):
+class Typed(Runner):
     """Boxes described to MPI by datatypes: no staging memory on our side."""
 
     name = "datatypes"
@@ -212,7 +214,7 @@ class _Typed(Runner):
         return at, self._typed(datatype)
 
 
-class TypedGroup(_Typed):
+class TypedGroup(Typed):
     """One `Alltoallw` over the group of a gather or an all-to-all."""
 
     def __init__(self, stage: Stage, group: MPI.Intracomm) -> None:
@@ -234,7 +236,7 @@ class TypedGroup(_Typed):
         self._keep(source, target)
 
 
-class TypedNeighbours(_Typed):
+class TypedNeighbours(Typed):
     """One `Neighbor_alltoallw` over exactly the devices that share data: an exchange as it is."""
 
     def __init__(self, stage: Stage, graph: MPI.Distgraphcomm) -> None:
@@ -248,7 +250,7 @@ class TypedNeighbours(_Typed):
         self._keep(source, target)
 
 
-class TypedPermute(_Typed):
+class TypedPermute(Typed):
     """Tiles from point to point between boxes of larger tiles."""
 
     def __init__(self, stage: Stage, comm: MPI.Intracomm) -> None:

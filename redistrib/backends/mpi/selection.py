@@ -41,7 +41,7 @@ def predicted(profile: LatencyBandwidth | None, name: str, members: int, nbytes:
         nbytes: bytes that the busiest device receives.
     """
     if profile is None:
-        return float(TRANSPORTS.index(name))
+        return float(TRANSPORTS.index(name)) if name in TRANSPORTS else 0.0
     launch, member, per_byte = profile.transports.get(name, (math.inf, 0.0, 0.0))
     return launch + member * (members - 1) + per_byte * nbytes
 

@@ -73,6 +73,33 @@ class Counting(MPI.Intracomm):
         add("Alltoallw", column(send[1][0], send[2], self.rank), column(receive[1][0], receive[2], self.rank))
         super().Alltoallw(send, receive)
 
+    def Recv(self, message: Any, source: int, tag: int = 0) -> None:
+        assert source != self.rank
+        add("Recv", 0, message[0].nbytes)
+        super().Recv(message, source, tag)
+
+    def Alltoallv(self, send: Any, receive: Any) -> None:
+        out, into = (column(message[1][0], [message[2]] * self.size, self.rank) for message in (send, receive))
+        add("Alltoallv", out, into)
+        super().Alltoallv(send, receive)
+
+    def Allgatherv(self, send: Any, receive: Any) -> None:
+        (counts, _), unit = receive[1:]
+        size = unit.Get_size()
+        add("Allgatherv", (self.size - 1) * counts[self.rank] * size, (sum(counts) - counts[self.rank]) * size)
+        super().Allgatherv(send, receive)
+
+    def Reduce_scatter_block(self, send: Any, receive: Any, op: MPI.Op = MPI.SUM) -> None:
+        add("Reduce_scatter_block", send.nbytes - receive.nbytes, (self.size - 1) * receive.nbytes)
+        super().Reduce_scatter_block(send, receive, op)
+
+    def Allreduce(self, send: Any, receive: Any, op: MPI.Op = MPI.SUM) -> None:
+        if send is not MPI.IN_PLACE:  # as by parts, each added up by one member; words of agreement do not count
+            part, longer = divmod(send.size, self.size)
+            nbytes = (send.size + (self.size - 2) * (part + (self.rank < longer))) * send.itemsize
+            add("Allreduce", nbytes, nbytes)
+        super().Allreduce(send, receive, op)
+
     def Isend(self, message: Any, dest: int, tag: int = 0) -> MPI.Request:
         assert dest != self.rank
         add("Isend", size_of(message), 0)

@@ -13,8 +13,6 @@ from redistrib.api import synthesize
 from redistrib.backends.mpi import gather, scatter, to_mpi
 from redistrib.cost.presets import PRESETS
 from redistrib.errors import RedistribError
-from redistrib.lang.types import DistType
-from redistrib.plans.plan import Plan
 
 comm = MPI.COMM_WORLD
 rank = comm.rank
@@ -68,9 +66,9 @@ refused("scatter", lambda: scatter(np.zeros((3, 3)) if rank == 1 else None, "[4{
 refused("scatter root", lambda: scatter(None, "[4{x}16]", "x=4", comm, root=4))
 refused("gather", lambda: gather(np.zeros(5 if rank == 2 else 4), "[4{x}16]", "x=4", comm))
 refused("gather dtype", lambda: gather(np.zeros(4, np.int8 if rank == 2 else np.int16), "[4{x}16]", "x=4", comm))
-mesh, cut = plan.source_mesh, DistType.parse("[4{x}16]")
-summed = Plan(DistType.parse("[16] sum{x}"), mesh, cut, mesh, "float32", 4, (), "by hand", "exact", 0, "elements")
-refused("partial", lambda: to_mpi(summed, comm))
-refused("scatter partial", lambda: scatter(None, summed.source, mesh, comm))
+summed = synthesize("[16, 8] sum{x}", "[4{x}16, 8]", "x=4")
+native = replace(summed, accumulate="float64")
+refused("sums", lambda: to_mpi(native if rank == 1 else summed, comm))
+refused("scatter partial", lambda: scatter(None, summed.source, summed.source_mesh, comm))
 if rank == 0:
     print(json.dumps(said))

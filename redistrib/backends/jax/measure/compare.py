@@ -17,7 +17,9 @@ from redistrib.backends.jax.execute import to_jax
 from redistrib.backends.jax.measure.inspect import inspect
 from redistrib.backends.jax.sharding import named_sharding
 from redistrib.errors import DeviceShortageError, DtypeError, RunSizeError
+from redistrib.plans import reference, telling
 from redistrib.plans.plan import Plan
+from redistrib.theory.boxes import Box
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,10 @@ class Contest:
     """A plan and XLA's reshard between the same shardings, each compiled once, to be run on any number of arrays."""
 
     def __init__(self, plan: Plan, mesh: jax.sharding.Mesh, with_xla: bool = True) -> None:
+        """XLA makes no summands, and ends the process where they are to be others: then it is not asked."""
         self.plan = plan
         self.moved = 0
+        with_xla = with_xla and not plan.target.partial
         self._source = named_sharding(plan.source, plan.source_mesh, mesh)
         target = named_sharding(plan.target, plan.target_mesh, mesh)
         abstract = jax.ShapeDtypeStruct(plan.shape, jnp.dtype(plan.dtype), sharding=self._source)
@@ -72,9 +76,26 @@ class Contest:
 
     def move(self, values: np.ndarray[Any, Any]) -> None:
         """Move one array by both programs, and compare every element of every tile."""
-        array = jax.device_put(values, self._source)
+        self._run(jax.device_put(values, self._source), values)
+
+    def move_summands(self) -> None:
+        """Move summands that tell who they are, and compare every element of what they add up to."""
+        plan, dtype = self.plan, jnp.dtype(self.plan.dtype)
+        number = dict(zip(self._source.mesh.devices.flat, plan.source_mesh.devices, strict=True))
+        tiles = [jax.device_put(telling.source_tile(plan, d, dtype), device) for device, d in number.items()]
+        array = jax.make_array_from_single_device_arrays(plan.shape, self._source, tiles)
+        self._run(array, telling.reduced(plan, Box((0,) * len(plan.shape), plan.shape), dtype))
+
+    def _run(self, array: jax.Array, values: np.ndarray[Any, Any]) -> None:
         for k, program in enumerate(self._programs):
-            self._wrong[k] += wrong_elements(program(array), values)
+            result = program(array)
+            if self.plan.target.partial:
+                held = {shard.device: np.asarray(shard.data) for shard in result.addressable_shards}
+                order = np.argsort(self.plan.target_mesh.devices)
+                tiles = [held[device] for device in result.sharding.mesh.devices.reshape(-1)[order]]
+                self._wrong[k] += differing(reference.assemble(tiles, self.plan.after), values)
+            else:
+                self._wrong[k] += wrong_elements(result, values)
         self.moved += 1
 
     def result(self) -> Comparison:
@@ -88,8 +109,8 @@ class Contest:
         return Comparison(
             sides[0],
             sides[1] if len(sides) > 1 else None,
-            compared=self.moved * plan.devices * after,
-            bound=sum(plan.lower_bound) * plan.itemsize,
+            compared=self.moved * (math.prod(plan.shape) if plan.target.partial else plan.devices * after),
+            bound=plan.least_received * plan.itemsize,
             peak=(before + after) * plan.itemsize,
             tile=max(before, after) * plan.itemsize,
         )
@@ -153,13 +174,11 @@ def with_all_bits(dtype: str) -> Iterator[None]:
 
 
 def mesh_for(plan: Plan, devices: list[Any]) -> jax.sharding.Mesh:
-    """A JAX mesh of Auto axes for the plan's source mesh."""
-    mesh = plan.source_mesh
-    return jax.sharding.Mesh(
-        np.array(devices).reshape(mesh.shape),
-        mesh.names,
-        axis_types=(jax.sharding.AxisType.Auto,) * len(mesh.names),
-    )
+    """A JAX mesh for the plan's source mesh, of Auto axes; of Explicit ones where tiles are summands."""
+    mesh, kind = plan.source_mesh, jax.sharding.AxisType.Auto
+    if plan.source.partial or plan.target.partial:
+        kind = jax.sharding.AxisType.Explicit
+    return jax.sharding.Mesh(np.array(devices).reshape(mesh.shape), mesh.names, axis_types=(kind,) * len(mesh.names))
 
 
 def counting_array(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
@@ -204,20 +223,22 @@ def compare(plan: Plan, mesh: jax.sharding.Mesh, with_xla: bool = True) -> Compa
     """Run a plan and XLA's reshard on an array whose elements tell where they belong."""
     values = counting_array(plan.shape, plan.dtype)
     contest = Contest(plan, mesh, with_xla)
-    contest.move(values)
+    if plan.source.partial or plan.target.partial:
+        contest.move_summands()
+    else:
+        contest.move(values)
     return contest.result()
 
 
 def wrong_elements(array: jax.Array, values: np.ndarray[Any, Any]) -> int:
     """Elements of all shards, replicas included, whose bits differ from those of the global array."""
-    wrong = 0
-    for shard in array.addressable_shards:
-        held = np.ascontiguousarray(np.asarray(shard.data))
-        wanted = np.ascontiguousarray(values[shard.index])
-        width = held.dtype.itemsize
-        if width:
-            same = held.reshape(-1).view(np.uint8).reshape(-1, width) == wanted.reshape(-1).view(np.uint8).reshape(
-                -1, width
-            )
-            wrong += int((~same.all(axis=1)).sum())
-    return wrong
+    return sum(differing(np.asarray(shard.data), values[shard.index]) for shard in array.addressable_shards)
+
+
+def differing(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> int:
+    """Elements of two arrays of one shape and dtype whose bits differ."""
+    width = a.dtype.itemsize
+    if not width:
+        return 0
+    left, right = (np.ascontiguousarray(side).reshape(-1).view(np.uint8).reshape(-1, width) for side in (a, b))
+    return int((left != right).any(axis=1).sum())

@@ -7,7 +7,7 @@ all-gather            every member takes in the operands of the n-1 others
 all-to-all            (n-1)/n of the operand
 collective-permute    the operand, on every device that receives from another one
 all-reduce            2(n-1)/n of the operand
-reduce-scatter        (n-1)/n of the operand
+reduce-scatter        (n-1)/n of the operand; the TPU compiler writes it as a fusion of an all-reduce and a slice
 collective-broadcast  the operand, on all members but the first
 ragged-all-to-all     (n-1)/n of the operand as an upper bound: sizes are known only at run time
 ====================  ==============================================================================
@@ -43,6 +43,7 @@ _GROUPED: dict[str, Callable[[int, int], int]] = {
 }
 KINDS = (*_GROUPED, "collective-permute")
 
+_SCATTERED = "all-reduce-scatter"  # head of the name of a fusion that reduces and keeps a part
 _IN_PLACE = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element", "while", "conditional", "call", "iota"}
 
 
@@ -251,6 +252,8 @@ def _collective(visit: _Visit, module: HloModule) -> HloCollective | None:
     kind = _canonical(instruction.opcode)
     if kind is None:
         return None
+    if kind == "all-reduce" and visit.computation.startswith(_SCATTERED):
+        kind = "reduce-scatter"
     known = module.computations[visit.computation].instructions
     operands = tuple(array for name in instruction.operands for array in known[name].results)
     permute = kind == "collective-permute"

@@ -1,0 +1,276 @@
+"""Steps that add, and the one that makes summands: what comes in is staged, then added up in ascending order.
+
+MPI adds by itself only where the plan leaves the order of summands to it and MPI has the sum: numbers that NumPy has
+too, of up to 8 bytes a part, and a maximum or minimum of integers alone, because MPI's drops NaNs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from redistrib.backends.mpi.datatypes import run_type
+from redistrib.backends.mpi.messages import TAG, Packed, PackedNeighbours, Runner, Typed
+from redistrib.backends.mpi.shared import SharedTile
+from redistrib.backends.mpi.stage import Stage
+from redistrib.lang.notation import Reduction
+from redistrib.plans.adding import Summed, neutral, view
+from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter, Unreduce
+from redistrib.plans.strided import Bytes, Strided, pair
+from redistrib.plans.transfers import transfers
+from redistrib.theory.boxes import Box
+
+Tile: TypeAlias = npt.NDArray[Any]
+
+_OPERATIONS: dict[Reduction, MPI.Op] = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
+_NUMBERS = {"i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (4, 8), "c": (8, 16)}  # kind -> bytes
+
+
+def adds(stage: Stage) -> bool:
+    """Whether a stage adds up what its device receives."""
+    return isinstance(stage.step, ReduceScatter | ReduceExchange)
+
+
+def is_native(stage: Stage) -> bool:
+    """Whether MPI may add by itself in this stage."""
+    step, dtype = stage.step, stage.dtype
+    free = isinstance(step, AllReduce) or (isinstance(step, ReduceScatter) and step.implementation == "native")
+    kinds = "iufc" if reduction_of(stage) == "sum" else "iu"
+    known = dtype.isbuiltin == 1 and dtype.kind in kinds and dtype.itemsize in _NUMBERS[dtype.kind]
+    return free and known and stage.accumulate is None
+
+
+def reduction_of(stage: Stage) -> Reduction:
+    return stage.step.before.reduction or stage.step.after.reduction or "sum"
+
+
+def scratch_of(stage: Stage, transport: str) -> int:
+    """Bytes of scratch that a stage takes on its device, without making it."""
+    step, size = stage.step, stage.itemsize
+    if isinstance(step, Unreduce):
+        return 0
+    if isinstance(step, AllReduce):
+        staged = 0 if is_native(stage) else max(step.parts) * step.group_size
+        return (2 * step.after.tile_size + staged) * size + growing(stage)
+    if transport == "packed" and is_native(stage):
+        return (step.before.tile_size + step.after.tile_size) * size
+    largest = max((box.volume for _, box in stage.receives), default=0) * size
+    sent = stage.sent_bytes if transport == "packed" else 0
+    return sent + (largest if transport == "datatypes" else stage.received_bytes) + growing(stage)
+
+
+def growing(stage: Stage) -> int:
+    """Bytes that a sum takes while it grows: a wider one and a summand as wide, and a note of what has begun."""
+    step = stage.step
+    elements = max(step.parts) if isinstance(step, AllReduce) else step.after.tile_size
+    if is_native(stage):
+        return 0
+    wide = 0 if stage.accumulate is None else 2 * np.dtype(stage.accumulate).itemsize
+    return (wide + isinstance(step, ReduceExchange)) * elements
+
+
+class _Sum:
+    """What a device adds up: its own box, if that counts, and one from each share that it receives."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        label = stage.step.before.label
+        order = sorted(range(len(stage.receives)), key=lambda k: int(label[stage.receives[k][0]]))
+        self.early = [k for k in order if label[stage.receives[k][0]] < label[stage.device]]  # before the own box
+        self.late = order[len(self.early) :]
+        self.starts: list[int] = []  # bytes into the staging memory, by share
+        self.nbytes = 0
+        for _, box in stage.receives:
+            self.starts.append(self.nbytes)
+            self.nbytes += box.volume * stage.itemsize
+
+    def run(self, source: Bytes, target: Bytes, receive: Callable[[int, Box], Tile]) -> None:
+        """Add up; `receive` gives a share by number, asked for in ascending order of summands."""
+        stage = self.stage
+        start = stage.step.after.box(stage.device).start
+        part = tile_in(target, stage.target(), stage.step.after.box(stage.device), stage.dtype)
+        total = Summed(part.shape, stage.dtype, reduction_of(stage), stage.accumulate, part)
+
+        def received(numbers: list[int]) -> None:
+            for k in numbers:
+                box = stage.receives[k][1]
+                total.add(_minus(box.start, start), receive(k, box))
+
+        received(self.early)
+        for box in stage.kept:
+            total.add(_minus(box.start, start), tile_in(source, stage.source, box, stage.dtype))
+        received(self.late)
+        total.result()
+
+    def staged(self, memory: Bytes) -> Callable[[int, Box], Tile]:
+        """Shares that lie end to end in staging memory."""
+        dtype = self.stage.dtype
+        return lambda k, box: memory[self.starts[k] :][: box.volume * dtype.itemsize].view(dtype).reshape(box.size)
+
+
+class PackedSum(PackedNeighbours):
+    """One neighbourhood collective into staging memory, and a sum on the spot."""
+
+    def __init__(self, stage: Stage, graph: MPI.Distgraphcomm) -> None:
+        super().__init__(stage, graph)
+        self.sum = _Sum(stage)
+        order = sorted(range(len(stage.receives)), key=lambda k: stage.receives[k][0])  # as the neighbours are
+        at = 0
+        for k in order:
+            self.sum.starts[k] = at
+            at += stage.receives[k][1].volume * stage.itemsize
+        self.scratch, self.beside = self.out.scratch + self.sum.nbytes, growing(stage)
+
+    def bind(self, scratch: Bytes) -> None:
+        self.out.memory = scratch[: self.out.scratch]
+        self.staging = scratch[self.out.scratch : self.out.scratch + self.sum.nbytes]
+
+    def run(self, source: Bytes, target: Bytes) -> None:
+        self.out.pack(source)
+        self._send(self.out.window(source), self.staging)
+        self.sum.run(source, target, self.sum.staged(self.staging))
+
+
+class TypedSum(Typed):
+    """Shares from point to point, each added as it comes, in ascending order: no more than one is staged."""
+
+    def __init__(self, stage: Stage, comm: MPI.Intracomm) -> None:
+        super().__init__(stage)
+        self.comm = comm
+        self.sum = _Sum(stage)
+        self.shares = [(device, *self._placed([box], stage.source)) for device, box in stage.sends]
+        self.scratch = max((box.volume for _, box in stage.receives), default=0) * stage.itemsize
+        self.beside = growing(stage)
+
+    def bind(self, scratch: Bytes) -> None:
+        self.staging = scratch
+
+    def run(self, source: Bytes, target: Bytes) -> None:
+        requests = [self.comm.Isend([source[at:], 1, datatype], device, TAG) for device, at, datatype in self.shares]
+        self.sum.run(source, target, self._receive)
+        MPI.Request.Waitall(requests)
+
+    def _receive(self, k: int, box: Box) -> Tile:
+        dtype = self.stage.dtype
+        memory = self.staging[: box.volume * dtype.itemsize]
+        self.comm.Recv([memory, MPI.BYTE], self.stage.receives[k][0], TAG)
+        return memory.view(dtype).reshape(box.size)
+
+
+class SharedSum(Runner):
+    """Copies into memory of the receivers that all ranks of the host can write, and a sum on the spot."""
+
+    name = "shared"
+
+    def __init__(
+        self, stage: Stage, host_rank: Callable[[int], int], share: Callable[[int], SharedTile], staged: int
+    ) -> None:
+        """`share` makes memory that is shared, of so many bytes on every rank: `staged`, the same number on all."""
+        super().__init__(stage)
+        self.sum = _Sum(stage)
+        self.staging = share(staged)
+        self.beside = staged + growing(stage)
+        self.puts: list[tuple[int, Strided, Strided]] = []
+        count = stage.step.devices
+        for device in sorted({d for d, _ in stage.sends}, key=lambda d: (d - stage.device) % count):
+            at = 0
+            for sender, box in transfers(stage.step, device).receives(device):
+                if sender == stage.device:
+                    self.puts.append((host_rank(device), *pair(box, stage.source, box, stage.itemsize, 0, at)))
+                at += box.volume * stage.itemsize
+
+    def run(self, source: Bytes, target: Bytes) -> None:
+        for rank, of, to in self.puts:
+            self.staging.put(rank, to, source, of)
+        self.staging.wait()
+        self.sum.run(source, target, self.sum.staged(self.staging.own))
+
+    def free(self) -> None:
+        super().free()
+        self.staging.close()
+
+
+class PackedReduceScatter(Packed):
+    """`Reduce_scatter_block` of parts packed in the order of the members."""
+
+    def __init__(self, stage: Stage, group: MPI.Intracomm) -> None:
+        self.group = group
+        sends, own = dict(stage.sends), stage.step.after.box(stage.device)
+        order = stage.step.group_of(stage.device) if isinstance(stage.step, ReduceScatter) else []
+        super().__init__(stage, [sends.get(member, own) for member in order], [own])
+        self.operation = _OPERATIONS[reduction_of(stage)]
+        self.keeps = []  # the own part goes the way of the others
+
+    def _send(self, out: Bytes, into: Bytes) -> None:
+        dtype = self.stage.dtype
+        if out.size:
+            self.group.Reduce_scatter_block(out.view(dtype), into.view(dtype), self.operation)
+
+
+class PackedAllReduce(Packed):
+    """`Allreduce`, or what it stands for: every member adds up a part of the tile and tells it to the others."""
+
+    def __init__(self, stage: Stage, group: MPI.Intracomm) -> None:
+        assert isinstance(stage.step, AllReduce)
+        self.group = group
+        super().__init__(stage, [stage.step.before.box(stage.device)], [stage.step.after.box(stage.device)])
+        self.operation = _OPERATIONS[reduction_of(stage)]
+        self.native = is_native(stage)
+        self.keeps = []
+        order = stage.step.group_of(stage.device)
+        label = stage.step.before.label
+        self.order = sorted(range(len(order)), key=lambda k: int(label[order[k]]))
+        self.parts, self.own = stage.step.parts, order.index(stage.device)
+        self.staged = 0 if self.native else self.parts[self.own] * len(order) * stage.itemsize
+        self.scratch += self.staged
+        self.beside = growing(stage)
+        self.unit = self._typed(run_type(stage.itemsize))
+
+    def bind(self, scratch: Bytes) -> None:
+        super().bind(scratch)
+        self.staging = scratch[self.scratch - self.staged : self.scratch]
+
+    def _send(self, out: Bytes, into: Bytes) -> None:
+        dtype = self.stage.dtype
+        if not out.size:
+            return
+        if self.native:
+            self.group.Allreduce(out.view(dtype), into.view(dtype), self.operation)
+            return
+        part = self.parts[self.own]
+        starts = [sum(self.parts[:k]) for k in range(len(self.parts))]
+        even = [part] * len(self.parts), [k * part for k in range(len(self.parts))]
+        self.group.Alltoallv([out, (self.parts, starts), self.unit], [self.staging, even, self.unit])
+        rows = self.staging.view(dtype).reshape(len(self.parts), part)
+        own = into.view(dtype)[starts[self.own] :][:part]
+        total = Summed((part,), dtype, reduction_of(self.stage), self.stage.accumulate, own)
+        for k in self.order:
+            total.add([0], rows[k])
+        total.result()
+        self.group.Allgatherv(MPI.IN_PLACE, [into, (self.parts, starts), self.unit])
+
+
+class Neutral(Runner):
+    """Neutral elements, and the own tile where it is to be kept: nothing travels."""
+
+    name = "local"
+
+    def run(self, source: Bytes, target: Bytes) -> None:
+        stage = self.stage
+        tile = tile_in(target, stage.target(), stage.step.after.box(stage.device), stage.dtype)
+        tile[...] = neutral(reduction_of(stage), stage.dtype)
+        self._keep(source, target)
+
+
+def tile_in(memory: Bytes, tile: Box, box: Box, dtype: np.dtype[Any]) -> Tile:
+    """A box of the tile that lies in a memory, as a view."""
+    held = memory[: tile.volume * dtype.itemsize].view(dtype).reshape(tile.size)
+    return view(held, _minus(box.start, tile.start), box.size)
+
+
+def _minus(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(x - y for x, y in zip(a, b, strict=True))
