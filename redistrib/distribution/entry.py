@@ -199,7 +199,9 @@ def _types(given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], mesh: jax.s
         return value is None or isinstance(value, PartitionSpec | NamedSharding | str | DistType)
 
     flat = jax.tree_util.tree_leaves(
-        jax.tree.map(lambda spec, below: [_Asked(spec)] * len(jax.tree_util.tree_leaves(below)), given, tree, is_leaf=is_leaf),
+        jax.tree.map(
+            lambda spec, below: [_Asked(spec)] * len(jax.tree_util.tree_leaves(below)), given, tree, is_leaf=is_leaf
+        ),
         is_leaf=lambda value: isinstance(value, _Asked),
     )
     return {k: _type(one.spec, shapes[k], mesh) for k, one in enumerate(flat) if one.spec is not None}

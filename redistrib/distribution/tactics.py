@@ -129,5 +129,7 @@ def checked(schedule: Any) -> tuple[Tactic, ...]:
     tactics = (schedule,) if isinstance(schedule, Along | Work) else tuple(schedule)
     for tactic in tactics:
         if not isinstance(tactic, Along | Work):
-            raise CutError("", "", "Schedule", f"{tactic!r} is no tactic; write rd.along(axis, {{argument: dimension}})")
+            raise CutError(
+                "", "", "Schedule", f"{tactic!r} is no tactic; write rd.along(axis, {{argument: dimension}})"
+            )
     return tactics

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from redistrib.cost.model import CostModel
-from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
 from redistrib.partition.propagate import Propagation
 from redistrib.partition.versions import Versions, freed
-from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.check import check, group_of
 from redistrib.programs.graph import Array, Operation
 from redistrib.programs.program import Compute, Place, Program, Value
@@ -67,14 +64,10 @@ class _Build:
 
     def _add(self, number: int, operation: Operation) -> None:
         nest = operation.nest
-        part = Part(nest, self.found.cut(number), self._carried(number, operation))
-        try:
-            signature = part.signature(self.place.mesh)
-        except ProgramError:
-            if not part.carried:
-                raise
-            part = Part(nest, part.cut)
-            signature = part.signature(self.place.mesh)
+        carries = self.found.carries[number]
+        carried = tuple(tuple(axis for axis in carries if carries[axis] == g) for g in range(len(nest.linear)))
+        part = Part(nest, self.found.cut(number), carried if carries else ())
+        signature = part.signature(self.place.mesh)
         ins = []
         for access, name, needed in zip(nest.reads, operation.ins, signature.ins, strict=True):
             value = self.known.moved(name, self._value(self.found.arrays[name], needed))
@@ -86,42 +79,3 @@ class _Build:
             self.known.versions[array.name] = [value]
             outs.append((access.array, value))
         self.known.ops.append(Compute(nest.name, (part,), self.place, tuple(ins), tuple(outs)))
-
-    # ------------------------------------------------------------------------------------- summands
-
-    def _carried(self, number: int, operation: Operation) -> tuple[tuple[str, ...], ...]:
-        """The axes of summands that pass through each linear group; empty where that would not help.
-
-        They pass where all reads of a group are summands along the same axes, nobody has asked for them whole so far,
-        and what is made has no more bytes than what was read.
-        """
-        carried: list[tuple[str, ...]] = []
-        used = set(self.found.cuts[number])
-        read = 0
-        for group in operation.nest.linear:
-            values = [self.known.versions[operation.ins[r]] for r in group]
-            forms = {(known[0].type.partial, known[0].type.reduction) for known in values}
-            (axes, kind), *others = forms
-            alone = all(len(known) == 1 for known in values)
-            passes = not others and kind == "sum" and alone and not used & set(axes)
-            passes = passes and all(self._all_carry(operation.ins[r]) for r in group)
-            carried.append(axes if passes else ())
-            read += sum(known[0].tile_bytes for known in values) if passes else 0
-        if not any(carried) or sum(map(bool, carried)) > 1:
-            return ()
-        made = sum(self._tile_bytes(number, operation, w) for w in range(len(operation.outs)))
-        return tuple(carried) if made <= read else ()
-
-    def _tile_bytes(self, number: int, operation: Operation, write: int) -> int:
-        access, array = operation.nest.writes[write], operation.outs[write]
-        parts = math.prod(
-            self.place.mesh.axis(axis).size for axis, dim in self.found.cuts[number].items() if dim in access.names
-        )
-        return math.prod(array.shape) * itemsize_of(array.dtype) // parts
-
-    def _all_carry(self, name: str) -> bool:
-        """Whether all who read a value could take summands, so that it need not be whole for any of them."""
-        operations = self.found.graph.operations
-        readers = self.found.readers.get(name, ())
-        linear = all(r in {k for group in operations[o].nest.linear for k in group} for o, r in readers)
-        return linear and name not in self.found.graph.outputs

@@ -42,6 +42,7 @@ class Propagation:
 
     Attributes:
         cuts: for every operation the axes that cut it, each with the iteration dimension.
+        carries: for every operation the axes of summands that pass through it, each with the group of linear reads.
         pins: for inputs the axes that cut them by order of a tactic, each with the dimension; None, left whole.
         wants: the same for outputs.
         order: the axes as tactics came to them; the first is the most major where several cut one dimension.
@@ -58,6 +59,7 @@ class Propagation:
 
     def __post_init__(self) -> None:
         self.cuts = [{} for _ in self.graph.operations]
+        self.carries: list[dict[str, int]] = [{} for _ in self.graph.operations]
         self.arrays = self.graph.arrays()
         self.readers = readers(self.graph.operations)
         self.maker = {
@@ -65,7 +67,6 @@ class Propagation:
             for k, operation in enumerate(self.graph.operations)
             for w, array in enumerate(operation.outs)
         }
-        self._refused: set[tuple[int, str]] = set()
 
     # ------------------------------------------------------------------------------------- tactics
 
@@ -188,7 +189,7 @@ class Propagation:
     # ------------------------------------------------------------------------------------- two directions
 
     def _forward(self, number: int, axis: str) -> bool:
-        if axis in self.cuts[number]:
+        if axis in self.cuts[number] or axis in self.carries[number]:
             return False
         operation = self.graph.operations[number]
         asked: dict[str, list[str]] = {}
@@ -200,7 +201,7 @@ class Propagation:
             if dim is not None:
                 asked.setdefault(dim, []).append(name)
         if not asked:
-            return False
+            return self._carry(number, axis)
         taken = next(iter(asked))
         if len(asked) > 1:
             price = {dim: self._to_move(operation, axis, dim) for dim in asked}
@@ -230,7 +231,7 @@ class Propagation:
         return math.prod(array.shape) * itemsize_of(array.dtype)
 
     def _backward(self, number: int, axis: str) -> bool:
-        if axis in self.cuts[number]:
+        if axis in self.cuts[number] or axis in self.carries[number]:
             return False
         operation = self.graph.operations[number]
         for access, array in zip(operation.nest.writes, operation.outs, strict=True):
@@ -242,6 +243,48 @@ class Propagation:
                 self.cuts[number][axis] = dim
                 return True
         return False
+
+    # ------------------------------------------------------------------------------------- summands
+
+    def _carry(self, number: int, axis: str) -> bool:
+        """Let summands pass through an operation, to be added up after it, where that is no more to add up.
+
+        All reads of a linear group must be summands along the axis, and all that read them linear in them.
+        """
+        operation = self.graph.operations[number]
+        groups = [
+            group for group in operation.nest.linear if any(self._is_summed(operation.ins[r], axis) for r in group)
+        ]
+        if len(groups) != 1:
+            return False
+        names = [operation.ins[r] for r in groups[0]]
+        kinds = {operation.nest.combiner[dim] for dim in self.cuts[number].values() if dim in operation.nest.combiner}
+        if kinds - {"sum"} or not all(self._is_summed(name, axis) and self._is_carried_by_all(name) for name in names):
+            return False
+        self.carries[number][axis] = operation.nest.linear.index(groups[0])
+        return True
+
+    def _is_summed(self, name: str, axis: str) -> bool:
+        """Whether a value is made as summands along an axis that a sum makes whole."""
+        if name not in self.maker:
+            return False
+        k, w = self.maker[name]
+        nest, dim = self.graph.operations[k].nest, self.cuts[k].get(axis)
+        if dim is None:
+            return axis in self.carries[k]
+        return dim not in nest.writes[w].names and nest.combiner.get(dim) == "sum"
+
+    def _is_carried_by_all(self, name: str) -> bool:
+        """Whether all that read a value are linear in it, and what they make of it is no more than it."""
+        if name in self.graph.outputs:
+            return False
+        made = 0
+        for k, r in self.readers.get(name, ()):
+            operation = self.graph.operations[k]
+            if not any(r in group for group in operation.nest.linear):
+                return False
+            made += sum(self._bytes(array.name) for array in operation.outs)
+        return made <= self._bytes(name)
 
     # ------------------------------------------------------------------------------------- types
 
