@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from redistrib.cache import CacheInfo
     from redistrib.cost.fit import Fit
     from redistrib.cost.model import CostModel
+    from redistrib.plans.data import Order
     from redistrib.resharding.value import TreePlan
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -152,6 +153,9 @@ def reshard(
     donate: bool = False,
     memory_limit: int | str | None = None,
     cost_model: CostModel | str | None = None,
+    accumulate: Any = None,
+    order: Order | None = None,
+    check: bool = False,
     progress: bool | None = None,
 ) -> Any:
     """Move arrays to other shardings by synthesized plans; use it where you would write `jax.device_put`.
@@ -159,6 +163,8 @@ def reshard(
     Source and target may be on different meshes over the same devices, with axes of other names and sizes and devices
     in another order. Nothing goes through the host. Under `jit` it is a part of the computation, and under
     differentiation the cotangent travels back by a plan of its own. See docs/reshard.md.
+
+    Arrays that JAX calls unreduced, whose tiles are summands, are taken and made on either side.
 
     Handed to `jax.device_put`, because no plan can do it: values that are no `jax.Array`, targets on other devices than
     the source, and other kinds of memory.
@@ -180,6 +186,10 @@ def reshard(
             or a text such as `"2GiB"`. It decides the order of the leaves, how many travel together, and in how many
             parts. Under `jit` it is the limit of each leaf's plan.
         cost_model: see `synthesize`; by default the preset of the devices' platform.
+        accumulate: the type to add summands in, see `synthesize`.
+        order: `"fixed"` or `"any"`, see `synthesize`; by default `"fixed"` for sums of bfloat16 and float16, which
+            are then rounded once on every platform, and `"any"` for all others.
+        check: look first whether devices that hold one tile hold the same; see `redistrib.testing.check_replicas`.
         progress: whether to show a bar on stderr; None shows one for long moves on a terminal.
 
     Returns:
@@ -190,12 +200,22 @@ def reshard(
         LeafError: for what is wrong with one leaf; names its path.
         MemoryLimitError: if nothing fits the limit; tells the least that something fits.
         TracedError: for what cannot be done under `jit`, and for a traced array on Auto axes without `source`.
+        ReplicaError: if `check` finds devices that differ.
     """
     from redistrib.resharding import entry
 
     limit = None if memory_limit is None else parse_size(memory_limit)
     return entry.reshard(
-        tree, shardings, source, donate=donate, memory_limit=limit, model=cost_model, progress=progress
+        tree,
+        shardings,
+        source,
+        donate=donate,
+        memory_limit=limit,
+        model=cost_model,
+        accumulate=None if accumulate is None else dtype_name(accumulate),
+        order=order,
+        check=check,
+        progress=progress,
     )
 
 
@@ -206,6 +226,8 @@ def reshard_plan(
     donate: bool = False,
     memory_limit: int | str | None = None,
     cost_model: CostModel | str | None = None,
+    accumulate: Any = None,
+    order: Order | None = None,
 ) -> TreePlan:
     """What `reshard` will do with the same arguments: order, launches, bytes alive at the worst moment, as a value.
 
@@ -213,7 +235,7 @@ def reshard_plan(
 
     Args:
         tree: of arrays, or of `jax.ShapeDtypeStruct` with shardings.
-        shardings, donate, memory_limit, cost_model: as for `reshard`.
+        shardings, donate, memory_limit, cost_model, accumulate, order: as for `reshard`.
 
     Raises:
         TreeMismatchError, LeafError, MemoryLimitError: as `reshard` does.
@@ -221,7 +243,15 @@ def reshard_plan(
     from redistrib.resharding import entry
 
     limit = None if memory_limit is None else parse_size(memory_limit)
-    return entry.reshard_plan(tree, shardings, donate=donate, memory_limit=limit, model=cost_model)
+    return entry.reshard_plan(
+        tree,
+        shardings,
+        donate=donate,
+        memory_limit=limit,
+        model=cost_model,
+        accumulate=None if accumulate is None else dtype_name(accumulate),
+        order=order,
+    )
 
 
 def cache_info() -> dict[str, CacheInfo]:

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -227,3 +228,17 @@ def is_exact(plan: Plan) -> bool:
     whole = numbered(plan.shape)
     tiles = run(plan, scatter(whole, plan.before))
     return all(np.array_equal(got, want) for got, want in zip(tiles, scatter(whole, plan.after), strict=True))
+
+
+def check_replicas(tree: Any) -> None:
+    """Check that devices that hold one tile of an array hold the same bits, in every `jax.Array` of a tree.
+
+    `jax.shard_map(check_vma=False)` can make arrays that JAX calls replicated and that are not. It copies every tile
+    that has replicas to the host; of arrays of several processes each looks at its own devices.
+
+    Raises:
+        ReplicaError: for the first pair of devices that differ; names the leaf, the devices, and the first element.
+    """
+    from redistrib.resharding.replicas import check_replicas as check
+
+    check(tree)

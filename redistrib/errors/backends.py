@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from redistrib.errors.base import RedistribError, RuleBroken, listed
+from redistrib.errors.lang import SpecError
 from redistrib.errors.plans import TilesError
 from redistrib.errors.synthesis import ChoiceError
 
@@ -95,6 +96,32 @@ def manual_mesh_error(axes: Sequence[str]) -> TracedError:
     )
 
 
+def unreduced_axes_error(dist_type: str, axes: Sequence[str]) -> SpecError:
+    """A partial type on axes along which JAX knows no summands."""
+    return SpecError(
+        "unreduced axes",
+        f"{dist_type} has summands along {listed(axes)}, and JAX has them along Explicit axes alone; make the mesh by "
+        "jax.make_mesh(..., axis_types=(AxisType.Explicit, ...)), or give all summands as a first dimension to "
+        "redistrib.to_jax(..., stacked=True)",
+        axes=tuple(axes),
+    )
+
+
+def partial_put_error(dist_type: str) -> SpecError:
+    """A partial type at an end of what `jax.device_put` alone could move."""
+    return SpecError(
+        "unreduced put",
+        f"tiles of {dist_type} are summands, and those are moved between jax.Arrays on the same devices and in the "
+        "same memory alone; go by way of an array without summands there",
+        dist_type=dist_type,
+    )
+
+
+def no_derivative_error(what: str) -> TracedError:
+    """A derivative of what has none, or none here."""
+    return TracedError("derivative", f"{what} has no derivative here; reduce the array inside the function instead")
+
+
 class DeviceShortageError(RedistribError):
     """More devices asked for than JAX has."""
 
@@ -148,6 +175,25 @@ class LeafError(RedistribError):
         self.path = path
         self.reason = reason
         super().__init__(f"leaf {path}: {reason}" if path else reason)
+
+
+class ReplicaError(LeafError):
+    """Devices that should hold one tile of an array, and do not hold the same.
+
+    Attributes:
+        devices: ids of two of them.
+        index: the first element that differs, in the tile.
+        held: what each of the two holds there.
+    """
+
+    def __init__(self, path: str, first: int, other: int, index: tuple[int, ...], held: object, found: object) -> None:
+        self.devices, self.index, self.held = (first, other), index, (held, found)
+        super().__init__(
+            path,
+            f"devices {first} and {other} should hold the same tile, and at {index} of it one has {held}, the other "
+            f"{found}; shard_map(check_vma=False) makes such arrays where out_specs leave out an axis along which "
+            "tiles differ: name that axis in out_specs, reduce over it, or say unreduced={axis} if they are summands",
+        )
 
 
 def unknown_source_error() -> TracedError:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from redistrib.errors import PartialTypeError
-from redistrib.plans.steps import Step
+from redistrib.plans.steps import ReduceExchange, Step
 from redistrib.plans.transfers import Transfers, transfers
 from redistrib.theory.boxes import Boxes
 from redistrib.theory.semantics import Int64, Placement
@@ -106,6 +106,16 @@ def schedule(held: Placement, step: Step) -> list[Write]:
         orders.append([*keeps[:-1], *rounds, keeps[-1]])
     settled = [_without_dead(_settle(order, own), after) for order in orders]
     return min(settled, key=_masked_volume)
+
+
+def additions(step: ReduceExchange) -> list[Write]:
+    """What each device adds to its output tile, which starts as neutral elements: first what it holds, then by rounds.
+
+    Who has nothing to add in some turn must add nothing.
+    """
+    before, after, moved = step.before, step.after, transfers(step)
+    own = _Kept(moved.stays, moved.stays.start - before.start, moved.stays.start - after.start)
+    return own.writes() + [write for r in range(moved.rounds) for write in _round(before, after, moved, r)]
 
 
 def _masked_volume(writes: Sequence[Write]) -> int:

@@ -10,9 +10,10 @@ from jax.sharding import NamedSharding, Sharding
 
 from redistrib.arith import prime_factors
 from redistrib.errors import PlacementError
+from redistrib.errors.backends import partial_put_error
 from redistrib.errors.lang import sharding_form_error
 from redistrib.lang.mesh import Axis, Mesh
-from redistrib.lang.types import DistType, from_named_sharding, require_whole
+from redistrib.lang.types import DistType, from_named_sharding
 from redistrib.theory.semantics import Placement, placement_of, type_of
 
 Action: TypeAlias = Literal["keep", "move", "empty", "via_device_put"]
@@ -56,12 +57,18 @@ def route(shape: tuple[int, ...], source: Sharding | None, target: Sharding) -> 
         RedistribError: a sharding that no type says, or that does not divide the shape.
         ValueError: JAX's own, for a target that cannot hold the shape.
     """
-    for side in (source, target):
-        if isinstance(side, NamedSharding):  # refuses what cannot hold the shape
-            require_whole("reshard", from_named_sharding(side, shape)[0])
+    partial = [
+        dist_type
+        for side in (source, target)
+        if isinstance(side, NamedSharding)  # refuses what cannot hold the shape
+        for dist_type in [from_named_sharding(side, shape)[0]]
+        if dist_type.partial
+    ]
     if not isinstance(target, NamedSharding):
         target.shard_shape(shape)
     if source is None or source.device_set != target.device_set or _memory(source) != _memory(target):
+        if partial:
+            raise partial_put_error(str(partial[0]))
         return LeafRoute("via_device_put")
     if 0 in shape:
         return LeafRoute("empty")

@@ -7,11 +7,13 @@ from typing import Any
 import jax
 
 from redistrib.errors.backends import traced_donation_error
+from redistrib.plans.data import Order
 from redistrib.resharding import traced
 from redistrib.resharding.eager import PreparedReshard
 from redistrib.resharding.interrupts import recoverable
 from redistrib.resharding.leaves import matched
 from redistrib.resharding.planning import Model, Planner
+from redistrib.resharding.replicas import check_replicas
 from redistrib.resharding.value import TreePlan
 
 
@@ -23,11 +25,16 @@ def reshard(
     donate: bool,
     memory_limit: int | None,
     model: Model,
+    accumulate: str | None,
+    order: Order | None,
+    check: bool,
     progress: bool | None,
 ) -> Any:
     """See `redistrib.api.reshard`; the memory limit is in bytes."""
     leaves, structure = matched(tree, shardings, source)
-    planner = Planner(model)
+    if check:
+        check_replicas(tree)
+    planner = Planner(model, accumulate, order)
     inside = [traced.is_traced(leaf.value) for leaf in leaves]
     if donate and any(inside):
         raise traced_donation_error()
@@ -45,7 +52,16 @@ def reshard(
     return jax.tree.unflatten(structure, results)
 
 
-def reshard_plan(tree: Any, shardings: Any, *, donate: bool, memory_limit: int | None, model: Model) -> TreePlan:
+def reshard_plan(
+    tree: Any,
+    shardings: Any,
+    *,
+    donate: bool,
+    memory_limit: int | None,
+    model: Model,
+    accumulate: str | None,
+    order: Order | None,
+) -> TreePlan:
     """See `redistrib.api.reshard_plan`."""
     leaves, _ = matched(tree, shardings)
-    return PreparedReshard(leaves, Planner(model), donate=donate, memory_limit=memory_limit).plan
+    return PreparedReshard(leaves, Planner(model, accumulate, order), donate=donate, memory_limit=memory_limit).plan

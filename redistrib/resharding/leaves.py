@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSha
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from redistrib.backends.jax.sharding import alone_on
-from redistrib.backends.jax.with_sharding import with_sharding
+from redistrib.backends.jax.with_sharding import devices_of, with_sharding
 from redistrib.cache import Cache
 from redistrib.errors import LeafError, TreeMismatchError
 
@@ -115,7 +115,7 @@ def zeros_like(array: jax.Array, target: Sharding) -> jax.Array:
     sharding as it is.
     """
     tile, dtype = target.shard_shape(array.shape), array.dtype
-    devices = list(target.devices_indices_map(array.shape))
+    devices = devices_of(target, array.shape)
     mesh = jax.sharding.Mesh(np.array(devices), ("devices",))
     whole = NamedSharding(mesh, PartitionSpec())
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):

@@ -22,10 +22,13 @@ from redistrib.cache import Cache, CacheInfo
 from redistrib.cost.model import CostModel
 from redistrib.errors import MemoryLimitError
 from redistrib.packing.moves import Group, LeafMove
+from redistrib.plans.data import Order
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
+from redistrib.plans.slabs import has_summands
 from redistrib.resharding import leaves
 from redistrib.resharding.actions import LeafRoute, SourceTarget, route
+from redistrib.synthesis.partial.arithmetic import ROUNDED_ONCE
 from redistrib.synthesis.synthesize import synthesize
 
 Model: TypeAlias = CostModel | str | None
@@ -62,15 +65,21 @@ def route_of(shape: tuple[int, ...], source: Sharding | None, target: Sharding) 
 
 
 class Planner:
-    """Plans and programs under one cost model."""
+    """Plans and programs under one cost model.
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
+    Args:
+        model: what to minimise; None for the preset of the devices' platform.
+        accumulate: the element type to add summands in; see `synthesize`.
+        order: the same; None for `"fixed"` where sums are rounded once by default, which a platform may not do.
+    """
+
+    def __init__(self, model: Model, accumulate: str | None = None, order: Order | None = None) -> None:
+        self._model, self._accumulate, self._order = model, accumulate, order
 
     @property
     def key(self) -> Hashable:
-        """What the model is known by."""
-        return _hashable(self._model)
+        """What decides about plans besides the leaves."""
+        return (_hashable(self._model), self._accumulate, self._order)
 
     def plan(self, ends: SourceTarget, dtype: str, platform: str, memory_limit: int | None = None) -> Plan:
         """The plan between two types.
@@ -78,10 +87,11 @@ class Planner:
         Raises:
             MemoryLimitError: if none fits the limit.
         """
-        key = (ends, dtype, self._model_key(platform), memory_limit)
+        key = (ends, dtype, self._model_key(platform), memory_limit, *self._arithmetic(ends))
         return PLANS.get(key, lambda: self._synthesized(ends, dtype, platform, memory_limit))
 
     def _synthesized(self, ends: SourceTarget, dtype: str, platform: str, memory_limit: int | None) -> Plan:
+        rounded = ends.source.reduction == "sum" and dtype in ROUNDED_ONCE
         return synthesize(
             ends.source,
             ends.source_mesh,
@@ -90,7 +100,13 @@ class Planner:
             dtype=dtype,
             model=self._on(platform),
             memory_limit=memory_limit,
+            accumulate=self._accumulate if self._arithmetic(ends) else None,
+            order=self._order or ("fixed" if rounded else "any"),
         )
+
+    def _arithmetic(self, ends: SourceTarget) -> tuple[Hashable, ...]:
+        """What decides about plans of summands alone."""
+        return (self._accumulate, self._order) if ends.source.partial or ends.target.partial else ()
 
     def _on(self, platform: str) -> CostModel | str:
         if self._model is not None:
@@ -123,7 +139,8 @@ class Planner:
         spec = known_spec(item)
         plan = item.plan if limit is None else self.plan(spec.ends, spec.dtype, spec.platform, limit)
         reuses = item.donated and not stacked and plan.before.tile == plan.after.tile
-        key = (spec, self._model_key(spec.platform), limit, schedule, count, stacked, reuses)
+        made_by = (self._model_key(spec.platform), *self._arithmetic(spec.ends))
+        key = (spec, *made_by, limit, schedule, count, stacked, reuses)
         return key, BucketEntry(plan, dtype, count, stacked, reuses, schedule)
 
     def _program(self, first: LeafMove, known: list[tuple[Hashable, BucketEntry]], numbered: bool) -> CompiledBucket:
@@ -167,7 +184,8 @@ class Planner:
     def _frugal(self, item: LeafMove) -> int:
         """The least memory limit that a plan of the leaf is predicted to keep."""
         spec = known_spec(item)
-        return _LEAST.get((spec.ends, spec.dtype, self._model_key(spec.platform)), lambda: self._least_limit(spec))
+        made_by = (self._model_key(spec.platform), *self._arithmetic(spec.ends))
+        return _LEAST.get((spec.ends, spec.dtype, *made_by), lambda: self._least_limit(spec))
 
     def _least_limit(self, spec: LeafSpec) -> int:
         try:
@@ -236,7 +254,11 @@ def _stacked(groups: Sequence[Group], dtypes: Sequence[Any]) -> list[bool]:
         coalescing_key(group[0].plan, dtype, quirks) or (group[0].spec, group[0].donated)
         for group, dtype in zip(groups, dtypes, strict=True)
     ]
-    small = [max(group[0].source_bytes, group[0].target_bytes) <= quirks.coalesced_bytes for group in groups]
+    small = [
+        max(group[0].source_bytes, group[0].target_bytes) <= quirks.coalesced_bytes
+        and not any(map(has_summands, group[0].plan.steps))
+        for group in groups
+    ]
     count: Counter[Any] = Counter()
     for group, key, is_small in zip(groups, keys, small, strict=True):
         count[key] += len(group) if is_small else 0

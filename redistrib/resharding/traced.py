@@ -10,11 +10,11 @@ from jax.sharding import AxisType, NamedSharding
 from redistrib.backends.jax import private
 from redistrib.backends.jax.cross_mesh import CrossMeshRedistribution, emptied, platform_of
 from redistrib.backends.jax.execute import to_jax
-from redistrib.errors import SpecError
+from redistrib.backends.jax.sharding import constrained, partition_spec, with_auto_axes
 from redistrib.errors.backends import traced_order_error, unknown_source_error
 from redistrib.errors.lang import sharding_form_error
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import from_named_sharding, require_whole
+from redistrib.lang.types import DistType, from_named_sharding
 from redistrib.plans.plan import Plan
 from redistrib.resharding.actions import SourceTarget
 from redistrib.resharding.checks import placing
@@ -48,25 +48,34 @@ def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     if not isinstance(source, NamedSharding):
         raise sharding_form_error(source)
     _check_order(source.mesh, target.mesh)
+    source_type, target_type = (from_named_sharding(side, array.shape)[0] for side in (source, target))
+    if getattr(source.spec, "reduced", None):  # JAX's own mark is taken off and put on by JAX, at no cost
+        source = NamedSharding(source.mesh, partition_spec(source_type))
+        array = constrained(array, source.mesh, source.spec)
+    if getattr(target.spec, "reduced", None):
+        bare = NamedSharding(target.mesh, partition_spec(target_type))
+        return constrained(_bare(array, source, bare, planner, memory_limit), target.mesh, target.spec)
+    return _bare(array, source, target, planner, memory_limit)
+
+
+def _bare(
+    array: jax.Array, source: NamedSharding, target: NamedSharding, planner: Planner, memory_limit: int | None
+) -> jax.Array:
+    """The same, of shardings without reduced axes."""
     source_type, source_mesh = from_named_sharding(source, array.shape)
     target_type, target_mesh = from_named_sharding(target, array.shape)
-    require_whole("reshard", source_type, target_type)
-    for side in (source, target):
-        if getattr(side.spec, "reduced", None):
-            raise SpecError(
-                "reduced axes",
-                f"{side.spec} marks axes as reduced, which reshard does not keep under jit; use jax.reshard there",
-            )
     if 0 in array.shape:
         return emptied(array, source, target)
     there = SourceTarget(source_type, source_mesh, target_type, target_mesh)
-    back = SourceTarget(target_type, target_mesh, source_type, source_mesh)
+    back = SourceTarget(DistType(target_type.dims), target_mesh, DistType(source_type.dims), source_mesh)
     platform, dtype = platform_of(target.mesh), str(array.dtype)
     plan = planner.plan(there, dtype, platform, memory_limit)
 
     def reverse() -> Plan:
         return planner.plan(back, dtype, platform, memory_limit)
 
+    if source_type.partial and AxisType.Explicit not in jax.typeof(array).sharding.mesh.axis_types:
+        return CrossMeshRedistribution(plan, with_auto_axes(source.mesh), target.mesh, reverse)(array)
     if _same_mesh(source.mesh, target.mesh) and isinstance(target.mesh, jax.sharding.Mesh):
         result: jax.Array = to_jax(plan, target.mesh, reverse=reverse)(array)
         return result

@@ -54,7 +54,7 @@ class TreePlan:
     @property
     def lower_bound_bytes(self) -> int:
         """Bytes that devices cannot do without receiving, summed over the devices."""
-        return self._sum(lambda plan: plan.lower_bound)
+        return self._sum(lambda plan: [plan.least_received])
 
     def _sum(self, elements: Callable[[Plan], Sequence[int]]) -> int:
         """Bytes over all leaves and devices, from elements on every device."""

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from redistrib.backends.jax.adding import Adding, adding_of
 from redistrib.backends.jax.groups import axes_of_groups
 from redistrib.backends.jax.xla_cpu import Quirks, quirks_of
 from redistrib.errors import MemoryLimitError
@@ -41,6 +42,7 @@ class LoweringContext:
         quirks: of the platform.
         apart: whether gathers heed the quirk of this name.
         numbers: 0, 1, 2 and so on, as values that the compiler does not see.
+        adding: how sums are made; None where no tiles are summands.
     """
 
     MOST_PIECES: ClassVar[int] = 32  # members; above, a program of one slice for each becomes too long
@@ -57,6 +59,7 @@ class LoweringContext:
     quirks: Quirks = field(default_factory=Quirks)
     apart: bool = False
     numbers: tuple[jax.Array, ...] = field(default=(), repr=False, compare=False)
+    adding: Adding | None = None
     position: Int64 = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -143,4 +146,5 @@ def context_of(
         copies_results=platform == "tpu",
         ragged=platform != "cpu",
         quirks=quirks,
+        adding=adding_of(plan, platform),
     )

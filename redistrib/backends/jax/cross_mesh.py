@@ -16,34 +16,49 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, use_abstract_me
 from redistrib.backends.jax.context import context_of
 from redistrib.backends.jax.lowering import local_program
 from redistrib.backends.jax.sharding import abstract, constrained, partition_spec
-from redistrib.backends.jax.values import Program, as_integer_bits, differentiable
+from redistrib.backends.jax.values import Program, as_integer_bits, differentiable, underivable
+from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
+
+_REPLICAS = "an array whose replicas are summands"
 
 
 class CrossMeshRedistribution:
     """A plan as a function of one traced array, between meshes whose devices come in one order.
 
     As a function of global arrays it is the identity: its tangent runs the same plan, its cotangent the plan back.
+    Summands on a mesh of Auto axes, which JAX has no type for, are an array whose replicas differ; nothing tells what
+    its cotangent is, so then it has none.
 
     Attributes:
         plan: the plan; device numbers are row-major positions in both meshes.
         source, target: meshes, concrete or abstract.
-        reverse: makes the plan back when a cotangent needs it.
+        reverse: makes the plan back when a cotangent needs it, between the types that are left without summands.
     """
 
     def __init__(self, plan: Plan, source: Any, target: Any, reverse: Callable[[], Plan]) -> None:
         self.plan, self.source, self.target, self.reverse = plan, source, target, reverse
+        self._replicas = bool(plan.source.partial) and AxisType.Explicit not in source.axis_types
 
     def __call__(self, array: jax.Array) -> jax.Array:
         """The same global array, placed as the plan's target says; how it is placed before is not checked."""
-        return differentiable(self._mapped, lambda cotangent: self._back._mapped(cotangent))(array)
+        if self._replicas:
+            cuts = partition_spec(DistType(self.plan.source.dims))
+            there = underivable(lambda value: self._mapped(value, (cuts, partition_spec(self.plan.target))), _REPLICAS)
+            return there(array)
+        return differentiable(self._mapped, self._moved_back, bool(self.plan.target.partial))(array)
+
+    def _moved_back(self, cotangent: jax.Array) -> jax.Array:
+        before, after = (partition_spec(each, cotangent=True) for each in (self.plan.target, self.plan.source))
+        return self._back._mapped(cotangent, (before, after))
 
     @cached_property
     def _back(self) -> CrossMeshRedistribution:
         return CrossMeshRedistribution(self.reverse(), self.target, self.source, lambda: self.plan)
 
-    def _mapped(self, array: jax.Array) -> jax.Array:
-        mesh, source, target = self.plan.target_mesh, partition_spec(self.plan.source), partition_spec(self.plan.target)
+    def _mapped(self, array: jax.Array, specs: tuple[PartitionSpec, PartitionSpec] | None = None) -> jax.Array:
+        mesh = self.plan.target_mesh
+        source, target = specs or (partition_spec(self.plan.source), partition_spec(self.plan.target))
         context = context_of(self.plan, mesh.names, mesh.shape, mesh.devices, None, platform_of(self.target))
         program = as_integer_bits(local_program(self.plan.steps, context))
         moved = _across(constrained(array, self.source, source), self.source, source, self.target, target, program)

@@ -7,12 +7,12 @@ from functools import cached_property
 from typing import Any, TypeAlias, get_args
 
 import jax
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.context import LoweringContext, Schedule, context_of
 from redistrib.backends.jax.lowering import local_program
-from redistrib.backends.jax.sharding import constrained, named_sharding, partition_spec
-from redistrib.backends.jax.values import as_integer_bits, differentiable
+from redistrib.backends.jax.sharding import constrained, named_sharding, partition_spec, stacked_type
+from redistrib.backends.jax.values import as_integer_bits, differentiable, underivable
 from redistrib.errors.backends import (
     manual_mesh_error,
     not_an_array_error,
@@ -32,6 +32,7 @@ def to_jax(
     reverse: Reverse = None,
     schedule: Schedule | None = None,
     donate: bool = False,
+    stacked: bool = False,
 ) -> Redistribution:
     """The function that carries out a plan: from a global array to the same array under the target's sharding.
 
@@ -52,13 +53,17 @@ def to_jax(
             `"sequential"` runs one after the other in parts, in at most half a tile for a plan of one exchange.
             By default a plan made for a memory limit runs in sequence, within it, and any other overlaps.
         donate: eagerly, give the source's buffer up.
+        stacked: where tiles are summands, take and return arrays `[summands, *shape]` of all of them, the first
+            dimension cut one by one along the partial axes. Such functions have no derivative.
 
     Raises:
         ForeignMeshError: if the mesh has other axes than the plan's.
         ForeignMeshError: if source and target live on different meshes.
         ChoiceError: if there is no such schedule.
+        SpecError: if JAX has no array of the plan's summands.
+        ReductionError: if sums are to be made in 64 bits, and JAX has not been told to have them.
     """
-    return Redistribution(plan, mesh, reverse=reverse, schedule=schedule, donate=donate)
+    return Redistribution(plan, mesh, reverse=reverse, schedule=schedule, donate=donate, stacked=stacked)
 
 
 class Redistribution:
@@ -78,16 +83,18 @@ class Redistribution:
         reverse: Reverse = None,
         schedule: Schedule | None = None,
         donate: bool = False,
+        stacked: bool = False,
     ) -> None:
         if schedule is not None and schedule not in get_args(Schedule):
             raise schedule_error(schedule)
         if plan.source_mesh != plan.target_mesh:
             raise two_meshes_error(_described(plan.source_mesh), _described(plan.target_mesh))
-        plan.require_whole("to_jax")
         self.plan, self.mesh = plan, mesh
-        self.source_sharding = named_sharding(plan.source, plan.source_mesh, mesh)
-        self.target_sharding = named_sharding(plan.target, plan.target_mesh, mesh)
-        self._reverse, self._schedule = reverse, schedule
+        self._ends = [stacked_type(each, plan.source_mesh) if stacked else each for each in (plan.source, plan.target)]
+        self.source_sharding, self.target_sharding = (
+            named_sharding(each, plan.source_mesh, mesh) for each in self._ends
+        )
+        self._reverse, self._schedule, self._stacked = reverse, schedule, stacked
         self._compiled = jax.jit(self._run, donate_argnums=(0,) if donate else (), inline=True)
 
     def __repr__(self) -> str:
@@ -111,19 +118,18 @@ class Redistribution:
         return result
 
     def _check_value(self, array: jax.Array) -> None:
-        if array.shape != self.plan.shape:
-            raise source_array_error("shape", self.plan.shape, array.shape, "plan for this shape")
+        shape = self._ends[0].global_shape
+        if array.shape != shape:
+            raise source_array_error("shape", shape, array.shape, "plan for this shape")
         if str(array.dtype) != self.plan.dtype:
             raise source_array_error("dtype", self.plan.dtype, array.dtype, "plan for this dtype, or convert the array")
 
     def _check_sharding(self, array: jax.Array) -> None:
         if not array.sharding.is_equivalent_to(self.source_sharding, array.ndim):
-            raise source_array_error(
-                "sharding",
-                _shown(self.source_sharding),
-                _shown(array.sharding),
-                "place it with jax.device_put(array, f.source_sharding), or plan from where it is",
-            )
+            place = "plan from where it is"
+            if not self._ends[0].partial:
+                place = f"place it with jax.device_put(array, f.source_sharding), or {place}"
+            raise source_array_error("sharding", _shown(self.source_sharding), _shown(array.sharding), place)
 
     def _placed(self, array: jax.Array) -> jax.Array:
         """A traced array, known to be placed as the source says."""
@@ -135,7 +141,7 @@ class Redistribution:
         if AxisType.Explicit in kinds.values():
             expected = self.source_sharding.spec
             given = sharding.spec if not sharding.mesh.empty else jax.sharding.PartitionSpec()
-            if _normal(given, array.ndim) != _normal(expected, array.ndim):
+            if _normal(given, array.ndim) != _normal(expected, array.ndim) or given.unreduced != expected.unreduced:
                 raise source_array_error(
                     "sharding", expected, given, "move it with jax.sharding.reshard, or plan from where it is"
                 )
@@ -148,31 +154,40 @@ class Redistribution:
         platform = self.mesh.devices.flat[0].platform
         return context_of(self.plan, mesh.names, mesh.shape, mesh.devices, self._schedule, platform)
 
-    def _mapped(self, array: jax.Array) -> jax.Array:
-        """The one `shard_map`."""
+    def _mapped(self, array: jax.Array, specs: tuple[PartitionSpec, PartitionSpec] | None = None) -> jax.Array:
+        """The one `shard_map`, between its own partition specs or others of the same tiles."""
         program = as_integer_bits(local_program(self.plan.steps, self._context))
-        mapped = jax.shard_map(
-            program,
-            mesh=self.mesh,
-            in_specs=partition_spec(self.plan.source),
-            out_specs=partition_spec(self.plan.target),
-            check_vma=False,
+        of_slabs, to_slabs = (
+            end is not each for end, each in zip(self._ends, (self.plan.source, self.plan.target), strict=True)
         )
+
+        def run(tile: jax.Array) -> jax.Array:
+            moved = program(tile[0] if of_slabs else tile)
+            return moved[None] if to_slabs else moved
+
+        before, after = specs or (self.source_sharding.spec, self.target_sharding.spec)
+        mapped = jax.shard_map(run, mesh=self.mesh, in_specs=before, out_specs=after, check_vma=False)
         result: jax.Array = mapped(array)
         return result
 
     def _run(self, array: jax.Array) -> jax.Array:
-        return differentiable(self._mapped, self._back)(array)
+        kinds = {self.plan.source.reduction, self.plan.target.reduction} - {None}
+        if kinds and (self._stacked or kinds != {"sum"}):
+            what = "a plan on stacked summands" if self._stacked else f"a {kinds.pop()} of summands"
+            return underivable(self._mapped, what)(array)
+        return differentiable(self._mapped, self._back, bool(self.plan.target.partial))(array)
 
     def _back(self, cotangent: jax.Array) -> jax.Array:
-        """A cotangent, moved from the target's sharding to the source's."""
+        """A cotangent, moved from the target's sharding to the source's; of summands, to every one of them."""
+        before, after = (partition_spec(each, cotangent=True) for each in (self.plan.target, self.plan.source))
         if self._reverse is None:
-            return constrained(cotangent, self.mesh, self.source_sharding.spec)
-        return self._returning._mapped(self._returning._placed(cotangent))
+            return constrained(cotangent, self.mesh, after)
+        return self._returning._mapped(self._returning._placed(cotangent), (before, after))
 
     @cached_property
     def _returning(self) -> Redistribution:
         plan = self._reverse if isinstance(self._reverse, Plan) else self._reverse() if self._reverse else self.plan
+        plan.require_whole("a plan for cotangents")
         return Redistribution(plan, self.mesh, schedule=self._schedule)
 
 
@@ -181,7 +196,7 @@ def _axis_types(mesh: Any) -> dict[str, AxisType]:
 
 
 def _normal(spec: Any, rank: int) -> tuple[tuple[str, ...], ...]:
-    entries = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec]
+    entries = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec.partitions]
     return tuple(entries + [()] * (rank - len(entries)))
 
 

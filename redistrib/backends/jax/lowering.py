@@ -20,13 +20,26 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from redistrib.backends.jax.boxes import Offsets, box, put
+from redistrib.backends.jax.adding import reduction_of
+from redistrib.backends.jax.boxes import Offsets, box, put, ratio
 from redistrib.backends.jax.context import LoweringContext
 from redistrib.backends.jax.dense import all_to_all, gather, is_leading
 from redistrib.backends.jax.ragged import carry
 from redistrib.plans.memory import SEQUENTIAL_SCRATCH, buffers
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
-from redistrib.plans.writes import PaddedTransfer, Write, in_parts, of_all, schedule
+from redistrib.plans.slabs import has_summands, slabs_of, stacking
+from redistrib.plans.steps import (
+    AllGather,
+    AllPermute,
+    AllReduce,
+    AllToAll,
+    DynSlice,
+    Exchange,
+    ReduceExchange,
+    ReduceScatter,
+    Step,
+    Unreduce,
+)
+from redistrib.plans.writes import PaddedTransfer, Write, additions, in_parts, of_all, schedule
 from redistrib.theory.semantics import Int64, Placement
 
 SMALLEST_PART = 1 / 16  # of the plan's largest tile: cut no finer, however much the tiles between steps take
@@ -53,7 +66,8 @@ def local_program(steps: Sequence[Step], context: LoweringContext) -> Callable[[
             if isinstance(step, DynSlice):
                 pending = DynSlice(pending.before if pending else step.before, step.after)
                 continue
-            if pending is not None and _in_rounds(step, context, between):  # read shares from the larger tile at once
+            # Shares are read from the larger tile at once; summands may be numbered otherwise there.
+            if pending is not None and not has_summands(step) and _in_rounds(step, context, between):
                 tile = _rounds(pending.before, step, tile, context, limits)
             else:
                 if pending is not None:
@@ -99,6 +113,8 @@ def _within(step: DynSlice) -> Int64:
 
 
 def _step(step: Step, tile: jax.Array, context: LoweringContext, limits: _Limits, between: int) -> jax.Array:
+    if has_summands(step):
+        return _on_summands(step, tile, context, limits, between)
     if isinstance(step, AllPermute) and (context.quirks.ordered or step.before.tile_size <= limits.part):
         pairs = of_all(step.pairs, step.devices)
         if pairs is not None:  # the one write that `_rounds` would find
@@ -121,6 +137,78 @@ def _in_rounds(step: Step, context: LoweringContext, between: int) -> bool:
     if context.scratch is not None and buffers(step) + between <= context.scratch:
         return False
     return not (isinstance(step, AllGather) and is_leading(step))
+
+
+# ------------------------------------------------------------------------------------------- summands
+
+
+def _on_summands(step: Step, tile: jax.Array, context: LoweringContext, limits: _Limits, between: int) -> jax.Array:
+    adding = context.adding
+    assert adding is not None
+    if isinstance(step, Unreduce):
+        return _unreduced(step, tile, context)
+    if isinstance(step, AllReduce):
+        return adding.reduced(step, tile, context.groups(step.groups))
+    if isinstance(step, ReduceScatter):
+        own = step.implementation == "alltoall" or reduction_of(step) != "sum" or not adding.native
+        if not own:
+            parts = ratio(step.after, step.before)
+            return adding.scattered(step, tile, parts, context.groups(step.groups))
+    elif isinstance(step, ReduceExchange):
+        if not (adding.fixed or step.after.rank == 0 or (step.implementation == "ragged" and context.ragged)):
+            return _added_in_place(step, tile, context, limits)
+    else:
+        return _step(slabs_of(step), tile[None], context, limits, between)[0]
+    stack = stacking(step)
+    slabs = _step(stack.step, tile[None], context, limits, between)
+    count = None if stack.counts is None else context.lookup(stack.counts.astype(np.int32))
+    return adding.folded(slabs, reduction_of(step), count)
+
+
+def _unreduced(step: Unreduce, tile: jax.Array, context: LoweringContext) -> jax.Array:
+    adding, after = context.adding, step.after
+    assert adding is not None
+    shape = (*after.tile, *tile.shape[after.rank :])
+    nothing = adding.carried(jnp.full(shape, adding.neutral(reduction_of(step))), tile)
+    place = context.offsets(step.before.start - after.start)
+    filled = tile if step.before.tile == after.tile else put(nothing, tile, place)
+    keeps = np.isin(np.arange(step.devices), step.keeps)
+    return filled if keeps.all() else jnp.where(context.lookup(keeps), filled, nothing)
+
+
+def _added_in_place(step: ReduceExchange, tile: jax.Array, context: LoweringContext, limits: _Limits) -> jax.Array:
+    """Each device adds what arrives, in the order in which it does, to what it holds of its sum."""
+    adding, after, reduction = context.adding, step.after, reduction_of(step)
+    assert adding is not None
+    dtype = adding.dtype_of_sums(tile)
+    shape = (*after.tile, *tile.shape[after.rank :])
+    out = jnp.full(shape, adding.neutral(reduction, dtype), dtype)
+    ordered: jax.Array | None = None
+    in_flight = 0
+    arrived: dict[PaddedTransfer, jax.Array] = {}
+    writes = _parts(_loose(additions(step), context, limits), limits, lambda write: False)
+    for write in writes:
+        if write.pairs is not None and write.padded not in arrived:
+            volume = write.padded.length if write.padded is not None else write.volume
+            if in_flight and in_flight + volume > limits.in_flight:
+                ordered, in_flight = _zero_after(out, context), 0
+            in_flight += volume
+        if write.padded is not None:
+            if write.padded not in arrived:
+                together = [other for other in writes if other.padded is write.padded]
+                arrived[write.padded] = _sent(write.padded, together, tile, context, ordered)
+            part = arrived[write.padded][: write.volume].reshape(*write.size, *tile.shape[after.rank :])
+        else:
+            part = _read(tile, context.offsets(write.source), write.size, None if write.pairs is None else ordered)
+            part = part if write.pairs is None else context.permute(part, write.pairs)
+        target = context.offsets(write.target)
+        sofar = box(out, target, write.size)
+        more = adding.wide(part) if write.pairs is None else adding.combined(reduction, sofar, part)
+        assert write.writes is not None
+        if not write.writes.all():
+            more = jnp.where(context.lookup(write.writes), more, sofar)
+        out = more if write.size == after.tile else put(out, more, target)
+    return adding.carried(out, tile)
 
 
 # --------------------------------------------------------------------------------------------- rounds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,20 +11,38 @@ import jax
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, use_abstract_mesh
 
-from redistrib.errors.backends import foreign_mesh_error
+from redistrib.errors.backends import foreign_mesh_error, unreduced_axes_error
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType, to_partition_entries, to_unreduced
+from redistrib.lang.types import DimType, DistType, to_partition_entries, to_unreduced
 
 
-def partition_spec(dist_type: DistType) -> PartitionSpec:
+def partition_spec(dist_type: DistType, cotangent: bool = False) -> PartitionSpec:
     """The partition spec that means a type; one entry for each dimension.
+
+    Args:
+        dist_type: the type.
+        cotangent: of the cotangents of such arrays: for each summand the same, which JAX calls reduced.
 
     >>> tuple(partition_spec(DistType.parse("[2{x,y}48, 5]")))
     (('y', 'x'), None)
     """
     unreduced = to_unreduced(dist_type)
     entries = to_partition_entries(dist_type)
-    return PartitionSpec(*entries, unreduced=unreduced) if unreduced else PartitionSpec(*entries)
+    if not unreduced:
+        return PartitionSpec(*entries)
+    return PartitionSpec(*entries, **{"reduced" if cotangent else "unreduced": unreduced})
+
+
+def stacked_type(dist_type: DistType, mesh: Mesh) -> DistType:
+    """The type of an array of all summands, `[summands, *shape]`; the type itself where tiles are no summands.
+
+    >>> print(stacked_type(DistType.parse("[2{x}8] sum{y,z}"), Mesh.of("x=4,y=2,z=3")))
+    [1{y,z}6, 2{x}8]
+    """
+    if not dist_type.partial:
+        return dist_type
+    summands = math.prod(mesh.axis(name).size for name in dist_type.partial)
+    return DistType((DimType(1, dist_type.partial, summands), *dist_type.dims))
 
 
 def named_sharding(dist_type: DistType, mesh: Mesh, jax_mesh: jax.sharding.Mesh) -> NamedSharding:
@@ -33,12 +52,18 @@ def named_sharding(dist_type: DistType, mesh: Mesh, jax_mesh: jax.sharding.Mesh)
         ForeignMeshError: if the JAX mesh has other axes than `mesh`, or in another order.
         MeshError: if it is no mesh.
         TypeFormError: if the type is not well-formed over the mesh.
+        SpecError: if JAX has no sharding that means the type: maxima and minima, and summands along Auto axes.
     """
     given = Mesh.of(jax_mesh)
     if (given.names, given.shape) != (mesh.names, mesh.shape):
         raise foreign_mesh_error(str(mesh), mesh.size, str(given), given.size)
     dist_type.check(mesh)
-    return NamedSharding(jax_mesh, partition_spec(dist_type))
+    spec = partition_spec(dist_type)
+    kinds = dict(zip(jax_mesh.axis_names, jax_mesh.axis_types, strict=True))
+    unable = [name for name in dist_type.partial if kinds[name] != AxisType.Explicit]
+    if unable:
+        raise unreduced_axes_error(str(dist_type), unable)
+    return NamedSharding(jax_mesh, spec)
 
 
 def constrained(array: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:
@@ -54,6 +79,14 @@ def constrained(array: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:
 def abstract(mesh: Any) -> Any:
     """The mesh without its devices."""
     return mesh.abstract_mesh if isinstance(mesh, jax.sharding.Mesh) else mesh
+
+
+def with_auto_axes(mesh: Any) -> Any:
+    """The same mesh, its axes left to the compiler."""
+    kinds = (AxisType.Auto,) * len(mesh.axis_names)
+    if isinstance(mesh, jax.sharding.Mesh):
+        return jax.sharding.Mesh(mesh.devices, mesh.axis_names, axis_types=kinds)
+    return mesh.update_axis_types(dict(zip(mesh.axis_names, kinds, strict=True)))
 
 
 @contextmanager

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import linear_call
 
+from redistrib.errors.backends import no_derivative_error
+
 Program: TypeAlias = Callable[[jax.Array], jax.Array]
 
 
@@ -52,8 +54,12 @@ def as_dtype(tile: jax.Array, dtype: Any) -> jax.Array:
     return tile if dtype is None else lax.bitcast_convert_type(tile, dtype)
 
 
-def differentiable(move: Program, back: Program) -> Program:
-    """A program that is the identity on global arrays: its tangent moves likewise, its cotangent goes `back`."""
+def differentiable(move: Program, back: Program, to_summands: bool = False) -> Program:
+    """A program that is the identity on global arrays: its tangent moves likewise, its cotangent goes `back`.
+
+    Where the result's tiles are summands, JAX gives cotangents another type than results, which `linear_call` does not
+    know; then there is no tangent.
+    """
 
     @jax.custom_jvp
     def identity(value: jax.Array) -> jax.Array:
@@ -64,8 +70,30 @@ def differentiable(move: Program, back: Program) -> Program:
         tangent = linear_call(lambda _, t: move(t), lambda _, ct: back(ct), (), tangents[0])
         return identity(primals[0]), tangent
 
+    @jax.custom_vjp
+    def backwards(value: jax.Array) -> jax.Array:
+        return move(value)
+
+    backwards.defvjp(lambda value: (move(value), None), lambda _, cotangent: (back(cotangent),))
+
     def run(array: jax.Array) -> jax.Array:
+        if to_summands and jnp.issubdtype(array.dtype, jnp.inexact):
+            return backwards(array)
         # Other dtypes have no derivative, and linear_call knows no symbolic zeros.
         return identity(array) if jnp.issubdtype(array.dtype, jnp.inexact) else move(array)
+
+    return run
+
+
+def underivable(move: Program, what: str) -> Program:
+    """A program that refuses to be differentiated."""
+
+    @jax.custom_jvp
+    def run(value: jax.Array) -> jax.Array:
+        return move(value)
+
+    @run.defjvp
+    def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+        raise no_derivative_error(what)
 
     return run

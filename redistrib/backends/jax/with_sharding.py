@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, Sharding
+from jax.sharding import Mesh, NamedSharding, Sharding
 
 from redistrib.backends.jax import private
 from redistrib.backends.jax.sharding import alone_on
@@ -67,7 +67,7 @@ def _result(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: 
 def _made(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool = False) -> jax.Array:
     tiles = {shard.device: shard.data for shard in array.addressable_shards}
     # Of most dtypes JAX puts the tiles in order; not of keys.
-    order = [device for device in sharding.devices_indices_map(shape) if device in tiles]
+    order = [device for device in devices_of(sharding, shape) if device in tiles]
     made = jax.make_array_from_single_device_arrays(
         shape, sharding, [tiles[device] for device in order], dtype=array.dtype
     )
@@ -75,6 +75,13 @@ def _made(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bo
         with alone_on(Mesh(np.array(order), ("devices",))):
             made = jax.jit(private.weakly_typed, out_shardings=sharding)(made)
     return made
+
+
+def devices_of(sharding: Sharding, shape: tuple[int, ...]) -> list[Any]:
+    """The devices of a sharding, in its order; JAX has no boxes for them where tiles are summands."""
+    if isinstance(sharding, NamedSharding):
+        return list(sharding.mesh.devices.flat)
+    return list(sharding.devices_indices_map(shape))
 
 
 def forget() -> None:

@@ -29,6 +29,7 @@ from redistrib.backends.jax.values import as_dtype, as_integer_bits, bits_of
 from redistrib.backends.jax.with_sharding import argument, with_sharding
 from redistrib.backends.jax.xla_cpu import is_widened, quirks_of
 from redistrib.plans.plan import Plan
+from redistrib.plans.slabs import has_summands
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange
 
 AXIS = "devices"
@@ -41,7 +42,7 @@ class BucketEntry:
     Without a `schedule`, it is the one that the plan's memory limit asks for; see `redistrib.backends.jax.lowering`.
 
     Attributes:
-        plan: what each array goes through; of rank 1 at least.
+        plan: what each array goes through.
         dtype: of the arrays.
         count: how many there are.
         stacked: whether their tiles travel side by side in the same collectives: fewer of them, two more copies. Whole
@@ -69,8 +70,13 @@ class BucketEntry:
         return self.count * (plan.before.tile_size + plan.after.tile_size) * plan.itemsize
 
     def rows(self, tile: Sequence[int]) -> tuple[int, ...]:
-        """The shape of an array that has a tile on every device, cut along its first dimension."""
-        return (self.plan.devices * tile[0], *tile[1:])
+        """The shape of an array that has a tile on every device, cut along its first dimension; scalars have none."""
+        return (self.plan.devices * tile[0], *tile[1:]) if tile else ()
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The partition spec of such an array. That of scalars would say that all are equal, and nothing asks it."""
+        return PartitionSpec(AXIS) if self.plan.before.rank else PartitionSpec()
 
 
 class CompiledBucket:
@@ -95,10 +101,13 @@ class CompiledBucket:
     ) -> None:
         self.entries, self.devices, self._options = tuple(entries), tuple(devices), dict(options or {})
         self._mesh = jax.sharding.Mesh(np.array(self.devices), (AXIS,), axis_types=(AxisType.Auto,))
-        self._sharding = NamedSharding(self._mesh, PartitionSpec(AXIS))
+        self._sharding, self._scalar = (
+            NamedSharding(self._mesh, spec) for spec in (PartitionSpec(AXIS), PartitionSpec())
+        )
         self._packed = any(_is_packed(entry.dtype) for entry in self.entries)
         self._quirks = quirks_of(self.devices[0].platform)
         plain = self._quirks.bfloat16_options is not None and not self._packed and any(map(_is_bfloat16, self.entries))
+        plain = plain and not any(has_summands(step) for entry in self.entries for step in entry.plan.steps)
         movers = self._movers(plain)
         most = max(mover.numbers for mover, _ in movers) if numbered else 0
         self._numbers = tuple(
@@ -131,7 +140,7 @@ class CompiledBucket:
     def _lower(self, movers: Sequence[_Placed]) -> tuple[Any, Any]:
         """The program, and the same lowered."""
         arrays = [
-            jax.ShapeDtypeStruct(entry.rows(entry.plan.before.tile), entry.dtype, sharding=self._sharding)
+            jax.ShapeDtypeStruct(entry.rows(entry.plan.before.tile), entry.dtype, sharding=self._rows(entry))
             for entry in self._each()
         ]
         reused = tuple(k for k, entry in enumerate(self._each(), start=1) if entry.reuses)
@@ -139,12 +148,15 @@ class CompiledBucket:
             mapped = jax.shard_map(
                 _moving(movers),
                 mesh=self._mesh,
-                in_specs=(PartitionSpec(), *[PartitionSpec(AXIS)] * len(arrays)),
-                out_specs=PartitionSpec(AXIS),
+                in_specs=(PartitionSpec(), *[entry.spec for entry in self._each()]),
+                out_specs=tuple(entry.spec for entry in self._each()),
                 check_vma=False,
             )
             jitted = jax.jit(mapped, donate_argnums=reused)
             return jitted, jitted.lower(self._numbers, *arrays)
+
+    def _rows(self, entry: BucketEntry) -> NamedSharding:
+        return self._scalar if entry.plan.before.rank == 0 else self._sharding
 
     def _each(self) -> Iterator[BucketEntry]:
         """The entry of every array."""
@@ -189,12 +201,18 @@ class CompiledBucket:
         entries = list(self._each())
         shapes = [entry.rows(entry.plan.before.tile) for entry in entries]
         if self._packed:
-            rows = [with_sharding(*each, self._sharding, weak=False) for each in zip(arrays, shapes, strict=True)]
+            rows = [
+                with_sharding(array, shape, self._rows(entry), weak=False)
+                for array, shape, entry in zip(arrays, shapes, entries, strict=True)
+            ]
             # Under another sharding arrays of packed elements do not say that they are packed, and an executable minds.
             with alone_on(self._mesh):
                 moved = self._jitted(self._numbers, *rows)
         else:
-            rows = [argument(*each, self._sharding) for each in zip(arrays, shapes, strict=True)]
+            rows = [
+                argument(array, shape, self._rows(entry))
+                for array, shape, entry in zip(arrays, shapes, entries, strict=True)
+            ]
             moved = self._compiled(self._numbers, *rows)
         return [
             with_sharding(result, entry.plan.shape, target, weak=bool(array.aval.weak_type))

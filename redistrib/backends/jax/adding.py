@@ -1,0 +1,143 @@
+"""Adding up on one device: in which element type, in which order, and from which bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from redistrib.backends.jax.values import bits_of
+from redistrib.errors import ReductionError
+from redistrib.lang.notation import Reduction
+from redistrib.plans.adding import neutral
+from redistrib.plans.plan import Plan
+from redistrib.plans.slabs import has_summands
+from redistrib.plans.steps import AllReduce, ReduceScatter, Step
+
+_COMBINE: dict[Reduction, Callable[[Any, Any], jax.Array]] = {"sum": lax.add, "max": lax.max, "min": lax.min}
+_ACROSS: dict[Reduction, Callable[..., Any]] = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}
+_UNROLLED = 32  # summands that are added in a program of one operation for each
+
+
+@dataclass(frozen=True)
+class Adding:
+    """How the programs of a plan add.
+
+    Attributes:
+        dtype: of the array. Tiles may travel as integers of as many bits.
+        accumulate: in which sums are made where the library adds by itself, and rounded once; None for `dtype`.
+        fixed: whether summands are added in ascending order.
+        native: whether the platform has a reduce-scatter that can be relied on.
+    """
+
+    dtype: Any
+    accumulate: Any
+    fixed: bool
+    native: bool
+
+    def values(self, tile: jax.Array) -> jax.Array:
+        """What travelled, as what can be added."""
+        if tile.dtype != self.dtype and bits_of(self.dtype) == tile.dtype:
+            values: jax.Array = lax.bitcast_convert_type(tile, self.dtype)
+            return values
+        return tile
+
+    def dtype_of_sums(self, tile: jax.Array) -> Any:
+        """The type in which what travels as such a tile is added up."""
+        if self.accumulate is not None:
+            return self.accumulate
+        return self.dtype if bits_of(self.dtype) == tile.dtype else tile.dtype
+
+    def wide(self, tile: jax.Array) -> jax.Array:
+        """The same in the type that sums are made in."""
+        values = self.values(tile)
+        return values if self.accumulate is None else values.astype(self.accumulate)
+
+    def carried(self, values: jax.Array, like: jax.Array) -> jax.Array:
+        """A sum, rounded, as what travels."""
+        if values.dtype == like.dtype:
+            return values
+        if bits_of(self.dtype) == like.dtype:
+            bits: jax.Array = lax.bitcast_convert_type(values.astype(self.dtype), like.dtype)
+            return bits
+        return values.astype(like.dtype)
+
+    def neutral(self, reduction: Reduction, dtype: Any = None) -> Any:
+        """What changes no sum, maximum or minimum."""
+        return neutral(reduction, np.dtype(self.dtype if dtype is None else dtype))
+
+    def folded(self, slabs: jax.Array, reduction: Reduction, count: jax.Array | None) -> jax.Array:
+        """`[summands, *tile]` of what travelled, added up from the first on; only the first `count` if given."""
+        combine, most = _COMBINE[reduction], len(slabs)
+        total = self.wide(slabs[0])
+        if count is not None:
+            total = jnp.where(count > 0, total, self.neutral(reduction, total.dtype))
+
+        def turn(k: Any, sofar: jax.Array) -> jax.Array:
+            slab = lax.dynamic_index_in_dim(slabs, k, keepdims=False)
+            more = combine(sofar, self.wide(slab))
+            return more if count is None else jnp.where(k < count, more, sofar)
+
+        if most <= _UNROLLED:
+            for k in range(1, most):
+                total = turn(k, total)
+        else:
+            total = lax.fori_loop(1, most, turn, total)
+        return self.carried(total, slabs)
+
+    def scattered(
+        self, step: ReduceScatter, tile: jax.Array, parts: tuple[int, ...], groups: dict[str, Any]
+    ) -> jax.Array:
+        """The platform's reduce-scatter: the tile is cut into `parts` along its dimensions, row-major."""
+        values = self.values(tile)
+        cut = [i for i, n in enumerate(parts) if n > 1]
+        if len(cut) == 1:
+            part = lax.psum_scatter(values, scatter_dimension=cut[0], tiled=True, **groups)
+        else:
+            shape: list[int] = []
+            for i, n in enumerate(values.shape):
+                shape += [parts[i], n // parts[i]] if i in cut else [n]
+            first = [i + k for k, i in enumerate(cut)]  # where the parts of each dimension are counted
+            order = first + [k for k in range(len(shape)) if k not in first]
+            rest = (*step.after.tile, *values.shape[step.after.rank :])
+            rows = values.reshape(shape).transpose(order).reshape(step.group_size, *rest)
+            part = lax.psum_scatter(rows, scatter_dimension=0, tiled=False, **groups)
+        return self.carried(part, tile)
+
+    def reduced(self, step: AllReduce, tile: jax.Array, groups: dict[str, Any]) -> jax.Array:
+        """The platform's all-reduce."""
+        values = self.values(tile)
+        if values.dtype == jnp.bool_:  # collectives have maxima of numbers alone
+            values = values.astype(jnp.uint8)
+        return self.carried(_ACROSS[step.before.reduction or "sum"](values, **groups), tile)
+
+    def combined(self, reduction: Reduction, sofar: jax.Array, part: jax.Array) -> jax.Array:
+        """A running sum, and one more part that travelled."""
+        return _COMBINE[reduction](sofar, self.wide(part))
+
+
+def reduction_of(step: Step) -> Reduction:
+    """The reduction of a step that makes sums or summands."""
+    return step.before.reduction or step.after.reduction or "sum"
+
+
+def adding_of(plan: Plan, platform: str) -> Adding | None:
+    """How the programs of a plan add; None where all tiles are whole.
+
+    Raises:
+        ReductionError: if sums are to be made in a type that JAX has not been told to have.
+    """
+    if not any(map(has_summands, plan.steps)):
+        return None
+    accumulate = None if plan.accumulate is None else jnp.dtype(plan.accumulate)
+    for dtype in (jnp.dtype(plan.dtype), accumulate):
+        if dtype is not None and jax.dtypes.canonicalize_dtype(dtype) != dtype:
+            raise ReductionError(f"JAX makes no {dtype} unless jax_enable_x64 is set; set it, or add in another type")
+    # gloo's reduce-scatter between processes gives the first one wrong sums of tiles above some MiB
+    native = platform != "cpu" or jax.process_count() == 1
+    return Adding(jnp.dtype(plan.dtype), accumulate, plan.order == "fixed", native)

@@ -1,0 +1,69 @@
+"""Are arrays that JAX calls replicated the same on all devices? `shard_map(check_vma=False)` may make others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding
+from jax.tree_util import keystr, tree_flatten_with_path
+
+from redistrib.errors import ReplicaError
+
+
+def check_replicas(tree: Any) -> None:
+    """Check that devices that hold one tile of an array hold the same bits.
+
+    It copies every tile that has replicas to the host. Of arrays of several processes each looks at its own devices.
+    Leaves that are traced, are no `jax.Array`, or have summands along all axes that do not cut them are left out.
+
+    Raises:
+        ReplicaError: for the first pair of devices that differ.
+    """
+    for path, value in tree_flatten_with_path(tree)[0]:
+        if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer):
+            _check(keystr(path), value)
+
+
+def _check(path: str, array: jax.Array) -> None:
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        array = jax.random.key_data(array)
+    tiles = {shard.device: shard.data for shard in array.addressable_shards}
+    if len(tiles) < 2 or not array.size:
+        return
+    first: dict[Any, tuple[Any, Any]] = {}
+    for device, tile in _holders(array):
+        if device not in tiles:
+            continue
+        if tile not in first:
+            first[tile] = (device, None)
+            continue
+        leader, known = first[tile]
+        if known is None:
+            known = np.asarray(tiles[leader])
+            first[tile] = (leader, known)
+        own = np.asarray(tiles[device])
+        if own.tobytes() != known.tobytes():
+            differs = np.argwhere(_bits(own) != _bits(known))
+            at = tuple(differs[0][: own.ndim].tolist())
+            raise ReplicaError(path, leader.id, device.id, at, known[at], own[at])
+
+
+def _holders(array: jax.Array) -> list[tuple[Any, Any]]:
+    """Every device with what tells its tile, or its summand of a tile, from others."""
+    sharding: Any = array.sharding
+    if isinstance(sharding, NamedSharding) and sharding.spec.unreduced:
+        names = list(sharding.mesh.axis_names)
+        spec = [(entry,) if isinstance(entry, str) else entry or () for entry in sharding.spec.partitions]
+        telling = [names.index(name) for name in [*sum(map(tuple, spec), ()), *sharding.spec.unreduced]]
+        places = np.ndindex(*sharding.mesh.devices.shape)
+        return [(sharding.mesh.devices[at], tuple(at[k] for k in telling)) for at in places]
+    boxes = sharding.devices_indices_map(array.shape)
+    return [(device, tuple((part.start, part.stop) for part in box)) for device, box in boxes.items()]
+
+
+def _bits(tile: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Bytes of every element, in a dimension of their own."""
+    return np.ascontiguousarray(tile).view(np.uint8).reshape(*tile.shape, -1)
