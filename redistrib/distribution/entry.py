@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -14,14 +14,15 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.trace.inline import Traced, trace
 from redistrib.cost.model import CostModel
-from redistrib.distribution.tactics import Tactic, checked
-from redistrib.errors import ProgramError
+from redistrib.distribution.tactics import checked
+from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
 from redistrib.partition.build import build
 from redistrib.partition.propagate import Choice, Propagation
 from redistrib.programs.live import peak_bytes
-from redistrib.programs.program import Program
+from redistrib.programs.program import Compute, Program
+from redistrib.simulate import simulate
 
 
 def distribute(
@@ -32,8 +33,9 @@ def distribute(
     schedule: Any = (),
     in_shardings: Any = None,
     out_shardings: Any = None,
-    rules: Mapping[str, Any] | None = None,
+    memory_limit: int | None = None,
     cost_model: CostModel | str | None = None,
+    rules: Mapping[str, Any] | None = None,
 ) -> Distributed:
     """See `redistrib.api.distribute`."""
     jax_mesh, own = _meshes(mesh)
@@ -49,17 +51,38 @@ def distribute(
     outputs = _types(out_shardings, tree, [arrays[name].shape for name in traced.graph.outputs], jax_mesh)
     for number, form in outputs.items():
         _pin(found, traced.graph.outputs[number], form)
-    tactics = checked(schedule)
-    for tactic in tactics:
+    for tactic in checked(schedule):
         tactic.apply(found)
     for axis in own.names:
         found.spread(axis)
     platform = jax_mesh.devices.flat[0].platform
-    model = cost_model or (platform if platform in ("cpu", "gpu", "tpu") else "gpu")
+    known = platform if platform in ("cpu", "gpu", "tpu") else "gpu"
     starts = {traced.graph.inputs[number].name: form for number, form in inputs.items()}
     name = getattr(function, "__name__", "main")
-    program = build(found, model, starts, outputs, name)
-    return Distributed(program, traced, found, jax_mesh, args, tactics)
+    program = build(found, cost_model or known, starts, outputs, name)
+    needed = max(peak_bytes(program).values(), default=0)
+    if memory_limit is not None and needed > memory_limit:
+        raise MemoryLimitError(
+            memory_limit,
+            needed,
+            f"{name} distributed so takes {needed:,} bytes on a device, more than the limit of {memory_limit:,}; cut "
+            f"more arrays, or cut them further",
+        )
+    return Distributed(program, traced, found, jax_mesh, args, known)
+
+
+class Cost(NamedTuple):
+    """What a call takes.
+
+    Attributes:
+        flops: floating-point operations of one device, of the operations that have some.
+        received_bytes: bytes that all devices together receive from others.
+        seconds: on devices and links as the preset of the platform has them.
+    """
+
+    flops: int
+    received_bytes: int
+    seconds: float
 
 
 class Distributed:
@@ -79,9 +102,9 @@ class Distributed:
         found: Propagation,
         mesh: jax.sharding.Mesh,
         args: tuple[Any, ...],
-        schedule: tuple[Tactic, ...],
+        platform: str,
     ) -> None:
-        self.program, self.mesh, self.schedule = program, mesh, schedule
+        self.program, self.mesh, self._model = program, mesh, platform
         self.choices: tuple[Choice, ...] = tuple(found.choices)
         self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
         self._traced = traced
@@ -123,6 +146,12 @@ class Distributed:
             for value, to in zip(self.program.inputs, self._ins, strict=True)
         ]
         return self._compiled.lower(*forms)
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What a call takes, as the program predicts."""
+        flops = sum(op.flops for op in self.program.ops if isinstance(op, Compute))
+        return Cost(flops, self.program.received_bytes, simulate(self.program, self._model).seconds)
 
     @cached_property
     def memory(self) -> int:

@@ -11,7 +11,7 @@ from redistrib.errors import CutError
 from redistrib.partition.propagate import Propagation
 from redistrib.programs.graph import Array
 
-Dim: TypeAlias = "int | None | Literal['first'] | Callable[[str, tuple[int, ...]], int | None]"
+Dim: TypeAlias = "int | Literal['first'] | Callable[[str, tuple[int, ...]], int | None] | None"
 
 
 @dataclass(frozen=True)
@@ -94,14 +94,11 @@ def work(axis: str, operations: Mapping[str, str]) -> Work:
 
 def matching(pattern: str, arrays: Iterable[Array]) -> list[Array]:
     """The arrays that a name stands for."""
-    found = []
-    for array in arrays:
-        name = array.name
-        if name == pattern or name.startswith(f"{pattern}/") or name.endswith(f"/{pattern}"):
-            found.append(array)
-        elif fnmatch.fnmatchcase(name, pattern):
-            found.append(array)
-    return found
+
+    def stands_for(name: str) -> bool:
+        return name == pattern or name.startswith(f"{pattern}/") or name.endswith(f"/{pattern}")
+
+    return [array for array in arrays if stands_for(array.name) or fnmatch.fnmatchcase(array.name, pattern)]
 
 
 def _dim(dim: Dim, array: Array, found: Propagation, axis: str) -> int | None:

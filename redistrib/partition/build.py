@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from redistrib.cost.model import CostModel
+from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
 from redistrib.partition.propagate import Propagation
 from redistrib.partition.versions import Versions, freed
@@ -67,7 +68,10 @@ class _Build:
         carries = self.found.carries[number]
         carried = tuple(tuple(axis for axis in carries if carries[axis] == g) for g in range(len(nest.linear)))
         part = Part(nest, self.found.cut(number), carried if carries else ())
-        signature = part.signature(self.place.mesh)
+        try:
+            signature = part.signature(self.place.mesh)
+        except ProgramError as error:
+            raise error.at(operation.source) from None
         ins = []
         for access, name, needed in zip(nest.reads, operation.ins, signature.ins, strict=True):
             value = self.known.moved(name, self._value(self.found.arrays[name], needed))
@@ -78,4 +82,4 @@ class _Build:
             value = self._value(array, made[access.array])
             self.known.versions[array.name] = [value]
             outs.append((access.array, value))
-        self.known.ops.append(Compute(nest.name, (part,), self.place, tuple(ins), tuple(outs)))
+        self.known.ops.append(Compute(nest.name, (part,), self.place, tuple(ins), tuple(outs), operation.source))

@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import lax
 
 from redistrib.backends.jax.context import LoweringContext, Schedule, context_of
 from redistrib.backends.jax.lowering import local_program
@@ -57,7 +56,7 @@ def run_local(
     for op in program.ops:
         match op:
             case Compute():
-                held |= _compute(op, held, platform)
+                held |= _compute(op, held)
             case Move():
                 held[op.out.name] = (
                     held[op.value] if op.plan is None else _moved(op.plan, held[op.value], platform, schedule)
@@ -67,7 +66,7 @@ def run_local(
     return [held[name] for name in program.outputs]
 
 
-def _compute(op: Compute, held: dict[str, jax.Array], platform: str) -> dict[str, jax.Array]:
+def _compute(op: Compute, held: dict[str, jax.Array]) -> dict[str, jax.Array]:
     env: dict[str, Any] = {array: held[name] for array, name in op.ins}
     mesh = op.place.mesh
     where = LoweringContext(mesh.names, mesh.shape, mesh.devices)
@@ -90,16 +89,4 @@ def _compute(op: Compute, held: dict[str, jax.Array], platform: str) -> dict[str
 def _moved(plan: Plan, tile: jax.Array, platform: str, schedule: Schedule | None) -> jax.Array:
     mesh = plan.source_mesh
     context = context_of(plan, mesh.names, mesh.shape, mesh.devices, schedule, platform)
-    if plan.source.partial:
-        return _summed(plan, tile, context)
     return as_integer_bits(local_program(plan.steps, context))(tile)
-
-
-def _summed(plan: Plan, tile: jax.Array, context: LoweringContext) -> jax.Array:
-    reduce = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}[plan.source.reduction or "sum"]
-    whole: jax.Array = reduce(tile, plan.source.partial)
-    offsets = plan.after.start - plan.before.start
-    for k, size in enumerate(plan.after.tile):
-        if size < whole.shape[k]:
-            whole = lax.dynamic_slice_in_dim(whole, context.lookup(offsets[:, k].astype(np.int32)), size, k)
-    return whole
