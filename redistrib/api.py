@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from redistrib.cache import CacheInfo
     from redistrib.cost.fit import Fit
     from redistrib.cost.model import CostModel
+    from redistrib.distribution.diagnosis import Diagnosis
+    from redistrib.distribution.entry import Distributed
     from redistrib.plans.data import Order
     from redistrib.resharding.value import TreePlan
 
@@ -332,7 +334,7 @@ def diagnose(fn: Callable[..., Any], *args: Any, cost_model: CostModel | str | N
     """
     from redistrib.distribution import diagnosis
 
-    return diagnosis.diagnose(fn, args, cost_model)
+    return diagnosis.diagnose(fn, *args, model=cost_model)
 
 
 def cache_info() -> dict[str, CacheInfo]:

@@ -161,7 +161,7 @@ class Distributed:
     def _leaves(self, args: tuple[Any, ...]) -> list[Any]:
         leaves, tree = jax.tree_util.tree_flatten(args)
         forms = [(tuple(np.shape(leaf)), jax.dtypes.result_type(leaf)) for leaf in leaves]
-        if tree != self._tree or forms != self._forms:
+        if not tree == self._tree or forms != self._forms:
             raise ProgramError(
                 self.program.name, "", "Arguments", f"it was distributed for arguments of other shapes or types: "
                 f"{_first_difference(self._tree, self._forms, tree, forms)}; distribute it for these",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
+import jax.numpy as jnp
 
 from redistrib.programs.nest import Access, Nest
 
@@ -105,10 +106,13 @@ class Equation:
 
 def results(found: Sequence[Any]) -> Any:
     """What a body returns: one result, or a tuple; keys as the integers they are made of."""
-    plain = tuple(
-        jax.random.key_data(one) if jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key) else one for one in found
-    )
+    plain = tuple(jax.random.key_data(one) if is_key(one) else one for one in found)
     return plain[0] if len(plain) == 1 else plain
+
+
+def is_key(array: Any) -> bool:
+    """Whether an array, or the abstract value of one, is of keys of random numbers."""
+    return bool(jnp.issubdtype(array.dtype, jax.dtypes.prng_key))
 
 
 def access(array: str, dims: Dims, shape: Sequence[int]) -> Access:

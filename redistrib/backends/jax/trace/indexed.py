@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.extend.random import threefry2x32_p
 
 from redistrib.backends.jax.trace.equation import At, Equation, letters, rule
 from redistrib.programs.nest import Nest
@@ -47,7 +48,7 @@ def _random_bits(equation: Equation) -> Nest | None:
             number = number * jnp.uint32(size) + here
         high = jnp.zeros(own, jnp.uint32)
         first, second = (jnp.broadcast_to(jnp.asarray(data)[k], own) for k in (0, 1))
-        a, b = jax.extend.random.threefry2x32_p.bind(first, second, high, number)
+        a, b = threefry2x32_p.bind(first, second, high, number)
         return a ^ b
 
     return equation.nest(sizes, [[""]], [list(sizes)], body=body, indexed=set(sizes), flops=100)

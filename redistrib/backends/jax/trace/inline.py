@@ -12,7 +12,7 @@ from jax.extend import core as jex
 
 from redistrib.backends.jax.private import source_line
 from redistrib.backends.jax.trace import indexed, layout, pointwise, reduce  # noqa: F401  # they fill the table
-from redistrib.backends.jax.trace.equation import RULES, Equation, Form, Rule, whole
+from redistrib.backends.jax.trace.equation import RULES, Equation, Form, Rule, is_key, whole
 from redistrib.programs.graph import Array, Graph, Operation
 
 UNROLLED = 64  # steps of a scan
@@ -101,11 +101,15 @@ def trace(
 
 def form_of(aval: Any) -> Form:
     """Shape and element type; a key is the integers it is made of."""
-    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
-        data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), aval.dtype))
-        return Form(
-            (*aval.shape, *data.shape), str(data.dtype), jax.random.key_impl(jax.ShapeDtypeStruct((), aval.dtype))
-        )
+    if is_key(aval):
+        kinds: list[Any] = []
+
+        def read(key: jax.Array) -> jax.Array:
+            kinds.append(jax.random.key_impl(key))
+            return jax.random.key_data(key)
+
+        data = jax.eval_shape(read, jax.ShapeDtypeStruct((), aval.dtype))
+        return Form((*aval.shape, *data.shape), str(data.dtype), kinds[0])
     return Form(tuple(aval.shape), str(aval.dtype))
 
 

@@ -54,7 +54,7 @@ def _slice(equation: Equation) -> Nest:
 @rule("rev", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
 def _along(equation: Equation) -> Nest:
     given = equation.params.get("dimensions", equation.params.get("axis"))
-    fixed = {given} if isinstance(given, int) else set(given)  # type: ignore[arg-type]
+    fixed = {given} if isinstance(given, int) else set(given)
     sizes, dims = _uncut(equation, [k not in fixed for k in range(len(equation.ins[0].shape))])
     linear = ((0,),) if equation.kind in ("rev", "cumsum") else ()
     return equation.nest(sizes, [dims], [dims], linear=linear, flops=0 if equation.kind == "rev" else 1)
