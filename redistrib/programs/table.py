@@ -52,7 +52,7 @@ def render(program: Program) -> str:
     peak = max(peak_bytes(program).values(), default=0)
     title = f"{program.name} on {counted(len(program.devices), 'device', 'devices')}"
     return (
-        f"{rendered(title, COLUMNS, [*rows, total])}\n"
+        f"{rendered(title, COLUMNS, [*rows, total], width=132)}\n"
         f"{counted(len(work), 'operation', 'operations')}, {counted(len(moves), 'move', 'moves')}, "
         f"{counted(uncut, 'operation', 'operations')} run whole by every device; at most {peak:,} bytes on a device"
     )
