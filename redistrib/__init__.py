@@ -13,9 +13,20 @@ from redistrib.partition import partition
 from redistrib.simulate import simulate
 
 if TYPE_CHECKING:
-    from redistrib.api import cache_info, clear_caches, reshard, reshard_plan, synthesize, to_jax, to_mpi
+    from redistrib.api import (
+        cache_info,
+        clear_caches,
+        diagnose,
+        distribute,
+        reshard,
+        reshard_plan,
+        synthesize,
+        to_jax,
+        to_mpi,
+    )
     from redistrib.cost.latency import LatencyBandwidth
     from redistrib.cost.model import CostModel
+    from redistrib.distribution.tactics import along, work
     from redistrib.errors import RedistribError
     from redistrib.lang.mesh import Axis, Mesh
     from redistrib.lang.types import DimType, DistType
@@ -41,8 +52,11 @@ _HOME = {
     "RedistribError": "redistrib.errors",
     "Topology": "redistrib.theory.topology",
     "TreePlan": "redistrib.resharding.value",
+    "along": "redistrib.distribution.tactics",
     "cache_info": "redistrib.api",
     "clear_caches": "redistrib.api",
+    "diagnose": "redistrib.api",
+    "distribute": "redistrib.api",
     "nest": "redistrib.programs.spec",
     "reshard": "redistrib.api",
     "reshard_plan": "redistrib.api",
@@ -51,6 +65,7 @@ _HOME = {
     "to_jax": "redistrib.api",
     "to_mpi": "redistrib.api",
     "verify": "redistrib.plans.verify",
+    "work": "redistrib.distribution.tactics",
 }
 
 __all__ = [
@@ -66,8 +81,11 @@ __all__ = [
     "Topology",
     "TreePlan",
     "__version__",
+    "along",
     "cache_info",
     "clear_caches",
+    "diagnose",
+    "distribute",
     "nest",
     "partition",
     "reshard",
@@ -78,6 +96,7 @@ __all__ = [
     "to_jax",
     "to_mpi",
     "verify",
+    "work",
 ]
 
 

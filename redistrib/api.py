@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from redistrib.cache import CacheInfo
     from redistrib.cost.fit import Fit
     from redistrib.cost.model import CostModel
+    from redistrib.distribution.diagnosis import Diagnosis
+    from redistrib.distribution.entry import Distributed
     from redistrib.plans.data import Order
     from redistrib.resharding.value import TreePlan
 
@@ -255,6 +257,87 @@ def reshard_plan(
         accumulate=None if accumulate is None else dtype_name(accumulate),
         order=order,
     )
+
+
+def distribute(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    mesh: Any,
+    *,
+    schedule: Any = (),
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    memory_limit: int | str | None = None,
+    cost_model: CostModel | str | None = None,
+    rules: Mapping[str, Any] | None = None,
+) -> Distributed:
+    """Distribute a JAX function: cut its operations by a schedule, derive every layout, plan every move.
+
+    The function is traced, as `jax.jit` does, and differentiated, if it is to be, before: give a training step. Calls,
+    custom derivatives and rematerialised regions are inlined, and loops by `scan` of up to 64 steps are unrolled. Each
+    operation becomes a nest; the schedule cuts some, propagation the rest; where producer and consumer differ, a plan
+    moves the array. All of it runs as one `shard_map` in one `jit`.
+
+    Operations that no rule covers run whole on every device; `f.opaque` lists them. Random bits are those of the
+    function itself.
+
+    Args:
+        fn: a function of arrays and trees of them.
+        args: its arguments, as arrays or as `jax.ShapeDtypeStruct`.
+        mesh: a `jax.sharding.Mesh`, or axes and sizes (`{"d": 2, "t": 4}`) over the first devices that JAX has.
+        schedule: tactics, in order, each of one mesh axis: `rd.along("d", {"batch": 0})` cuts arguments,
+            `rd.work("t", {"dot_general*": "n0"})` cuts operations. What a tactic decides, later ones leave.
+        in_shardings, out_shardings: shardings, partition specs or types of arguments and results, as a tree like
+            them or a prefix of one; None leaves open what the schedule then decides. They come before the schedule.
+        memory_limit: bytes per device that the program may hold at its worst moment, predicted.
+        cost_model: what the plans of moves minimise; by default the preset of the devices' platform.
+        rules: for primitives, by name, a function from an equation (`redistrib.backends.jax.trace.equation.Equation`)
+            to a `Nest`, or None to leave it whole; they come before those of the library.
+
+    Returns:
+        A function of the same arguments, with `program`, `lower`, `cost`, `memory`, `choices` and `opaque`.
+
+    Raises:
+        CutError: if the schedule names what is not there, or cuts what cannot be cut.
+        ProgramError: a subclass for each rule of derivation; names operation, array and source line.
+        MemoryLimitError: if the program needs more than the limit; tells how much.
+
+    >>> import jax.numpy as jnp
+    >>> f = distribute(lambda x, w: x @ w, (jnp.ones((8, 4)), jnp.ones((4, 2))), {"d": 1}, schedule=())
+    >>> f(jnp.ones((8, 4)), jnp.ones((4, 2))).shape
+    (8, 2)
+    """
+    from redistrib.distribution import entry
+
+    limit = None if memory_limit is None else parse_size(memory_limit)
+    return entry.distribute(
+        fn,
+        args,
+        mesh,
+        schedule=schedule,
+        in_shardings=in_shardings,
+        out_shardings=out_shardings,
+        memory_limit=limit,
+        cost_model=cost_model,
+        rules=rules,
+    )
+
+
+def diagnose(fn: Callable[..., Any], *args: Any, cost_model: CostModel | str | None = None) -> Diagnosis:
+    """What the compiler made a jitted function communicate, by source line, and what our plans would receive instead.
+
+    Args:
+        fn: what `jax.jit` returned, or what `.lower(...)` or `.compile()` of it did.
+        args: its arguments, placed as they are when it runs: arrays, or `jax.ShapeDtypeStruct` with shardings.
+        cost_model: what our plans minimise; by default the preset of the devices' platform.
+
+    Returns:
+        Every collective with its source line, bytes received and largest temporary, the involuntary gathers first.
+        Print it for a table; `as_dict()` is for JSON.
+    """
+    from redistrib.distribution import diagnosis
+
+    return diagnosis.diagnose(fn, *args, model=cost_model)
 
 
 def cache_info() -> dict[str, CacheInfo]:

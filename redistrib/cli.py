@@ -105,6 +105,14 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     simulate.set_defaults(command=_simulate)
 
+    diagnose = commands.add_parser("diagnose", help="list what XLA makes a jitted function communicate, by source line")
+    diagnose.add_argument(
+        "target", metavar="MODULE:FUNCTION", help="a function without parameters that returns (jitted, arg, arg, ...)"
+    )
+    diagnose.add_argument("--devices", type=int, help="virtual CPU devices to compile for; default: those there are")
+    diagnose.add_argument("--json", action="store_true", help="print the figures as JSON")
+    diagnose.set_defaults(command=_diagnose)
+
     calibrate = commands.add_parser("calibrate", help="measure a latency-bandwidth profile on the devices at hand")
     calibrate.add_argument("--backend", choices=("jax", "mpi"), default="jax")
     calibrate.add_argument("--devices", type=int, help="devices to measure on (virtual ones on CPU); default: all")
@@ -224,6 +232,14 @@ def _simulate(options: argparse.Namespace) -> int:
     print(found)
     for path in options.output:
         print(f"wrote {path}")
+    return 0
+
+
+def _diagnose(options: argparse.Namespace) -> int:
+    from redistrib.distribution.command import diagnosed
+
+    found = diagnosed(options.target, options.devices)
+    print(json.dumps(found.as_dict(), indent=2) if options.json else found)
     return 0
 
 

@@ -14,12 +14,22 @@ class ProgramError(RedistribError):
         operation: name of the operation at fault; empty where the fault is in none.
         array: name of the array or value at fault; empty where the fault is in none.
         rule: the rule that is broken, by its name in docs/programs.md.
+        source: where the operation comes from, `file:line`; empty where it comes from no file.
     """
+
+    source = ""
 
     def __init__(self, operation: str, array: str, rule: str, message: str) -> None:
         self.operation, self.array, self.rule = operation, array, rule
         where = ", ".join(f"{what} {name!r}" for what, name in (("operation", operation), ("array", array)) if name)
         super().__init__(f"{where}: {message} (rule {rule})" if where else f"{message} (rule {rule})")
+
+    def at(self, source: str) -> ProgramError:
+        """The error, saying where the operation comes from."""
+        if source and not self.source:
+            self.source = source
+            self.args = (f"{source}: {self.args[0]}",)
+        return self
 
 
 class CutError(ProgramError):

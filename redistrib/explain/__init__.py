@@ -1,7 +1,8 @@
-"""How to see a plan: why it receives what it does, who holds what, and the weak graph that it is a path through."""
+"""How to see plans and programs: why a plan receives what it does, who holds what, its path; what a program moves."""
 
 from redistrib.explain.graph import draw_graph, weak_graph
+from redistrib.explain.programs import draw_program
 from redistrib.explain.received import Traffic, explain, traffic
 from redistrib.explain.tiles import picture
 
-__all__ = ["Traffic", "draw_graph", "explain", "picture", "traffic", "weak_graph"]
+__all__ = ["Traffic", "draw_graph", "draw_program", "explain", "picture", "traffic", "weak_graph"]

@@ -5,22 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from typing import Any
 
 from redistrib.cost.model import CostModel
 from redistrib.errors import CutError, ProgramError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DimType, DistType
+from redistrib.lang.types import DistType
 from redistrib.partition.root import ROOT
+from redistrib.partition.versions import Versions, distance, freed, uncut
 from redistrib.programs.check import Group, check, group_of
 from redistrib.programs.nest import Nest
-from redistrib.programs.program import Compute, Free, Move, Op, Place, Program, Value, made_by, used_by
+from redistrib.programs.program import Compute, Place, Program, Value
 from redistrib.programs.pullback import Part
 from redistrib.programs.unify import Kernel, bindings, grid_of, mesh_of, unify
-from redistrib.synthesis.synthesize import synthesize
-from redistrib.theory.bounds import least_received
-from redistrib.theory.semantics import lower_bound, placement_of
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ def partitioned(
         after = {stands_for.get(array, array) for array in later}
         made.add(kernel, sorted(inside & (after | set(ends)), key=written.index))
     names = tuple(made.end(array, dist_type) for array, dist_type in ends.items())
-    return check(Program(tuple(made.inputs), tuple(_freed(made.ops, names)), names))
+    return check(Program(tuple(made.inputs), tuple(freed(made.known.ops, names)), names))
 
 
 def _apart(nest: Nest, stands_for: dict[str, str]) -> Nest:
@@ -138,8 +135,9 @@ class _Insertion:
     options: Options
     stands_for: dict[str, str]
     inputs: list[Value] = field(default_factory=list)
-    ops: list[Op] = field(default_factory=list)
-    versions: dict[str, list[Value]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.known = Versions(self.options.model)
 
     def add(self, kernel: Kernel, outs: Sequence[str]) -> None:
         """An operation, and before it the moves that it needs."""
@@ -157,19 +155,19 @@ class _Insertion:
     @property
     def _known(self) -> dict[str, DistType]:
         """The types of arrays on the common mesh."""
-        return {array: known[-1].type for array, known in self.versions.items() if known[-1].place == self.place}
+        return {array: known[-1].type for array, known in self.known.versions.items() if known[-1].place == self.place}
 
     def _emit(self, name: str, parts: tuple[Part, ...], place: Place, outs: Sequence[str]) -> None:
         group = group_of(name, parts, place)
         ins = tuple((array, self._as_needed(array, needed, place)) for array, needed in group.reads.items())
         made = []
         for array in outs:
-            if array in self.versions:
+            if array in self.known.versions:
                 raise ProgramError(name, array, "SSA", "the array is written a second time; give the result a new name")
             value = Value(array, group.writes[array], place, self.options.dtype)
-            self.versions[array] = [value]
+            self.known.versions[array] = [value]
             made.append((array, value))
-        self.ops.append(Compute(name, parts, place, ins, tuple(made)))
+        self.known.ops.append(Compute(name, parts, place, ins, tuple(made)))
 
     def _price(self, group: Group) -> float:
         """Elements that must be received at least before the operation can run."""
@@ -178,96 +176,36 @@ class _Insertion:
             array = self.stands_for.get(formal, formal)
             wanted = Value(array, needed, self.place, self.options.dtype)
             self._given(array, needed.global_shape)
-            known = self.versions.get(array, [])
-            total += min((_distance(value, wanted) for value in known), default=0)
+            known = self.known.versions.get(array, [])
+            total += min((distance(value, wanted) for value in known), default=0)
         return total
 
     def _given(self, array: str, shape: tuple[int, ...]) -> None:
         """An input that begins in a way of its own is there from the start."""
-        if array in self.versions:
+        if array in self.known.versions:
             return
         if array in self.options.inputs:
             self._input(Value(array, DistType.of(self.options.inputs[array]), self.place, self.options.dtype))
         elif self.options.root:
-            self._input(Value(array, _uncut(shape), ROOT, self.options.dtype))
+            self._input(Value(array, uncut(shape), ROOT, self.options.dtype))
 
     def _input(self, value: Value) -> None:
         self.inputs.append(value)
-        self.versions[value.name] = [value]
+        self.known.versions[value.name] = [value]
 
     def _as_needed(self, formal: str, needed: DistType, place: Place) -> str:
         array = self.stands_for.get(formal, formal)
         self._given(array, needed.global_shape)
-        if array not in self.versions:
+        if array not in self.known.versions:
             self._input(Value(array, needed, place, self.options.dtype))
-        return self._moved(array, Value(array, needed, place, self.options.dtype)).name
-
-    def _moved(self, array: str, wanted: Value) -> Value:
-        known = self.versions[array]
-        nearest = min(known, key=lambda value: _distance(value, wanted))
-        if nearest.means(wanted):
-            return nearest
-        out = replace(wanted, name=f"{array}.{len(known)}")
-        elsewhere = nearest.place.devices != wanted.place.devices
-        if elsewhere and nearest.type.partial:  # reduced where the summands are, before anything leaves
-            out = replace(nearest, name=out.name, type=_reduced(nearest.type, nearest.place.mesh))
-        self.ops.append(move(nearest, out, self.options.model))
-        known.append(out)
-        return self._moved(array, wanted)
+        return self.known.moved(array, Value(array, needed, place, self.options.dtype)).name
 
     def end(self, array: str, dist_type: Any) -> str:
         """The name of an output, moved to where it must be."""
-        last = self.versions[array][0]
+        last = self.known.versions[array][0]
         wanted = replace(last, type=DistType(last.type.dims))
         if dist_type is not None:
             wanted = replace(last, type=DistType.of(dist_type), place=self.place)
         elif self.options.root:
-            wanted = replace(last, type=_uncut(last.type.global_shape), place=ROOT)
-        return self._moved(array, wanted).name
-
-
-def move(value: Value, out: Value, model: CostModel | str) -> Move:
-    """The move from one value to another, planned."""
-    if value.place.devices != out.place.devices:
-        return Move(value.name, out, None)
-    ends = (value.type, value.place.mesh, out.type, out.place.mesh)
-    return Move(value.name, out, synthesize(*ends, dtype=value.dtype, model=model))
-
-
-def _reduced(dist_type: DistType, mesh: Mesh) -> DistType:
-    """The whole tiles that summands are reduced to with the least received: each axis cuts a dimension or none."""
-    before = placement_of(dist_type, mesh)
-    found = []
-    for choice in product((None, *range(dist_type.rank)), repeat=len(dist_type.partial)):
-        dims = list(dist_type.dims)
-        for axis, i in zip(dist_type.partial, choice, strict=True):
-            if i is not None:
-                dims[i] = DimType(dims[i].tile // mesh.axis(axis).size, (axis, *dims[i].axes), dims[i].size)
-        if all(dim.tile * math.prod(mesh.axis(name).size for name in dim.axes) == dim.size for dim in dims):
-            found.append(DistType(tuple(dims)))
-    return min(found, key=lambda reduced: least_received(before, placement_of(reduced, mesh)))
-
-
-def _distance(value: Value, wanted: Value) -> int:
-    """Elements that a move receives at least; summands are counted as an all-reduce."""
-    if value.means(wanted):
-        return 0
-    added = 2 * value.placement.tile_size * value.place.mesh.size if value.type.partial else 0
-    if value.place.devices != wanted.place.devices:
-        return added + wanted.placement.tile_size * len(wanted.place.devices)
-    return added or max(1, sum(lower_bound(value.placement, wanted.placement)))
-
-
-def _uncut(shape: Sequence[int]) -> DistType:
-    return DistType(tuple(DimType(size, (), size) for size in shape))
-
-
-def _freed(ops: Sequence[Op], outputs: Sequence[str]) -> list[Op]:
-    """The operations, each followed by a `Free` of what it reads last, inputs and outputs excepted."""
-    last = {name: k for k, op in enumerate(ops) for name in used_by(op)}
-    made = {value.name for op in ops for value in made_by(op)} - set(outputs)
-    result: list[Op] = []
-    for k, op in enumerate(ops):
-        result.append(op)
-        result += [Free(name) for name in dict.fromkeys(used_by(op)) if name in made and last[name] == k]
-    return result
+            wanted = replace(last, type=uncut(last.type.global_shape), place=ROOT)
+        return self.known.moved(array, wanted).name

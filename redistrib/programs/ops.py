@@ -141,10 +141,10 @@ def reshaping(old: Sequence[int], new: Sequence[int]) -> Nest:
 
     >>> reshaping((256, 8, 768), (2048, 768)).writes
     (Access(array='out', dims=(('f0', 'f1'), ('f2',)), extents=()),)
+    >>> reshaping((5, 4, 6), (5, 6, 4)).writes
+    (Access(array='out', dims=(('f0',), (), ()), extents=(6, 4)),)
     """
-    factors = _common(old, new)
-    names = [f"f{k}" for k in range(len(factors))]
-    read, written = (_grouped(shape, factors) for shape in (old, new))
+    factors, read, written = _factored(old, new)
     extents = [
         tuple(size for size, dim in zip(shape, dims, strict=True) if not dim)
         for shape, dims in ((old, read), (new, written))
@@ -157,7 +157,7 @@ def reshaping(old: Sequence[int], new: Sequence[int]) -> Nest:
 
     return Nest(
         "reshape",
-        tuple((name, range(factor)) for name, factor in zip(names, factors, strict=True)),
+        tuple((f"f{k}", range(factor)) for k, factor in enumerate(factors)),
         (Access("x", read, extents[0]),),
         (Access("out", written, extents[1]),),
         linear=((0,),),
@@ -166,21 +166,30 @@ def reshaping(old: Sequence[int], new: Sequence[int]) -> Nest:
     )
 
 
-def _common(old: Sequence[int], new: Sequence[int]) -> list[int]:
-    """Factors of which runs multiply to the sizes of both shapes; none if there are no such factors."""
+_Dims = tuple[tuple[str, ...], ...]
+
+
+def _factored(old: Sequence[int], new: Sequence[int]) -> tuple[list[int], _Dims, _Dims]:
+    """Factors of which runs multiply to the sizes of both shapes, and which of them every dimension is made of.
+
+    Shapes are taken apart where their products meet; a stretch that has no common factors is whole.
+    """
+    factors: list[int] = []
+    dims: list[list[tuple[str, ...]]] = [[() for _ in shape] for shape in (old, new)]
     if 0 in (*old, *new):
-        return []
-    ends = sorted({math.prod(shape[:k]) for shape in (old, new) for k in range(len(shape) + 1)})
-    return [b // a for a, b in pairwise(ends)] if all(b % a == 0 for a, b in pairwise(ends)) else []
-
-
-def _grouped(shape: Sequence[int], factors: Sequence[int]) -> tuple[tuple[str, ...], ...]:
-    """For every dimension the factors that it is made of, by name; a dimension of size 1 has none."""
-    dims, k = [], 0
-    for size in shape if factors else ():
-        first, product = k, 1
-        while product < size:
-            product *= factors[k]
-            k += 1
-        dims.append(tuple(f"f{j}" for j in range(first, k)))
-    return tuple(dims) or ((),) * len(shape)
+        return factors, tuple(dims[0]), tuple(dims[1])
+    ends = [[math.prod(shape[: k + 1]) for k in range(len(shape))] for shape in (old, new)]
+    meet = sorted({1, *ends[0]} & {1, *ends[1]})
+    for low, high in pairwise(meet):
+        inside = sorted({low, high, *(end for side in ends for end in side if low < end < high)})
+        if any(b % a for a, b in pairwise(inside)):
+            continue
+        name = {a: f"f{len(factors) + k}" for k, a in enumerate(inside[:-1])}
+        factors += [b // a for a, b in pairwise(inside)]
+        for side, shape in zip(dims, (old, new), strict=True):
+            start = 1
+            for k, size in enumerate(shape):
+                if low <= start < start * size <= high:
+                    side[k] = tuple(name[a] for a in inside if start <= a < start * size)
+                start *= size
+    return factors, tuple(dims[0]), tuple(dims[1])

@@ -17,8 +17,9 @@ the value. Operations stand in the order in which each device runs them. Whether
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from typing import TypeAlias
 
 import numpy as np
@@ -84,6 +85,8 @@ class Value:
 
     def means(self, other: Value) -> bool:
         """Whether every device holds the same of both, whatever the meshes and axes are called."""
+        if self.type == other.type and self.place == other.place:
+            return True
         return self._held == other._held
 
     @cached_property
@@ -108,6 +111,7 @@ class Compute:
         place: the devices that run it.
         ins: pairs of an array of the parts and the value that is read for it.
         outs: pairs of an array of the parts and the value that its result becomes.
+        source: where it comes from, `file:line`; text leaves it out.
     """
 
     name: str
@@ -115,6 +119,7 @@ class Compute:
     place: Place
     ins: tuple[tuple[str, str], ...]
     outs: tuple[tuple[str, Value], ...]
+    source: str = field(default="", compare=False)
 
     @property
     def flops(self) -> int:
@@ -178,6 +183,10 @@ class Program:
     ops: tuple[Op, ...]
     outputs: tuple[str, ...]
     name: str = "main"
+
+    def __str__(self) -> str:
+        table = import_module("redistrib.programs.table")  # which is about programs, and so imports this module
+        return str(table.render(self))
 
     @cached_property
     def values(self) -> dict[str, Value]:

@@ -98,3 +98,17 @@ def compiled_with(lowered: Any, options: Mapping[str, Any]) -> Any:
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             return lowered.compile()
         raise
+
+
+def source_line(eqn: Any) -> str:
+    """The user's line that an equation of a jaxpr comes from, `file:line`; empty where JAX does not tell.
+
+    No public function reads the traceback of an equation.
+    """
+    try:
+        from jax._src import source_info_util
+
+        frame = source_info_util.user_frame(eqn.source_info.traceback)
+        return "" if frame is None else f"{frame.file_name}:{frame.start_line}"
+    except (ImportError, AttributeError, TypeError):
+        return ""

@@ -1,0 +1,92 @@
+"""A program as a function of local tiles, to be run under one `shard_map`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from redistrib.backends.jax.context import LoweringContext, Schedule, context_of
+from redistrib.backends.jax.lowering import local_program
+from redistrib.backends.jax.sharding import named_sharding, partition_spec
+from redistrib.backends.jax.values import as_integer_bits
+from redistrib.plans.plan import Plan
+from redistrib.programs.inline import inlined
+from redistrib.programs.program import Compute, Free, Move, Program, Value
+from redistrib.theory.semantics import placement_of
+
+
+@dataclass(frozen=True)
+class Part:
+    """The part of an iteration dimension that a device runs, as the bodies of nests see it: a start and a length."""
+
+    start: Any
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+
+def mapped(program: Program, mesh: jax.sharding.Mesh, schedule: Schedule | None = None) -> Callable[..., Any]:
+    """The program as a function of global arrays: one `shard_map` over the mesh."""
+    flat = inlined(program)
+    specs = [partition_spec(value.type) for value in flat.inputs]
+    ends = [partition_spec(flat.values[name].type) for name in flat.outputs]
+    platform = mesh.devices.flat[0].platform
+
+    def local(*tiles: jax.Array) -> list[jax.Array]:
+        return run_local(flat, tiles, platform, schedule)
+
+    return jax.shard_map(local, mesh=mesh, in_specs=tuple(specs), out_specs=ends, check_vma=False)
+
+
+def shardings(values: Sequence[Value], mesh: jax.sharding.Mesh) -> list[jax.sharding.NamedSharding]:
+    """How values lie on a JAX mesh."""
+    return [named_sharding(value.type, value.place.mesh, mesh) for value in values]
+
+
+def run_local(
+    program: Program, tiles: Sequence[jax.Array], platform: str, schedule: Schedule | None = None
+) -> list[jax.Array]:
+    """The outputs' tiles from the inputs' tiles, on the device that runs; to be traced under manual axes."""
+    held = {value.name: tile for value, tile in zip(program.inputs, tiles, strict=True)}
+    for op in program.ops:
+        match op:
+            case Compute():
+                held |= _compute(op, held)
+            case Move():
+                held[op.out.name] = (
+                    held[op.value] if op.plan is None else _moved(op.plan, held[op.value], platform, schedule)
+                )
+            case Free():
+                del held[op.value]
+    return [held[name] for name in program.outputs]
+
+
+def _compute(op: Compute, held: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    env: dict[str, Any] = {array: held[name] for array, name in op.ins}
+    mesh = op.place.mesh
+    where = LoweringContext(mesh.names, mesh.shape, mesh.devices)
+    for part in op.parts:
+        nest = part.nest
+        assert nest.body is not None
+        cut = placement_of(part.cut, mesh)
+        at = {}
+        for k, ((name, over), tile) in enumerate(zip(nest.ranges, cut.tile, strict=True)):
+            start: Any = over.start
+            if name in nest.indexed and tile < len(over):
+                start = where.lookup((over.start + cut.start[:, k]).astype(np.int32))
+            at[name] = Part(start, tile)
+        found = nest.body(at, *(env[access.array] for access in nest.reads))
+        results = found if isinstance(found, tuple) else (found,)
+        env.update(zip((access.array for access in nest.writes), results, strict=True))
+    return {value.name: env[array] for array, value in op.outs}
+
+
+def _moved(plan: Plan, tile: jax.Array, platform: str, schedule: Schedule | None) -> jax.Array:
+    mesh = plan.source_mesh
+    context = context_of(plan, mesh.names, mesh.shape, mesh.devices, schedule, platform)
+    return as_integer_bits(local_program(plan.steps, context))(tile)

@@ -1,0 +1,146 @@
+"""One equation of a jaxpr as its rule sees it, and the table of rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from redistrib.programs.nest import Access, Nest
+
+At: TypeAlias = Mapping[str, Any]  # of every iteration dimension the part that runs, with a length and a start
+Dims: TypeAlias = Sequence[str | tuple[str, ...]]  # for each array dimension an iteration dimension; "" reads it whole
+
+
+class Form(NamedTuple):
+    """Shape and element type of an operand or result; keys of random numbers are the integers they are made of.
+
+    Attributes:
+        shape: in elements.
+        dtype: name of the element type.
+        key: the implementation of keys of random numbers; None for all else.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    key: Any = None
+
+
+@dataclass(frozen=True)
+class Equation:
+    """A primitive applied to operands.
+
+    Attributes:
+        primitive: the primitive.
+        params: its parameters, for whole arrays.
+        ins, outs: operands and results.
+        literals: values of the operands that are no arrays of the program, by position.
+    """
+
+    primitive: Any
+    params: Mapping[str, Any]
+    ins: tuple[Form, ...]
+    outs: tuple[Form, ...]
+    literals: Mapping[int, Any]
+
+    @property
+    def kind(self) -> str:
+        """Name of the primitive."""
+        return str(self.primitive.name)
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """Positions of the operands that are arrays of the program."""
+        return tuple(k for k in range(len(self.ins)) if k not in self.literals)
+
+    def operands(self, tiles: Sequence[Any]) -> list[Any]:
+        """All operands, literals in their places; keys as keys."""
+        given = iter(tiles)
+        found = []
+        for k, form in enumerate(self.ins):
+            value = self.literals[k] if k in self.literals else next(given)
+            is_data = form.key is not None and k not in self.literals
+            found.append(jax.random.wrap_key_data(value, impl=form.key) if is_data else value)
+        return found
+
+    def run(self, tiles: Sequence[Any], **params: Any) -> Any:
+        """The primitive on tiles, with parameters of tiles in the place of those of whole arrays."""
+        bound = self.primitive.get_bind_params({**self.params, **params})
+        functions, named = bound if isinstance(bound, tuple) else ((), bound)  # which of the two depends on the JAX
+        found = self.primitive.bind(*functions, *self.operands(tiles), **named)
+        return results(found if self.primitive.multiple_results else [found])
+
+    def nest(
+        self,
+        sizes: Mapping[str, int],
+        ins: Sequence[Dims],
+        outs: Sequence[Dims],
+        *,
+        body: Callable[..., Any] | None = None,
+        linear: Sequence[Sequence[int]] = (),
+        **options: Any,
+    ) -> Nest:
+        """The nest of the equation.
+
+        Args:
+            sizes: points along each iteration dimension.
+            ins: what each operand reads, literals included.
+            outs: what each result writes.
+            body: called with the part and the tiles of the operands that are arrays; the primitive itself unless given.
+            linear: groups of operands, by position; those with literals are left out.
+            options: of the nest.
+        """
+        place = {k: number for number, k in enumerate(self.reads)}
+        reads = tuple(access(f"a{k}", ins[k], self.ins[k].shape) for k in self.reads)
+        writes = tuple(
+            access("out" if len(outs) == 1 else f"out{k}", dims, form.shape)
+            for k, (dims, form) in enumerate(zip(outs, self.outs, strict=True))
+        )
+        groups = tuple(tuple(place[k] for k in group) for group in linear if all(k in place for k in group))
+        run = body or (lambda at, *tiles: self.run(tiles))
+        return Nest(self.kind, tuple(sizes.items()), reads, writes, linear=groups, body=run, **options)  # type: ignore[arg-type]
+
+
+def results(found: Sequence[Any]) -> Any:
+    """What a body returns: one result, or a tuple; keys as the integers they are made of."""
+    plain = tuple(jax.random.key_data(one) if is_key(one) else one for one in found)
+    return plain[0] if len(plain) == 1 else plain
+
+
+def is_key(array: Any) -> bool:
+    """Whether an array, or the abstract value of one, is of keys of random numbers."""
+    return bool(jnp.issubdtype(array.dtype, jax.dtypes.prng_key))
+
+
+def access(array: str, dims: Dims, shape: Sequence[int]) -> Access:
+    """An access by names of iteration dimensions."""
+    made = tuple((dim,) if isinstance(dim, str) and dim else tuple(dim) for dim in dims)
+    return Access(array, made, tuple(size for size, dim in zip(shape, made, strict=True) if not dim))
+
+
+Rule: TypeAlias = Callable[[Equation], Nest | None]
+RULES: dict[str, Rule] = {}
+
+
+def rule(*kinds: str) -> Callable[[Rule], Rule]:
+    """Make a function the rule of primitives: it returns the nest of an equation, None where it cannot be cut."""
+
+    def add(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(kinds, function))
+        return function
+
+    return add
+
+
+def whole(equation: Equation) -> Nest:
+    """The nest of which nothing is known: everything is read and written whole."""
+    ins = [("",) * len(form.shape) for form in equation.ins]
+    return equation.nest({}, ins, [("",) * len(form.shape) for form in equation.outs], flops=0)
+
+
+def letters(prefix: str, shape: Sequence[int]) -> dict[str, int]:
+    """A name for each dimension."""
+    return {f"{prefix}{k}": size for k, size in enumerate(shape)}

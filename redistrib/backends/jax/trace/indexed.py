@@ -1,0 +1,193 @@
+"""Rules of primitives that pick elements by index, or that must know where in the whole they stand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend.random import threefry2x32_p
+
+from redistrib.backends.jax.trace.equation import At, Equation, letters, rule
+from redistrib.programs.nest import Nest
+
+
+@rule("iota")
+def _iota(equation: Equation) -> Nest | None:
+    if equation.ins:
+        return None
+    sizes, along = letters("d", equation.outs[0].shape), equation.params["dimension"]
+    dtype = equation.params["dtype"]
+
+    def body(at: At) -> Any:
+        own = tuple(len(at[name]) for name in sizes)
+        start = jnp.asarray(at[f"d{along}"].start).astype(dtype)
+        return lax.broadcasted_iota(dtype, own, along) + start
+
+    return equation.nest(sizes, [], [list(sizes)], body=body, indexed={f"d{along}"}, flops=0)
+
+
+@rule("random_bits")
+def _random_bits(equation: Equation) -> Nest | None:
+    """Bits of an element depend on its number in the whole array, so a tile computes those of its own numbers."""
+    key, out = equation.ins[0], equation.outs[0]
+    if "fry" not in str(key.key) or equation.params["bit_width"] != 32 or len(key.shape) != 1 or equation.literals:
+        return None
+    if not jax.config.jax_threefry_partitionable or math.prod(out.shape) >= 2**32:  # type: ignore[attr-defined]
+        return None
+    sizes = letters("d", out.shape)
+
+    def body(at: At, data: Any) -> Any:
+        own = tuple(len(at[name]) for name in sizes)
+        number = jnp.zeros(own, jnp.uint32)
+        for k, (name, size) in enumerate(sizes.items()):
+            here = lax.broadcasted_iota(jnp.uint32, own, k) + jnp.asarray(at[name].start).astype(jnp.uint32)
+            number = number * jnp.uint32(size) + here
+        high = jnp.zeros(own, jnp.uint32)
+        first, second = (jnp.broadcast_to(jnp.asarray(data)[k], own) for k in (0, 1))
+        a, b = threefry2x32_p.bind(first, second, high, number)
+        return a ^ b
+
+    return equation.nest(sizes, [[""]], [list(sizes)], body=body, indexed=set(sizes), flops=100)
+
+
+def _windows(shape: Sequence[int], sizes: Sequence[int], without: set[int], picked: set[int]) -> list[tuple[int, str]]:
+    """The dimensions of windows, in order, each with its iteration dimension; "" where it is read whole."""
+    rest = [k for k in range(len(shape)) if k not in without]
+    return [(k, f"w{k}" if sizes[k] == shape[k] and k not in picked else "") for k in rest]
+
+
+@rule("gather")
+def _gather(equation: Equation) -> Nest | None:
+    numbers, slices = equation.params["dimension_numbers"], equation.params["slice_sizes"]
+    shape, index, out = equation.ins[0].shape, equation.ins[1].shape, equation.outs[0].shape
+    batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
+    picked = set(numbers.start_index_map)
+    windows = _windows(shape, slices, {*numbers.collapsed_slice_dims, *batching}, picked)
+    sizes = letters("b", index[:-1]) | {name: shape[k] for k, name in windows if name}
+    table = [""] * len(shape)
+    for k, name in windows:
+        table[k] = name
+    for k, j in batching.items():
+        table[k] = f"b{j}"
+    one = _one_picked(numbers.start_index_map, numbers.collapsed_slice_dims, equation)
+    if one is not None:
+        table[one] = "p"
+        sizes["p"] = shape[one]
+    window_names = iter([name for _, name in windows])
+    batch_names = iter(letters("b", index[:-1]))
+    offsets = set(numbers.offset_dims)
+    written = [next(window_names) if k in offsets else next(batch_names) for k in range(len(out))]
+
+    def body(at: At, *tiles: Any) -> Any:
+        own = list(slices)
+        for k, name in windows:
+            if name:
+                own[k] = len(at[name])
+        if one is None or len(at["p"]) == shape[one]:
+            return equation.run(tiles, slice_sizes=tuple(own))
+        operand, rows = equation.operands(tiles)
+        start, count = at["p"].start, len(at["p"])
+        inside = _masked(rows, shape[one], equation.params["mode"])
+        here = (inside >= start) & (inside < start + count)
+        local = jnp.clip(inside - start, 0, count - 1)
+        found = equation.primitive.bind(
+            operand, local, **{**equation.params, "slice_sizes": tuple(own), "mode": lax.GatherScatterMode.CLIP}
+        )
+        batch = [k for k in range(found.ndim) if k not in offsets]
+        mask = lax.broadcast_in_dim(here[..., 0], found.shape, batch)
+        return jnp.where(mask, found, jnp.zeros((), found.dtype))
+
+    combine = {"p": "sum"} if one is not None else {}
+    indexed = {"p"} if one is not None else set()
+    return equation.nest(
+        sizes,
+        [table, [*letters("b", index[:-1]), ""]],
+        [written],
+        body=body,
+        combine=combine,
+        indexed=indexed,
+        linear=((0,),),
+        flops=0,
+    )
+
+
+def _one_picked(picked: Sequence[int], removed: Sequence[int], equation: Equation) -> int | None:
+    """The dimension that is picked from, one element at a time, if there is one and it can be cut."""
+    fill = str(equation.params["mode"]).upper().endswith("FILL_OR_DROP")
+    literal = 0 in equation.literals or 1 in equation.literals
+    if len(picked) != 1 or picked[0] not in removed or literal or (fill and equation.kind == "gather"):
+        return None
+    if not any(kind in equation.ins[0].dtype for kind in ("float", "int", "complex")):
+        return None
+    return int(picked[0])
+
+
+def _masked(rows: Any, size: int, mode: Any) -> Any:
+    """Indices as signed integers, clipped to the whole array where the primitive clips."""
+    signed = rows.astype(jnp.int32)
+    return jnp.clip(signed, 0, size - 1) if str(mode).upper().endswith("CLIP") else signed
+
+
+@rule("scatter-add", "scatter_add", "scatter", "scatter-mul", "scatter_mul", "scatter-min", "scatter-max")
+def _scatter(equation: Equation) -> Nest | None:
+    """Windows may be cut; sums also along the updates and along the dimension that is picked."""
+    numbers = equation.params["dimension_numbers"]
+    shape, index, updates = (form.shape for form in equation.ins)
+    if equation.literals:
+        return None
+    adds = equation.kind in ("scatter-add", "scatter_add")
+    batching = dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
+    windows_at = list(numbers.update_window_dims)
+    rest = [k for k in range(len(shape)) if k not in {*numbers.inserted_window_dims, *batching}]
+    extent = [0] * len(shape)
+    for k, j in zip(rest, windows_at, strict=True):
+        extent[k] = updates[j]
+    picked = set(numbers.scatter_dims_to_operand_dims)
+    windows = _windows(shape, extent, {*numbers.inserted_window_dims, *batching}, picked)
+    summed = [name for k, name in enumerate(letters("b", index[:-1])) if k not in batching.values()]
+    sizes = letters("b", index[:-1]) | {name: shape[k] for k, name in windows if name}
+    operand = [""] * len(shape)
+    for k, name in windows:
+        operand[k] = name
+    for k, j in batching.items():
+        operand[k] = f"b{j}"
+    one = _one_picked(numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims, equation) if adds else None
+    if one is not None:
+        operand[one] = "p"
+        sizes["p"] = shape[one]
+    window_names = iter([name for _, name in windows])
+    batch_names = iter(letters("b", index[:-1]))
+    given = [next(window_names) if k in windows_at else next(batch_names) for k in range(len(updates))]
+
+    def body(at: At, *tiles: Any) -> Any:
+        base, rows, parts = equation.operands(tiles)
+        if adds and any(len(at[name]) < sizes[name] for name in summed):  # the first alone adds to what is there
+            first = jnp.asarray(True)
+            for name in summed:
+                first = first & (jnp.asarray(at[name].start) == 0)
+            base = jnp.where(first, base, jnp.zeros((), base.dtype))
+        params = dict(equation.params)
+        if one is not None and len(at["p"]) < shape[one]:
+            start, count = at["p"].start, len(at["p"])
+            inside = _masked(rows, shape[one], params["mode"])
+            local = inside - start
+            rows = jnp.where((local >= 0) & (local < count), local, count)  # beyond the end: dropped
+            params["mode"] = lax.GatherScatterMode.FILL_OR_DROP
+        return equation.primitive.bind(base, rows, parts, **params)
+
+    combine: Mapping[str, str] = dict.fromkeys(summed, "sum") if adds else {}
+    return equation.nest(
+        sizes,
+        [operand, [*letters("b", index[:-1]), ""], given],
+        [operand],
+        body=body,
+        combine=combine,
+        whole=() if adds else summed,
+        indexed={*(summed if adds else ()), *(("p",) if one is not None else ())},
+        linear=((0, 2),) if adds else (),
+        flops=1,
+    )

@@ -1,0 +1,251 @@
+"""A jaxpr as a graph: calls inlined, loops of a known length unrolled, a rule applied to each equation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import numpy as np
+from jax.extend import core as jex
+
+from redistrib.backends.jax.private import source_line
+from redistrib.backends.jax.trace import indexed, layout, pointwise, reduce  # noqa: F401  # they fill the table
+from redistrib.backends.jax.trace.equation import RULES, Equation, Form, Rule, is_key, whole
+from redistrib.programs.graph import Array, Graph, Operation
+
+UNROLLED = 64  # steps of a scan
+
+_INLINED = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+    "remat2": "jaxpr",
+    "checkpoint": "jaxpr",
+    "custom_lin": "jaxpr",
+}
+
+
+class Lit(NamedTuple):
+    """A value that is known while tracing."""
+
+    value: Any
+
+
+Atom: TypeAlias = "str | Lit"
+
+
+@dataclass
+class Traced:
+    """A function as a graph.
+
+    Attributes:
+        graph: the operations; its inputs are the leaves of the arguments, then the constants.
+        constants: arrays that the function has closed over.
+        keys: for inputs and outputs that are keys of random numbers the implementation, by number.
+        out_tree: structure of the results.
+        known: results that do not depend on any argument, by number.
+    """
+
+    graph: Graph
+    constants: tuple[Any, ...]
+    in_keys: Mapping[int, Any]
+    out_keys: Mapping[int, Any]
+    out_tree: Any
+    outputs: tuple[Any, ...]
+
+
+def trace(
+    function: Callable[..., Any], args: Sequence[Any], names: Sequence[str], rules: Mapping[str, Rule] | None = None
+) -> Traced:
+    """Trace a function of arrays.
+
+    Args:
+        function: what `jax.jit` would take.
+        args: its arguments, arrays or `jax.ShapeDtypeStruct`.
+        names: of the leaves of the arguments, in order.
+        rules: rules of primitives that come before those that there are.
+    """
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
+    tracer = _Tracer({**RULES, **(rules or {})})
+    constants = tuple(closed.consts)
+    env: dict[Any, Atom] = {}
+    inputs: list[Array] = []
+    labels = [*names, *(f"constant.{k}" for k in range(len(constants)))]
+    in_keys: dict[int, Any] = {}
+    for k, (var, name) in enumerate(zip([*closed.jaxpr.invars, *closed.jaxpr.constvars], labels, strict=True)):
+        form = form_of(var.aval)
+        if form.key is not None:
+            in_keys[k] = form.key
+        inputs.append(Array(name, form.shape, form.dtype))
+        env[var] = name
+    tracer.taken.update(labels)
+    tracer.walk(closed.jaxpr, env, "")
+    outputs = [tracer.materialized(tracer.read(env, var), form_of(var.aval)) for var in closed.jaxpr.outvars]
+    forms = [form_of(var.aval) for var in closed.jaxpr.outvars]
+    graph = Graph(tuple(inputs), tuple(tracer.operations), tuple(outputs)).used()
+    return Traced(
+        graph,
+        constants,
+        in_keys,
+        {k: form.key for k, form in enumerate(forms) if form.key is not None},
+        jax.tree_util.tree_structure(shapes),
+        tuple(jax.tree_util.tree_leaves(shapes)),
+    )
+
+
+def form_of(aval: Any) -> Form:
+    """Shape and element type; a key is the integers it is made of."""
+    if is_key(aval):
+        kinds: list[Any] = []
+
+        def read(key: jax.Array) -> jax.Array:
+            kinds.append(jax.random.key_impl(key))
+            return jax.random.key_data(key)
+
+        data = jax.eval_shape(read, jax.ShapeDtypeStruct((), aval.dtype))
+        return Form((*aval.shape, *data.shape), str(data.dtype), kinds[0])
+    return Form(tuple(aval.shape), str(aval.dtype))
+
+
+@dataclass
+class _Tracer:
+    rules: Mapping[str, Rule]
+    operations: list[Operation] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)
+    count: dict[str, int] = field(default_factory=dict)
+
+    def read(self, env: Mapping[Any, Atom], var: Any) -> Atom:
+        return Lit(var.val) if isinstance(var, jex.Literal) else env[var]
+
+    def named(self, kind: str) -> str:
+        while True:
+            k = self.count.get(kind, 0)
+            self.count[kind] = k + 1
+            name = f"{kind}_{k}" if k else kind
+            if name not in self.taken:
+                self.taken.add(name)
+                return name
+
+    def walk(self, jaxpr: Any, env: dict[Any, Atom], where: str) -> None:
+        """Add the equations of a jaxpr; `where` is the source line of the call that they are inlined from."""
+        for eqn in jaxpr.eqns:
+            ins = [self.read(env, var) for var in eqn.invars]
+            source = source_line(eqn) or where
+            outs = self.apply(eqn, ins, source)
+            env.update(zip(eqn.outvars, outs, strict=True))
+
+    def apply(self, eqn: Any, ins: list[Atom], source: str) -> list[Atom]:
+        kind = eqn.primitive.name
+        if kind in ("random_wrap", "random_unwrap", "pvary") and not isinstance(ins[0], Lit):
+            return ins
+        if kind in _INLINED and kind not in self.rules:
+            inner = eqn.params[_INLINED[kind]]
+            if kind in ("remat2", "checkpoint") and eqn.params.get("differentiated") and eqn.params.get("prevent_cse"):
+                ins = [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
+            return self.inlined(inner, ins, source)
+        if kind == "scan" and eqn.params["length"] <= UNROLLED:
+            return self.unrolled(eqn, ins, source)
+        return self.equation(eqn, ins, source)
+
+    def inlined(self, inner: Any, ins: Sequence[Atom], source: str) -> list[Atom]:
+        jaxpr, consts = (inner.jaxpr, inner.consts) if isinstance(inner, jex.ClosedJaxpr) else (inner, ())
+        env: dict[Any, Atom] = dict(zip(jaxpr.invars, ins, strict=True))
+        env.update(zip(jaxpr.constvars, map(Lit, consts), strict=True))
+        self.walk(jaxpr, env, source)
+        return [self.read(env, var) for var in jaxpr.outvars]
+
+    def equation(self, eqn: Any, ins: Sequence[Atom], source: str) -> list[Atom]:
+        equation = Equation(
+            eqn.primitive,
+            eqn.params,
+            tuple(form_of(var.aval) for var in eqn.invars),
+            tuple(form_of(var.aval) for var in eqn.outvars),
+            {k: atom.value for k, atom in enumerate(ins) if isinstance(atom, Lit)},
+        )
+        return list(self.add(equation, [atom for atom in ins if isinstance(atom, str)], source))
+
+    def add(self, equation: Equation, ins: Sequence[str], source: str) -> list[str]:
+        """Add an operation; returns the names of what it makes."""
+        kind = equation.kind
+        own = self.rules.get(kind)
+        keyed = any(form.key is not None for form in (*equation.ins, *equation.outs)) and kind != "random_bits"
+        nest = own(equation) if own is not None and not keyed else None
+        opaque = ""
+        if nest is None:
+            nest = whole(equation)
+            small = all(np.prod(form.shape) <= 64 for form in (*equation.ins, *equation.outs))
+            opaque = "" if small else f"no rule for {kind}" if own is None else f"the rule of {kind} does not cover it"
+        name = self.named(kind)
+        outs = tuple(
+            Array(name if k == 0 else self.named(kind), form.shape, form.dtype) for k, form in enumerate(equation.outs)
+        )
+        self.operations.append(Operation(replace(nest, name=name), kind, tuple(ins), outs, source, opaque))
+        return [array.name for array in outs]
+
+    def fenced(self, atom: Atom, form: Form, source: str) -> Atom:
+        """The value behind a barrier, so that what is computed from it again is computed again."""
+        if isinstance(atom, Lit):
+            return atom
+        barrier = Equation(
+            jax.lax.optimization_barrier_p, {}, (form._replace(key=None),), (form._replace(key=None),), {}
+        )
+        return self.add(barrier, [atom], source)[0]
+
+    def materialized(self, atom: Atom, form: Form) -> str:
+        """The name of a value; one that is known becomes an operation that reads nothing."""
+        if isinstance(atom, str):
+            return atom
+        plain = form._replace(key=None)
+        value = jax.random.key_data(atom.value) if form.key is not None else atom.value
+        made = Equation(jax.lax.copy_p, {}, (plain,), (plain,), {0: np.asarray(value)})
+        return self.add(made, [], "")[0]
+
+    # ----------------------------------------------------------------------------------------- scans
+
+    def unrolled(self, eqn: Any, ins: list[Atom], source: str) -> list[Atom]:
+        params = eqn.params
+        consts, carried, length = params["num_consts"], params["num_carry"], params["length"]
+        fixed, carry, stacked = ins[:consts], ins[consts : consts + carried], ins[consts + carried :]
+        forms = [form_of(var.aval) for var in eqn.invars[consts + carried :]]
+        slices: list[list[Atom]] = [[] for _ in range(length)]
+        made: list[list[Atom]] = [[] for _ in range(length)]
+        for step in range(length):
+            slices[step] = [self.entry(atom, form, step, source) for atom, form in zip(stacked, forms, strict=True)]
+        for step in reversed(range(length)) if params["reverse"] else range(length):
+            found = self.inlined(params["jaxpr"], [*fixed, *carry, *slices[step]], source)
+            carry, made[step] = found[:carried], found[carried:]
+        results = []
+        for k, var in enumerate(eqn.outvars[carried:]):
+            results.append(self.stack([made[step][k] for step in range(length)], form_of(var.aval), source))
+        return [*carry, *results]
+
+    def entry(self, atom: Atom, form: Form, step: int, source: str) -> Atom:
+        """One of what a scan runs over."""
+        if isinstance(atom, Lit):
+            return Lit(atom.value[step])
+        rest = form.shape[1:]
+        params = {"start_indices": (step, *[0] * len(rest)), "limit_indices": (step + 1, *rest), "strides": None}
+        one = Form((1, *rest), form.dtype)
+        sliced = self.one(jax.lax.slice_p, params, form, one, atom, source)
+        return self.one(jax.lax.squeeze_p, {"dimensions": (0,)}, one, Form(rest, form.dtype), sliced, source)
+
+    def stack(self, atoms: Sequence[Atom], form: Form, source: str) -> Atom:
+        """What the steps of a scan leave, along a new first dimension."""
+        rest = form.shape[1:]
+        element, one = Form(rest, form.dtype), Form((1, *rest), form.dtype)
+        params = {"shape": one.shape, "broadcast_dimensions": tuple(range(1, len(one.shape))), "sharding": None}
+        values = [self.materialized(atom, element) for atom in atoms]
+        rows = [self.one(jax.lax.broadcast_in_dim_p, params, element, one, value, source) for value in values]
+        join = Equation(jax.lax.concatenate_p, {"dimension": 0}, (one,) * len(rows), (form._replace(key=None),), {})
+        return self.add(join, rows, source)[0]
+
+    def one(self, primitive: Any, params: Mapping[str, Any], before: Form, after: Form, name: str, source: str) -> str:
+        """Add an operation with one operand and one result, keys as the integers they are made of."""
+        ends = (before._replace(key=None),), (after._replace(key=None),)
+        return self.add(Equation(primitive, params, *ends, {}), [name], source)[0]

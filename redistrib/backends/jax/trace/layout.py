@@ -1,0 +1,163 @@
+"""Rules of primitives that rearrange elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from jax import lax
+
+from redistrib.backends.jax.trace.equation import At, Dims, Equation, letters, rule
+from redistrib.programs.nest import Nest
+from redistrib.programs.ops import reshaping
+
+
+@rule("transpose")
+def _transpose(equation: Equation) -> Nest:
+    names = letters("d", equation.ins[0].shape)
+    turned = [f"d{k}" for k in equation.params["permutation"]]
+    return equation.nest(names, [list(names)], [turned], linear=((0,),), flops=0)
+
+
+@rule("reshape", "squeeze", "expand_dims")
+def _reshape(equation: Equation) -> Nest | None:
+    if equation.literals or (equation.params.get("dimensions") and equation.kind == "reshape"):
+        return None
+    made = reshaping(equation.ins[0].shape, equation.outs[0].shape)
+    reads = (replace(made.reads[0], array="a0"),)
+    return replace(made, name=equation.kind, reads=reads)
+
+
+def _uncut(equation: Equation, free: Sequence[bool]) -> tuple[dict[str, int], Dims]:
+    """Iteration dimensions for those of the first operand that are free, and its access; the others are read whole."""
+    shape = equation.ins[0].shape
+    sizes = {f"d{k}": size for k, (size, is_free) in enumerate(zip(shape, free, strict=True)) if is_free}
+    return sizes, [f"d{k}" if is_free else "" for k, is_free in enumerate(free)]
+
+
+@rule("slice")
+def _slice(equation: Equation) -> Nest:
+    shape, params = equation.ins[0].shape, equation.params
+    starts, limits = params["start_indices"], params["limit_indices"]
+    strides = params["strides"] or (1,) * len(shape)
+    free = [(a, b, s) == (0, n, 1) for a, b, s, n in zip(starts, limits, strides, shape, strict=True)]
+    sizes, dims = _uncut(equation, free)
+
+    def body(at: At, *tiles: Any) -> Any:
+        ends = [len(at[f"d{k}"]) if is_free else limits[k] for k, is_free in enumerate(free)]
+        return equation.run(tiles, limit_indices=tuple(ends))
+
+    return equation.nest(sizes, [dims], [dims], body=body, linear=((0,),), flops=0)
+
+
+@rule("rev", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
+def _along(equation: Equation) -> Nest:
+    given = equation.params.get("dimensions", equation.params.get("axis"))
+    fixed = {given} if isinstance(given, int) else set(given)
+    sizes, dims = _uncut(equation, [k not in fixed for k in range(len(equation.ins[0].shape))])
+    linear = ((0,),) if equation.kind in ("rev", "cumsum") else ()
+    return equation.nest(sizes, [dims], [dims], linear=linear, flops=0 if equation.kind == "rev" else 1)
+
+
+@rule("sort", "top_k", "approx_top_k")
+def _sorted(equation: Equation) -> Nest:
+    rank = len(equation.ins[0].shape)
+    fixed = equation.params["dimension"] if equation.kind == "sort" else rank - 1
+    sizes, dims = _uncut(equation, [k != fixed for k in range(rank)])
+    return equation.nest(sizes, [dims] * len(equation.ins), [dims] * len(equation.outs), flops=10)
+
+
+@rule("concatenate")
+def _concatenate(equation: Equation) -> Nest:
+    along = equation.params["dimension"]
+    sizes, dims = _uncut(equation, [k != along for k in range(len(equation.ins[0].shape))])
+    if equation.literals:
+        return equation.nest({}, *([[""] * len(f.shape) for f in side] for side in (equation.ins, equation.outs)))
+    together = tuple(range(len(equation.ins)))
+    return equation.nest(sizes, [dims] * len(equation.ins), [dims], linear=(together,), flops=0)
+
+
+@rule("split")
+def _split(equation: Equation) -> Nest:
+    along = equation.params["axis"]
+    sizes, dims = _uncut(equation, [k != along for k in range(len(equation.ins[0].shape))])
+    return equation.nest(sizes, [dims], [dims] * len(equation.outs), linear=((0,),), flops=0)
+
+
+@rule("pad")
+def _pad(equation: Equation) -> Nest:
+    config = equation.params["padding_config"]
+    sizes, dims = _uncut(equation, [tuple(entry) == (0, 0, 0) for entry in config])
+    linear = ((0,),) if 1 in equation.literals and equation.literals[1] == 0 else ()
+    return equation.nest(sizes, [dims, []], [dims], linear=linear, flops=0)
+
+
+@rule("dynamic_slice")
+def _dynamic_slice(equation: Equation) -> Nest:
+    shape, taken = equation.ins[0].shape, equation.params["slice_sizes"]
+    free = [n == m for n, m in zip(shape, taken, strict=True)]
+    sizes, dims = _uncut(equation, free)
+
+    def body(at: At, *tiles: Any) -> Any:
+        own = tuple(len(at[f"d{k}"]) if is_free else taken[k] for k, is_free in enumerate(free))
+        return equation.run(tiles, slice_sizes=own)
+
+    ins = [dims, *[[]] * len(shape)]
+    return equation.nest(sizes, ins, [dims], body=body, linear=((0,),), flops=0)
+
+
+@rule("dynamic_update_slice")
+def _dynamic_update(equation: Equation) -> Nest:
+    shape, update = equation.ins[0].shape, equation.ins[1].shape
+    sizes, dims = _uncut(equation, [n == m for n, m in zip(shape, update, strict=True)])
+
+    def body(at: At, *tiles: Any) -> Any:
+        operand, part, *starts = equation.operands(tiles)
+        return lax.dynamic_update_slice(operand, part, starts)
+
+    ins = [dims, dims, *[[]] * len(shape)]
+    return equation.nest(sizes, ins, [dims], body=body, linear=((0, 1),), flops=0)
+
+
+@rule("reduce_window_sum", "reduce_window_max", "reduce_window_min", "select_and_scatter_add", "select_and_gather_add")
+def _windows(equation: Equation) -> Nest:
+    params, rank = equation.params, len(equation.ins[0].shape)
+    window, strides = params["window_dimensions"], params["window_strides"]
+    ones = (1,) * rank
+    dilations = [params.get(name) or ones for name in ("base_dilation", "window_dilation")]
+    free = [
+        (window[k], strides[k], tuple(params["padding"][k]), dilations[0][k], dilations[1][k]) == (1, 1, (0, 0), 1, 1)
+        for k in range(rank)
+    ]
+    sizes, dims = _uncut(equation, free)
+    return equation.nest(sizes, [dims] * len(equation.ins), [dims] * len(equation.outs), flops=1)
+
+
+@rule("fft")
+def _fft(equation: Equation) -> Nest:
+    rank, turned = len(equation.ins[0].shape), len(equation.params["fft_lengths"])
+    sizes, dims = _uncut(equation, [k < rank - turned for k in range(rank)])
+    return equation.nest(sizes, [dims], [dims], linear=((0,),), flops=5)
+
+
+@rule(
+    "cholesky",
+    "lu",
+    "geqrf",
+    "householder_product",
+    "qr",
+    "eigh",
+    "eig",
+    "svd",
+    "triangular_solve",
+    "tridiagonal_solve",
+)
+def _matrices(equation: Equation) -> Nest:
+    """Matrices are whole, what they are stacked in may be cut."""
+    stacked = len(equation.ins[0].shape) - 2
+    sizes = letters("d", equation.ins[0].shape[:stacked])
+    ins, outs = (
+        [[*sizes, *[""] * (len(form.shape) - stacked)] for form in side] for side in (equation.ins, equation.outs)
+    )
+    return equation.nest(sizes, ins, outs, flops=1)

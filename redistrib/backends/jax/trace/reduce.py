@@ -1,0 +1,86 @@
+"""Rules of primitives that combine elements: reductions, products, convolutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redistrib.backends.jax.trace.equation import Dims, Equation, letters, rule
+from redistrib.programs.nest import Nest
+
+_COMBINE = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min"}
+
+
+@rule(
+    "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor", "argmax", "argmin"
+)
+def _reduce(equation: Equation) -> Nest:
+    sizes = letters("d", equation.ins[0].shape)
+    reduced = [f"d{k}" for k in equation.params["axes"]]
+    kept = [name for name in sizes if name not in reduced]
+    kind = _COMBINE.get(equation.kind)
+    if equation.ins[0].dtype == "bool" or (kind in ("max", "min") and "complex" in equation.ins[0].dtype):
+        kind = None
+    return equation.nest(
+        sizes,
+        [list(sizes)],
+        [kept],
+        combine=dict.fromkeys(reduced, kind) if kind else {},
+        whole=() if kind else reduced,
+        linear=((0,),) if kind == "sum" else (),
+        flops=1,
+    )
+
+
+@rule("dot_general")
+def _dot(equation: Equation) -> Nest:
+    (left_sum, right_sum), (left_batch, right_batch) = equation.params["dimension_numbers"]
+    left, right = equation.ins[0].shape, equation.ins[1].shape
+    a, b = [""] * len(left), [""] * len(right)
+    for prefix, pairs in (
+        ("b", zip(left_batch, right_batch, strict=True)),
+        ("k", zip(left_sum, right_sum, strict=True)),
+    ):
+        for number, (i, j) in enumerate(pairs):
+            a[i] = b[j] = f"{prefix}{number}"
+    for prefix, dims in (("m", a), ("n", b)):
+        free = [k for k, name in enumerate(dims) if not name]
+        for number, k in enumerate(free):
+            dims[k] = f"{prefix}{number}"
+    sizes = dict(zip(a, left, strict=True)) | dict(zip(b, right, strict=True))
+    batch = [a[i] for i in left_batch]
+    out = [*batch, *(name for name in a if name[0] == "m"), *(name for name in b if name[0] == "n")]
+    summed = dict.fromkeys((a[i] for i in left_sum), "sum")
+    return equation.nest(sizes, [a, b], [out], combine=summed, linear=((0,), (1,)), flops=2)
+
+
+@rule("conv_general_dilated")
+def _conv(equation: Equation) -> Nest:
+    """Batch and channels may be cut; what slides stays whole."""
+    numbers = equation.params["dimension_numbers"]
+    image, kernel = equation.ins[0].shape, equation.ins[1].shape
+    grouped = equation.params["feature_group_count"] > 1 or equation.params["batch_group_count"] > 1
+
+    def dims(spec: Any, first: str, second: str) -> Dims:
+        named = [""] * len(spec)
+        named[spec[0]], named[spec[1]] = first, second
+        return named
+
+    sizes = {"n": image[numbers.lhs_spec[0]]}
+    if equation.params["batch_group_count"] > 1:
+        return equation.nest({}, *([[""] * len(f.shape) for f in side] for side in (equation.ins, equation.outs)))
+    if not grouped:
+        sizes |= {"i": image[numbers.lhs_spec[1]], "o": kernel[numbers.rhs_spec[0]]}
+    i, o = ("", "") if grouped else ("i", "o")
+    taps = 2 * image[numbers.lhs_spec[1]] if grouped else 2
+    for k in numbers.rhs_spec[2:]:
+        taps *= kernel[k]
+    for k in numbers.out_spec[2:]:
+        taps *= equation.outs[0].shape[k]
+    return equation.nest(
+        sizes,
+        [dims(numbers.lhs_spec, "n", i), dims(numbers.rhs_spec, o, i)],
+        [dims(numbers.out_spec, "n", o)],
+        combine={} if grouped else {"i": "sum"},
+        linear=((0,), (1,)),
+        flops=taps,
+    )

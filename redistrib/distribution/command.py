@@ -1,0 +1,43 @@
+"""What `redistrib diagnose module:function` does."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+from redistrib.backends.jax.measure.compare import virtual_cpu_devices
+from redistrib.distribution.diagnosis import Diagnosis, diagnose
+from redistrib.errors import ProgramError
+
+
+def diagnosed(target: str, devices: int | None) -> Diagnosis:
+    """The diagnosis of what a function returns: a jitted function and its arguments.
+
+    Args:
+        target: `module:function`; the folder that the command runs in is searched too.
+        devices: virtual CPU devices to compile for, unless None.
+
+    Raises:
+        ProgramError: if there is no such function, or it returns something else.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what XLA would warn of is in the table
+    module, _, name = target.partition(":")
+    if devices is not None:
+        virtual_cpu_devices(devices)
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name not in (module, module.partition(".")[0], None):
+            raise
+        raise ProgramError(
+            "", target, "Arguments", f"there is no such function: {error}; give module:function"
+        ) from None
+    given = function()
+    if not isinstance(given, tuple) or not given or not (callable(given[0]) or hasattr(given[0], "compile")):
+        raise ProgramError(
+            "", target, "Arguments", "it must return a jitted function and its arguments: return step, params, batch"
+        )
+    return diagnose(given[0], *given[1:])

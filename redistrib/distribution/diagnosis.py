@@ -1,0 +1,229 @@
+"""What a compiler made a jitted function communicate, and what plans for the same reshards would receive."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from redistrib.backends.jax.measure.annotations import Lines, dtype_of, label, sharded
+from redistrib.backends.jax.measure.hlo import HloModule, Instruction, parse_module
+from redistrib.backends.jax.measure.inspect import HloCollective, inspect
+from redistrib.cost.model import CostModel
+from redistrib.errors import ProgramError, RedistribError
+from redistrib.plans.plan import Plan
+from redistrib.report import counted, rendered
+from redistrib.synthesis.synthesize import synthesize
+
+_SAME = {  # operations of which an operand and the result are one array, or element by element alike
+    "copy", "custom-call", "add", "subtract", "multiply", "divide", "maximum", "minimum", "sine", "cosine", "tanh",
+    "exponential", "log", "negate", "abs", "convert", "select", "power", "sqrt", "rsqrt", "logistic", "erf", "and",
+    "or", "xor", "not", "floor", "ceil", "sign", "clamp", "compare", "optimization-barrier",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Collectives of one operation of the user's, on one line.
+
+    Attributes:
+        source: the line, `file:line`; empty where the compiler does not tell.
+        operation: what JAX calls it, `jit(step)/dot_general`.
+        collectives: how often each kind runs.
+        received: bytes that all devices together receive.
+        largest: bytes on one device of the largest array that one of them reads or leaves.
+        reshards: for every array that only changes its sharding here what it is, and the plan for that.
+        involuntary: whether a device gathers more of an array than its old tile or its new one has.
+    """
+
+    source: str
+    operation: str
+    collectives: dict[str, int]
+    received: int
+    largest: int
+    reshards: tuple[Plan, ...]
+    involuntary: bool
+
+    @property
+    def planned(self) -> int | None:
+        """Bytes that our plans for the reshards receive in all; None where there is none."""
+        return sum(sum(plan.received) * plan.itemsize for plan in self.reshards) if self.reshards else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures, for JSON."""
+        return {
+            "source": self.source,
+            "operation": self.operation,
+            "collectives": self.collectives,
+            "received_bytes": self.received,
+            "largest_bytes": self.largest,
+            "involuntary": self.involuntary,
+            "reshards": [
+                {"source": f"{plan.source} on {plan.source_mesh}", "target": f"{plan.target} on {plan.target_mesh}",
+                 "dtype": plan.dtype, "steps": [step.kind for step in plan.steps],
+                 "received_bytes": sum(plan.received) * plan.itemsize}
+                for plan in self.reshards
+            ],
+            "planned_bytes": self.planned,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a compiled function communicates.
+
+    Attributes:
+        name: of the function.
+        devices: that run it.
+        findings: the involuntary gathers first, then by bytes received.
+        scratch: bytes of temporaries on a device, as the compiler reports them; None where it does not.
+        annotated: whether the compiler told how arrays are sharded; without that no reshard is known.
+    """
+
+    name: str
+    devices: int
+    findings: tuple[Finding, ...]
+    scratch: int | None
+    annotated: bool
+
+    @property
+    def received(self) -> int:
+        """Bytes that all devices together receive."""
+        return sum(finding.received for finding in self.findings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures, for JSON."""
+        return {
+            "name": self.name,
+            "devices": self.devices,
+            "received_bytes": self.received,
+            "scratch_bytes": self.scratch,
+            "annotated": self.annotated,
+            "findings": [finding.as_dict() for finding in self.findings],
+        }
+
+    def __str__(self) -> str:
+        rows = []
+        for finding in self.findings:
+            kinds = " + ".join(f"{n} {kind}" if n > 1 else kind for kind, n in finding.collectives.items())
+            what = "\n".join(f"{plan.source} -> {plan.target}" for plan in dict.fromkeys(finding.reshards))
+            rows.append(
+                [
+                    os.path.basename(finding.source) + ("  INVOLUNTARY" if finding.involuntary else ""),
+                    finding.operation.rpartition("/")[2],
+                    kinds,
+                    f"{finding.received:,}",
+                    f"{finding.largest:,}",
+                    what,
+                    "" if finding.planned is None else f"{finding.planned:,}",
+                ]
+            )
+        columns = ["line", "operation", "collectives", "received", "largest", "a reshard of", "our plan"]
+        known = [finding for finding in self.findings if finding.planned is not None]
+        ours = sum(finding.planned or 0 for finding in known)
+        theirs = sum(finding.received for finding in known)
+        scratch = "" if self.scratch is None else f"; {self.scratch:,} bytes of temporaries on a device"
+        told = "" if self.annotated else "\nThe compiler does not tell how arrays are sharded: no reshard is known."
+        return (
+            f"{rendered(f'{self.name} on {self.devices} devices', columns, rows)}\n"
+            f"{self.received:,} bytes received in all{scratch}\n"
+            f"{counted(sum(len(f.reshards) for f in known), 'reshard', 'reshards')} of one array: "
+            f"{theirs:,} bytes by XLA, {ours:,} by our plans{told}"
+        )
+
+
+def diagnose(function: Callable[..., Any], *args: Any, model: CostModel | str | None = None) -> Diagnosis:
+    """See `redistrib.api.diagnose`."""
+    compiled, before = _compiled(function, args)
+    text = compiled.as_text() or ""
+    module, seen, lines = parse_module(text), inspect(compiled), Lines.read(text)
+    by_name = {
+        name: instruction
+        for computation in module.computations.values()
+        for name, instruction in computation.instructions.items()
+    }
+    platform = jax.default_backend()
+    chosen = model or (platform if platform in ("cpu", "gpu", "tpu") else "gpu")
+    plans = _reshards(before, module.devices, chosen) if before else {}
+    groups: dict[tuple[str, str], list[HloCollective]] = defaultdict(list)
+    for collective in seen.collectives:
+        instruction = by_name[collective.name]
+        groups[lines.of(instruction), label(instruction)].append(collective)
+    found = [_finding(key, several, plans.get(key, ())) for key, several in groups.items()]
+    found.sort(key=lambda finding: (not finding.involuntary, -finding.received))
+    name = str(getattr(function, "__name__", "") or "function")
+    return Diagnosis(name, module.devices, tuple(found), seen.scratch, bool(before))
+
+
+def _compiled(function: Any, args: Sequence[Any]) -> tuple[Any, str]:
+    """The compiled function, and the text of the module before it was partitioned, where the compiler writes it."""
+    if hasattr(function, "as_text") and not hasattr(function, "compile"):
+        return function, ""
+    if hasattr(function, "compile"):
+        lowered = function
+    elif callable(function):
+        lowered = (function if hasattr(function, "lower") else jax.jit(function)).lower(*args)
+    else:
+        raise ProgramError("", "", "Arguments", f"a jitted function is diagnosed, not a {type(function).__name__}")
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"xla_dump_to": folder, "xla_dump_hlo_pass_re": "spmd.*", "xla_dump_hlo_as_text": True}
+        with contextlib.suppress(jax.errors.JaxRuntimeError):  # a compiler that knows no such option
+            compiled = lowered.compile(compiler_options=options)
+            texts = sorted(Path(folder).glob("*before_spmd-partitioning*.txt"))
+            return compiled, texts[0].read_text() if texts else ""
+    return lowered.compile(), ""
+
+
+def _reshards(text: str, devices: int, model: CostModel | str) -> dict[tuple[str, str], tuple[Plan, ...]]:
+    """Plans for all arrays that only change their sharding, by source line and operation."""
+    module, lines = parse_module(text), Lines.read(text)
+    found: dict[tuple[str, str], list[Plan]] = defaultdict(list)
+    for computation in module.computations.values():
+        for instruction in computation.instructions.values():
+            if instruction.opcode not in _SAME:
+                continue
+            for operand in dict.fromkeys(instruction.operands):
+                given = computation.instructions.get(operand)
+                plan = None if given is None else _plan(given, instruction, module, model)
+                if plan is not None and any(plan.received):
+                    found[lines.of(instruction), label(instruction)].append(plan)
+    return {key: tuple(plans) for key, plans in found.items()}
+
+
+def _plan(given: Instruction, made: Instruction, module: HloModule, model: CostModel | str) -> Plan | None:
+    """The plan from how an operand is sharded to how the result is; None if they are alike, or nobody knows."""
+    if len(given.results) != 1 or len(made.results) != 1 or given.results[0].shape != made.results[0].shape:
+        return None
+    dtype = dtype_of(given.results[0].dtype)
+    before, after = sharded(given, module.devices), sharded(made, module.devices)
+    if dtype is None or before is None or after is None:
+        return None
+    with contextlib.suppress(RedistribError):
+        return synthesize(before[0], before[1], after[0], after[1], dtype=dtype, model=model)
+    return None
+
+
+def _finding(key: tuple[str, str], several: Sequence[HloCollective], plans: tuple[Plan, ...]) -> Finding:
+    kinds: Counter[str] = Counter()
+    for collective in several:
+        kinds[collective.kind] += collective.times
+    arrays = [array for collective in several for array in (*collective.operands, *collective.results)]
+    tile = max((max(plan.before.tile_size, plan.after.tile_size) * plan.itemsize for plan in plans), default=0)
+    gathered = [
+        array.bytes for collective in several if collective.kind == "all-gather" for array in collective.results
+    ]
+    return Finding(
+        *key,
+        collectives=dict(kinds),
+        received=sum(collective.received_bytes for collective in several),
+        largest=max((array.bytes for array in arrays), default=0),
+        reshards=plans,
+        involuntary=bool(plans) and max(gathered, default=0) > tile,
+    )

@@ -1,0 +1,261 @@
+"""`distribute`: a JAX function as a program over a mesh."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from redistrib.backends.jax.program import mapped, shardings
+from redistrib.backends.jax.trace.inline import Traced, trace
+from redistrib.cost.model import CostModel
+from redistrib.distribution.tactics import checked
+from redistrib.errors import MemoryLimitError, ProgramError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType, from_named_sharding
+from redistrib.partition.build import build
+from redistrib.partition.propagate import Choice, Propagation
+from redistrib.programs.live import peak_bytes
+from redistrib.programs.program import Compute, Program
+from redistrib.simulate import simulate
+
+
+def distribute(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    mesh: Any,
+    *,
+    schedule: Any = (),
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    memory_limit: int | None = None,
+    cost_model: CostModel | str | None = None,
+    rules: Mapping[str, Any] | None = None,
+) -> Distributed:
+    """See `redistrib.api.distribute`."""
+    jax_mesh, own = _meshes(mesh)
+    args = tuple(args) if isinstance(args, tuple | list) else (args,)
+    names = leaf_names(function, args)
+    traced = trace(function, args, names, rules)
+    found = Propagation(traced.graph, own)
+    inputs = _types(in_shardings, args, [array.shape for array in traced.graph.inputs], jax_mesh)
+    for number, form in inputs.items():
+        _pin(found, traced.graph.inputs[number].name, form)
+    tree = jax.tree_util.tree_unflatten(traced.out_tree, traced.outputs)
+    arrays = traced.graph.arrays()
+    outputs = _types(out_shardings, tree, [arrays[name].shape for name in traced.graph.outputs], jax_mesh)
+    for number, form in outputs.items():
+        _pin(found, traced.graph.outputs[number], form)
+    for tactic in checked(schedule):
+        tactic.apply(found)
+    for axis in own.names:
+        found.spread(axis)
+    platform = jax_mesh.devices.flat[0].platform
+    known = platform if platform in ("cpu", "gpu", "tpu") else "gpu"
+    starts = {traced.graph.inputs[number].name: form for number, form in inputs.items()}
+    name = getattr(function, "__name__", "main")
+    program = build(found, cost_model or known, starts, outputs, name)
+    needed = max(peak_bytes(program).values(), default=0)
+    if memory_limit is not None and needed > memory_limit:
+        raise MemoryLimitError(
+            memory_limit,
+            needed,
+            f"{name} distributed so takes {needed:,} bytes on a device, more than the limit of {memory_limit:,}; cut "
+            f"more arrays, or cut them further",
+        )
+    return Distributed(program, traced, found, jax_mesh, args, known)
+
+
+class Cost(NamedTuple):
+    """What a call takes.
+
+    Attributes:
+        flops: floating-point operations of one device, of the operations that have some.
+        received_bytes: bytes that all devices together receive from others.
+        seconds: on devices and links as the preset of the platform has them.
+    """
+
+    flops: int
+    received_bytes: int
+    seconds: float
+
+
+class Distributed:
+    """A function of arrays, distributed: what `rd.distribute` returns.
+
+    Attributes:
+        program: what every device computes and moves; print it for a table.
+        mesh: the JAX mesh.
+        choices: where propagation had to choose, and why it took what it did.
+        opaque: operations that every device runs whole, since nothing is known of them.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        traced: Traced,
+        found: Propagation,
+        mesh: jax.sharding.Mesh,
+        args: tuple[Any, ...],
+        platform: str,
+    ) -> None:
+        self.program, self.mesh, self._model = program, mesh, platform
+        self.choices: tuple[Choice, ...] = tuple(found.choices)
+        self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
+        self._traced = traced
+        leaves, self._tree = jax.tree_util.tree_flatten(args)
+        self._forms = [(tuple(np.shape(leaf)), jax.dtypes.result_type(leaf)) for leaf in leaves]
+        values = [program.values[name] for name in program.outputs]
+        self._ins, self._outs = shardings(program.inputs, mesh), shardings(values, mesh)
+
+    def __repr__(self) -> str:
+        return f"Distributed({self.program.name} on {Mesh.of(self.mesh)})"
+
+    @property
+    def in_shardings(self) -> Any:
+        """How the arguments begin, as a tree like them."""
+        return jax.tree_util.tree_unflatten(self._tree, self._ins[: len(self._forms)])
+
+    @property
+    def out_shardings(self) -> Any:
+        """How the results end, as a tree like them."""
+        return jax.tree_util.tree_unflatten(self._traced.out_tree, self._outs)
+
+    def __call__(self, *args: Any) -> Any:
+        """The results of the function, each placed as `out_shardings` says.
+
+        Arguments that lie elsewhere are put where the program needs them first.
+        """
+        leaves = self._leaves(args)
+        placed = [
+            jax.device_put(self._data(k, leaf), to) for k, (leaf, to) in enumerate(zip(leaves, self._ins, strict=False))
+        ]
+        return self._compiled(*placed, *self._constants)
+
+    def lower(self, *args: Any) -> Any:
+        """As `jax.jit(f).lower`: for arrays, or shapes, or the arguments that the function was distributed for."""
+        if args:
+            self._leaves(args)
+        forms = [
+            jax.ShapeDtypeStruct(value.type.global_shape, value.dtype, sharding=to)
+            for value, to in zip(self.program.inputs, self._ins, strict=True)
+        ]
+        return self._compiled.lower(*forms)
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What a call takes, as the program predicts."""
+        flops = sum(op.flops for op in self.program.ops if isinstance(op, Compute))
+        return Cost(flops, self.program.received_bytes, simulate(self.program, self._model).seconds)
+
+    @cached_property
+    def memory(self) -> int:
+        """Bytes that the fullest device holds at the worst moment, as the program predicts."""
+        return max(peak_bytes(self.program).values(), default=0)
+
+    def _leaves(self, args: tuple[Any, ...]) -> list[Any]:
+        leaves, tree = jax.tree_util.tree_flatten(args)
+        forms = [(tuple(np.shape(leaf)), jax.dtypes.result_type(leaf)) for leaf in leaves]
+        if not tree == self._tree or forms != self._forms:
+            raise ProgramError(
+                self.program.name, "", "Arguments", f"it was distributed for arguments of other shapes or types: "
+                f"{_first_difference(self._tree, self._forms, tree, forms)}; distribute it for these",
+            )  # fmt: skip
+        return leaves
+
+    def _data(self, number: int, leaf: Any) -> Any:
+        return jax.random.key_data(leaf) if number in self._traced.in_keys else leaf
+
+    @cached_property
+    def _constants(self) -> list[Any]:
+        places = self._ins[len(self._forms) :]
+        first = len(self._forms)
+        data = [self._data(first + k, constant) for k, constant in enumerate(self._traced.constants)]
+        return [jax.device_put(array, to) for array, to in zip(data, places, strict=True)]
+
+    @cached_property
+    def _compiled(self) -> Any:
+        run = mapped(self.program, self.mesh)
+
+        def call(*arrays: Any) -> Any:
+            found = run(*arrays)
+            keys = self._traced.out_keys
+            found = [
+                jax.random.wrap_key_data(array, impl=keys[k]) if k in keys else array for k, array in enumerate(found)
+            ]
+            return jax.tree_util.tree_unflatten(self._traced.out_tree, found)
+
+        call.__name__ = self.program.name
+        return jax.jit(call)
+
+
+def leaf_names(function: Callable[..., Any], args: Sequence[Any]) -> list[str]:
+    """A name for each leaf of the arguments: that of the parameter, then the path, `params/layers/0/up`."""
+    try:
+        parameters = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        parameters = []
+    names = []
+    for path, _ in jax.tree_util.tree_flatten_with_path(tuple(args))[0]:
+        number = path[0].idx
+        first = parameters[number] if number < len(parameters) else f"arg{number}"
+        names.append("/".join([first, *(jax.tree_util.keystr((key,), simple=True) for key in path[1:])]))
+    return names
+
+
+def _meshes(mesh: Any) -> tuple[jax.sharding.Mesh, Mesh]:
+    if isinstance(mesh, jax.sharding.Mesh):
+        return mesh, Mesh.of(mesh)
+    own = Mesh.of(mesh)
+    devices = np.array(jax.devices()[: own.size])
+    if len(devices) < own.size:
+        raise ProgramError("", "", "Place", f"mesh {own} needs {own.size} devices, and JAX has {len(devices)}")
+    kinds = (AxisType.Auto,) * len(own.names)
+    return jax.sharding.Mesh(devices.reshape(own.shape), own.names, axis_types=kinds), Mesh(own.axes)
+
+
+def _types(given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], mesh: jax.sharding.Mesh) -> dict[int, DistType]:
+    """The types that a tree of shardings, or a prefix of one, asks for, by number of the leaf."""
+    if given is None:
+        return {}
+
+    def is_leaf(value: Any) -> bool:
+        return value is None or isinstance(value, PartitionSpec | NamedSharding | str | DistType)
+
+    flat = jax.tree_util.tree_leaves(
+        jax.tree.map(
+            lambda spec, below: [_Asked(spec)] * len(jax.tree_util.tree_leaves(below)), given, tree, is_leaf=is_leaf
+        ),
+        is_leaf=lambda value: isinstance(value, _Asked),
+    )
+    return {k: _type(one.spec, shapes[k], mesh) for k, one in enumerate(flat) if one.spec is not None}
+
+
+class _Asked:
+    def __init__(self, spec: Any) -> None:
+        self.spec = spec
+
+
+def _type(spec: Any, shape: tuple[int, ...], mesh: jax.sharding.Mesh) -> DistType:
+    if isinstance(spec, str | DistType):
+        return DistType.of(spec)
+    sharding = spec if isinstance(spec, NamedSharding) else NamedSharding(mesh, spec)
+    return from_named_sharding(sharding, shape)[0]
+
+
+def _pin(found: Propagation, name: str, form: DistType) -> None:
+    for axis in found.mesh.names:
+        dim = next((k for k, one in enumerate(form.dims) if axis in one.axes), None)
+        found.cut_array(name, axis, dim)
+
+
+def _first_difference(tree: Any, forms: Sequence[Any], other: Any, others: Sequence[Any]) -> str:
+    if tree != other:
+        return f"{tree} and not {other}"
+    k, (a, b) = next((k, pair) for k, pair in enumerate(zip(forms, others, strict=True)) if pair[0] != pair[1])
+    return f"leaf {k} is {a[1]}{list(a[0])} and not {b[1]}{list(b[0])}"

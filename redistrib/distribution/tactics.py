@@ -1,0 +1,132 @@
+"""Tactics: what a user says of a few arrays or operations, one mesh axis at a time."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from redistrib.errors import CutError
+from redistrib.partition.propagate import Propagation
+from redistrib.programs.graph import Array
+
+Dim: TypeAlias = "int | Literal['first'] | Callable[[str, tuple[int, ...]], int | None] | None"
+
+
+@dataclass(frozen=True)
+class Along:
+    """Arrays that an axis cuts; see `along`."""
+
+    axis: str
+    arrays: tuple[tuple[str, Dim], ...]
+
+    def apply(self, found: Propagation) -> None:
+        """Cut the arrays, and carry that as far as it goes."""
+        for pattern, dim in self.arrays:
+            arrays = matching(pattern, found.graph.inputs)
+            if not arrays:
+                raise CutError(
+                    "", pattern, "Schedule", f"no argument is called so; there are {_some(found.graph.inputs)}"
+                )
+            for array in arrays:
+                taken = _dim(dim, array, found, self.axis)
+                if taken is not None or dim is None:
+                    found.cut_array(array.name, self.axis, taken)
+        found.spread(self.axis)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Operations that an axis cuts; see `work`."""
+
+    axis: str
+    operations: tuple[tuple[str, str], ...]
+
+    def apply(self, found: Propagation) -> None:
+        """Cut the operations, and carry that as far as it goes."""
+        for pattern, dim in self.operations:
+            numbers = [
+                k
+                for k, operation in enumerate(found.graph.operations)
+                if fnmatch.fnmatchcase(operation.name, pattern) or operation.source.endswith(pattern)
+            ]
+            if not numbers:
+                raise CutError(pattern, "", "Schedule", "there is no such operation, by name or by source line")
+            for k in numbers:
+                found.cut_operation(k, self.axis, dim)
+        found.spread(self.axis)
+
+
+Tactic: TypeAlias = "Along | Work"
+
+
+def along(axis: str, arrays: Mapping[str, Dim]) -> Along:
+    """A tactic: an axis of the mesh cuts these arrays, and whatever follows from that.
+
+    Tactics are applied in order, and none undoes what an earlier one has decided. So `along("d", {"batch": 0})` before
+    `along("d", {"params": "first"})` cuts the work by batch and stores the parameters cut, whole only where they are
+    read; the other way round the work follows the parameters.
+
+    Args:
+        axis: of the mesh.
+        arrays: for arguments, by name, the dimension that is cut. A name is that of a parameter of the function, which
+            stands for all leaves of the argument, the path of a leaf (`params/layers/0/up`), the end of one (`up`), or
+            a pattern (`params/*/up`). A dimension is a number; `"first"`, the first that the axis divides, if any;
+            None, not cut along this axis, whatever follows; or a function of path and shape.
+
+    >>> along("d", {"batch": 0})
+    Along(axis='d', arrays=(('batch', 0),))
+    """
+    return Along(axis, tuple(arrays.items()))
+
+
+def work(axis: str, operations: Mapping[str, str]) -> Work:
+    """A tactic: an axis of the mesh cuts the work of these operations, and whatever follows from that.
+
+    Args:
+        axis: of the mesh.
+        operations: for operations, by name or pattern (`dot_general_3`, `dot_general*`) or by the end of their source
+            line (`model.py:42`), the iteration dimension that is cut. Names are in the printed program.
+    """
+    return Work(axis, tuple(operations.items()))
+
+
+def matching(pattern: str, arrays: Iterable[Array]) -> list[Array]:
+    """The arrays that a name stands for."""
+
+    def stands_for(name: str) -> bool:
+        return name == pattern or name.startswith(f"{pattern}/") or name.endswith(f"/{pattern}")
+
+    return [array for array in arrays if stands_for(array.name) or fnmatch.fnmatchcase(array.name, pattern)]
+
+
+def _dim(dim: Dim, array: Array, found: Propagation, axis: str) -> int | None:
+    if callable(dim):
+        return dim(array.name, array.shape)
+    if dim == "first":
+        size = found.mesh.axis(axis).size
+        taken = found.pins.get(array.name, {})
+        free = (k for k, n in enumerate(array.shape) if n % size == 0 and n >= size and k not in taken.values())
+        return next(free, None)
+    return dim if dim is None else int(dim)
+
+
+def _some(arrays: Iterable[Array]) -> str:
+    names = [array.name for array in arrays]
+    return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def checked(schedule: Any) -> tuple[Tactic, ...]:
+    """The tactics of a schedule.
+
+    Raises:
+        CutError: if it is none.
+    """
+    tactics = (schedule,) if isinstance(schedule, Along | Work) else tuple(schedule)
+    for tactic in tactics:
+        if not isinstance(tactic, Along | Work):
+            raise CutError(
+                "", "", "Schedule", f"{tactic!r} is no tactic; write rd.along(axis, {{argument: dimension}})"
+            )
+    return tactics

@@ -1,0 +1,85 @@
+"""A program from a graph whose cuts are decided: every operation on its tiles, and moves where types differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from redistrib.cost.model import CostModel
+from redistrib.errors import ProgramError
+from redistrib.lang.types import DistType
+from redistrib.partition.propagate import Propagation
+from redistrib.partition.versions import Versions, freed
+from redistrib.programs.check import check, group_of
+from redistrib.programs.graph import Array, Operation
+from redistrib.programs.program import Compute, Place, Program, Value
+from redistrib.programs.pullback import Part
+
+
+def build(
+    found: Propagation,
+    model: CostModel | str,
+    inputs: Mapping[str, DistType] | None = None,
+    outputs: Mapping[int, DistType] | None = None,
+    name: str = "main",
+) -> Program:
+    """The program of a graph, checked.
+
+    Args:
+        found: what is decided.
+        model: what the plans of the moves minimise.
+        inputs: types of inputs that begin otherwise.
+        outputs: types of outputs that end otherwise, by number.
+        name: of the program.
+
+    Raises:
+        ProgramError: a subclass for each rule of derivation.
+    """
+    return _Build(found, Place(found.mesh), Versions(model)).run(inputs or {}, outputs or {}, name)
+
+
+@dataclass
+class _Build:
+    found: Propagation
+    place: Place
+    known: Versions
+
+    def run(self, inputs: Mapping[str, DistType], outputs: Mapping[int, DistType], name: str) -> Program:
+        graph = self.found.graph
+        starts = []
+        for array in graph.inputs:
+            form = inputs[array.name] if array.name in inputs else self.found.input_type(array.name)
+            starts.append(self._value(array, form))
+            self.known.versions[array.name] = [starts[-1]]
+        for number, operation in enumerate(graph.operations):
+            self._add(number, operation)
+        ends = []
+        for number, output in enumerate(graph.outputs):
+            made = self.known.versions[output][0]
+            form = outputs.get(number) or self.found.output_type(output, made.type)
+            ends.append(self.known.moved(output, self._value(self.found.arrays[output], form)).name)
+        return check(Program(tuple(starts), tuple(freed(self.known.ops, ends)), tuple(ends), name))
+
+    def _value(self, array: Array, form: DistType) -> Value:
+        return Value(array.name, form, self.place, array.dtype)
+
+    def _add(self, number: int, operation: Operation) -> None:
+        nest = operation.nest
+        carries = self.found.carries[number]
+        carried = tuple(tuple(axis for axis in carries if carries[axis] == g) for g in range(len(nest.linear)))
+        part = Part(nest, self.found.cut(number), carried if carries else ())
+        try:
+            signature = part.signature(self.place.mesh)
+        except ProgramError as error:
+            raise error.at(operation.source) from None
+        ins = []
+        for access, name, needed in zip(nest.reads, operation.ins, signature.ins, strict=True):
+            value = self.known.moved(name, self._value(self.found.arrays[name], needed))
+            ins.append((access.array, value.name))
+        made = group_of(nest.name, (part,), self.place).writes
+        outs = []
+        for access, array in zip(nest.writes, operation.outs, strict=True):
+            value = self._value(array, made[access.array])
+            self.known.versions[array.name] = [value]
+            outs.append((access.array, value))
+        self.known.ops.append(Compute(nest.name, (part,), self.place, tuple(ins), tuple(outs), operation.source))

@@ -1,0 +1,95 @@
+"""Every array in the types that it has been needed in, and the moves that made one of another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+from redistrib.cost.model import CostModel
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DimType, DistType
+from redistrib.plans.plan import Plan
+from redistrib.programs.program import Free, Move, Op, Value, made_by, used_by
+from redistrib.synthesis.synthesize import synthesize
+from redistrib.theory.bounds import least_received
+from redistrib.theory.semantics import lower_bound, placement_of
+
+
+@dataclass
+class Versions:
+    """Operations in the making, and what there is of each array.
+
+    Attributes:
+        model: what the plans of moves minimise.
+        ops: the operations so far.
+        versions: for every array its values, the first as it was made.
+    """
+
+    model: CostModel | str
+    ops: list[Op] = field(default_factory=list)
+    versions: dict[str, list[Value]] = field(default_factory=dict)
+    _plans: dict[tuple[DistType, Mesh, DistType, Mesh, str], Plan] = field(default_factory=dict)
+
+    def moved(self, array: str, wanted: Value) -> Value:
+        """The array as it is wanted: a version that is so, or the nearest one, moved."""
+        known = self.versions[array]
+        nearest = min(known, key=lambda value: distance(value, wanted))
+        if nearest.means(wanted):
+            return nearest
+        out = replace(wanted, name=f"{array}.{len(known)}")
+        elsewhere = nearest.place.devices != wanted.place.devices
+        if elsewhere and nearest.type.partial:  # reduced where the summands are, before anything leaves
+            out = replace(nearest, name=out.name, type=_reduced(nearest.type, nearest.place.mesh))
+        self.ops.append(self._move(nearest, out))
+        known.append(out)
+        return self.moved(array, wanted)
+
+    def _move(self, value: Value, out: Value) -> Move:
+        if value.place.devices != out.place.devices:
+            return Move(value.name, out, None)
+        key = (value.type, value.place.mesh, out.type, out.place.mesh, value.dtype)
+        if key not in self._plans:
+            self._plans[key] = synthesize(*key[:4], dtype=value.dtype, model=self.model)
+        return Move(value.name, out, self._plans[key])
+
+
+def _reduced(dist_type: DistType, mesh: Mesh) -> DistType:
+    """The whole tiles that summands are reduced to with the least received: each axis cuts a dimension or none."""
+    before = placement_of(dist_type, mesh)
+    found = []
+    for choice in product((None, *range(dist_type.rank)), repeat=len(dist_type.partial)):
+        dims = list(dist_type.dims)
+        for axis, i in zip(dist_type.partial, choice, strict=True):
+            if i is not None:
+                dims[i] = DimType(dims[i].tile // mesh.axis(axis).size, (axis, *dims[i].axes), dims[i].size)
+        if all(dim.tile * math.prod(mesh.axis(name).size for name in dim.axes) == dim.size for dim in dims):
+            found.append(DistType(tuple(dims)))
+    return min(found, key=lambda reduced: least_received(before, placement_of(reduced, mesh)))
+
+
+def distance(value: Value, wanted: Value) -> int:
+    """Elements that a move receives at least; summands are counted as an all-reduce."""
+    if value.means(wanted):
+        return 0
+    added = 2 * value.placement.tile_size * value.place.mesh.size if value.type.partial else 0
+    if value.place.devices != wanted.place.devices:
+        return added + wanted.placement.tile_size * len(wanted.place.devices)
+    return added or max(1, sum(lower_bound(value.placement, wanted.placement)))
+
+
+def uncut(shape: Sequence[int]) -> DistType:
+    """The type that is whole on every device."""
+    return DistType(tuple(DimType(size, (), size) for size in shape))
+
+
+def freed(ops: Sequence[Op], outputs: Sequence[str]) -> list[Op]:
+    """The operations, each followed by a `Free` of what it reads last, inputs and outputs excepted."""
+    last = {name: k for k, op in enumerate(ops) for name in used_by(op)}
+    made = {value.name for op in ops for value in made_by(op)} - set(outputs)
+    result: list[Op] = []
+    for k, op in enumerate(ops):
+        result.append(op)
+        result += [Free(name) for name in dict.fromkeys(used_by(op)) if name in made and last[name] == k]
+    return result

@@ -1,0 +1,88 @@
+"""Operations before anything is cut: nests joined by the values that they read and make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from redistrib.programs.nest import Nest
+
+
+@dataclass(frozen=True)
+class Array:
+    """A value of a graph.
+
+    Attributes:
+        name: what the graph calls it.
+        shape: in elements.
+        dtype: name of the element type.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A nest between values.
+
+    Attributes:
+        nest: the operation; its name is its own in the graph.
+        kind: what it does, such as `"dot_general"`; several operations have one kind.
+        ins: for each read of the nest the value.
+        outs: for each write of the nest the value it makes.
+        source: where it comes from, `file:line`.
+        opaque: why nothing is known of it, so that every device runs all of it; empty where it can be cut.
+    """
+
+    nest: Nest
+    kind: str
+    ins: tuple[str, ...]
+    outs: tuple[Array, ...]
+    source: str = ""
+    opaque: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of the nest."""
+        return self.nest.name
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Operations in order, each after those that make what it reads.
+
+    Attributes:
+        inputs: the values it starts from.
+        operations: in order.
+        outputs: names of the values it ends with.
+    """
+
+    inputs: tuple[Array, ...]
+    operations: tuple[Operation, ...]
+    outputs: tuple[str, ...]
+
+    def arrays(self) -> dict[str, Array]:
+        """Every value by its name."""
+        made = (array for operation in self.operations for array in operation.outs)
+        return {array.name: array for array in (*self.inputs, *made)}
+
+    def used(self) -> Graph:
+        """The graph without operations of which nothing is needed."""
+        needed = set(self.outputs)
+        kept: list[Operation] = []
+        for operation in reversed(self.operations):
+            if any(array.name in needed for array in operation.outs):
+                needed.update(operation.ins)
+                kept.append(operation)
+        return replace(self, operations=tuple(reversed(kept)))
+
+
+def readers(operations: Sequence[Operation]) -> dict[str, list[tuple[int, int]]]:
+    """For every value the operations that read it, each with the number of the read."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for k, operation in enumerate(operations):
+        for r, name in enumerate(operation.ins):
+            found.setdefault(name, []).append((k, r))
+    return found

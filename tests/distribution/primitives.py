@@ -1,0 +1,94 @@
+"""A function of one primitive, or of few, for every rule; integers, so that sums are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+
+class Case(NamedTuple):
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+
+
+def ints(*shape: int, high: int = 7, dtype: Any = np.float32) -> Any:
+    return (np.arange(np.prod(shape, dtype=int)).reshape(shape) * 5 % high - high // 2).astype(dtype)
+
+
+def _index(*shape: int, high: int) -> Any:
+    return (np.arange(np.prod(shape, dtype=int)).reshape(shape) * 7 % high).astype(np.int32)
+
+
+A, B, SMALL = ints(12, 24), ints(12, 24, high=11), ints(12, 12)
+CUBE = ints(12, 6, 12)
+PICTURE, KERNEL = ints(12, 12, 5, 5), ints(24, 12, 3, 3, high=5)
+KEY = jax.random.key_data(jax.random.key(3))
+
+CASES: dict[str, Case] = {
+    "add": Case(lambda a, b: a + b, (A, B)),
+    "subtract a scalar": Case(lambda a: a - 3, (A,)),
+    "mul": Case(lambda a, b: a * b, (A, B)),
+    "compare and select": Case(lambda a, b: jnp.where(a > b, a, 2 * b), (A, B)),
+    "clamp": Case(lambda a: jnp.clip(a, -1, 2), (A,)),
+    "max": Case(jnp.maximum, (A, B)),
+    "integer_pow": Case(lambda a: a**3, (A,)),
+    "convert": Case(lambda a: a.astype(jnp.int32), (A,)),
+    "broadcast": Case(lambda a: jnp.broadcast_to(a[:, None, :], (12, 6, 24)), (A,)),
+    "broadcast a row": Case(lambda a: jnp.broadcast_to(a, (12, 24)), (A[:1],)),
+    "transpose": Case(lambda a: a.transpose(2, 0, 1), (CUBE,)),
+    "merge dimensions": Case(lambda a: a.reshape(72, 12), (CUBE,)),
+    "split a dimension": Case(lambda a: a.reshape(12, 6, 4), (A,)),
+    "reshape without common factors": Case(lambda a: a.reshape(12, 9, 8), (CUBE,)),
+    "squeeze": Case(lambda a: jnp.squeeze(a, 1), (ints(12, 1, 24),)),
+    "slice": Case(lambda a: a[:, 2:20:3], (A,)),
+    "rev": Case(lambda a: a[:, ::-1], (A,)),
+    "pad": Case(lambda a: jnp.pad(a, ((0, 0), (2, 1))), (A,)),
+    "concatenate": Case(lambda a, b: jnp.concatenate([a, b], 1), (A, B)),
+    "split": Case(lambda a: jnp.split(a, 3, axis=1), (A,)),
+    "dynamic_slice": Case(lambda a, k: lax.dynamic_slice(a, (0, k), (12, 5)), (A, np.int32(4))),
+    "dynamic_update_slice": Case(lambda a, b, k: lax.dynamic_update_slice(a, b, (0, k)), (A, ints(12, 5), np.int32(3))),
+    "reduce_sum": Case(lambda a: a.sum(1), (CUBE,)),
+    "reduce_sum of all": Case(lambda a: a.sum(), (A,)),
+    "reduce_max": Case(lambda a: a.max(0), (A,)),
+    "reduce_min": Case(lambda a: a.min(1), (A,)),
+    "reduce_prod": Case(lambda a: jnp.prod(a, 0), (jnp.sign(A),)),
+    "reduce_and": Case(lambda a: (a > -9).all(0), (A,)),
+    "argmax": Case(lambda a: jnp.argmax(a, 1), (A,)),
+    "matmul": Case(lambda a, b: a @ b.T, (A, B)),
+    "batched matmul": Case(lambda a, b: jnp.einsum("bik,bkj->bij", a, b), (CUBE, ints(12, 12, 6))),
+    "contract two": Case(lambda a, b: jnp.einsum("bik,bjk->ij", a, b), (CUBE, CUBE)),
+    "cumsum": Case(lambda a: jnp.cumsum(a, 1), (A,)),
+    "sort": Case(lambda a: jnp.sort(a, 1), (A,)),
+    "sort pairs": Case(lambda a, b: lax.sort((a, b), dimension=1), (A, B)),
+    "top_k": Case(lambda a: lax.top_k(a, 3), (A,)),
+    "iota": Case(lambda: lax.broadcasted_iota(jnp.int32, (12, 24), 1), ()),
+    "random bits": Case(
+        lambda k: jax.random.bits(jax.random.wrap_key_data(k), (12, 24), jnp.uint32).astype(jnp.int32), (KEY,)
+    ),
+    "embedding": Case(lambda t, k: t[k], (A, _index(12, 6, high=12))),
+    "embedding, clipped": Case(lambda t, k: jnp.take(t, k, axis=0, mode="clip"), (A, _index(12, high=17) - 2)),
+    "embedding, filled": Case(lambda t, k: jnp.take(t, k, axis=0, mode="fill", fill_value=7), (A, _index(12, high=17))),
+    "take along an axis": Case(lambda t, k: jnp.take_along_axis(t, k, 1), (A, _index(12, 6, high=24))),
+    "scatter-add": Case(lambda t, k, u: jnp.asarray(t).at[k].add(u), (A, _index(24, high=15), ints(24, 24))),
+    "scatter": Case(lambda t, k, u: jnp.asarray(t).at[k].set(u), (A, np.array([3, 0, 7], np.int32), ints(3, 24))),
+    "scatter along an axis": Case(
+        lambda t, k, u: jnp.asarray(t).at[jnp.arange(12)[:, None], k].add(u), (A, _index(12, 6, high=24), ints(12, 6))
+    ),
+    "convolution": Case(lambda x, w: lax.conv(x, w, (1, 1), "SAME"), (PICTURE, KERNEL)),
+    "grouped convolution": Case(
+        lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", feature_group_count=12),
+        (PICTURE, ints(12, 1, 3, 3, high=5)),
+    ),
+    "pooling": Case(lambda x: lax.reduce_window(x, -np.inf, lax.max, (1, 1, 2, 2), (1, 1, 1, 1), "VALID"), (PICTURE,)),
+    "fft": Case(lambda x: jnp.round(jnp.fft.fft(x, axis=-1).real * 4), (ints(12, 12, 4),)),
+    "triangular solve": Case(
+        lambda a, b: lax.linalg.triangular_solve(a, b, left_side=True, lower=True),
+        (np.tril(np.ones((12, 3, 3), np.float32)), ints(12, 3, 2)),
+    ),
+    "bitcast": Case(lambda a: lax.bitcast_convert_type(a, jnp.int32), (A,)),
+}
