@@ -13,6 +13,7 @@ COMMANDS = {
     "dtensor": ("bench.dtensor", "PyTorch DTensor's planners on the same problems"),
     "dtensor-run": ("bench.dtensor_run", "DTensor and ours on the emulated cluster, by wall time"),
     "trees": ("bench.trees", "whole models by reshard, by device_put and by one jit, paired"),
+    "quirks": ("bench.quirks", "what each quirk of XLA on virtual CPU devices brings, on and off in turns"),
     "quality": ("bench.quality", "bytes, tiles and collectives of plans, counted, on every problem set"),
     "partial": ("bench.partial", "summands: bytes of plans over the bound, and XLA's for CPU and TPU, counted"),
     "planning": ("bench.planning", "seconds of one call of synthesize, on 8, 4,096 and 65,536 devices"),

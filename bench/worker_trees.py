@@ -178,7 +178,7 @@ def handle(task: dict[str, Any], part: Part) -> None:
     tree = Tree(task["model"], task["layers"], task["ways"])
     several = jax.process_count() > 1
     if task["what"] == "memory":
-        _memory(tree, task, part)
+        measure_memory(tree, task, part)
         return
     if not several:
         part({"first_calls": first_calls(tree, task["turns"])})
@@ -209,7 +209,7 @@ def handle(task: dict[str, Any], part: Part) -> None:
     part({"missed": sum(info.misses - misses[name] for name, info in rd.cache_info().items())})
 
 
-def _memory(tree: Tree, task: dict[str, Any], part: Part) -> None:
+def measure_memory(tree: Tree, task: dict[str, Any], part: Part) -> None:
     """The peak of one side alone in a fresh process: of its first call, which plans and compiles, and of two more."""
     name, limit = task["side"], None
     if name == OURS and task["budget"] is not None:

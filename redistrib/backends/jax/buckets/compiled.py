@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import repeat
 from typing import Any, TypeAlias
 
@@ -285,12 +285,16 @@ def numbers(devices: frozenset[Any], count: int) -> tuple[jax.Array, ...]:
     known = _NUMBERS.get(devices, ())
     if len(known) < count:
         mesh = jax.sharding.Mesh(np.array(sorted(devices, key=lambda device: device.id)), (AXIS,))
-        values = tuple(map(np.int32, range(1 << (count - 1).bit_length())))
-        with alone_on(mesh):
-            make = jax.jit(lambda: values, out_shardings=NamedSharding(mesh, PartitionSpec()))
-            known = make.lower().compile()()  # called as it is, it would be traced where something is traced
+        everywhere = NamedSharding(mesh, PartitionSpec())
+        # Each is brought as it is: a program that makes them takes longer to compile than many that are given them.
+        values = [np.int32(value) for value in range(1 << (count - 1).bit_length())]
+        known = tuple(jax.make_array_from_callback((), everywhere, partial(_same, value)) for value in values)
         _NUMBERS[devices] = known
     return known[:count]
+
+
+def _same(value: np.int32, _: Any) -> np.int32:
+    return value
 
 
 def forget() -> None:

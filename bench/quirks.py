@@ -1,0 +1,167 @@
+"""Every quirk of XLA on virtual CPU devices, switched off by itself: what it brings on whole models and on problems.
+
+On and off take turns in one process: first calls with empty caches, later calls, bytes; resident memory is of fresh
+processes that take turns. A ratio is off over on, so above 1 the quirk pays.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Generator
+from dataclasses import fields
+from typing import Any
+
+from bench import results
+from bench.children import Child, progress
+from bench.job import Job
+from bench.problems import DEFAULT_SEED, MEGABYTE, Problem, in_turn
+from bench.stats import Interval, bootstrap_geomean, paired_ratio, quantile
+from bench.trees import DEVICES, Case, Loopback
+from bench.xla_cpu import environment
+
+TREES = (
+    Case("minilm", 4),
+    Case("minilm", 8),
+    Case("billion", 4, 6),
+    Case("billion", 8, 6),
+    Case("minilm", 4, processes=2),
+)
+SETS = {"U222": 10, "H222": 10, "paper": 4, "layouts": 13}
+# Quirks that a plan's own program heeds, and the size of arrays on which they are measured.
+PROBLEMS = {"piecewise": 32.0, "ordered": 32.0, "chunk": 128.0}
+MEMORY_TURNS = 3
+
+
+def quirks() -> list[str]:
+    """The names of all quirks."""
+    from redistrib.backends.jax.xla_cpu import Quirks
+
+    return [field.name for field in fields(Quirks)]
+
+
+def started(case: Case) -> Job | Child:
+    """The process of a case, or its processes."""
+    if case.processes == 1:
+        return Child("bench.worker_quirks", environment(DEVICES))
+    variables = {
+        "JAX_PLATFORMS": "cpu",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "BENCH_CLUSTER_DEVICES": str(DEVICES // case.processes),
+    }
+    return Job(Loopback(), "bench.worker_quirks", variables, per_host=case.processes)
+
+
+def on_trees(cases: tuple[Case, ...], names: list[str], turns: int, limit: float) -> Generator[dict[str, Any]]:
+    """One record per case and quirk."""
+    for case in cases:
+        job = started(case)
+        try:
+            for name in progress(names, case.name):
+                answer = job.ask(case.task(what="tree", quirk=name, turns=turns, calls=2), limit)
+                if answer["status"] != "ok":
+                    job.stop()
+                yield {"case": case.name, "quirk": name, **answer}
+        finally:
+            job.stop()
+
+
+def on_memory(case: Case, names: list[str], limit: float) -> Generator[dict[str, Any]]:
+    """One record per quirk: the resident peak of the first call, and of the worst of three, in fresh processes."""
+    for name in progress(names, f"memory of {case.name}"):
+        found: dict[str, list[list[int]]] = {"on": [], "off": []}
+        for _ in range(MEMORY_TURNS):
+            for side in found:
+                child = Child("bench.worker_quirks", environment(DEVICES))
+                try:
+                    answer = child.ask(case.task(what="memory", quirk=name, switched=side), limit)
+                finally:
+                    child.stop()
+                if "resident" in answer:
+                    found[side].append(answer["resident"])
+        yield {"case": case.name, "quirk": name, "status": "ok", "resident": found}
+
+
+def on_problems(problems: list[Problem], names: list[str], turns: int, limit: float) -> Generator[dict[str, Any]]:
+    """One record per quirk and problem of which it changes the program."""
+    child = Child("bench.worker_quirks", environment(DEVICES))
+    try:
+        for name in names:
+            for problem in progress(problems, f"problems, {name}"):
+                small = problem.scaled(int(PROBLEMS[name] * MEGABYTE))
+                task = {"what": "problem", "quirk": name, "problem": small.to_json(), "compiles": 5, "turns": turns}
+                answer = child.ask(task, limit)
+                if "same" not in answer:
+                    yield {"case": "problems", "quirk": name, **small.record(), **answer}
+    finally:
+        child.stop()
+
+
+# --------------------------------------------------------------------------------------------------------- summary
+
+
+def ratio(record: dict[str, Any], what: str) -> Interval | None:
+    """Off over on, of seconds."""
+    if what not in record or len(record[what]["on"]) != len(record[what]["off"]):
+        return None
+    return paired_ratio(record[what]["off"], record[what]["on"])
+
+
+def rows(records: list[dict[str, Any]]) -> list[list[str]]:
+    """Of every quirk and case: seconds of the first call and of later ones, bytes of the plan, resident bytes."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for record in records:
+        found.setdefault((record["quirk"], record["case"]), []).append(record)
+    return [[*name, *_cells(group)] for name, group in sorted(found.items())]
+
+
+def _cells(group: list[dict[str, Any]]) -> list[str]:
+    done = [record for record in group if record["status"] == "ok"]
+    if len(done) < len(group):
+        return [", ".join(sorted({record["status"] for record in group} - {"ok"})), "", "", ""]
+    cells = []
+    for what in ("first", "call"):
+        each = [found for record in done if (found := ratio(record, what))]
+        if group[0]["case"] == "problems":
+            cells.append(f"{bootstrap_geomean([one.value for one in each])} of {len(each)}" if each else "")
+        else:
+            cells.append(str(each[0]) if each else "")
+    peaks = [record["peak"] for record in done if "peak" in record]
+    off, on = (sum(peak[side] for peak in peaks) for side in ("off", "on"))
+    cells.append(f"{off / on:.3f}" if on else "")
+    resident = [record["resident"] for record in done if "resident" in record]
+    worst = {
+        side: quantile([max(calls) for one in resident for calls in one[side]], 0.5) / MEGABYTE
+        for side in ("off", "on")
+    }
+    cells.append(f"{worst['off']:.0f} / {worst['on']:.0f}" if resident else "")
+    return cells
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", help="quirks, with commas between them; all by default")
+    parser.add_argument("--cases", default="", help="cases whose name contains this; `problems` and `memory` are two")
+    parser.add_argument("--seed", type=int, default=DEFAULT_SEED)
+    parser.add_argument("--turns", type=int, default=11, help="paired measurements")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds per case and quirk, above which it hangs")
+    parser.add_argument("--minutes", type=float, default=None, help="take no new case after this time")
+    parser.add_argument("--name", default="quirks", help="name of the results file")
+
+
+def measure(arguments: argparse.Namespace) -> Generator[dict[str, Any]]:
+    """One record after the other."""
+    names = [name for name in quirks() if not arguments.only or name in arguments.only.split(",")]
+    if arguments.cases in "problems":
+        heeded = [name for name in names if name in PROBLEMS]
+        yield from on_problems(in_turn(SETS, arguments.seed), heeded, 2 * arguments.turns, arguments.limit)
+    if arguments.cases in "memory":
+        yield from on_memory(TREES[0], names, arguments.limit)
+    cases = tuple(case for case in TREES if arguments.cases in case.name)
+    yield from on_trees(cases, names, arguments.turns, arguments.limit)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    settings = {"seed": arguments.seed, "devices": DEVICES, "turns": arguments.turns, "limit_s": arguments.limit}
+    records = results.collect(arguments.name, measure(arguments), settings, arguments.minutes)
+    for row in rows(records):
+        print(" | ".join(row))
+    return 1 if any("wrong" in record for record in records) else 0
