@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from redistrib.errors.base import RedistribError, RuleBroken, listed
 from redistrib.errors.plans import TilesError
-from redistrib.errors.synthesis import ChoiceError
+from redistrib.errors.synthesis import ChoiceError, MeshDevicesError
 
 
 class HloTextError(RedistribError):
@@ -171,6 +171,20 @@ def traced_order_error(source: Sequence[int], target: Sequence[int]) -> TracedEr
         f"{_shown(target)}; call redistrib.reshard outside jit, where the order of devices is free",
         source=tuple(source),
         target=tuple(target),
+    )
+
+
+def between_processes_error(
+    source: int, target: int, source_processes: Sequence[int], target_processes: Sequence[int]
+) -> MeshDevicesError:
+    """A move to other devices, where those of both sides belong to several processes."""
+    return MeshDevicesError(
+        "between processes",
+        f"the array is on {source} devices of the processes {_shown(source_processes)} and the target on {target} other "
+        f"devices, of {_shown(target_processes)}; between processes an array moves among the same devices only, so give "
+        "it a target over the devices that it is on",
+        source=tuple(source_processes),
+        target=tuple(target_processes),
     )
 
 

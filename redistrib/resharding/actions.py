@@ -10,6 +10,7 @@ from jax.sharding import NamedSharding, Sharding
 
 from redistrib.arith import prime_factors
 from redistrib.errors import PlacementError
+from redistrib.errors.backends import between_processes_error
 from redistrib.errors.lang import sharding_form_error
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType, from_named_sharding, require_whole
@@ -53,7 +54,8 @@ def route(shape: tuple[int, ...], source: Sharding | None, target: Sharding) -> 
     """What is done with an array of global `shape`; `source` is None for a value that is no `jax.Array`.
 
     Raises:
-        RedistribError: a sharding that no type says, or that does not divide the shape.
+        RedistribError: a sharding that no type says, or that does not divide the shape; other devices than the
+            source's, where they belong to several processes.
         ValueError: JAX's own, for a target that cannot hold the shape.
     """
     for side in (source, target):
@@ -61,6 +63,8 @@ def route(shape: tuple[int, ...], source: Sharding | None, target: Sharding) -> 
             require_whole("reshard", from_named_sharding(side, shape)[0])
     if not isinstance(target, NamedSharding):
         target.shard_shape(shape)
+    if source is not None and source.device_set != target.device_set:
+        _check_one_process(source, target)
     if source is None or source.device_set != target.device_set or _memory(source) != _memory(target):
         return LeafRoute("via_device_put")
     if 0 in shape:
@@ -101,6 +105,13 @@ def typed(sharding: Any, shape: tuple[int, ...]) -> tuple[DistType, Mesh, tuple[
     if found is None:
         raise sharding_form_error(sharding)
     return found, mesh, tuple(boxes)
+
+
+def _check_one_process(source: Sharding, target: Sharding) -> None:
+    """Refuse what `jax.device_put` refuses in some processes and not in others, from what all of them know."""
+    processes = [sorted({device.process_index for device in side.device_set}) for side in (source, target)]
+    if len({*processes[0], *processes[1]}) > 1:
+        raise between_processes_error(len(source.device_set), len(target.device_set), *processes)
 
 
 def _memory(sharding: Sharding) -> str:
