@@ -180,9 +180,9 @@ def between_processes_error(
     """A move to other devices, where those of both sides belong to several processes."""
     return MeshDevicesError(
         "between processes",
-        f"the array is on {source} devices of the processes {_shown(source_processes)} and the target on {target} other "
-        f"devices, of {_shown(target_processes)}; between processes an array moves among the same devices only, so give "
-        "it a target over the devices that it is on",
+        f"the array is on {source} devices of the processes {_shown(source_processes)} and the target on {target} "
+        f"others, of {_shown(target_processes)}; between processes an array moves among the same devices only, so "
+        "give it a target over the devices that it is on",
         source=tuple(source_processes),
         target=tuple(target_processes),
     )

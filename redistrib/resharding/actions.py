@@ -109,7 +109,8 @@ def typed(sharding: Any, shape: tuple[int, ...]) -> tuple[DistType, Mesh, tuple[
 
 def _check_one_process(source: Sharding, target: Sharding) -> None:
     """Refuse what `jax.device_put` refuses in some processes and not in others, from what all of them know."""
-    processes = [sorted({device.process_index for device in side.device_set}) for side in (source, target)]
+    sides: list[set[Any]] = [source.device_set, target.device_set]
+    processes = [sorted({device.process_index for device in side}) for side in sides]
     if len({*processes[0], *processes[1]}) > 1:
         raise between_processes_error(len(source.device_set), len(target.device_set), *processes)
 

@@ -33,7 +33,9 @@ def test_processes_plan_alike_and_move_right(processes: int, devices_each: int) 
         for worker in workers:
             worker.kill()
     assert all(worker.returncode == 0 for worker in workers), "\n".join(outputs)
-    refused = [[line for line in output.splitlines() if line.startswith("REFUSED LeafError leaf")] for output in outputs]
+    refused = [
+        [line for line in output.splitlines() if line.startswith("REFUSED LeafError leaf")] for output in outputs
+    ]
     assert refused == [refused[0]] * processes and len(refused[0]) == 2  # the same in every process
     lines = [line.split() for output in outputs for line in output.splitlines() if line.startswith("RESULT")]
     assert [line[1] for line in lines] == [str(rank) for rank in range(processes)]
