@@ -120,7 +120,7 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
     """
     before, after, topology = problem.before, problem.after, problem.topology
     count = share_count(problem)
-    if nested(before.grid, after.grid):
+    if problem.everywhere and nested(before.grid, after.grid):
         return [[Exchange(before, after, _equal_shares(problem))]] if count <= most_shares else []
     if count > min(most_shares, MOST_UNEQUAL):
         return []
@@ -145,7 +145,8 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
 
 def most_direct(problem: Problem) -> int:
     """The shares up to which `direct` is planned."""
-    return MOST_DIRECT if nested(problem.before.grid, problem.after.grid) else MOST_DIRECT_UNEQUAL
+    closed = problem.everywhere and nested(problem.before.grid, problem.after.grid)
+    return MOST_DIRECT if closed else MOST_DIRECT_UNEQUAL
 
 
 def direct(problem: Problem) -> list[Step] | None:
@@ -156,7 +157,7 @@ def direct(problem: Problem) -> list[Step] | None:
     before, after = problem.before, problem.after
     if share_count(problem) > most_direct(problem):
         return None
-    if nested(before.grid, after.grid):
+    if problem.everywhere and nested(before.grid, after.grid):
         return [Exchange(before, after, _equal_shares(problem))]
     shares = colour_rounds(_unequal_shares(before, after), before, problem.topology, volume_of)
     return [Exchange(before, after, shares)]
@@ -239,7 +240,7 @@ def share_count(problem: Problem) -> int:
     """Source tiles that each device's target tile touches, over all devices: no direct exchange has more shares."""
     before, after = problem.before, problem.after
     first, stop = _span(before, after)
-    return int((stop - first).prod(axis=1).sum()) if before.rank else 0
+    return int((stop - first)[after.holders].prod(axis=1).sum()) if before.rank else 0
 
 
 def _equal_shares(problem: Problem) -> Shares:
@@ -284,7 +285,7 @@ def _unequal_shares(before: Placement, after: Placement) -> list[Lack]:
     extent = stop - first
     tile_b, tile_a = np.array(before.tile, dtype=np.int64), np.array(after.tile, dtype=np.int64)
     count = extent.prod(axis=1)
-    receiver = np.repeat(np.arange(before.devices), count)
+    receiver = np.repeat(after.holders, count[after.holders])
     tile = first[receiver] + unravel(position_in_run(receiver), extent[receiver])
     away = (tile != before.index[receiver]).any(axis=1)
     receiver, tile = receiver[away], tile[away]
