@@ -132,8 +132,9 @@ class LatencyBandwidth(CostModel):
         return Topology.consecutive(mesh.size, self.devices_per_host)
 
     def topology_between(self, source: Mesh, target: Mesh) -> Topology:
-        """As for one mesh; between meshes of other devices, `slow_bandwidth` without `devices_per_host` is that of links
-        between the source's devices and all others, and `axis_bandwidth` says nothing."""
+        """As for one mesh. Between other devices `slow_bandwidth` without `devices_per_host` is that of links between
+        the source's devices and all others, and `axis_bandwidth` says nothing.
+        """
         if source.size == target.size == source.span == target.span:
             return self.topology(source)
         devices = max(source.span, target.span)

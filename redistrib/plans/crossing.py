@@ -1,10 +1,8 @@
-"""How many elements a step moves from one side to another: from host to host, or to devices that did not hold the source."""
+"""How many elements a step moves from side to side: from host to host, or to devices that did not hold the source."""
 
 from __future__ import annotations
 
 import math
-
-import numpy as np
 
 from redistrib.errors import PlanFormError
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step

@@ -32,7 +32,7 @@ class PlanData:
 
     Attributes:
         source, target: the types, with the same global shape.
-        source_mesh, target_mesh: the meshes they live on; their devices may be the same, in one order or two, or others.
+        source_mesh, target_mesh: the meshes they live on; of the same devices, in one order or two, or of others.
         dtype: name of the element type, as NumPy or ml_dtypes spells it.
         itemsize: bytes per element (sub-byte types count as one byte, as arrays hold them).
         steps: the collectives, in order.

@@ -254,6 +254,8 @@ class Placement:
 
     def is_uniform(self) -> bool:
         """Whether every tile of the grid is held by equally many devices (needed by Lemma 5.1)."""
+        if len(self.holders) % self.tiles:
+            return False
         counts = np.bincount(self.number[self.holders], minlength=self.tiles)
         return bool((counts * self.tiles == len(self.holders)).all())
 
@@ -320,8 +322,8 @@ def _spread(dist_type: DistType, mesh: Mesh, index: Int64, devices: int) -> Int6
     """The index of the tile of each device of a mesh, and nowhere for all others."""
     if dist_type.partial or not dist_type.rank:
         raise PlacementError(
-            f"the type {dist_type} on {mesh.size} of {devices} devices leaves the others without data, as only types of "
-            "rank 1 or more can, whose tiles are no summands"
+            f"the type {dist_type} on {mesh.size} of {devices} devices leaves the others without data, as only types "
+            "of rank 1 or more can, whose tiles are no summands"
         )
     spread = np.full((devices, dist_type.rank), -1, dtype=np.int64)
     spread[list(mesh.devices)] = index[list(mesh.devices)]
@@ -366,7 +368,8 @@ def type_of(placement: Placement, mesh: Mesh) -> DistType | None:
 def lower_bound(source: Placement, target: Placement) -> list[int]:
     """Elements each device must receive: those of its target tile that its source tile does not hold.
 
-    Zero where a device is to hold nothing. One integer per device. No plan receives less, since what a device lacks can come from other devices only.
+    One integer per device, zero where it is to hold nothing. No plan receives less, since what a device lacks can come
+    from other devices only.
     """
     kept = target.boxes.meet(source.boxes).volumes()
     return [needed - held for needed, held in zip(target.boxes.volumes(), kept, strict=True)]
