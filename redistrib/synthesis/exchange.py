@@ -135,7 +135,9 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
         for alike in (shape_of, volume_of)
     )
     tables = [by_shape, by_volume] if by_volume.rounds < by_shape.rounds else [by_shape]
-    if lacking and before.devices <= MOST_PADDED:
+    # Shares of one shape are in as few rounds as can be, unless senders are to be near their receivers.
+    mixed = topology.hosts is not None or len({shape_of(lack) for lack in lacking}) > 1
+    if lacking and mixed and before.devices <= MOST_PADDED:
         # Senders on the receiver's own host leave less freedom to put large shares side by side.
         nearness = [None] if topology.hosts is None else [topology, None]
         padded = [padded_rounds(lacking, before, near) for near in nearness]
