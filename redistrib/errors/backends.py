@@ -174,17 +174,15 @@ def traced_order_error(source: Sequence[int], target: Sequence[int]) -> TracedEr
     )
 
 
-def between_processes_error(
-    source: int, target: int, source_processes: Sequence[int], target_processes: Sequence[int]
-) -> MeshDevicesError:
-    """A move to other devices, where those of both sides belong to several processes."""
+def between_processes_error(source: Sequence[str], target: Sequence[str]) -> MeshDevicesError:
+    """A move between processes to devices, or memory, of another kind."""
     return MeshDevicesError(
         "between processes",
-        f"the array is on {source} devices of the processes {_shown(source_processes)} and the target on {target} "
-        f"others, of {_shown(target_processes)}; between processes an array moves among the same devices only, so "
-        "give it a target over the devices that it is on",
-        source=tuple(source_processes),
-        target=tuple(target_processes),
+        f"the array is in memory of {', '.join(source)} and is to go to {', '.join(target)}, and these belong to "
+        "several processes, between which an array moves among devices and memory of one kind only; give it a target "
+        "there, and move it on inside each process",
+        source=tuple(source),
+        target=tuple(target),
     )
 
 

@@ -224,7 +224,9 @@ class _Planning:
             with naming(leaf.path):
                 spec = LeafSpec(route.ends, str(leaf.value.dtype), route.devices, self._planner)
             known = self._specs[id(route), leaf.value.dtype] = (spec, tuple(device.id for device in spec.devices))
-        return LeafMove(index, leaf.path, *known, self._donated[index])
+        held: list[set[Any]] = [leaf.value.sharding.device_set, leaf.target.device_set]
+        without = [tuple(device.id for device in known[0].devices if device not in side) for side in held]
+        return LeafMove(index, leaf.path, *known, self._donated[index], *without)
 
     def _alive(self) -> MemoryLedger:
         """Bytes on each device before anything moves: all sources, and what `jax.device_put` brings."""

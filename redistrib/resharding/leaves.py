@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from redistrib.backends.jax.sharding import alone_on
+from redistrib.backends.jax.dummies import zeros
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.cache import Cache
 from redistrib.errors import LeafError, TreeMismatchError
@@ -114,16 +112,5 @@ def zeros_like(array: jax.Array, target: Sharding) -> jax.Array:
     XLA leaves arrays without elements replicated whatever it is told; so a tile is replicated, and then put under the
     sharding as it is.
     """
-    tile, dtype = target.shard_shape(array.shape), array.dtype
-    devices = list(target.devices_indices_map(array.shape))
-    mesh = jax.sharding.Mesh(np.array(devices), ("devices",))
-    whole = NamedSharding(mesh, PartitionSpec())
-    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
-        impl, data = jax.random.key_impl(array), jax.eval_shape(jax.random.key_data, array)
-        words = (*tile, *data.shape[array.ndim :])
-        make = jax.jit(lambda: jax.random.wrap_key_data(jnp.zeros(words, data.dtype), impl=impl), out_shardings=whole)
-    else:
-        make = jax.jit(lambda: jnp.zeros(tile, dtype), out_shardings=whole)
-    with alone_on(mesh):
-        made = make()
+    made = zeros(array, target.shard_shape(array.shape), list(target.devices_indices_map(array.shape)))
     return with_sharding(made, array.shape, target, weak=bool(array.aval.weak_type))

@@ -22,6 +22,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
 from redistrib.backends.jax.boxes import box, ratio
 from redistrib.backends.jax.buckets.coalesced import coalesced, coalescing_key, pattern_of
 from redistrib.backends.jax.context import Schedule, context_of
+from redistrib.backends.jax.dummies import on_some, over_all
 from redistrib.backends.jax.lowering import local_program
 from redistrib.backends.jax.private import compiled_with
 from redistrib.backends.jax.sharding import alone_on
@@ -185,21 +186,34 @@ class CompiledBucket:
         return str(self._compiled.as_text())
 
     def __call__(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> list[jax.Array]:
-        """Move arrays, each to its target, a sharding over the same devices."""
+        """Move arrays, each to its target: both are on devices of the program, all of them or some."""
         entries = list(self._each())
         shapes = [entry.rows(entry.plan.before.tile) for entry in entries]
         if self._packed:
-            rows = [with_sharding(*each, self._sharding, weak=False) for each in zip(arrays, shapes, strict=True)]
+            rows = [
+                with_sharding(*each, self._sharding, weak=False)
+                if each[0].sharding.device_set == self._sharding.device_set
+                else over_all(*each, self._sharding)
+                for each in zip(arrays, shapes, strict=True)
+            ]
             # Under another sharding arrays of packed elements do not say that they are packed, and an executable minds.
             with alone_on(self._mesh):
                 moved = self._jitted(self._numbers, *rows)
         else:
-            rows = [argument(*each, self._sharding) for each in zip(arrays, shapes, strict=True)]
+            rows = [self._row(*each) for each in zip(arrays, shapes, strict=True)]
             moved = self._compiled(self._numbers, *rows)
         return [
             with_sharding(result, entry.plan.shape, target, weak=bool(array.aval.weak_type))
+            if array.ndim == len(entry.plan.shape)
+            else on_some(result, array.shape, target)
             for array, result, entry, target in zip(arrays, moved, entries, targets, strict=True)
         ]
+
+    def _row(self, array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """An array as the program takes it."""
+        if array.sharding.device_set == self._sharding.device_set:
+            return argument(array, shape, self._sharding)
+        return over_all(array, shape, self._sharding)
 
 
 class _Mover:
