@@ -14,7 +14,7 @@ class HloTextError(RedistribError):
 
 
 class CommunicatorError(RedistribError):
-    """A communicator that cannot run a plan: wrong size, wrong kind, or ranks that do not ask for the same."""
+    """A communicator that cannot run a plan: wrong size, wrong kind, or processes that do not ask for the same."""
 
 
 class ArrayMismatchError(TilesError):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+import jax
 import numpy as np
 from jax.sharding import NamedSharding, Sharding
 
@@ -17,7 +18,7 @@ from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType, from_named_sharding, require_whole
 from redistrib.theory.semantics import Placement, placement_of, type_of
 
-Action: TypeAlias = Literal["keep", "move", "empty", "via_device_put"]
+Action: TypeAlias = Literal["keep", "move", "empty", "via_device_put", "elsewhere"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class LeafRoute:
 
     Attributes:
         action: `"keep"`: every device holds its target tile already; `"move"`: by a plan; `"empty"`: no elements;
-            `"via_device_put"`: by `jax.device_put`.
+            `"via_device_put"`: by `jax.device_put`; `"elsewhere"`: among devices of other processes, not by this one.
         ends: what a plan is made for; None unless the action is "move".
         devices: in the order of their numbers; empty unless the action is "move".
     """
@@ -76,6 +77,14 @@ def route(shape: tuple[int, ...], source: Sharding | None, target: Sharding) -> 
     if source == target or source.is_equivalent_to(target, len(shape)):
         return LeafRoute("keep")
     return _moved(shape, source, target)
+
+
+def is_elsewhere(source: Sharding | None, target: Sharding) -> bool:
+    """Whether neither side has a device of this process."""
+    if source is None or jax.process_count() == 1:
+        return False
+    devices: set[Any] = source.device_set | target.device_set
+    return all(device.process_index != jax.process_index() for device in devices)
 
 
 def _moved(shape: tuple[int, ...], source: Sharding, target: Sharding) -> LeafRoute:

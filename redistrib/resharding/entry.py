@@ -10,7 +10,7 @@ from redistrib.errors.backends import traced_donation_error
 from redistrib.resharding import traced
 from redistrib.resharding.eager import PreparedReshard
 from redistrib.resharding.interrupts import recoverable
-from redistrib.resharding.leaves import matched
+from redistrib.resharding.leaves import matched, present
 from redistrib.resharding.planning import Model, Planner
 from redistrib.resharding.value import TreePlan
 
@@ -27,6 +27,7 @@ def reshard(
 ) -> Any:
     """See `redistrib.api.reshard`; the memory limit is in bytes."""
     leaves, structure = matched(tree, shardings, source)
+    leaves = list(map(present, leaves))
     planner = Planner(model)
     inside = [traced.is_traced(leaf.value) for leaf in leaves]
     if donate and any(inside):

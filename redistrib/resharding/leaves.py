@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from redistrib.backends.jax.dummies import zeros
+from redistrib.backends.jax.dummies import without_shards, zeros
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.cache import Cache
 from redistrib.errors import LeafError, TreeMismatchError
@@ -106,11 +106,24 @@ def _context_mesh() -> Any:
         return abstract
 
 
+def present(leaf: Leaf) -> Leaf:
+    """A leaf whose values are in other processes, told by a `jax.ShapeDtypeStruct`, as the array that this one has."""
+    value: Any = leaf.value
+    sharding = getattr(value, "sharding", None)
+    if not isinstance(value, jax.ShapeDtypeStruct) or sharding is None or not getattr(sharding, "device_set", None):
+        return leaf
+    if any(device.process_index == jax.process_index() for device in sharding.device_set):
+        return leaf
+    return replace(leaf, value=without_shards(value.shape, value.dtype, sharding))
+
+
 def zeros_like(array: jax.Array, target: Sharding) -> jax.Array:
     """An array without elements, made where it is wanted.
 
     XLA leaves arrays without elements replicated whatever it is told; so a tile is replicated, and then put under the
     sharding as it is.
     """
+    if not target.addressable_devices:
+        return without_shards(array.shape, array.dtype, target)
     made = zeros(array, target.shard_shape(array.shape), list(target.devices_indices_map(array.shape)))
     return with_sharding(made, array.shape, target, weak=bool(array.aval.weak_type))
