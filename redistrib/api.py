@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redistrib.arith import as_integer
 from redistrib.cost.profiles import load_profile as load_profile
 from redistrib.errors import MemorySizeError
-from redistrib.errors.synthesis import device_set_error, missing_shape_error
+from redistrib.errors.synthesis import missing_shape_error
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
 from redistrib.plans.plan import Plan
@@ -49,7 +49,8 @@ def synthesize(
         source, target: a type, its notation such as `"[3{x}12, 2{y}12]"`, or a `jax.sharding.NamedSharding`
             (then `shape` is needed, and the sharding brings its own mesh).
         mesh: the devices: a `Mesh`, a dict or text of axis sizes (`{"x": 4}`, `"x=4,y=6"`), or a `jax.sharding.Mesh`.
-        target_mesh: the mesh of the target type where it is another one over the same devices.
+        target_mesh: the mesh of the target type where it is another one, over the same devices or others: those whose
+            numbers it gives, as in `Mesh.of("x=4", range(4, 8))`.
         shape: global shape in elements, for shardings.
         dtype: element type: a name, or anything with one.
         cost_model: what to minimise: a `CostModel` or one of `"exact"` (elements received), `"paper"` (Figure 11),
@@ -77,7 +78,7 @@ def synthesize(
     source_type, source_mesh = _typed(source, mesh, shape)
     target_type, other_mesh = _typed(target, target_mesh if target_mesh is not None else mesh, shape)
     if _is_sharding(source) and _is_sharding(target):
-        other_mesh = _same_devices(source.mesh, target.mesh, other_mesh)
+        source_mesh, other_mesh = _numbered(source.mesh, target.mesh, source_mesh, other_mesh)
     return _synthesize(
         source_type,
         source_mesh,
@@ -156,12 +157,17 @@ def reshard(
 ) -> Any:
     """Move arrays to other shardings by synthesized plans; use it where you would write `jax.device_put`.
 
-    Source and target may be on different meshes over the same devices, with axes of other names and sizes and devices
-    in another order. Nothing goes through the host. Under `jit` it is a part of the computation, and under
-    differentiation the cotangent travels back by a plan of its own. See docs/reshard.md.
+    Source and target may be on different meshes, with axes of other names and sizes, over the same devices in any order
+    or over other devices, of this process or of several. Nothing goes through the host. Under `jit`, where source and
+    target are on the same devices, it is a part of the computation, and under differentiation the cotangent travels
+    back by a plan of its own. See docs/reshard.md.
 
-    Handed to `jax.device_put`, because no plan can do it: values that are no `jax.Array`, targets on other devices than
-    the source, and other kinds of memory.
+    Where devices belong to several processes, each that owns one of the source or of the target calls this with the
+    same tree; where it owns none of a source, it passes an array without shards, or a `jax.ShapeDtypeStruct` with the
+    source's sharding. The processes tell each other what they are about to do first, so that different trees raise.
+
+    Handed to `jax.device_put`: values that are no `jax.Array`, other kinds of memory or devices, and inside one process
+    tiles that go to other devices as they are, which it copies one by one.
 
     Args:
         tree: any pytree of arrays.
@@ -188,6 +194,7 @@ def reshard(
     Raises:
         TreeMismatchError: if the shardings are no prefix of the tree.
         LeafError: for what is wrong with one leaf; names its path.
+        CommunicatorError: if processes are about to move different trees, or one of them does not call.
         MemoryLimitError: if nothing fits the limit; tells the least that something fits.
         TracedError: for what cannot be done under `jit`, and for a traced array on Auto axes without `source`.
     """
@@ -280,10 +287,12 @@ def _typed(value: Any, mesh: Any, shape: Sequence[int] | None) -> tuple[DistType
     return DistType.of(value), Mesh.of(mesh)
 
 
-def _same_devices(source: Any, target: Any, mesh: Mesh) -> Mesh:
-    """The target mesh with its devices numbered by their place in the source mesh."""
-    number = {device: k for k, device in enumerate(source.devices.flat)}
-    order = list(target.devices.flat)
-    if set(order) != set(number):
-        raise device_set_error(len(number), len(order), len(set(order) & set(number)))
-    return Mesh(mesh.axes, tuple(number[device] for device in order))
+def _numbered(source: Any, target: Any, source_mesh: Mesh, target_mesh: Mesh) -> tuple[Mesh, Mesh]:
+    """The meshes of two JAX meshes with their devices numbered: by their place in the source mesh, or where the target
+    has others, by the order of their ids."""
+    here, there = list(source.devices.flat), list(target.devices.flat)
+    devices = here if set(here) == set(there) else sorted({*here, *there}, key=lambda device: int(device.id))
+    number = {device: k for k, device in enumerate(devices)}
+    meshes = ((source_mesh, here), (target_mesh, there))
+    first, second = (Mesh(mesh.axes, tuple(number[device] for device in order)) for mesh, order in meshes)
+    return first, second

@@ -57,6 +57,17 @@ def two_meshes_error(source: str, target: str) -> ForeignMeshError:
     )
 
 
+def some_devices_error(mesh: str, devices: int) -> ForeignMeshError:
+    """A plan over some of its devices, where one function under one mesh is asked for."""
+    return ForeignMeshError(
+        "some devices",
+        f"the plan has {devices} devices, of which mesh {mesh} leaves some out; a function under one JAX mesh is for "
+        "all of its devices: number those of the mesh from 0, or use redistrib.reshard",
+        mesh=mesh,
+        devices=devices,
+    )
+
+
 def not_an_array_error(kind: str) -> SourceArrayError:
     """A value that is no `jax.Array`."""
     return SourceArrayError(

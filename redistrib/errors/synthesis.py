@@ -148,15 +148,3 @@ def missing_shape_error(value: object) -> GlobalShapeError:
     return GlobalShapeError(
         "missing shape", f"{value} says how an array is cut but not how large it is; give shape= as well", value=value
     )
-
-
-def device_set_error(source: int, target: int, common: int) -> MeshDevicesError:
-    """Two meshes that are not made of the same devices."""
-    return MeshDevicesError(
-        "device set",
-        f"source and target meshes have {source} and {target} devices, of which they share {common}; "
-        "a plan moves data between the same devices, so use jax.device_put to move an array to others",
-        source=source,
-        target=target,
-        common=common,
-    )

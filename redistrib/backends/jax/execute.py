@@ -17,6 +17,7 @@ from redistrib.errors.backends import (
     manual_mesh_error,
     not_an_array_error,
     schedule_error,
+    some_devices_error,
     source_array_error,
     two_meshes_error,
 )
@@ -83,6 +84,8 @@ class Redistribution:
             raise schedule_error(schedule)
         if plan.source_mesh != plan.target_mesh:
             raise two_meshes_error(_described(plan.source_mesh), _described(plan.target_mesh))
+        if not plan.source_mesh.is_whole:
+            raise some_devices_error(_described(plan.source_mesh), plan.devices)
         plan.require_whole("to_jax")
         self.plan, self.mesh = plan, mesh
         self.source_sharding = named_sharding(plan.source, plan.source_mesh, mesh)
