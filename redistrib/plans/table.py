@@ -171,8 +171,9 @@ def _traffic(plan: PlanData) -> list[str]:
     times = f", {crossing / bound:.2f} times its bound" if bound else ""
     most, least = max(plan.sent), max(plan.send_bound)
     return [
-        f"sent by one device: at most {_size(most, plan.itemsize)}, no plan less than {_size(least, plan.itemsize)}; "
-        f"crossing to other devices: {_size(crossing, plan.itemsize)}{times}"
+        f"most sent by one device: {_size(most, plan.itemsize)}; no plan does with less than "
+        f"{_size(least, plan.itemsize)}",
+        f"crossing to other devices: {_size(crossing, plan.itemsize)}{times}",
     ]
 
 
