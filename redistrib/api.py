@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redistrib.arith import as_integer
 from redistrib.cost.profiles import load_profile as load_profile
 from redistrib.errors import MemorySizeError
-from redistrib.errors.synthesis import MOST_BYTES, device_set_error, missing_shape_error
+from redistrib.errors.synthesis import MOST_BYTES, missing_shape_error
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
 from redistrib.plans.plan import Plan
@@ -53,7 +53,8 @@ def synthesize(
         source, target: a type, its notation such as `"[3{x}12, 2{y}12]"`, or a `jax.sharding.NamedSharding`
             (then `shape` is needed, and the sharding brings its own mesh).
         mesh: the devices: a `Mesh`, a dict or text of axis sizes (`{"x": 4}`, `"x=4,y=6"`), or a `jax.sharding.Mesh`.
-        target_mesh: the mesh of the target type where it is another one over the same devices.
+        target_mesh: the mesh of the target type where it is another one, over the same devices or others: those whose
+            numbers it gives, as in `Mesh.of("x=4", range(4, 8))`.
         shape: global shape in elements, for shardings.
         dtype: element type: a name, or anything with one.
         cost_model: what to minimise: a `CostModel` or one of `"exact"` (elements received), `"paper"` (Figure 11),
@@ -83,8 +84,9 @@ def synthesize(
     """
     source_type, source_mesh = _typed(source, mesh, shape)
     target_type, other_mesh = _typed(target, target_mesh if target_mesh is not None else mesh, shape)
+    known = topology_of_mesh(source.mesh if _is_sharding(source) else mesh)
     if _is_sharding(source) and _is_sharding(target):
-        other_mesh = _same_devices(source.mesh, target.mesh, other_mesh)
+        source_mesh, other_mesh, known = _numbered(source.mesh, target.mesh, source_mesh, other_mesh)
     return _synthesize(
         source_type,
         source_mesh,
@@ -97,7 +99,7 @@ def synthesize(
         memory_limit=None if memory_limit is None else parse_size(memory_limit),
         accumulate=None if accumulate is None else dtype_name(accumulate),
         order=order,
-        topology=_topology(topology, source.mesh if _is_sharding(source) else mesh),
+        topology=known if topology is None else topology if isinstance(topology, Topology) else Topology.of(topology),
     )
 
 
@@ -167,14 +169,19 @@ def reshard(
 ) -> Any:
     """Move arrays to other shardings by synthesized plans; use it where you would write `jax.device_put`.
 
-    Source and target may be on different meshes over the same devices, with axes of other names and sizes and devices
-    in another order. Nothing goes through the host. Under `jit` it is a part of the computation, and under
-    differentiation the cotangent travels back by a plan of its own. See docs/reshard.md.
+    Source and target may be on different meshes, with axes of other names and sizes, over the same devices in any order
+    or over other devices, of this process or of several. Nothing goes through the host. Under `jit`, where source and
+    target are on the same devices, it is a part of the computation, and under differentiation the cotangent travels
+    back by a plan of its own. See docs/reshard.md.
 
-    Arrays that JAX calls unreduced, whose tiles are summands, are taken and made on either side.
+    Arrays that JAX calls unreduced, whose tiles are summands, are taken and made on either side, on the same devices.
 
-    Handed to `jax.device_put`, because no plan can do it: values that are no `jax.Array`, targets on other devices than
-    the source, and other kinds of memory.
+    Where devices belong to several processes, each that owns one of the source or of the target calls this with the
+    same tree; where it owns none of a source, it passes an array without shards, or a `jax.ShapeDtypeStruct` with the
+    source's sharding. The processes tell each other what they are about to do first, so that different trees raise.
+
+    Handed to `jax.device_put`: values that are no `jax.Array`, other kinds of memory or devices, and inside one process
+    tiles that go to other devices as they are, which it copies one by one.
 
     Args:
         tree: any pytree of arrays.
@@ -203,6 +210,7 @@ def reshard(
     Raises:
         TreeMismatchError: if the shardings are no prefix of the tree.
         LeafError: for what is wrong with one leaf; names its path.
+        CommunicatorError: if processes are about to move different trees, or one of them does not call.
         MemoryLimitError: if nothing fits the limit; tells the least that something fits.
         TracedError: for what cannot be done under `jit`, and for a traced array on Auto axes without `source`.
         ReplicaError: if `check` finds devices that differ.
@@ -396,17 +404,12 @@ def _typed(value: Any, mesh: Any, shape: Sequence[int] | None) -> tuple[DistType
     return DistType.of(value), Mesh.of(mesh)
 
 
-def _topology(given: Any, mesh: Any) -> Topology | None:
-    """Where devices stand, as given or as the devices of a JAX mesh tell; None where nothing says."""
-    if given is not None:
-        return given if isinstance(given, Topology) else Topology.of(given)
-    return topology_of_mesh(mesh)
-
-
-def _same_devices(source: Any, target: Any, mesh: Mesh) -> Mesh:
-    """The target mesh with its devices numbered by their place in the source mesh."""
-    number = {device: k for k, device in enumerate(source.devices.flat)}
-    order = list(target.devices.flat)
-    if set(order) != set(number):
-        raise device_set_error(len(number), len(order), len(set(order) & set(number)))
-    return Mesh(mesh.axes, tuple(number[device] for device in order))
+def _numbered(source: Any, target: Any, source_mesh: Mesh, target_mesh: Mesh) -> tuple[Mesh, Mesh, Topology]:
+    """The meshes of two JAX meshes with their devices numbered, and where these stand: by their place in the source
+    mesh, or where the target has others, by the order of their ids."""
+    here, there = list(source.devices.flat), list(target.devices.flat)
+    devices = here if set(here) == set(there) else sorted({*here, *there}, key=lambda device: int(device.id))
+    number = {device: k for k, device in enumerate(devices)}
+    meshes = ((source_mesh, here), (target_mesh, there))
+    first, second = (Mesh(mesh.axes, tuple(number[device] for device in order)) for mesh, order in meshes)
+    return first, second, Topology.of_devices(devices)

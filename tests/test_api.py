@@ -154,9 +154,10 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     ),
     (
         ("[2{x}8]", "[4{x}8]", {"x": 4}),
-        {"target_mesh": {"x": 2}},
+        {"target_mesh": {"x": 2}, "algorithm": "paper"},
         errors.MeshDevicesError,
-        "the source mesh has 4 devices and the target mesh has 2; both must be made of the same devices",
+        "the paper's algorithm needs the same devices on both sides, but the source mesh {x:4} has the devices "
+        "0, 1, 2, 3 and the target mesh {x:2} the devices 0, 1",
     ),
     (
         ("[2{x}8]", "[8]", {"x": 4}),

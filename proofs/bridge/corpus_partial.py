@@ -1,4 +1,4 @@
-"""Plans of partial arrays that the search emits: problems drawn as in `corpus`, axes that cut nothing partial at random."""
+"""Plans of partial arrays that the search emits: problems drawn as in `corpus`, idle axes partial at random."""
 
 from __future__ import annotations
 

@@ -61,6 +61,12 @@ class CostModel(ABC):
         """
         return Topology(mesh.size)
 
+    def topology_between(self, source: Mesh, target: Mesh, known: Topology | None = None) -> Topology:
+        """The same for the devices of two meshes, of which some may be in one only: by default, all links are alike."""
+        if source.size == target.size == source.span == target.span:
+            return self.topology(source, known)
+        return Topology(max(source.span, target.span))
+
     def _prices(self, itemsize: int, topology: Topology) -> Prices:
         return Prices(self, itemsize, topology)
 

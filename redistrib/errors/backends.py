@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from redistrib.errors.base import RedistribError, RuleBroken, listed
 from redistrib.errors.lang import SpecError
 from redistrib.errors.plans import TilesError
-from redistrib.errors.synthesis import ChoiceError
+from redistrib.errors.synthesis import ChoiceError, MeshDevicesError
 
 
 class HloTextError(RedistribError):
@@ -15,7 +15,7 @@ class HloTextError(RedistribError):
 
 
 class CommunicatorError(RedistribError):
-    """A communicator that cannot run a plan: wrong size, wrong kind, or ranks that do not ask for the same."""
+    """A communicator that cannot run a plan: wrong size, wrong kind, or processes that do not ask for the same."""
 
 
 class ArrayMismatchError(TilesError):
@@ -66,6 +66,17 @@ def two_meshes_error(source: str, target: str) -> ForeignMeshError:
         f"types over the same mesh and device order, use redistrib.reshard to move between meshes",
         source=source,
         target=target,
+    )
+
+
+def some_devices_error(mesh: str, devices: int) -> ForeignMeshError:
+    """A plan over some of its devices, where one function under one mesh is asked for."""
+    return ForeignMeshError(
+        "some devices",
+        f"the plan has {devices} devices, of which mesh {mesh} leaves some out; a function under one JAX mesh is for "
+        "all of its devices: number those of the mesh from 0, or use redistrib.reshard",
+        mesh=mesh,
+        devices=devices,
     )
 
 
@@ -226,6 +237,18 @@ def traced_order_error(source: Sequence[int], target: Sequence[int]) -> TracedEr
         "traced order",
         f"inside one jit all meshes have the same devices in the same order, and these have {_shown(source)} and "
         f"{_shown(target)}; call redistrib.reshard outside jit, where the order of devices is free",
+        source=tuple(source),
+        target=tuple(target),
+    )
+
+
+def between_processes_error(source: Sequence[str], target: Sequence[str]) -> MeshDevicesError:
+    """A move between processes to devices, or memory, of another kind."""
+    return MeshDevicesError(
+        "between processes",
+        f"the array is in memory of {', '.join(source)} and is to go to {', '.join(target)}, and these belong to "
+        "several processes, between which an array moves among devices and memory of one kind only; give it a target "
+        "there, and move it on inside each process",
         source=tuple(source),
         target=tuple(target),
     )

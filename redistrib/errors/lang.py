@@ -117,13 +117,13 @@ def mesh_size_error(mesh: str, size: int, most: int, what: str = "devices") -> M
     )
 
 
-def device_order_error(mesh: str, size: int, devices: Sequence[object]) -> MeshError:
-    """A device order that is not a permutation of the device numbers."""
+def device_order_error(mesh: str, size: int, devices: Sequence[object], most: int) -> MeshError:
+    """Device numbers that are too many, too few, repeated or none; there are `most` numbers."""
     given = shown(list(devices[:16]), 400) + (f" and {len(devices) - 16} more" if len(devices) > 16 else "")
     return MeshError(
         "device order",
-        f"mesh {cut(mesh, 200)} needs each device number from 0 to {size - 1} exactly once, got {given}; "
-        f"leave the device order out to number devices row by row",
+        f"mesh {cut(mesh, 200)} needs {size} different device numbers, from 0 to {most - 1:,}, got {given}; "
+        f"leave them out to number devices row by row",
         mesh=mesh,
         size=size,
         devices=tuple(devices),

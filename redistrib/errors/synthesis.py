@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from redistrib.errors.base import RedistribError, RuleBroken, listed, shown
 
@@ -32,14 +33,14 @@ redistribution moves an array and never changes it, so reshape before or after
 
 
 class MeshDevicesError(RuleBroken):
-    """Source and target meshes that are not made of the same devices.
+    """Source and target are on other devices, where they have to be on the same.
 
     >>> import redistrib as rd
-    >>> rd.synthesize("[8]", "[8]", "x=2", target_mesh="x=4")
+    >>> rd.synthesize("[8]", "[8]", "x=2", target_mesh="x=4", algorithm="paper")
     Traceback (most recent call last):
         ...
-    redistrib.errors.MeshDevicesError: the source mesh has 2 devices and the target mesh has 4; both must be made of \
-the same devices
+    redistrib.errors.MeshDevicesError: the paper's algorithm needs the same devices on both sides, but the source mesh \
+{x:2} has the devices 0, 1 and the target mesh {x:4} the devices 0, 1, 2, 3
     """
 
 
@@ -86,13 +87,17 @@ def global_shape_error(source: tuple[int, ...], target: tuple[int, ...]) -> Glob
     )
 
 
-def mesh_devices_error(source: int, target: int) -> MeshDevicesError:
-    """Source and target meshes with different numbers of devices."""
+def mesh_devices_error(what: str, source: Any, target: Any) -> MeshDevicesError:
+    """Source and target meshes of other devices, for something that cannot do with them."""
+    devices = [
+        ", ".join(map(str, mesh.devices[:16])) + (", ..." if mesh.size > 16 else "") for mesh in (source, target)
+    ]
     return MeshDevicesError(
         "mesh devices",
-        f"the source mesh has {source} devices and the target mesh has {target}; both must be made of the same devices",
-        source=source,
-        target=target,
+        f"{what} needs the same devices on both sides, but the source mesh {source} has the devices {devices[0]} and "
+        f"the target mesh {target} the devices {devices[1]}",
+        source=source.devices,
+        target=target.devices,
     )
 
 
@@ -159,16 +164,4 @@ def missing_shape_error(value: object) -> GlobalShapeError:
     """A sharding given without the shape of the array."""
     return GlobalShapeError(
         "missing shape", f"{value} says how an array is cut but not how large it is; give shape= as well", value=value
-    )
-
-
-def device_set_error(source: int, target: int, common: int) -> MeshDevicesError:
-    """Two meshes that are not made of the same devices."""
-    return MeshDevicesError(
-        "device set",
-        f"source and target meshes have {source} and {target} devices, of which they share {common}; "
-        "a plan moves data between the same devices, so use jax.device_put to move an array to others",
-        source=source,
-        target=target,
-        common=common,
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from redistrib.plans.crossing import crossing
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllReduce, Step
 from redistrib.plans.table import what
 from redistrib.plans.transfers import stays
 from redistrib.report import rendered
 from redistrib.theory.boxes import Boxes
+from redistrib.theory.crossing import sides_of
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,31 @@ def explain(plan: Plan) -> str:
             if bound
             else f"The plan receives {received:,} elements where none are needed."
         )
-    return "\n".join([table, *reasons, verdict])
+    return "\n".join([table, *reasons, verdict, *(_between_devices(plan) if plan.leaves_devices_out else [])])
+
+
+def _between_devices(plan: Plan) -> list[str]:
+    """What each step sends and brings across, where source and target are on other devices."""
+    side = sides_of(plan.before)
+    rows = []
+    for number, step in enumerate(plan.steps, 1):
+        counts = (max(step.sent()), crossing(step, side))
+        rows.append([f"{number} {what(step)}", *(f"{count:,}" for count in counts)])
+    table = rendered("elements sent", ["step", "most by one device", "crossing to other devices"], rows)
+    bound = plan.crossing_bound
+    if not bound:
+        return [table, "Nothing need cross: no device of the target is outside the source's."]
+    if plan.crossing == bound:
+        return [
+            table,
+            f"Exactly {bound:,} elements cross from the source's devices to others: no plan lets fewer cross.",
+        ]
+    times = f"{plan.crossing / bound:.2f} times the {bound:,} that must"
+    return [
+        table,
+        f"{plan.crossing:,} elements cross from the source's devices to others, {times}: several devices pull the "
+        f"same; the cost model {plan.cost_model!r} prices that below having them share it out.",
+    ]
 
 
 def _explain_sums(plan: Plan) -> str:

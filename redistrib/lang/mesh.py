@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -48,11 +48,11 @@ class Mesh:
     Attributes:
         axes: the axes; the last one varies fastest, as in `jax.sharding.Mesh`.
         devices: device numbers at the row-major mesh positions; `0, 1, 2, ...` unless given. Another order is
-            another mesh over the same devices.
+            another mesh over the same devices; numbers may be left out, by a mesh over some devices of several.
 
     Raises:
-        MeshError: unless axis names are unique, sizes positive, every device number is there exactly once, and there
-            are at most 64 axes and 2**20 devices.
+        MeshError: unless axis names are unique, sizes positive, there is one device number for each position, all
+            different and below 2**20, and there are at most 64 axes.
 
     >>> mesh = Mesh.of("x=4,y=6")
     >>> print(mesh, mesh.size, mesh.coordinates[7])
@@ -78,20 +78,31 @@ class Mesh:
             object.__setattr__(self, "devices", tuple(range(self.size)))
             return
         numbers = tuple(as_integer(device) for device in self.devices)
-        if len(numbers) != self.size or set(numbers) != set(range(self.size)):
-            raise errors.device_order_error(str(self), self.size, self.devices)
+        known = {number for number in numbers if number is not None and 0 <= number < _MOST_DEVICES}
+        if len(numbers) != self.size or len(known) != self.size:
+            raise errors.device_order_error(str(self), self.size, self.devices, _MOST_DEVICES)
         object.__setattr__(self, "devices", numbers)
 
     @classmethod
-    def of(cls, value: Any) -> Mesh:
+    def of(cls, value: Any, devices: Iterable[int] | None = None) -> Mesh:
         """A mesh from a `Mesh`, a mapping of names to sizes, text such as `x=4,y=6`, or a `jax.sharding.Mesh`.
 
         A JAX mesh is read by its attributes, without importing JAX; its devices are numbered by row-major
         position, whatever ids they have.
 
+        Args:
+            value: any of these.
+            devices: device numbers, row by row, in the place of those that the mesh has.
+
         Raises:
-            MeshError: if the value describes no mesh; `NotationError` if the text cannot be read.
+            MeshError: if the value describes no mesh, or the devices are not its; `NotationError` if the text cannot
+                be read.
+
+        >>> Mesh.of("x=4", range(4, 8))
+        Mesh({x:4}, devices=(4, 5, 6, 7))
         """
+        if devices is not None:
+            return cls(cls.of(value).axes, tuple(devices))
         if isinstance(value, Mesh):
             return value
         if isinstance(value, str):
@@ -112,6 +123,16 @@ class Mesh:
         if self.devices == tuple(range(self.size)):
             return f"Mesh({self})"
         return f"Mesh({self}, devices={self.devices})"
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """Whether the devices are all those from 0 on, in some order."""
+        return self.span == self.size
+
+    @cached_property
+    def span(self) -> int:
+        """One more than the largest device number."""
+        return max(self.devices) + 1
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -145,11 +166,12 @@ class Mesh:
 
     @cached_property
     def coordinates(self) -> Int64:
-        """`[devices, axes]`, read-only: row d holds the coordinates of device number d."""
-        position = np.empty(self.size, dtype=np.int64)
+        """`[span, axes]`, read-only: row d holds the coordinates of device number d; -1 where it is not in the mesh."""
+        position = np.full(self.span, -1, dtype=np.int64)
         position[list(self.devices)] = np.arange(self.size, dtype=np.int64)
         # radices run from the least significant, which is the last axis
         table = np.ascontiguousarray(to_digits(position, self.shape[::-1])[:, ::-1])
+        table[position < 0] = -1
         table.flags.writeable = False
         return table
 

@@ -30,8 +30,10 @@ class LeafMove:
         index: its place among the leaves.
         path: its path in the tree.
         spec: leaves of one spec share a plan and an executable.
-        devices: ids of its devices.
+        devices: ids of the devices that its program runs on.
         donated: whether its source is given up once it has travelled.
+        without_source, without_target: ids of those devices that hold nothing of it before, or after: they have a tile
+            all the same while the program runs.
     """
 
     index: int
@@ -39,6 +41,8 @@ class LeafMove:
     spec: MoveSpec
     devices: tuple[int, ...]
     donated: bool = False
+    without_source: tuple[int, ...] = ()
+    without_target: tuple[int, ...] = ()
 
     @property
     def source_bytes(self) -> int:

@@ -45,15 +45,28 @@ def accounted(buckets: Iterable[tuple[Bucket, BucketProgram]], alive: MemoryLedg
     """
     result = []
     for groups, program in sorted(buckets, key=lambda bucket: order([item for group in bucket[0] for item in group])):
-        result.append(Batch(groups, program, alive.most(groups[0][0].devices) + program.added_bytes))
+        result.append(Batch(groups, program, _fullest(groups, alive) + program.added_bytes))
         for group in groups:
             _settle(group, alive)
     return result
 
 
+def _fullest(groups: Bucket, alive: MemoryLedger) -> int:
+    """Bytes on the fullest device that a launch runs on, tiles that stand for sources included."""
+    items = [item for group in groups for item in group]
+    if any(item.without_source for item in items):
+        alive = alive.copy()
+        for item in items:
+            alive.add(item.without_source, item.source_bytes)
+    return alive.most(items[0].devices)
+
+
 def _settle(group: Sequence[LeafMove], alive: MemoryLedger) -> None:
     for item in group:
-        alive.add(item.devices, item.target_bytes - (item.source_bytes if item.donated else 0))
+        freed = item.source_bytes if item.donated else 0
+        alive.add(item.devices, item.target_bytes - freed)
+        alive.add(item.without_source, freed)
+        alive.add(item.without_target, -item.target_bytes)
 
 
 def order(items: Sequence[LeafMove], scratch: int | None = None) -> tuple[int, int]:
@@ -115,14 +128,15 @@ def _in_order(
         raise MemoryLimitError(memory_limit, alive.most())
     while queue:
         first = queue[0]
-        room = memory_limit - alive.most(first.devices)
         group = grouped([item for item in queue if (item.spec, item.donated) == (first.spec, first.donated)])[0]
+        room = memory_limit - _fullest((group,), alive)
         made = None
         if len(group) > 1 and len(group) * first.target_bytes <= room:
             made = together(group)
         if made is None or made.added_bytes > room:
-            group, made = (first,), within(first, room)
-        result.append(Batch((group,), made, alive.most(first.devices) + made.added_bytes))
+            group = (first,)
+            made = within(first, memory_limit - _fullest((group,), alive))
+        result.append(Batch((group,), made, _fullest((group,), alive) + made.added_bytes))
         _settle(group, alive)
         taken = {item.index for item in group}
         queue = [item for item in queue if item.index not in taken]
@@ -145,6 +159,6 @@ def _least_limit(queue: Sequence[LeafMove], alive: MemoryLedger, added: dict[Mov
     """The least bytes per device that moving the leaves one by one, each in its most frugal way, takes."""
     worst = alive.most()
     for item in queue:
-        worst = max(worst, alive.most(item.devices) + added[item.spec])
+        worst = max(worst, _fullest(((item,),), alive) + added[item.spec])
         _settle((item,), alive)
     return worst

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from redistrib.errors import VerificationError
+from redistrib.plans.steps import Step
 from redistrib.theory.semantics import Int64, Placement
 
 
@@ -28,6 +29,8 @@ def box(start: Any, size: Any) -> str:
 
 def held(placement: Placement, device: int) -> str:
     """The box that a device holds, and which summand of it."""
+    if placement.nowhere[device]:
+        return "nothing"
     found = box(placement.boxes.start[device], placement.boxes.size[device])
     if placement.summands == 1:
         return found
@@ -44,4 +47,17 @@ def check_numbers(step: int, kind: str, what: str, devices: Int64, count: int) -
             step,
             device,
             count=count,
+        )
+
+
+def check_holds(step: int, move: Step, devices: Int64) -> None:
+    """Raise unless all devices, whose numbers are known to be right, hold a tile before the step."""
+    empty = move.before.nowhere[devices]
+    if empty.any():
+        device = int(devices[first(empty)])
+        raise VerificationError(
+            "nothing held",
+            f"step {step} ({move.kind}) has device {device} send its tile, but it holds nothing; leave it out",
+            step,
+            device,
         )

@@ -6,17 +6,22 @@ Whatever reads or writes a plan stands above this module: `verify` and `referenc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias, get_args
 
+import numpy as np
+
 from redistrib.errors import PartialTypeError, PlanFormError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, require_whole
+from redistrib.plans.crossing import crossing
 from redistrib.plans.memory import peak_bytes
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.theory.bounds import floors, least_received
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.crossing import least_crossing, least_sent, sides_of
+from redistrib.theory.semantics import Int64, Placement, placement_of
 
 Order: TypeAlias = Literal["any", "fixed"]
 
@@ -27,7 +32,7 @@ class PlanData:
 
     Attributes:
         source, target: the types, with the same global shape.
-        source_mesh, target_mesh: the meshes they live on; the same devices, perhaps in another order.
+        source_mesh, target_mesh: the meshes they live on; of the same devices, in one order or two, or of others.
         dtype: name of the element type, as NumPy or ml_dtypes spells it.
         itemsize: bytes per element (sub-byte types count as one byte, as arrays hold them).
         steps: the collectives, in order.
@@ -67,25 +72,32 @@ class PlanData:
     def __post_init__(self) -> None:
         if self.order not in get_args(Order):
             raise PlanFormError(f"the order of summands is {self.order!r}; it is one of {get_args(Order)}")
-        if self.source_mesh.size != self.target_mesh.size:
+        if self.leaves_devices_out and (self.source.partial or self.target.partial or not self.source.rank):
             raise PlanFormError(
-                f"source mesh {self.source_mesh} has {self.source_mesh.size} devices and target mesh "
-                f"{self.target_mesh} has {self.target_mesh.size}; a plan needs the same devices on both sides"
+                f"source mesh {self.source_mesh} has {self.source_mesh.size} of {self.devices} devices and target mesh "
+                f"{self.target_mesh} has {self.target_mesh.size}; tiles that are summands, or of rank 0, need the same "
+                "devices on both sides"
             )
 
     @cached_property
     def before(self) -> Placement:
         """Where the data is at the start: the placement of the source type."""
-        return placement_of(self.source, self.source_mesh)
+        return placement_of(self.source, self.source_mesh, self.devices)
 
     @cached_property
     def after(self) -> Placement:
         """Where the data must be at the end: the placement of the target type."""
-        return placement_of(self.target, self.target_mesh)
+        return placement_of(self.target, self.target_mesh, self.devices)
+
+    @cached_property
+    def devices(self) -> int:
+        """One more than the largest device number; devices that neither mesh has hold nothing at either end."""
+        return max(self.source_mesh.span, self.target_mesh.span)
 
     @property
-    def devices(self) -> int:
-        return self.source_mesh.size
+    def leaves_devices_out(self) -> bool:
+        """Whether some device holds nothing, at one end or at both."""
+        return not self.source_mesh.size == self.target_mesh.size == self.devices
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -113,6 +125,51 @@ class PlanData:
     def least_received(self) -> int:
         """Elements that all devices together cannot do without receiving; the sum of `lower_bound` for whole tiles."""
         return least_received(self.before, self.after)
+
+    @cached_property
+    def sent(self) -> tuple[int, ...]:
+        """Elements each device sends to others, exactly, one integer per device; in all as many as are received."""
+        by_step = [[0] * self.devices, *(step.sent() for step in self.steps)]
+        return tuple(map(sum, zip(*by_step, strict=True)))
+
+    @cached_property
+    def send_bound(self) -> tuple[int, ...]:
+        """Elements each device cannot do without sending, one integer per device.
+
+        Raises:
+            PartialTypeError: if tiles are summands.
+        """
+        self.require_whole("the least that is sent")
+        return tuple(least_sent(self.before, self.after))
+
+    @cached_property
+    def crossing(self) -> int:
+        """Elements that travel between a device that holds some of the source and one that does not."""
+        return self.crossing_between(sides_of(self.before))[0]
+
+    @cached_property
+    def crossing_bound(self) -> int:
+        """Elements that cannot do without crossing so: what is wanted outside the source's devices, once."""
+        return self.crossing_between(sides_of(self.before))[1]
+
+    def crossing_between(self, sides: Sequence[int] | Int64) -> tuple[int, int]:
+        """Elements that travel between devices of different sides, such as hosts, and the least that must.
+
+        Args:
+            sides: of each device the number of its side.
+
+        Raises:
+            PlanFormError: unless there is one number for each device.
+            PartialTypeError: if tiles are summands, and there are several sides.
+        """
+        side = np.array(sides, dtype=np.int64)
+        if side.shape != (self.devices,):
+            raise PlanFormError(f"{self.devices} devices need one side each, got numbers of shape {side.shape}")
+        if (side == side[0]).all():
+            return 0, 0
+        self.require_whole("what crosses from side to side")
+        crosses = sum(crossing(step, side) for step in self.steps)
+        return crosses, least_crossing(self.before, self.after, side)
 
     @property
     def collectives(self) -> int:

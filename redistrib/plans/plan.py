@@ -30,7 +30,7 @@ class Plan(PlanData):
             PlanJsonError: if the text is not a plan of a known version, or was changed after it was written.
             VerificationError: if the plan is not correct.
         """
-        return verify(serial.from_json(cls, text), bound)
+        return serial.from_json(cls, text, lambda plan: verify(plan, bound))
 
     def __str__(self) -> str:
         """A table of the steps, in plain text; see `redistrib.plans.table`."""

@@ -44,10 +44,10 @@ def run(plan: PlanData, tiles: Sequence[Tile]) -> list[Tile]:
 
     Args:
         plan: the plan; nothing in it is checked beyond what copying needs, see `verify`.
-        tiles: the source tile of every device, by device number.
+        tiles: the source tile of every device, by device number; one of shape `[0, 0, ...]` where it holds nothing.
 
     Returns:
-        The tile of every device after the last step, by device number, in buffers of their own.
+        The tile of every device after the last step, by device number, in buffers of their own; again.
 
     Raises:
         TilesError: if the tiles are not those of the plan's source, or a step reads outside a tile.
@@ -99,7 +99,8 @@ def run_step(step: Step, tiles: Sequence[Tile], accumulate: str | None = None) -
 
 def _dynslice(step: DynSlice, tiles: Sequence[Tile]) -> list[Tile]:
     offset = (step.after.start - step.before.start).tolist()
-    return [_read(tile, offset[d], step.after.tile) for d, tile in enumerate(tiles)]
+    empty = _nowhere(step.after)
+    return [_nothing(tile) if d in empty else _read(tile, offset[d], step.after.tile) for d, tile in enumerate(tiles)]
 
 
 def _allgather(step: AllGather, tiles: Sequence[Tile]) -> list[Tile]:
@@ -133,12 +134,13 @@ def _allpermute(step: AllPermute, tiles: Sequence[Tile]) -> list[Tile]:
 def _exchange(step: Exchange, tiles: Sequence[Tile]) -> list[Tile]:
     before, after, shares = step.before, step.after, step.shares
     starts_before, starts_after = before.start.tolist(), after.start.tolist()
-    result = [np.zeros(after.tile, dtype=tile.dtype) for tile in tiles]
+    gives_up, empty = _nowhere(after), _nowhere(before)
+    result = [_nothing(tile) if d in gives_up else np.zeros(after.tile, tile.dtype) for d, tile in enumerate(tiles)]
     for d, (old, new) in enumerate(zip(starts_before, starts_after, strict=True)):
         low = tuple(max(a, b) for a, b in zip(old, new, strict=True))
         high = tuple(min(a + n, b + m) for a, n, b, m in zip(old, before.tile, new, after.tile, strict=True))
         size = tuple(b - a for a, b in zip(low, high, strict=True))
-        if all(n > 0 for n in size):
+        if all(n > 0 for n in size) and d not in gives_up | empty:
             kept = _read(tiles[d], _minus(low, old), size)
             _write(result[d], _minus(low, new), kept)
     for k in np.argsort(shares.round, kind="stable").tolist():
@@ -201,6 +203,17 @@ def _unreduce(step: Unreduce, tiles: Sequence[Tile]) -> list[Tile]:
     return result
 
 
+def _nowhere(placement: Placement) -> set[int]:
+    """The devices that hold nothing."""
+    rows = placement.index.tolist()
+    return {d for d, index in enumerate(rows) if index and min(index) < 0}
+
+
+def _nothing(tile: Tile) -> Tile:
+    """What a device holds that holds nothing: an array of no elements."""
+    return np.zeros((0,) * tile.ndim, dtype=tile.dtype)
+
+
 def _ratio(fine: _Ints, coarse: _Ints) -> _Ints:
     """How many tiles of one grid make one of the other, where the other is coarser; else 1."""
     return tuple(max(1, f // c) for f, c in zip(fine, coarse, strict=True))
@@ -233,7 +246,7 @@ def _write(tile: Tile, offset: Sequence[int], part: Tile) -> None:
 
 
 def scatter(array: npt.ArrayLike, placement: Placement) -> list[Tile]:
-    """Cut a global array into the tile of every device, by device number.
+    """Cut a global array into the tile of every device, by device number; `[0, 0, ...]` where it holds nothing.
 
     Args:
         array: the whole array; where tiles are summands, all summands of it, `[summands, *shape]`.
@@ -251,7 +264,11 @@ def scatter(array: npt.ArrayLike, placement: Placement) -> list[Tile]:
 def _cut(whole: Tile, placement: Placement) -> list[Tile]:
     if whole.shape != placement.shape:
         raise TilesError(f"an array of shape {whole.shape} cannot be placed as one of shape {placement.shape}")
-    return [_read(whole, start, placement.tile) for start in placement.start.tolist()]
+    empty = _nowhere(placement)
+    return [
+        _nothing(whole) if d in empty else _read(whole, start, placement.tile)
+        for d, start in enumerate(placement.start.tolist())
+    ]
 
 
 def tile_of(array: npt.ArrayLike, dist_type: DistType | str, mesh: Any, device: int) -> Tile:
@@ -273,8 +290,9 @@ def tile_of(array: npt.ArrayLike, dist_type: DistType | str, mesh: Any, device: 
     form, over = DistType.of(dist_type), Mesh.of(mesh)
     require_whole("tile_of", form)
     placement = placement_of(form, over)
-    if not 0 <= device < placement.devices:
-        raise TilesError(f"there is no device {device} in mesh {over}; its devices are 0 to {placement.devices - 1}")
+    if not 0 <= device < placement.devices or device in _nowhere(placement):
+        devices = f"0 to {placement.devices - 1}" if over.is_whole else str(list(over.devices))
+        raise TilesError(f"there is no device {device} in mesh {over}; its devices are {devices}")
     whole = np.asarray(array)
     if whole.shape != placement.shape:
         raise TilesError(f"an array of shape {whole.shape} is not of type {form}, whose shape is {placement.shape}")
@@ -298,7 +316,10 @@ def assemble(tiles: Sequence[Tile], placement: Placement) -> Tile:
     dtype = tiles[0].dtype if tiles else np.dtype(np.float64)
     whole = np.zeros(placement.shape, dtype=dtype)
     holder: dict[_Ints, int] = {}
+    empty = _nowhere(placement)
     for d, index in enumerate(map(tuple, placement.index.tolist())):
+        if d in empty:
+            continue
         first = holder.setdefault(index, d)
         if first == d:
             _write(whole, placement.start[d].tolist(), tiles[d])
@@ -317,6 +338,8 @@ def _indices(grid: _Ints) -> Iterator[_Ints]:
 def _check_tiles(tiles: Sequence[Tile], placement: Placement, whose: str) -> None:
     if len(tiles) != placement.devices:
         raise TilesError(f"{len(tiles)} tiles were given, {whose} has {placement.devices} devices")
+    empty = _nowhere(placement)
     for d, tile in enumerate(tiles):
-        if tile.shape != placement.tile:
-            raise TilesError(f"device {d} holds a tile of shape {tile.shape}, {whose} gives it {placement.tile}")
+        expected = (0,) * placement.rank if d in empty else placement.tile
+        if tile.shape != expected:
+            raise TilesError(f"device {d} holds a tile of shape {tile.shape}, {whose} gives it {expected}")

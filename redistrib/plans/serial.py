@@ -5,8 +5,8 @@ groups, pairs and shares stand in it as they do in `steps`; a share is `[src, ds
 SHA-256 of the text without it, keys sorted and no spaces: it tells accident from intent no better than a
 checksum, so a loaded plan is verified as well.
 
-A plan is written in the least version that can say it: 1 if all its tiles are parts of the array, 2 if some are
-summands. Both are read. Their fields are listed in docs/format.md.
+A plan is written in the least version that can say it: 1 if all its tiles are parts of the array and every device holds
+one, 2 if some are summands, or some device holds nothing. Both are read. Their fields are listed in docs/format.md.
 
 The schema is made by hand: msgspec would check the types of fields, but lets a field be given twice, takes any number
 of objects, and leaves what this module is mostly made of: positions, versions, tables of one width, and the digest.
@@ -133,14 +133,25 @@ def to_json(plan: PlanData) -> str:
     }
     if version > 1:
         form |= {"accumulate": plan.accumulate, "order": plan.order}
+    if plan.leaves_devices_out:
+        form["traffic"] = _traffic_form(plan)
     return sealed(form)
+
+
+def _traffic_form(plan: PlanData) -> dict[str, Any]:
+    """What a reader would have to work out from the steps."""
+    return {"received": list(plan.received), "sent": list(plan.sent), "crossing": plan.crossing}
 
 
 def _least_version(plan: PlanData) -> int:
     partial = plan.source.partial or plan.target.partial or plan.accumulate is not None or plan.order != "any"
     placements = (placement for step in plan.steps for placement in (step.before, step.after))
     later = any(step.kind in _LATER_STEP_FIELDS for step in plan.steps)
-    return 2 if partial or later or any(placement.summands > 1 for placement in placements) else 1
+    return (
+        2
+        if plan.leaves_devices_out or partial or later or any(placement.summands > 1 for placement in placements)
+        else 1
+    )
 
 
 def _placement_form(placement: Placement) -> dict[str, Any]:
@@ -180,12 +191,14 @@ def _step_form(step: Step, place: Callable[[Placement], int], version: int) -> d
 # ---------------------------------------------------------------------------------------------- reading
 
 
-def from_json(make: type[_Plan], text: str) -> _Plan:
-    """Read a plan; whether it is a correct one is for `verify` to say.
+def from_json(make: type[_Plan], text: str, verified: Callable[[_Plan], _Plan] | None = None) -> _Plan:
+    """Read a plan.
 
     Args:
         make: the class of the plan.
         text: what `to_json` wrote.
+        verified: raises unless the plan is a correct one; what the text says of traffic is only held against one that
+            is.
 
     Raises:
         PlanVersionError: if the text is of another version.
@@ -193,11 +206,18 @@ def from_json(make: type[_Plan], text: str) -> _Plan:
         PlanJsonError: if it is not JSON, or a field is missing, unknown or has a value it cannot have.
     """
     try:
-        return _plan(make, _unsealed(text))
+        form = _unsealed(text)
+        plan = _plan(make, form)
     except RecursionError:
         raise PlanJsonError(
             f"the text is not a plan: it is nested too deep to be read, where a plan is {DEPTH} deep"
         ) from None
+    if verified is None:
+        return plan
+    plan = verified(plan)
+    if plan.leaves_devices_out and form["traffic"] != _traffic_form(plan):
+        refuse("traffic", "is not what the steps move; leave it to to_json")
+    return plan
 
 
 def _unsealed(text: str) -> dict[str, Any]:
@@ -212,7 +232,8 @@ def _unsealed(text: str) -> dict[str, Any]:
             f"{' and '.join(map(str, VERSIONS))}; write it again with this release",
             "version",
         )
-    object_of(form, "the plan", (*_PLAN_FIELDS, "accumulate", "order") if version > 1 else _PLAN_FIELDS, version)
+    fields = (*_PLAN_FIELDS, "accumulate", "order") if version > 1 else _PLAN_FIELDS
+    object_of(form, "the plan", (*fields, "traffic") if version > 1 and "traffic" in form else fields, version)
     contents = {name: value for name, value in form.items() if name != "digest"}
     digest = digest_of(contents)
     if form["digest"] != digest:
@@ -249,7 +270,7 @@ def _plan(make: type[_Plan], form: dict[str, Any]) -> _Plan:
         placed_at("accumulate", lambda: itemsize_of(text_of(accumulate, "accumulate")))
     if order not in ("any", "fixed"):
         refuse("order", f"is {shown(order)}, summands are added in 'any' order or in a 'fixed' one")
-    return placed_at(
+    plan = placed_at(
         "the plan",
         lambda: make(
             source=source,
@@ -268,6 +289,17 @@ def _plan(make: type[_Plan], form: dict[str, Any]) -> _Plan:
             order=order,
         ),
     )
+    _check_devices(plan, form)
+    return plan
+
+
+def _check_devices(plan: PlanData, form: dict[str, Any]) -> None:
+    """Who holds nothing is said in version 2, and there what travels is said too."""
+    if form["version"] < 2:
+        if plan.leaves_devices_out:
+            refuse("target.mesh", "is not over the devices of source.mesh, which needs version 2")
+    elif ("traffic" in form) != plan.leaves_devices_out:
+        refuse("traffic", "stands in a plan iff some device holds nothing at one of its ends")
 
 
 def _side(value: Any, where: str, version: int) -> tuple[DistType, Mesh]:
@@ -297,6 +329,8 @@ def _placement(value: Any, where: str, source: DistType, version: int) -> Placem
     if max(grid, default=0) > LARGEST:
         refuse(f"{where}.grid", "has a number that does not fit 64 bits")
     index = table_of(entry["index"], f"{where}.index", source.rank)
+    if version < 2 and (index < 0).any():
+        refuse(f"{where}.index", "has a negative number; that a device holds nothing needs version 2")
     if not partial:
         return placed_at(where, lambda: Placement(source.global_shape, grid, index))
     summand = numbers_of(entry["summand"], f"{where}.summand")

@@ -1,7 +1,7 @@
 """The steps of a plan: frozen values, each one collective over explicit device groups.
 
 Every step says where it starts (`before`) and where it ends (`after`). What data moves follows from these two
-and from the groups, pairs or shares, and from nothing else; `received` counts it, `verify` checks it,
+and from the groups, pairs or shares, and from nothing else; `received` and `sent` count it, `verify` checks it,
 `reference` and the backends carry it out.
 
 ==============  =======================================================================================
@@ -14,6 +14,9 @@ step            what device d holds afterwards
 `Exchange`      before(d) & after(d), and every share addressed to it; shares travel in rounds, padded to the
                 largest of their round
 ==============  =======================================================================================
+
+Devices that hold nothing are in no group and send nothing. An exchange may bring them a tile, a permute too; a slice
+may leave a device with nothing, and so may an exchange.
 
 Where tiles are summands, these five move slabs of the stack of summands (`Placement.stacked`) like any others: a
 summand stays what it is, and before and after number it alike. Four steps more make sums, or summands:
@@ -83,6 +86,10 @@ class _Step:
         """Elements received, summed over the devices."""
         return sum(self.received())
 
+    def sent(self) -> list[int]:
+        """Elements each device sends to other devices, exactly; one integer per device."""
+        return self.received()  # a group trades as much one way as the other
+
     @property
     def collectives(self) -> int:
         """Number of collective operations this step launches."""
@@ -136,6 +143,13 @@ class _GroupStep(_Step):
         row: list[int] = self.groups[(self.groups == device).any(axis=1)][0].tolist()
         return row
 
+    def _each(self, elements: int) -> list[int]:
+        """So many elements for every member of a group."""
+        if self.groups.size == self.devices:
+            return [elements] * self.devices
+        member = np.bincount(self.groups.ravel(), minlength=self.devices).tolist()
+        return [elements * times for times in member]
+
 
 @dataclass(frozen=True, eq=False)
 class AllGather(_GroupStep):
@@ -144,10 +158,10 @@ class AllGather(_GroupStep):
     kind: ClassVar[str] = "allgather"
 
     def received(self) -> list[int]:
-        return [(self.group_size - 1) * self.before.tile_size] * self.devices
+        return self._each((self.group_size - 1) * self.before.tile_size)
 
     def received_total(self) -> int:
-        return (self.group_size - 1) * self.before.tile_size * self.devices
+        return (self.group_size - 1) * self.before.tile_size * self.groups.size
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,10 +180,10 @@ class AllToAll(_GroupStep):
         return tuple(min(b, a) for b, a in zip(self.before.tile, self.after.tile, strict=True))
 
     def received(self) -> list[int]:
-        return [(self.group_size - 1) * math.prod(self.share)] * self.devices
+        return self._each((self.group_size - 1) * math.prod(self.share))
 
     def received_total(self) -> int:
-        return (self.group_size - 1) * math.prod(self.share) * self.devices
+        return (self.group_size - 1) * math.prod(self.share) * self.groups.size
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,8 +205,14 @@ class AllPermute(_Step):
             raise PlanFormError(f"pairs form a table [pairs, 2], got shape {self.pairs.shape}")
 
     def received(self) -> list[int]:
-        tile = self.before.tile_size
-        return [times * tile for times in np.bincount(self.pairs[:, 1], minlength=self.devices).tolist()]
+        return self._tiles(self.pairs[:, 1])
+
+    def sent(self) -> list[int]:
+        return self._tiles(self.pairs[:, 0])
+
+    def _tiles(self, devices: Int64) -> list[int]:
+        """A tile for every time that a device is named."""
+        return [times * self.before.tile_size for times in np.bincount(devices, minlength=self.devices).tolist()]
 
     def received_total(self) -> int:
         return len(self.pairs) * self.before.tile_size
@@ -212,10 +232,17 @@ class _ShareStep(_Step):
     implementation: Implementation = "rounds"
 
     def received(self) -> list[int]:
+        return self._summed(self.shares.dst)
+
+    def sent(self) -> list[int]:
+        return self._summed(self.shares.src)
+
+    def _summed(self, devices: Int64) -> list[int]:
+        """Elements of all shares of each device, `devices[k]` being that of share k, as large as they travel."""
         if self.implementation == "ragged" or not self.shares.mixed:
-            return summed_volumes(self.shares.size, self.shares.dst, self.devices)
+            return summed_volumes(self.shares.size, devices, self.devices)
         sizes, result = self.round_sizes(), [0] * self.devices
-        for device, number in zip(self.shares.dst.tolist(), self.shares.round.tolist(), strict=True):
+        for device, number in zip(devices.tolist(), self.shares.round.tolist(), strict=True):
             result[device] += sizes[number]
         return result
 
@@ -323,6 +350,9 @@ class AllReduce(_GroupStep):
             for device in column:
                 result[device] = self.before.tile_size + (self.group_size - 2) * part
         return result
+
+    def sent(self) -> list[int]:
+        return self.received()
 
     def received_total(self) -> int:
         return 2 * (self.group_size - 1) * self.before.tile_size * len(self.groups)

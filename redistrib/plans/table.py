@@ -134,7 +134,14 @@ def _head(plan: PlanData) -> list[str]:
 
 
 def _order(mesh: Mesh) -> str:
-    return "" if mesh.devices == tuple(range(mesh.size)) else " in another device order"
+    if mesh.devices == tuple(range(mesh.span)):
+        return ""
+    if mesh.is_whole:
+        return " in another device order"
+    first, last = mesh.devices[0], mesh.devices[-1]
+    if mesh.devices == tuple(range(first, last + 1)):
+        return f" of devices {first} to {last}"
+    return f" of devices {', '.join(map(str, mesh.devices[:16]))}" + (", ..." if mesh.size > 16 else "")
 
 
 def _foot(plan: PlanData) -> list[str]:
@@ -153,7 +160,20 @@ def _foot(plan: PlanData) -> list[str]:
         f"lower bound: {least}; {ratio}",
         f"height: {_size(plan.height, plan.itemsize)}, the largest tile on the way{above}; "
         f"predicted peak {_bytes(plan.peak_bytes)} per device",
+        *(_traffic(plan) if plan.leaves_devices_out else []),
         *([] if plan.note is None else [f"note: {plan.note}"]),
+    ]
+
+
+def _traffic(plan: PlanData) -> list[str]:
+    """What is sent, and what crosses from the devices that hold the source to the others."""
+    crossing, bound = plan.crossing, plan.crossing_bound
+    times = f", {crossing / bound:.2f} times its bound" if bound else ""
+    most, least = max(plan.sent), max(plan.send_bound)
+    return [
+        f"most sent by one device: {_size(most, plan.itemsize)}; no plan does with less than "
+        f"{_size(least, plan.itemsize)}",
+        f"crossing to other devices: {_size(crossing, plan.itemsize)}{times}",
     ]
 
 

@@ -15,7 +15,7 @@ from typing import NoReturn, TypeVar
 import numpy as np
 
 from redistrib.errors import PlacementError, TileAboveBoundError, VerificationError
-from redistrib.plans._evidence import check_numbers, first, held, row
+from redistrib.plans._evidence import check_holds, check_numbers, first, held, row
 from redistrib.plans.data import PlanData
 from redistrib.plans.steps import (
     AllGather,
@@ -51,8 +51,8 @@ def verify(plan: _Plan, bound: int | None = None) -> _Plan:
         VerificationError: for the first rule that is broken, with step, device and values.
         TypeFormError: if a type of the plan is not well-formed over its mesh.
     """
-    source = placement_of(plan.source, plan.source_mesh)
-    target = placement_of(plan.target, plan.target_mesh)
+    source = placement_of(plan.source, plan.source_mesh, plan.devices)
+    target = placement_of(plan.target, plan.target_mesh, plan.devices)
     if source.shape != target.shape:
         raise VerificationError(
             "shape mismatch",
@@ -152,15 +152,18 @@ def _check_placement(number: int, placement: Placement, source: Placement) -> No
         )
     index = placement.index
     if index.size and (index.min() < 0 or (index.max(axis=0) >= grid).any()):
-        device = first(((index < 0) | (index >= np.array(grid))).any(axis=1))
-        raise VerificationError(
-            "tile index",
-            f"step {number} gives device {device} the tile {row(index[device])}, which is not on the grid {grid}",
-            number,
-            device,
-            index=row(index[device]),
-            grid=grid,
-        )
+        nowhere = (index == -1).all(axis=1)
+        outside = ((index < 0) | (index >= np.array(grid))).any(axis=1) & ~nowhere
+        if outside.any():
+            device = first(outside)
+            raise VerificationError(
+                "tile index",
+                f"step {number} gives device {device} the tile {row(index[device])}, which is not on the grid {grid}",
+                number,
+                device,
+                index=row(index[device]),
+                grid=grid,
+            )
     _check_summands(number, placement)
 
 
@@ -221,7 +224,7 @@ def _check_dynslice(number: int, step: DynSlice) -> None:
             before=before.grid,
             after=after.grid,
         )
-    outside = after.coarse(before.grid) != before.index
+    outside = (after.coarse(before.grid) != before.index) & ~after.nowhere[:, None]
     if outside.any():
         device = first(outside.any(axis=1))
         raise VerificationError(
@@ -256,6 +259,7 @@ def _check_allpermute(number: int, step: AllPermute) -> None:
             number,
             device,
         )
+    check_holds(number, step, sender)
     _check_once(number, sender, "send", "duplicate sender", step.devices)
     _check_once(number, receiver, "receive", "duplicate receiver", step.devices)
     origin = np.arange(step.devices)

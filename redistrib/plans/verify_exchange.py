@@ -115,11 +115,12 @@ def _first_outside(exchange: Exchange | ReduceExchange, placement: Placement, de
     """The first share that is not inside the tile of its device."""
     shares = exchange.shares
     low = placement.start[device]
+    nowhere = placement.nowhere[device]
     # never start + size, which a hostile plan can make exceed 64 bits
     outside = (shares.start < low) | (shares.size > low + np.array(placement.tile, dtype=np.int64) - shares.start)
-    if not outside.any():
+    if not outside.any() and not nowhere.any():
         return None
-    return first(outside.any(axis=1))
+    return first(outside.any(axis=1) | nowhere)
 
 
 def _check_rounds(step: int, exchange: Exchange | ReduceExchange) -> None:
@@ -168,12 +169,12 @@ def _check_rounds(step: int, exchange: Exchange | ReduceExchange) -> None:
 def _check_cover(step: int, exchange: Exchange) -> None:
     """What a device keeps and receives fills its tile, every element once."""
     before, after, shares = exchange.before, exchange.after, exchange.shares
-    if not after.tile_size:
+    if not after.tile_size or not len(after.holders):
         return  # nothing to fill, and no share fits in
     goal, tile = after.start, np.array(after.tile, dtype=np.int64)
     low = np.maximum(before.start, goal)
     high = np.minimum(before.start + np.array(before.tile, dtype=np.int64), goal + tile)
-    keeps = np.flatnonzero((low < high).all(axis=1))
+    keeps = np.flatnonzero((low < high).all(axis=1) & ~before.nowhere & ~after.nowhere)
     holder, owner = np.concatenate([keeps, shares.src]), np.concatenate([keeps, shares.dst])
     if _are_meets(exchange) and _are_all_cells(exchange, holder, owner):
         return
@@ -181,8 +182,10 @@ def _check_cover(step: int, exchange: Exchange) -> None:
     start, stop = np.concatenate([low[keeps], start]), np.concatenate([high[keeps], start + size])
     low, high = start - goal[owner], stop - goal[owner]
     cut = cut_dimensions(step, exchange.kind, low, high, tile)
-    device = first_not_filled_once(low[:, cut], high[:, cut], owner, tile[cut], after.devices)
+    filled = after.holders  # only these have a tile to fill, and only these own boxes
+    device = first_not_filled_once(low[:, cut], high[:, cut], np.searchsorted(filled, owner), tile[cut], len(filled))
     if device is not None:
+        device = int(filled[device])
         own = owner == device
         _fail_cover(step, exchange, device, holder[own], start[own], stop[own], cut)
 
@@ -203,7 +206,8 @@ def _are_all_cells(exchange: Exchange, holder: Int64, owner: Int64) -> bool:
     """
     before, after = exchange.before, exchange.after
     tile = np.array(before.tile, dtype=np.int64)
-    cells = (after.start + np.array(after.tile, dtype=np.int64) - 1) // tile - after.start // tile + 1
+    start = after.start[after.holders]
+    cells = (start + np.array(after.tile, dtype=np.int64) - 1) // tile - start // tile + 1
     if len(owner) != sum(volumes(cells)):
         return False
     number, span = np.zeros(before.devices, dtype=np.int64), 1

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 
 from redistrib.errors import VerificationError
-from redistrib.plans._evidence import check_numbers, first, held
+from redistrib.plans._evidence import check_holds, check_numbers, first, held
 from redistrib.plans.steps import AllGather, AllReduce, AllToAll, ReduceScatter
 from redistrib.theory.semantics import Int64, number_of
 
@@ -54,9 +54,23 @@ def check_alltoall(number: int, step: AllToAll) -> None:
 
 
 def check_groups(number: int, step: AllGather | AllToAll | ReduceScatter | AllReduce) -> None:
-    """Groups partition the devices. They are of equal size by being rows of one table."""
+    """Groups partition the devices that hold a tile, and leave the others alone. They are of equal size by being rows
+    of one table."""
     flat = step.groups.ravel()
-    if len(flat) == step.devices and (np.sort(flat) == np.arange(len(flat))).all():
+    holders = step.before.holders
+    appears = step.before.nowhere & ~step.after.nowhere
+    if appears.any():
+        device = first(appears)
+        raise VerificationError(
+            "idle tile",
+            f"step {number} ({step.kind}) gives device {device}, which held nothing and is in no group, "
+            f"{held(step.after, device)}",
+            number,
+            device,
+            held=held(step.before, device),
+            ends=held(step.after, device),
+        )
+    if len(flat) == len(holders) and (np.sort(flat) == holders).all():
         return
     check_numbers(number, step.kind, "a group", flat, step.devices)
     count = np.bincount(flat, minlength=step.devices)
@@ -72,7 +86,8 @@ def check_groups(number: int, step: AllGather | AllToAll | ReduceScatter | AllRe
             times=int(count[device]),
             groups=rows,
         )
-    device = first(count == 0)
+    check_holds(number, step, flat)
+    device = first((count == 0) & ~step.before.nowhere)
     raise VerificationError(
         "missing member",
         f"step {number} ({step.kind}) has device {device} in no group; groups partition the devices, "

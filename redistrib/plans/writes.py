@@ -104,7 +104,7 @@ def schedule(held: Placement, step: Step) -> list[Write]:
     orders = [keeps + rounds]
     if keeps:
         orders.append([*keeps[:-1], *rounds, keeps[-1]])
-    settled = [_without_dead(_settle(order, own), after) for order in orders]
+    settled = [_without_dead(_settle(order, own, after), after) for order in orders]
     return min(settled, key=_masked_volume)
 
 
@@ -160,15 +160,18 @@ def _round(before: Placement, after: Placement, moved: Transfers, number: int) -
     return writes
 
 
-def _settle(order: Sequence[Write], own: _Kept) -> list[Write]:
-    """Give every device that is idle in a write something harmless to write, where there is something."""
+def _settle(order: Sequence[Write], own: _Kept, after: Placement) -> list[Write]:
+    """Give every device that is idle in a write something harmless to write, where there is something.
+
+    What devices write that are to hold nothing does no harm.
+    """
     result: list[Write] = []
     later: list[tuple[Write, npt.NDArray[np.bool_]]] = []
     for write in reversed(order):
         assert write.writes is not None
         size = np.array(write.size, dtype=np.int64)
         source, target = write.source.copy(), write.target.copy()
-        idle = ~write.writes
+        idle = ~write.writes & ~after.nowhere
         for follower, real in later:
             if (np.array(follower.size) >= size).all():
                 free = idle & real

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+import jax
 import numpy as np
 from jax.sharding import NamedSharding, Sharding
 
 from redistrib.arith import prime_factors
-from redistrib.errors import PlacementError
-from redistrib.errors.backends import partial_put_error
+from redistrib.errors import PlacementError, SpecError
+from redistrib.errors.backends import between_processes_error, partial_put_error
 from redistrib.errors.lang import sharding_form_error
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType, from_named_sharding
 from redistrib.theory.semantics import Placement, placement_of, type_of
 from redistrib.theory.topology import Topology
 
-Action: TypeAlias = Literal["keep", "move", "empty", "via_device_put"]
+Action: TypeAlias = Literal["keep", "move", "empty", "via_device_put", "elsewhere"]
 
 
 @dataclass(frozen=True)
 class SourceTarget:
-    """Source and target of a leaf as types, over devices numbered by their place in the source's mesh.
+    """Source and target of a leaf as types, over numbered devices.
 
     Attributes:
-        source, target: types of one global shape.
-        source_mesh, target_mesh: their meshes; the target's has its own device order.
+        source, target: types of one global shape; for a scalar between processes that of one element.
+        source_mesh, target_mesh: their meshes. Devices are numbered by their place in the source's mesh, or by their
+            ids where the target is on others.
         topology: where the devices stand; None where that is not known.
     """
 
@@ -43,7 +46,7 @@ class LeafRoute:
 
     Attributes:
         action: `"keep"`: every device holds its target tile already; `"move"`: by a plan; `"empty"`: no elements;
-            `"via_device_put"`: by `jax.device_put`.
+            `"via_device_put"`: by `jax.device_put`; `"elsewhere"`: among devices of other processes, not by this one.
         ends: what a plan is made for; None unless the action is "move".
         devices: in the order of their numbers; empty unless the action is "move".
     """
@@ -57,7 +60,8 @@ def route(shape: tuple[int, ...], source: Sharding | None, target: Sharding) -> 
     """What is done with an array of global `shape`; `source` is None for a value that is no `jax.Array`.
 
     Raises:
-        RedistribError: a sharding that no type says, or that does not divide the shape.
+        RedistribError: a sharding that no type says, or that does not divide the shape; devices of other kinds, where
+            they belong to several processes.
         ValueError: JAX's own, for a target that cannot hold the shape.
     """
     partial = [
@@ -69,22 +73,74 @@ def route(shape: tuple[int, ...], source: Sharding | None, target: Sharding) -> 
     ]
     if not isinstance(target, NamedSharding):
         target.shard_shape(shape)
-    if source is None or source.device_set != target.device_set or _memory(source) != _memory(target):
-        if partial:
-            raise partial_put_error(str(partial[0]))
+    apart = source is None or source.device_set != target.device_set or _memory(source) != _memory(target)
+    if apart and partial:
+        raise partial_put_error(str(partial[0]))
+    if source is None:
+        return LeafRoute("via_device_put")
+    if source.device_set != target.device_set:
+        return _to_others(shape, source, target)
+    if apart:
         return LeafRoute("via_device_put")
     if 0 in shape:
         return LeafRoute("empty")
     if source == target or source.is_equivalent_to(target, len(shape)):
         return LeafRoute("keep")
+    return _moved(shape, source, target)
+
+
+def is_elsewhere(source: Sharding | None, target: Sharding) -> bool:
+    """Whether neither side has a device of this process."""
+    if source is None or jax.process_count() == 1:
+        return False
+    devices: set[Any] = source.device_set | target.device_set
+    return all(device.process_index != jax.process_index() for device in devices)
+
+
+def _moved(shape: tuple[int, ...], source: Sharding, target: Sharding) -> LeafRoute:
     source_type, source_mesh, devices = typed(source, shape)
     target_type, target_mesh, order = typed(target, shape)
-    number = {device: k for k, device in enumerate(devices)}
-    target_mesh = Mesh(target_mesh.axes, tuple(number[device] for device in order))
-    if placement_of(source_type, source_mesh) == placement_of(target_type, target_mesh):
-        return LeafRoute("keep")
+    if source.device_set != target.device_set:  # then by id, as hosts are
+        devices, here = tuple(sorted({*devices, *order}, key=lambda device: int(device.id))), devices
+        source_mesh = _over(source_mesh, here, devices)
     topology = Topology.of_devices(devices)
-    return LeafRoute("move", SourceTarget(source_type, source_mesh, target_type, target_mesh, topology), devices)
+    ends = SourceTarget(source_type, source_mesh, target_type, _over(target_mesh, order, devices), topology)
+    if placement_of(ends.source, ends.source_mesh) == placement_of(ends.target, ends.target_mesh):
+        return LeafRoute("keep")
+    return LeafRoute("move", ends, devices)
+
+
+def _over(mesh: Mesh, order: Sequence[Any], devices: Sequence[Any]) -> Mesh:
+    """A mesh whose devices are given row by row, numbered by their places among others."""
+    number = {device: k for k, device in enumerate(devices)}
+    return Mesh(mesh.axes, tuple(number[device] for device in order))
+
+
+def _to_others(shape: tuple[int, ...], source: Sharding, target: Sharding) -> LeafRoute:
+    """What is done with an array whose target is on other devices, whichever process asks.
+
+    In one process `jax.device_put` copies buffer by buffer where tiles stay what they are.
+    """
+    sides: list[set[Any]] = [source.device_set, target.device_set]
+    kinds = [
+        sorted({f"{device.platform} ({device.device_kind}, {_memory(side)})" for device in devices})
+        for side, devices in zip((source, target), sides, strict=True)
+    ]
+    alike = len({*kinds[0], *kinds[1]}) == 1
+    if len({device.process_index for devices in sides for device in devices}) > 1:
+        if not alike:
+            raise between_processes_error(*kinds)
+        if 0 in shape:
+            return LeafRoute("empty")
+        return _moved(shape or (1,), source, target)
+    if not alike or not shape or 0 in shape:
+        return LeafRoute("via_device_put")
+    try:
+        found = _moved(shape, source, target)
+    except SpecError:  # a sharding that no type says
+        return LeafRoute("via_device_put")
+    same = found.ends is not None and found.ends.source.local_shape == found.ends.target.local_shape
+    return LeafRoute("via_device_put") if same else found
 
 
 def typed(sharding: Any, shape: tuple[int, ...]) -> tuple[DistType, Mesh, tuple[Any, ...]]:

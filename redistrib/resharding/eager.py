@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
+from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.backends.jax.xla_cpu import Quirks, trim_heap
 from redistrib.packing.buckets import leaves_of, pack_into_buckets, program_key
@@ -22,7 +23,8 @@ from redistrib.packing.ledger import MemoryLedger
 from redistrib.packing.moves import Group, LeafMove
 from redistrib.packing.order import Batch, accounted, limited
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.resharding.actions import Action, LeafRoute
+from redistrib.resharding.actions import Action, LeafRoute, is_elsewhere
+from redistrib.resharding.agreement import agree, digest_of
 from redistrib.resharding.checks import check, check_there, naming, placing, shared
 from redistrib.resharding.interrupts import uncollected
 from redistrib.resharding.leaves import Leaf, zeros_like
@@ -44,12 +46,16 @@ class _KnownTree:
         routes: of every leaf.
         donated: whether the source of each leaf may be given up as soon as it has travelled.
         last: groups of leaves with buffers in common, none of which is kept: they go when all have travelled.
+        processes: those that must move the same, ascending, where a leaf goes to other devices; else none.
+        digest: of what they are to do.
     """
 
     plan: TreePlan
     routes: tuple[LeafRoute, ...]
     donated: tuple[bool, ...]
     last: Tied
+    processes: tuple[int, ...] = ()
+    digest: str = ""
 
 
 class PreparedReshard:
@@ -87,6 +93,8 @@ class PreparedReshard:
         """
         for leaf in self._leaves:
             check_there(leaf)
+        if len(self._known.processes) > 1:
+            agree(self._known.processes, self._known.digest)
         quirks = [_quirks(batch) for batch in self.plan.batches]
         if self._is_new and any(each.trims_heap for each in quirks):
             trim_heap()
@@ -118,6 +126,9 @@ class PreparedReshard:
 
         `jax.device_put` is never told to donate: it would take buffers from other arrays.
         """
+        for k in self._of("elsewhere"):
+            value = self._leaves[k].value
+            results[k] = without_shards(value.shape, value.dtype, self._leaves[k].target)
         for k in self._of("empty"):
             results[k] = zeros_like(self._leaves[k].value, self._leaves[k].target)
         brought = list(self._of("via_device_put"))
@@ -212,7 +223,23 @@ class _Planning:
         )
         stay = {k for k, route in enumerate(self._routes) if route.action == "keep"} | self._common.elsewhere
         last = tuple(one for one in self._common.groups if stay.isdisjoint(one))
-        return _KnownTree(plan, self._routes, self._donated, last)
+        return _KnownTree(plan, self._routes, self._donated, last, *self._agreed())
+
+    def _agreed(self) -> tuple[tuple[int, ...], str]:
+        """The processes that must move the same, and a digest of it: nobody, unless a leaf goes to other devices."""
+        processes: set[int] = set()
+        parts: list[object] = []
+        leaves_out = False
+        for leaf, route in zip(self._leaves, self._routes, strict=True):
+            own = {device.process_index for device in route.devices}
+            if route.ends is not None and len(own) > 1:
+                processes |= own
+                plan = self._planner.plan(route.ends, str(leaf.value.dtype), route.devices[0].platform)
+                leaves_out |= plan.leaves_devices_out
+                parts.append((leaf.path, [device.id for device in route.devices], plan.to_json()))
+        if not leaves_out:
+            return (), ""
+        return tuple(sorted(processes)), digest_of([*parts, self._donate, self._limit])
 
     def _paths(self, action: Action) -> tuple[str, ...]:
         return tuple(
@@ -227,7 +254,9 @@ class _Planning:
             with naming(leaf.path):
                 spec = LeafSpec(route.ends, str(leaf.value.dtype), route.devices, self._planner)
             known = self._specs[id(route), leaf.value.dtype] = (spec, tuple(device.id for device in spec.devices))
-        return LeafMove(index, leaf.path, *known, self._donated[index])
+        held: list[set[Any]] = [leaf.value.sharding.device_set, leaf.target.device_set]
+        without = [tuple(device.id for device in known[0].devices if device not in side) for side in held]
+        return LeafMove(index, leaf.path, *known, self._donated[index], *without)
 
     def _alive(self) -> MemoryLedger:
         """Bytes on each device before anything moves: all sources, and what `jax.device_put` brings."""
@@ -298,8 +327,10 @@ def _signature(leaf: Leaf) -> Hashable:
 
 
 def _routed(leaf: Leaf) -> LeafRoute:
+    source = getattr(leaf.value, "sharding", None)
     with placing(leaf):
-        return route_of(np.shape(leaf.value), getattr(leaf.value, "sharding", None), leaf.target)
+        found = route_of(np.shape(leaf.value), source, leaf.target)
+    return replace(found, action="elsewhere") if is_elsewhere(source, leaf.target) else found
 
 
 def _share(value: Any, sharding: Any) -> tuple[list[int], int]:

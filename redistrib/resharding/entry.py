@@ -11,7 +11,7 @@ from redistrib.plans.data import Order
 from redistrib.resharding import traced
 from redistrib.resharding.eager import PreparedReshard
 from redistrib.resharding.interrupts import recoverable
-from redistrib.resharding.leaves import matched
+from redistrib.resharding.leaves import matched, present
 from redistrib.resharding.planning import Model, Planner
 from redistrib.resharding.replicas import check_replicas
 from redistrib.resharding.value import TreePlan
@@ -34,6 +34,7 @@ def reshard(
     leaves, structure = matched(tree, shardings, source)
     if check:
         check_replicas(tree)
+    leaves = list(map(present, leaves))
     planner = Planner(model, accumulate, order)
     inside = [traced.is_traced(leaf.value) for leaf in leaves]
     if donate and any(inside):

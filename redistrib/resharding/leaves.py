@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from redistrib.backends.jax.sharding import alone_on
+from redistrib.backends.jax.dummies import without_shards, zeros
 from redistrib.backends.jax.with_sharding import devices_of, with_sharding
 from redistrib.cache import Cache
 from redistrib.errors import LeafError, TreeMismatchError
@@ -108,22 +106,24 @@ def _context_mesh() -> Any:
         return abstract
 
 
+def present(leaf: Leaf) -> Leaf:
+    """A leaf whose values are in other processes, told by a `jax.ShapeDtypeStruct`, as the array that this one has."""
+    value: Any = leaf.value
+    sharding = getattr(value, "sharding", None)
+    if not isinstance(value, jax.ShapeDtypeStruct) or sharding is None or not getattr(sharding, "device_set", None):
+        return leaf
+    if any(device.process_index == jax.process_index() for device in sharding.device_set):
+        return leaf
+    return replace(leaf, value=without_shards(value.shape, value.dtype, sharding))
+
+
 def zeros_like(array: jax.Array, target: Sharding) -> jax.Array:
     """An array without elements, made where it is wanted.
 
     XLA leaves arrays without elements replicated whatever it is told; so a tile is replicated, and then put under the
     sharding as it is.
     """
-    tile, dtype = target.shard_shape(array.shape), array.dtype
-    devices = devices_of(target, array.shape)
-    mesh = jax.sharding.Mesh(np.array(devices), ("devices",))
-    whole = NamedSharding(mesh, PartitionSpec())
-    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
-        impl, data = jax.random.key_impl(array), jax.eval_shape(jax.random.key_data, array)
-        words = (*tile, *data.shape[array.ndim :])
-        make = jax.jit(lambda: jax.random.wrap_key_data(jnp.zeros(words, data.dtype), impl=impl), out_shardings=whole)
-    else:
-        make = jax.jit(lambda: jnp.zeros(tile, dtype), out_shardings=whole)
-    with alone_on(mesh):
-        made = make()
+    if not target.addressable_devices:
+        return without_shards(array.shape, array.dtype, target)
+    made = zeros(array, target.shard_shape(array.shape), list(devices_of(target, array.shape)))
     return with_sharding(made, array.shape, target, weak=bool(array.aval.weak_type))

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from redistrib.errors import ProgramError
 from redistrib.plans.plan import Plan
 from redistrib.programs.program import Move, Place, Program, Value
 from redistrib.report import counted, rendered
@@ -131,7 +132,15 @@ def _span(devices: list[int]) -> str:
 
 
 def program_of(plan: Plan) -> Program:
-    """The program whose one move is carried out by a plan."""
+    """The program whose one move is carried out by a plan.
+
+    Raises:
+        ProgramError: if some device holds nothing at one of its ends.
+    """
+    if plan.leaves_devices_out:
+        raise ProgramError(
+            "", "", "Move", "a plan moves data between the same devices here; simulate a Move without a plan"
+        )
     source = Value("source", plan.source, Place(plan.source_mesh), plan.dtype)
     target = Value("target", plan.target, Place(plan.target_mesh), plan.dtype)
     return Program((source,), (Move("source", target, plan),), ("target",), "plan")

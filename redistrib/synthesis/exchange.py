@@ -119,7 +119,7 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
     """
     before, after, topology = problem.before, problem.after, problem.topology
     count = share_count(problem)
-    if nested(before.grid, after.grid):
+    if problem.everywhere and nested(before.grid, after.grid):
         tables = [_equal_shares(problem)] if count <= most_shares else []
         if topology.hosts is not None and count <= min(most_shares, MOST_UNEQUAL):  # senders on the receivers' hosts
             lacking = _unequal_shares(before, after)
@@ -138,7 +138,9 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
         for alike in (shape_of, volume_of)
     )
     tables = [by_shape, by_volume] if by_volume.rounds < by_shape.rounds else [by_shape]
-    if lacking and before.devices <= MOST_PADDED:
+    # Shares of one shape are in as few rounds as can be, unless senders are to be near their receivers.
+    mixed = topology.hosts is not None or len({shape_of(lack) for lack in lacking}) > 1
+    if lacking and mixed and before.devices <= MOST_PADDED:
         # Senders on the receiver's own host leave less freedom to put large shares side by side.
         nearness = [None] if topology.hosts is None else [topology, None]
         padded = [padded_rounds(lacking, before, near) for near in nearness]
@@ -148,7 +150,8 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
 
 def most_direct(problem: Problem) -> int:
     """The shares up to which `direct` is planned."""
-    return MOST_DIRECT if nested(problem.before.grid, problem.after.grid) else MOST_DIRECT_UNEQUAL
+    closed = problem.everywhere and nested(problem.before.grid, problem.after.grid)
+    return MOST_DIRECT if closed else MOST_DIRECT_UNEQUAL
 
 
 def direct(problem: Problem) -> list[Step] | None:
@@ -159,7 +162,7 @@ def direct(problem: Problem) -> list[Step] | None:
     before, after = problem.before, problem.after
     if share_count(problem) > most_direct(problem):
         return None
-    if nested(before.grid, after.grid):
+    if problem.everywhere and nested(before.grid, after.grid):
         return [Exchange(before, after, _equal_shares(problem))]
     shares = colour_rounds(_unequal_shares(before, after), before, problem.topology, volume_of)
     return [Exchange(before, after, shares)]
@@ -242,7 +245,7 @@ def share_count(problem: Problem) -> int:
     """Source tiles that each device's target tile touches, over all devices: no direct exchange has more shares."""
     before, after = problem.before, problem.after
     first, stop = _span(before, after)
-    return int((stop - first).prod(axis=1).sum()) if before.rank else 0
+    return int((stop - first)[after.holders].prod(axis=1).sum()) if before.rank else 0
 
 
 def _equal_shares(problem: Problem) -> Shares:
@@ -287,7 +290,7 @@ def _unequal_shares(before: Placement, after: Placement) -> list[Lack]:
     extent = stop - first
     tile_b, tile_a = np.array(before.tile, dtype=np.int64), np.array(after.tile, dtype=np.int64)
     count = extent.prod(axis=1)
-    receiver = np.repeat(np.arange(before.devices), count)
+    receiver = np.repeat(after.holders, count[after.holders])
     tile = first[receiver] + unravel(position_in_run(receiver), extent[receiver])
     away = (tile != before.index[receiver]).any(axis=1)
     receiver, tile = receiver[away], tile[away]

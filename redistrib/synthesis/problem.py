@@ -40,6 +40,11 @@ class Problem:
         return replace(self, before=before, after=after)
 
     @cached_property
+    def everywhere(self) -> bool:
+        """Whether every device holds a tile at both ends."""
+        return not (self.before.nowhere.any() or self.after.nowhere.any())
+
+    @cached_property
     def bound(self) -> int:
         """The paper's bound on tiles, in elements: the larger of source and target tile."""
         return max(self.before.tile_size, self.after.tile_size)

@@ -16,6 +16,7 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.steps import Step
 from redistrib.plans.verify import verify
 from redistrib.synthesis.best import best_steps, limit_met
+from redistrib.synthesis.between import best_steps_between
 from redistrib.synthesis.exchange import without_elements
 from redistrib.synthesis.paper.algorithm import paper_steps
 from redistrib.synthesis.paper.search import Search
@@ -47,7 +48,7 @@ def synthesize(
 
     Args:
         source, target: well-formed types of one global shape.
-        source_mesh, target_mesh: their meshes, of the same devices; `devices` gives each its order.
+        source_mesh, target_mesh: their meshes; `devices` says of which devices, and in which order.
         dtype: name of the element type, NumPy's or ml_dtypes'.
         model: what to minimise.
         algorithm: `"best"` prices every candidate; `"paper"` is the weak-graph search and its lowering alone.
@@ -72,14 +73,16 @@ def synthesize(
         require_whole("the paper's algorithm", source, target)
     partial = bool(source.partial or target.partial)
     added_in = check_reduction(source, target, dtype, accumulate)
-    before, after = placement_of(source, source_mesh), placement_of(target, target_mesh)
+    devices = max(source_mesh.span, target_mesh.span)
+    if not source_mesh.size == target_mesh.size == devices:
+        _check_device_sets(algorithm, source, source_mesh, target, target_mesh)
+    before, after = placement_of(source, source_mesh, devices), placement_of(target, target_mesh, devices)
     if source.global_shape != target.global_shape:
         raise global_shape_error(source.global_shape, target.global_shape)
-    if source_mesh.size != target_mesh.size:
-        raise mesh_devices_error(source_mesh.size, target_mesh.size)
-    if topology is not None and topology.devices != source_mesh.size:
-        raise topology_error(topology.devices, source_mesh.size)
-    problem = Problem(before, after, size, chosen.topology(source_mesh, topology), memory_limit)
+    if topology is not None and topology.devices != devices:
+        raise topology_error(topology.devices, devices)
+    links = chosen.topology_between(source_mesh, target_mesh, topology)
+    problem = Problem(before, after, size, links, memory_limit)
     try:
         steps, note = _steps(problem, algorithm, chosen, over_partition, order == "fixed")
         prices = tuple(map(prices_of(chosen, size, problem.topology).step, steps))
@@ -107,6 +110,19 @@ def synthesize(
     )
 
 
+def _check_device_sets(
+    algorithm: str, source: DistType, source_mesh: Mesh, target: DistType, target_mesh: Mesh
+) -> None:
+    """Refuse what needs every device to hold a tile at both ends."""
+    source.check(source_mesh)
+    target.check(target_mesh)
+    require_whole("a move to other devices", source, target)
+    if algorithm == "paper":
+        raise mesh_devices_error("the paper's algorithm", source_mesh, target_mesh)
+    if not source.rank and target.rank == 0:
+        raise mesh_devices_error("an array of rank 0", source_mesh, target_mesh)
+
+
 def _steps(
     problem: Problem, algorithm: str, model: CostModel, over_partition: bool, fixed: bool
 ) -> tuple[list[Step], str | None]:
@@ -115,6 +131,8 @@ def _steps(
         return without_elements(problem), None
     if max(problem.before.summands, problem.after.summands) > 1:
         return best_partial_steps(problem, model, fixed), None
+    if not problem.everywhere:
+        return best_steps_between(problem, model), None
     if algorithm == "best":
         steps = best_steps(problem, model, over_partition)
         return steps, limit_met(problem, model, steps)

@@ -14,14 +14,17 @@ field                                       meaning
                                             split points themselves (`(0, 3, 5, 7)`) are to stand in its place; then a
                                             device's box is from split point `index[d, i]` to the next, and `tile` and
                                             `start` are read off that
-`index`                                     which tile each device holds. For devices that hold nothing of the array, a
-                                            row of -1 is to mean *nowhere*: a box that meets no other
+`index`                                     which tile each device holds; a row of -1 means *nowhere*: the device holds
+                                            nothing of the array
 `summand`, `summands`, `reduction`          which of how many summands of its tile each device holds; absent where
                                             tiles are parts of the array itself
 ==========================================  =========================================================================
 
-Split points and nowhere are names kept free, in the JSON form of plans too; nothing makes or reads them yet. Equal
-tiles, everywhere, whole: that stays the common case, and costs what it does without the others.
+Split points are a name kept free, in the JSON form of plans too; nothing makes or reads them yet. Equal tiles,
+everywhere, whole: that stays the common case, and costs what it does without the others.
+
+Nowhere is the tile before the first one, where no element is: boxes of devices that hold nothing are empty, and no
+other tile meets it. Summands are everywhere, and so are tiles of rank 0, which have no index to tell it by.
 
 Summands are numbered so that steps and messages can speak of them; beyond that the numbers mean nothing. So two
 placements are equal iff equal devices hold equal tiles and, among the holders of each tile, equal ones hold the same
@@ -55,8 +58,8 @@ class Placement:
     Attributes:
         shape: global shape, in elements.
         grid: number of tiles along each dimension; divides `shape`.
-        index: `[devices, rank]` tile indices, `0 <= index[d, i] < grid[i]`; read-only. Row `d` belongs to
-            device number `d`, whatever mesh the devices form.
+        index: `[devices, rank]` tile indices, `0 <= index[d, i] < grid[i]`, or -1 in a whole row; read-only. Row `d`
+            belongs to device number `d`, whatever mesh the devices form.
         summand: `[devices]`, `0 <= summand[d] < summands`: which summand of its tile each device holds; read-only.
             None where tiles are parts of the array itself, and then `summands` is 1 and `reduction` None.
         summands: how many summands every element has.
@@ -80,8 +83,12 @@ class Placement:
         for size, count in zip(self.shape, self.grid, strict=True):
             if count < 1 or size % count:
                 raise PlacementError(f"{count} tiles do not divide a dimension of {size} elements")
-        if index.size and (index.min() < 0 or (index.max(axis=0) >= self.grid).any()):
+        if index.size and (index.max(axis=0) >= self.grid).any():
             raise PlacementError(f"a tile index lies outside the grid {self.grid}")
+        if index.size and index.min() < 0 and (index != -1)[(index < 0).any(axis=1)].any():
+            raise PlacementError(
+                f"a tile index lies outside the grid {self.grid}; a device that holds nothing has -1 in every dimension"
+            )
         if index.flags.writeable:
             index = index.copy()
             index.flags.writeable = False
@@ -98,6 +105,8 @@ class Placement:
                 f"a placement of {self.devices} devices names one summand for each, of at most as many, "
                 f"got {shown(count)} summands and numbers of shape {summand.shape}"
             )
+        if count > 1 and self.nowhere.any():
+            raise PlacementError(f"a placement of {count} summands leaves some devices without any; all hold one")
         if summand.size and (summand.min() < 0 or summand.max() >= count):
             raise PlacementError(f"the number of a summand lies outside 0 to {count - 1}")
         if self.reduction not in REDUCTIONS and (count > 1 or self.reduction is not None):
@@ -189,6 +198,17 @@ class Placement:
         return len(self.shape)
 
     @cached_property
+    def nowhere(self) -> npt.NDArray[np.bool_]:
+        """`[devices]` whether a device holds nothing of the array."""
+        mask: npt.NDArray[np.bool_] = self.index[:, 0] < 0 if self.rank else np.zeros(self.devices, dtype=np.bool_)
+        return mask
+
+    @cached_property
+    def holders(self) -> Int64:
+        """The devices that hold a tile, ascending."""
+        return np.flatnonzero(~self.nowhere)
+
+    @cached_property
     def tile(self) -> tuple[int, ...]:
         """Shape of one tile, in elements."""
         return tuple(size // count for size, count in zip(self.shape, self.grid, strict=True))
@@ -205,7 +225,7 @@ class Placement:
 
     @cached_property
     def start(self) -> Int64:
-        """`[devices, rank]` base offsets in elements: the base offset map itself; read-only."""
+        """`[devices, rank]` base offsets in elements: the base offset map itself; read-only. Nowhere it is negative."""
         start = self.index * np.array(self.tile, dtype=np.int64)
         start.flags.writeable = False
         return start
@@ -213,7 +233,8 @@ class Placement:
     @cached_property
     def boxes(self) -> Boxes:
         """The box of the array that each device holds, by device number."""
-        return Boxes(self.start, np.broadcast_to(np.array(self.tile, dtype=np.int64), self.start.shape))
+        size = np.broadcast_to(np.array(self.tile, dtype=np.int64), self.start.shape)
+        return Boxes(self.start, np.where(self.nowhere[:, None], 0, size) if self.nowhere.any() else size)
 
     def box(self, device: int) -> Box:
         """The box of the array that one device holds."""
@@ -221,21 +242,22 @@ class Placement:
 
     @cached_property
     def number(self) -> Int64:
-        """`[devices]` row-major tile numbers.
+        """`[devices]` row-major tile numbers; -1 where a device holds nothing.
 
         Raises:
             PlacementError: if the grid has too many tiles to number in 64 bits.
         """
         if self.tiles >= 2**63:
             raise PlacementError(f"the {self.tiles} tiles of the grid {self.grid} cannot be numbered in 64 bits")
-        return number_of(self.index, self.grid)
+        number = number_of(self.index, self.grid)
+        return np.where(self.nowhere, -1, number) if self.nowhere.any() else number
 
     def is_uniform(self) -> bool:
         """Whether every tile of the grid is held by equally many devices (needed by Lemma 5.1)."""
-        if self.devices % self.tiles:
+        if len(self.holders) % self.tiles:
             return False
-        counts = np.bincount(self.number, minlength=self.tiles)
-        return bool((counts == self.devices // self.tiles).all())
+        counts = np.bincount(self.number[self.holders], minlength=self.tiles)
+        return bool((counts * self.tiles == len(self.holders)).all())
 
     def coarse(self, grid: tuple[int, ...]) -> Int64:
         """`[devices, rank]` index of the cell of the coarser `grid` that holds each device's tile."""
@@ -256,14 +278,23 @@ def _strides(grid: tuple[int, ...]) -> Int64:
 
 
 @lru_cache(maxsize=8)
-def placement_of(dist_type: DistType, mesh: Mesh) -> Placement:
+def placement_of(dist_type: DistType, mesh: Mesh, devices: int | None = None) -> Placement:
     """T[[type]] of Figure 7a: the placement a type means on a mesh.
 
     The axes of a dimension are read minor to major, so the first one advances the tile index by one. Those of a partial
     type number the summands in the same way.
 
+    Args:
+        dist_type: the type.
+        mesh: the mesh; devices that are not in it hold nothing.
+        devices: how many there are, at least `mesh.span`, and by default that.
+
     Raises:
         TypeFormError: if the type is not well-formed over the mesh.
+        PlacementError: if some device is not in the mesh, and tiles are summands or of rank 0.
+
+    >>> placement_of(DistType.of("[2{x}4]"), Mesh.of("x=2", (1, 2)), 4).index.tolist()
+    [[-1], [0], [1], [-1]]
     """
     dist_type.check(mesh)
     column = {axis.name: k for k, axis in enumerate(mesh.axes)}
@@ -275,13 +306,28 @@ def placement_of(dist_type: DistType, mesh: Mesh) -> Placement:
             weights[column[name], i] = weight
             weight *= mesh.axes[column[name]].size
         grid.append(weight)
+    count = mesh.span if devices is None else devices
     index = mesh.coordinates @ weights
+    if count > mesh.size:
+        index = _spread(dist_type, mesh, index, count)
     if not dist_type.partial:
         return Placement.unchecked(dist_type.global_shape, tuple(grid), index)
     columns = [column[name] for name in dist_type.partial]
     sizes = [mesh.axes[k].size for k in columns]
     summand = from_digits(mesh.coordinates[:, columns], sizes)
     return Placement(dist_type.global_shape, tuple(grid), index, summand, math.prod(sizes), dist_type.reduction)
+
+
+def _spread(dist_type: DistType, mesh: Mesh, index: Int64, devices: int) -> Int64:
+    """The index of the tile of each device of a mesh, and nowhere for all others."""
+    if dist_type.partial or not dist_type.rank:
+        raise PlacementError(
+            f"the type {dist_type} on {mesh.size} of {devices} devices leaves the others without data, as only types "
+            "of rank 1 or more can, whose tiles are no summands"
+        )
+    spread = np.full((devices, dist_type.rank), -1, dtype=np.int64)
+    spread[list(mesh.devices)] = index[list(mesh.devices)]
+    return spread
 
 
 def type_of(placement: Placement, mesh: Mesh) -> DistType | None:
@@ -291,7 +337,7 @@ def type_of(placement: Placement, mesh: Mesh) -> DistType | None:
     >>> print(type_of(placement_of(DistType.of("[3{x}12, 2{y}12]"), mesh), mesh))
     [3{x}12, 2{y}12]
     """
-    if placement.devices != mesh.size:
+    if placement.devices < mesh.span:
         return None
     cuts: list[list[tuple[int, str, int]]] = [[] for _ in placement.shape]  # per dimension: weight, axis name, size
     partial = []
@@ -314,13 +360,16 @@ def type_of(placement: Placement, mesh: Mesh) -> DistType | None:
     if len(set(names)) < len(names) or bool(partial) != (placement.summands > 1):
         return None
     candidate = DistType(tuple(dims), tuple(partial), placement.reduction)
-    return candidate if placement_of(candidate, mesh) == placement else None
+    if placement.devices > mesh.size and (candidate.partial or not candidate.rank):
+        return None
+    return candidate if placement_of(candidate, mesh, placement.devices) == placement else None
 
 
 def lower_bound(source: Placement, target: Placement) -> list[int]:
     """Elements each device must receive: those of its target tile that its source tile does not hold.
 
-    One integer per device. No plan receives less, since what a device lacks can come from other devices only.
+    One integer per device, zero where it is to hold nothing. No plan receives less, since what a device lacks can come
+    from other devices only.
     """
     kept = target.boxes.meet(source.boxes).volumes()
     return [needed - held for needed, held in zip(target.boxes.volumes(), kept, strict=True)]

@@ -91,8 +91,8 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a device number of digits that Python does not write": (
         lambda: Mesh((Axis("x", 1),), (10**5000,)),
         errors.MeshError,
-        "mesh {x:1} needs each device number from 0 to 0 exactly once, got a value of type list that is too large to "
-        "print; leave the device order out to number devices row by row",
+        "mesh {x:1} needs 1 different device numbers, from 0 to 1,048,575, got a value of type list that is too large "
+        "to print; leave them out to number devices row by row",
     ),
     "a tile of digits that Python does not write": (
         lambda: DimType(10**5000, (), 1),

@@ -93,12 +93,12 @@ BAD = [
     (lambda: Mesh.of("x=4096,y=4096"), MeshError,
      "mesh {x:4096, y:4096} has 16777216 devices and at most 1048576 are possible; take a smaller mesh"),
     (lambda: Mesh((Axis("x", 3),), (0, 1, 1)), MeshError,
-     "mesh {x:3} needs each device number from 0 to 2 exactly once, got [0, 1, 1]; "
-     "leave the device order out to number devices row by row"),
+     "mesh {x:3} needs 3 different device numbers, from 0 to 1,048,575, got [0, 1, 1]; "
+     "leave them out to number devices row by row"),
     (lambda: Mesh((Axis("x", 2),), tuple(range(20))), MeshError,
-     "mesh {x:2} needs each device number from 0 to 1 exactly once, "
+     "mesh {x:2} needs 2 different device numbers, from 0 to 1,048,575, "
      "got [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15] and 4 more; "
-     "leave the device order out to number devices row by row"),
+     "leave them out to number devices row by row"),
 ]  # fmt: skip
 
 

@@ -71,11 +71,13 @@ def test_shares_of_an_all_to_all() -> None:
     assert [step.share for step in steps if isinstance(step, AllToAll)] == [(1, 2), (1, 2), (2, 1)]
 
 
-def test_meshes_of_two_sizes_make_no_plan() -> None:
+@pytest.mark.parametrize("types", [("[4] sum{x}", "[4]"), ("[4]", "[4] sum{x}"), ("[]", "[]")])
+def test_summands_and_scalars_need_the_same_devices(types: tuple[str, str]) -> None:
     with pytest.raises(PlanFormError) as caught:
-        plan("[4]", "[4]", "x=2", target_mesh=Mesh.of("x=2,y=2"))
+        plan(*types, "x=2", target_mesh=Mesh.of("x=2,y=2"))
     assert str(caught.value) == (
-        "source mesh {x:2} has 2 devices and target mesh {x:2, y:2} has 4; a plan needs the same devices on both sides"
+        "source mesh {x:2} has 2 of 4 devices and target mesh {x:2, y:2} has 4; tiles that are summands, or of rank 0, "
+        "need the same devices on both sides"
     )
 
 

@@ -417,8 +417,8 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
     "a device order that leaves one out": (
         lambda: edited("nothing to do", "target", "mesh", "devices", value=[0, 0]),
         errors.PlanJsonError,
-        "target.mesh: mesh {x:2} needs each device number from 0 to 1 exactly once, got [0, 0]; "
-        "leave the device order out to number devices row by row",
+        "target.mesh: mesh {x:2} needs 2 different device numbers, from 0 to 1,048,575, got [0, 0]; "
+        "leave them out to number devices row by row",
     ),
     "meshes of two sizes": (
         lambda: edited("nothing to do", "target", "mesh", value={"axes": [["x", 1]], "devices": [0]}),
@@ -476,10 +476,7 @@ def test_meshes_of_two_sizes_are_refused() -> None:
     form["target"] = {"type": "[4]", "mesh": {"axes": [["x", 3]], "devices": [0, 1, 2]}}
     with pytest.raises(errors.PlanJsonError) as caught:
         Plan.from_json(sealed(form))
-    assert str(caught.value) == (
-        "the plan: source mesh {x:2} has 2 devices and target mesh {x:3} has 3; "
-        "a plan needs the same devices on both sides"
-    )
+    assert str(caught.value) == ("target.mesh is not over the devices of source.mesh, which needs version 2")
 
 
 @pytest.mark.parametrize("depth", [900, 100_000])

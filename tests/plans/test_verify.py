@@ -13,12 +13,19 @@ from redistrib.plans.steps import AllGather, AllToAll, DynSlice, Exchange
 from redistrib.plans.verify import verify
 from tests.plans.corrupt import Corruption
 from tests.plans.corrupt_collectives import COLLECTIVE_CORRUPTIONS
+from tests.plans.corrupt_devices import DEVICE_CORRUPTIONS
 from tests.plans.corrupt_exchanges import EXCHANGE_CORRUPTIONS
 from tests.plans.corrupt_plans import PLAN_CORRUPTIONS
 from tests.plans.corrupt_reductions import REDUCTION_CORRUPTIONS
 from tests.plans.hand import GOOD, place, plan, pulled, shares
 
-CORRUPTIONS = [*PLAN_CORRUPTIONS, *COLLECTIVE_CORRUPTIONS, *EXCHANGE_CORRUPTIONS, *REDUCTION_CORRUPTIONS]
+CORRUPTIONS = [
+    *PLAN_CORRUPTIONS,
+    *COLLECTIVE_CORRUPTIONS,
+    *EXCHANGE_CORRUPTIONS,
+    *REDUCTION_CORRUPTIONS,
+    *DEVICE_CORRUPTIONS,
+]
 
 
 @pytest.mark.parametrize("name", GOOD)

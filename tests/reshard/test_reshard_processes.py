@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 WORKER = Path(__file__).with_name("worker.py")
+SETS_WORKER = Path(__file__).with_name("sets_worker.py")
 
 
-@pytest.mark.parametrize(("processes", "devices_each"), [(2, 4), (4, 2)])
-def test_processes_plan_alike_and_move_right(processes: int, devices_each: int) -> None:
+def _outputs(script: Path, processes: int, devices_each: int, *arguments: str) -> list[str]:
+    """What the processes print, all of which must end well."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -23,7 +24,7 @@ def test_processes_plan_alike_and_move_right(processes: int, devices_each: int) 
     for rank in range(processes):
         environment = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_PLATFORMS")}
         environment |= {"PYTHONHASHSEED": str(rank + 1), "PYTHONPATH": str(root)}  # no order of hashing is shared
-        command = [sys.executable, str(WORKER), address, str(processes), str(rank), str(devices_each)]
+        command = [sys.executable, str(script), address, str(processes), str(rank), str(devices_each), *arguments]
         workers.append(
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
         )
@@ -33,9 +34,30 @@ def test_processes_plan_alike_and_move_right(processes: int, devices_each: int) 
         for worker in workers:
             worker.kill()
     assert all(worker.returncode == 0 for worker in workers), "\n".join(outputs)
+    return outputs
+
+
+@pytest.mark.parametrize(("processes", "devices_each"), [(2, 4), (4, 2)])
+def test_processes_plan_alike_and_move_right(processes: int, devices_each: int) -> None:
+    outputs = _outputs(WORKER, processes, devices_each)
     lines = [line.split() for output in outputs for line in output.splitlines() if line.startswith("RESULT")]
     assert [line[1] for line in lines] == [str(rank) for rank in range(processes)]
     for _, _, devices, leaves, wrong, digest, donated in lines:
         assert (devices, leaves, wrong) == (str(processes * devices_each), "6", "0")
         assert digest == lines[0][5]
         assert donated == "True"
+
+
+@pytest.mark.parametrize(
+    ("processes", "devices_each", "options"),
+    [(2, 4, "few"), *[pytest.param(*each, "all", marks=pytest.mark.long) for each in ((2, 4), (4, 2))]],
+)
+def test_processes_move_between_device_sets(processes: int, devices_each: int, options: str) -> None:
+    outputs = _outputs(SETS_WORKER, processes, devices_each, options)
+    lines = [line.split() for output in outputs for line in output.splitlines() if line.startswith("RESULT")]
+    assert [line[1:] for line in lines] == [[str(rank), "9", "0", "True"] for rank in range(processes)]
+    refused = [[line for line in output.splitlines() if "REFUSED" in line] for output in outputs]
+    assert len(refused[0]) == 2 and all(len(lines) == 1 for lines in refused[1:])
+    assert {lines[0] for lines in refused} == {refused[0][0]}  # the same in every process
+    assert "call reshard with different trees" in refused[0][0]
+    assert "has not called reshard within 2 s" in refused[0][1]

@@ -20,7 +20,9 @@ import redistrib as rd
 
 def placed(values: np.ndarray, sharding: NamedSharding, dtype: object = None) -> jax.Array:
     """An array made by every process from its own part."""
-    return jax.make_array_from_callback(values.shape, sharding, lambda index: jnp.asarray(values[index], dtype))
+    return jax.make_array_from_callback(
+        values.shape, sharding, lambda index: jnp.asarray(values[index], dtype), dtype=dtype
+    )
 
 
 def main() -> None:

@@ -216,7 +216,10 @@ def test_a_placement_with_unequal_replicas_is_not_uniform(index: list[list[int]]
         ((4,), (3,), [[0]], "3 tiles do not divide a dimension of 4 elements"),
         ((4,), (0,), [[0]], "0 tiles do not divide a dimension of 4 elements"),
         ((4,), (2,), [[2]], "a tile index lies outside the grid (2,)"),
-        ((4,), (2,), [[-1]], "a tile index lies outside the grid (2,)"),
+        ((4,), (2,), [[-2]],
+         "a tile index lies outside the grid (2,); a device that holds nothing has -1 in every dimension"),
+        ((4, 4), (2, 1), [[-1, 0]],
+         "a tile index lies outside the grid (2, 1); a device that holds nothing has -1 in every dimension"),
         ((4, 4), (2, 1), [[0, 1]], "a tile index lies outside the grid (2, 1)"),
         (
             (4, 4), (2, 2), [[0]],

@@ -15,6 +15,7 @@ from redistrib.backends.jax.groups import axes_of_groups
 from redistrib.backends.jax.xla_cpu import Quirks, quirks_of
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.plan import Plan
+from redistrib.plans.steps import AllGather, AllToAll
 from redistrib.theory.semantics import Int64
 
 Schedule: TypeAlias = Literal["overlap", "sequential"]
@@ -96,7 +97,12 @@ class LoweringContext:
         return entry
 
     def groups(self, groups: Int64) -> dict[str, Any]:
-        """Keyword arguments that name the groups of a collective: mesh axes where they follow some."""
+        """Keyword arguments that name the groups of a collective: mesh axes where they follow some.
+
+        Devices in no group form groups of their own, since every device takes part.
+        """
+        if groups.size < len(self.order):
+            groups = np.concatenate([groups, idle(groups, len(self.order)).reshape(-1, groups.shape[1])])
         placed = self.position[groups]
         axes = axes_of_groups(placed, self.sizes)
         if axes is not None:
@@ -107,6 +113,16 @@ class LoweringContext:
         """`lax.ppermute` between device numbers; devices that receive nothing get zeros."""
         moved: jax.Array = lax.ppermute(tile, self.names, [(a, b) for a, b in self.position[pairs].tolist()])
         return moved
+
+
+def idle(groups: Int64, devices: int) -> Int64:
+    """The devices, of so many, that are in no group, ascending."""
+    return np.setdiff1d(np.arange(devices), groups)
+
+
+def closes(step: AllGather | AllToAll) -> bool:
+    """Whether devices that are in no group of a step form groups of the same size."""
+    return (step.devices - step.groups.size) % step.group_size == 0
 
 
 def context_of(

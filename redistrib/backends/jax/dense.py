@@ -175,8 +175,8 @@ def _written(
 
 
 def _receivers(step: AllToAll) -> Int64:
-    """`[devices, members]`: the members of each device's group, in order."""
-    table = np.empty((step.devices, step.group_size), dtype=np.int64)
+    """`[devices, members]`: the members of each device's group, in order; of the first for devices that are in none."""
+    table = np.tile(step.groups[:1], (step.devices, 1))
     table[step.groups] = step.groups[:, None, :]
     return table
 

@@ -17,6 +17,7 @@ from redistrib.errors.backends import (
     manual_mesh_error,
     not_an_array_error,
     schedule_error,
+    some_devices_error,
     source_array_error,
     two_meshes_error,
 )
@@ -89,6 +90,8 @@ class Redistribution:
             raise schedule_error(schedule)
         if plan.source_mesh != plan.target_mesh:
             raise two_meshes_error(_described(plan.source_mesh), _described(plan.target_mesh))
+        if not plan.source_mesh.is_whole:
+            raise some_devices_error(_described(plan.source_mesh), plan.devices)
         self.plan, self.mesh = plan, mesh
         self._ends = [stacked_type(each, plan.source_mesh) if stacked else each for each in (plan.source, plan.target)]
         self.source_sharding, self.target_sharding = (

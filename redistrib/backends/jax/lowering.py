@@ -22,7 +22,7 @@ from jax import lax
 
 from redistrib.backends.jax.adding import reduction_of
 from redistrib.backends.jax.boxes import Offsets, box, put, ratio
-from redistrib.backends.jax.context import LoweringContext
+from redistrib.backends.jax.context import LoweringContext, closes
 from redistrib.backends.jax.dense import all_to_all, gather, is_leading
 from redistrib.backends.jax.ragged import carry
 from redistrib.plans.memory import SEQUENTIAL_SCRATCH, buffers
@@ -131,6 +131,8 @@ def _in_rounds(step: Step, context: LoweringContext, between: int) -> bool:
     if isinstance(step, AllPermute | Exchange):
         return True
     if isinstance(step, AllToAll) and step.group_size == 1:
+        return True
+    if isinstance(step, AllGather | AllToAll) and not closes(step):
         return True
     if context.schedule == "overlap" or isinstance(step, DynSlice):
         return False

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from redistrib.backends.jax.boxes import box, joined, ratio
-from redistrib.backends.jax.context import LoweringContext
+from redistrib.backends.jax.context import LoweringContext, closes
 from redistrib.backends.jax.xla_cpu import Quirks
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute
@@ -43,7 +43,7 @@ def pattern_of(plan: Plan) -> TilePattern | None:
             pairs = of_all(step.pairs, plan.devices)
             if pairs is None:
                 return None
-        elif isinstance(step, AllGather) and groups is None:
+        elif isinstance(step, AllGather) and groups is None and closes(step):
             groups = step.groups
         else:
             return None

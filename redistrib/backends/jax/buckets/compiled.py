@@ -22,6 +22,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
 from redistrib.backends.jax.boxes import box, ratio
 from redistrib.backends.jax.buckets.coalesced import coalesced, coalescing_key, pattern_of
 from redistrib.backends.jax.context import Schedule, context_of
+from redistrib.backends.jax.dummies import on_some, over_all
 from redistrib.backends.jax.lowering import local_program
 from redistrib.backends.jax.private import compiled_with
 from redistrib.backends.jax.sharding import alone_on
@@ -197,12 +198,14 @@ class CompiledBucket:
         return str(self._compiled.as_text())
 
     def __call__(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> list[jax.Array]:
-        """Move arrays, each to its target, a sharding over the same devices."""
+        """Move arrays, each to its target: both are on devices of the program, all of them or some."""
         entries = list(self._each())
         shapes = [entry.rows(entry.plan.before.tile) for entry in entries]
         if self._packed:
             rows = [
                 with_sharding(array, shape, self._rows(entry), weak=False)
+                if array.sharding.device_set == self._sharding.device_set
+                else over_all(array, shape, self._sharding)
                 for array, shape, entry in zip(arrays, shapes, entries, strict=True)
             ]
             # Under another sharding arrays of packed elements do not say that they are packed, and an executable minds.
@@ -210,14 +213,22 @@ class CompiledBucket:
                 moved = self._jitted(self._numbers, *rows)
         else:
             rows = [
-                argument(array, shape, self._rows(entry))
+                self._row(array, shape, self._rows(entry))
                 for array, shape, entry in zip(arrays, shapes, entries, strict=True)
             ]
             moved = self._compiled(self._numbers, *rows)
         return [
             with_sharding(result, entry.plan.shape, target, weak=bool(array.aval.weak_type))
+            if array.ndim == len(entry.plan.shape)
+            else on_some(result, array.shape, target)
             for array, result, entry, target in zip(arrays, moved, entries, targets, strict=True)
         ]
+
+    def _row(self, array: jax.Array, shape: tuple[int, ...], sharding: NamedSharding) -> jax.Array:
+        """An array as the program takes it."""
+        if array.sharding.device_set == sharding.device_set:
+            return argument(array, shape, sharding)
+        return over_all(array, shape, sharding)
 
 
 class _Mover:

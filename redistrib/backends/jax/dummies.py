@@ -1,0 +1,56 @@
+"""Arrays on some of the devices that a program runs on: the others are given tiles of zeros, and keep no result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+
+from redistrib.backends.jax.sharding import alone_on
+
+
+def over_all(array: jax.Array, shape: tuple[int, ...], sharding: NamedSharding) -> jax.Array:
+    """The tiles of an array as those of one of another shape, over devices of which some hold none of it.
+
+    Buffers are not copied. This process makes a tile of zeros on each of its devices that hold none.
+    """
+    tile = sharding.shard_shape(shape)
+    held = {shard.device: shard.data for shard in array.addressable_shards}
+    tiles = []
+    for device in sharding.mesh.devices.flat:
+        if device in held:
+            tiles.append(held[device] if held[device].shape == tile else held[device].reshape(tile))
+        elif device.process_index == jax.process_index():
+            tiles.append(zeros(array, tile, [device]))
+    return jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=array.dtype)
+
+
+def on_some(array: jax.Array, shape: tuple[int, ...], sharding: Sharding) -> jax.Array:
+    """The tiles of an array as those of one of another shape, on fewer devices; tiles are reshaped to fit."""
+    tile, held = sharding.shard_shape(shape), {shard.device: shard.data for shard in array.addressable_shards}
+    tiles = [held[device].reshape(tile) for device in sharding.devices_indices_map(shape) if device in held]
+    return jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=array.dtype)
+
+
+def without_shards(shape: tuple[int, ...], dtype: Any, sharding: Sharding) -> jax.Array:
+    """What a process holds of an array that is on devices of other processes alone."""
+    return jax.make_array_from_single_device_arrays(shape, sharding, [], dtype=dtype)
+
+
+def zeros(array: jax.Array, shape: tuple[int, ...], devices: list[Any]) -> jax.Array:
+    """Zeros of an array's dtype, keys included, a copy on each of some devices."""
+    dtype = array.dtype
+    mesh = Mesh(np.array(devices), ("devices",))
+    where = SingleDeviceSharding(devices[0]) if len(devices) == 1 else NamedSharding(mesh, PartitionSpec())
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        impl, data = jax.random.key_impl(array), jax.eval_shape(jax.random.key_data, array)
+        words = (*shape, *data.shape[array.ndim :])
+        make = jax.jit(lambda: jax.random.wrap_key_data(jnp.zeros(words, data.dtype), impl=impl), out_shardings=where)
+    else:
+        make = jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=where)
+    with alone_on(mesh):
+        made: jax.Array = make()
+    return made

@@ -1,0 +1,63 @@
+"""Some of the devices of a problem, numbered on their own: plans among them are found as if there were no others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange, Shares, Step
+from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.topology import Topology
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """Devices among others.
+
+    Attributes:
+        devices: their numbers, ascending; member k is device `devices[k]`.
+        count: how many devices there are in all.
+    """
+
+    devices: Int64
+    count: int
+
+    @classmethod
+    def of(cls, placement: Placement) -> Members:
+        """The devices that hold a tile."""
+        return cls(placement.holders, placement.devices)
+
+    def alone(self, placement: Placement) -> Placement:
+        """What the members hold, by member."""
+        return Placement.unchecked(placement.shape, placement.grid, placement.index[self.devices])
+
+    def among_all(self, placement: Placement) -> Placement:
+        """What members hold, by device; the other devices hold nothing."""
+        index = np.full((self.count, placement.rank), -1, dtype=np.int64)
+        index[self.devices] = placement.index
+        return Placement.unchecked(placement.shape, placement.grid, index)
+
+    def topology(self, topology: Topology) -> Topology:
+        """The links between the members."""
+        numbers = self.devices.tolist()
+        host = tuple(topology.host[d] for d in numbers) if topology.host else ()
+        axes = tuple((name, tuple(along[d] for d in numbers)) for name, along in topology.axes)
+        return Topology(len(numbers), host if len(set(host)) > 1 else (), axes)
+
+    def steps(self, steps: Sequence[Step]) -> list[Step]:
+        """Steps among the members as steps among all devices."""
+        return [self._step(step) for step in steps]
+
+    def _step(self, step: Step) -> Step:
+        before, after, number = self.among_all(step.before), self.among_all(step.after), self.devices
+        if isinstance(step, AllGather | AllToAll):
+            return replace(step, before=before, after=after, groups=number[step.groups])
+        if isinstance(step, AllPermute):
+            return replace(step, before=before, after=after, pairs=number[step.pairs])
+        if isinstance(step, Exchange):
+            shares = step.shares
+            moved = Shares(number[shares.src], number[shares.dst], shares.start, shares.size, shares.round)
+            return replace(step, before=before, after=after, shares=moved)
+        return replace(step, before=before, after=after)

@@ -1,0 +1,95 @@
+"""One process of several: moves trees between device sets by `reshard`, and checks its own shards."""
+
+import sys
+
+import jax
+
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.config.update("jax_num_cpu_devices", int(sys.argv[4]))
+jax.distributed.initialize(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import redistrib as rd
+from redistrib.resharding import agreement
+
+DEVICES = np.array(jax.devices())
+OWN = jax.process_index()
+
+
+def over(numbers: list[int], *shape: int) -> Mesh:
+    """A mesh over some devices, by their places."""
+    return Mesh(DEVICES[numbers].reshape(shape), ("x", "y")[: len(shape)])
+
+
+def placed(values: np.ndarray, sharding: NamedSharding) -> jax.Array:
+    """An array made by every process from its own part; one without shards where it has none."""
+    return jax.make_array_from_callback(values.shape, sharding, lambda index: values[index], dtype=values.dtype)
+
+
+def wrong(array: jax.Array, values: np.ndarray) -> int:
+    """Elements of this process that are not what they should be."""
+    return sum(int((np.asarray(shard.data) != values[shard.index]).sum()) for shard in array.addressable_shards)
+
+
+def sharding(numbers: list[int], shape: tuple[int, ...], spec: P) -> NamedSharding:
+    return NamedSharding(over(numbers, *shape), spec)
+
+
+LOW, HIGH, SIX = [0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3, 4, 5]
+MOVES = {
+    "rows to columns": (sharding(LOW, (4,), P("x")), sharding(HIGH, (4,), P(None, "x"))),
+    "rows to rows": (sharding(LOW, (4,), P("x")), sharding(HIGH, (4,), P("x"))),
+    "rows to replicated": (sharding(HIGH, (4,), P("x")), sharding(LOW, (4,), P())),
+    "fully cut to two ways": (sharding(LOW, (4,), P("x")), sharding(HIGH, (2, 2), P(None, "y"))),
+    "eight to six": (sharding([*LOW, *HIGH], (8,), P("x")), sharding(SIX, (6,), P("x"))),
+    "six to eight": (sharding(SIX, (6,), P(None, "x")), sharding([*LOW, *HIGH], (8,), P("x"))),
+    "across": (sharding([0, 1, 4, 5], (4,), P("x")), sharding([2, 3, 6, 7], (4,), P(None, "x"))),
+    "overlapping": (sharding(LOW, (4,), P("x")), sharding([2, 3, 4, 5], (4,), P(None, "x"))),
+    "inside the last": (sharding([6], (1,), P()), sharding([6, 7], (2,), P("x"))),
+}
+
+
+def main() -> None:
+    values = {name: np.random.default_rng(k).integers(0, 99, (48, 24)) for k, name in enumerate(MOVES)}
+    values = {name: array.astype(np.float32) for name, array in values.items()}
+    tree = {name: placed(values[name], source) for name, (source, _) in MOVES.items()}
+    scalar = placed(np.array(5, np.int32), sharding(LOW, (4,), P()))
+    targets = {name: target for name, (_, target) in MOVES.items()}
+    at_fault = 0
+    more = ({"memory_limit": "1MiB"}, {"cost_model": "exact"}) if sys.argv[5] == "all" else ()
+    for options in ({}, *more):
+        with jax.transfer_guard("disallow_explicit"):
+            moved = jax.block_until_ready(rd.reshard(tree, targets, **options))
+        at_fault += sum(wrong(moved[name], values[name]) + (moved[name].sharding != targets[name]) for name in MOVES)
+    # A process that holds nothing of an array may tell its shape alone.
+    source, target = MOVES["rows to columns"]
+    here = tree["rows to columns"]
+    if not here.addressable_shards:
+        here = jax.ShapeDtypeStruct((48, 24), jnp.float32, sharding=source)
+    there, step = rd.reshard((here, scalar), (target, sharding(HIGH, (4,), P())), donate=True)
+    at_fault += wrong(there, values["rows to columns"]) + (there.sharding != target)
+    at_fault += sum(int(shard.data) != 5 for shard in step.addressable_shards)
+    gone = scalar.is_deleted()
+
+    def refused(make: object, tree: object, target: object) -> None:
+        try:
+            make(tree, target)
+        except rd.RedistribError as error:
+            print(f"REFUSED {type(error).__name__} {error}".replace("\n", " "))
+        else:
+            print("NOT REFUSED")
+
+    other = placed(values["across"], MOVES["across"][0])
+    refused(rd.reshard, other, sharding([2, 3, 6, 7], (4,), P("x") if OWN else P(None, "x")))
+    agreement.WAIT_SECONDS = 2
+    if OWN == 0:  # the others do not call
+        refused(rd.reshard, other, sharding([2, 3, 6, 7], (2, 2), P("x")))
+    print(f"RESULT {OWN} {len(tree)} {at_fault} {gone}")
+
+
+main()

@@ -1,0 +1,52 @@
+"""Problems between device sets: which devices, and the suites of others in our notation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from redistrib.lang.mesh import Mesh
+
+SETS: dict[str, tuple[Sequence[int], Sequence[int]]] = {
+    "halves of four": (range(2), range(2, 4)),
+    "halves of eight": (range(4), range(4, 8)),
+    "four that overlap": (range(4), range(2, 6)),
+    "six to all eight": (range(6), range(8)),
+    "eight to six": (range(8), range(6)),
+    "six to four others": (range(6), range(6, 10)),
+    "six to four of them": (range(6), (1, 2, 4, 5)),
+}
+
+# Meshes and types of the cases that Alpa measures between meshes (its eighth is its seventh again), smaller, with how
+# often the whole array crosses when every device of the target pulls what it needs.
+ALPA: dict[str, tuple[tuple[str, str], tuple[str, str], int]] = {
+    "1": (("a=2,b=4", "[24{a}48, 16, 8]"), ("a=2,b=4", "[24{a}48, 16, 8]"), 4),
+    "2": (("a=2,b=4", "[48, 16, 8]"), ("a=2,b=4", "[24{a}48, 16, 8]"), 4),
+    "3": (("a=2,b=4", "[48, 8{a}16, 8]"), ("a=2,b=4", "[24{a}48, 16, 8]"), 4),
+    "4": (("a=2,b=4", "[48, 2{b,a}16, 8]"), ("a=2,b=4", "[6{b,a}48, 16, 8]"), 1),
+    "5": (("a=2,b=4", "[12{b}48, 16, 8]"), ("a=2,b=4", "[24{a}48, 16, 8]"), 4),
+    "6": (("a=2,b=4", "[24{a}48, 16, 8]"), ("a=3,b=4", "[16{a}48, 16, 8]"), 4),
+    "7": (("a=1,b=4", "[12{b}48, 16, 8]"), ("a=2,b=4", "[48, 16, 8]"), 8),
+    "8": (("a=1,b=4", "[12{b}48, 16, 8]"), ("a=2,b=4", "[48, 16, 8]"), 8),
+    "9": (("a=2,b=4", "[48, 8{a}16, 8]"), ("a=2,b=4", "[48, 16, 4{a}8]"), 4),
+}
+
+# Between the devices of the first list and those of the second, as moved by the pairs of types after them.
+PAIRS: dict[str, tuple[tuple[str, Sequence[int], str], tuple[str, Sequence[int], str]]] = {
+    "rows to columns": (("x=4", range(4), "[4{x}16, 16]"), ("x=4", range(4, 8), "[16, 4{x}16]")),
+    "rows to replicated": (("x=4", range(4), "[4{x}16, 16]"), ("x=4", range(4, 8), "[16, 16]")),
+    "rows to half replicated": (("x=4", range(4), "[4{x}16, 16]"), ("x=2,y=2", range(4, 8), "[8{x}16, 16]")),
+    "replicated to rows": (("x=4", range(4), "[16, 16]"), ("x=4", range(4, 8), "[4{x}16, 16]")),
+    "replicated to replicated": (("x=4", range(4), "[16, 16]"), ("x=4", range(4, 8), "[16, 16]")),
+    "rows to rows": (("x=4", range(4), "[4{x}16, 16]"), ("x=4", range(4, 8), "[4{x}16, 16]")),
+    "four to eight": (("x=4", range(4), "[4{x}16, 16]"), ("x=8", range(8), "[2{x}16, 16]")),
+    "eight to six": (("x=8", range(8), "[3{x}24, 12]"), ("x=6", range(6), "[4{x}24, 12]")),
+    "eight to six, columns": (("x=8", range(8), "[3{x}24, 12]"), ("x=6", range(6), "[24, 2{x}12]")),
+    "four that overlap": (("x=4", range(4), "[4{x}16, 16]"), ("x=4", range(2, 6), "[16, 4{x}16]")),
+    "every other two": (("x=4", (0, 1, 4, 5), "[4{x}16, 16]"), ("x=4", (2, 3, 6, 7), "[16, 4{x}16]")),
+}
+
+
+def prime_mesh(devices: Sequence[int]) -> Mesh:
+    """A line of devices, its axis split into primes."""
+    axes = Mesh.of({"x": len(devices)}).prime().mesh.axes
+    return Mesh(axes, tuple(devices))
