@@ -14,18 +14,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import results, watched
+from bench import results, survivors, watched
 from bench.children import ROOT
 from bench.mutations import Mutant, mutants
 
-REASONS = Path(__file__).parent / "mutants.toml"
 MEMORY = 8 << 30  # bytes of data that the tests of one mutant may ask for
 AT_FIRST = 30.0  # processor seconds that tests are taken to need before it is known
 BY_THE_CLOCK = ("TimeoutExpired", "TimeoutError", "monotonic()", "perf_counter()")  # in what a failing test prints
@@ -61,7 +59,10 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "mpi": ("backends/mpi", ("redistrib/backends/mpi", *files("tests/mpi", "test_mpi_portable.py"))),
     "simulate": ("simulate", ("redistrib/simulate", *files("tests/simulate", "test_mlp.py"))),
-    "explain": ("explain", ("redistrib/explain", "tests/test_explain.py", "tests/test_weak_graph.py")),
+    "explain": (
+        "explain",
+        ("redistrib/explain", "tests/test_explain.py", "tests/test_weak_graph.py", "tests/test_partial_refusals.py"),
+    ),
     "top": (
         ".",
         tuple(
@@ -217,33 +218,6 @@ def keep(room: str, new: list[dict[str, Any]], old: list[dict[str, Any]], seed: 
     results.save("mutants", records, {"seed": seed, "count": count})
 
 
-def reason(record: dict[str, Any]) -> str:
-    """Why a survivor changes nothing that anyone could see; empty where nobody has said so."""
-    known = tomllib.loads(REASONS.read_text())["equivalent"] if REASONS.exists() else []
-    told = (entry for entry in known if all(entry[key] == record[key] for key in ("path", "before", "after")))
-    return str(next(told, {}).get("why", ""))
-
-
-def report(records: list[dict[str, Any]]) -> str:
-    """The rate of every room, and the survivors with their reasons."""
-    lines = []
-    for room in ROOMS:
-        own = [record for record in records if record["room"] == room]
-        if not own:
-            continue
-        alive = [record for record in own if not record["killed_by"]]
-        equal = [record for record in alive if reason(record)]
-        counted = len(own) - len(equal)
-        killed = len(own) - len(alive)
-        rate = 100 * killed / counted if counted else 100
-        lines.append(f"{room:10} {killed} of {counted} killed, {rate:.0f}%; {len(equal)} more change nothing")
-        for record in alive:
-            lines.append(f"  {record['path']}:{record['line']}: {reason(record) or 'NOT KILLED'}")
-            lines += [f"    - {line}" for line in record["before"].splitlines()]
-            lines += [f"    + {line}" for line in record["after"].splitlines()]
-    return "\n".join(lines)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--room", action="append", choices=ROOMS, help="a room; all, unless given (again for others)")
     parser.add_argument("--count", type=int, default=20, help="mutants of each room")
@@ -275,5 +249,5 @@ def main(arguments: argparse.Namespace) -> int:
                 new.append(record)
                 keep(room, new, old, arguments.seed, arguments.count)
     found = results.load("mutants")
-    print(report(found["records"] if found else []))
+    print(survivors.listed(found["records"] if found else []))
     return 0

@@ -47,6 +47,14 @@ def nodes(space: WeakSpace) -> list[Grid]:
     return [grid for grid in product(*ways) if space.is_node(grid)]
 
 
+def test_collectives_of_an_exchange_at_least() -> None:
+    """One all-to-all may do, a permute beside it makes two; there are as many rounds as tiles from other devices."""
+    turned = PhaseGrids((4, 1), (4, 1), (1, 4), (1, 4))
+    assert [each.collectives for each in (turned, turned.by("rounds"), turned.by("permute"))] == [1, 3, 2]
+    still = PhaseGrids((4, 1), (4, 1), (4, 1), (1, 1))
+    assert [each.collectives for each in (still, still.by("rounds"), still.by("permute"))] == [1, 2, 3]
+
+
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(
     ("shape", "devices", "bound"), [((12, 12), 12, 144), ((8, 4, 4), 8, 128), ((8, 8, 2), 8, 32), ((4, 6, 6), 24, 24)]
