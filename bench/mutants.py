@@ -44,7 +44,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "lang": ("lang", ("redistrib/lang", "tests/lang", "tests/theory", "tests/paper", "tests/plans/test_serial.py")),
     "theory": ("theory", ("redistrib/theory", "tests/theory", "tests/paper", "tests/laws")),
     "plans": ("plans", ("redistrib/plans", "tests/paper", *files("tests/plans", "test_soundness.py"))),
-    "programs": ("programs", ("redistrib/programs", *files("tests/programs"))),
+    "programs": ("programs", ("redistrib/programs", *files("tests/programs"), "tests/docs/test_pages.py")),
     "cost": ("cost", ("redistrib/cost", *files("tests/synthesis", "test_best.py", "test_exhaustive.py"))),
     "synthesis": (
         "synthesis",
