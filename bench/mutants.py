@@ -14,19 +14,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import results, watched
+from bench import results, survivors, watched
 from bench.children import ROOT
 from bench.mutations import Mutant, mutants
 
-REASONS = Path(__file__).parent / "mutants.toml"
 MEMORY = 8 << 30  # bytes of data that the tests of one mutant may ask for
+AT_FIRST = 30.0  # processor seconds that tests are taken to need before it is known
 BY_THE_CLOCK = ("TimeoutExpired", "TimeoutError", "monotonic()", "perf_counter()")  # in what a failing test prints
 TESTS = ("-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", "-m", "not long", "--hypothesis-seed=0")
 
@@ -45,7 +44,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "lang": ("lang", ("redistrib/lang", "tests/lang", "tests/theory", "tests/paper", "tests/plans/test_serial.py")),
     "theory": ("theory", ("redistrib/theory", "tests/theory", "tests/paper", "tests/laws")),
     "plans": ("plans", ("redistrib/plans", "tests/paper", *files("tests/plans", "test_soundness.py"))),
-    "programs": ("programs", ("redistrib/programs", *files("tests/programs"))),
+    "programs": ("programs", ("redistrib/programs", *files("tests/programs"), "tests/docs/test_pages.py")),
     "cost": ("cost", ("redistrib/cost", *files("tests/synthesis", "test_best.py", "test_exhaustive.py"))),
     "synthesis": (
         "synthesis",
@@ -60,7 +59,10 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "mpi": ("backends/mpi", ("redistrib/backends/mpi", *files("tests/mpi", "test_mpi_portable.py"))),
     "simulate": ("simulate", ("redistrib/simulate", *files("tests/simulate", "test_mlp.py"))),
-    "explain": ("explain", ("redistrib/explain", "tests/test_explain.py", "tests/test_weak_graph.py")),
+    "explain": (
+        "explain",
+        ("redistrib/explain", "tests/test_explain.py", "tests/test_weak_graph.py", "tests/test_partial_refusals.py"),
+    ),
     "top": (
         ".",
         tuple(
@@ -92,6 +94,7 @@ class Copy:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._seconds: dict[str, float] = {}
+        self._passed: set[str] = set()
         listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0")
         for name in filter(None, names):
@@ -100,23 +103,31 @@ class Copy:
                 shutil.copy2(ROOT / name, folder / name)
 
     def tested(self, mutant: Mutant, tests: list[str]) -> Fate:
-        """What the tests say of a mutant: one file of them after the other.
+        """What the tests say of a mutant, file by file.
 
-        Each may take some times as long as without the mutant, by the processor's clock. A test that failed by a time
-        limit of its own counts where it fails again, and passes without the mutant.
+        A test that fails must pass without the mutant. Tests that end by the limit must take less than a quarter of it
+        without the mutant, by the processor's clock. One that failed by a time limit of its own counts where it fails
+        again, and passes without the mutant.
         """
         spent = 0.0
         for path in tests:
-            limit = 30 + 4 * self.unharmed(path)
-            fate = self._with(mutant, path, limit)
-            while fate.doubtful and not (self._with(mutant, path, limit).killed_by and not self._run(path).killed_by):
-                fate = self._with(mutant, path, limit)
+            fate = self._with(mutant, path, 30 + 4 * self._seconds.get(path, AT_FIRST))
+            while fate.killed_by:
+                spent += fate.seconds
+                if fate.killed_by in ("time", "crash"):
+                    limit = 30 + 4 * self._unharmed(path)
+                    if fate.killed_by == "crash" or fate.seconds >= limit:
+                        return Fate(fate.killed_by, spent)
+                    fate = self._with(mutant, path, limit)
+                    continue
+                passes = self._passes(fate.killed_by, path, again=fate.doubtful)
+                if passes and (not fate.doubtful or self._with(mutant, fate.killed_by, AT_FIRST).killed_by):
+                    return Fate(fate.killed_by, spent)
+                fate = self._with(mutant, path, 30 + 4 * self._unharmed(path))
             spent += fate.seconds
-            if fate.killed_by:
-                return Fate(fate.killed_by, spent)
         return Fate("", spent)
 
-    def unharmed(self, path: str) -> float:
+    def _unharmed(self, path: str) -> float:
         """Processor seconds that a test file takes without a mutant."""
         if path not in self._seconds:
             fate = self._run(path)
@@ -124,6 +135,15 @@ class Copy:
                 sys.exit(f"{path} fails as it is: {fate.killed_by}")
             self._seconds[path] = fate.seconds
         return self._seconds[path]
+
+    def _passes(self, test: str, path: str, again: bool) -> bool:
+        """Whether a test of a file passes without a mutant; where it should have before, its file is run."""
+        if again:
+            return not self._run(test).killed_by
+        if test not in self._passed and self._run(test).killed_by:  # or its name cannot be given to pytest
+            self._unharmed(path)
+        self._passed.add(test)
+        return True
 
     def _with(self, mutant: Mutant, tests: str, limit: float) -> Fate:
         path = self.folder / mutant.path
@@ -178,11 +198,7 @@ def same(records: list[dict[str, Any]]) -> list[Mutant]:
 def tests_of(room: str, mutant: Mutant) -> list[str]:
     """The test files of a room, those first that name the mutant's module."""
     name = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    found = []
-    for path in ROOMS[room][1]:
-        folder = (ROOT / path).is_dir() and not path.startswith("redistrib")  # doctests are quick, and run together
-        found += [str(file.relative_to(ROOT)) for file in sorted((ROOT / path).glob("test_*.py"))] if folder else [path]
-    return sorted(found, key=lambda path: not path.endswith(".py") or name not in (ROOT / path).read_text())
+    return sorted(ROOMS[room][1], key=lambda path: not path.endswith(".py") or name not in (ROOT / path).read_text())
 
 
 def run(room: str, chosen: list[Mutant], copies: queue.Queue[Copy]) -> Iterator[dict[str, Any]]:
@@ -213,33 +229,6 @@ def keep(room: str, new: list[dict[str, Any]], old: list[dict[str, Any]], seed: 
     order = list(ROOMS)
     records = sorted((*others, *kept, *new), key=lambda record: order.index(record["room"]))
     results.save("mutants", records, {"seed": seed, "count": count})
-
-
-def reason(record: dict[str, Any]) -> str:
-    """Why a survivor changes nothing that anyone could see; empty where nobody has said so."""
-    known = tomllib.loads(REASONS.read_text())["equivalent"] if REASONS.exists() else []
-    told = (entry for entry in known if all(entry[key] == record[key] for key in ("path", "before", "after")))
-    return str(next(told, {}).get("why", ""))
-
-
-def report(records: list[dict[str, Any]]) -> str:
-    """The rate of every room, and the survivors with their reasons."""
-    lines = []
-    for room in ROOMS:
-        own = [record for record in records if record["room"] == room]
-        if not own:
-            continue
-        alive = [record for record in own if not record["killed_by"]]
-        equal = [record for record in alive if reason(record)]
-        counted = len(own) - len(equal)
-        killed = len(own) - len(alive)
-        rate = 100 * killed / counted if counted else 100
-        lines.append(f"{room:10} {killed} of {counted} killed, {rate:.0f}%; {len(equal)} more change nothing")
-        for record in alive:
-            lines.append(f"  {record['path']}:{record['line']}: {reason(record) or 'NOT KILLED'}")
-            lines += [f"    - {line}" for line in record["before"].splitlines()]
-            lines += [f"    + {line}" for line in record["after"].splitlines()]
-    return "\n".join(lines)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -273,5 +262,5 @@ def main(arguments: argparse.Namespace) -> int:
                 new.append(record)
                 keep(room, new, old, arguments.seed, arguments.count)
     found = results.load("mutants")
-    print(report(found["records"] if found else []))
+    print(survivors.listed(found["records"] if found else []))
     return 0

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import results, verdicts
+from bench import results, survivors, verdicts
 from bench.children import ROOT
 from bench.dtensor_run import speeds
 from bench.fuzz import page
@@ -40,6 +40,7 @@ BENCHES = {
     "planning": "the time of one plan (`python -m bench planning`)",
     "scaling": "planning time and quality at scale (`python -m bench scaling`)",
     "fuzz": "the fuzzer (`python -m bench fuzz`)",
+    "mutants": "faults put into the code (`python -m bench mutants`)",
 }
 DTENSOR = {"shipped": "DTensor, shipped", "dijkstra": "DTensor, Dijkstra"}
 
@@ -242,6 +243,9 @@ def write(found: Results, path: Path) -> None:
         parts += [SCALING, picture["planning.png"]]
     if found.records("fuzz"):
         parts += [page.text(found.settings("fuzz")), table(*page.rows(found.records("fuzz")))]
+    if found.records("mutants"):
+        text = survivors.TEXT.format(**found.settings("mutants"))
+        parts += [text, table(*survivors.rows(found.records("mutants")))]
     if timed(found.records("cluster")) or timed(found.records("xla_cpu")):
         parts += ["## The ten problems where we are worst\n", _worst(found)]
     parts += [verdicts.provenance(found), verdicts.not_measured(found, BENCHES)]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import redistrib as rd
-from bench import compare, network, summary
+from bench import compare, network, summary, survivors, verdicts, watched
 from bench.children import ROOT, Child
 from bench.dtensor_run import in_mesh_order
 from bench.mutations import mutants
@@ -217,6 +217,36 @@ def test_the_same_plan_is_priced_for_the_cluster_and_by_bytes() -> None:
     assert isinstance(plan, rd.Plan)
     assert plan.unit == "seconds"
     assert seconds > 0
+
+
+@pytest.mark.parametrize(("killers", "word"), [(["a", "b", ""], "**no**"), (["a", "time", "b"], "yes")])
+def test_the_report_says_which_faults_outlive_the_tests(killers: list[str], word: str) -> None:
+    known = {"path": "redistrib/theory/semantics.py", "killed_by": "", "seconds": 1.0, "line": 7}
+    known["before"] = "factor = [fine // count for fine, count in zip(self.grid, grid, strict=True)]"
+    known["after"] = "factor = [fine / count for fine, count in zip(self.grid, grid, strict=True)]"
+    found = [{"path": "redistrib/a.py", "line": k, "before": "1", "after": "2", "killed_by": killer, "seconds": 1.0}
+             for k, killer in enumerate(killers)]  # fmt: skip
+    records = [{"room": "lang", **record} for record in [*found, known]]
+    (row,) = survivors.rows(records)[1]
+    killed, rate, holes = ("2", "67%", "`a.py:2`") if word == "**no**" else ("3", "100%", "none")
+    assert row == ["lang", "4", killed, "1", rate, holes]
+    goal = next(line for line in verdicts.goals_table(Results({"mutants": {"records": records}})).splitlines()
+                if line.startswith("| mutants"))  # fmt: skip
+    assert goal.endswith(f"{killed} of 3 in 1 folders; least in lang, {rate} | {word} |")
+    assert "The coarser grid divides the finer" in survivors.listed(records)
+
+
+def test_runs_are_stopped_by_the_processors_clock(tmp_path: Path) -> None:
+    """One that sleeps longer than one that works; a test that fails says so."""
+    (tmp_path / "test_sleeps.py").write_text("import time\ndef test():\n    time.sleep(3)\n")
+    (tmp_path / "test_works.py").write_text("def test():\n    while True: pass\n")
+    (tmp_path / "test_fails.py").write_text("def test():\n    assert False, 'as it must'\n")
+    ends = {
+        name: watched.run(["-q", "-p", "no:cacheprovider", f"test_{name}.py"], tmp_path, {}, 2.0, 4 << 30)
+        for name in ("sleeps", "works", "fails")
+    }
+    assert {name: ended.code for name, ended in ends.items()} == {"sleeps": 0, "works": None, "fails": 1}
+    assert ends["works"].spent >= 2 and "as it must" in ends["fails"].output
 
 
 def test_mutants_are_modules_with_one_fault_each_and_the_same_for_one_seed(tmp_path: Path) -> None:

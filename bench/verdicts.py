@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bench import survivors
 from bench.problems import Problem
 from bench.results import Results
 from bench.stats import quantile
@@ -77,6 +78,7 @@ def goals_table(found: Results) -> str:
             "TPU v5e 2x4, aligned tiles of 128 MiB and more: scratch at most 2 tiles", found.of_set("tpu", "A222")
         ),
         *_planning_goals({r["test"]: r for r in found.records("planning")}),
+        _mutants_goal(found.records("mutants")),
         _fuzz_goal({r["kind"]: r for r in found.records("fuzz")}),
     ]
     return "\n".join(rows)
@@ -145,6 +147,17 @@ def _fuzz_goal(records: Mapping[str, Record]) -> str:
     enough = all(records.get(kind, {}).get("cases", 0) >= 100_000 for kind in ("problems", "forged"))
     cases = ", ".join(f"{r['cases']:,} {kind}" for kind, r in records.items())
     return _row(goal, f"{failed} failed of {cases}", False if failed else enough or None)
+
+
+def _mutants_goal(records: list[Record]) -> str:
+    goal = f"mutants: at least {100 * survivors.LEAST:.0f}% killed in every folder"
+    if not records:
+        return _row(goal, "", None)
+    rooms = survivors.rooms(records)
+    worst = min(rooms, key=lambda room: room.rate)
+    killed, counted = (sum(getattr(room, name) for room in rooms) for name in ("killed", "counted"))
+    measured = f"{killed} of {counted} in {len(rooms)} folders; least in {worst.name}, {100 * worst.rate:.0f}%"
+    return _row(goal, measured, worst.rate >= survivors.LEAST)
 
 
 # --------------------------------------------------------------------------------------------------------- reasons

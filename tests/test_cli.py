@@ -48,6 +48,63 @@ def test_sums_are_planned_and_explained(capsys: pytest.CaptureFixture[str]) -> N
     assert "elements of bool have no sum" in capsys.readouterr().err
 
 
+def test_what_summands_are_added_in(capsys: pytest.CaptureFixture[str]) -> None:
+    for given, accumulate in (([], None), (["--accumulate", "float64"], "float64")):
+        assert main(["plan", "[4] sum{x}", "[4]", "--mesh", "x=2", "--json", *given]) == 0
+        assert Plan.from_json(capsys.readouterr().out).accumulate == accumulate
+
+
+HELP = {
+    (): {
+        "plan": "print the plan from one type to another",
+        "explain": "say where a plan's traffic goes, and draw it",
+        "run": "carry a plan out, check every element, and show XLA's beside it",
+        "demo": "reshard a real transformer's weights from training to serving",
+        "calibrate": "measure a latency-bandwidth profile on the devices at hand",
+    },
+    ("plan",): {
+        "source": "type at the start, such as '[3{x}12, 2{y}12]'",
+        "target": "type at the end",
+        "--mesh MESH": "axes and sizes, such as x=4,y=6",
+        "--target-mesh TARGET_MESH": "mesh of the target type, if it is another one over the same devices",
+        "--dtype DTYPE": "element type (default: float32)",
+        "--cost-model COST_MODEL": "exact, paper, tpu (default), gpu, cpu, or a profile's JSON file",
+        "--no-over-partition": "no slicing along replicated axes in between",
+        "--memory-limit MEMORY_LIMIT": "bytes per device for source, target and scratch, such as 2GiB",
+        "--accumulate ACCUMULATE": "element type to add summands in; default: float32 for bfloat16, float16",
+        "--order {any,fixed}": "fixed: add summands in their order",
+        "--json": "print JSON",
+    },
+    ("explain",): {
+        "-o OUTPUT, --output OUTPUT": "also draw the plan into this PNG, PDF or SVG file",
+        "--graph": "draw the weak graph with the plan's path, not the tiles",
+    },
+    ("run",): {
+        "--no-xla": "leave XLA's own reshard out",
+        "--backend {jax,mpi}": "default: mpi under mpiexec, else jax on virtual CPUs",
+    },
+    ("demo",): {"--json": "print the figures as JSON"},
+    ("calibrate",): {
+        "--devices DEVICES": "devices to measure on (virtual ones on CPU); default: all",
+        "--name NAME": "name recorded in the profile and in plans",
+        "-o OUTPUT, --output OUTPUT": "file to write the JSON profile to; default: print it",
+    },
+}
+
+
+@pytest.mark.parametrize("command", HELP, ids=str)
+def test_commands_say_what_they_do(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert ended.value.code == 0
+    for name, text in HELP[command].items():
+        assert f" {name} {text} " in f"{said} "
+
+
 def test_over_partitioning_can_be_switched_off(capsys: pytest.CaptureFixture[str]) -> None:
     figure_12 = ["[1{y,x}8, 8, 8, 4]", "[8, 4{y}8, 2{x}8, 4]", "--mesh", "x=4,y=2,z=4"]
     costs = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import islice
 from pathlib import Path
 
@@ -74,6 +75,23 @@ def test_graphs_that_nobody_could_look_at_are_refused(tmp_path: Path) -> None:
         weak_graph(rd.synthesize("[0{x}0, 4]", "[0, 2{x}4]", {"x": 2}))
     with pytest.raises(PictureError, match="end its name in one of"):
         draw_graph(rd.synthesize(*SWAP), tmp_path / "graph.text")
+
+
+def test_nodes_stand_in_columns_by_their_tiles_centred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[dict[tuple[int, ...], tuple[float, float]]] = []
+    own = nx.draw_networkx_nodes
+
+    def nodes(graph: nx.Graph, place: dict[tuple[int, ...], tuple[float, float]], **rest: object) -> object:
+        drawn.append(place)
+        return own(graph, place, **rest)
+
+    monkeypatch.setattr(nx, "draw_networkx_nodes", nodes)
+    draw_graph(rd.synthesize(*SWAP), tmp_path / "graph.png")
+    (place,) = drawn
+    tiles = sorted({math.prod(grid) for grid in place})
+    for column, count in enumerate(tiles):
+        heights = [y for grid, (x, y) in place.items() if math.prod(grid) == count and x == column]
+        assert len(heights) == sum(math.prod(grid) == count for grid in place) and sum(heights) == 0
 
 
 def test_the_command_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -132,6 +132,7 @@ def main(arguments: argparse.Namespace) -> int:
     run, start = Run(counts, arguments.seed, arguments.minutes), time.monotonic()
     run.go(arguments.jobs)
     settings = {"seed": arguments.seed, "jobs": arguments.jobs, "minutes": (time.monotonic() - start) / 60}
+    settings["summands"] = True  # among the problems, which they once were not
     if run.unfinished:
         settings["unfinished"] = True
     print(f"wrote {results.save(arguments.name, run.records(), settings)}", file=sys.stderr)

@@ -11,19 +11,23 @@ TEXT = """## Random problems, forged plans, hostile texts
 Each case is made by the seed and its number; `python -m bench fuzz --seed {seed} --kind KIND --only NUMBER` makes one
 again. *Problems* are drawn over meshes of 1 to 256 devices in any order, source and target on one mesh or two, ranks 0
 to 6, dimensions of size 0 up to 2^63, all cost models, profiles with hosts of 1 to 8 devices, both algorithms, memory
-limits from impossible to ample; in a fifth of them tiles are summands at one end or both, of sums, maxima or minima.
-The JSON of each plan is carried out element by element, summand by summand, by an interpreter that uses nothing of the
-library, and must receive and hold what the plan says. *Forged* are plans changed at random and most of them sealed
-again: whatever is accepted must still be right by that interpreter. *Texts* go to all that reads text.
-*Trees* go through `reshard`, with aliases, leaves that fail, donation, limits and interruptions; no array may be lost.
-Failed is whatever is wrong, raises anything but a `RedistribError`, warns, or takes more than {limit:g} s of processor
+limits from impossible to ample{summands}. The JSON of each plan is carried out element by element by an interpreter
+that uses nothing of the library, and must receive and hold what the plan says. *Forged* are plans changed at random and
+most of them sealed again: whatever is accepted must still be right by that interpreter. *Texts* go to all that reads
+text. *Trees* go through `reshard`, with aliases, leaves that fail, donation, limits and interruptions; no array may be
+lost. Failed is whatever is wrong, raises anything but a `RedistribError`, warns, or takes more than {limit:g} s of processor
 time ({trees:g} s for trees, compilers included). {minutes:.0f} minutes on {jobs} processes.
 """
+
+SUMMANDS = """; in a fifth of them tiles are summands at one end or both, of sums, maxima or minima, and
+the interpreter counts how often each summand is in what a device holds"""
 
 
 def text(settings: dict[str, Any]) -> str:
     """What was done, for the settings of a results file."""
-    return TEXT.format(**settings, limit=KINDS["problems"].limit, trees=KINDS["trees"].limit)
+    summands = SUMMANDS if settings.get("summands") else ""
+    limits = {"limit": KINDS["problems"].limit, "trees": KINDS["trees"].limit}
+    return TEXT.format(**{**settings, **limits, "summands": summands})
 
 
 def rows(records: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:

@@ -129,7 +129,7 @@ def test_a_summand_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
         return replace(plan, steps=tuple(steps))
 
     monkeypatch.setattr(Problem, "plan", losing)
-    signatures = run(KINDS["problems"], SEED, range(200)).failures
+    signatures = run(KINDS["problems"], SEED, range(80)).failures
     assert any("the whole" in signature for signature in signatures)
 
 
@@ -304,4 +304,5 @@ def test_the_report_says_what_was_found(failed: int, word: str) -> None:
         "kind": "problems", "cases": "100,000", "failed": str(failed), "outcomes": outcomes, "mean, ms": "7.0",
         "slowest, s (number)": "1.25 (17)", "failures": failures,
     }  # fmt: skip
-    assert "--seed 1 --kind KIND" in page.text(settings)
+    assert "--seed 1 --kind KIND" in page.text(settings) and "summands" not in page.text(settings)
+    assert "how often each summand is in what" in page.text({**settings, "summands": True})

@@ -264,11 +264,6 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
         errors.PlanJsonError,
         "steps[0] is [], where an object is expected",
     ),
-    "steps that are no list": (
-        lambda: edited("slice", "steps", value={}),
-        errors.PlanJsonError,
-        "steps is {}, where a list is expected",
-    ),
     "groups for a slice": (
         lambda: edited("slice", "steps", 0, "groups", value=[[0]]),
         errors.PlanJsonError,
@@ -353,6 +348,16 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
         lambda: edited("exchange 4 to 6", "steps", 0, "shares", 1, 0, value=0.5),
         errors.PlanJsonError,
         "steps[0].shares[1][0] is 0.5, where an integer is expected",
+    ),
+    "placements that are no list": (
+        lambda: edited("exchange 4 to 6", "placements", value=3),
+        errors.PlanJsonError,
+        "placements is 3, where a list is expected",
+    ),
+    "steps that are no list": (
+        lambda: edited("exchange 4 to 6", "steps", value={}),
+        errors.PlanJsonError,
+        "steps is {}, where a list is expected",
     ),
     "a grid that does not divide": (
         lambda: edited("exchange 4 to 6", "placements", 0, "grid", value=[5]),

@@ -143,6 +143,12 @@ def test_seconds_are_shown_in_their_unit(seconds: float, shown: str) -> None:
     assert len(re.findall(rf"  {shown}$", str(made), re.MULTILINE)) == 2
 
 
+def test_tiles_are_shown_in_every_unit() -> None:
+    for k, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB")):
+        made = GOOD["alltoall"]()
+        assert f" ({made.before.tile_size} {unit})" in str(replace(made, itemsize=1024**k))
+
+
 def test_sizes_are_shown_in_binary_units_and_long_types_fold() -> None:
     names = [f"a{k}" for k in range(12)]
     mesh = Mesh.of(dict.fromkeys(names, 2))

@@ -35,6 +35,17 @@ def test_results_get_names_of_their_own() -> None:
     assert [value.name for value in made] == ["matmul", "matmul.1", "matmul.2"]
 
 
+def test_a_value_moves_with_its_type_unless_told_otherwise() -> None:
+    b = Builder()
+    a = b.input("a", "[8, 4{d}8]", TWO)
+    there = b.move(a, place=Place(TWO.mesh, (2, 3)))
+    assert there.type == a.type and there.place.devices == (2, 3)
+    plan = rd.synthesize("[8, 4{d}8]", "[4{d}8, 8]", "d=2")
+    turned = b.move(a, plan=plan)
+    assert turned.type == plan.target and turned.place.devices == (0, 1)
+    assert b.build(there, turned).name == "main"
+
+
 def test_a_program_is_called_twice() -> None:
     inner = Builder("product")
     x, y = (inner.input(name, "[8, 8]", on(0)) for name in "xy")

@@ -122,7 +122,11 @@ def test_a_planned_move() -> None:
         ((replace(compute(ADD_ONE, "x", value("y")), outs=(("b", value("y")),)),), ("y",), "does not write this array"),
         ((Move("x", value("y", COLUMNS), None),), ("y",), "no plan is given"),
         ((Move("x", value("y"), MOVED[0].plan),), ("y",), r"value is \[2{x}4, 4\], and its plan has \[4, 2{x}4\]"),
-        ((Move("x", value("y", COLUMNS, RIGHT), MOVED[0].plan),), ("y",), "between the same devices"),
+        (
+            (Move("x", value("y", COLUMNS, RIGHT), MOVED[0].plan),),
+            ("y",),
+            "array 'y': a plan moves data between the same devices",
+        ),
         ((Move("x", replace(value("y"), dtype="int8"), None),), ("y",), "cannot become"),
         ((Call(Program((), (), ()), ("x",), ()),), ("x",), "operation 'main': values x: "),
         ((compute(ADD_ONE, "x", value("y", DistType.of("[3{x}4, 4]"))),), ("y",), "2 tiles of 3 make 6 elements"),

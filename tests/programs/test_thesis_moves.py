@@ -292,7 +292,7 @@ def test_outputs_of_a_type_of_ones_own() -> None:
     assert [str(program.values[name].type) for name in program.outputs] == ["[2{r0}8, 8]", "[8, 2{r0}8]"]
     y, z = run_by_rank(program, [X])
     assert np.array_equal(y, 3 * X) and np.array_equal(z, 3 * X + 1)
-    with pytest.raises(ProgramError, match="array 'w': there is no such array; there are x, y, z"):
+    with pytest.raises(ProgramError, match=r"^array 'w': there is no such array; there are x, y, z"):
         rd.partition(PAIR, {"first": (4, 1), "second": (4, 1)}, outputs=["w"])
 
 

@@ -11,10 +11,10 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 import redistrib as rd
-from redistrib.packing.buckets import BUCKET_BYTES, BUCKET_LEAVES, Bucket, pack_into_buckets, program_key
+from redistrib.packing.buckets import BUCKET_BYTES, BUCKET_LEAVES, Bucket, leaves_of, pack_into_buckets, program_key
 from redistrib.packing.ledger import MemoryLedger
 from redistrib.packing.moves import LeafMove
-from redistrib.packing.order import accounted
+from redistrib.packing.order import accounted, order
 from redistrib.plans.plan import Plan
 
 MESH, DEVICES = "x=8", tuple(range(8))
@@ -42,6 +42,15 @@ class Rows:
     @property
     def target_bytes(self) -> int:
         return self.plan.after.tile_size * self.plan.itemsize
+
+
+@dataclass(frozen=True)
+class Sized:
+    """Leaves of so many bytes before and after."""
+
+    source_bytes: int
+    target_bytes: int
+    plan: Plan = PLANS[1]
 
 
 @dataclass(frozen=True)
@@ -101,6 +110,26 @@ def test_launches_are_no_smaller_than_is_worth_their_while() -> None:
     assert [len(launch[0]) for launch in pack_into_buckets(items, 0)] == [1] * 64
     assert [len(launch[0]) for launch in pack_into_buckets(items, 2**20)] == [8] * 8
     assert [len(launch[0]) for launch in pack_into_buckets(items, 2**30)] == [64]
+
+
+def test_what_is_as_large_as_a_launch_may_be_fits() -> None:
+    """The limits themselves: as many bytes, and as many leaves."""
+    assert BUCKET_BYTES % 2 == 0
+
+    def of(*sizes: int) -> list[LeafMove]:
+        return [LeafMove(k, str(k), Sized(size, size), DEVICES, False) for k, size in enumerate(sizes)]
+
+    half = BUCKET_BYTES // 2
+    assert [leaves_of(launch) for launch in pack_into_buckets(of(half - 5, 5), 2**60)] == [2]
+    assert [leaves_of(launch) for launch in pack_into_buckets(of(half - 4, 5), 2**60)] == [1, 1]
+    assert max(map(leaves_of, pack_into_buckets(of(*[1] * (BUCKET_LEAVES + 1)), 2**60))) <= BUCKET_LEAVES
+    assert [leaves_of(launch) for launch in pack_into_buckets(of(*[1] * BUCKET_LEAVES), 2**60)] == [BUCKET_LEAVES]
+
+
+def test_what_takes_as_much_as_it_frees_goes_with_what_frees() -> None:
+    moved, kept = (LeafMove(0, "a", Sized(64, 64), DEVICES, donated) for donated in (True, False))
+    assert order([moved], 7) == (0, 64 + 7)
+    assert order([kept], 7) == (1, -7)
 
 
 def test_devices_that_differ_share_no_launch() -> None:

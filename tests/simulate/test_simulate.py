@@ -68,6 +68,13 @@ def test_a_fit_gives_no_negative_rate() -> None:
     assert found.launch >= 0 and found.bandwidth > 0 and found.flops > 0
 
 
+def test_a_fit_of_operations_without_arithmetic() -> None:
+    """Nothing tells how fast it is: then it takes no time, and the rest is found as it is."""
+    found = fit_rates([OperationSample(10**k, 0, 1e-5 + 10**k / 1e12) for k in range(5, 9)])
+    assert math.isclose(found.launch, 1e-5, rel_tol=1e-6) and math.isclose(found.bandwidth, 1e12, rel_tol=1e-6)
+    assert math.isclose(found.flops, 1e18)
+
+
 @pytest.mark.parametrize("samples", [[], [OperationSample(1, 1, 0.0)] * 3])
 def test_a_fit_needs_samples(samples: list[OperationSample]) -> None:
     with pytest.raises(ProfileError, match="three samples or more"):

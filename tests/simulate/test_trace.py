@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 
 import redistrib as rd
+from redistrib.programs.builder import Builder
 from redistrib.programs.program import Program
+from redistrib.programs.spec import nest
 from tests.simulate.drawn import programs
-from tests.simulate.mlp import Sizes, pipelined
+from tests.simulate.mlp import Sizes, on, pipelined
 
 # What the format asks of each phase, by the fields that an event of it has.
 FIELDS: dict[str, dict[str, Any]] = {
@@ -79,6 +81,7 @@ def test_a_trace_of_the_pipeline_is_written(tmp_path: Path) -> None:
     check_trace(trace)
     names = {event["args"]["name"] for event in trace["traceEvents"] if event["ph"] == "M"}
     assert names == {"device 0", "device 1", "operations"}
+    assert all(set(event["args"]) == {"bytes"} for event in trace["traceEvents"] if event["ph"] == "X")
     sends = [event for event in trace["traceEvents"] if event["name"] == "move as_1"]
     assert {event["pid"] for event in sends} == {0, 1} and len({event["ts"] for event in sends}) == 1
     last = max(event["ts"] + event["dur"] for event in trace["traceEvents"] if event["ph"] == "X")
@@ -91,6 +94,26 @@ def test_the_steps_of_a_plan_are_inside_its_move() -> None:
     trace = rd.simulate(plan).chrome()
     own = [event for event in trace["traceEvents"] if event["ph"] == "X" and event["pid"] == 7]
     assert [event["name"] for event in own] == ["move source", *(step.kind for step in plan.steps)]
+
+
+def test_names_in_a_picture_are_cut_where_there_is_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    axes = pytest.importorskip("matplotlib.axes")
+    shown: list[str] = []
+    own = axes.Axes.text
+
+    def text(self: Any, x: float, y: float, said: str, *rest: Any, **keywords: Any) -> Any:
+        shown.append(said)
+        return own(self, x, y, said, *rest, **keywords)
+
+    monkeypatch.setattr(axes.Axes, "text", text)
+    b = Builder()
+    a = b.input("a", "[64, 64]", on(0))
+    for name in ("a name that is long", "another"):
+        a = b.compute(nest("ij,jk->ik", (64, 64, 64), name=name), a, a)
+    for _ in range(9):
+        a = b.compute(nest("ij,jk->ik", (64, 64, 64), name="x" * 30), a, a)
+    rd.simulate(b.build(a), "v100").draw(tmp_path / "step.png")
+    assert [text for text in shown if text][:3] == ["a name that is long"[:8] + "…", "another", "xxxxxxxx…"]
 
 
 def test_a_picture(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from redistrib.cost.presets import PRESETS
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.steps import AllPermute
-from redistrib.synthesis.paper.lowering import lower_with_permute
+from redistrib.synthesis.paper.lowering import lower_straight, lower_with_permute
 from redistrib.synthesis.paper.search import shortest_paths
 from redistrib.synthesis.phases import single, three_phases
 from redistrib.synthesis.problem import Problem
@@ -45,6 +45,14 @@ MODELS: dict[str, CostModel] = {
 def nodes(space: WeakSpace) -> list[Grid]:
     ways = [[c for c in range(1, size + 1) if size % c == 0] for size in space.shape]
     return [grid for grid in product(*ways) if space.is_node(grid)]
+
+
+def test_collectives_of_an_exchange_at_least() -> None:
+    """One all-to-all may do, a permute beside it makes two; there are as many rounds as tiles from other devices."""
+    turned = PhaseGrids((4, 1), (4, 1), (1, 4), (1, 4))
+    assert [each.collectives for each in (turned, turned.by("rounds"), turned.by("permute"))] == [1, 3, 2]
+    still = PhaseGrids((4, 1), (4, 1), (4, 1), (1, 1))
+    assert [each.collectives for each in (still, still.by("rounds"), still.by("permute"))] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -123,3 +131,12 @@ def test_what_is_not_worth_it_is_not_made() -> None:
     assert list(three_phases(problem, single(problem), keep=lambda phases: False)) == []
     others = list(three_phases(problem, single(problem), keep=lambda phases: phases.way != "permute"))
     assert others == [steps for steps in everything if not {"alltoall", "allpermute"} <= {step.kind for step in steps}]
+
+
+def test_a_path_that_comes_back_to_its_grid_may_turn_tiles_round() -> None:
+    """What stays on every grid of a path is what counts: here nothing, so two all-to-alls do without a permute."""
+    mesh = Mesh.of("x=2,y=2")
+    before, after = (placement_of(DistType.parse(text), mesh) for text in ("[1{x,y}4, 4]", "[1{y,x}4, 4]"))
+    there = Problem.plain(before, after)
+    assert [step.kind for step in lower_straight([(4, 1), (1, 4), (4, 1)], there) or []] == ["alltoall", "alltoall"]
+    assert lower_straight([(4, 1), (4, 1)], there) is None

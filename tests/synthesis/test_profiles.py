@@ -100,6 +100,16 @@ def test_profiles_are_given_as_values_files_or_objects(tmp_path: Path) -> None:
         profile_of({})
 
 
+def test_the_largest_file_that_is_read(tmp_path: Path) -> None:
+    profile = LatencyBandwidth.from_json(json.dumps(GOOD))
+    path, text = tmp_path / "profile.json", profile.to_json()
+    path.write_text(text + " " * (2**24 - len(text)))
+    assert load_profile(path) == profile
+    path.write_text(text + " " * (2**24 + 1 - len(text)))
+    with pytest.raises(errors.ProfileError, match="it has more than 16,777,216 bytes"):
+        load_profile(path)
+
+
 def test_files_that_are_no_profile_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "binary.json"
     path.write_bytes(b"\xff\xfe\x00")

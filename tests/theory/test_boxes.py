@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.theory.boxes import Box, Boxes
+from redistrib.theory.boxes import Box, Boxes, summed_volumes
 from redistrib.theory.semantics import placement_of
 
 
@@ -66,3 +67,10 @@ def test_a_placement_tells_the_box_of_every_device() -> None:
     placement = placement_of(DistType.of("[2{x}4, 3]"), Mesh.of("x=2,y=2"))
     boxes = [Box((0, 0), (2, 3))] * 2 + [Box((2, 0), (2, 3))] * 2
     assert placement.boxes.rows() == boxes == [placement.box(device) for device in range(4)]
+
+
+@pytest.mark.parametrize("largest", [2**53 + 1, 2**61 + 1])
+def test_volumes_are_summed_to_the_last_element(largest: int) -> None:
+    """Integers of Python where 64 bits are too few, and never floats."""
+    found = summed_volumes(np.array([[largest, 1], [1, 2], [largest, 3]]), np.array([0, 2, 0]), 3)
+    assert found == [4 * largest, 0, 2] and {type(volume) for volume in found} == {int}

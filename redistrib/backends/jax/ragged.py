@@ -89,7 +89,8 @@ def carry(writes: Sequence[Write], sends: Sequence[jax.Array], context: Lowering
     Returns:
         the box received, by write; anything where the device receives none.
     """
-    at = tables([write.volume for write in writes], [_pairs(write) for write in writes], len(context.order))
+    rounds = [(write.volume, write.pairs) for write in writes if write.pairs is not None]
+    at = tables([volume for volume, _ in rounds], [pairs for _, pairs in rounds], len(context.order))
     extra = sends[0].shape[len(writes[0].size) :]
     buffer = jnp.zeros((at.length, at.unit, *extra), sends[0].dtype)
 
@@ -113,8 +114,3 @@ def carry(writes: Sequence[Write], sends: Sequence[jax.Array], context: Lowering
         ).reshape(share.shape)
         for k, share in enumerate(sends)
     ]
-
-
-def _pairs(write: Write) -> Int64:
-    assert write.pairs is not None
-    return write.pairs

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from mpi4py import MPI
@@ -123,10 +123,9 @@ class Packed(Runner):
 class PackedGather(Packed):
     """`Allgather` of whole tiles, in place where the gathered tile is their concatenation."""
 
-    def __init__(self, stage: Stage, group: MPI.Intracomm) -> None:
-        assert isinstance(stage.step, AllGather)
+    def __init__(self, stage: Stage, step: AllGather, group: MPI.Intracomm) -> None:
         self.group = group
-        order = stage.step.group_of(stage.device)
+        order = step.group_of(stage.device)
         own = stage.kept
         boxes = dict(stage.receives)
         super().__init__(stage, own, [boxes.get(m, own[0]) for m in order] if own else [])
@@ -145,10 +144,9 @@ class PackedGather(Packed):
 class PackedAllToAll(Packed):
     """`Alltoall` of equal shares, the own one included."""
 
-    def __init__(self, stage: Stage, group: MPI.Intracomm) -> None:
-        assert isinstance(stage.step, AllToAll)
+    def __init__(self, stage: Stage, step: AllToAll, group: MPI.Intracomm) -> None:
         self.group = group
-        order = stage.step.group_of(stage.device)
+        order = step.group_of(stage.device)
         own = stage.kept
         sends, receives = dict(stage.sends), dict(stage.receives)
         super().__init__(
@@ -187,7 +185,6 @@ class PackedPermute(Packed):
     """Whole tiles from point to point; straight out of and into place where they are contiguous there."""
 
     def __init__(self, stage: Stage, comm: MPI.Intracomm) -> None:
-        assert isinstance(stage.step, AllPermute)
         self.comm = comm
         sends, receives = stage.sends, stage.receives
         super().__init__(stage, [box for _, box in sends], [box for _, box in receives])
@@ -217,11 +214,10 @@ class Typed(Runner):
 class TypedGroup(Typed):
     """One `Alltoallw` over the group of a gather or an all-to-all."""
 
-    def __init__(self, stage: Stage, group: MPI.Intracomm) -> None:
+    def __init__(self, stage: Stage, step: AllGather | AllToAll, group: MPI.Intracomm) -> None:
         super().__init__(stage)
-        assert isinstance(stage.step, AllGather | AllToAll)
         self.group = group
-        order = stage.step.group_of(stage.device)
+        order = step.group_of(stage.device)
         self.send = self._columns(order, dict(stage.sends), stage.source)
         self.receive = self._columns(order, dict(stage.receives), stage.target())
 
@@ -285,22 +281,18 @@ def _by_device(moves: Sequence[tuple[int, Box]]) -> list[tuple[int, list[Box]]]:
 def packed(stage: Stage, comm: MPI.Intracomm, group: Callable[[], MPI.Intracomm]) -> Runner:
     """The packed transport of a stage; `group` gives the communicator of its group or neighbourhood."""
     if isinstance(stage.step, AllGather):
-        return PackedGather(stage, group())
+        return PackedGather(stage, stage.step, group())
     if isinstance(stage.step, AllToAll):
-        return PackedAllToAll(stage, group())
+        return PackedAllToAll(stage, stage.step, group())
     if isinstance(stage.step, AllPermute):
         return PackedPermute(stage, comm)
-    graph = group()
-    assert isinstance(graph, MPI.Distgraphcomm)
-    return PackedNeighbours(stage, graph)
+    return PackedNeighbours(stage, cast(MPI.Distgraphcomm, group()))
 
 
 def typed(stage: Stage, comm: MPI.Intracomm, group: Callable[[], MPI.Intracomm]) -> Runner:
     """The transport of a stage by datatypes; `group` gives the communicator of its group or neighbourhood."""
     if isinstance(stage.step, AllGather | AllToAll):
-        return TypedGroup(stage, group())
+        return TypedGroup(stage, stage.step, group())
     if isinstance(stage.step, AllPermute):
         return TypedPermute(stage, comm)
-    graph = group()
-    assert isinstance(graph, MPI.Distgraphcomm)
-    return TypedNeighbours(stage, graph)
+    return TypedNeighbours(stage, cast(MPI.Distgraphcomm, group()))
