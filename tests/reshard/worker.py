@@ -26,7 +26,7 @@ def placed(values: np.ndarray, sharding: NamedSharding, dtype: object = None) ->
 
 
 def sums(devices: np.ndarray) -> tuple[int, set[str]]:
-    """Wrong elements of sums of tiles of 8 MiB across processes, which keep 4 MiB each, and the collectives that ran."""
+    """Wrong elements of sums across processes, of tiles of 8 MiB of which each keeps 4, and the collectives that ran."""
     mesh = Mesh(devices.reshape(2, -1), ("a", "b"), axis_types=(AxisType.Explicit,) * 2)
     wide = devices.size // 2
     target = NamedSharding(mesh, P("b", "a"))
