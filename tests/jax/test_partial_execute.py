@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import topologies
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -276,3 +278,22 @@ def test_what_cannot_be_done_is_refused(explicit: jax.sharding.Mesh) -> None:
     wide = on_grid("[16, 8] sum{y}", "[16, 8]", accumulate="float64")
     with pytest.raises(ReductionError, match=r"^JAX makes no float64 unless jax_enable_x64 is set"):
         rd.to_jax(wide, explicit)(array)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+def test_the_tpu_compiler_takes_reductions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+    devices = np.array(topologies.get_topology_desc("v5e:2x4", platform="tpu").devices).reshape(4, 2)
+    mesh = jax.sharding.Mesh(devices, ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    made = [
+        rd.synthesize("[1024, 512] sum{x,y}", "[256{x}1024, 256{y}512]", GRID, order="any"),
+        rd.synthesize("[1024, 512] sum{y}", "[1024, 512] sum{x}", GRID, dtype="bfloat16", order="fixed"),
+    ]
+    moves = [rd.to_jax(each, mesh, stacked=True) for each in made]
+    given = [
+        jax.ShapeDtypeStruct((each.before.summands, *each.shape), each.dtype, sharding=move.source_sharding)
+        for each, move in zip(made, moves, strict=True)
+    ]
+    found = inspect(jax.jit(lambda a, b: (moves[0](a), moves[1](b))).lower(*given).compile())
+    assert found.kinds == {"reduce-scatter": 1, "collective-permute": 1}
+    assert found.received_bytes == sum(sum(each.received) * each.itemsize for each in made)
