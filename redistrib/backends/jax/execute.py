@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias, get_args
 
 import jax
@@ -11,8 +11,9 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.context import LoweringContext, Schedule, context_of
 from redistrib.backends.jax.lowering import local_program
-from redistrib.backends.jax.sharding import constrained, named_sharding, partition_spec, stacked_type
+from redistrib.backends.jax.sharding import alone_on, constrained, named_sharding, partition_spec, stacked_type
 from redistrib.backends.jax.values import as_integer_bits, differentiable, underivable
+from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.errors.backends import (
     manual_mesh_error,
     not_an_array_error,
@@ -97,7 +98,7 @@ class Redistribution:
         self.source_sharding, self.target_sharding = (
             named_sharding(each, plan.source_mesh, mesh) for each in self._ends
         )
-        self._reverse, self._schedule, self._stacked = reverse, schedule, stacked
+        self._reverse, self._schedule, self._stacked, self._donates = reverse, schedule, stacked, donate
         self._compiled = jax.jit(self._run, donate_argnums=(0,) if donate else (), inline=True)
 
     def __repr__(self) -> str:
@@ -117,8 +118,34 @@ class Redistribution:
             array = self._placed(array)
         else:
             self._check_sharding(array)
+            if any(end.partial for end in self._ends):
+                return self._by_tiles(array)
         result: jax.Array = self._compiled(array)
         return result
+
+    def _by_tiles(self, array: jax.Array) -> jax.Array:
+        """The same by way of the tiles alone, one after the other along the first dimension of an array of no summands.
+
+        There are compilers that take no summands as arguments.
+        """
+        rows = tuple(n * self.plan.devices if i == 0 else n for i, n in enumerate(self.plan.before.tile))
+        given = with_sharding(array, rows, NamedSharding(self.mesh, self._along_tiles), weak=False)
+        with alone_on(self.mesh):
+            moved = self._on_tiles(given)
+        if self._donates and given.is_deleted():
+            array.delete()
+        weak = bool(array.aval.weak_type)
+        return with_sharding(moved, self._ends[1].global_shape, self.target_sharding, weak=weak)
+
+    @property
+    def _along_tiles(self) -> PartitionSpec:
+        """Along all tiles; scalars, which have no dimension for it, are called replicated."""
+        return PartitionSpec(self.mesh.axis_names) if self.plan.before.rank else PartitionSpec()
+
+    @cached_property
+    def _on_tiles(self) -> Any:
+        run = partial(self._mapped, specs=(self._along_tiles, self._along_tiles))
+        return jax.jit(run, donate_argnums=(0,) if self._donates else ())
 
     def _check_value(self, array: jax.Array) -> None:
         shape = self._ends[0].global_shape
