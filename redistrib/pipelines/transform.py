@@ -50,7 +50,7 @@ class _Spreading:
         self.inputs: list[Value] = []
         # One writer for each group of devices: what it holds, by the name `value` or `value.microbatch`.
         self.ops: list[Writer] = [Writer(self.cutter, place, model) for place in self.places]
-        shared: set[str] = set()
+        shared: dict[str, int] = {}
         for writer in self.ops:
             writer.ops, writer.names = self.ops[0].ops, shared
         self.home: dict[str, int] = {}
@@ -73,7 +73,10 @@ class _Spreading:
         self.needs: dict[tuple[int, bool], dict[tuple[int, bool], None]] = defaultdict(dict)
         self.read_by: dict[str, dict[int, None]] = defaultdict(dict)
         self.leaves: dict[tuple[int, bool], dict[str, None]] = defaultdict(dict)
-        makers = self.batch.makers
+        makers, steps = self.batch.makers, self.batch.steps
+        self.flops = {key: 1.0 + sum(steps[k].flops for k in numbers) for key, numbers in self.numbers.items()}
+        asks = {k for k, step in enumerate(steps) if step.batch in step.nest.indexed}
+        self.indexed = {key for key, numbers in self.numbers.items() if asks.intersection(numbers)}
         for key, numbers in self.numbers.items():
             for name in outside_of(self.cutter, numbers):
                 self.read_by[name][self.group(key[0])] = None
@@ -149,7 +152,7 @@ class _Spreading:
         return [Unit(stage, one.microbatch, backward) for stage, backward in self.needs[one.stage, one.backward]]
 
     def _seconds(self, one: Unit) -> float:
-        return 1.0 + sum(self.batch.steps[number].flops for number in self.numbers[one.stage, one.backward])
+        return self.flops.get((one.stage, one.backward), 1.0)
 
     # ------------------------------------------------------------------------------------------ units
 
@@ -159,8 +162,7 @@ class _Spreading:
         writer = self.ops[group]
         made = self.leaves[one.stage, one.backward]
         totals = [name for name in made if name in self.sums]
-        steps = self.batch.steps
-        indexed = any(steps[k].batch in steps[k].nest.indexed for k in numbers)
+        indexed = (one.stage, one.backward) in self.indexed
         key = (one.stage, one.backward, bool(totals), one.microbatch if indexed else 0)
         if key not in self.units:
             fresh = Writer(self.cutter, self.places[group], self.model)
