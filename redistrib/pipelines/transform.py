@@ -63,8 +63,12 @@ class _Spreading:
         """The group of devices that a stage is on."""
         return stage % self.layout.pipeline
 
+    def key(self, name: str, microbatch: int) -> str:
+        """Under which a value, or its part of a microbatch, is held; no name of the program is like it."""
+        return f"{name}\n{microbatch}" if self.batch.roles[name].kind == "batched" else name
+
     def named(self, name: str, microbatch: int) -> str:
-        """What a value of a microbatch is called."""
+        """What a value, or its part of a microbatch, is called."""
         split = self.batch.roles[name].kind == "batched" and self.layout.microbatches > 1
         return f"{name}.{microbatch}" if split else name
 
@@ -126,8 +130,8 @@ class _Spreading:
                 self.cutter.types[name] = DistType.of(f"[{', '.join(map(str, value.type.global_shape))}]")
             self.home[name] = group
             for m in self._microbatches(name):
-                writer, label = self.ops[group], self.named(name, m)
-                self.inputs.append(writer.give(label, writer.value(label, self.cutter.types[name], name)))
+                value = self.ops[group].value(self.named(name, m), self.cutter.types[name], name)
+                self.inputs.append(self.ops[group].give(self.key(name, m), value))
 
     def _where(self, name: str, late: dict[str, int]) -> int | None:
         if name in self.stages.homes:
@@ -184,7 +188,7 @@ class _Spreading:
                 self.sums[name] = out
                 self.home[name] = group
                 continue
-            writer.give(self.named(name, one.microbatch), out)
+            writer.give(self.key(name, one.microbatch), out)
             self.home[name] = group
 
     def _send(self, one: Unit) -> None:
@@ -195,13 +199,13 @@ class _Spreading:
 
     def _at(self, group: int, name: str, microbatch: int) -> Value:
         """A value, or its part with a microbatch, on a group of devices, as it was made; sent if it is not there."""
-        label, home = self.named(name, microbatch), self.home[name]
-        if label not in self.ops[group].held:
-            source = self.ops[home].held[label][0]
-            out = self.ops[group].value(f"{label}@{group}", source.type, name)
-            self.ops[group].ops.append(Move(source.name, out, None))
-            self.ops[group].give(label, out)
-        return self.ops[group].held[label][0]
+        key, home, here = self.key(name, microbatch), self.home[name], self.ops[group]
+        if key not in here.held:
+            source = self.ops[home].held[key][0]
+            out = here.value(f"{source.name}@{group}", source.type, name)
+            here.ops.append(Move(source.name, out, None))
+            here.give(key, out)
+        return here.held[key][0]
 
     # ------------------------------------------------------------------------------------------ once
 
@@ -231,10 +235,10 @@ class _Spreading:
             self.ops[0].compute(self.batch.makers[name])
             self.home[name] = 0
         self._complete(name)
-        writer, label = self.ops[self.home[name]], self.named(name, microbatch)
-        value = writer.held[label][0]
+        writer, key = self.ops[self.home[name]], self.key(name, microbatch)
+        value = writer.held[key][0]
         if self.layout.zero in (1, 2) and name in self.renewed:
-            return writer.as_needed(label, self.cutter.whole(value.type)).name
+            return writer.as_needed(key, self.cutter.whole(value.type)).name
         return value.name
 
     @cached_property
