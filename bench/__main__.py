@@ -17,6 +17,7 @@ COMMANDS = {
     "quality": ("bench.quality", "bytes, tiles and collectives of plans, counted, on every problem set"),
     "partial": ("bench.partial", "summands: bytes of plans over the bound, and XLA's for CPU and TPU, counted"),
     "planning": ("bench.planning", "seconds of one call of synthesize, on 8, 4,096 and 65,536 devices"),
+    "distir": ("bench.distir", "DistIR's tables by simulation, every layout of every model and batch size"),
     "scaling": ("bench.scaling", "planning time and quality against devices, rank and primes"),
     "fuzz": (
         "bench.fuzz.bench",

@@ -50,7 +50,7 @@ class _Spreading:
         self.inputs: list[Value] = []
         # One writer for each group of devices: what it holds, by the name `value` or `value.microbatch`.
         self.ops: list[Writer] = [Writer(self.cutter, place, model) for place in self.places]
-        shared: set[str] = set()
+        shared: dict[str, int] = {}
         for writer in self.ops:
             writer.ops, writer.names = self.ops[0].ops, shared
         self.home: dict[str, int] = {}
@@ -63,8 +63,12 @@ class _Spreading:
         """The group of devices that a stage is on."""
         return stage % self.layout.pipeline
 
+    def key(self, name: str, microbatch: int) -> str:
+        """Under which a value, or its part of a microbatch, is held; no name of the program is like it."""
+        return f"{name}\n{microbatch}" if self.batch.roles[name].kind == "batched" else name
+
     def named(self, name: str, microbatch: int) -> str:
-        """What a value of a microbatch is called."""
+        """What a value, or its part of a microbatch, is called."""
         split = self.batch.roles[name].kind == "batched" and self.layout.microbatches > 1
         return f"{name}.{microbatch}" if split else name
 
@@ -73,7 +77,10 @@ class _Spreading:
         self.needs: dict[tuple[int, bool], dict[tuple[int, bool], None]] = defaultdict(dict)
         self.read_by: dict[str, dict[int, None]] = defaultdict(dict)
         self.leaves: dict[tuple[int, bool], dict[str, None]] = defaultdict(dict)
-        makers = self.batch.makers
+        makers, steps = self.batch.makers, self.batch.steps
+        self.flops = {key: 1.0 + sum(steps[k].flops for k in numbers) for key, numbers in self.numbers.items()}
+        asks = {k for k, step in enumerate(steps) if step.batch in step.nest.indexed}
+        self.indexed = {key for key, numbers in self.numbers.items() if asks.intersection(numbers)}
         for key, numbers in self.numbers.items():
             for name in outside_of(self.cutter, numbers):
                 self.read_by[name][self.group(key[0])] = None
@@ -123,8 +130,8 @@ class _Spreading:
                 self.cutter.types[name] = DistType.of(f"[{', '.join(map(str, value.type.global_shape))}]")
             self.home[name] = group
             for m in self._microbatches(name):
-                writer, label = self.ops[group], self.named(name, m)
-                self.inputs.append(writer.give(label, writer.value(label, self.cutter.types[name], name)))
+                value = self.ops[group].value(self.named(name, m), self.cutter.types[name], name)
+                self.inputs.append(self.ops[group].give(self.key(name, m), value))
 
     def _where(self, name: str, late: dict[str, int]) -> int | None:
         if name in self.stages.homes:
@@ -149,7 +156,7 @@ class _Spreading:
         return [Unit(stage, one.microbatch, backward) for stage, backward in self.needs[one.stage, one.backward]]
 
     def _seconds(self, one: Unit) -> float:
-        return 1.0 + sum(self.batch.steps[number].flops for number in self.numbers[one.stage, one.backward])
+        return self.flops.get((one.stage, one.backward), 1.0)
 
     # ------------------------------------------------------------------------------------------ units
 
@@ -159,8 +166,7 @@ class _Spreading:
         writer = self.ops[group]
         made = self.leaves[one.stage, one.backward]
         totals = [name for name in made if name in self.sums]
-        steps = self.batch.steps
-        indexed = any(steps[k].batch in steps[k].nest.indexed for k in numbers)
+        indexed = (one.stage, one.backward) in self.indexed
         key = (one.stage, one.backward, bool(totals), one.microbatch if indexed else 0)
         if key not in self.units:
             fresh = Writer(self.cutter, self.places[group], self.model)
@@ -182,7 +188,7 @@ class _Spreading:
                 self.sums[name] = out
                 self.home[name] = group
                 continue
-            writer.give(self.named(name, one.microbatch), out)
+            writer.give(self.key(name, one.microbatch), out)
             self.home[name] = group
 
     def _send(self, one: Unit) -> None:
@@ -193,13 +199,13 @@ class _Spreading:
 
     def _at(self, group: int, name: str, microbatch: int) -> Value:
         """A value, or its part with a microbatch, on a group of devices, as it was made; sent if it is not there."""
-        label, home = self.named(name, microbatch), self.home[name]
-        if label not in self.ops[group].held:
-            source = self.ops[home].held[label][0]
-            out = self.ops[group].value(f"{label}@{group}", source.type, name)
-            self.ops[group].ops.append(Move(source.name, out, None))
-            self.ops[group].give(label, out)
-        return self.ops[group].held[label][0]
+        key, home, here = self.key(name, microbatch), self.home[name], self.ops[group]
+        if key not in here.held:
+            source = self.ops[home].held[key][0]
+            out = here.value(f"{source.name}@{group}", source.type, name)
+            here.ops.append(Move(source.name, out, None))
+            here.give(key, out)
+        return here.held[key][0]
 
     # ------------------------------------------------------------------------------------------ once
 
@@ -229,10 +235,10 @@ class _Spreading:
             self.ops[0].compute(self.batch.makers[name])
             self.home[name] = 0
         self._complete(name)
-        writer, label = self.ops[self.home[name]], self.named(name, microbatch)
-        value = writer.held[label][0]
+        writer, key = self.ops[self.home[name]], self.key(name, microbatch)
+        value = writer.held[key][0]
         if self.layout.zero in (1, 2) and name in self.renewed:
-            return writer.as_needed(label, self.cutter.whole(value.type)).name
+            return writer.as_needed(key, self.cutter.whole(value.type)).name
         return value.name
 
     @cached_property

@@ -32,6 +32,7 @@ class Writer:
         place: the devices.
         model: what plans minimise.
         held: of every value the versions that are here, the one it was made as first.
+        names: that are taken, each with the number that its last namesake has.
     """
 
     cutter: Cutter
@@ -39,21 +40,21 @@ class Writer:
     model: CostModel | str
     ops: list[Op] = field(default_factory=list)
     held: dict[str, list[Value]] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
+    names: dict[str, int] = field(default_factory=dict)
 
     def give(self, name: str, value: Value) -> Value:
         """A value that is here from now on."""
         self.held[name] = [value]
-        self.names.add(value.name)
+        self.names.setdefault(value.name, 0)
         return value
 
     def value(self, name: str, form: DistType, like: str, place: Place | None = None) -> Value:
         """A new value, of the element type of one of the program."""
-        unique, k = name, 0
+        unique = name
         while unique in self.names:
-            k += 1
-            unique = f"{name}.{k}"
-        self.names.add(unique)
+            self.names[name] += 1
+            unique = f"{name}.{self.names[name]}"
+        self.names[unique] = 0
         return Value(unique, form, place or self.place, self.cutter.batch.values[like].dtype)
 
     def as_needed(self, name: str, form: DistType) -> Value:
