@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -62,48 +59,6 @@ def test_writes(name: str) -> None:
     step = PARTIAL[name]().steps[0]
     with pytest.raises(PartialTypeError, match=f"^a list of writes takes .* those of the step {step.kind} are"):
         schedule(step.before, step)
-
-
-IN_JAX = """
-import jax, jax.numpy as jnp, numpy as np, redistrib as rd
-from jax.sharding import NamedSharding, PartitionSpec as P
-from redistrib.errors import PartialTypeError, SpecError
-from tests.plans.hand_partial import PARTIAL
-from tests.test_partial_refusals import between
-
-mesh = jax.make_mesh((4, 2), ("x", "y"))
-jax.set_mesh(mesh)
-plan = PARTIAL["reduce-exchange"]()
-def refused(do, kind=PartialTypeError):
-    try:
-        do()
-    except kind:
-        return
-    raise AssertionError("accepted")
-
-refused(lambda: rd.to_jax(plan, mesh))
-refused(lambda: rd.to_jax(between(), jax.make_mesh((2, 2), ("x", "y"))))
-left = jax.device_put(jnp.arange(64.0).reshape(8, 8), NamedSharding(mesh, P("x", "y")))
-right = jax.device_put(jnp.ones((8, 8)), NamedSharding(mesh, P("y", None)))
-spec = P("x", None, unreduced={"y"})
-partial = jax.jit(lambda a, b: jnp.einsum("ij,jk->ik", a, b, out_sharding=spec))(left, right)
-whole = NamedSharding(mesh, P("x", None))
-refused(lambda: rd.reshard(partial, whole))
-refused(lambda: rd.reshard(left, NamedSharding(mesh, spec)))
-refused(lambda: rd.reshard(partial, NamedSharding(mesh, spec)))
-refused(lambda: jax.jit(lambda a: rd.reshard(a, whole))(partial))
-reduced = NamedSharding(mesh, P(None, "x", reduced={"y"}))
-moved = rd.reshard(left, reduced)
-assert moved.sharding == reduced and np.array_equal(moved, left)
-refused(lambda: jax.jit(lambda a: rd.reshard(a, reduced))(left), SpecError)
-"""
-
-
-def test_jax() -> None:
-    pytest.importorskip("jax")
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", IN_JAX], env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
 
 
 def test_it_is_an_error_of_the_library() -> None:

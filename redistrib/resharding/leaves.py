@@ -94,7 +94,10 @@ def _sharding(path: str, value: Any) -> Sharding:
         mesh = _context_mesh()
         if mesh is None:
             raise LeafError(path, f"{value} names axes of no mesh; give a NamedSharding, or call under jax.set_mesh")
-        return NamedSharding(mesh, value)
+        try:
+            return NamedSharding(mesh, value)
+        except ValueError as error:  # axes that the mesh lacks, or unreduced ones where it has them Auto
+            raise LeafError(path, str(error)) from None
     raise LeafError(path, f"{value!r} is no jax.sharding.Sharding; give a NamedSharding")
 
 

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+SMALLER = {"gradients": {"layers": 0, "words": 64, "time": 4}}
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem != "transformer")
 
 
 def test_all_are_here() -> None:
-    assert NAMES == ["restore_checkpoint", "sequence_to_heads", "train_to_serve", "weight_sync"]
+    assert NAMES == ["gradients", "restore_checkpoint", "sequence_to_heads", "train_to_serve", "weight_sync"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_runs(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    importlib.import_module(name).main()
+    importlib.import_module(name).main(**SMALLER.get(name, {}))
     assert capsys.readouterr().out
