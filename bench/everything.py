@@ -20,6 +20,8 @@ BENCHES: tuple[tuple[str, float, float], ...] = (
     ("xla-cpu", 4, 180),
     ("xla-cpu --null --name xla_cpu_null --sets U222=12,U234=6", 1, 5),
     ("tpu", 4, 240),
+    ("partial", 2, 60),
+    ("cluster --name partial_cluster --sets P8=100", 2, 30),
     ("dtensor", 1, 60),
     ("dtensor-run", 2, 30),
     ("trees", 2, 30),

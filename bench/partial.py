@@ -12,13 +12,12 @@ import importlib.util
 from collections.abc import Generator
 from typing import Any
 
-from bench import results
+from bench import partial_page, results
 from bench.children import Child, progress
 from bench.library import describe, plan_of
 from bench.problems import DEFAULT_SEED, Problem, in_turn
 from bench.reachable import least_in_two_steps
-from bench.stats import geomean
-from bench.summary import OURS, XLA, Record, by_set, bytes_ratio, compiled, fate
+from bench.summary import OURS, Record
 from bench.tpu import ENVIRONMENT
 from bench.xla_cpu import environment, parse_sets
 
@@ -26,7 +25,6 @@ SAMPLE = {"P8": 30, "P24": 10}
 FULL = {"P8": 300, "P24": 100}
 TOPOLOGY, TOPOLOGY_DEVICES = "v5e:2x4", 8
 MODELS = {"exact": {"cost_model": "exact"}, "default": {}}
-ON = {"cpu": "XLA, CPU", "tpu": "XLA, TPU v5e 2x4"}
 
 
 def counted(problem: Problem) -> dict[str, Any]:
@@ -57,56 +55,6 @@ def measure(problems: list[Problem], limit: float) -> Generator[Record]:
             child.stop()
 
 
-# --------------------------------------------------------------------------------------------------------- summary
-
-
-def is_reachable(record: Record) -> bool:
-    """Whether plans whose tiles are of one size can receive no more than the bound."""
-    return bool(record["reachable"] <= record["bound"] * (1 + 1e-6))
-
-
-def over_bound(records: list[Record], side: str) -> list[float]:
-    """Bytes received over the bound; of XLA's programs, where they compiled."""
-    if side in MODELS:
-        return [bytes_ratio(r, side) for r in records]
-    return [r[side][XLA]["received"] / r["bound"] for r in records if compiled(r.get(side, {}), XLA)]
-
-
-def rows(records: list[Record]) -> list[list[str]]:
-    """A row for each set and side: problems, lost, geomean, quantiles of bytes over bound, geomean where reachable."""
-    found = []
-    for name, group in by_set(records).items():
-        for side, label in (("exact", 'ours, "exact"'), ("default", "ours, default"), *ON.items()):
-            chosen = [r for r in group if side in r]
-            values = over_bound(chosen, side)
-            if not values:
-                continue
-            fates = [fate(r[side], XLA) for r in chosen] if side in ON else []
-            lost = ", ".join(f"{n} {f}" for f in ("crash", "limit", "error") if (n := fates.count(f))) or "none"
-            split = [over_bound([r for r in chosen if is_reachable(r) == can], side) for can in (True, False)]
-            found.append(
-                [name, label, str(len(values)), lost, f"{geomean(values):.3f} / {max(values):.2f}",
-                 *(f"{geomean(part):.3f} / {max(part):.2f} ({len(part)})" if part else "none" for part in split)]
-            )  # fmt: skip
-    return found
-
-
-HEAD = ["set", "", "problems", "lost", "bytes/bound geomean / max", "where tiles of one size can reach it",
-        "where they cannot"]  # fmt: skip
-
-
-def unreachable(records: list[Record]) -> list[list[str]]:
-    """The problems whose bound no plan with tiles of one size reaches: the bound, the least, and what ours receives."""
-    found = []
-    for record in records:
-        if not is_reachable(record):
-            problem = Problem.from_json(record["problem"])
-            least, ours = (x / record["bound"] for x in (record["reachable"], record["exact"]["received"]))
-            ends = f"`{problem.source}` -> `{problem.target}` on {dict(problem.mesh)}".replace("'", "")
-            found.append([problem.name, ends, f"{least:.3f}", f"{ours:.3f}"])
-    return found
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--full", action="store_true", help="all problems instead of a sample")
     parser.add_argument("--sets", help="sets and counts, such as P8=50,P24")
@@ -121,6 +69,7 @@ def main(arguments: argparse.Namespace) -> int:
     settings = {"seed": arguments.seed, "sets": sets, "limit_s": arguments.limit}
     run = measure(in_turn(sets, arguments.seed), arguments.limit)
     records = results.collect(arguments.name, run, settings, arguments.minutes)
-    for row in [HEAD, *rows(records)]:
+    head, *rows = partial_page.counted(records)
+    for row in [head, *rows]:
         print(" | ".join(row))
     return 0

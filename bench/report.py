@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import results, survivors, verdicts
+from bench import partial_page, results, survivors, verdicts
 from bench.children import ROOT
 from bench.dtensor_run import speeds
 from bench.fuzz import page
@@ -37,6 +37,8 @@ BENCHES = {
     "dtensor_run": "DTensor on the emulated cluster (`python -m bench dtensor-run`)",
     "trees": "whole models (`python -m bench trees`)",
     "quality": "plans, counted (`python -m bench quality`)",
+    "partial": "summands, counted (`python -m bench partial`)",
+    "partial_cluster": "summands on the emulated cluster (`python -m bench cluster --sets P8 --name partial_cluster`)",
     "planning": "the time of one plan (`python -m bench planning`)",
     "scaling": "planning time and quality at scale (`python -m bench scaling`)",
     "fuzz": "the fuzzer (`python -m bench fuzz`)",
@@ -237,6 +239,7 @@ def write(found: Results, path: Path) -> None:
         parts += [TREES.format(**found.settings("trees")), _trees(found.records("trees"))]
     if found.records("quality"):
         parts += [QUALITY, _quality(found.records("quality"))]
+    parts += partial_page.parts(found, table, _speeds)
     if found.records("planning"):
         parts += [PLANNING, _planning(found.records("planning"))]
     if found.records("scaling"):

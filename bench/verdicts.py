@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench import survivors
+from bench import partial_page, survivors
 from bench.problems import Problem
 from bench.results import Results
-from bench.stats import quantile
+from bench.stats import geomean, quantile
 from bench.summary import (
     OURS,
     XLA,
@@ -77,6 +77,7 @@ def goals_table(found: Results) -> str:
         _scratch_goal(
             "TPU v5e 2x4, aligned tiles of 128 MiB and more: scratch at most 2 tiles", found.of_set("tpu", "A222")
         ),
+        *_partial_goals(found.records("partial"), found.records("partial_cluster")),
         *_planning_goals({r["test"]: r for r in found.records("planning")}),
         _mutants_goal(found.records("mutants")),
         _fuzz_goal({r["kind"]: r for r in found.records("fuzz")}),
@@ -117,6 +118,27 @@ def _tpu_goals(records: list[Record]) -> list[str]:
         _row(goals[2], f"more on {len(more)} of {len(both)}", not more),
         _row(goals[3], f"{own / 1e9:.2f} GB against {other / 1e9:.2f} GB", own <= other / 2),
     ]  # fmt: skip
+
+
+def _partial_goals(counted: list[Record], cluster: list[Record]) -> list[str]:
+    goals: dict[tuple[str, bool | None], str] = {
+        ("exact", True): 'summands under "exact", where the bound can be reached: bytes/bound geomean at most 1.01',
+        ("default", None): "summands by default: bytes/bound geomean at most 1.05",
+    }
+    rows = []
+    for (side, reachable), goal in goals.items():
+        values = partial_page.over_bound(counted, side, reachable)
+        most = 1.01 if side == "exact" else 1.05
+        rows.append(
+            _row(goal, f"{geomean(values):.4f} over {len(values)} problems" if values else "",
+                 geomean(values) <= most if values else None)
+        )  # fmt: skip
+    cut = partial_page.split(cluster)["cut"]
+    return [
+        *rows,
+        _speed_goal("cluster, summands: geomean at least 1.5x XLA", cluster, 1.5),
+        _speed_goal("cluster, summands, where the target is not replicated: at least 2x", cut, 2.0),
+    ]
 
 
 def _planning_goals(records: Mapping[str, Record]) -> list[str]:

@@ -88,7 +88,6 @@ def on_virtual_devices(plan: Plan, with_xla: bool = True) -> RunReport:
     Raises:
         RunSizeError: if these are too many, or the array too large for this machine's memory.
         DtypeError: if the plan's elements are none that can be run with.
-        SpecError: if JAX has no array of the plan's summands: those of maxima and minima.
     """
     from redistrib.backends.jax.measure.compare import compare, mesh_for, virtual_cpu_devices, with_all_bits
 

@@ -165,6 +165,24 @@ def test_run_checks_every_element(capsys: pytest.CaptureFixture[str]) -> None:
     assert report["bound_bytes"] == 128
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "with_xla"),
+    [
+        ("[2{x}4, 8] sum{y}", "[4, 2{x,y}8]", True),
+        ("[2{x}4, 8] max{y}", "[4, 2{x,y}8]", False),
+        ("[2{x}4, 8]", "[4, 8] sum{x}", False),
+    ],
+)
+def test_run_checks_summands(source: str, target: str, with_xla: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("jax")
+    assert main(["run", source, target, "--mesh", "x=2,y=2", "--json", "--cost-model", "exact"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["ours"]["wrong_elements"] == 0
+    assert report["ours"]["received_bytes"] == report["bound_bytes"]
+    assert (report["xla"] is not None) == with_xla
+    assert report["compared"] == 32
+
+
 # ------------------------------------------------------------------------- exit code 2 and one line, or nothing
 
 

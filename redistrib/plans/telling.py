@@ -46,8 +46,9 @@ def _words(placement: Placement, box: Box, summand: int) -> Words:
 
 def mixed(number: Words) -> Words:
     """A bijection of 64-bit words that leaves no two neighbours alike."""
-    words = (number ^ (number >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15)
-    words = (words ^ (words >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    with np.errstate(over="ignore"):  # scalars warn where arrays wrap
+        words = (number ^ (number >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15)
+        words = (words ^ (words >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     result: Words = words ^ (words >> np.uint64(32))
     return result
 

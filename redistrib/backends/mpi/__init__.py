@@ -9,6 +9,7 @@ whose elements are numbers or booleans. A step travels over one of the transport
 - `in_place`: small messages between boxes that replace one another, where a memory limit leaves no room for tiles
   between source and target (`in_place`); not for plans with an exchange after the first step.
 
+Summands are staged and added up by `reductions`, over the first three.
 `selection` chooses by memory limit and profile; `stage` says which memory each step reads and writes; `executor` runs.
 """
 

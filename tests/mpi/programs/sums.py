@@ -24,7 +24,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.plans import reference
 from redistrib.plans.plan import Plan
 from redistrib.testing import all_partial_types
-from tests.plans.hand_partial import PARTIAL
+from tests.plans.hand_partial import PARTIAL, between, pulled_sums
 from tests.plans.sums import digits, whole_of
 
 MESHES = {4: ["x=4", "x=2,y=2"], 6: ["x=2,y=3"], 8: ["x=2,y=2,z=2"]}
@@ -56,6 +56,13 @@ def drawn(count: int) -> Iterator[Plan]:
             )  # fmt: skip
     for dtype in ("int64", "bfloat16"):  # tiles that are not to be cut
         yield synthesize("[7] sum{x}", "[7]", {"x": comm.size}, dtype=dtype, cost_model="exact")
+    n = comm.size  # as many summands as there are: their order shows in the last bits
+    for dtype, order in (("float32", "any"), ("bfloat16", "fixed")):
+        wide = "float32" if dtype == "bfloat16" else None
+        for source, target in ((f"[{4 * n}, 5] sum{{x}}", f"[4{{x}}{4 * n}, 5]"), (f"[{n}, 6] sum{{x}}", f"[{n}, 6]")):
+            yield synthesize(source, target, {"x": n}, dtype=dtype, order=order, cost_model="exact")
+            pulled = between(source, target, f"x={n}", pulled_sums)
+            yield replace(pulled, dtype=dtype, itemsize=dtype_of(dtype).itemsize, accumulate=wide, order=order)
     for k, make in enumerate(PARTIAL.values()):
         plan = make()
         if plan.devices == comm.size:
@@ -105,7 +112,8 @@ for number, text in enumerate(texts):
                     box = plan.after.box(rank)
                     part = whole[tuple(slice(s, s + n) for s, n in zip(box.start, box.size, strict=True))]
                     assert result.tobytes() == part.tobytes(), where
-                ordered = plan.order == "fixed" or (how != "packed" and "all_reduce" not in kinds)
+                by_mpi = plan.accumulate is None and (how == "packed" or "all_reduce" in kinds)
+                ordered = plan.order == "fixed" or not by_mpi
                 if whole is not None or ordered:
                     assert result.tobytes() == want.tobytes(), where
                 again = np.zeros_like(want)

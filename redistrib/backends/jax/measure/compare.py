@@ -15,7 +15,7 @@ import numpy as np
 
 from redistrib.backends.jax.execute import to_jax
 from redistrib.backends.jax.measure.inspect import inspect
-from redistrib.backends.jax.sharding import named_sharding
+from redistrib.backends.jax.sharding import named_sharding, stacked_type
 from redistrib.errors import DeviceShortageError, DtypeError, RunSizeError
 from redistrib.plans import reference, telling
 from redistrib.plans.plan import Plan
@@ -63,14 +63,18 @@ class Contest:
     """A plan and XLA's reshard between the same shardings, each compiled once, to be run on any number of arrays."""
 
     def __init__(self, plan: Plan, mesh: jax.sharding.Mesh, with_xla: bool = True) -> None:
-        """XLA makes no summands, and ends the process where they are to be others: then it is not asked."""
+        """XLA makes no summands, ends the process where they are to be others, and knows sums alone: then it is not
+        asked. Maxima and minima are of arrays that are stacks of all summands."""
         self.plan = plan
         self.moved = 0
-        with_xla = with_xla and not plan.target.partial
-        self._source = named_sharding(plan.source, plan.source_mesh, mesh)
-        target = named_sharding(plan.target, plan.target_mesh, mesh)
-        abstract = jax.ShapeDtypeStruct(plan.shape, jnp.dtype(plan.dtype), sharding=self._source)
-        functions = [to_jax(plan, mesh)] + ([_identity] if with_xla else [])
+        kinds = {plan.source.reduction, plan.target.reduction}
+        self._stacked = bool(kinds & {"max", "min"})
+        ends = [stacked_type(each, plan.source_mesh) if self._stacked else each for each in (plan.source, plan.target)]
+        self._source, target = (named_sharding(each, plan.source_mesh, mesh) for each in ends)
+        self._shape = ends[0].global_shape
+        abstract = jax.ShapeDtypeStruct(self._shape, jnp.dtype(plan.dtype), sharding=self._source)
+        asked = with_xla and not plan.target.partial and not self._stacked
+        functions = [to_jax(plan, mesh, stacked=self._stacked)] + ([_identity] if asked else [])
         self._programs = [jax.jit(f, out_shardings=target).lower(abstract).compile() for f in functions]
         self._wrong = [0] * len(functions)
 
@@ -82,15 +86,17 @@ class Contest:
         """Move summands that tell who they are, and compare every element of what they add up to."""
         plan, dtype = self.plan, jnp.dtype(self.plan.dtype)
         number = dict(zip(self._source.mesh.devices.flat, plan.source_mesh.devices, strict=True))
-        tiles = [jax.device_put(telling.source_tile(plan, d, dtype), device) for device, d in number.items()]
-        array = jax.make_array_from_single_device_arrays(plan.shape, self._source, tiles)
+        slab = self._stacked and plan.source.partial
+        tiles = [telling.source_tile(plan, d, dtype) for d in number.values()]
+        put = [jax.device_put(t[None] if slab else t, device) for t, device in zip(tiles, number, strict=True)]
+        array = jax.make_array_from_single_device_arrays(self._shape, self._source, put)
         self._run(array, telling.reduced(plan, Box((0,) * len(plan.shape), plan.shape), dtype))
 
     def _run(self, array: jax.Array, values: np.ndarray[Any, Any]) -> None:
         for k, program in enumerate(self._programs):
             result = program(array)
             if self.plan.target.partial:
-                held = {shard.device: np.asarray(shard.data) for shard in result.addressable_shards}
+                held = {s.device: np.asarray(s.data).reshape(self.plan.after.tile) for s in result.addressable_shards}
                 order = np.argsort(self.plan.target_mesh.devices)
                 tiles = [held[device] for device in result.sharding.mesh.devices.reshape(-1)[order]]
                 self._wrong[k] += differing(reference.assemble(tiles, self.plan.after), values)
