@@ -44,6 +44,45 @@ case: R => c [u f E ->]; exists (axs (whole v) i); split; first by rewrite /= up
 by case: (whole v) E => l A s /= ->; congr Ty; apply/ffunP => j; rewrite !ffunE; case: eqP => [->|].
 Qed.
 
+(** Two devices that have the same element have the same tile. *)
+Lemma has_same (v : pty) h k e : wf sz (whole v) -> has v h e -> has v k e -> T (whole v) h = T (whole v) k.
+Proof.
+move=> w; rewrite /Partial.has !inE => /forallP H /forallP K; apply/ffunP => i; rewrite !ffunE.
+have c0 := wf_loc i w; have := H i; have := K i; rewrite !ffunE.
+move: (doff_dvd (loc (whole v) i) (axs (whole v) i) h) (doff_dvd (loc (whole v) i) (axs (whole v) i) k).
+move=> /dvdnP[a ->] /dvdnP[b ->] /andP[b1 b2] /andP[a1 a2]; congr (_ * _).
+move: c0 b1 b2 a1 a2; move: (loc (whole v) i) (nat_of_ord (e i)) => c m c0 b1 b2 a1 a2.
+have : a * c < b.+1 * c by rewrite mulSn; lia.
+have : b * c < a.+1 * c by rewrite mulSn; lia.
+by rewrite !ltn_pmul2r //; lia.
+Qed.
+
+(** Of an element of a gathered tile some device along the axes had it. *)
+Lemma gather_has v v' i xs h e : wf sz (whole v) -> gather_rule sz i xs (whole v) (whole v') -> has v' h e ->
+  exists2 k, k \in line xs h & has v k e.
+Proof.
+move=> w [ys [E R]]; rewrite /Partial.has R inE => /forallP H.
+have c0 := wf_loc i w; set c := loc (whole v) i in c0.
+have u : uniq xs by have := wf_uniq i w; rewrite E cat_uniq => /andP[].
+pose o := doff (c * span sz xs) ys h.
+have /andP[lo hi] : o <= e i < o + c * span sz xs by have := H i; rewrite /T /= !ffunE eqxx.
+have kx : (e i - o) %/ c < span sz xs by rewrite ltn_divLR //; move: lo hi; rewrite mulnC; lia.
+have [k [K O]] := doff_surj sz_gt0 h c0 u kx.
+exists k; first by apply/lineP.
+rewrite inE; apply/forallP => j; rewrite ffunE; have [->|ji] := eqVneq j i.
+  rewrite E doff_cat K -/c; have -> : doff (c * span sz xs) ys k = o.
+    apply/doff_eq; [exact: sz_gt0|by rewrite muln_gt0 c0 span_gt0 | move=> a ay; apply: O].
+    by have := wf_uniq i w; rewrite E cat_uniq => /and3P[_ /hasPn/(_ a ay)].
+  have := divn_eq (e i - o) c; have := ltn_pmod (e i - o) c0.
+  by move: lo; rewrite [_ * c]mulnC; move: (_ %/ _) (_ %% _) => q m; lia.
+have : doff (loc (whole v) j) (axs (whole v) j) h <= e j < doff (loc (whole v) j) (axs (whole v) j) h + loc (whole v) j.
+  by have := H j; rewrite /T /= !ffunE (negbTE ji).
+suff -> : doff (loc (whole v) j) (axs (whole v) j) k = doff (loc (whole v) j) (axs (whole v) j) h by [].
+apply/doff_eq; [exact: sz_gt0|exact: wf_loc w | move=> a aj; apply: O].
+apply: contraNN ji => ax; apply/eqP; apply: (wf_disjoint w aj).
+by rewrite E mem_cat ax.
+Qed.
+
 (** [k] with the coordinates of [h] along [xs]. *)
 Definition mix xs h k : dev := [ffun a => if a \in xs then h a else k a].
 Lemma mixE xs h k a : mix xs h k a = if a \in xs then h a else k a.
@@ -124,6 +163,33 @@ apply: eq_bigl => k; apply/andP/lineP => [[/lineP K /forallP Z] a na|K].
 split; first apply/lineP => a; rewrite ?mem_cat ?negb_or.
   by case/andP => np nx; rewrite K // ffunE (negbTE nx).
 apply/forallP => a; apply/implyP => ax; rewrite K ?px // ffunE ax //.
+Qed.
+
+(** Summands made of the parts that a dimension was cut into: every device puts nothing around its part. *)
+Theorem unshard_sound i xs v v' st x : pwf sz v -> unshard_rule sz i xs v v' ->
+  represents add v st x -> represents add v' (padded zero v st) x.
+Proof.
+move=> w [R E] [A S]; case/pwfP: (w) => wv _ F; have wv' := gather_wf wv R.
+have cuts a : a \in xs -> ~~ free (whole v) a.
+  by case: R => ys [Ei _] ax; apply/negP => /freeP/(_ i); rewrite Ei mem_cat ax.
+rewrite /represents E; split=> [h k e hh hk H|h e hh].
+  have T' := has_same wv' hh hk.
+  have Tv : T (whole v) h = T (whole v) k.
+    apply/(T_eq _ _ _ wv) => // a fa; have [ax|nx] := boolP (a \in xs); first by apply: H; rewrite mem_cat ax orbT.
+    have [ap|np] := boolP (a \in partial v); first by apply: H; rewrite mem_cat ap.
+    move/(T_eq _ _ _ wv'): T'; apply => //; case: R => ys [Ei ->]; apply: contraNN fa => /freeP f.
+    apply/freeP => j; have := f j; rewrite /= ffunE; case: eqP => [->|//].
+    by rewrite Ei mem_cat negb_or nx.
+  have hs : has v h e = has v k e by rewrite /Partial.has Tv.
+  rewrite /padded hs; case: ifP => // hk'; apply: A; rewrite ?hs //.
+  by move=> a ap; apply: H; rewrite mem_cat ap.
+have [h1 /lineP L H1] := gather_has wv R hh.
+rewrite -(S h1 e H1) /padded -big_mkcondr; apply: eq_bigl => k; apply/andP/lineP => [[/lineP K H2] a na|K].
+  have [ax|nx] := boolP (a \in xs).
+    by have /(T_eq _ _ _ wv) -> := has_same wv H2 H1; rewrite ?cuts.
+  by rewrite K ?L // mem_cat negb_or na.
+split; first by apply/lineP => a; rewrite mem_cat negb_or => /andP[np nx]; rewrite K ?L.
+by rewrite (has_line e w F (h := h1)) //; apply/lineP.
 Qed.
 
 (** A slice keeps summands what they are. *)

@@ -57,12 +57,8 @@ Print Assumptions kept.
 """
 # What Spec.v and PartialSpec.v call the same things.
 WHOLE = {
-    "plan": "plan",
-    "check": "check_plan",
-    "received": "plan_received",
-    "count": "device_count",
-    "promises": "promises",
-}
+    "plan": "plan", "check": "check_plan", "received": "plan_received", "count": "device_count", "promises": "promises",
+}  # fmt: skip
 PARTIAL = {
     "plan": "pplan", "check": "check_partial_plan", "received": "pplan_received", "count": "pdevice_count",
     "promises": "ppromises",

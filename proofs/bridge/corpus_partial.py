@@ -1,4 +1,4 @@
-"""Plans of partial arrays that the search emits: problems drawn as in `corpus`, idle axes partial at random."""
+"""Plans of partial arrays that the search emits: problems as in `corpus`, but axes that cut nothing may be partial."""
 
 from __future__ import annotations
 

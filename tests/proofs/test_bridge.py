@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import subprocess
@@ -14,13 +15,16 @@ import pytest
 from proofs.bridge import compare
 from proofs.bridge.compare import CHECKER, Case, Judged, cases_of, coq_verdicts, faults, judge, shortfalls
 from proofs.bridge.corpus import Sample, corpus
+from proofs.bridge.corpus_partial import PARTIAL_WAYS, partial_corpus
 from proofs.bridge.export import dimensions, plan_term
 from proofs.bridge.mutate import BREAKING, HARMLESS, changed
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
-from redistrib.plans import verify, verify_exchange, verify_groups
+from redistrib.plans import verify, verify_exchange, verify_groups, verify_reductions
 from redistrib.plans.steps import AllPermute
 from redistrib.theory.semantics import Placement, placement_of
+from tests.plans.corrupt_reductions import REDUCTION_CORRUPTIONS
+from tests.plans.hand_partial import PARTIAL
 
 GATHER = {
     "source": {"type": "[2{x}4, 3]", "mesh": {"axes": [["x", 2]], "devices": [0, 1]}},
@@ -32,7 +36,7 @@ GATHER = {
 
 @pytest.fixture(scope="module")
 def samples() -> list[Sample]:
-    return corpus(50)
+    return corpus(50) + partial_corpus(30)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +45,8 @@ def checker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("coqc") is None:
         pytest.skip("Coq is not installed")
     folder = tmp_path_factory.mktemp("Checker")
-    for name in ("Spec", "Check", "Vectors", "Steps", "Counts", "Sound"):
+    partial = ("PartialSpec", "PartialCheck", "Totals", "PartialSteps", "PartialSound")
+    for name in ("Spec", "Check", "Vectors", "Steps", "Counts", "Sound", *partial):
         shutil.copy(CHECKER / f"{name}.v", folder)
         command = ["coqc", "-q", "-Q", str(folder), "Redistrib.Checker", str(folder / f"{name}.v")]
         subprocess.run(command, check=True)
@@ -74,14 +79,40 @@ def test_an_exchange_as_a_term() -> None:
     )
 
 
+def test_summands_as_a_term() -> None:
+    side = {"type": "[4] max{x}", "mesh": {"axes": [["x", 2]], "devices": [0, 1]}}
+    whole = {"type": "[4]", "mesh": side["mesh"]}
+    held = {"grid": [1], "index": [[0], [0]]}
+    summands = {**held, "summand": [0, 1], "summands": 2, "reduction": "max"}
+    step = {
+        "kind": "reduce_exchange",
+        "before": 0,
+        "after": 1,
+        "implementation": "ragged",
+        "shares": [],
+        "splits": [0, 2],
+    }
+    form = {"version": 2, "source": side, "target": whole, "placements": [summands, held], "steps": [step]}
+    assert plan_term(form) == (
+        "PPlan (PType [Dim 4 [] 4] [0] Max) (Mesh [2] [0; 1]) (PType [Dim 4 [] 4] [] Sum) (Mesh [2] [0; 1]) "
+        "[PPlacement (Placement [1] [[0]; [0]]) [0; 1] 2 Max; PPlacement (Placement [1] [[0]; [0]]) [0; 0] 1 Sum] "
+        "[PStep 0 1 (ReduceExchange Ragged [] [0; 2])]"
+    )
+
+
 def test_an_unknown_axis_becomes_one_that_the_mesh_lacks() -> None:
     side = {"type": "[2{w}4, 3]", "mesh": {"axes": [["x", 2]], "devices": [0, 1]}}
     assert plan_term({**GATHER, "source": side}).startswith("Plan [Dim 2 [1] 4; Dim 3 [] 3] (Mesh [2] [0; 1])")
 
 
 def test_the_corpus_is_the_same_every_time(samples: list[Sample]) -> None:
-    assert corpus(50) == samples
+    assert corpus(50) + partial_corpus(30) == samples
     assert cases_of(samples) == cases_of(samples)
+
+
+def test_plans_of_partial_arrays_reduce_in_every_way(samples: list[Sample]) -> None:
+    shown = {way for sample in samples for way in sample.ways} & set(PARTIAL_WAYS)
+    assert shown > {"reduce-scatter", "all-reduce", "reduce-exchange in rounds", "cut to summands"}
 
 
 @pytest.mark.parametrize("name", [*BREAKING, *HARMLESS])
@@ -95,6 +126,20 @@ def test_the_checker_agrees_with_verify(samples: list[Sample], checker: Path) ->
     assert faults(judged) == []
     assert sum(not one.refused for one in judged) > len(samples)
     assert sum(one.refused for one in judged) > 2 * len(samples)
+
+
+def test_plans_by_hand_and_their_corruptions(checker: Path) -> None:
+    """Every kind of step right, and every rule on summands broken once."""
+    right = [Case("", json.loads(make().to_json()), 2**20) for make in PARTIAL.values()]
+    wrong = [
+        Case(corruption.name, json.loads(corruption.make().to_json()), corruption.bound or 2**20)
+        for corruption in REDUCTION_CORRUPTIONS
+        if corruption.rule != "fixed order" and "nobody made" not in corruption.name  # such a plan has no JSON form
+    ]
+    judged = judge([*right, *wrong], checker=checker)
+    assert faults(judged[: len(right)]) == []
+    assert len(wrong) > 20
+    assert [one.case.change for one in judged[len(right) :] if one.python or one.coq] == []
 
 
 def _read_backwards(dist_type: DistType, mesh: Mesh) -> Placement:
@@ -118,6 +163,9 @@ def _read_backwards(dist_type: DistType, mesh: Mesh) -> Placement:
         (verify, "placement_of", _read_backwards, ("",), "verify refuses"),
         (verify_exchange, "_check_cover", lambda *_: None, ("lost_share", "share_sent_twice"), "verify accepts"),
         (verify_exchange, "_check_rounds", lambda *_: None, ("crowded_round", "gap_in_rounds"), "verify accepts"),
+        (verify_reductions, "_check_run", lambda *_: None, ("swapped_summands", "another_summand"), "verify accepts"),
+        (verify_reductions, "_check_sums", lambda *_: None, ("lost_share", "share_sent_twice"), "verify accepts"),
+        (verify_reductions, "_check_parts", lambda *_: None, ("another_keeps", "swapped_summands"), "verify accepts"),
     ],
 )
 def test_a_verify_that_is_subtly_wrong_is_found_out(
@@ -164,6 +212,6 @@ def test_disagreements_and_refusals_are_faults(samples: list[Sample]) -> None:
 def test_a_corpus_that_is_too_small_falls_short(samples: list[Sample]) -> None:
     judged = [Judged(case, (0,), "", (0,)) for case in cases_of(samples)]
     found = shortfalls(samples, judged)
-    assert f"50 plans of the search, fewer than {compare.LEAST}" in found
+    assert f"80 plans of the search, fewer than {compare.LEAST}" in found
     assert f"0 broken plans refused, fewer than {compare.LEAST}" in found
     assert "no plan broken by crowded_round was refused" in found
