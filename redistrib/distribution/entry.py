@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -60,15 +61,23 @@ def distribute(
     starts = {traced.graph.inputs[number].name: form for number, form in inputs.items()}
     name = getattr(function, "__name__", "main")
     program = build(found, cost_model or known, starts, outputs, name)
-    needed = max(peak_bytes(program).values(), default=0)
-    if memory_limit is not None and needed > memory_limit:
-        raise MemoryLimitError(
-            memory_limit,
-            needed,
-            f"{name} distributed so takes {needed:,} bytes on a device, more than the limit of {memory_limit:,}; cut "
-            f"more arrays, or cut them further",
-        )
+    if memory_limit is not None and (needed := _peak(program)) > memory_limit:
+        program = build(found, cost_model or known, starts, outputs, name, keep=KEPT)
+        if (least := _peak(program)) > memory_limit:
+            raise MemoryLimitError(
+                memory_limit,
+                min(least, needed),
+                f"{name} distributed so takes {min(least, needed):,} bytes on a device at the least, more than the "
+                f"limit of {memory_limit:,}; cut more arrays, or cut them further",
+            )
     return Distributed(program, traced, found, jax_mesh, args, known)
+
+
+KEPT = 16  # operations for which a moved array is kept, where memory is short
+
+
+def _peak(program: Program) -> int:
+    return max(peak_bytes(program).values(), default=0)
 
 
 class Cost(NamedTuple):
@@ -91,7 +100,7 @@ class Distributed:
     Attributes:
         program: what every device computes and moves; print it for a table.
         mesh: the JAX mesh.
-        choices: where propagation had to choose, and why it took what it did.
+        choices: where propagation had to choose, and why it took what it did; and where a cut ends.
         opaque: operations that every device runs whole, since nothing is known of them.
     """
 
@@ -105,7 +114,7 @@ class Distributed:
         platform: str,
     ) -> None:
         self.program, self.mesh, self._model = program, mesh, platform
-        self.choices: tuple[Choice, ...] = tuple(found.choices)
+        self.choices: tuple[Choice, ...] = (*found.choices, *found.losses())
         self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
         self._traced = traced
         leaves, self._tree = jax.tree_util.tree_flatten(args)
@@ -156,7 +165,13 @@ class Distributed:
     @cached_property
     def memory(self) -> int:
         """Bytes that the fullest device holds at the worst moment, as the program predicts."""
-        return max(peak_bytes(self.program).values(), default=0)
+        return _peak(self.program)
+
+    def picture(self, path: str | Path) -> Path:
+        """Draw the program into a file; see `redistrib.explain.draw_program`."""
+        from redistrib.explain import draw_program
+
+        return draw_program(self.program, path)
 
     def _leaves(self, args: tuple[Any, ...]) -> list[Any]:
         leaves, tree = jax.tree_util.tree_flatten(args)

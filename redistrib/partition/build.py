@@ -22,6 +22,7 @@ def build(
     inputs: Mapping[str, DistType] | None = None,
     outputs: Mapping[int, DistType] | None = None,
     name: str = "main",
+    keep: int | None = None,
 ) -> Program:
     """The program of a graph, checked.
 
@@ -31,11 +32,13 @@ def build(
         inputs: types of inputs that begin otherwise.
         outputs: types of outputs that end otherwise, by number.
         name: of the program.
+        keep: for how many operations an array that was moved is kept for the next that needs it so; it is moved again
+            for later ones. None keeps all.
 
     Raises:
         ProgramError: a subclass for each rule of derivation.
     """
-    return _Build(found, Place(found.mesh), Versions(model)).run(inputs or {}, outputs or {}, name)
+    return _Build(found, Place(found.mesh), Versions(model, keep)).run(inputs or {}, outputs or {}, name)
 
 
 @dataclass

@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from redistrib.errors import CutError
+from redistrib.errors import CutError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.graph import Graph, Operation, readers
 from redistrib.programs.nest import Access
+from redistrib.programs.pullback import Part
 
 
 class Choice(NamedTuple):
@@ -108,12 +109,28 @@ class Propagation:
                 if (operation.opaque)
                 else f"no iteration dimension {dim!r}; it has {has}"
             )
-            raise CutError(operation.name, "", "Opaque" if operation.opaque else "Schedule", why)
+            error = CutError(operation.name, "", "Opaque" if operation.opaque else "Schedule", why)
+            raise error.at(operation.source)
         self._seen(axis)
         why = self._why_not(number, axis, dim)
         if why:
-            raise CutError(operation.name, "", "Schedule", f"axis {axis!r} cannot cut dimension {dim!r}: {why}")
+            raise self._refusal(number, axis, dim, why)
         self.cuts[number][axis] = dim
+
+    def _refusal(self, number: int, axis: str, dim: str, why: str) -> ProgramError:
+        """The error of the rule of derivation that a cut breaks; where it breaks none, why it cannot be."""
+        operation = self.graph.operations[number]
+        known = dict(self.cuts[number])
+        if axis not in known:
+            self.cuts[number][axis] = dim
+            try:
+                Part(operation.nest, self.cut(number)).signature(self.mesh)
+            except ProgramError as error:
+                return error.at(operation.source)
+            finally:
+                self.cuts[number] = known
+        error = CutError(operation.name, "", "Schedule", f"axis {axis!r} cannot cut dimension {dim!r}: {why}")
+        return error.at(operation.source)
 
     def _seen(self, axis: str) -> None:
         self.mesh.axis(axis)
@@ -127,6 +144,36 @@ class Propagation:
             changed += sum(self._backward(k, axis) for k in reversed(range(len(self.cuts))))
             if not changed:
                 return
+
+    def losses(self) -> list[Choice]:
+        """Where a cut ends: operations that need whole what an axis cuts, and are run whole for it."""
+        found = []
+        for k, operation in enumerate(self.graph.operations):
+            for axis in self.order:
+                if axis in self.cuts[k] or axis in self.carries[k]:
+                    continue
+                for access, name in zip(operation.nest.reads, operation.ins, strict=True):
+                    at = self.where(name, axis)
+                    if at is not None:
+                        found.append(Choice(operation.name, axis, "", self._why_lost(k, axis, access, at, name)))
+        return found
+
+    def _why_lost(self, number: int, axis: str, access: Access, at: int, name: str) -> str:
+        operation = self.graph.operations[number]
+        start = f"dimension {at} of {name!r} is cut, and the operation needs it whole"
+        if operation.opaque:
+            return f"{start}: {operation.opaque}"
+        names = access.dims[at]
+        if len(names) > 1:
+            shape = self.arrays[name].shape
+            apart = [*shape[:at], *(operation.nest.size(factor) for factor in names), *shape[at + 1 :]]
+            factors = ", ".join(f"{factor} of {operation.nest.size(factor)}" for factor in names)
+            return (
+                f"{start}: it is made of {factors}, major to minor, and {axis!r} does not divide the first that is "
+                f"not cut into single elements; reshape to ({', '.join(map(str, apart))}) where it is made, and cut "
+                f"another of them"
+            )
+        return start
 
     # ------------------------------------------------------------------------------------- what is known
 
