@@ -117,7 +117,8 @@ class Distributed:
         self.choices: tuple[Choice, ...] = (*found.choices, *found.losses())
         self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
         self._traced = traced
-        leaves, self._tree = jax.tree_util.tree_flatten(args)
+        leaves, tree = jax.tree_util.tree_flatten(args)
+        self._tree: Any = tree
         self._forms = [(tuple(np.shape(leaf)), jax.dtypes.result_type(leaf)) for leaf in leaves]
         values = [program.values[name] for name in program.outputs]
         self._ins, self._outs = shardings(program.inputs, mesh), shardings(values, mesh)
@@ -176,7 +177,7 @@ class Distributed:
     def _leaves(self, args: tuple[Any, ...]) -> list[Any]:
         leaves, tree = jax.tree_util.tree_flatten(args)
         forms = [(tuple(np.shape(leaf)), jax.dtypes.result_type(leaf)) for leaf in leaves]
-        if not tree == self._tree or forms != self._forms:
+        if tree != self._tree or forms != self._forms:
             raise ProgramError(
                 self.program.name, "", "Arguments", f"it was distributed for arguments of other shapes or types: "
                 f"{_first_difference(self._tree, self._forms, tree, forms)}; distribute it for these",

@@ -54,13 +54,23 @@ class _Build:
             form = inputs[array.name] if array.name in inputs else self.found.input_type(array.name)
             starts.append(self._value(array, form))
             self.known.versions[array.name] = [starts[-1]]
+        ends = [""] * len(graph.outputs)
+
+        def end(
+            array: Array,
+        ) -> None:  # as soon as it is there: until then it may be held as summands, which are larger
+            for number, output in enumerate(graph.outputs):
+                if output == array.name:
+                    made = self.known.versions[output][0]
+                    form = outputs.get(number) or self.found.output_type(output, made.type)
+                    ends[number] = self.known.moved(output, self._value(array, form)).name
+
         for number, operation in enumerate(graph.operations):
             self._add(number, operation)
-        ends = []
-        for number, output in enumerate(graph.outputs):
-            made = self.known.versions[output][0]
-            form = outputs.get(number) or self.found.output_type(output, made.type)
-            ends.append(self.known.moved(output, self._value(self.found.arrays[output], form)).name)
+            for array in operation.outs:
+                end(array)
+        for array in graph.inputs:
+            end(array)
         return check(Program(tuple(starts), tuple(freed(self.known.ops, ends)), tuple(ends), name))
 
     def _value(self, array: Array, form: DistType) -> Value:

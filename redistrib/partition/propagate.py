@@ -129,8 +129,8 @@ class Propagation:
                 return error.at(operation.source)
             finally:
                 self.cuts[number] = known
-        error = CutError(operation.name, "", "Schedule", f"axis {axis!r} cannot cut dimension {dim!r}: {why}")
-        return error.at(operation.source)
+        refused = CutError(operation.name, "", "Schedule", f"axis {axis!r} cannot cut dimension {dim!r}: {why}")
+        return refused.at(operation.source)
 
     def _seen(self, axis: str) -> None:
         self.mesh.axis(axis)

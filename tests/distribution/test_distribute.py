@@ -238,7 +238,7 @@ def test_operations_without_a_rule_are_listed_and_cannot_be_cut() -> None:
 
 
 def test_a_memory_limit_moves_again_and_then_says_what_fits() -> None:
-    params = {f"w{k}": models.whole(64, 64) for k in range(6)}
+    params = {f"w{k}": models.whole(64, 64) / 64 for k in range(6)}
 
     def function(params: Any, x: Any) -> Any:
         return jax.grad(lambda p: jnp.sum(forward(p, x)))(params)
