@@ -20,6 +20,7 @@ from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
 from redistrib.partition.build import build
+from redistrib.partition.ends import losses, recut
 from redistrib.partition.propagate import Choice, Propagation
 from redistrib.programs.live import peak_bytes
 from redistrib.programs.program import Compute, Program
@@ -55,7 +56,7 @@ def distribute(
     for tactic in checked(schedule):
         tactic.apply(found)
     for axis in own.names:
-        found.spread(axis)
+        recut(found, axis)
     platform = jax_mesh.devices.flat[0].platform
     known = platform if platform in ("cpu", "gpu", "tpu") else "gpu"
     starts = {traced.graph.inputs[number].name: form for number, form in inputs.items()}
@@ -114,7 +115,7 @@ class Distributed:
         platform: str,
     ) -> None:
         self.program, self.mesh, self._model = program, mesh, platform
-        self.choices: tuple[Choice, ...] = (*found.choices, *found.losses())
+        self.choices: tuple[Choice, ...] = (*found.choices, *losses(found))
         self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
         self._traced = traced
         leaves, tree = jax.tree_util.tree_flatten(args)
@@ -129,12 +130,16 @@ class Distributed:
     @property
     def in_shardings(self) -> Any:
         """How the arguments begin, as a tree like them."""
-        return jax.tree_util.tree_unflatten(self._tree, self._ins[: len(self._forms)])
+        known = self._traced.in_keys
+        ends = [_of_keys(each) if k in known else each for k, each in enumerate(self._ins[: len(self._forms)])]
+        return jax.tree_util.tree_unflatten(self._tree, ends)
 
     @property
     def out_shardings(self) -> Any:
         """How the results end, as a tree like them."""
-        return jax.tree_util.tree_unflatten(self._traced.out_tree, self._outs)
+        known = self._traced.out_keys
+        ends = [_of_keys(each) if k in known else each for k, each in enumerate(self._outs)]
+        return jax.tree_util.tree_unflatten(self._traced.out_tree, ends)
 
     def __call__(self, *args: Any) -> Any:
         """The results of the function, each placed as `out_shardings` says.
@@ -210,16 +215,22 @@ class Distributed:
         return jax.jit(call)
 
 
+def _of_keys(sharding: NamedSharding) -> NamedSharding:
+    """How keys lie whose integers lie so: these have one more dimension."""
+    return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:-1]))
+
+
 def leaf_names(function: Callable[..., Any], args: Sequence[Any]) -> list[str]:
     """A name for each leaf of the arguments: that of the parameter, then the path, `params/layers/0/up`."""
     try:
-        parameters = list(inspect.signature(function).parameters)
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         parameters = []
+    plain = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     names = []
     for path, _ in jax.tree_util.tree_flatten_with_path(tuple(args))[0]:
         number = path[0].idx
-        first = parameters[number] if number < len(parameters) else f"arg{number}"
+        first = plain[number] if number < len(plain) else f"arg{number}"
         names.append("/".join([first, *(jax.tree_util.keystr((key,), simple=True) for key in path[1:])]))
     return names
 

@@ -112,7 +112,7 @@ class Propagation:
             error = CutError(operation.name, "", "Opaque" if operation.opaque else "Schedule", why)
             raise error.at(operation.source)
         self._seen(axis)
-        why = self._why_not(number, axis, dim)
+        why = self.why_not(number, axis, dim)
         if why:
             raise self._refusal(number, axis, dim, why)
         self.cuts[number][axis] = dim
@@ -145,36 +145,6 @@ class Propagation:
             if not changed:
                 return
 
-    def losses(self) -> list[Choice]:
-        """Where a cut ends: operations that need whole what an axis cuts, and are run whole for it."""
-        found = []
-        for k, operation in enumerate(self.graph.operations):
-            for axis in self.order:
-                if axis in self.cuts[k] or axis in self.carries[k]:
-                    continue
-                for access, name in zip(operation.nest.reads, operation.ins, strict=True):
-                    at = self.where(name, axis)
-                    if at is not None:
-                        found.append(Choice(operation.name, axis, "", self._why_lost(k, axis, access, at, name)))
-        return found
-
-    def _why_lost(self, number: int, axis: str, access: Access, at: int, name: str) -> str:
-        operation = self.graph.operations[number]
-        start = f"dimension {at} of {name!r} is cut, and the operation needs it whole"
-        if operation.opaque:
-            return f"{start}: {operation.opaque}"
-        names = access.dims[at]
-        if len(names) > 1:
-            shape = self.arrays[name].shape
-            apart = [*shape[:at], *(operation.nest.size(factor) for factor in names), *shape[at + 1 :]]
-            factors = ", ".join(f"{factor} of {operation.nest.size(factor)}" for factor in names)
-            return (
-                f"{start}: it is made of {factors}, major to minor, and {axis!r} does not divide the first that is "
-                f"not cut into single elements; reshape to ({', '.join(map(str, apart))}) where it is made, and cut "
-                f"another of them"
-            )
-        return start
-
     # ------------------------------------------------------------------------------------- what is known
 
     def where(self, name: str, axis: str) -> int | None:
@@ -195,7 +165,7 @@ class Propagation:
             found.add(self.wants[name][axis])
         return next(iter(found)) if len(found) == 1 else None
 
-    def _why_not(self, number: int, axis: str, dim: str) -> str:
+    def why_not(self, number: int, axis: str, dim: str) -> str:
         """Why an axis cannot cut a dimension of an operation; empty if it can."""
         nest, known = self.graph.operations[number].nest, self.cuts[number]
         if axis in known:
@@ -230,7 +200,7 @@ class Propagation:
         """The factor of an array dimension that an axis would cut."""
         for name in names:
             if self._tile(number, name) > 1:
-                return None if self._why_not(number, axis, name) else name
+                return None if self.why_not(number, axis, name) else name
         return None
 
     # ------------------------------------------------------------------------------------- two directions
@@ -251,7 +221,7 @@ class Propagation:
             return self._carry(number, axis)
         taken = next(iter(asked))
         if len(asked) > 1:
-            price = {dim: self._to_move(operation, axis, dim) for dim in asked}
+            price = {dim: self.to_move(operation, axis, dim) for dim in asked}
             taken = min(asked, key=lambda dim: price[dim])
             said = "; ".join(
                 f"{dim!r} for {', '.join(map(repr, names))} (about {price[dim]:,} bytes to move)"
@@ -261,7 +231,7 @@ class Propagation:
         self.cuts[number][axis] = taken
         return True
 
-    def _to_move(self, operation: Operation, axis: str, dim: str) -> int:
+    def to_move(self, operation: Operation, axis: str, dim: str) -> int:
         """Bytes that all devices together have to receive, roughly, if an axis cuts this dimension."""
         n, total = self.mesh.axis(axis).size, 0
         for access, name in zip(operation.nest.reads, operation.ins, strict=True):

@@ -174,6 +174,34 @@ def test_earlier_tactics_come_first() -> None:
     assert str(f.program.values[f.program.outputs[0]].type) == "[1{d}8, 64]"
 
 
+def test_what_needs_a_dimension_whole_is_cut_along_another() -> None:
+    def turned(x: Any) -> Any:
+        return jnp.cumsum(jnp.cumsum(x, 1).T, 1).T
+
+    x = models.whole(16, 24)
+    f = rd.distribute(turned, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    assert [step.kind for move in f.program.moves for step in move.plan.steps] == ["alltoall"]
+    (choice,) = f.choices
+    assert choice.why == (
+        "dimension 1 of 'transpose' is cut, and the operation needs it whole; 'd0' was cut instead, so that it is exchanged"
+    )
+    agree(f(x), turned(x), exact=True)
+    predicted(f)
+
+
+def test_keys_have_shardings_of_keys() -> None:
+    def draw(*keys: Any) -> Any:
+        return jax.random.bits(keys[0], (8, 4)), jax.random.split(keys[1])
+
+    keys = (jax.random.key(0), jax.random.key(1))
+    f = rd.distribute(draw, keys, {"d": 8}, schedule=rd.work("d", {"random_bits": "d0"}))
+    assert f.in_shardings[0].spec == P()
+    bits, new = f(*jax.device_put(keys, f.in_shardings))
+    np.testing.assert_array_equal(bits, draw(*keys)[0])
+    assert (jax.random.key_data(new) == jax.random.key_data(draw(*keys)[1])).all()
+    assert [value.name for value in f.program.inputs] == ["arg0", "arg1"]
+
+
 def fused(x: Any, w: Any) -> Any:
     q, k, v = jnp.moveaxis((x @ w).reshape(4, 8, 3, 4, 8), 2, 0)
     return jnp.einsum("bshd,bthd->bhst", q, k), v
