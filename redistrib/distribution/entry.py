@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +20,7 @@ from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
 from redistrib.partition.build import build
+from redistrib.partition.ends import losses, recut
 from redistrib.partition.propagate import Choice, Propagation
 from redistrib.programs.live import peak_bytes
 from redistrib.programs.program import Compute, Program
@@ -54,21 +56,29 @@ def distribute(
     for tactic in checked(schedule):
         tactic.apply(found)
     for axis in own.names:
-        found.spread(axis)
+        recut(found, axis)
     platform = jax_mesh.devices.flat[0].platform
     known = platform if platform in ("cpu", "gpu", "tpu") else "gpu"
     starts = {traced.graph.inputs[number].name: form for number, form in inputs.items()}
     name = getattr(function, "__name__", "main")
     program = build(found, cost_model or known, starts, outputs, name)
-    needed = max(peak_bytes(program).values(), default=0)
-    if memory_limit is not None and needed > memory_limit:
-        raise MemoryLimitError(
-            memory_limit,
-            needed,
-            f"{name} distributed so takes {needed:,} bytes on a device, more than the limit of {memory_limit:,}; cut "
-            f"more arrays, or cut them further",
-        )
+    if memory_limit is not None and (needed := _peak(program)) > memory_limit:
+        program = build(found, cost_model or known, starts, outputs, name, keep=KEPT)
+        if (least := _peak(program)) > memory_limit:
+            raise MemoryLimitError(
+                memory_limit,
+                min(least, needed),
+                f"{name} distributed so takes {min(least, needed):,} bytes on a device at the least, more than the "
+                f"limit of {memory_limit:,}; cut more arrays, or cut them further",
+            )
     return Distributed(program, traced, found, jax_mesh, args, known)
+
+
+KEPT = 16  # operations for which a moved array is kept, where memory is short
+
+
+def _peak(program: Program) -> int:
+    return max(peak_bytes(program).values(), default=0)
 
 
 class Cost(NamedTuple):
@@ -91,7 +101,7 @@ class Distributed:
     Attributes:
         program: what every device computes and moves; print it for a table.
         mesh: the JAX mesh.
-        choices: where propagation had to choose, and why it took what it did.
+        choices: where propagation had to choose, and why it took what it did; and where a cut ends.
         opaque: operations that every device runs whole, since nothing is known of them.
     """
 
@@ -105,10 +115,11 @@ class Distributed:
         platform: str,
     ) -> None:
         self.program, self.mesh, self._model = program, mesh, platform
-        self.choices: tuple[Choice, ...] = tuple(found.choices)
+        self.choices: tuple[Choice, ...] = (*found.choices, *losses(found))
         self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
         self._traced = traced
-        leaves, self._tree = jax.tree_util.tree_flatten(args)
+        leaves, tree = jax.tree_util.tree_flatten(args)
+        self._tree: Any = tree
         self._forms = [(tuple(np.shape(leaf)), jax.dtypes.result_type(leaf)) for leaf in leaves]
         values = [program.values[name] for name in program.outputs]
         self._ins, self._outs = shardings(program.inputs, mesh), shardings(values, mesh)
@@ -119,12 +130,16 @@ class Distributed:
     @property
     def in_shardings(self) -> Any:
         """How the arguments begin, as a tree like them."""
-        return jax.tree_util.tree_unflatten(self._tree, self._ins[: len(self._forms)])
+        known = self._traced.in_keys
+        ends = [_of_keys(each) if k in known else each for k, each in enumerate(self._ins[: len(self._forms)])]
+        return jax.tree_util.tree_unflatten(self._tree, ends)
 
     @property
     def out_shardings(self) -> Any:
         """How the results end, as a tree like them."""
-        return jax.tree_util.tree_unflatten(self._traced.out_tree, self._outs)
+        known = self._traced.out_keys
+        ends = [_of_keys(each) if k in known else each for k, each in enumerate(self._outs)]
+        return jax.tree_util.tree_unflatten(self._traced.out_tree, ends)
 
     def __call__(self, *args: Any) -> Any:
         """The results of the function, each placed as `out_shardings` says.
@@ -156,12 +171,18 @@ class Distributed:
     @cached_property
     def memory(self) -> int:
         """Bytes that the fullest device holds at the worst moment, as the program predicts."""
-        return max(peak_bytes(self.program).values(), default=0)
+        return _peak(self.program)
+
+    def picture(self, path: str | Path) -> Path:
+        """Draw the program into a file; see `redistrib.explain.draw_program`."""
+        from redistrib.explain import draw_program
+
+        return draw_program(self.program, path)
 
     def _leaves(self, args: tuple[Any, ...]) -> list[Any]:
         leaves, tree = jax.tree_util.tree_flatten(args)
         forms = [(tuple(np.shape(leaf)), jax.dtypes.result_type(leaf)) for leaf in leaves]
-        if not tree == self._tree or forms != self._forms:
+        if tree != self._tree or forms != self._forms:
             raise ProgramError(
                 self.program.name, "", "Arguments", f"it was distributed for arguments of other shapes or types: "
                 f"{_first_difference(self._tree, self._forms, tree, forms)}; distribute it for these",
@@ -194,16 +215,22 @@ class Distributed:
         return jax.jit(call)
 
 
+def _of_keys(sharding: NamedSharding) -> NamedSharding:
+    """How keys lie whose integers lie so: these have one more dimension."""
+    return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:-1]))
+
+
 def leaf_names(function: Callable[..., Any], args: Sequence[Any]) -> list[str]:
     """A name for each leaf of the arguments: that of the parameter, then the path, `params/layers/0/up`."""
     try:
-        parameters = list(inspect.signature(function).parameters)
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         parameters = []
+    plain = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     names = []
     for path, _ in jax.tree_util.tree_flatten_with_path(tuple(args))[0]:
         number = path[0].idx
-        first = parameters[number] if number < len(parameters) else f"arg{number}"
+        first = plain[number] if number < len(plain) else f"arg{number}"
         names.append("/".join([first, *(jax.tree_util.keystr((key,), simple=True) for key in path[1:])]))
     return names
 

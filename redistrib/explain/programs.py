@@ -83,7 +83,7 @@ def draw_program(program: Program, path: str | Path) -> Path:
         weight = [max(row.flops / most_flops, row.received / most_bytes) for row in rows]
         kept = sorted(sorted(range(len(rows)), key=lambda k: -weight[k])[:MOST_ROWS])
         rows = [rows[k] for k in kept]
-    figure = Figure(figsize=(13, 1.8 + 0.24 * len(rows)))
+    figure = Figure(figsize=(13, 1.8 + 0.24 * len(rows)), layout="constrained")
     work, moved = figure.subplots(1, 2, sharey=True)
     kinds = list(dict.fromkeys(row.plan for row in rows if row.plan))
     colours = {kind: matplotlib.colormaps["tab10"](k % 10) for k, kind in enumerate(kinds)}
@@ -93,6 +93,7 @@ def draw_program(program: Program, path: str | Path) -> Path:
         else:
             work.barh(k, row.flops / 1e6, color="0.6", edgecolor="black", linewidth=0.4)
     work.set_yticks(range(len(rows)), [row.label for row in rows], fontsize=7)
+    work.margins(y=0.01)
     work.invert_yaxis()
     work.set_xlabel("millions of operations of a device")
     moved.set_xlabel("MB received by all devices")
@@ -102,6 +103,5 @@ def draw_program(program: Program, path: str | Path) -> Path:
     total = f"{program.received_bytes / 1e6:,.3f} MB received in {counted(len(program.moves), 'move', 'moves')}"
     short = f"; {left_out} short rows left out" if left_out > 0 else ""
     figure.suptitle(f"{program.name} on {counted(len(program.devices), 'device', 'devices')}: {total}{short}")
-    figure.tight_layout()
     figure.savefig(path, dpi=110)
     return Path(path)

@@ -22,6 +22,7 @@ def build(
     inputs: Mapping[str, DistType] | None = None,
     outputs: Mapping[int, DistType] | None = None,
     name: str = "main",
+    keep: int | None = None,
 ) -> Program:
     """The program of a graph, checked.
 
@@ -31,11 +32,13 @@ def build(
         inputs: types of inputs that begin otherwise.
         outputs: types of outputs that end otherwise, by number.
         name: of the program.
+        keep: for how many operations an array that was moved is kept for the next that needs it so; it is moved again
+            for later ones. None keeps all.
 
     Raises:
         ProgramError: a subclass for each rule of derivation.
     """
-    return _Build(found, Place(found.mesh), Versions(model)).run(inputs or {}, outputs or {}, name)
+    return _Build(found, Place(found.mesh), Versions(model, keep)).run(inputs or {}, outputs or {}, name)
 
 
 @dataclass
@@ -51,13 +54,23 @@ class _Build:
             form = inputs[array.name] if array.name in inputs else self.found.input_type(array.name)
             starts.append(self._value(array, form))
             self.known.versions[array.name] = [starts[-1]]
+        ends = [""] * len(graph.outputs)
+
+        def end(
+            array: Array,
+        ) -> None:  # as soon as it is there: until then it may be held as summands, which are larger
+            for number, output in enumerate(graph.outputs):
+                if output == array.name:
+                    made = self.known.versions[output][0]
+                    form = outputs.get(number) or self.found.output_type(output, made.type)
+                    ends[number] = self.known.moved(output, self._value(array, form)).name
+
         for number, operation in enumerate(graph.operations):
             self._add(number, operation)
-        ends = []
-        for number, output in enumerate(graph.outputs):
-            made = self.known.versions[output][0]
-            form = outputs.get(number) or self.found.output_type(output, made.type)
-            ends.append(self.known.moved(output, self._value(self.found.arrays[output], form)).name)
+            for array in operation.outs:
+                end(array)
+        for array in graph.inputs:
+            end(array)
         return check(Program(tuple(starts), tuple(freed(self.known.ops, ends)), tuple(ends), name))
 
     def _value(self, array: Array, form: DistType) -> Value:

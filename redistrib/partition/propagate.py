@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from redistrib.errors import CutError
+from redistrib.errors import CutError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.graph import Graph, Operation, readers
 from redistrib.programs.nest import Access
+from redistrib.programs.pullback import Part
 
 
 class Choice(NamedTuple):
@@ -108,12 +109,28 @@ class Propagation:
                 if (operation.opaque)
                 else f"no iteration dimension {dim!r}; it has {has}"
             )
-            raise CutError(operation.name, "", "Opaque" if operation.opaque else "Schedule", why)
+            error = CutError(operation.name, "", "Opaque" if operation.opaque else "Schedule", why)
+            raise error.at(operation.source)
         self._seen(axis)
-        why = self._why_not(number, axis, dim)
+        why = self.why_not(number, axis, dim)
         if why:
-            raise CutError(operation.name, "", "Schedule", f"axis {axis!r} cannot cut dimension {dim!r}: {why}")
+            raise self._refusal(number, axis, dim, why)
         self.cuts[number][axis] = dim
+
+    def _refusal(self, number: int, axis: str, dim: str, why: str) -> ProgramError:
+        """The error of the rule of derivation that a cut breaks; where it breaks none, why it cannot be."""
+        operation = self.graph.operations[number]
+        known = dict(self.cuts[number])
+        if axis not in known:
+            self.cuts[number][axis] = dim
+            try:
+                Part(operation.nest, self.cut(number)).signature(self.mesh)
+            except ProgramError as error:
+                return error.at(operation.source)
+            finally:
+                self.cuts[number] = known
+        refused = CutError(operation.name, "", "Schedule", f"axis {axis!r} cannot cut dimension {dim!r}: {why}")
+        return refused.at(operation.source)
 
     def _seen(self, axis: str) -> None:
         self.mesh.axis(axis)
@@ -148,7 +165,7 @@ class Propagation:
             found.add(self.wants[name][axis])
         return next(iter(found)) if len(found) == 1 else None
 
-    def _why_not(self, number: int, axis: str, dim: str) -> str:
+    def why_not(self, number: int, axis: str, dim: str) -> str:
         """Why an axis cannot cut a dimension of an operation; empty if it can."""
         nest, known = self.graph.operations[number].nest, self.cuts[number]
         if axis in known:
@@ -183,7 +200,7 @@ class Propagation:
         """The factor of an array dimension that an axis would cut."""
         for name in names:
             if self._tile(number, name) > 1:
-                return None if self._why_not(number, axis, name) else name
+                return None if self.why_not(number, axis, name) else name
         return None
 
     # ------------------------------------------------------------------------------------- two directions
@@ -204,7 +221,7 @@ class Propagation:
             return self._carry(number, axis)
         taken = next(iter(asked))
         if len(asked) > 1:
-            price = {dim: self._to_move(operation, axis, dim) for dim in asked}
+            price = {dim: self.to_move(operation, axis, dim) for dim in asked}
             taken = min(asked, key=lambda dim: price[dim])
             said = "; ".join(
                 f"{dim!r} for {', '.join(map(repr, names))} (about {price[dim]:,} bytes to move)"
@@ -214,7 +231,7 @@ class Propagation:
         self.cuts[number][axis] = taken
         return True
 
-    def _to_move(self, operation: Operation, axis: str, dim: str) -> int:
+    def to_move(self, operation: Operation, axis: str, dim: str) -> int:
         """Bytes that all devices together have to receive, roughly, if an axis cuts this dimension."""
         n, total = self.mesh.axis(axis).size, 0
         for access, name in zip(operation.nest.reads, operation.ins, strict=True):

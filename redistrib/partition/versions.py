@@ -23,19 +23,23 @@ class Versions:
 
     Attributes:
         model: what the plans of moves minimise.
+        keep: for how many operations a version that was moved is kept; None: to the end.
         ops: the operations so far.
         versions: for every array its values, the first as it was made.
     """
 
     model: CostModel | str
+    keep: int | None = None
     ops: list[Op] = field(default_factory=list)
     versions: dict[str, list[Value]] = field(default_factory=dict)
+    _used: dict[str, int] = field(default_factory=dict)
     _plans: dict[tuple[DistType, Mesh, DistType, Mesh, str], Plan] = field(default_factory=dict)
 
     def moved(self, array: str, wanted: Value) -> Value:
         """The array as it is wanted: a version that is so, or the nearest one, moved."""
         known = self.versions[array]
-        nearest = min(known, key=lambda value: distance(value, wanted))
+        nearest = min(self._kept(known), key=lambda value: distance(value, wanted))
+        self._used[nearest.name] = len(self.ops)
         if nearest.means(wanted):
             return nearest
         out = replace(wanted, name=f"{array}.{len(known)}")
@@ -45,6 +49,12 @@ class Versions:
         self.ops.append(self._move(nearest, out))
         known.append(out)
         return self.moved(array, wanted)
+
+    def _kept(self, known: list[Value]) -> list[Value]:
+        if self.keep is None:
+            return known
+        oldest = len(self.ops) - self.keep
+        return [known[0], *(value for value in known[1:] if self._used.get(value.name, len(self.ops)) >= oldest)]
 
     def _move(self, value: Value, out: Value) -> Move:
         if value.place.devices != out.place.devices:

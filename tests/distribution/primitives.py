@@ -73,6 +73,9 @@ CASES: dict[str, Case] = {
     "embedding": Case(lambda t, k: t[k], (A, _index(12, 6, high=12))),
     "embedding, clipped": Case(lambda t, k: jnp.take(t, k, axis=0, mode="clip"), (A, _index(12, high=17) - 2)),
     "embedding, filled": Case(lambda t, k: jnp.take(t, k, axis=0, mode="fill", fill_value=7), (A, _index(12, high=17))),
+    "embedding, filled with nothing": Case(
+        lambda t, k: jnp.nan_to_num(jnp.take(t, k, axis=0), nan=9), (A, _index(12, high=17))
+    ),
     "take along an axis": Case(lambda t, k: jnp.take_along_axis(t, k, 1), (A, _index(12, 6, high=24))),
     "scatter-add": Case(lambda t, k, u: jnp.asarray(t).at[k].add(u), (A, _index(24, high=15), ints(24, 24))),
     "scatter": Case(lambda t, k, u: jnp.asarray(t).at[k].set(u), (A, np.array([3, 0, 7], np.int32), ints(3, 24))),

@@ -99,7 +99,11 @@ def _gather(equation: Equation) -> Nest | None:
         )
         batch = [k for k in range(found.ndim) if k not in offsets]
         mask = lax.broadcast_in_dim(here[..., 0], found.shape, batch)
-        return jnp.where(mask, found, jnp.zeros((), found.dtype))
+        nothing: Any = jnp.zeros((), found.dtype)
+        if _fills(equation):  # the first part says so where an index is outside the whole
+            outside = lax.broadcast_in_dim(((inside < 0) | (inside >= shape[one]))[..., 0], found.shape, batch)
+            nothing = jnp.where(outside & (jnp.asarray(start) == 0), _filling(equation, found.dtype), nothing)
+        return jnp.where(mask, found, nothing)
 
     combine = {"p": "sum"} if one is not None else {}
     indexed = {"p"} if one is not None else set()
@@ -117,13 +121,28 @@ def _gather(equation: Equation) -> Nest | None:
 
 def _one_picked(picked: Sequence[int], removed: Sequence[int], equation: Equation) -> int | None:
     """The dimension that is picked from, one element at a time, if there is one and it can be cut."""
-    fill = str(equation.params["mode"]).upper().endswith("FILL_OR_DROP")
     literal = 0 in equation.literals or 1 in equation.literals
-    if len(picked) != 1 or picked[0] not in removed or literal or (fill and equation.kind == "gather"):
+    if len(picked) != 1 or picked[0] not in removed or literal:
         return None
     if not any(kind in equation.ins[0].dtype for kind in ("float", "int", "complex")):
         return None
     return int(picked[0])
+
+
+def _fills(equation: Equation) -> bool:
+    return str(equation.params["mode"]).upper().endswith("FILL_OR_DROP")
+
+
+def _filling(equation: Equation, dtype: Any) -> Any:
+    """What a gather gives outside the whole: not a number, or the least integer, or the largest without a sign."""
+    given = equation.params.get("fill_value")
+    if given is not None:
+        return jnp.asarray(given, dtype)
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return jnp.asarray(jnp.nan, dtype)
+    return jnp.asarray(
+        jnp.iinfo(dtype).min if jnp.issubdtype(dtype, jnp.signedinteger) else jnp.iinfo(dtype).max, dtype
+    )
 
 
 def _masked(rows: Any, size: int, mode: Any) -> Any:

@@ -1,0 +1,121 @@
+"""What a jitted function communicates, by line, and what plans would receive."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import redistrib as rd
+from redistrib.backends.jax.measure.annotations import annotated
+from redistrib.backends.jax.measure.inspect import inspect
+from redistrib.cli import main
+from redistrib.errors import ProgramError
+from tests.distribution import diagnosed
+
+ROOT = Path(__file__).parents[2]
+PAGE = Path(diagnosed.__file__).read_text().splitlines()
+
+
+def line(text: str) -> str:
+    return f"diagnosed.py:{next(k for k, each in enumerate(PAGE, 1) if text in each)}"
+
+
+def test_an_involuntary_gather_comes_first_with_the_plan_for_it() -> None:
+    function, *args = diagnosed.hard()
+    found = rd.diagnose(function, *args, cost_model="exact")
+    first, second = found.findings
+    assert first.source.endswith(line('P("y", "x")'))
+    assert first.involuntary
+    assert set(first.collectives) == {"all-gather"}
+    (plan,) = first.reshards
+    assert plan.shape == (12, 12)
+    assert first.planned == sum(plan.received) * 4 == 416 < first.received
+    assert first.largest >= 12 * 12 * 4 // 2
+    assert second.source.endswith(line("a @ b"))
+    assert not second.involuntary
+    assert second.reshards == ()
+    assert set(second.collectives) == {"all-reduce"}
+    assert found.received == inspect(function.lower(*args).compile()).received_bytes
+    assert found.scratch is not None
+
+
+def test_the_table_and_the_json_say_the_same() -> None:
+    function, *args = diagnosed.hard()
+    found = rd.diagnose(function, *args)
+    text, figures = str(found), json.loads(json.dumps(found.as_dict()))
+    assert "INVOLUNTARY" in text
+    assert f"{found.received:,} bytes received in all" in text
+    assert figures["received_bytes"] == found.received
+    assert [entry["involuntary"] for entry in figures["findings"]] == [True, False]
+    assert figures["findings"][0]["reshards"][0]["dtype"] == "float32"
+
+
+def test_a_compiled_function_is_diagnosed_without_reshards() -> None:
+    function, *args = diagnosed.hard()
+    found = rd.diagnose(function.lower(*args).compile())
+    assert not found.annotated
+    assert "does not tell how arrays are sharded" in str(found)
+    assert found.received == rd.diagnose(function.lower(*args)).received
+
+
+def test_a_function_that_communicates_nothing() -> None:
+    found = rd.diagnose(lambda x: x + 1, jnp.ones(4))
+    assert found.findings == ()
+    assert "0 bytes received in all" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "says"),
+    [
+        ("sharding={replicated}", "[8, 6] {a0:2, a1:2, a2:2}"),
+        ("sharding={devices=[2,1,4]<=[8] last_tile_dim_replicate}", "[4{a0}8, 6] {a0:2, a1:2, a2:2}"),
+        ("sharding={devices=[4,2]<=[2,4]T(1,0)}", "[2{a2,a1}8, 3{a0}6] {a0:2, a1:2, a2:2}"),
+        ("sharding={devices=[2,1,4]<=[8] last_tile_dims={manual}}", None),
+        ("sharding={devices=[1,8]<=[8]}", None),  # 8 does not divide 6
+        ("metadata={}", None),
+    ],
+)
+def test_shardings_of_hlo_are_types_over_prime_axes(attributes: str, says: str | None) -> None:
+    found = annotated(attributes, (8, 6), 8)
+    assert (found and f"{found[0]} {found[1]}") == says
+
+
+def test_the_command_reads_a_function_of_a_module(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "tests.distribution.diagnosed:hard", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"][0]["involuntary"]
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("tests.distribution.diagnosed:gone", "there is no such function"),
+        ("no_such_module:f", "there is no such function"),
+        ("tests.distribution.diagnosed", "there is no such function"),
+        ("tests.distribution.diagnosed:nothing", "it must return a jitted function and its arguments"),
+    ],
+)
+def test_the_command_without_a_function(target: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", target]) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_the_command_makes_virtual_devices() -> None:
+    code = [sys.executable, "-m", "redistrib", "diagnose", "tests.distribution.diagnosed:hard", "--devices", "6"]
+    done = subprocess.run(code, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "INVOLUNTARY" in done.stdout
+
+
+def test_what_cannot_be_diagnosed() -> None:
+    target: Any = 3
+    with pytest.raises(ProgramError, match="a jitted function is diagnosed, not a int"):
+        rd.diagnose(target)
+    assert jax.device_count() >= 8

@@ -1,0 +1,300 @@
+"""Functions distributed: what they compute, what they receive, what they say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import redistrib as rd
+from redistrib.backends.jax.measure.inspect import inspect
+from redistrib.errors import CutError, CutInnerFactorError, MemoryLimitError, NoCombinerError, ProgramError
+from tests.distribution import models
+
+BATCH = rd.along("d", {"tokens": 0, "targets": 0})
+SCHEDULES: dict[str, tuple[dict[str, int], list[Any]]] = {
+    "data": ({"d": 8}, [BATCH]),
+    "zero": ({"d": 8}, [BATCH, rd.along("d", {"params": "first", "state": "first"})]),
+    "megatron": ({"t": 8}, [rd.along("t", models.MEGATRON)]),
+    "megatron with sequences": ({"t": 8}, [rd.along("t", models.MEGATRON), rd.along("t", {"tokens": 1})]),
+    "data x megatron": ({"d": 2, "t": 4}, [BATCH, rd.along("t", models.MEGATRON)]),
+}
+KINDS = {  # of moves, by what their plans end with
+    "data": {"all_reduce": 18},
+    "zero": {"allgather": 17, "reduce_scatter": 17, "all_reduce": 1},
+    "megatron": {"all_reduce": 8},
+    "megatron with sequences": {"allgather": 8, "reduce_scatter": 8, "all_reduce": 6},
+}
+
+
+def agree(found: Any, wanted: Any, exact: bool = False) -> None:
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        if exact:
+            np.testing.assert_array_equal(one, other)
+        else:  # sums in another order: float32 has 24 bits, and a step's terms are below 1
+            np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def predicted(f: Any) -> None:
+    assert inspect(f.lower().compile()).received_bytes == f.program.received_bytes == f.cost.received_bytes
+
+
+@pytest.mark.parametrize(
+    ("mesh", "schedule"),
+    [
+        ({"d": 8}, [rd.along("d", {"x": 0})]),
+        ({"d": 8}, [rd.along("d", {"w1": 1, "w2": 0})]),
+        ({"d": 2, "t": 4}, [rd.along("d", {"x": 0}), rd.along("t", {"w1": 1, "w2": 0})]),
+        ({"d": 8}, [rd.along("d", {"x": 0}), rd.along("d", {"params": "first"})]),
+    ],
+    ids=["data", "tensor", "both", "zero"],
+)
+def test_an_mlp_and_a_step_of_it_are_exact(mesh: Any, schedule: Any) -> None:
+    x, y = models.whole(16, 8), models.whole(16, 16)
+    for function, args in ((models.mlp, (models.MLP_PARAMS, x)), (models.sgd, (models.MLP_PARAMS, x, y))):
+        f = rd.distribute(function, args, mesh, schedule=schedule, cost_model="exact")
+        agree(f(*args), function(*args), exact=True)
+        predicted(f)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["megatron with sequences", *(pytest.param(n, marks=pytest.mark.long) for n in list(SCHEDULES) if "seq" not in n)],
+)
+def test_a_training_step_of_a_transformer(name: str) -> None:
+    mesh, schedule = SCHEDULES[name]
+    params, tokens = models.init(), models.TOKENS
+    args = (params, models.state_of(params), tokens[:, :-1], tokens[:, 1:])
+    f = rd.distribute(models.step, args, mesh, schedule=schedule, cost_model="exact")
+    agree(f(*args), jax.jit(models.step)(*args))
+    predicted(f)
+    assert f.opaque == ()
+    if name in KINDS:
+        last = Counter(move.plan.steps[-1].kind for move in f.program.moves if move.plan)
+        assert last == KINDS[name], last
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", list(SCHEDULES))
+def test_a_training_step_with_scan_recomputation_dropout_and_clipping(name: str) -> None:
+    mesh, schedule = SCHEDULES[name]
+    if "t" in mesh:
+        below = {weight: dim + 1 for weight, dim in models.MEGATRON.items()}
+        schedule = [rd.along("t", below) if tactic == SCHEDULES["megatron"][1][0] else tactic for tactic in schedule]
+    params, tokens = models.stacked(models.init()), models.TOKENS
+    args = (params, models.state_of(params), tokens[:, :-1], tokens[:, 1:], jax.random.key(7))
+    f = rd.distribute(models.step_by_scan, args, mesh, schedule=schedule, cost_model="exact")
+    agree(f(*args), jax.jit(models.step_by_scan)(*args))
+    predicted(f)
+    assert f.opaque == ()
+
+
+def test_megatron_adds_up_twice_a_layer_each_way() -> None:
+    params, tokens = models.init(1), models.TOKENS
+    args = (params, tokens[:, :-1], tokens[:, 1:])
+    f = rd.distribute(jax.grad(models.loss), args, {"t": 8}, schedule=SCHEDULES["megatron"][1], cost_model="exact")
+    kinds = [[step.kind for step in move.plan.steps] for move in f.program.moves if move.plan]
+    assert kinds == [["all_reduce"]] * 4
+
+
+# ------------------------------------------------------------------------------------------ shardings
+
+
+def test_arguments_and_results_are_placed_as_asked() -> None:
+    x, w = models.whole(8, 16), models.whole(16, 24)
+    f = rd.distribute(
+        lambda x, w: {"y": x @ w}, (x, w), {"a": 2, "b": 4}, in_shardings=(P("a"), P(None, "b")),
+        out_shardings={"y": P("b", "a")}, cost_model="exact",
+    )  # fmt: skip
+    found = f(x, w)["y"]
+    assert found.sharding.spec == P("b", "a") == f.out_shardings["y"].spec
+    assert f.in_shardings[0].spec == P("a", None)
+    np.testing.assert_array_equal(found, x @ w)
+    predicted(f)
+
+
+def test_what_reads_an_input_decides_how_it_begins() -> None:
+    f = rd.distribute(models.sgd, (models.MLP_PARAMS, models.whole(16, 8), models.whole(16, 16)), {"d": 4},
+                      schedule=rd.along("d", {"x": 0}))  # fmt: skip
+    forms = {value.name: str(value.type) for value in f.program.inputs}
+    assert forms["x"] == "[4{d}16, 8]"
+    assert forms["y"] == "[4{d}16, 16]"
+    assert forms["params/w1"] == "[8, 32]"
+
+
+def test_a_function_without_cuts_runs_everywhere() -> None:
+    f = rd.distribute(jnp.sin, (models.whole(4),), {"d": 4})
+    np.testing.assert_allclose(f(models.whole(4)), np.sin(models.whole(4)), atol=1e-6)
+    assert not f.program.moves
+
+
+def test_the_table_has_lines_cuts_plans_and_totals() -> None:
+    f = rd.distribute(models.mlp, (models.MLP_PARAMS, models.whole(16, 8)), {"d": 8},
+                      schedule=rd.along("d", {"w1": 1, "w2": 0}), cost_model="exact")  # fmt: skip
+    lines = str(f.program).splitlines()
+    (product,) = (line for line in lines if line.startswith(" dot_general_1 "))
+    assert "models.py:" in product
+    assert "k0 by d" in product
+    (move,) = (line for line in lines if "all_reduce" in line)
+    assert "14,336" in move
+    assert any(line.startswith(" total") and "14,336" in line for line in lines)
+    assert lines[-1].endswith(f"at most {f.memory:,} bytes on a device")
+
+
+def test_a_program_is_drawn(tmp_path: Any) -> None:
+    f = rd.distribute(models.mlp, (models.MLP_PARAMS, models.whole(16, 8)), {"d": 8},
+                      schedule=rd.along("d", {"w1": 1, "w2": 0}))  # fmt: skip
+    assert f.picture(tmp_path / "mlp.svg").read_text().count("dot_general") >= 2
+
+
+# ------------------------------------------------------------------------------------------ choices
+
+
+def test_a_choice_says_what_was_asked_and_what_was_taken() -> None:
+    x, w = models.whole(8, 16), models.whole(16, 64)
+    f = rd.distribute(lambda x, w: x @ w, (x, w), {"d": 8}, schedule=rd.along("d", {"x": 0, "w": 1}))
+    (choice,) = f.choices
+    assert (choice.operation, choice.axis, choice.taken) == ("dot_general", "d", "n0")
+    assert choice.why == (
+        "'m0' for 'x' (about 28,672 bytes to move); 'n0' for 'w' (about 3,584 bytes to move); the least was taken"
+    )
+    np.testing.assert_array_equal(f(x, w), x @ w)
+
+
+def test_earlier_tactics_come_first() -> None:
+    x, w = models.whole(8, 16), models.whole(16, 64)
+    f = rd.distribute(lambda x, w: x @ w, (x, w), {"d": 8},
+                      schedule=[rd.along("d", {"x": 0}), rd.along("d", {"w": 1})])  # fmt: skip
+    assert [str(value.type) for value in f.program.inputs] == ["[1{d}8, 16]", "[16, 8{d}64]"]
+    assert str(f.program.values[f.program.outputs[0]].type) == "[1{d}8, 64]"
+
+
+def test_what_needs_a_dimension_whole_is_cut_along_another() -> None:
+    def turned(x: Any) -> Any:
+        return jnp.cumsum(jnp.cumsum(x, 1).T, 1).T
+
+    x = models.whole(16, 24)
+    f = rd.distribute(turned, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    assert [step.kind for move in f.program.moves for step in move.plan.steps] == ["alltoall"]
+    (choice,) = f.choices
+    assert choice.why == (
+        "dimension 1 of 'transpose' is cut, and the operation needs it whole; 'd0' was cut instead, so that it is exchanged"
+    )
+    agree(f(x), turned(x), exact=True)
+    predicted(f)
+
+
+def test_keys_have_shardings_of_keys() -> None:
+    def draw(*keys: Any) -> Any:
+        return jax.random.bits(keys[0], (8, 4)), jax.random.split(keys[1])
+
+    keys = (jax.random.key(0), jax.random.key(1))
+    f = rd.distribute(draw, keys, {"d": 8}, schedule=rd.work("d", {"random_bits": "d0"}))
+    assert f.in_shardings[0].spec == P()
+    bits, new = f(*jax.device_put(keys, f.in_shardings))
+    np.testing.assert_array_equal(bits, draw(*keys)[0])
+    assert (jax.random.key_data(new) == jax.random.key_data(draw(*keys)[1])).all()
+    assert [value.name for value in f.program.inputs] == ["arg0", "arg1"]
+
+
+def fused(x: Any, w: Any) -> Any:
+    q, k, v = jnp.moveaxis((x @ w).reshape(4, 8, 3, 4, 8), 2, 0)
+    return jnp.einsum("bshd,bthd->bhst", q, k), v
+
+
+def test_fused_projections_say_how_to_take_them_apart() -> None:
+    args = (models.whole(4, 8, 32), models.whole(32, 96))
+    f = rd.distribute(fused, args, {"t": 4}, schedule=rd.along("t", {"w": 1}))
+    (loss,) = [choice for choice in f.choices if "reshape to" in choice.why]
+    assert "reshape to (4, 8, 3, 4, 8)" in loss.why
+    with pytest.raises(
+        CutInnerFactorError, match=r"test_distribute.py:\d+: operation 'reshape'.*reshape to \(4, 8, 3, 4, 8\)"
+    ):
+        rd.distribute(fused, args, {"t": 4}, schedule=rd.work("t", {"reshape": "f3"}))
+
+
+# ------------------------------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize(
+    ("schedule", "kind", "says"),
+    [
+        (rd.along("d", {"z": 0}), CutError, r"array 'z': no argument is called so; there are 'x', 'w'"),
+        (rd.along("d", {"x": 2}), CutError, r"array 'x': there is no dimension 2; its shape is \[8, 12\]"),
+        (rd.along("d", {"x": 1}), CutError, r"axis 'd' would cut dimension 1 of \[8, 12\] into 8 parts"),
+        (rd.work("d", {"conv": "n"}), CutError, "there is no such operation"),
+        (rd.work("d", {"dot_general": "q"}), CutError, "no iteration dimension 'q'; it has m0, k0, n0"),
+        (rd.work("d", {"cumsum": "d1"}), CutError, "no iteration dimension 'd1'; it has d0"),
+        ({"x": 0}, CutError, r"'x' is no tactic; write rd.along"),
+    ],
+)
+def test_schedules_that_make_no_sense(schedule: Any, kind: Any, says: str) -> None:
+    args = (models.whole(8, 12), models.whole(12, 16))
+    with pytest.raises(kind, match=says):
+        rd.distribute(lambda x, w: jnp.cumsum(x @ w, 1), args, {"d": 8}, schedule=schedule)
+
+
+def test_results_that_nothing_combines() -> None:
+    x = models.whole(8, 16)
+    rules = {"reduce_prod": lambda equation: equation.nest({"i": 8, "j": 16}, [["i", "j"]], [["i"]])}
+    with pytest.raises(NoCombinerError, match=r"test_distribute.py:\d+: operation 'reduce_prod', array 'out'"):
+        rd.distribute(
+            lambda x: jnp.prod(x, 1), (x,), {"d": 8}, schedule=rd.work("d", {"reduce_prod": "j"}), rules=rules
+        )
+
+
+def test_operations_without_a_rule_are_listed_and_cannot_be_cut() -> None:
+    def function(x: Any) -> Any:
+        return jax.lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * 2), (0, x))[1]
+
+    x = models.whole(8, 16)
+    f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}))
+    ((name, source, why),) = f.opaque
+    assert (name, why) == ("while", "no rule for while")
+    assert "test_distribute.py:" in source
+    assert [choice.why for choice in f.choices if choice.operation == "while"] == [
+        "dimension 0 of 'x' is cut, and the operation needs it whole: no rule for while"
+    ]
+    np.testing.assert_array_equal(f(x), x * 8)
+    with pytest.raises(CutError, match=r"operation 'while': no rule for while, so every device runs all of it"):
+        rd.distribute(function, (x,), {"d": 8}, schedule=rd.work("d", {"while": "i"}))
+
+
+def test_a_memory_limit_moves_again_and_then_says_what_fits() -> None:
+    params = {f"w{k}": models.whole(64, 64) / 64 for k in range(6)}
+
+    def function(params: Any, x: Any) -> Any:
+        return jax.grad(lambda p: jnp.sum(forward(p, x)))(params)
+
+    def forward(p: Any, x: Any) -> Any:
+        for k in range(6):
+            x = jnp.tanh(jnp.sin(jnp.cos(x @ p[f"w{k}"])))
+        return x
+
+    args = (params, models.whole(8, 64))
+    schedule = [rd.along("d", {"x": 0}), rd.along("d", {"params": 0})]
+
+    def placed(limit: int | None) -> Any:
+        return rd.distribute(
+            function, args, {"d": 8}, schedule=schedule, out_shardings=P("d"), cost_model="exact", memory_limit=limit
+        )
+
+    free = placed(None)
+    tight = placed(free.memory * 3 // 4)
+    assert tight.memory <= free.memory * 3 // 4
+    assert tight.program.received_bytes > free.program.received_bytes
+    agree(tight(*args), function(*args))
+    with pytest.raises(MemoryLimitError, match=f"takes {tight.memory:,} bytes on a device at the least") as caught:
+        placed(1000)
+    assert caught.value.least == tight.memory
+
+
+def test_other_arguments_than_it_was_distributed_for() -> None:
+    f = rd.distribute(lambda x: x + 1, (models.whole(8, 16),), {"d": 8}, schedule=rd.along("d", {"x": 0}))
+    with pytest.raises(ProgramError, match=r"leaf 0 is float32\[8, 16\] and not float32\[4, 16\]"):
+        f(models.whole(4, 16))
