@@ -17,6 +17,6 @@ def test_ranks_without_data_pass_none():
     assert {name.split()[0] for name in found["ran"]} == {"shared", "packed", "datatypes"}
     assert {name.split()[1] for name in found["ran"]} >= {"allgather", "alltoall", "exchange"}
     assert found["messages"] == [
-        "rank 0: the array is None where the plan gives this rank a tile of shape [4, 4]; pass it",
+        "rank 0: the array is None where this rank's tile has shape [4, 4]; pass it",
         "rank 4: an array is given where the plan leaves this rank without data; pass None",
     ]

@@ -57,7 +57,7 @@ def tile_of(value: Any, what: str, shape: tuple[int, ...], dtype: np.dtype[Any],
     if hasattr(value, "__cuda_array_interface__"):
         raise ArrayMismatchError(f"{what} lies on a device; MPI tiles lie in host memory, so copy it there first")
     if value is None:
-        raise ArrayMismatchError(f"{what} is None where the plan gives this rank a tile of shape {list(shape)}; pass it")
+        raise ArrayMismatchError(f"{what} is None where this rank's tile has shape {list(shape)}; pass it")
     try:
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
     except (TypeError, ValueError) as error:
