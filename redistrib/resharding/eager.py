@@ -18,6 +18,7 @@ from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.backends.jax.xla_cpu import Quirks, trim_heap
+from redistrib.errors import LeafError
 from redistrib.packing.buckets import leaves_of, pack_into_buckets, program_key
 from redistrib.packing.ledger import MemoryLedger
 from redistrib.packing.moves import Group, LeafMove
@@ -202,6 +203,8 @@ class _Planning:
 
     def known(self) -> _KnownTree:
         """The whole, with every program compiled."""
+        if self._limit is not None:
+            self._check_processes()
         items = [self._item(k) for k, route in enumerate(self._routes) if route.action == "move"]
         pauses = any(spec.quirks.pauses_collection for spec, _ in self._specs.values())
         with uncollected() if pauses else nullcontext():
@@ -221,6 +224,22 @@ class _Planning:
         stay = {k for k, route in enumerate(self._routes) if route.action == "keep"} | self._common.elsewhere
         last = tuple(one for one in self._common.groups if stay.isdisjoint(one))
         return _KnownTree(plan, self._routes, self._donated, last, *self._agreed())
+
+    def _check_processes(self) -> None:
+        """Under a memory limit programs are chosen by what else is alive, which all processes must know alike."""
+        moved = [
+            (leaf.path, {device.process_index for device in route.devices})
+            for leaf, route in zip(self._leaves, self._routes, strict=True)
+            if route.ends is not None
+        ]
+        everyone = set().union(*(own for _, own in moved))
+        for path, own in moved:
+            if own != everyone:
+                raise LeafError(
+                    path,
+                    f"under a memory limit all leaves that move have devices of the same processes, here "
+                    f"{sorted(everyone)}, and this one has some of {sorted(own)} alone; move it in a call of its own",
+                )
 
     def _agreed(self) -> tuple[tuple[int, ...], str]:
         """The processes that must move the same, and a digest of it: nobody, unless a leaf goes to other devices."""
