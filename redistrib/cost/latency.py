@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import floordiv
 from types import MappingProxyType
@@ -131,19 +131,13 @@ class LatencyBandwidth(CostModel):
             return Topology(mesh.size)
         return Topology.consecutive(mesh.size, self.devices_per_host)
 
-    def topology_between(self, source: Mesh, target: Mesh) -> Topology:
-        """As for one mesh. Between other devices `slow_bandwidth` without `devices_per_host` is that of links between
-        the source's devices and all others, and `axis_bandwidth` says nothing.
-        """
-        if source.size == target.size == source.span == target.span:
-            return self.topology(source)
-        devices = max(source.span, target.span)
+    def topology_apart(self, devices: int, source: Collection[int]) -> Topology:
+        """As for a mesh; without `devices_per_host`, `slow_bandwidth` is that of links from the source's to others."""
         if self.slow_bandwidth is None:
             return Topology(devices)
-        if self.devices_per_host is not None:
-            return Topology.consecutive(devices, self.devices_per_host)
-        here = set(source.devices)
-        return Topology(devices, tuple(int(device not in here) for device in range(devices)))
+        if self.devices_per_host is None:
+            return Topology.apart(devices, source)
+        return Topology.consecutive(devices, self.devices_per_host)
 
     def edge(self, edge: WeakEdge, space: WeakSpace, itemsize: int, topology: Topology) -> float:
         return self._prices(itemsize, topology).edge(edge, space)

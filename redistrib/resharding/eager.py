@@ -18,7 +18,6 @@ from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.backends.jax.xla_cpu import Quirks, trim_heap
-from redistrib.errors import LeafError
 from redistrib.packing.buckets import leaves_of, pack_into_buckets, program_key
 from redistrib.packing.ledger import MemoryLedger
 from redistrib.packing.moves import Group, LeafMove
@@ -26,7 +25,7 @@ from redistrib.packing.order import Batch, accounted, limited
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding.actions import Action, LeafRoute, is_elsewhere
 from redistrib.resharding.agreement import agree, digest_of
-from redistrib.resharding.checks import check, check_there, naming, placing, shared
+from redistrib.resharding.checks import check, check_processes, check_there, naming, placing, shared
 from redistrib.resharding.interrupts import uncollected
 from redistrib.resharding.leaves import Leaf, zeros_like
 from redistrib.resharding.planning import TREES, LeafSpec, Planner, compiling, known_spec, route_of
@@ -204,7 +203,7 @@ class _Planning:
     def known(self) -> _KnownTree:
         """The whole, with every program compiled."""
         if self._limit is not None:
-            self._check_processes()
+            check_processes(self._leaves, [route.devices for route in self._routes])
         items = [self._item(k) for k, route in enumerate(self._routes) if route.action == "move"]
         pauses = any(spec.quirks.pauses_collection for spec, _ in self._specs.values())
         with uncollected() if pauses else nullcontext():
@@ -224,22 +223,6 @@ class _Planning:
         stay = {k for k, route in enumerate(self._routes) if route.action == "keep"} | self._common.elsewhere
         last = tuple(one for one in self._common.groups if stay.isdisjoint(one))
         return _KnownTree(plan, self._routes, self._donated, last, *self._agreed())
-
-    def _check_processes(self) -> None:
-        """Under a memory limit programs are chosen by what else is alive, which all processes must know alike."""
-        moved = [
-            (leaf.path, {device.process_index for device in route.devices})
-            for leaf, route in zip(self._leaves, self._routes, strict=True)
-            if route.ends is not None
-        ]
-        everyone = set().union(*(own for _, own in moved))
-        for path, own in moved:
-            if own != everyone:
-                raise LeafError(
-                    path,
-                    f"under a memory limit all leaves that move have devices of the same processes, here "
-                    f"{sorted(everyone)}, and this one has some of {sorted(own)} alone; move it in a call of its own",
-                )
 
     def _agreed(self) -> tuple[tuple[int, ...], str]:
         """The processes that must move the same, and a digest of it: nobody, unless a leaf goes to other devices."""

@@ -39,6 +39,13 @@ class Topology:
         return cls(devices, tuple(device // per_host for device in range(devices)))
 
     @classmethod
+    def apart(cls, devices: int, some: Collection[int]) -> Topology:
+        """Two hosts: some of so many devices, and all others."""
+        here = set(some)
+        host = tuple(int(device not in here) for device in range(devices))
+        return cls(devices, host if any(host) else ())
+
+    @classmethod
     def along(cls, mesh: Mesh, slow: Collection[str]) -> Topology:
         """A mesh whose axes are told apart; devices that only axes other than the slow ones part share a host."""
         coordinates = mesh.coordinates

@@ -93,7 +93,9 @@ def main() -> None:
             print("NOT REFUSED")
 
     other = placed(values["across"], MOVES["across"][0])
-    refused(lambda *both: rd.reshard(*both, memory_limit="1MiB"), tree, targets)
+    two = ("across", "inside the last")
+    few, ends = ({name: each[name] for name in two} for each in (tree, targets))
+    refused(lambda *both: rd.reshard(*both, memory_limit="1MiB"), few, ends)
     refused(rd.reshard, other, sharding([2, 3, 6, 7], (4,), P("x") if OWN else P(None, "x")))
     agreement.WAIT_SECONDS = 2
     if OWN == 0:  # the others do not call
