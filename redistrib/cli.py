@@ -126,7 +126,7 @@ def _problem(command: argparse.ArgumentParser) -> None:
     command.add_argument("source", help="type at the start, such as '[3{x}12, 2{y}12]'")
     command.add_argument("target", help="type at the end")
     command.add_argument("--mesh", required=True, help="axes and sizes, such as x=4,y=6")
-    command.add_argument("--target-mesh", help="mesh of the target type, if it is another one over the same devices")
+    command.add_argument("--target-mesh", help="mesh of the target type, if it is another one")
     command.add_argument("--dtype", default="float32", help="element type (default: %(default)s)")
     command.add_argument("--cost-model", help="exact, paper, tpu (default), gpu, cpu, or a profile's JSON file")
     command.add_argument("--hosts", help="host of every device, such as a,a,b,b; default: as the cost model assumes")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import floordiv
 from types import MappingProxyType
@@ -136,21 +136,16 @@ class LatencyBandwidth(CostModel):
             return Topology(mesh.size)
         return Topology.consecutive(mesh.size, self.devices_per_host)
 
-    def topology_between(self, source: Mesh, target: Mesh, known: Topology | None = None) -> Topology:
-        """As for one mesh. Between other devices `axis_bandwidth` says nothing, and where it is not known where they
-        are, `slow_bandwidth` without `devices_per_host` is that of links between the source's devices and all others.
-        """
-        if source.size == target.size == source.span == target.span:
-            return self.topology(source, known)
-        devices = max(source.span, target.span)
+    def topology_apart(self, devices: int, source: Collection[int], known: Topology | None = None) -> Topology:
+        """As for a mesh. Where nothing else is known, `slow_bandwidth` without `devices_per_host` is that of links from
+        the source's devices to others."""
         if self.slow_bandwidth is None:
             return Topology(devices)
         if known is not None:
             return known
-        if self.devices_per_host is not None:
-            return Topology.consecutive(devices, self.devices_per_host)
-        here = set(source.devices)
-        return Topology(devices, tuple(int(device not in here) for device in range(devices)))
+        if self.devices_per_host is None:
+            return Topology.apart(devices, source)
+        return Topology.consecutive(devices, self.devices_per_host)
 
     def edge(self, edge: WeakEdge, space: WeakSpace, itemsize: int, topology: Topology) -> float:
         return self._prices(itemsize, topology).edge(edge, space)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import floordiv
@@ -62,10 +62,15 @@ class CostModel(ABC):
         return Topology(mesh.size)
 
     def topology_between(self, source: Mesh, target: Mesh, known: Topology | None = None) -> Topology:
-        """The same for the devices of two meshes, of which some may be in one only: by default, all links are alike."""
-        if source.size == target.size == source.span == target.span:
+        """The same for the devices of two meshes, of which some may be in one only."""
+        devices = max(source.span, target.span)
+        if source.size == target.size == devices:
             return self.topology(source, known)
-        return Topology(max(source.span, target.span))
+        return self.topology_apart(devices, source.devices, known)
+
+    def topology_apart(self, devices: int, source: Collection[int], known: Topology | None = None) -> Topology:
+        """The same for so many devices, of which those of the source and those of the target differ."""
+        return Topology(devices)
 
     def _prices(self, itemsize: int, topology: Topology) -> Prices:
         return Prices(self, itemsize, topology)

@@ -42,7 +42,7 @@ def weak_graph(
 
     Raises:
         ChoiceError: if the plan names a model of one's own and none is given.
-        PictureError: if the graph has too many nodes to be looked at.
+        PictureError: if the graph has too many nodes to be looked at, or some device holds nothing.
         PartialTypeError: if tiles of the plan are summands.
 
     >>> from redistrib import synthesize
@@ -54,6 +54,8 @@ def weak_graph(
     ('alltoall', 8)
     """
     plan.require_whole("the weak graph")
+    if plan.leaves_devices_out:
+        raise PictureError("a weak graph is of the types on all devices, and some hold nothing at an end of this plan")
     import networkx as nx  # slow to import, seldom needed
 
     chosen = cost_model(plan.cost_model if model is None else model)

@@ -79,8 +79,9 @@ def _draw(panel: Any, placement: Placement, colour: Any) -> None:
 
     rows, columns = placement.shape if placement.rank == 2 else (1, placement.shape[0])
     holders: dict[Box, dict[int, list[int]]] = {}
-    for device, (box, summand) in enumerate(zip(placement.boxes.rows(), placement.label.tolist(), strict=True)):
-        holders.setdefault(box, {}).setdefault(summand, []).append(device)
+    boxes, label = placement.boxes.rows(), placement.label.tolist()
+    for device in placement.holders.tolist():
+        holders.setdefault(boxes[device], {}).setdefault(label[device], []).append(device)
     for box, by_summand in holders.items():
         devices = next(iter(by_summand.values()))
         top, left = box.start if placement.rank == 2 else (0, *box.start)

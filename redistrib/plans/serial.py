@@ -62,6 +62,7 @@ _Plan = TypeVar("_Plan", bound=PlanData)
 FORMAT = "redistrib-plan"
 VERSIONS = (1, 2)
 
+_UNPLACED = 2**16  # devices that need not stand in the text: a few numbers must not ask for a table of many rows
 _DEAREST = 1e300  # a float, so that it can be compared and shown
 
 _PLAN_FIELDS = (
@@ -289,12 +290,15 @@ def _plan(make: type[_Plan], form: dict[str, Any]) -> _Plan:
             order=order,
         ),
     )
-    _check_devices(plan, form)
+    _check_devices(plan, form, max((placement.devices for placement in placements), default=0))
     return plan
 
 
-def _check_devices(plan: PlanData, form: dict[str, Any]) -> None:
-    """Who holds nothing is said in version 2, and there what travels is said too."""
+def _check_devices(plan: PlanData, form: dict[str, Any], placed: int) -> None:
+    """Who holds nothing is said in version 2, and there what travels is said too; `placed` are the most devices that a
+    placement has."""
+    if plan.devices > max(placed, plan.source_mesh.size, plan.target_mesh.size, _UNPLACED):
+        refuse("mesh.devices", f"has the number {plan.devices - 1:,}, and no placement says what so many devices hold")
     if form["version"] < 2:
         if plan.leaves_devices_out:
             refuse("target.mesh", "is not over the devices of source.mesh, which needs version 2")

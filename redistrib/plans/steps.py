@@ -139,9 +139,9 @@ class _GroupStep(_Step):
         return int(self.groups.shape[1])
 
     def group_of(self, device: int) -> list[int]:
-        """The group of a device, in the order of its members."""
-        row: list[int] = self.groups[(self.groups == device).any(axis=1)][0].tolist()
-        return row
+        """The group of a device, in the order of its members; the device alone if it is in none."""
+        rows: list[list[int]] = self.groups[(self.groups == device).any(axis=1)].tolist()
+        return rows[0] if rows else [device]
 
     def _each(self, elements: int) -> list[int]:
         """So many elements for every member of a group."""

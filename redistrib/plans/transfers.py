@@ -126,12 +126,12 @@ def _without(boxes: Boxes, rows: Int64) -> Boxes:
 
 def _around(step: AllGather | AllToAll | ReduceScatter, device: int | None) -> tuple[Int64, Int64, Int64]:
     """(sender, receiver, round) of a step over groups, of one device's group alone if it is given."""
-    n = step.group_size
+    groups = step.groups if device is None else np.array([step.group_of(device)])
+    n = groups.shape[1]
     ahead = np.arange(1, n)[:, None]
-    groups, member = step.groups, np.tile(np.arange(n), (n - 1, 1))
+    member = np.tile(np.arange(n), (n - 1, 1))
     if device is not None:  # it sends to those ahead, and receives from those behind
-        group = step.group_of(device)
-        groups, at = np.array([group]), group.index(device)
+        at = groups[0].tolist().index(device)
         member = np.concatenate([np.full_like(ahead, at), (at - ahead) % n], axis=1)
     sender, receiver = (groups[:, m].swapaxes(0, 1).reshape(-1) for m in (member, (member + ahead) % n))
     return sender, receiver, np.repeat(np.arange(n - 1), len(groups) * member.shape[1])

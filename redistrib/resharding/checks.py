@@ -65,6 +65,25 @@ def check_there(leaf: Leaf) -> None:
         raise LeafError(leaf.path, "a ShapeDtypeStruct has no values to move; pass arrays, or call reshard_plan")
 
 
+def check_processes(leaves: Sequence[Leaf], devices: Sequence[Sequence[Any]]) -> None:
+    """Refuse leaves that move among some of the processes, where a memory limit decides by all that is alive how each
+    leaf moves: all processes must know that alike.
+
+    Args:
+        leaves: all leaves.
+        devices: those that each moves among; none if it does not move.
+    """
+    own = [{device.process_index for device in some} for some in devices]
+    everyone = set().union(*own)
+    for leaf, processes in zip(leaves, own, strict=True):
+        if processes and processes != everyone:
+            raise LeafError(
+                leaf.path,
+                f"under a memory limit all leaves that move have devices of the same processes, here "
+                f"{sorted(everyone)}, and this one has some of {sorted(processes)} alone; move it in a call of its own",
+            )
+
+
 def shared(leaves: Sequence[Leaf]) -> SharedBuffers:
     """Which leaves have buffers in common, such as tied weights, with each other or with arrays that are no leaves.
 

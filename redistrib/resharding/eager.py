@@ -25,7 +25,7 @@ from redistrib.packing.order import Batch, accounted, limited
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding.actions import Action, LeafRoute, is_elsewhere
 from redistrib.resharding.agreement import agree, digest_of
-from redistrib.resharding.checks import check, check_there, naming, placing, shared
+from redistrib.resharding.checks import check, check_processes, check_there, naming, placing, shared
 from redistrib.resharding.interrupts import uncollected
 from redistrib.resharding.leaves import Leaf, zeros_like
 from redistrib.resharding.planning import TREES, LeafSpec, Planner, compiling, known_spec, route_of
@@ -202,6 +202,8 @@ class _Planning:
 
     def known(self) -> _KnownTree:
         """The whole, with every program compiled."""
+        if self._limit is not None:
+            check_processes(self._leaves, [route.devices for route in self._routes])
         items = [self._item(k) for k, route in enumerate(self._routes) if route.action == "move"]
         pauses = any(spec.quirks.pauses_collection for spec, _ in self._specs.values())
         with uncollected() if pauses else nullcontext():

@@ -59,6 +59,13 @@ class Topology:
         return cls.of(slices if None not in slices else [device.process_index for device in devices])
 
     @classmethod
+    def apart(cls, devices: int, some: Collection[int]) -> Topology:
+        """Two hosts: some of so many devices, and all others."""
+        here = set(some)
+        host = tuple(int(device not in here) for device in range(devices))
+        return cls(devices, host if any(host) else ())
+
+    @classmethod
     def along(cls, mesh: Mesh, slow: Collection[str]) -> Topology:
         """A mesh whose axes are told apart; devices that only axes other than the slow ones part share a host."""
         coordinates = mesh.coordinates

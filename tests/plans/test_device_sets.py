@@ -80,6 +80,16 @@ def test_a_text_that_tells_otherwise_is_refused(text: str, message: str) -> None
     assert str(caught.value) == message
 
 
+def test_a_large_device_number_makes_no_large_table() -> None:
+    side = {"type": f"[{', '.join('1' * 64)}]", "mesh": {"axes": [["x", 2]], "devices": [0, 2**20 - 1]}}
+    text = _edited({"source": side, "target": side, "placements": [], "steps": []})
+    with pytest.raises(errors.PlanJsonError) as caught:
+        Plan.from_json(text)
+    assert str(caught.value) == (
+        "mesh.devices has the number 1,048,575, and no placement says what so many devices hold"
+    )
+
+
 def test_the_table_tells_devices_and_what_crosses() -> None:
     lines = str(good()).splitlines()
     assert lines[0] == "[2{x}4, 2] -> [4, 2] on {x:2} of devices 2 to 3"

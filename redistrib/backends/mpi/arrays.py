@@ -31,6 +31,17 @@ def dtype_of(name: str) -> np.dtype[Any]:
     return dtype
 
 
+def nothing_of(value: Any, what: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """What a rank has that holds nothing: no elements.
+
+    Raises:
+        ArrayMismatchError: if it is given anything but None.
+    """
+    if value is not None:
+        raise ArrayMismatchError(f"{what} is given where the plan leaves this rank without data; pass None")
+    return np.empty(0, dtype)
+
+
 def tile_of(value: Any, what: str, shape: tuple[int, ...], dtype: np.dtype[Any], writable: bool) -> npt.NDArray[Any]:
     """A value as a C-ordered array over its own memory.
 
@@ -45,6 +56,8 @@ def tile_of(value: Any, what: str, shape: tuple[int, ...], dtype: np.dtype[Any],
     """
     if hasattr(value, "__cuda_array_interface__"):
         raise ArrayMismatchError(f"{what} lies on a device; MPI tiles lie in host memory, so copy it there first")
+    if value is None:
+        raise ArrayMismatchError(f"{what} is None where this rank's tile has shape {list(shape)}; pass it")
     try:
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
     except (TypeError, ValueError) as error:

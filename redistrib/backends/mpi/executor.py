@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from redistrib.backends.mpi import consistency, in_place, messages, reductions, selection, shared
-from redistrib.backends.mpi.arrays import dtype_of, flat, tile_of
+from redistrib.backends.mpi.arrays import dtype_of, flat, nothing_of, tile_of
 from redistrib.backends.mpi.groups import Groups
 from redistrib.backends.mpi.in_place import Replacement
 from redistrib.backends.mpi.messages import Runner
@@ -38,8 +38,8 @@ def to_mpi(
 ) -> Executor:
     """Prepare a plan to run on a communicator; to be called on all its ranks together, with equal arguments.
 
-    Rank r of the communicator is device number r of the plan's meshes. Groups, datatypes and staging memory are made
-    here, once.
+    Rank r of the communicator is device number r of the plan's meshes. Between meshes of other devices, ranks that hold
+    nothing pass None and get None. Groups, datatypes and staging memory are made here, once.
 
     Args:
         plan: the plan, synthesized here or read from JSON.
@@ -89,6 +89,7 @@ class Executor:
         self._groups = Groups(self.comm)
         self._staged: StagedPlan = staged(plan, comm.rank)
         self._source_shape, self._target_shape = plan.before.tile, plan.after.tile
+        self._has_source, self._has_target = (not end.nowhere[comm.rank] for end in (plan.before, plan.after))
         self._target_bytes = plan.after.tile_size * plan.itemsize
         self._replacement: Replacement | None = None
         self.transports = self._choose(memory_limit, model, transport)
@@ -111,13 +112,17 @@ class Executor:
 
     # ------------------------------------------------------------------------------------------- running
 
-    def __call__(self, x: Any, out: Any = None) -> npt.NDArray[Any]:
+    def __call__(self, x: Any, out: Any = None) -> Any:
         """Redistribute: this rank's source tile in, its target tile out.
 
         Args:
-            x: the tile, of shape `plan.before.tile`; never written. A C-contiguous one is not copied.
+            x: the tile, of shape `plan.before.tile`; never written. A C-contiguous one is not copied. None on a rank
+                that holds nothing of the source.
             out: where to put the target tile, of shape `plan.after.tile`, C-contiguous; a new array by default. New
                 arrays may lie in memory shared between ranks, which saves a copy; they are the caller's to keep.
+
+        Returns:
+            The target tile, a NumPy array; None on a rank that is to hold nothing.
 
         Raises:
             ArrayMismatchError: on every rank, with one message, if any rank passes a wrong array.
@@ -142,6 +147,8 @@ class Executor:
             if box.volume:
                 of, to = pair(box, self._staged.held.box(self.comm.rank), box, self.plan.itemsize)
                 copy(target, to, memory[self._staged.last], of)
+        if not self._has_target:
+            return None
         if given is None:
             assert block is not None
             return block.lease().view(self.dtype).reshape(self._target_shape)
@@ -153,8 +160,13 @@ class Executor:
         """What is wrong with the arrays, if anything, and the arrays themselves."""
         given = None
         try:
-            source = tile_of(x, "the array", self._source_shape, self.dtype, writable=False)
-            if out is not None:
+            if self._has_source:
+                source = tile_of(x, "the array", self._source_shape, self.dtype, writable=False)
+            else:
+                source = nothing_of(x, "an array", self.dtype)
+            if out is not None and not self._has_target:
+                nothing_of(out, "out", self.dtype)
+            elif out is not None:
                 given = tile_of(out, "out", self._target_shape, self.dtype, writable=True)
                 if given.size and np.may_share_memory(source, given):
                     raise ArrayMismatchError("out overlaps the array that is redistributed; pass memory of its own")
@@ -224,7 +236,7 @@ class Executor:
         try:
             return selection.choose(table, ends + middle, limit, frozenset({"shared"}))
         except MemoryLimitError:
-            if not middle or forced is not None or limit is None:
+            if not middle or forced is not None or limit is None or self.plan.leaves_devices_out:
                 raise
             replacement = in_place.replacement(self.plan, self.comm.rank)
             if not self.comm.allreduce(replacement is not None, MPI.LAND):
