@@ -183,7 +183,8 @@ def test_what_needs_a_dimension_whole_is_cut_along_another() -> None:
     assert [step.kind for move in f.program.moves for step in move.plan.steps] == ["alltoall"]
     (choice,) = f.choices
     assert choice.why == (
-        "dimension 1 of 'transpose' is cut, and the operation needs it whole; 'd0' was cut instead, so that it is exchanged"
+        "dimension 1 of 'transpose' is cut, and the operation needs it whole; 'd0' was cut instead, so that it is "
+        "exchanged"
     )
     agree(f(x), turned(x), exact=True)
     predicted(f)
