@@ -117,9 +117,9 @@ def rows(records: list[dict[str, Any]]) -> list[list[str]]:
 def _cells(group: list[dict[str, Any]]) -> list[str]:
     done = [record for record in group if record["status"] == "ok"]
     if len(done) < len(group):
-        return [", ".join(sorted({record["status"] for record in group} - {"ok"})), "", "", ""]
+        return [", ".join(sorted({record["status"] for record in group} - {"ok"})), *[""] * 4]
     cells = []
-    for what in ("first", "call"):
+    for what in ("first", "busy", "call"):
         each = [found for record in done if (found := ratio(record, what))]
         if group[0]["case"] == "problems":
             cells.append(f"{bootstrap_geomean([one.value for one in each])} of {len(each)}" if each else "")

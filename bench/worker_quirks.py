@@ -47,9 +47,10 @@ def tree_of(task: dict[str, Any]) -> Tree:
 
 
 def on_tree(task: dict[str, Any], part: Part) -> None:
-    """Seconds of a first call and of later ones, bytes of the plan, and whether every element arrives."""
+    """Seconds of a first call, of all processors in it, and of later calls; bytes of the plan; what arrives wrong."""
     tree, several = tree_of(task), jax.process_count() > 1
     first: dict[str, list[float]] = {ON: [], OFF: []}
+    busy: dict[str, list[float]] = {ON: [], OFF: []}
     later: dict[str, list[float]] = {ON: [], OFF: []}
     peak: dict[str, int] = {}
     for turn, side in in_turns(task["turns"]):
@@ -57,8 +58,9 @@ def on_tree(task: dict[str, Any], part: Part) -> None:
         tree.renew()
         if several:
             barrier()
-        begin = time.perf_counter()
+        begin, processor = time.perf_counter(), time.process_time()
         plan = rd.reshard_plan(tree.arrays, tree.targets)
+        busy[side].append(time.process_time() - processor)
         first[side].append(time.perf_counter() - begin)
         peak[side] = plan.peak_bytes
         for call in range(task["calls"] + 1):
@@ -72,7 +74,7 @@ def on_tree(task: dict[str, Any], part: Part) -> None:
             elif turn == 0 and (wrong := tree.wrong(moved)):
                 part({"wrong": {side: wrong[:3]}})
             del moved
-        part({"first": first, "call": later, "peak": peak})
+        part({"first": first, "busy": busy, "call": later, "peak": peak})
 
 
 def on_problem(task: dict[str, Any], part: Part) -> None:
@@ -80,6 +82,7 @@ def on_problem(task: dict[str, Any], part: Part) -> None:
     case = Case(Problem.from_json(task["problem"]), jax.devices())
     plan, _ = plan_of(case.problem, {"cost_model": "cpu"})
     first: dict[str, list[float]] = {ON: [], OFF: []}
+    busy: dict[str, list[float]] = {ON: [], OFF: []}
     texts, programs, entry = set(), {}, {}
     for turn, side in in_turns(task["compiles"]):
         switch(task["quirk"], side)
@@ -89,11 +92,13 @@ def on_problem(task: dict[str, Any], part: Part) -> None:
             if (turn, side) == (0, OFF) and len(texts) == 1:
                 part({"same": True})
                 return
+        processor = time.process_time()
         programs[side], seconds = compile_timed(function, case.argument)
+        busy[side].append(time.process_time() - processor)
         first[side].append(seconds)
     for side, program in programs.items():
         entry[side] = counts(program, case.problem)["scratch"] + plan.before.tile_size * 4 + plan.after.tile_size * 4
-    part({"first": first, "peak": entry})
+    part({"first": first, "busy": busy, "peak": entry})
     x = case.array()
     for side, program in programs.items():
         if wrong := case.check(program(x)):

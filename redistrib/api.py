@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from redistrib.arith import as_integer
 from redistrib.cost.profiles import load_profile as load_profile
-from redistrib.errors import MemorySizeError
-from redistrib.errors.synthesis import device_set_error, missing_shape_error
+from redistrib.errors import GlobalShapeError, MemorySizeError, MeshDevicesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
 from redistrib.plans.plan import Plan
@@ -275,7 +274,7 @@ def _is_sharding(value: Any) -> bool:
 def _typed(value: Any, mesh: Any, shape: Sequence[int] | None) -> tuple[DistType, Mesh]:
     if _is_sharding(value):
         if shape is None:
-            raise missing_shape_error(value)
+            raise GlobalShapeError("missing shape", value=value)
         return from_named_sharding(value, tuple(shape))
     return DistType.of(value), Mesh.of(mesh)
 
@@ -285,5 +284,6 @@ def _same_devices(source: Any, target: Any, mesh: Mesh) -> Mesh:
     number = {device: k for k, device in enumerate(source.devices.flat)}
     order = list(target.devices.flat)
     if set(order) != set(number):
-        raise device_set_error(len(number), len(order), len(set(order) & set(number)))
+        common = len(set(order) & set(number))
+        raise MeshDevicesError("device set", source=len(number), target=len(order), common=common)
     return Mesh(mesh.axes, tuple(number[device] for device in order))

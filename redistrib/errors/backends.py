@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
-from redistrib.errors.base import RedistribError, RuleBroken, listed
+from redistrib.errors.base import RedistribError, RuleBroken
 from redistrib.errors.plans import TilesError
-from redistrib.errors.synthesis import ChoiceError
 
 
 class HloTextError(RedistribError):
@@ -24,75 +24,35 @@ class ArrayMismatchError(TilesError):
 class ForeignMeshError(RuleBroken):
     """A JAX mesh on which a plan cannot run: its axes are not those of the plan's mesh, or the plan has two meshes."""
 
+    wordings: ClassVar = {
+        "foreign mesh": "the plan is for mesh {mesh} with {size} devices, the JAX mesh is {given} with {given_size}; "
+        "pass a mesh of the same axes in the same order, or plan for this one",
+        "two meshes": "the plan goes from mesh {source} to mesh {target}; a function under one JAX mesh needs source "
+        "and target types over the same mesh and device order, use redistrib.reshard to move between meshes",
+    }
+
 
 class SourceArrayError(RuleBroken):
     """What a plan is given is no `jax.Array`, or not one of the plan's source type."""
+
+    wordings: ClassVar = {
+        "not an array": "a plan runs on a jax.Array that lives on its mesh, got {kind}; "
+        "place the value first: jax.device_put(value, f.source_sharding)",
+        "source array": "the plan starts from an array of {what} {expected}, got {given}; {remedy}",
+    }
 
 
 class TracedError(RuleBroken):
     """What cannot be done to a traced array, inside `jit` or `shard_map`."""
 
-
-def foreign_mesh_error(mesh: str, size: int, given: str, given_size: int) -> ForeignMeshError:
-    """A JAX mesh whose axes are not those of the plan's mesh."""
-    return ForeignMeshError(
-        "foreign mesh",
-        f"the plan is for mesh {mesh} with {size} devices, the JAX mesh is {given} with {given_size}; "
-        f"pass a mesh of the same axes in the same order, or plan for this one",
-        mesh=mesh,
-        size=size,
-        given=given,
-        given_size=given_size,
-    )
-
-
-def two_meshes_error(source: str, target: str) -> ForeignMeshError:
-    """A plan between two meshes, where one function under one mesh is asked for."""
-    return ForeignMeshError(
-        "two meshes",
-        f"the plan goes from mesh {source} to mesh {target}; a function under one JAX mesh needs source and target "
-        f"types over the same mesh and device order, use redistrib.reshard to move between meshes",
-        source=source,
-        target=target,
-    )
-
-
-def not_an_array_error(kind: str) -> SourceArrayError:
-    """A value that is no `jax.Array`."""
-    return SourceArrayError(
-        "not an array",
-        f"a plan runs on a jax.Array that lives on its mesh, got {kind}; "
-        f"place the value first: jax.device_put(value, f.source_sharding)",
-        kind=kind,
-    )
-
-
-def source_array_error(what: str, expected: object, given: object, remedy: str) -> SourceArrayError:
-    """An array that is not of the plan's source type."""
-    return SourceArrayError(
-        "source array",
-        f"the plan starts from an array of {what} {expected}, got {given}; {remedy}",
-        what=what,
-        expected=expected,
-        given=given,
-    )
-
-
-def schedule_error(schedule: object) -> ChoiceError:
-    """The name of a schedule that does not exist."""
-    return ChoiceError(
-        "schedule", f"there is no schedule {schedule!r}; choose 'overlap' or 'sequential'", schedule=schedule
-    )
-
-
-def manual_mesh_error(axes: Sequence[str]) -> TracedError:
-    """A plan run inside a `shard_map` over the axes it needs."""
-    return TracedError(
-        "manual mesh",
-        f"inside a shard_map over {listed(axes)} an array is already a tile; call the plan's function outside, "
-        f"on the global array",
-        axes=tuple(axes),
-    )
+    wordings: ClassVar = {
+        "manual mesh": "inside a shard_map over {axes!l} an array is already a tile; call the plan's function outside, "
+        "on the global array",
+        "unknown source": "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with "
+        "source=, a sharding or a tree of them, or use a mesh of Explicit axes",
+        "traced donation": "donate=True has no meaning for a traced array, whose memory belongs to the compiled "
+        "function; donate the arguments of that function with jax.jit(..., donate_argnums=...)",
+    }
 
 
 class DeviceShortageError(RedistribError):
@@ -150,15 +110,6 @@ class LeafError(RedistribError):
         super().__init__(f"leaf {path}: {reason}" if path else reason)
 
 
-def unknown_source_error() -> TracedError:
-    """A traced array whose placement nothing tells."""
-    return TracedError(
-        "unknown source",
-        "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with source=, a "
-        "sharding or a tree of them, or use a mesh of Explicit axes",
-    )
-
-
 def traced_order_error(source: Sequence[int], target: Sequence[int]) -> TracedError:
     """Two meshes inside one `jit` that order their devices in two ways, or are not made of the same devices.
 
@@ -171,15 +122,6 @@ def traced_order_error(source: Sequence[int], target: Sequence[int]) -> TracedEr
         f"{_shown(target)}; call redistrib.reshard outside jit, where the order of devices is free",
         source=tuple(source),
         target=tuple(target),
-    )
-
-
-def traced_donation_error() -> TracedError:
-    """`donate=True` inside `jit`."""
-    return TracedError(
-        "traced donation",
-        "donate=True has no meaning for a traced array, whose memory belongs to the compiled function; "
-        "donate the arguments of that function with jax.jit(..., donate_argnums=...)",
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import ClassVar
 
-from redistrib.errors.base import RedistribError, RuleBroken, listed, shown
+from redistrib.errors.base import RedistribError, RuleBroken, shown
 
 
 class ChoiceError(RuleBroken):
@@ -18,6 +18,12 @@ class ChoiceError(RuleBroken):
 'gpu', 'cpu'
     """
 
+    wordings: ClassVar = {
+        "unknown cost model": "no cost model {value!v}; give a CostModel or one of the names {known!l}",
+        "unknown algorithm": "no algorithm {value!v}; give one of {known!l}",
+        "schedule": "there is no schedule {schedule!r}; choose 'overlap' or 'sequential'",
+    }
+
 
 class GlobalShapeError(RuleBroken):
     """The global shapes of source and target differ (Section 2.5), or are not known.
@@ -29,6 +35,10 @@ class GlobalShapeError(RuleBroken):
     redistrib.errors.GlobalShapeError: source and target have different global shapes: [8] and [16]; a \
 redistribution moves an array and never changes it, so reshape before or after
     """
+
+    wordings: ClassVar = {
+        "missing shape": "{value} says how an array is cut but not how large it is; give shape= as well",
+    }
 
 
 class MeshDevicesError(RuleBroken):
@@ -42,25 +52,12 @@ class MeshDevicesError(RuleBroken):
 the same devices
     """
 
-
-def unknown_cost_model_error(value: object, known: Sequence[str]) -> ChoiceError:
-    """A cost model that is neither a `CostModel` nor the name of one."""
-    return ChoiceError(
-        "unknown cost model",
-        f"no cost model {shown(value)}; give a CostModel or one of the names {listed(tuple(known))}",
-        value=value,
-        known=tuple(known),
-    )
-
-
-def unknown_algorithm_error(value: object, known: Sequence[str]) -> ChoiceError:
-    """An algorithm the synthesis does not have."""
-    return ChoiceError(
-        "unknown algorithm",
-        f"no algorithm {shown(value)}; give one of {listed(tuple(known))}",
-        value=value,
-        known=tuple(known),
-    )
+    wordings: ClassVar = {
+        "mesh devices": "the source mesh has {source} devices and the target mesh has {target}; both must be made of "
+        "the same devices",
+        "device set": "source and target meshes have {source} and {target} devices, of which they share {common}; "
+        "a plan moves data between the same devices, so use jax.device_put to move an array to others",
+    }
 
 
 def global_shape_error(source: tuple[int, ...], target: tuple[int, ...]) -> GlobalShapeError:
@@ -70,16 +67,6 @@ def global_shape_error(source: tuple[int, ...], target: tuple[int, ...]) -> Glob
         "global shape",
         f"source and target have different {what}: {list(source)} and {list(target)}; "
         "a redistribution moves an array and never changes it, so reshape before or after",
-        source=source,
-        target=target,
-    )
-
-
-def mesh_devices_error(source: int, target: int) -> MeshDevicesError:
-    """Source and target meshes with different numbers of devices."""
-    return MeshDevicesError(
-        "mesh devices",
-        f"the source mesh has {source} devices and the target mesh has {target}; both must be made of the same devices",
         source=source,
         target=target,
     )
@@ -136,22 +123,3 @@ class MemorySizeError(RedistribError):
 
 class ProfileError(RedistribError):
     """A cost profile that is malformed, of another version, or holds impossible figures."""
-
-
-def missing_shape_error(value: object) -> GlobalShapeError:
-    """A sharding given without the shape of the array."""
-    return GlobalShapeError(
-        "missing shape", f"{value} says how an array is cut but not how large it is; give shape= as well", value=value
-    )
-
-
-def device_set_error(source: int, target: int, common: int) -> MeshDevicesError:
-    """Two meshes that are not made of the same devices."""
-    return MeshDevicesError(
-        "device set",
-        f"source and target meshes have {source} and {target} devices, of which they share {common}; "
-        "a plan moves data between the same devices, so use jax.device_put to move an array to others",
-        source=source,
-        target=target,
-        common=common,
-    )

@@ -32,7 +32,7 @@ class Axis:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise errors.axis_name_error(self.name)
+            raise errors.MeshError("axis name", name=self.name)
         size = as_integer(self.size)
         if size is None or size < 1:
             raise errors.axis_size_error(self.name, self.size)
@@ -66,14 +66,14 @@ class Mesh:
         object.__setattr__(self, "axes", tuple(self.axes))
         object.__setattr__(self, "devices", tuple(self.devices))
         if len(self.axes) > notation.MOST:
-            raise errors.mesh_size_error(str(self), len(self.axes), notation.MOST, "axes")
+            raise errors.MeshError("mesh size", mesh=str(self), size=len(self.axes), most=notation.MOST, what="axes")
         seen: set[str] = set()
         for axis in self.axes:
             if axis.name in seen:
-                raise errors.duplicate_axis_error(axis.name, str(self))
+                raise errors.MeshError("duplicate axis", name=axis.name, mesh=str(self))
             seen.add(axis.name)
         if self.size > _MOST_DEVICES:
-            raise errors.mesh_size_error(str(self), self.size, _MOST_DEVICES)
+            raise errors.MeshError("mesh size", mesh=str(self), size=self.size, most=_MOST_DEVICES, what="devices")
         if not self.devices:
             object.__setattr__(self, "devices", tuple(range(self.size)))
             return
@@ -102,7 +102,7 @@ class Mesh:
         names = getattr(value, "axis_names", None)
         sizes = getattr(value, "axis_sizes", None) or getattr(getattr(value, "devices", None), "shape", None)
         if names is None or sizes is None:
-            raise errors.mesh_value_error(value)
+            raise errors.MeshError("mesh value", value=value)
         return cls(tuple(Axis(name, size) for name, size in zip(names, sizes, strict=True)))
 
     def __str__(self) -> str:

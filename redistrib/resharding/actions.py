@@ -9,8 +9,7 @@ import numpy as np
 from jax.sharding import NamedSharding, Sharding
 
 from redistrib.arith import prime_factors
-from redistrib.errors import PlacementError
-from redistrib.errors.lang import sharding_form_error
+from redistrib.errors import PlacementError, SpecError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType, from_named_sharding, require_whole
 from redistrib.theory.semantics import Placement, placement_of, type_of
@@ -99,7 +98,7 @@ def typed(sharding: Any, shape: tuple[int, ...]) -> tuple[DistType, Mesh, tuple[
     except PlacementError:
         found = None
     if found is None:
-        raise sharding_form_error(sharding)
+        raise SpecError("sharding form", value=sharding)
     return found, mesh, tuple(boxes)
 
 

@@ -10,9 +10,8 @@ from jax.sharding import AxisType, NamedSharding
 from redistrib.backends.jax import private
 from redistrib.backends.jax.cross_mesh import CrossMeshRedistribution, emptied, platform_of
 from redistrib.backends.jax.execute import to_jax
-from redistrib.errors import SpecError
-from redistrib.errors.backends import traced_order_error, unknown_source_error
-from redistrib.errors.lang import sharding_form_error
+from redistrib.errors import SpecError, TracedError
+from redistrib.errors.backends import traced_order_error
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import from_named_sharding, require_whole
 from redistrib.plans.plan import Plan
@@ -43,10 +42,10 @@ def moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
 def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     target, array = leaf.target, leaf.value
     if not isinstance(target, NamedSharding):
-        raise sharding_form_error(target)
+        raise SpecError("sharding form", value=target)
     source = leaf.source if leaf.source is not None else known_source(array)
     if not isinstance(source, NamedSharding):
-        raise sharding_form_error(source)
+        raise SpecError("sharding form", value=source)
     _check_order(source.mesh, target.mesh)
     source_type, source_mesh = from_named_sharding(source, array.shape)
     target_type, target_mesh = from_named_sharding(target, array.shape)
@@ -87,7 +86,7 @@ def known_source(array: Any) -> Any:
         return value.sharding
     sharding = jax.typeof(array).sharding
     if sharding.mesh.empty or AxisType.Explicit not in sharding.mesh.axis_types:
-        raise unknown_source_error()
+        raise TracedError("unknown source")
     return sharding
 
 

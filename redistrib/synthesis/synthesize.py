@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias, cast, get_args
 
 from redistrib.cost.model import CostModel, no_price, prices_of
 from redistrib.cost.presets import cost_model
-from redistrib.errors import MemoryLimitError
-from redistrib.errors.synthesis import global_shape_error, mesh_devices_error, unknown_algorithm_error
+from redistrib.errors import ChoiceError, MemoryLimitError, MeshDevicesError
+from redistrib.errors.synthesis import global_shape_error
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, require_whole
 from redistrib.plans.data import Order
@@ -63,7 +63,7 @@ def synthesize(
     """
     chosen = cost_model(model)
     if algorithm not in get_args(Algorithm):
-        raise unknown_algorithm_error(algorithm, get_args(Algorithm))
+        raise ChoiceError("unknown algorithm", value=algorithm, known=get_args(Algorithm))
     size = itemsize_of(dtype)
     if algorithm == "paper":
         require_whole("the paper's algorithm", source, target)
@@ -73,7 +73,7 @@ def synthesize(
     if source.global_shape != target.global_shape:
         raise global_shape_error(source.global_shape, target.global_shape)
     if source_mesh.size != target_mesh.size:
-        raise mesh_devices_error(source_mesh.size, target_mesh.size)
+        raise MeshDevicesError("mesh devices", source=source_mesh.size, target=target_mesh.size)
     problem = Problem(before, after, size, chosen.topology(source_mesh), memory_limit)
     try:
         steps, note = _steps(problem, algorithm, chosen, over_partition, order == "fixed")

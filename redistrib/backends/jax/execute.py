@@ -13,13 +13,7 @@ from redistrib.backends.jax.context import LoweringContext, Schedule, context_of
 from redistrib.backends.jax.lowering import local_program
 from redistrib.backends.jax.sharding import constrained, named_sharding, partition_spec
 from redistrib.backends.jax.values import as_integer_bits, differentiable
-from redistrib.errors.backends import (
-    manual_mesh_error,
-    not_an_array_error,
-    schedule_error,
-    source_array_error,
-    two_meshes_error,
-)
+from redistrib.errors import ChoiceError, ForeignMeshError, SourceArrayError, TracedError
 from redistrib.plans.plan import Plan
 
 Reverse: TypeAlias = Plan | Callable[[], Plan] | None
@@ -80,9 +74,10 @@ class Redistribution:
         donate: bool = False,
     ) -> None:
         if schedule is not None and schedule not in get_args(Schedule):
-            raise schedule_error(schedule)
+            raise ChoiceError("schedule", schedule=schedule)
         if plan.source_mesh != plan.target_mesh:
-            raise two_meshes_error(_described(plan.source_mesh), _described(plan.target_mesh))
+            meshes = {"source": _described(plan.source_mesh), "target": _described(plan.target_mesh)}
+            raise ForeignMeshError("two meshes", **meshes)
         plan.require_whole("to_jax")
         self.plan, self.mesh = plan, mesh
         self.source_sharding = named_sharding(plan.source, plan.source_mesh, mesh)
@@ -101,7 +96,7 @@ class Redistribution:
             SourceArrayError: if shape, dtype or sharding are not those of the plan's source.
         """
         if not isinstance(array, jax.Array):
-            raise not_an_array_error(type(array).__name__)
+            raise SourceArrayError("not an array", kind=type(array).__name__)
         self._check_value(array)
         if isinstance(array, jax.core.Tracer):
             array = self._placed(array)
@@ -112,13 +107,13 @@ class Redistribution:
 
     def _check_value(self, array: jax.Array) -> None:
         if array.shape != self.plan.shape:
-            raise source_array_error("shape", self.plan.shape, array.shape, "plan for this shape")
+            raise _refused("shape", self.plan.shape, array.shape, "plan for this shape")
         if str(array.dtype) != self.plan.dtype:
-            raise source_array_error("dtype", self.plan.dtype, array.dtype, "plan for this dtype, or convert the array")
+            raise _refused("dtype", self.plan.dtype, array.dtype, "plan for this dtype, or convert the array")
 
     def _check_sharding(self, array: jax.Array) -> None:
         if not array.sharding.is_equivalent_to(self.source_sharding, array.ndim):
-            raise source_array_error(
+            raise _refused(
                 "sharding",
                 _shown(self.source_sharding),
                 _shown(array.sharding),
@@ -131,12 +126,12 @@ class Redistribution:
         sharding = jax.typeof(array).sharding
         manual = [name for name, kind in _axis_types(sharding.mesh).items() if kind == AxisType.Manual]
         if any(name in kinds for name in manual):
-            raise manual_mesh_error(manual)
+            raise TracedError("manual mesh", axes=tuple(manual))
         if AxisType.Explicit in kinds.values():
             expected = self.source_sharding.spec
             given = sharding.spec if not sharding.mesh.empty else jax.sharding.PartitionSpec()
             if _normal(given, array.ndim) != _normal(expected, array.ndim):
-                raise source_array_error(
+                raise _refused(
                     "sharding", expected, given, "move it with jax.sharding.reshard, or plan from where it is"
                 )
             return array
@@ -174,6 +169,10 @@ class Redistribution:
     def _returning(self) -> Redistribution:
         plan = self._reverse if isinstance(self._reverse, Plan) else self._reverse() if self._reverse else self.plan
         return Redistribution(plan, self.mesh, schedule=self._schedule)
+
+
+def _refused(what: str, expected: object, given: object, remedy: str) -> SourceArrayError:
+    return SourceArrayError("source array", what=what, expected=expected, given=given, remedy=remedy)
 
 
 def _axis_types(mesh: Any) -> dict[str, AxisType]:

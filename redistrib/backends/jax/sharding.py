@@ -10,7 +10,7 @@ import jax
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, use_abstract_mesh
 
-from redistrib.errors.backends import foreign_mesh_error
+from redistrib.errors import ForeignMeshError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, to_partition_entries, to_unreduced
 
@@ -36,7 +36,8 @@ def named_sharding(dist_type: DistType, mesh: Mesh, jax_mesh: jax.sharding.Mesh)
     """
     given = Mesh.of(jax_mesh)
     if (given.names, given.shape) != (mesh.names, mesh.shape):
-        raise foreign_mesh_error(str(mesh), mesh.size, str(given), given.size)
+        sizes = {"size": mesh.size, "given_size": given.size}
+        raise ForeignMeshError("foreign mesh", mesh=str(mesh), given=str(given), **sizes)
     dist_type.check(mesh)
     return NamedSharding(jax_mesh, partition_spec(dist_type))
 
