@@ -17,7 +17,7 @@ from bench.job import Job
 from bench.problems import DEFAULT_SEED, MEGABYTE, Problem, in_turn
 from bench.stats import Interval, bootstrap_geomean, paired_ratio, quantile
 from bench.trees import DEVICES, Case, Loopback
-from bench.xla_cpu import environment
+from bench.xla_cpu import TIMED_DEVICES, environment
 
 TREES = (
     Case("minilm", 4),
@@ -26,7 +26,7 @@ TREES = (
     Case("billion", 8, 6),
     Case("minilm", 4, processes=2),
 )
-SETS = {"U222": 10, "H222": 10, "paper": 4, "layouts": 13}
+SETS = {"U222": 10, "H222": 10, "U234": 8, "paper": 4, "layouts": 13}
 # Quirks that a plan's own program heeds, and the size of arrays on which they are measured.
 PROBLEMS = {"piecewise": 32.0, "ordered": 32.0, "chunk": 128.0}
 MEMORY_TURNS = 3
@@ -83,17 +83,20 @@ def on_memory(case: Case, names: list[str], limit: float) -> Generator[dict[str,
 
 def on_problems(problems: list[Problem], names: list[str], turns: int, limit: float) -> Generator[dict[str, Any]]:
     """One record per quirk and problem of which it changes the program."""
-    child = Child("bench.worker_quirks", environment(DEVICES))
+    children: dict[int, Child] = {}
     try:
         for name in names:
-            for problem in progress(problems, f"problems, {name}"):
+            for problem in progress([one for one in problems if one.devices <= TIMED_DEVICES], f"problems, {name}"):
                 small = problem.scaled(int(PROBLEMS[name] * MEGABYTE))
                 task = {"what": "problem", "quirk": name, "problem": small.to_json(), "compiles": 5, "turns": turns}
+                several = environment(problem.devices)
+                child = children.setdefault(problem.devices, Child("bench.worker_quirks", several))
                 answer = child.ask(task, limit)
                 if "same" not in answer:
                     yield {"case": "problems", "quirk": name, **small.record(), **answer}
     finally:
-        child.stop()
+        for child in children.values():
+            child.stop()
 
 
 # --------------------------------------------------------------------------------------------------------- summary

@@ -24,7 +24,6 @@ from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.semantics import Placement, placement_of
 
 NAMES = "xyzuvw"
-PRIMES = (2, 3, 5)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ from redistrib.cost.model import CostModel
 from redistrib.cost.paper import PaperCost
 from redistrib.errors import ChoiceError
 
-DEFAULT = "tpu"
-
 PRESETS: dict[str, LatencyBandwidth] = {
     "tpu": LatencyBandwidth(
         name="tpu",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from redistrib.arith import Int64, as_integer, from_digits, prime_factors, to_digits
+from redistrib.arith import Int64, as_integer, prime_factors, to_digits
 from redistrib.errors import UnknownAxisError
 from redistrib.errors import lang as errors
 from redistrib.lang import notation
@@ -217,13 +217,3 @@ class PrimeMesh:
             for k, split in enumerate(self.parts)
         ]
         return np.concatenate([np.empty((*coordinates.shape[:-1], 0), dtype=np.int64), *columns], axis=-1)
-
-    def to_user(self, coordinates: Int64) -> Int64:
-        """User coordinates `[..., user axes]` of prime coordinates `[..., prime axes]`; inverts `to_prime`."""
-        result = np.zeros((*coordinates.shape[:-1], len(self.parts)), dtype=np.int64)
-        start = 0
-        for k, split in enumerate(self.parts):
-            digits = coordinates[..., start : start + len(split)][..., ::-1]
-            result[..., k] = from_digits(digits, [part.size for part in split])
-            start += len(split)
-        return result

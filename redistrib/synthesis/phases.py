@@ -74,9 +74,9 @@ def _exchanges(
         return
     if keep(phases.by("rounds")):
         yield from exchange.in_rounds(problem)
-    for way in (exchange.aligned_then_permuted, exchange.permuted_then_aligned):
+    for permute_first in (False, True):
         if keep(phases.by("permute")):
-            yield from filter(None, [way(problem)])
+            yield from filter(None, [exchange.dense_and_permuted(problem, permute_first)])
 
 
 def _slicings(before: Placement, after: Placement) -> Iterator[Grid]:
