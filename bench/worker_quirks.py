@@ -26,7 +26,7 @@ _TREES: dict[tuple[Any, ...], Tree] = {}  # the last one, as tasks of one case f
 
 def switch(name: str, side: str) -> None:
     """Ship as it is, or with one quirk off; what was made before is forgotten."""
-    off = False if name == "pauses_collection" else getattr(xla_cpu.Quirks(), name)
+    off = getattr(xla_cpu.Quirks(), name)
     xla_cpu.ONE_PROCESS = SHIPPED if side == ON else replace(SHIPPED, **{name: off})
     rd.clear_caches()
     jax.clear_caches()

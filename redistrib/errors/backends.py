@@ -10,7 +10,14 @@ from redistrib.errors.plans import TilesError
 
 
 class HloTextError(RedistribError):
-    """Text that is not a compiled HLO module, or says something in a way not known here."""
+    """Text that is not a compiled HLO module, or says something in a way not known here.
+
+    >>> from redistrib.backends.jax.measure.hlo import parse_module
+    >>> parse_module("ENTRY main")
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.HloTextError: the text holds no line that starts with 'HloModule'; pass compiled.as_text()
+    """
 
 
 class CommunicatorError(RedistribError):
@@ -22,7 +29,16 @@ class ArrayMismatchError(TilesError):
 
 
 class ForeignMeshError(RuleBroken):
-    """A JAX mesh on which a plan cannot run: its axes are not those of the plan's mesh, or the plan has two meshes."""
+    """A JAX mesh on which a plan cannot run: its axes are not those of the plan's mesh, or the plan has two meshes.
+
+    >>> import jax
+    >>> import redistrib as rd
+    >>> rd.to_jax(rd.synthesize("[4{x}8]", "[8]", "x=2"), jax.make_mesh((4,), ("x",)))
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.ForeignMeshError: the plan is for mesh {x:2} with 2 devices, the JAX mesh is {x:4} with 4; pass \
+a mesh of the same axes in the same order, or plan for this one
+    """
 
     wordings: ClassVar = {
         "foreign mesh": "the plan is for mesh {mesh} with {size} devices, the JAX mesh is {given} with {given_size}; "
@@ -33,7 +49,16 @@ class ForeignMeshError(RuleBroken):
 
 
 class SourceArrayError(RuleBroken):
-    """What a plan is given is no `jax.Array`, or not one of the plan's source type."""
+    """What a plan is given is no `jax.Array`, or not one of the plan's source type.
+
+    >>> import jax
+    >>> import redistrib as rd
+    >>> rd.to_jax(rd.synthesize("[4{x}8]", "[8]", "x=2"), jax.make_mesh((2,), ("x",)))([1.0] * 8)
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.SourceArrayError: a plan runs on a jax.Array that lives on its mesh, got list; place the value \
+first: jax.device_put(value, f.source_sharding)
+    """
 
     wordings: ClassVar = {
         "not an array": "a plan runs on a jax.Array that lives on its mesh, got {kind}; "
@@ -43,7 +68,19 @@ class SourceArrayError(RuleBroken):
 
 
 class TracedError(RuleBroken):
-    """What cannot be done to a traced array, inside `jit` or `shard_map`."""
+    """What cannot be done to a traced array, inside `jit` or `shard_map`.
+
+    >>> import jax
+    >>> import redistrib as rd
+    >>> from jax.sharding import NamedSharding, PartitionSpec
+    >>> there = NamedSharding(jax.make_mesh((2,), ("x",)), PartitionSpec("x"))
+    >>> try:
+    ...     jax.jit(lambda array: rd.reshard(array, there, donate=True))(jax.numpy.zeros(8))
+    ... except rd.errors.TracedError as error:
+    ...     print(error)
+    donate=True has no meaning for a traced array, whose memory belongs to the compiled \
+function; donate the arguments of that function with jax.jit(..., donate_argnums=...)
+    """
 
     wordings: ClassVar = {
         "manual mesh": "inside a shard_map over {axes!l} an array is already a tile; call the plan's function outside, "
@@ -56,7 +93,15 @@ class TracedError(RuleBroken):
 
 
 class DeviceShortageError(RedistribError):
-    """More devices asked for than JAX has."""
+    """More devices asked for than JAX has.
+
+    >>> from redistrib.backends.jax.measure.compare import virtual_cpu_devices
+    >>> virtual_cpu_devices(64)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.DeviceShortageError: the mesh has 64 devices but JAX has started with ...; start a new process, \
+or set XLA_FLAGS=--xla_force_host_platform_device_count=64 before importing jax
+    """
 
     def __init__(self, wanted: int, found: int) -> None:
         self.wanted = wanted
@@ -74,6 +119,13 @@ class RunSizeError(RedistribError):
         what: the size.
         given: how much of it was asked for.
         least, most: how much can be.
+
+    >>> from redistrib.backends.jax.measure.compare import virtual_cpu_devices
+    >>> virtual_cpu_devices(1000)
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.RunSizeError: the number of virtual devices must be from 1 to 256, got 1,000; run on a smaller \
+mesh, or through MPI
     """
 
     def __init__(self, what: str, given: int, least: int, most: int, remedy: str) -> None:
@@ -82,11 +134,30 @@ class RunSizeError(RedistribError):
 
 
 class PictureError(RedistribError):
-    """A plan that cannot be drawn, or not into such a file."""
+    """A plan that cannot be drawn, or not into such a file.
+
+    >>> import redistrib as rd
+    >>> from redistrib.explain import weak_graph
+    >>> weak_graph(rd.synthesize("[0{x}0]", "[0]", "x=2"))
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.PictureError: a weak graph is of arrays with elements, this one has the shape (0,)
+    """
 
 
 class TreeMismatchError(RedistribError):
-    """Shardings that are neither one for all, nor a tree like the arrays', nor a prefix of it."""
+    """Shardings that are neither one for all, nor a tree like the arrays', nor a prefix of it.
+
+    >>> import jax
+    >>> import redistrib as rd
+    >>> from jax.sharding import NamedSharding, PartitionSpec
+    >>> there = NamedSharding(jax.make_mesh((2,), ("x",)), PartitionSpec("x"))
+    >>> rd.reshard({"w": 1.0}, {"v": there})
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.TreeMismatchError: the shardings do not match the tree: pytree structure error: different pytree \
+metadata at key path; give one sharding, a tree of them of the same structure, or a prefix of it
+    """
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -98,6 +169,14 @@ class TreeMismatchError(RedistribError):
 
 class LeafError(RedistribError):
     """Something wrong with one leaf of a tree.
+
+    >>> import jax
+    >>> import redistrib as rd
+    >>> from jax.sharding import NamedSharding, PartitionSpec
+    >>> rd.reshard({"w": "text"}, NamedSharding(jax.make_mesh((2,), ("x",)), PartitionSpec("x")))
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.LeafError: leaf ['w']: str is neither an array nor a number
 
     Attributes:
         path: of the leaf, as JAX prints paths.

@@ -151,6 +151,13 @@ def tile_product_error(dist_type: str, dim: int, tile: int, tiles: int, size: in
 class PartialTypeError(TypeFormError):
     """A type whose tiles are summands, given to what takes whole tiles only.
 
+    >>> from redistrib.lang.types import DistType, require_whole
+    >>> require_whole("to_mpi", DistType.parse("[8] sum{x}"))
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.PartialTypeError: to_mpi takes arrays whose tiles are parts of the array, and those of [8] \
+sum{x} are summands; reduce it first, for example with jax.lax.psum or MPI's Allreduce
+
     Attributes:
         dist_type: the type.
     """
@@ -172,8 +179,8 @@ class SpecError(TypeFormError):
     >>> from_partition_spec((3,), (12,), Mesh.of("x=4"))
     Traceback (most recent call last):
         ...
-    redistrib.errors.SpecError: entry 0 of the partition spec is 3; an entry is None, an axis name, or a tuple of axis \
-names from major to minor
+    redistrib.errors.SpecError: entry 0 of the partition spec is 3; an entry is None, an axis name, or a tuple of \
+axis names from major to minor
     """
 
     wordings: ClassVar = {

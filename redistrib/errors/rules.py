@@ -16,8 +16,8 @@ class RuleError(RuleBroken):
     >>> AllToAll(0, 1, ("x",)).apply(DistType.parse("[3{x}12, 2{y}12]"), Mesh.of("x=4,y=6"))
     Traceback (most recent call last):
         ...
-    redistrib.errors.RuleError: alltoall(0, 1, {x}) cuts the tile of dimension 1 of [3{x}12, 2{y}12] into 4 \
-parts, and its 2 elements are not divisible by 4; use axes whose sizes divide 2
+    redistrib.errors.RuleError: alltoall(0, 1, {x}) cuts the tile of dimension 1 of [3{x}12, 2{y}12] into 4 parts, \
+and its 2 elements are not divisible by 4; use axes whose sizes divide 2
 
     Attributes:
         collective: the collective, as text.

@@ -32,8 +32,8 @@ class GlobalShapeError(RuleBroken):
     >>> rd.synthesize("[8]", "[16]", "x=2")
     Traceback (most recent call last):
         ...
-    redistrib.errors.GlobalShapeError: source and target have different global shapes: [8] and [16]; a \
-redistribution moves an array and never changes it, so reshape before or after
+    redistrib.errors.GlobalShapeError: source and target have different global shapes: [8] and [16]; a redistribution \
+moves an array and never changes it, so reshape before or after
     """
 
     wordings: ClassVar = {
@@ -73,7 +73,15 @@ def global_shape_error(source: tuple[int, ...], target: tuple[int, ...]) -> Glob
 
 
 class DtypeError(RedistribError):
-    """An element type that is not known by that name, or not to the library that is to hold it."""
+    """An element type that is not known by that name, or not to the library that is to hold it.
+
+    >>> import redistrib as rd
+    >>> rd.synthesize("[4{x}8]", "[8]", "x=2", dtype="float33")
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.DtypeError: 'float33' names no element type; give a NumPy or ml_dtypes name such as 'float32' or \
+'bfloat16'
+    """
 
     def __init__(self, value: object, holder: str = "") -> None:
         self.value = value
@@ -85,7 +93,15 @@ class DtypeError(RedistribError):
 
 
 class ReductionError(RedistribError):
-    """A reduction that there is not: of elements that have no sum or order, from one kind of summands to another."""
+    """A reduction that there is not: of elements that have no sum or order, from one kind of summands to another.
+
+    >>> import redistrib as rd
+    >>> rd.synthesize("[8] max{x}", "[8] sum{x}", "x=2")
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.ReductionError: summands by max cannot become summands by sum; reduce [8] max{x} first, and make \
+[8] sum{x} of the result
+    """
 
 
 class MemoryLimitError(RedistribError):
@@ -113,7 +129,15 @@ class MemoryLimitError(RedistribError):
 
 
 class MemorySizeError(RedistribError):
-    """A memory limit that is no size, or larger than any memory; `most` is the largest in bytes, where it is that."""
+    """A memory limit that is no size, or larger than any memory; `most` is the largest in bytes, where it is that.
+
+    >>> import redistrib as rd
+    >>> rd.synthesize("[4{x}8]", "[8]", "x=2", memory_limit="2 bananas")
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.MemorySizeError: '2 bananas' is no memory size; give bytes as an integer, or a text such as \
+'512MiB' or '2GiB'
+    """
 
     def __init__(self, value: object, most: int | None = None) -> None:
         self.value, self.most = value, most
@@ -122,4 +146,11 @@ class MemorySizeError(RedistribError):
 
 
 class ProfileError(RedistribError):
-    """A cost profile that is malformed, of another version, or holds impossible figures."""
+    """A cost profile that is malformed, of another version, or holds impossible figures.
+
+    >>> import redistrib as rd
+    >>> rd.LatencyBandwidth.from_json("{}")
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.ProfileError: this is no redistrib-profile of version 1; write one with `redistrib calibrate`
+    """

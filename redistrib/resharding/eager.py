@@ -6,7 +6,7 @@ import math
 import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.with_sharding import with_sharding
-from redistrib.backends.jax.xla_cpu import Quirks, trim_heap
+from redistrib.backends.jax.xla_cpu import Quirks
 from redistrib.packing.buckets import leaves_of, pack_into_buckets, program_key
 from redistrib.packing.ledger import MemoryLedger
 from redistrib.packing.moves import Group, LeafMove
@@ -24,7 +24,6 @@ from redistrib.packing.order import Batch, accounted, limited
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding.actions import Action, LeafRoute
 from redistrib.resharding.checks import check, check_there, naming, placing, shared
-from redistrib.resharding.interrupts import uncollected
 from redistrib.resharding.leaves import Leaf, zeros_like
 from redistrib.resharding.planning import TREES, LeafSpec, Planner, compiling, known_spec, route_of
 from redistrib.resharding.sharing import SharedBuffers, Tied, buffers, note
@@ -65,13 +64,9 @@ class PreparedReshard:
         self._leaves, self._limit = leaves, memory_limit
         common = shared(leaves) if donate else SharedBuffers()
         key = (tuple(map(_signature, leaves)), common, donate, memory_limit, planner.key)
-        self._is_new = False
-
-        def known() -> _KnownTree:
-            self._is_new = True
-            return _Planning(leaves, common, planner, donate, memory_limit).known()
-
-        self._known: _KnownTree = TREES.get(key, known)
+        self._known: _KnownTree = TREES.get(
+            key, lambda: _Planning(leaves, common, planner, donate, memory_limit).known()
+        )
         self._stays: set[int] = set()  # leaves whose buffers are those of what `jax.device_put` returned for them
         self.plan: TreePlan = self._known.plan
 
@@ -88,8 +83,6 @@ class PreparedReshard:
         for leaf in self._leaves:
             check_there(leaf)
         quirks = [_quirks(batch) for batch in self.plan.batches]
-        if self._is_new and any(each.trims_heap for each in quirks):
-            trim_heap()
         self._bring(results, pause)
         total = sum(item.target_bytes * len(item.devices) for batch in self.plan.batches for item in batch.items)
         with _progress(total, progress) as advance:
@@ -191,13 +184,9 @@ class _Planning:
 
     def known(self) -> _KnownTree:
         """The whole, with every program compiled."""
-        items = [self._item(k) for k, route in enumerate(self._routes) if route.action == "move"]
-        pauses = any(spec.quirks.pauses_collection for spec, _ in self._specs.values())
-        with uncollected() if pauses else nullcontext():
-            return self._made(items)
-
-    def _made(self, items: list[LeafMove]) -> _KnownTree:
-        batches, before = self._batches(items)
+        batches, before = self._batches(
+            [self._item(k) for k, route in enumerate(self._routes) if route.action == "move"]
+        )
         plan = TreePlan(
             batches=tuple(batches),
             kept=self._paths("keep"),

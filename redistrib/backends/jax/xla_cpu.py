@@ -7,9 +7,7 @@ caches: programs stay right, and may become slower; without `one_at_a_time` many
 
 from __future__ import annotations
 
-import ctypes
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,9 +36,6 @@ class Quirks:
         least_memory: leaves of a launch move one after the other, each in the scratch of the one before.
         one_at_a_time: launches do not overlap, and all has arrived when a call returns: devices share a pool of
             threads, and those of a later launch may take the place of one for which an earlier launch waits.
-        trims_heap: what compilers have left free in the heap goes back to the system before arrays are made there.
-        pauses_collection: no garbage is collected while programs are made: that would walk all that the caller has
-            again and again for what tracing makes, and find next to nothing.
         coalesced_bytes: bytes of tile up to which a collective costs more than two copies.
         coalesced_least: leaves of such tiles that travel side by side, at least.
         bucket_bytes: bytes of source and target tiles that make a launch worth its while.
@@ -56,8 +51,6 @@ class Quirks:
     quick_bytes: int | None = None
     least_memory: bool = False
     one_at_a_time: bool = False
-    trims_heap: bool = False
-    pauses_collection: bool = True
     coalesced_bytes: int = 512 * 1024
     coalesced_least: int = 2
     bucket_bytes: int = 16 * 2**20
@@ -84,7 +77,6 @@ ONE_PROCESS = Quirks(
     quick_bytes=4 * 2**20,
     least_memory=True,
     one_at_a_time=True,
-    trims_heap=True,
     coalesced_bytes=64 * 1024,
     coalesced_least=9,
     bucket_bytes=2 * 2**20,
@@ -109,11 +101,3 @@ def quirks_of(platform: str, processes: int = 1) -> Quirks:
 def is_widened(text: str) -> bool:
     """Whether a compiled program makes 32-bit floats of others."""
     return re.search(r"= f32\[[^]]*\]\S* convert\(", text) is not None
-
-
-def trim_heap() -> None:
-    """Give the system back what is free in the heap, where the C library can."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU library, and of no other
-        if trim is not None:
-            trim(0)
