@@ -25,7 +25,9 @@ TREES = (
     Case("billion", 4, 2),
     Case("billion", 8, 2),
     Case("minilm", 4, processes=2),
+    Case("small leaves", 1),
 )
+ALONE = Case("minilm", 4)  # moved with a launch for every leaf, to see whether it arrives at all
 SETS = {"U222": 10, "H222": 10, "U234": 8, "paper": 4, "layouts": 13}
 # Quirks that a plan's own program heeds, and the size of arrays on which they are measured.
 PROBLEMS = {"piecewise": 32.0, "ordered": 32.0, "chunk": 64.0}
@@ -160,6 +162,11 @@ def measure(arguments: argparse.Namespace) -> Generator[dict[str, Any]]:
         yield from on_memory(TREES[0], names, arguments.limit)
     cases = tuple(case for case in TREES if arguments.cases in case.name)
     yield from on_trees(cases, names, arguments.turns, arguments.limit)
+    if arguments.cases in "a launch for every leaf" and "one_at_a_time" in names:
+        task = ALONE.task(what="tree", quirk="one_at_a_time", turns=2, calls=20, leaves=1)
+        with Child("bench.worker_quirks", environment(DEVICES)) as child:
+            answer = child.ask(task, arguments.limit)
+        yield {"case": "a launch for every leaf", "quirk": "one_at_a_time", **answer}
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -9,8 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 import redistrib as rd
+from bench import models
 from bench.children import serve
 from bench.library import plan_of
 from bench.pairing import Case, Part, compile_timed, counts
@@ -18,6 +21,8 @@ from bench.problems import Problem
 from bench.worker_cluster import ADDRESS, barrier, start
 from bench.worker_trees import Tree, measure_memory, warm_up
 from redistrib.backends.jax import xla_cpu
+from redistrib.packing import buckets
+from redistrib.packing.buckets import BUCKET_LEAVES
 
 ON, OFF = "on", "off"
 SHIPPED = xla_cpu.ONE_PROCESS
@@ -37,11 +42,24 @@ def in_turns(turns: int) -> list[tuple[int, str]]:
     return [(turn, side) for turn in range(turns) for side in ((ON, OFF) if turn % 2 == 0 else (OFF, ON))]
 
 
+class SmallLeaves(Tree):
+    """Leaves of a few KiB and thirty sizes, twice each, from cut to whole."""
+
+    def __init__(self) -> None:
+        self._values = {f"{k}": np.arange(64 * (3 + k // 2), dtype=np.float32) for k in range(60)}
+        line = models.mesh(x=len(jax.devices()))
+        cut, whole = (NamedSharding(line, PartitionSpec(*names)) for names in (("x",), ()))
+        self.shapes = {name: value.shape for name, value in self._values.items()}
+        self.targets = dict.fromkeys(self._values, whole)
+        self.arrays = {name: jax.device_put(value, cut) for name, value in self._values.items()}
+
+
 def tree_of(task: dict[str, Any]) -> Tree:
+    buckets.BUCKET_LEAVES = task.get("leaves", BUCKET_LEAVES)
     key = (task["model"], task["layers"], task["ways"])
     if key not in _TREES:
         _TREES.clear()
-        _TREES[key] = Tree(*key)
+        _TREES[key] = SmallLeaves() if task["model"] == "small leaves" else Tree(*key)
         warm_up(_TREES[key])
     return _TREES[key]
 

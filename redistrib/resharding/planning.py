@@ -30,6 +30,8 @@ from redistrib.synthesis.synthesize import synthesize
 
 Model: TypeAlias = CostModel | str | None
 
+COALESCED_BYTES = 512 * 1024  # of tile up to which a collective costs more than two copies
+
 # (of every leaf: its path, abstract value and shardings; which share buffers, donation, memory limit, cost model)
 TREES: Cache[Any] = Cache(64)
 # What a leaf's shape and shardings ask for: (shape, source sharding, target sharding).
@@ -236,7 +238,7 @@ def _stacked(groups: Sequence[Group], dtypes: Sequence[Any]) -> list[bool]:
         coalescing_key(group[0].plan, dtype, quirks) or (group[0].spec, group[0].donated)
         for group, dtype in zip(groups, dtypes, strict=True)
     ]
-    small = [max(group[0].source_bytes, group[0].target_bytes) <= quirks.coalesced_bytes for group in groups]
+    small = [max(group[0].source_bytes, group[0].target_bytes) <= COALESCED_BYTES for group in groups]
     count: Counter[Any] = Counter()
     for group, key, is_small in zip(groups, keys, small, strict=True):
         count[key] += len(group) if is_small else 0
