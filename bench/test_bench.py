@@ -32,7 +32,7 @@ from bench.report import Results, write
 from bench.stats import bootstrap_median, geomean, paired_ratio
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.theory.semantics import lower_bound, placement_of
+from redistrib.theory.placement import lower_bound, placement_of
 
 FIXED = [*paper_problems(), *layout_problems(), swap_problem(4, 6, 48)]
 

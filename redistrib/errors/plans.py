@@ -8,7 +8,7 @@ from redistrib.errors.base import RedistribError, RuleBroken
 class PlacementError(RedistribError):
     """A placement whose grid or indices do not fit the global shape, or whose summands do not fit its devices.
 
-    >>> from redistrib.theory.semantics import Placement
+    >>> from redistrib.theory.placement import Placement
     >>> Placement((8,), (3,), [[0], [1]])
     Traceback (most recent call last):
         ...
@@ -20,7 +20,7 @@ class PlanFormError(RedistribError):
     """A plan whose parts do not fit together, or a step whose tables have the wrong form.
 
     >>> from redistrib.plans.steps import AllPermute
-    >>> from redistrib.theory.semantics import Placement
+    >>> from redistrib.theory.placement import Placement
     >>> halves = Placement((8,), (2,), [[0], [1]])
     >>> AllPermute(halves, halves, [[0, 1, 2]])
     Traceback (most recent call last):

@@ -20,7 +20,7 @@ from redistrib.programs.pullback import Part
 from redistrib.programs.unify import Kernel, bindings, grid_of, mesh_of, unify
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.bounds import least_received
-from redistrib.theory.semantics import lower_bound, placement_of
+from redistrib.theory.placement import lower_bound, placement_of
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from redistrib.errors import VerificationError
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.placement import Int64, Placement
 
 
 def first(wrong: npt.ArrayLike) -> int:

@@ -16,7 +16,7 @@ from redistrib.lang.types import DistType, require_whole
 from redistrib.plans.memory import peak_bytes
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.theory.bounds import floors, least_received
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.placement import Placement, placement_of
 
 Order: TypeAlias = Literal["any", "fixed"]
 

@@ -33,7 +33,7 @@ from redistrib.plans.steps import (
     Step,
     Unreduce,
 )
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.placement import Placement, placement_of
 
 Tile: TypeAlias = npt.NDArray[Any]
 _Ints: TypeAlias = tuple[int, ...]
@@ -54,7 +54,7 @@ def run(plan: PlanData, tiles: Sequence[Tile]) -> list[Tile]:
 
     >>> from redistrib.plans.plan import Plan
     >>> from redistrib.plans.steps import AllGather
-    >>> from redistrib.theory.semantics import placement_of
+    >>> from redistrib.theory.placement import placement_of
     >>> mesh = Mesh.of("x=2")
     >>> source, target = DistType.of("[2{x}4]"), DistType.of("[4]")
     >>> gather = AllGather(placement_of(source, mesh), placement_of(target, mesh), [[0, 1]])

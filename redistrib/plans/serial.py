@@ -56,7 +56,7 @@ from redistrib.plans.steps import (
     Step,
     Unreduce,
 )
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 
 _Plan = TypeVar("_Plan", bound=PlanData)
 

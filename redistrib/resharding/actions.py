@@ -12,7 +12,7 @@ from redistrib.arith import prime_factors
 from redistrib.errors import PlacementError, SpecError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType, from_named_sharding, require_whole
-from redistrib.theory.semantics import Placement, placement_of, type_of
+from redistrib.theory.placement import Placement, placement_of, type_of
 
 Action: TypeAlias = Literal["keep", "move", "empty", "via_device_put"]
 

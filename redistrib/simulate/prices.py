@@ -16,7 +16,7 @@ from redistrib.programs.direct import pulls
 from redistrib.programs.live import renames
 from redistrib.programs.program import Compute, Move, Place, Program, Value
 from redistrib.simulate.machine import Machine
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
 
 

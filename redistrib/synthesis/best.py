@@ -15,7 +15,7 @@ from redistrib.synthesis.paper.algorithm import paper_steps
 from redistrib.synthesis.paper.search import Search, SearchState
 from redistrib.synthesis.phases import single, three_phases
 from redistrib.synthesis.problem import Problem
-from redistrib.theory.semantics import lower_bound
+from redistrib.theory.placement import lower_bound
 
 # The paper's plan is a candidate too, but its search is the slow part and rarely wins: a quick one will do.
 QUICK_SEARCH = Search(expansions=120, revisits=2, paths=4)

@@ -25,7 +25,7 @@ from redistrib.synthesis.grouping import (
 )
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import Lack, colour_rounds, padded_rounds, shape_of, volume_of
-from redistrib.theory.semantics import Int64, Placement, number_of
+from redistrib.theory.placement import Int64, Placement, number_of
 from redistrib.theory.weak import Grid, common, nested, refined
 
 # Shares of unequal size are coloured one by one, in several ways: more than this many would make planning slow.

@@ -18,7 +18,7 @@ from redistrib.synthesis import exchange
 from redistrib.synthesis.grouping import Cells, chunk_groups, refine
 from redistrib.synthesis.problem import Problem
 from redistrib.theory.classes import Classes, node_of
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, common, nested, scaled
 

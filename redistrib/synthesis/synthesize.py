@@ -22,7 +22,7 @@ from redistrib.synthesis.paper.search import Search
 from redistrib.synthesis.partial.arithmetic import check_reduction
 from redistrib.synthesis.partial.best import best_partial_steps
 from redistrib.synthesis.problem import Problem
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 
 Algorithm: TypeAlias = Literal["best", "paper"]
 

@@ -16,7 +16,7 @@ collective       takes from              gives to      its premises, beyond a we
 free axes the devices with coordinate 0 keep their tile, and the others put neutral elements in its place. `AllReduce`
 is a `ReduceScatter` and an `AllGather`, where the sizes divide the tile; where they do not, it alone applies.
 
-This module knows nothing of `semantics`: that the rules mean what they say is a statement between the two.
+This module knows nothing of `placement`: that the rules mean what they say is a statement between the two.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ the minor end of a dimension. `lower` is Figure 10: they may stand anywhere in i
 the device map changes in return. A device map is the device order of a `Mesh`, so a device assignment
 ⟨φ, T[[type]]⟩ of Definition 6.1 is a type together with a mesh.
 
-This module knows nothing of `semantics`: that the rules mean what they say is a statement between the two.
+This module knows nothing of `placement`: that the rules mean what they say is a statement between the two.
 """
 
 from __future__ import annotations

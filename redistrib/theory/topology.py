@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from redistrib.lang.mesh import Mesh
-from redistrib.theory.semantics import Int64, number_of
+from redistrib.theory.placement import Int64, number_of
 
 
 @dataclass(frozen=True)

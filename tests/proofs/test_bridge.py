@@ -20,7 +20,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
 from redistrib.plans import verify, verify_exchange, verify_groups
 from redistrib.plans.steps import AllPermute
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.placement import Placement, placement_of
 
 GATHER = {
     "source": {"type": "[2{x}4, 3]", "mesh": {"axes": [["x", 2]], "devices": [0, 1]}},

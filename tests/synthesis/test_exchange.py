@@ -20,7 +20,7 @@ from redistrib.synthesis import exchange
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import colour_rounds
 from redistrib.testing import Redistribution, is_exact, redistributions
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
 
 WAYS = {

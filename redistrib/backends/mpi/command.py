@@ -14,7 +14,7 @@ from redistrib.backends.mpi.arrays import dtype_of
 from redistrib.backends.mpi.executor import Executor, to_mpi
 from redistrib.plans.plan import Plan
 from redistrib.report import rendered
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 
 
 def run_command(

@@ -16,7 +16,7 @@ from redistrib.plans.steps import AllGather, DynSlice, Step
 from redistrib.plans.strided import Strided, pair
 from redistrib.plans.transfers import Transfers, transfers
 from redistrib.theory.boxes import Box
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 
 Memory: TypeAlias = Literal["source", "middle 0", "middle 1", "target"]
 
