@@ -104,41 +104,42 @@ def on_problems(problems: list[Problem], names: list[str], turns: int, limit: fl
 # --------------------------------------------------------------------------------------------------------- summary
 
 
+HEAD = ["quirk", "case", "first call", "its processor time", "later call", "bytes", "resident, MB: off / on"]
+
+
 def ratio(record: dict[str, Any], what: str) -> Interval | None:
-    """Off over on, of seconds."""
-    if what not in record or len(record[what]["on"]) != len(record[what]["off"]):
-        return None
-    return paired_ratio(record[what]["off"], record[what]["on"])
+    """Off over on, of seconds, in the turns that were taken; None where fewer than two were."""
+    on, off = (record.get(what, {}).get(side, []) for side in ("on", "off"))
+    turns = min(len(on), len(off))
+    return paired_ratio(off[:turns], on[:turns]) if turns > 1 else None
 
 
 def rows(records: list[dict[str, Any]]) -> list[list[str]]:
     """Of every quirk and case: seconds of the first call and of later ones, bytes of the plan, resident bytes."""
+    there = quirks()
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in records:
         found.setdefault((record["quirk"], record["case"]), []).append(record)
-    return [[*name, *_cells(group)] for name, group in sorted(found.items())]
+    order = sorted(found, key=lambda name: (name[0] not in there, name[0] in there and there.index(name[0]), name))
+    return [[f"{name}{'' if name in there else ', gone'}", case, *_cells(found[name, case])] for name, case in order]
 
 
 def _cells(group: list[dict[str, Any]]) -> list[str]:
-    done = [record for record in group if record["status"] == "ok"]
-    if len(done) < len(group):
-        return [", ".join(sorted({record["status"] for record in group} - {"ok"})), *[""] * 4]
     cells = []
     for what in ("first", "busy", "call"):
-        each = [found for record in done if (found := ratio(record, what))]
+        each = [found for record in group if (found := ratio(record, what))]
         if group[0]["case"] == "problems":
-            cells.append(f"{bootstrap_geomean([one.value for one in each])} of {len(each)}" if each else "")
+            cells.append(f"{bootstrap_geomean([one.value for one in each])} over {len(each)}" if each else "")
         else:
             cells.append(str(each[0]) if each else "")
-    peaks = [record["peak"] for record in done if "peak" in record]
+    peaks = [record["peak"] for record in group if len(record.get("peak", {})) == 2]
     off, on = (sum(peak[side] for peak in peaks) for side in ("off", "on"))
     cells.append(f"{off / on:.3f}" if on else "")
-    resident = [record["resident"] for record in done if "resident" in record]
-    worst = {
-        side: quantile([max(calls) for one in resident for calls in one[side]], 0.5) / MEGABYTE
-        for side in ("off", "on")
-    }
-    cells.append(f"{worst['off']:.0f} / {worst['on']:.0f}" if resident else "")
+    resident = [record["resident"] for record in group if "resident" in record]
+    worst = [quantile([max(calls) for one in resident for calls in one[side]], 0.5) for side in ("off", "on")]
+    cells.append(" / ".join(f"{size / 1e6:.0f}" for size in worst) if resident else "")
+    if not any(cells):
+        cells[0] = ", ".join(sorted({f"{record['status']} {record.get('log', '')}".strip() for record in group}))
     return cells
 
 

@@ -25,7 +25,7 @@ class Quirks:
         ordered: rounds follow one another even in an `"overlap"` schedule, as nothing overlaps. An eighth less memory,
             for compiles 1.3 times as long.
         chunk: bytes of a tile above which collectives run in slices: larger buffers come from the system anew, and
-            touching them is slow. A quarter less memory, 1.2 times as fast, for compiles 2 to 3 times as long.
+            touching them is slow. A quarter less memory, 1.4 times as fast, for compiles 2.3 times as long.
         numbers: equal copies of boxes are compiled once, each for long: such as differ in their offsets alone get these
             as arguments, which the compiler does not see. Trees compile 1.5 to 2.6 times as fast.
         apart: gathered tiles that are not side by side come in buffers of their own, by an all-to-all of the same
