@@ -139,7 +139,7 @@ def _cells(group: list[dict[str, Any]]) -> list[str]:
     worst = [quantile([max(calls) for one in resident for calls in one[side]], 0.5) for side in ("off", "on")]
     cells.append(" / ".join(f"{size / 1e6:.0f}" for size in worst) if resident else "")
     if not any(cells):
-        cells[0] = ", ".join(sorted({f"{record['status']} {record.get('log', '')}".strip() for record in group}))
+        cells[0] = f"off: {', '.join(sorted({record['status'] for record in group}))}"
     return cells
 
 
