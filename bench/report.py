@@ -349,8 +349,8 @@ counts them, resident peaks the worst of three calls in fresh processes. "Proble
 programs the quirk changes. "Small leaves" are 60 of a few KiB and 30 sizes, moved from cut to whole. The machine was
 shared with other work, so processor time says more than seconds. What is gone brought nothing.
 
-TPUs have no quirks here: tiles above 64 MiB travel in slices, as libtpu's figures for v5e ask for (above). Of programs of
-many arrays one was compiled for v5e:2x4, with 22 arrays of MiniLM's shapes: coalesced it has 3 collectives, at the
+TPUs have no quirks here: tiles above 64 MiB travel in slices, as libtpu's figures for v5e ask for (above). Of programs
+of many arrays one was compiled for v5e:2x4, with 22 arrays of MiniLM's shapes: coalesced it has 3 collectives, at the
 bound; one by one 7, and 2% more bytes. When to coalesce was not measured there. For GPUs nothing was compiled, as there
 is no compiler of theirs here: their programs are those of TPUs without slices.
 """
