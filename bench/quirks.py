@@ -17,18 +17,20 @@ from bench.job import Job
 from bench.problems import DEFAULT_SEED, MEGABYTE, Problem, in_turn
 from bench.stats import Interval, bootstrap_geomean, paired_ratio, quantile
 from bench.trees import DEVICES, Case, Loopback
-from bench.xla_cpu import environment
+from bench.xla_cpu import TIMED_DEVICES, environment
 
 TREES = (
     Case("minilm", 4),
     Case("minilm", 8),
-    Case("billion", 4, 6),
-    Case("billion", 8, 6),
+    Case("billion", 4, 2),
+    Case("billion", 8, 2),
     Case("minilm", 4, processes=2),
+    Case("small leaves", 1),
 )
-SETS = {"U222": 10, "H222": 10, "paper": 4, "layouts": 13}
+ALONE = Case("minilm", 4)  # moved with a launch for every leaf, to see whether it arrives at all
+SETS = {"U222": 10, "H222": 10, "U234": 8, "paper": 4, "layouts": 13}
 # Quirks that a plan's own program heeds, and the size of arrays on which they are measured.
-PROBLEMS = {"piecewise": 32.0, "ordered": 32.0, "chunk": 128.0}
+PROBLEMS = {"piecewise": 32.0, "ordered": 32.0, "chunk": 64.0}
 MEMORY_TURNS = 3
 
 
@@ -83,57 +85,61 @@ def on_memory(case: Case, names: list[str], limit: float) -> Generator[dict[str,
 
 def on_problems(problems: list[Problem], names: list[str], turns: int, limit: float) -> Generator[dict[str, Any]]:
     """One record per quirk and problem of which it changes the program."""
-    child = Child("bench.worker_quirks", environment(DEVICES))
+    children: dict[int, Child] = {}
     try:
         for name in names:
-            for problem in progress(problems, f"problems, {name}"):
+            for problem in progress([one for one in problems if one.devices <= TIMED_DEVICES], f"problems, {name}"):
                 small = problem.scaled(int(PROBLEMS[name] * MEGABYTE))
                 task = {"what": "problem", "quirk": name, "problem": small.to_json(), "compiles": 5, "turns": turns}
+                several = environment(problem.devices)
+                child = children.setdefault(problem.devices, Child("bench.worker_quirks", several))
                 answer = child.ask(task, limit)
                 if "same" not in answer:
                     yield {"case": "problems", "quirk": name, **small.record(), **answer}
     finally:
-        child.stop()
+        for child in children.values():
+            child.stop()
 
 
 # --------------------------------------------------------------------------------------------------------- summary
 
 
+HEAD = ["quirk", "case", "first call", "its processor time", "later call", "bytes", "resident, MB: off / on"]
+
+
 def ratio(record: dict[str, Any], what: str) -> Interval | None:
-    """Off over on, of seconds."""
-    if what not in record or len(record[what]["on"]) != len(record[what]["off"]):
-        return None
-    return paired_ratio(record[what]["off"], record[what]["on"])
+    """Off over on, of seconds, in the turns that were taken; None where fewer than two were."""
+    on, off = (record.get(what, {}).get(side, []) for side in ("on", "off"))
+    turns = min(len(on), len(off))
+    return paired_ratio(off[:turns], on[:turns]) if turns > 1 else None
 
 
 def rows(records: list[dict[str, Any]]) -> list[list[str]]:
     """Of every quirk and case: seconds of the first call and of later ones, bytes of the plan, resident bytes."""
+    there = quirks()
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in records:
         found.setdefault((record["quirk"], record["case"]), []).append(record)
-    return [[*name, *_cells(group)] for name, group in sorted(found.items())]
+    order = sorted(found, key=lambda name: (name[0] not in there, name[0] in there and there.index(name[0]), name))
+    return [[f"{name}{'' if name in there else ', gone'}", case, *_cells(found[name, case])] for name, case in order]
 
 
 def _cells(group: list[dict[str, Any]]) -> list[str]:
-    done = [record for record in group if record["status"] == "ok"]
-    if len(done) < len(group):
-        return [", ".join(sorted({record["status"] for record in group} - {"ok"})), "", "", ""]
     cells = []
-    for what in ("first", "call"):
-        each = [found for record in done if (found := ratio(record, what))]
+    for what in ("first", "busy", "call"):
+        each = [found for record in group if (found := ratio(record, what))]
         if group[0]["case"] == "problems":
-            cells.append(f"{bootstrap_geomean([one.value for one in each])} of {len(each)}" if each else "")
+            cells.append(f"{bootstrap_geomean([one.value for one in each])} over {len(each)}" if each else "")
         else:
             cells.append(str(each[0]) if each else "")
-    peaks = [record["peak"] for record in done if "peak" in record]
+    peaks = [record["peak"] for record in group if len(record.get("peak", {})) == 2]
     off, on = (sum(peak[side] for peak in peaks) for side in ("off", "on"))
     cells.append(f"{off / on:.3f}" if on else "")
-    resident = [record["resident"] for record in done if "resident" in record]
-    worst = {
-        side: quantile([max(calls) for one in resident for calls in one[side]], 0.5) / MEGABYTE
-        for side in ("off", "on")
-    }
-    cells.append(f"{worst['off']:.0f} / {worst['on']:.0f}" if resident else "")
+    resident = [record["resident"] for record in group if "resident" in record]
+    worst = [quantile([max(calls) for one in resident for calls in one[side]], 0.5) for side in ("off", "on")]
+    cells.append(" / ".join(f"{size / 1e6:.0f}" for size in worst) if resident else "")
+    if not any(cells):
+        cells[0] = f"off: {', '.join(sorted({record['status'] for record in group}))}"
     return cells
 
 
@@ -157,6 +163,11 @@ def measure(arguments: argparse.Namespace) -> Generator[dict[str, Any]]:
         yield from on_memory(TREES[0], names, arguments.limit)
     cases = tuple(case for case in TREES if arguments.cases in case.name)
     yield from on_trees(cases, names, arguments.turns, arguments.limit)
+    if arguments.cases in "a launch for every leaf" and "one_at_a_time" in names:
+        task = ALONE.task(what="tree", quirk="one_at_a_time", turns=2, calls=20, leaves=1)
+        with Child("bench.worker_quirks", environment(DEVICES)) as child:
+            answer = child.ask(task, arguments.limit)
+        yield {"case": "a launch for every leaf", "quirk": "one_at_a_time", **answer}
 
 
 def main(arguments: argparse.Namespace) -> int:

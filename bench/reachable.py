@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 
 
 def least_in_two_steps(before: Placement, after: Placement) -> int:

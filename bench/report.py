@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import partial_page, results, survivors, verdicts
+from bench import partial_page, quirks, results, survivors, verdicts
 from bench.children import ROOT
 from bench.dtensor_run import speeds
 from bench.fuzz import page
@@ -36,6 +36,7 @@ BENCHES = {
     "dtensor": "DTensor's planners (`python -m bench dtensor`)",
     "dtensor_run": "DTensor on the emulated cluster (`python -m bench dtensor-run`)",
     "trees": "whole models (`python -m bench trees`)",
+    "quirks": "quirks of virtual CPU devices (`python -m bench quirks`)",
     "quality": "plans, counted (`python -m bench quality`)",
     "partial": "summands, counted (`python -m bench partial`)",
     "partial_cluster": "summands on the emulated cluster (`python -m bench cluster --sets P8 --name partial_cluster`)",
@@ -237,6 +238,8 @@ def write(found: Results, path: Path) -> None:
         parts += [DTENSOR_RUN.format(**found.settings("dtensor_run")), _dtensor_speeds(found.records("dtensor_run"))]
     if found.records("trees"):
         parts += [TREES.format(**found.settings("trees")), _trees(found.records("trees"))]
+    if found.records("quirks"):
+        parts += [QUIRKS, table(quirks.HEAD, quirks.rows(found.records("quirks")))]
     if found.records("quality"):
         parts += [QUALITY, _quality(found.records("quality"))]
     parts += partial_page.parts(found, table, _speeds)
@@ -342,6 +345,22 @@ def _trees(records: list[Record]) -> str:
     head = ["case", "ours, s", "device_put over ours", "jit over ours", "jit's compile over our first call"]
     sizes = ["received, MB: ours / jit / bound", "device peak, MB: ours / jit"]
     return table([*head, *sizes, "resident peak, MB: ours / device_put / jit"], rows)
+
+
+QUIRKS = """## Quirks of virtual CPU devices
+
+What XLA does differently where all devices are threads of one process (`redistrib/backends/jax/xla_cpu.py`), each
+switched off by itself. On and off take turns in one process; a ratio is off over on, so above 1 the quirk pays. A first
+call has empty caches, and of a problem it is the time to compile. Bytes are source, target and scratch as the compiler
+counts them, resident peaks the worst of three calls in fresh processes. "Problems" are those of the sets above whose
+programs the quirk changes. "Small leaves" are 60 of a few KiB and 30 sizes, moved from cut to whole. The machine was
+shared with other work, so processor time says more than seconds. What is gone brought nothing.
+
+TPUs have no quirks here: tiles above 64 MiB travel in slices, as libtpu's figures for v5e ask for (above). Of programs
+of many arrays one was compiled for v5e:2x4, with 22 arrays of MiniLM's shapes: coalesced it has 3 collectives, at the
+bound; one by one 7, and 2% more bytes. When to coalesce was not measured there. For GPUs nothing was compiled, as there
+is no compiler of theirs here: their programs are those of TPUs without slices.
+"""
 
 
 INTRODUCTION = """# Benchmarks

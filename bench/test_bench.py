@@ -33,7 +33,7 @@ from bench.stats import bootstrap_median, geomean, paired_ratio
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.theory.bounds import least_received
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.placement import Placement, placement_of
 
 FIXED = [*paper_problems(), *layout_problems(), swap_problem(4, 6, 48)]
 
@@ -221,7 +221,7 @@ def test_the_same_plan_is_priced_for_the_cluster_and_by_bytes() -> None:
 
 @pytest.mark.parametrize(("killers", "word"), [(["a", "b", ""], "**no**"), (["a", "time", "b"], "yes")])
 def test_the_report_says_which_faults_outlive_the_tests(killers: list[str], word: str) -> None:
-    known = {"path": "redistrib/theory/semantics.py", "killed_by": "", "seconds": 1.0, "line": 7}
+    known = {"path": "redistrib/theory/placement.py", "killed_by": "", "seconds": 1.0, "line": 7}
     known["before"] = "factor = [fine // count for fine, count in zip(self.grid, grid, strict=True)]"
     known["after"] = "factor = [fine / count for fine, count in zip(self.grid, grid, strict=True)]"
     found = [{"path": "redistrib/a.py", "line": k, "before": "1", "after": "2", "killed_by": killer, "seconds": 1.0}

@@ -24,7 +24,7 @@ from redistrib.plans.verify import verify
 from redistrib.synthesis.paper.lowering import lower_straight
 from redistrib.synthesis.paper.search import Search, shortest_paths
 from redistrib.synthesis.problem import Problem as Redistribution
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 
 # Planning is one thread's arithmetic, so processor time is what it takes, whatever else the machine does.
 pytestmark = pytest.mark.benchmark(timer=time.process_time)

@@ -9,8 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 import redistrib as rd
+from bench import models
 from bench.children import serve
 from bench.library import plan_of
 from bench.pairing import Case, Part, compile_timed, counts
@@ -18,6 +21,8 @@ from bench.problems import Problem
 from bench.worker_cluster import ADDRESS, barrier, start
 from bench.worker_trees import Tree, measure_memory, warm_up
 from redistrib.backends.jax import xla_cpu
+from redistrib.packing import buckets
+from redistrib.packing.buckets import BUCKET_LEAVES
 
 ON, OFF = "on", "off"
 SHIPPED = xla_cpu.ONE_PROCESS
@@ -26,7 +31,7 @@ _TREES: dict[tuple[Any, ...], Tree] = {}  # the last one, as tasks of one case f
 
 def switch(name: str, side: str) -> None:
     """Ship as it is, or with one quirk off; what was made before is forgotten."""
-    off = False if name == "pauses_collection" else getattr(xla_cpu.Quirks(), name)
+    off = getattr(xla_cpu.Quirks(), name)
     xla_cpu.ONE_PROCESS = SHIPPED if side == ON else replace(SHIPPED, **{name: off})
     rd.clear_caches()
     jax.clear_caches()
@@ -37,19 +42,33 @@ def in_turns(turns: int) -> list[tuple[int, str]]:
     return [(turn, side) for turn in range(turns) for side in ((ON, OFF) if turn % 2 == 0 else (OFF, ON))]
 
 
+class SmallLeaves(Tree):
+    """Leaves of a few KiB and thirty sizes, twice each, from cut to whole."""
+
+    def __init__(self) -> None:
+        self._values = {f"{k}": np.arange(64 * (3 + k // 2), dtype=np.float32) for k in range(60)}
+        line = models.mesh(x=len(jax.devices()))
+        cut, whole = (NamedSharding(line, PartitionSpec(*names)) for names in (("x",), ()))
+        self.shapes = {name: value.shape for name, value in self._values.items()}
+        self.targets = dict.fromkeys(self._values, whole)
+        self.arrays = {name: jax.device_put(value, cut) for name, value in self._values.items()}
+
+
 def tree_of(task: dict[str, Any]) -> Tree:
+    buckets.BUCKET_LEAVES = task.get("leaves", BUCKET_LEAVES)
     key = (task["model"], task["layers"], task["ways"])
     if key not in _TREES:
         _TREES.clear()
-        _TREES[key] = Tree(*key)
+        _TREES[key] = SmallLeaves() if task["model"] == "small leaves" else Tree(*key)
         warm_up(_TREES[key])
     return _TREES[key]
 
 
 def on_tree(task: dict[str, Any], part: Part) -> None:
-    """Seconds of a first call and of later ones, bytes of the plan, and whether every element arrives."""
+    """Seconds of a first call, of all processors in it, and of later calls; bytes of the plan; what arrives wrong."""
     tree, several = tree_of(task), jax.process_count() > 1
     first: dict[str, list[float]] = {ON: [], OFF: []}
+    busy: dict[str, list[float]] = {ON: [], OFF: []}
     later: dict[str, list[float]] = {ON: [], OFF: []}
     peak: dict[str, int] = {}
     for turn, side in in_turns(task["turns"]):
@@ -57,8 +76,9 @@ def on_tree(task: dict[str, Any], part: Part) -> None:
         tree.renew()
         if several:
             barrier()
-        begin = time.perf_counter()
+        begin, processor = time.perf_counter(), time.process_time()
         plan = rd.reshard_plan(tree.arrays, tree.targets)
+        busy[side].append(time.process_time() - processor)
         first[side].append(time.perf_counter() - begin)
         peak[side] = plan.peak_bytes
         for call in range(task["calls"] + 1):
@@ -72,7 +92,7 @@ def on_tree(task: dict[str, Any], part: Part) -> None:
             elif turn == 0 and (wrong := tree.wrong(moved)):
                 part({"wrong": {side: wrong[:3]}})
             del moved
-        part({"first": first, "call": later, "peak": peak})
+        part({"first": first, "busy": busy, "call": later, "peak": peak})
 
 
 def on_problem(task: dict[str, Any], part: Part) -> None:
@@ -80,6 +100,7 @@ def on_problem(task: dict[str, Any], part: Part) -> None:
     case = Case(Problem.from_json(task["problem"]), jax.devices())
     plan, _ = plan_of(case.problem, {"cost_model": "cpu"})
     first: dict[str, list[float]] = {ON: [], OFF: []}
+    busy: dict[str, list[float]] = {ON: [], OFF: []}
     texts, programs, entry = set(), {}, {}
     for turn, side in in_turns(task["compiles"]):
         switch(task["quirk"], side)
@@ -89,11 +110,13 @@ def on_problem(task: dict[str, Any], part: Part) -> None:
             if (turn, side) == (0, OFF) and len(texts) == 1:
                 part({"same": True})
                 return
+        processor = time.process_time()
         programs[side], seconds = compile_timed(function, case.argument)
+        busy[side].append(time.process_time() - processor)
         first[side].append(seconds)
     for side, program in programs.items():
         entry[side] = counts(program, case.problem)["scratch"] + plan.before.tile_size * 4 + plan.after.tile_size * 4
-    part({"first": first, "peak": entry})
+    part({"first": first, "busy": busy, "peak": entry})
     x = case.array()
     for side, program in programs.items():
         if wrong := case.check(program(x)):

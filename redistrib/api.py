@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from redistrib.arith import as_integer
 from redistrib.cost.profiles import load_profile as load_profile
-from redistrib.errors import MemorySizeError
-from redistrib.errors.synthesis import MOST_BYTES, missing_shape_error
+from redistrib.errors import GlobalShapeError, MemorySizeError
+from redistrib.errors.synthesis import MOST_BYTES
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
 from redistrib.plans.plan import Plan
@@ -399,7 +399,7 @@ def _is_sharding(value: Any) -> bool:
 def _typed(value: Any, mesh: Any, shape: Sequence[int] | None) -> tuple[DistType, Mesh]:
     if _is_sharding(value):
         if shape is None:
-            raise missing_shape_error(value)
+            raise GlobalShapeError("missing shape", value=value)
         return from_named_sharding(value, tuple(shape))
     return DistType.of(value), Mesh.of(mesh)
 

@@ -22,10 +22,9 @@ from redistrib.lang.types import DimType, DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.reference import run, scatter
 from redistrib.synthesis.synthesize import synthesize
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.placement import Placement, placement_of
 
 NAMES = "xyzuvw"
-PRIMES = (2, 3, 5)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import ClassVar
 from redistrib.cost.model import CostModel, PhaseGrids, Prices
 from redistrib.plans.steps import Step
 from redistrib.theory.bounds import least_received
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakEdge, WeakSpace
 

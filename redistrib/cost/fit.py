@@ -68,11 +68,12 @@ def fit_profile(samples: Sequence[Sample], name: str, source: str) -> Fit:
     transports = {}
     for transport in dict.fromkeys(sample.transport for sample in samples if sample.transport):
         own = [sample for sample in samples if sample.transport == transport]
-        figures = _solved([[1.0, s.members - 1.0, float(s.received)] for s in own], own)
+        rows = [[1.0, s.members - 1.0, float(s.received)] for s in own]
+        figures = solved(rows, [s.seconds for s in own])
         transports[transport] = tuple(float(figure) for figure in figures)
     samples = [s for s in samples if not any(_faster(other, s) for other in samples)]
-    rows = np.array([_row(sample) for sample in samples])
-    solution = _solved(rows, samples)
+    table = np.array([_row(sample) for sample in samples])
+    solution = solved(table, [s.seconds for s in samples])
     latency = {kind: Latency(float(solution[2 * k]), float(solution[2 * k + 1])) for k, kind in enumerate(KINDS)}
     per_byte, per_copy = solution[2 * len(KINDS) :]
     profile = LatencyBandwidth(
@@ -83,7 +84,7 @@ def fit_profile(samples: Sequence[Sample], name: str, source: str) -> Fit:
         source=source,
         transports=transports,
     )
-    return Fit(profile, tuple(samples), tuple(float(p) for p in rows @ solution))
+    return Fit(profile, tuple(samples), tuple(float(p) for p in table @ solution))
 
 
 def _faster(a: Sample, b: Sample) -> bool:
@@ -92,14 +93,14 @@ def _faster(a: Sample, b: Sample) -> bool:
     return same and a.transport != b.transport and a.seconds < b.seconds
 
 
-def _solved(rows: Any, samples: Sequence[Sample]) -> Any:
-    """The coefficients, none negative, with which rows tell the seconds of samples best."""
+def solved(rows: Any, seconds: Sequence[float]) -> np.ndarray:
+    """The coefficients, none negative, with which rows tell seconds best: the least squares of relative errors."""
     from scipy.optimize import nnls  # slow to import, seldom needed
 
-    weighted = rows / np.array([sample.seconds for sample in samples])[:, None]
+    weighted = rows / np.array(seconds)[:, None]
     scale = np.linalg.norm(weighted, axis=0)
     scale[scale == 0] = 1.0
-    return nnls(weighted / scale, np.ones(len(samples)))[0] / scale
+    return np.asarray(nnls(weighted / scale, np.ones(len(seconds)))[0] / scale)
 
 
 def _row(sample: Sample) -> list[float]:

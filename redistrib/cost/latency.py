@@ -35,7 +35,7 @@ from redistrib.plans.steps import (
     Step,
     Unreduce,
 )
-from redistrib.theory.semantics import Int64
+from redistrib.theory.placement import Int64
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakEdge, WeakSpace, nested
 

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 from redistrib.errors import ProfileError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.steps import Step
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakEdge, WeakSpace
 

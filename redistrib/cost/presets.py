@@ -12,9 +12,7 @@ from redistrib.cost.exact import ExactCost
 from redistrib.cost.latency import Latency, LatencyBandwidth
 from redistrib.cost.model import CostModel
 from redistrib.cost.paper import PaperCost
-from redistrib.errors.synthesis import unknown_cost_model_error
-
-DEFAULT = "tpu"
+from redistrib.errors import ChoiceError
 
 PRESETS: dict[str, LatencyBandwidth] = {
     "tpu": LatencyBandwidth(
@@ -72,4 +70,4 @@ def cost_model(model: CostModel | str) -> CostModel:
         return model
     if isinstance(model, str) and model in MODELS:
         return MODELS[model]
-    raise unknown_cost_model_error(model, tuple(MODELS))
+    raise ChoiceError("unknown cost model", value=model, known=tuple(MODELS))

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
-from redistrib.errors.base import RedistribError, RuleBroken, listed
-from redistrib.errors.lang import SpecError
+from redistrib.errors.base import RedistribError, RuleBroken
 from redistrib.errors.plans import TilesError
-from redistrib.errors.synthesis import ChoiceError, MeshDevicesError
 
 
 class HloTextError(RedistribError):
-    """Text that is not a compiled HLO module, or says something in a way not known here."""
+    """Text that is not a compiled HLO module, or says something in a way not known here.
+
+    >>> from redistrib.backends.jax.measure.hlo import parse_module
+    >>> parse_module("ENTRY main")
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.HloTextError: the text holds no line that starts with 'HloModule'; pass compiled.as_text()
+    """
 
 
 class CommunicatorError(RedistribError):
@@ -24,128 +30,84 @@ class ArrayMismatchError(TilesError):
 
 class ForeignMeshError(RuleBroken):
     """A JAX mesh on which a plan cannot run: its axes are not those of the plan's mesh, or have names that XLA cannot
-    read, or the plan has two meshes."""
+    read, or the plan has two meshes, or some devices only.
+
+    >>> import jax
+    >>> import redistrib as rd
+    >>> rd.to_jax(rd.synthesize("[4{x}8]", "[8]", "x=2"), jax.make_mesh((4,), ("x",)))
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.ForeignMeshError: the plan is for mesh {x:2} with 2 devices, the JAX mesh is {x:4} with 4; pass \
+a mesh of the same axes in the same order, or plan for this one
+    """
+
+    wordings: ClassVar = {
+        "foreign mesh": "the plan is for mesh {mesh} with {size} devices, the JAX mesh is {given} with {given_size}; "
+        "pass a mesh of the same axes in the same order, or plan for this one",
+        "two meshes": "the plan goes from mesh {source} to mesh {target}; a function under one JAX mesh needs source "
+        "and target types over the same mesh and device order, use redistrib.reshard to move between meshes",
+        "axis name": "XLA ends the process when it compiles for a mesh with an axis named {name!r}; name axes in ASCII "
+        "without backslashes, or move arrays by redistrib.reshard outside jit, which compiles for a mesh of its own",
+        "some devices": "the plan has {devices} devices, of which mesh {mesh} leaves some out; a function under one "
+        "JAX mesh is for all of its devices: number those of the mesh from 0, or use redistrib.reshard",
+    }
 
 
 class SourceArrayError(RuleBroken):
-    """What a plan is given is no `jax.Array`, or not one of the plan's source type."""
+    """What a plan is given is no `jax.Array`, or not one of the plan's source type.
+
+    >>> import jax
+    >>> import redistrib as rd
+    >>> rd.to_jax(rd.synthesize("[4{x}8]", "[8]", "x=2"), jax.make_mesh((2,), ("x",)))([1.0] * 8)
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.SourceArrayError: a plan runs on a jax.Array that lives on its mesh, got list; place the value \
+first: jax.device_put(value, f.source_sharding)
+    """
+
+    wordings: ClassVar = {
+        "not an array": "a plan runs on a jax.Array that lives on its mesh, got {kind}; "
+        "place the value first: jax.device_put(value, f.source_sharding)",
+        "source array": "the plan starts from an array of {what} {expected}, got {given}; {remedy}",
+    }
 
 
 class TracedError(RuleBroken):
-    """What cannot be done to a traced array, inside `jit` or `shard_map`."""
+    """What cannot be done to a traced array, inside `jit` or `shard_map`.
 
+    >>> import jax
+    >>> import redistrib as rd
+    >>> from jax.sharding import NamedSharding, PartitionSpec
+    >>> there = NamedSharding(jax.make_mesh((2,), ("x",)), PartitionSpec("x"))
+    >>> try:
+    ...     jax.jit(lambda array: rd.reshard(array, there, donate=True))(jax.numpy.zeros(8))
+    ... except rd.errors.TracedError as error:
+    ...     print(error)
+    donate=True has no meaning for a traced array, whose memory belongs to the compiled \
+function; donate the arguments of that function with jax.jit(..., donate_argnums=...)
+    """
 
-def foreign_mesh_error(mesh: str, size: int, given: str, given_size: int) -> ForeignMeshError:
-    """A JAX mesh whose axes are not those of the plan's mesh."""
-    return ForeignMeshError(
-        "foreign mesh",
-        f"the plan is for mesh {mesh} with {size} devices, the JAX mesh is {given} with {given_size}; "
-        f"pass a mesh of the same axes in the same order, or plan for this one",
-        mesh=mesh,
-        size=size,
-        given=given,
-        given_size=given_size,
-    )
-
-
-def axis_name_error(name: str) -> ForeignMeshError:
-    """A mesh axis by whose name a compiler ends the process."""
-    return ForeignMeshError(
-        "axis name",
-        f"XLA ends the process when it compiles for a mesh with an axis named {name!r}; name axes in ASCII "
-        "without backslashes, or move arrays by redistrib.reshard outside jit, which compiles for a mesh of its own",
-        name=name,
-    )
-
-
-def two_meshes_error(source: str, target: str) -> ForeignMeshError:
-    """A plan between two meshes, where one function under one mesh is asked for."""
-    return ForeignMeshError(
-        "two meshes",
-        f"the plan goes from mesh {source} to mesh {target}; a function under one JAX mesh needs source and target "
-        f"types over the same mesh and device order, use redistrib.reshard to move between meshes",
-        source=source,
-        target=target,
-    )
-
-
-def some_devices_error(mesh: str, devices: int) -> ForeignMeshError:
-    """A plan over some of its devices, where one function under one mesh is asked for."""
-    return ForeignMeshError(
-        "some devices",
-        f"the plan has {devices} devices, of which mesh {mesh} leaves some out; a function under one JAX mesh is for "
-        "all of its devices: number those of the mesh from 0, or use redistrib.reshard",
-        mesh=mesh,
-        devices=devices,
-    )
-
-
-def not_an_array_error(kind: str) -> SourceArrayError:
-    """A value that is no `jax.Array`."""
-    return SourceArrayError(
-        "not an array",
-        f"a plan runs on a jax.Array that lives on its mesh, got {kind}; "
-        f"place the value first: jax.device_put(value, f.source_sharding)",
-        kind=kind,
-    )
-
-
-def source_array_error(what: str, expected: object, given: object, remedy: str) -> SourceArrayError:
-    """An array that is not of the plan's source type."""
-    return SourceArrayError(
-        "source array",
-        f"the plan starts from an array of {what} {expected}, got {given}; {remedy}",
-        what=what,
-        expected=expected,
-        given=given,
-    )
-
-
-def schedule_error(schedule: object) -> ChoiceError:
-    """The name of a schedule that does not exist."""
-    return ChoiceError(
-        "schedule", f"there is no schedule {schedule!r}; choose 'overlap' or 'sequential'", schedule=schedule
-    )
-
-
-def manual_mesh_error(axes: Sequence[str]) -> TracedError:
-    """A plan run inside a `shard_map` over the axes it needs."""
-    return TracedError(
-        "manual mesh",
-        f"inside a shard_map over {listed(axes)} an array is already a tile; call the plan's function outside, "
-        f"on the global array",
-        axes=tuple(axes),
-    )
-
-
-def unreduced_axes_error(dist_type: str, axes: Sequence[str]) -> SpecError:
-    """A partial type on axes along which JAX knows no summands."""
-    return SpecError(
-        "unreduced axes",
-        f"{dist_type} has summands along {listed(axes)}, and JAX has them along Explicit axes alone; make the mesh by "
-        "jax.make_mesh(..., axis_types=(AxisType.Explicit, ...)), or give all summands as a first dimension to "
-        "redistrib.to_jax(..., stacked=True)",
-        axes=tuple(axes),
-    )
-
-
-def partial_put_error(dist_type: str) -> SpecError:
-    """A partial type at an end of what `jax.device_put` alone could move."""
-    return SpecError(
-        "unreduced put",
-        f"tiles of {dist_type} are summands, and those are moved between jax.Arrays on the same devices and in the "
-        "same memory alone; go by way of an array without summands there",
-        dist_type=dist_type,
-    )
-
-
-def no_derivative_error(what: str) -> TracedError:
-    """A derivative of what has none, or none here."""
-    return TracedError("derivative", f"{what} has no derivative here; reduce the array inside the function instead")
+    wordings: ClassVar = {
+        "manual mesh": "inside a shard_map over {axes!l} an array is already a tile; call the plan's function outside, "
+        "on the global array",
+        "unknown source": "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with "
+        "source=, a sharding or a tree of them, or use a mesh of Explicit axes",
+        "traced donation": "donate=True has no meaning for a traced array, whose memory belongs to the compiled "
+        "function; donate the arguments of that function with jax.jit(..., donate_argnums=...)",
+        "derivative": "{what} has no derivative here; reduce the array inside the function instead",
+    }
 
 
 class DeviceShortageError(RedistribError):
-    """More devices asked for than JAX has."""
+    """More devices asked for than JAX has.
+
+    >>> from redistrib.backends.jax.measure.compare import virtual_cpu_devices
+    >>> virtual_cpu_devices(64)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.DeviceShortageError: the mesh has 64 devices but JAX has started with ...; start a new process, \
+or set XLA_FLAGS=--xla_force_host_platform_device_count=64 before importing jax
+    """
 
     def __init__(self, wanted: int, found: int) -> None:
         self.wanted = wanted
@@ -163,6 +125,13 @@ class RunSizeError(RedistribError):
         what: the size.
         given: how much of it was asked for.
         least, most: how much can be.
+
+    >>> from redistrib.backends.jax.measure.compare import virtual_cpu_devices
+    >>> virtual_cpu_devices(1000)
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.RunSizeError: the number of virtual devices must be from 1 to 256, got 1,000; run on a smaller \
+mesh, or through MPI
     """
 
     def __init__(self, what: str, given: int, least: int, most: int, remedy: str) -> None:
@@ -171,11 +140,30 @@ class RunSizeError(RedistribError):
 
 
 class PictureError(RedistribError):
-    """A plan that cannot be drawn, or not into such a file."""
+    """A plan that cannot be drawn, or not into such a file.
+
+    >>> import redistrib as rd
+    >>> from redistrib.explain import weak_graph
+    >>> weak_graph(rd.synthesize("[0{x}0]", "[0]", "x=2"))
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.PictureError: a weak graph is of arrays with elements, this one has the shape (0,)
+    """
 
 
 class TreeMismatchError(RedistribError):
-    """Shardings that are neither one for all, nor a tree like the arrays', nor a prefix of it."""
+    """Shardings that are neither one for all, nor a tree like the arrays', nor a prefix of it.
+
+    >>> import jax
+    >>> import redistrib as rd
+    >>> from jax.sharding import NamedSharding, PartitionSpec
+    >>> there = NamedSharding(jax.make_mesh((2,), ("x",)), PartitionSpec("x"))
+    >>> rd.reshard({"w": 1.0}, {"v": there})
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.TreeMismatchError: the shardings do not match the tree: pytree structure error: different pytree \
+metadata at key path; give one sharding, a tree of them of the same structure, or a prefix of it
+    """
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -187,6 +175,14 @@ class TreeMismatchError(RedistribError):
 
 class LeafError(RedistribError):
     """Something wrong with one leaf of a tree.
+
+    >>> import jax
+    >>> import redistrib as rd
+    >>> from jax.sharding import NamedSharding, PartitionSpec
+    >>> rd.reshard({"w": "text"}, NamedSharding(jax.make_mesh((2,), ("x",)), PartitionSpec("x")))
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.LeafError: leaf ['w']: str is neither an array nor a number
 
     Attributes:
         path: of the leaf, as JAX prints paths.
@@ -218,15 +214,6 @@ class ReplicaError(LeafError):
         )
 
 
-def unknown_source_error() -> TracedError:
-    """A traced array whose placement nothing tells."""
-    return TracedError(
-        "unknown source",
-        "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with source=, a "
-        "sharding or a tree of them, or use a mesh of Explicit axes",
-    )
-
-
 def traced_order_error(source: Sequence[int], target: Sequence[int]) -> TracedError:
     """Two meshes inside one `jit` that order their devices in two ways, or are not made of the same devices.
 
@@ -239,27 +226,6 @@ def traced_order_error(source: Sequence[int], target: Sequence[int]) -> TracedEr
         f"{_shown(target)}; call redistrib.reshard outside jit, where the order of devices is free",
         source=tuple(source),
         target=tuple(target),
-    )
-
-
-def between_processes_error(source: Sequence[str], target: Sequence[str]) -> MeshDevicesError:
-    """A move between processes to devices, or memory, of another kind."""
-    return MeshDevicesError(
-        "between processes",
-        f"the array is in memory of {', '.join(source)} and is to go to {', '.join(target)}, and these belong to "
-        "several processes, between which an array moves among devices and memory of one kind only; give it a target "
-        "there, and move it on inside each process",
-        source=tuple(source),
-        target=tuple(target),
-    )
-
-
-def traced_donation_error() -> TracedError:
-    """`donate=True` inside `jit`."""
-    return TracedError(
-        "traced donation",
-        "donate=True has no meaning for a traced array, whose memory belongs to the compiled function; "
-        "donate the arguments of that function with jax.jit(..., donate_argnums=...)",
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 
 class RedistribError(ValueError):
@@ -25,12 +26,16 @@ class RuleBroken(RedistribError):
     """One of several rules is broken: what most errors are, since callers rarely act on the rule itself.
 
     Attributes:
+        wordings: of a class, the message of a rule by its name, with the offending values in braces: `{x!v}` as `shown`
+            has it, `{x!l}` as `listed`, `{x!c}` cut. A rule that has none is given its message.
         rule: the rule, by name.
         values: the offending values by name. Each is an attribute of the error as well.
     """
 
-    def __init__(self, rule: str, message: str, **values: object) -> None:
-        super().__init__(message)
+    wordings: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, rule: str, message: str = "", /, **values: object) -> None:
+        super().__init__(message or _Wording().vformat(self.wordings[rule], (), values))
         self.rule, self.values = rule, values
 
     def __getattr__(self, name: str) -> Any:
@@ -38,6 +43,12 @@ class RuleBroken(RedistribError):
             return self.__dict__["values"][name]
         except KeyError:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}") from None
+
+
+class _Wording(string.Formatter):
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        ways = {"v": shown, "l": listed, "c": lambda text: cut(text, 200)}
+        return ways[conversion](value) if conversion in ways else super().convert_field(value, conversion)
 
 
 def _restore(kind: type[RedistribError], args: tuple[Any, ...], values: dict[str, Any]) -> RedistribError:

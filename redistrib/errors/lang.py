@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from redistrib.errors.base import RedistribError, RuleBroken, cut, listed, shown
 
@@ -56,24 +57,13 @@ class MeshError(RuleBroken):
     redistrib.errors.MeshError: axis 'x' has size 0; a mesh axis has a positive integer number of devices
     """
 
-
-def mesh_value_error(value: object) -> MeshError:
-    """A value that does not describe a mesh."""
-    return MeshError(
-        "mesh value",
-        f"{shown(value)} does not describe a mesh; give a Mesh, a dict such as {{'x': 4, 'y': 6}}, "
-        f"the text 'x=4,y=6', or a jax.sharding.Mesh",
-        value=value,
-    )
-
-
-def axis_name_error(name: object) -> MeshError:
-    """An axis name that is not a non-empty string."""
-    return MeshError(
-        "axis name",
-        f"the axis name {shown(name)} is not a non-empty string; name mesh axes by strings such as 'x'",
-        name=name,
-    )
+    wordings: ClassVar = {
+        "mesh value": "{value!v} does not describe a mesh; give a Mesh, a dict such as {{'x': 4, 'y': 6}}, "
+        "the text 'x=4,y=6', or a jax.sharding.Mesh",
+        "axis name": "the axis name {name!v} is not a non-empty string; name mesh axes by strings such as 'x'",
+        "duplicate axis": "axis {name!v} appears twice in mesh {mesh!c}; give every axis of a mesh its own name",
+        "mesh size": "mesh {mesh!c} has {size!v} {what} and at most {most} are possible; take a smaller mesh",
+    }
 
 
 def axis_size_error(name: str, size: object, most: int | None = None) -> MeshError:
@@ -85,35 +75,6 @@ def axis_size_error(name: str, size: object, most: int | None = None) -> MeshErr
         name=name,
         size=size,
         most=most,
-    )
-
-
-def duplicate_axis_error(name: str, mesh: str) -> MeshError:
-    """Two axes of a mesh with one name."""
-    return MeshError(
-        "duplicate axis",
-        f"axis {shown(name)} appears twice in mesh {cut(mesh, 200)}; give every axis of a mesh its own name",
-        name=name,
-        mesh=mesh,
-    )
-
-
-def mesh_size_error(mesh: str, size: int, most: int, what: str = "devices") -> MeshError:
-    """A mesh of more devices than can be listed, or of more axes than an array of devices can have.
-
-    Attributes:
-        mesh: the mesh.
-        size: how many it has of `what`.
-        most: how many are possible.
-        what: "devices" or "axes".
-    """
-    return MeshError(
-        "mesh size",
-        f"mesh {cut(mesh, 200)} has {shown(size)} {what} and at most {most} are possible; take a smaller mesh",
-        mesh=mesh,
-        size=size,
-        most=most,
-        what=what,
     )
 
 
@@ -144,32 +105,13 @@ class TypeFormError(RuleBroken):
     redistrib.errors.TypeFormError: dimension 0 of [5{x}12]: 4 tiles of 5 make 20 elements, not 12; write 3{x}12
     """
 
-
-def type_value_error(value: object) -> TypeFormError:
-    """A value that does not describe a distributed type."""
-    return TypeFormError(
-        "type value",
-        f"{shown(value)} does not describe a distributed type; give a DistType, its notation such as "
-        f"'[3{{x}}12, 24]', or a sequence of DimType",
-        value=value,
-    )
-
-
-def type_size_error(what: str, most: str) -> TypeFormError:
-    """A type of more dimensions or more elements than any array has."""
-    return TypeFormError(
-        "type size", f"the type has {what}, and at most {most} are possible; take a smaller array", what=what, most=most
-    )
-
-
-def dim_size_error(what: str, value: object) -> TypeFormError:
-    """A tile or global size that is not an integer from 0 to 2**63 - 1."""
-    return TypeFormError(
-        "dim size",
-        f"the {what} {shown(value)} of a dimension is not an integer from 0 to 2**63 - 1",
-        what=what,
-        value=value,
-    )
+    wordings: ClassVar = {
+        "type value": "{value!v} does not describe a distributed type; give a DistType, its notation such as "
+        "'[3{{x}}12, 24]', or a sequence of DimType",
+        "type size": "the type has {what}, and at most {most} are possible; take a smaller array",
+        "dim size": "the {what} {value!v} of a dimension is not an integer from 0 to 2**63 - 1",
+        "axis reused": "axis {name!v} is used twice in {where!c}; a mesh axis may cut at most one dimension, once",
+    }
 
 
 class UnknownAxisError(MeshError, TypeFormError):
@@ -192,16 +134,6 @@ class UnknownAxisError(MeshError, TypeFormError):
         )
 
 
-def axis_reused_error(name: str, where: str) -> TypeFormError:
-    """An axis that cuts an array twice."""
-    return TypeFormError(
-        "axis reused",
-        f"axis {shown(name)} is used twice in {cut(where, 200)}; a mesh axis may cut at most one dimension, once",
-        name=name,
-        where=where,
-    )
-
-
 def tile_product_error(dist_type: str, dim: int, tile: int, tiles: int, size: int, remedy: str) -> TypeFormError:
     """A dimension whose tile times its axes is not its global size (wf-dim of Figure 7b)."""
     return TypeFormError(
@@ -218,6 +150,13 @@ def tile_product_error(dist_type: str, dim: int, tile: int, tiles: int, size: in
 
 class PartialTypeError(TypeFormError):
     """A type whose tiles are summands, given to what takes whole tiles only.
+
+    >>> from redistrib.lang.types import DistType, require_whole
+    >>> require_whole("to_mpi", DistType.parse("[8] sum{x}"))
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.PartialTypeError: to_mpi takes arrays whose tiles are parts of the array, and those of [8] \
+sum{x} are summands; reduce it first, for example with jax.lax.psum or MPI's Allreduce
 
     Attributes:
         dist_type: the type.
@@ -240,66 +179,27 @@ class SpecError(TypeFormError):
     >>> from_partition_spec((3,), (12,), Mesh.of("x=4"))
     Traceback (most recent call last):
         ...
-    redistrib.errors.SpecError: entry 0 of the partition spec is 3; an entry is None, an axis name, or a tuple of axis \
-names from major to minor
+    redistrib.errors.SpecError: entry 0 of the partition spec is 3; an entry is None, an axis name, or a tuple of \
+axis names from major to minor
     """
 
-
-def spec_form_error(value: object) -> SpecError:
-    """A value that is no sequence of entries."""
-    return SpecError(
-        "spec form",
-        f"{shown(value)} is no partition spec; give a jax.sharding.PartitionSpec, or a tuple with one entry "
-        f"for each dimension: None, an axis name, or a tuple of axis names from major to minor",
-        value=value,
-    )
-
-
-def sharding_form_error(value: object) -> SpecError:
-    """A sharding that is not a mesh and a partition spec."""
-    return SpecError(
-        "sharding form",
-        f"{shown(value)} has no mesh and partition spec; give a jax.sharding.NamedSharding, "
-        f"the one kind of sharding that a distributed type can say",
-        value=value,
-    )
-
-
-def spec_entry_error(dim: int, entry: object) -> SpecError:
-    """An entry of a partition spec that is neither None, nor an axis name, nor a tuple of axis names."""
-    return SpecError(
-        "spec entry",
-        f"entry {dim} of the partition spec is {shown(entry)}; "
-        f"an entry is None, an axis name, or a tuple of axis names from major to minor",
-        dim=dim,
-        entry=entry,
-    )
-
-
-def unconstrained_spec_error(dim: int) -> SpecError:
-    """An entry of a partition spec that leaves the choice to the compiler."""
-    return SpecError(
-        "unconstrained spec",
-        f"entry {dim} of the partition spec is UNCONSTRAINED, which leaves the cut to the compiler; "
-        f"say how dimension {dim} is cut: None, an axis name, or a tuple of axis names",
-        dim=dim,
-    )
-
-
-def unreduced_spec_error(reduction: str, axes: Sequence[str]) -> SpecError:
-    """A partition spec, or a type to become one, of summands that are reduced by something specs cannot say.
-
-    Attributes:
-        reduction: its name.
-        axes: the axes along which tiles are summands.
-    """
-    return SpecError(
-        "unreduced spec",
-        f"a partition spec that is unreduced over {listed(axes)} by the reduction {shown(reduction)} cannot be said "
-        "by both JAX and a distributed type; both know sums, so reduce these axes first",
-        reduction=reduction,
-        axes=tuple(axes),
-    )
+    wordings: ClassVar = {
+        "spec form": "{value!v} is no partition spec; give a jax.sharding.PartitionSpec, or a tuple with one entry "
+        "for each dimension: None, an axis name, or a tuple of axis names from major to minor",
+        "sharding form": "{value!v} has no mesh and partition spec; give a jax.sharding.NamedSharding, "
+        "the one kind of sharding that a distributed type can say",
+        "spec entry": "entry {dim} of the partition spec is {entry!v}; "
+        "an entry is None, an axis name, or a tuple of axis names from major to minor",
+        "unconstrained spec": "entry {dim} of the partition spec is UNCONSTRAINED, which leaves the cut to the "
+        "compiler; say how dimension {dim} is cut: None, an axis name, or a tuple of axis names",
+        "unreduced axes": "{dist_type} has summands along {axes!l}, and JAX has them along Explicit axes alone; make the "
+        "mesh by jax.make_mesh(..., axis_types=(AxisType.Explicit, ...)), or give all summands as a first dimension to "
+        "redistrib.to_jax(..., stacked=True)",
+        "unreduced put": "tiles of {dist_type} are summands, and those are moved between jax.Arrays on the same devices "
+        "and in the same memory alone; go by way of an array without summands there",
+        "unreduced spec": "a partition spec that is unreduced over {axes!l} by the reduction {reduction!v} cannot be "
+        "said by both JAX and a distributed type; both know sums, so reduce these axes first",
+    }
 
 
 def spec_rank_error(entries: int, shape: Sequence[int]) -> SpecError:

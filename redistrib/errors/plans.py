@@ -6,11 +6,27 @@ from redistrib.errors.base import RedistribError, RuleBroken
 
 
 class PlacementError(RedistribError):
-    """A placement whose grid or indices do not fit the global shape, or whose summands do not fit its devices."""
+    """A placement whose grid or indices do not fit the global shape, or whose summands do not fit its devices.
+
+    >>> from redistrib.theory.placement import Placement
+    >>> Placement((8,), (3,), [[0], [1]])
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.PlacementError: 3 tiles do not divide a dimension of 8 elements
+    """
 
 
 class PlanFormError(RedistribError):
-    """A plan whose parts do not fit together, or a step whose tables have the wrong form."""
+    """A plan whose parts do not fit together, or a step whose tables have the wrong form.
+
+    >>> from redistrib.plans.steps import AllPermute
+    >>> from redistrib.theory.placement import Placement
+    >>> halves = Placement((8,), (2,), [[0], [1]])
+    >>> AllPermute(halves, halves, [[0, 1, 2]])
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.PlanFormError: pairs form a table [pairs, 2], got shape (1, 3)
+    """
 
 
 VERIFICATION_RULES = {
@@ -86,11 +102,28 @@ class VerificationError(RuleBroken):
 
 
 class TileAboveBoundError(VerificationError):
-    """A tile on the way is larger than the bound; `verify` takes another one."""
+    """A tile on the way is larger than the bound; `verify` takes another one.
+
+    >>> import redistrib as rd
+    >>> rd.verify(rd.synthesize("[4{x}8]", "[8]", "x=2"), bound=4)
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.TileAboveBoundError: after step 1 a tile has 8 elements, more than the bound of 4; choose \
+another plan, or pass the bound that this one was made under
+    """
 
 
 class TilesError(RedistribError):
-    """Tiles or an array do not fit the placement or the type they are given with."""
+    """Tiles or an array do not fit the placement or the type they are given with.
+
+    >>> import numpy as np
+    >>> import redistrib as rd
+    >>> from redistrib.plans.reference import run
+    >>> run(rd.synthesize("[4{x}8]", "[8]", "x=2"), [np.zeros(4)])
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.TilesError: 1 tiles were given, the plan's source has 2 devices
+    """
 
 
 class PlanJsonError(RedistribError):
@@ -112,8 +145,25 @@ class PlanJsonError(RedistribError):
 
 
 class PlanVersionError(PlanJsonError):
-    """A plan's JSON form is of a version that this release does not read."""
+    """A plan's JSON form is of a version that this release does not read.
+
+    >>> import redistrib as rd
+    >>> rd.Plan.from_json('{"format": "redistrib-plan", "version": 9}')
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.PlanVersionError: the plan is of version 9, this release reads versions 1 and 2; write it again \
+with this release
+    """
 
 
 class PlanDigestError(PlanJsonError):
-    """A plan's JSON form does not match its digest: it was changed after it was written."""
+    """A plan's JSON form does not match its digest: it was changed after it was written.
+
+    >>> import redistrib as rd
+    >>> text = rd.synthesize("[4{x}8]", "[8]", "x=2").to_json()
+    >>> rd.Plan.from_json(text.replace("float32", "float64"))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.PlanDigestError: the plan's digest is '...', but its contents have '...'; it was changed after \
+it was written: make the plan again
+    """

@@ -10,6 +10,13 @@ from redistrib.errors.base import RedistribError, listed
 class ProgramError(RedistribError):
     """A program, or an operation of one, that breaks a rule.
 
+    >>> import redistrib as rd
+    >>> rd.nest("ij,jk->ik", (64, 64))
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.ProgramError: operation 'ij,jk->ik': sizes (64, 64) are given for the iteration dimensions i, j, \
+k (rule Nest)
+
     Attributes:
         operation: name of the operation at fault; empty where the fault is in none.
         array: name of the array or value at fault; empty where the fault is in none.
@@ -33,7 +40,15 @@ class ProgramError(RedistribError):
 
 
 class CutError(ProgramError):
-    """A grid or a cut that an iteration space cannot take: missing, of another rank, or not dividing it."""
+    """A grid or a cut that an iteration space cannot take: missing, of another rank, or not dividing it.
+
+    >>> import redistrib as rd
+    >>> rd.partition(rd.nest("ij,jk->ik", (64, 64, 64)), {"matmul": {"j": 5}})
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.CutError: operation 'matmul': 5 parts do not divide the 64 points of 'j'; take a divisor, or \
+pad=True, which pads the dimension to 65 (rule Schedule)
+    """
 
 
 class CutInnerFactorError(ProgramError):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from redistrib.errors.base import RedistribError, RuleBroken, listed, shown
+from redistrib.errors.base import RedistribError, RuleBroken, shown
 
 
 class ChoiceError(RuleBroken):
@@ -19,6 +18,12 @@ class ChoiceError(RuleBroken):
 'gpu', 'cpu'
     """
 
+    wordings: ClassVar = {
+        "unknown cost model": "no cost model {value!v}; give a CostModel or one of the names {known!l}",
+        "unknown algorithm": "no algorithm {value!v}; give one of {known!l}",
+        "schedule": "there is no schedule {schedule!r}; choose 'overlap' or 'sequential'",
+    }
+
 
 class GlobalShapeError(RuleBroken):
     """The global shapes of source and target differ (Section 2.5), or are not known.
@@ -27,9 +32,13 @@ class GlobalShapeError(RuleBroken):
     >>> rd.synthesize("[8]", "[16]", "x=2")
     Traceback (most recent call last):
         ...
-    redistrib.errors.GlobalShapeError: source and target have different global shapes: [8] and [16]; a \
-redistribution moves an array and never changes it, so reshape before or after
+    redistrib.errors.GlobalShapeError: source and target have different global shapes: [8] and [16]; a redistribution \
+moves an array and never changes it, so reshape before or after
     """
+
+    wordings: ClassVar = {
+        "missing shape": "{value} says how an array is cut but not how large it is; give shape= as well",
+    }
 
 
 class MeshDevicesError(RuleBroken):
@@ -43,36 +52,13 @@ class MeshDevicesError(RuleBroken):
 {x:2} has the devices 0, 1 and the target mesh {x:4} the devices 0, 1, 2, 3
     """
 
-
-def topology_error(known: int, devices: int) -> MeshDevicesError:
-    """A topology of more or fewer devices than the meshes have."""
-    return MeshDevicesError(
-        "topology",
-        f"the topology says where {known} devices stand, and the source mesh has {devices}; give the host of every "
-        "device, in the order of their numbers",
-        source=known,
-        target=devices,
-    )
-
-
-def unknown_cost_model_error(value: object, known: Sequence[str]) -> ChoiceError:
-    """A cost model that is neither a `CostModel` nor the name of one."""
-    return ChoiceError(
-        "unknown cost model",
-        f"no cost model {shown(value)}; give a CostModel or one of the names {listed(tuple(known))}",
-        value=value,
-        known=tuple(known),
-    )
-
-
-def unknown_algorithm_error(value: object, known: Sequence[str]) -> ChoiceError:
-    """An algorithm the synthesis does not have."""
-    return ChoiceError(
-        "unknown algorithm",
-        f"no algorithm {shown(value)}; give one of {listed(tuple(known))}",
-        value=value,
-        known=tuple(known),
-    )
+    wordings: ClassVar = {
+        "topology": "the topology says where {source} devices stand, and the source mesh has {target}; give the host "
+        "of every device, in the order of their numbers",
+        "between processes": "the array is in memory of {source} and is to go to {target}, and these belong to several "
+        "processes, between which an array moves among devices and memory of one kind only; give it a target there, and "
+        "move it on inside each process",
+    }
 
 
 def global_shape_error(source: tuple[int, ...], target: tuple[int, ...]) -> GlobalShapeError:
@@ -102,7 +88,15 @@ def mesh_devices_error(what: str, source: Any, target: Any) -> MeshDevicesError:
 
 
 class DtypeError(RedistribError):
-    """An element type that is not known by that name, or not to the library that is to hold it."""
+    """An element type that is not known by that name, or not to the library that is to hold it.
+
+    >>> import redistrib as rd
+    >>> rd.synthesize("[4{x}8]", "[8]", "x=2", dtype="float33")
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.DtypeError: 'float33' names no element type; give a NumPy or ml_dtypes name such as 'float32' or \
+'bfloat16'
+    """
 
     def __init__(self, value: object, holder: str = "") -> None:
         self.value = value
@@ -114,7 +108,15 @@ class DtypeError(RedistribError):
 
 
 class ReductionError(RedistribError):
-    """A reduction that there is not: of elements that have no sum or order, from one kind of summands to another."""
+    """A reduction that there is not: of elements that have no sum or order, from one kind of summands to another.
+
+    >>> import redistrib as rd
+    >>> rd.synthesize("[8] max{x}", "[8] sum{x}", "x=2")
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.ReductionError: summands by max cannot become summands by sum; reduce [8] max{x} first, and make \
+[8] sum{x} of the result
+    """
 
 
 MOST_BYTES = 2**63 - 1  # of a memory limit: more than any device has
@@ -148,7 +150,15 @@ class MemoryLimitError(RedistribError):
 
 
 class MemorySizeError(RedistribError):
-    """A memory limit that is no size, or larger than any memory; `most` is the largest in bytes, where it is that."""
+    """A memory limit that is no size, or larger than any memory; `most` is the largest in bytes, where it is that.
+
+    >>> import redistrib as rd
+    >>> rd.synthesize("[4{x}8]", "[8]", "x=2", memory_limit="2 bananas")
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.MemorySizeError: '2 bananas' is no memory size; give bytes as an integer, or a text such as \
+'512MiB' or '2GiB'
+    """
 
     def __init__(self, value: object, most: int | None = None) -> None:
         self.value, self.most = value, most
@@ -157,11 +167,11 @@ class MemorySizeError(RedistribError):
 
 
 class ProfileError(RedistribError):
-    """A cost profile that is malformed, of another version, or holds impossible figures."""
+    """A cost profile that is malformed, of another version, or holds impossible figures.
 
-
-def missing_shape_error(value: object) -> GlobalShapeError:
-    """A sharding given without the shape of the array."""
-    return GlobalShapeError(
-        "missing shape", f"{value} says how an array is cut but not how large it is; give shape= as well", value=value
-    )
+    >>> import redistrib as rd
+    >>> rd.LatencyBandwidth.from_json("{}")
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.ProfileError: this is no redistrib-profile of version 1; write one with `redistrib calibrate`
+    """

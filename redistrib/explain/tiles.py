@@ -12,7 +12,7 @@ from redistrib.errors.base import listed, shown
 from redistrib.plans.plan import Plan
 from redistrib.plans.table import what
 from redistrib.theory.boxes import Box
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from redistrib.arith import Int64, as_integer, from_digits, prime_factors, to_digits
+from redistrib.arith import Int64, as_integer, prime_factors, to_digits
 from redistrib.errors import UnknownAxisError
 from redistrib.errors import lang as errors
 from redistrib.lang import notation
@@ -32,7 +32,7 @@ class Axis:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise errors.axis_name_error(self.name)
+            raise errors.MeshError("axis name", name=self.name)
         size = as_integer(self.size)
         if size is None or size < 1:
             raise errors.axis_size_error(self.name, self.size)
@@ -66,14 +66,14 @@ class Mesh:
         object.__setattr__(self, "axes", tuple(self.axes))
         object.__setattr__(self, "devices", tuple(self.devices))
         if len(self.axes) > notation.MOST:
-            raise errors.mesh_size_error(str(self), len(self.axes), notation.MOST, "axes")
+            raise errors.MeshError("mesh size", mesh=str(self), size=len(self.axes), most=notation.MOST, what="axes")
         seen: set[str] = set()
         for axis in self.axes:
             if axis.name in seen:
-                raise errors.duplicate_axis_error(axis.name, str(self))
+                raise errors.MeshError("duplicate axis", name=axis.name, mesh=str(self))
             seen.add(axis.name)
         if self.size > _MOST_DEVICES:
-            raise errors.mesh_size_error(str(self), self.size, _MOST_DEVICES)
+            raise errors.MeshError("mesh size", mesh=str(self), size=self.size, most=_MOST_DEVICES, what="devices")
         if not self.devices:
             object.__setattr__(self, "devices", tuple(range(self.size)))
             return
@@ -113,7 +113,7 @@ class Mesh:
         names = getattr(value, "axis_names", None)
         sizes = getattr(value, "axis_sizes", None) or getattr(getattr(value, "devices", None), "shape", None)
         if names is None or sizes is None:
-            raise errors.mesh_value_error(value)
+            raise errors.MeshError("mesh value", value=value)
         return cls(tuple(Axis(name, size) for name, size in zip(names, sizes, strict=True)))
 
     def __str__(self) -> str:
@@ -239,13 +239,3 @@ class PrimeMesh:
             for k, split in enumerate(self.parts)
         ]
         return np.concatenate([np.empty((*coordinates.shape[:-1], 0), dtype=np.int64), *columns], axis=-1)
-
-    def to_user(self, coordinates: Int64) -> Int64:
-        """User coordinates `[..., user axes]` of prime coordinates `[..., prime axes]`; inverts `to_prime`."""
-        result = np.zeros((*coordinates.shape[:-1], len(self.parts)), dtype=np.int64)
-        start = 0
-        for k, split in enumerate(self.parts):
-            digits = coordinates[..., start : start + len(split)][..., ::-1]
-            result[..., k] = from_digits(digits, [part.size for part in split])
-            start += len(split)
-        return result

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from redistrib.arith import as_integer
-from redistrib.errors import PartialTypeError, SpecDivisionError, TypeFormError
+from redistrib.errors import MeshError, PartialTypeError, SpecDivisionError, SpecError, TypeFormError
 from redistrib.errors import lang as errors
 from redistrib.errors.base import cut, listed, shown
 from redistrib.lang import notation
@@ -43,12 +43,12 @@ class DimType:
         for what, given in (("size", self.size), ("tile", self.tile)):
             value = given if type(given) is int else as_integer(given)
             if value is None or not 0 <= value <= _LARGEST:
-                raise errors.dim_size_error("global size" if what == "size" else what, given)
+                raise TypeFormError("dim size", what="global size" if what == "size" else what, value=given)
             if value is not given:
                 object.__setattr__(self, what, value)
         for name in self.axes:
             if not isinstance(name, str) or not name:
-                raise errors.axis_name_error(name)
+                raise MeshError("axis name", name=name)
 
     def __str__(self) -> str:
         return notation.print_dim(self.tile, self.axes, self.size)
@@ -84,9 +84,9 @@ class DistType:
         dims = tuple(self.dims)
         object.__setattr__(self, "dims", dims)
         if len(dims) > notation.MOST:
-            raise errors.type_size_error(f"{len(dims)} dimensions", str(notation.MOST))
+            raise TypeFormError("type size", what=f"{len(dims)} dimensions", most=str(notation.MOST))
         if math.prod(max(dim.size, dim.tile, 1) for dim in dims) > _MOST_ELEMENTS:
-            raise errors.type_size_error("too many elements", "2**512")
+            raise TypeFormError("type size", what="too many elements", most="2**512")
         if self.partial or self.reduction is not None:
             self._sort_partial()
 
@@ -94,7 +94,7 @@ class DistType:
         axes, kind = tuple(self.partial), self.reduction
         for name in axes:
             if not isinstance(name, str) or not name:
-                raise errors.axis_name_error(name)
+                raise MeshError("axis name", name=name)
         if not axes or kind not in REDUCTIONS:
             raise TypeFormError(
                 "partial axes",
@@ -102,7 +102,7 @@ class DistType:
                 f"give at least one axis, and one of the reductions {listed(REDUCTIONS)}",
             )
         if len(axes) > notation.MOST:
-            raise errors.type_size_error(f"summands along {len(axes)} axes", str(notation.MOST))
+            raise TypeFormError("type size", what=f"summands along {len(axes)} axes", most=str(notation.MOST))
         if len(set(axes)) < len(axes):
             repeated = next(name for k, name in enumerate(axes) if name in axes[:k])
             raise TypeFormError(
@@ -121,7 +121,7 @@ class DistType:
                 altogether), or names an axis of summands twice.
         """
         if not isinstance(text, str):
-            raise errors.type_value_error(text)
+            raise TypeFormError("type value", value=text)
         node = notation.parse_type(text)
         dims = tuple(DimType(dim.tile, tuple(axis.name for axis in dim.axes), dim.size) for dim in node.dims)
         if node.partial is None:
@@ -143,7 +143,7 @@ class DistType:
             dims = tuple(value)
             if all(isinstance(dim, DimType) for dim in dims):
                 return cls(dims)
-        raise errors.type_value_error(value)
+        raise TypeFormError("type value", value=value)
 
     def __str__(self) -> str:
         dims = ((dim.tile, dim.axes, dim.size) for dim in self.dims)
@@ -193,7 +193,7 @@ class DistType:
             for name in dim.axes:
                 tiles *= mesh.axis(name).size
                 if name in seen:
-                    raise errors.axis_reused_error(name, f"type {self}")
+                    raise TypeFormError("axis reused", name=name, where=f"type {self}")
                 seen.add(name)
             if dim.tile * tiles != dim.size:
                 raise errors.tile_product_error(str(self), i, dim.tile, tiles, dim.size, _remedy(dim, tiles))
@@ -291,7 +291,7 @@ def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh) -> DistType
         for name in axes:
             mesh.axis(name)
             if name in seen:
-                raise errors.axis_reused_error(name, f"partition spec {entries}")
+                raise TypeFormError("axis reused", name=name, where=f"partition spec {entries}")
             seen.add(name)
         tiles = math.prod(mesh.axis(name).size for name in axes)
         if size % tiles:
@@ -312,14 +312,14 @@ def _spec_reduction(spec: Any, unreduced: Sequence[str]) -> Reduction:
     kind = getattr(spec, "unreduced_kind", None)
     name = "sum" if kind is None else str(getattr(kind, "name", kind)).lower()
     if name not in REDUCTIONS:
-        raise errors.unreduced_spec_error(name, sorted(unreduced))
+        raise SpecError("unreduced spec", reduction=name, axes=tuple(sorted(unreduced)))
     return name
 
 
 def _spec_entries(spec: Any) -> tuple[object, ...]:
     entries = getattr(spec, "partitions", spec)
     if not isinstance(entries, tuple | list):
-        raise errors.spec_form_error(spec)
+        raise SpecError("spec form", value=spec)
     return tuple(entries)
 
 
@@ -343,7 +343,7 @@ def to_unreduced(dist_type: DistType) -> frozenset[str]:
     """
     if dist_type.reduction in (None, "sum"):
         return frozenset(dist_type.partial)
-    raise errors.unreduced_spec_error(str(dist_type.reduction), dist_type.partial)
+    raise SpecError("unreduced spec", reduction=str(dist_type.reduction), axes=dist_type.partial)
 
 
 def _entry(axes: tuple[str, ...]) -> SpecEntry:
@@ -361,8 +361,8 @@ def _entry_axes(dim: int, entry: object) -> tuple[str, ...]:
         return tuple(entry)
     # JAX has one such value, PartitionSpec.UNCONSTRAINED; its class is recognised by name, JAX not being imported
     if type(entry).__name__ == "UnconstrainedSingleton":
-        raise errors.unconstrained_spec_error(dim)
-    raise errors.spec_entry_error(dim, entry)
+        raise SpecError("unconstrained spec", dim=dim)
+    raise SpecError("spec entry", dim=dim, entry=entry)
 
 
 def from_named_sharding(sharding: Any, shape: Sequence[int]) -> tuple[DistType, Mesh]:
@@ -376,6 +376,6 @@ def from_named_sharding(sharding: Any, shape: Sequence[int]) -> tuple[DistType, 
         MeshError: if the sharding's mesh cannot be read.
     """
     if not hasattr(sharding, "mesh") or not hasattr(sharding, "spec"):
-        raise errors.sharding_form_error(sharding)
+        raise SpecError("sharding form", value=sharding)
     mesh = Mesh.of(sharding.mesh)
     return from_partition_spec(sharding.spec, shape, mesh), mesh

@@ -14,7 +14,7 @@ from redistrib.plans.plan import Plan
 from redistrib.programs.program import Free, Move, Op, Value, made_by, used_by
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.bounds import least_received
-from redistrib.theory.semantics import lower_bound, placement_of
+from redistrib.theory.placement import lower_bound, placement_of
 
 
 @dataclass

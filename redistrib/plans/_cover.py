@@ -10,7 +10,7 @@ import numpy as np
 
 from redistrib.errors import VerificationError
 from redistrib.theory.boxes import volumes
-from redistrib.theory.semantics import Int64
+from redistrib.theory.placement import Int64
 
 _MOST_CUTS = 10  # a box has 2**10 corners
 

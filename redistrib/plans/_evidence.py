@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from redistrib.errors import VerificationError
 from redistrib.plans.steps import Step
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.placement import Int64, Placement
 
 
 def first(wrong: npt.ArrayLike) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from redistrib.errors import PlanJsonError, RedistribError
 from redistrib.errors.base import cut, shown
-from redistrib.theory.semantics import Int64
+from redistrib.theory.placement import Int64
 
 _T = TypeVar("_T")
 

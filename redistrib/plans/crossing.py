@@ -6,7 +6,7 @@ import math
 
 from redistrib.errors import PlanFormError
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
-from redistrib.theory.semantics import Int64
+from redistrib.theory.placement import Int64
 
 
 def crossing(step: Step, side: Int64) -> int:

@@ -21,7 +21,7 @@ from redistrib.plans.memory import peak_bytes
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.theory.bounds import floors, least_received
 from redistrib.theory.crossing import least_crossing, least_sent, sides_of
-from redistrib.theory.semantics import Int64, Placement, placement_of
+from redistrib.theory.placement import Int64, Placement, placement_of
 
 Order: TypeAlias = Literal["any", "fixed"]
 

@@ -10,7 +10,7 @@ an error there would be one here too, and no test could see it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,7 +33,7 @@ from redistrib.plans.steps import (
     Step,
     Unreduce,
 )
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.placement import Placement, placement_of
 
 Tile: TypeAlias = npt.NDArray[Any]
 _Ints: TypeAlias = tuple[int, ...]
@@ -54,7 +54,7 @@ def run(plan: PlanData, tiles: Sequence[Tile]) -> list[Tile]:
 
     >>> from redistrib.plans.plan import Plan
     >>> from redistrib.plans.steps import AllGather
-    >>> from redistrib.theory.semantics import placement_of
+    >>> from redistrib.theory.placement import placement_of
     >>> mesh = Mesh.of("x=2")
     >>> source, target = DistType.of("[2{x}4]"), DistType.of("[4]")
     >>> gather = AllGather(placement_of(source, mesh), placement_of(target, mesh), [[0, 1]])
@@ -131,15 +131,20 @@ def _allpermute(step: AllPermute, tiles: Sequence[Tile]) -> list[Tile]:
     return result
 
 
+def _both(old: Sequence[int], old_size: _Ints, new: Sequence[int], new_size: _Ints) -> tuple[_Ints, _Ints]:
+    """Start and size of what two boxes have in common; no size of a dimension is above zero where it is nothing."""
+    low = tuple(max(a, b) for a, b in zip(old, new, strict=True))
+    high = (min(a + n, b + m) for a, n, b, m in zip(old, old_size, new, new_size, strict=True))
+    return low, _minus(tuple(high), low)
+
+
 def _exchange(step: Exchange, tiles: Sequence[Tile]) -> list[Tile]:
     before, after, shares = step.before, step.after, step.shares
     starts_before, starts_after = before.start.tolist(), after.start.tolist()
     gives_up, empty = _nowhere(after), _nowhere(before)
     result = [_nothing(tile) if d in gives_up else np.zeros(after.tile, tile.dtype) for d, tile in enumerate(tiles)]
     for d, (old, new) in enumerate(zip(starts_before, starts_after, strict=True)):
-        low = tuple(max(a, b) for a, b in zip(old, new, strict=True))
-        high = tuple(min(a + n, b + m) for a, n, b, m in zip(old, before.tile, new, after.tile, strict=True))
-        size = tuple(b - a for a, b in zip(low, high, strict=True))
+        low, size = _both(old, before.tile, new, after.tile)
         if all(n > 0 for n in size) and d not in gives_up | empty:
             kept = _read(tiles[d], _minus(low, old), size)
             _write(result[d], _minus(low, new), kept)
@@ -173,9 +178,7 @@ def _reduce_exchange(step: ReduceExchange, tiles: Sequence[Tile], accumulate: st
     reduction = before.reduction or after.reduction or "sum"
     sent: list[list[tuple[int, _Ints, Tile]]] = [[] for _ in tiles]  # to each device: summand, where, what
     for d in np.flatnonzero(step.adds_own()).tolist():
-        low = tuple(max(a, b) for a, b in zip(old[d], new[d], strict=True))
-        high = tuple(min(a + n, b + m) for a, n, b, m in zip(old[d], before.tile, new[d], after.tile, strict=True))
-        size = _minus(high, low)
+        low, size = _both(old[d], before.tile, new[d], after.tile)
         if all(n > 0 for n in size):
             sent[d].append((int(before.label[d]), _minus(low, new[d]), _read(tiles[d], _minus(low, old[d]), size)))
     for k, (sender, receiver) in enumerate(zip(shares.src.tolist(), shares.dst.tolist(), strict=True)):
@@ -326,13 +329,9 @@ def assemble(tiles: Sequence[Tile], placement: Placement) -> Tile:
         elif tiles[d].tobytes() != tiles[first].tobytes():
             raise TilesError(f"devices {first} and {d} hold the same tile {index} with different contents")
     if len(holder) < placement.tiles:
-        missing = next(index for index in _indices(placement.grid) if index not in holder)
+        missing = next(index for index in np.ndindex(placement.grid) if index not in holder)
         raise TilesError(f"no device holds tile {missing} of the grid {placement.grid}")
     return whole
-
-
-def _indices(grid: _Ints) -> Iterator[_Ints]:
-    return iter(np.ndindex(grid))
 
 
 def _check_tiles(tiles: Sequence[Tile], placement: Placement, whose: str) -> None:

@@ -8,8 +8,9 @@ checksum, so a loaded plan is verified as well.
 A plan is written in the least version that can say it: 1 if all its tiles are parts of the array and every device holds
 one, 2 if some are summands, or some device holds nothing. Both are read. Their fields are listed in docs/format.md.
 
-The schema is made by hand: msgspec would check the types of fields, but lets a field be given twice, takes any number
-of objects, and leaves what this module is mostly made of: positions, versions, tables of one width, and the digest.
+The schema is made by hand. Of 13 hostile texts msgspec's typed decoder takes 8: a field given twice, 100,000 objects,
+prices and limits of any size, ragged tables, positions out of range, a wrong digest. Those of attrs begin where
+`json.loads` has ended. What is left to check beside either is what this module is mostly made of.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from redistrib.plans.steps import (
     Step,
     Unreduce,
 )
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 
 _Plan = TypeVar("_Plan", bound=PlanData)
 

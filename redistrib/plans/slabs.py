@@ -22,7 +22,7 @@ from redistrib.plans.steps import (
     ReduceScatter,
     Unreduce,
 )
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.placement import Int64, Placement
 
 Move = DynSlice | AllGather | AllToAll | AllPermute | Exchange
 

@@ -55,7 +55,7 @@ from redistrib.errors.base import shown
 from redistrib.plans.shares import Shares as Shares
 from redistrib.plans.shares import frozen
 from redistrib.theory.boxes import summed_volumes
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.placement import Int64, Placement
 
 Implementation: TypeAlias = Literal["rounds", "ragged"]
 Adding: TypeAlias = Literal["native", "alltoall"]

@@ -25,7 +25,7 @@ from redistrib.plans.steps import (
     Unreduce,
 )
 from redistrib.report import ruled
-from redistrib.theory.semantics import Placement, type_of
+from redistrib.theory.placement import Placement, type_of
 
 
 def render(plan: PlanData, width: int = 118) -> str:

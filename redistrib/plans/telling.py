@@ -10,7 +10,7 @@ import numpy.typing as npt
 from redistrib.plans.adding import Tile
 from redistrib.plans.data import PlanData
 from redistrib.theory.boxes import Box
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 
 Words = npt.NDArray[np.uint64]
 

@@ -24,7 +24,7 @@ from redistrib.plans.steps import (
     Unreduce,
 )
 from redistrib.theory.boxes import Box, Boxes
-from redistrib.theory.semantics import Int64
+from redistrib.theory.placement import Int64
 
 
 @dataclass(frozen=True, eq=False)

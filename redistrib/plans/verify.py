@@ -32,7 +32,7 @@ from redistrib.plans.steps import (
 from redistrib.plans.verify_exchange import check_exchange
 from redistrib.plans.verify_groups import check_allgather, check_alltoall
 from redistrib.plans.verify_reductions import as_slabs, check_reduce_exchange, check_reduction, check_unreduce
-from redistrib.theory.semantics import Int64, Placement, placement_of
+from redistrib.theory.placement import Int64, Placement, placement_of
 
 _Plan = TypeVar("_Plan", bound=PlanData)
 

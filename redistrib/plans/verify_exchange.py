@@ -11,7 +11,7 @@ from redistrib.plans._cover import cut_dimensions, first_not_filled_once, joined
 from redistrib.plans._evidence import box, check_numbers, first, held
 from redistrib.plans.steps import Exchange, ReduceExchange
 from redistrib.theory.boxes import volumes
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.placement import Int64, Placement
 
 
 def check_exchange(step: int, exchange: Exchange) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from redistrib.errors import VerificationError
 from redistrib.plans._evidence import check_holds, check_numbers, first, held
 from redistrib.plans.steps import AllGather, AllReduce, AllToAll, ReduceScatter
-from redistrib.theory.semantics import Int64, number_of
+from redistrib.theory.placement import Int64, number_of
 
 
 def check_allgather(number: int, step: AllGather) -> None:

@@ -23,7 +23,7 @@ from redistrib.plans.steps import (
 )
 from redistrib.plans.verify_exchange import check_shares
 from redistrib.plans.verify_groups import check_groups
-from redistrib.theory.semantics import Int64, Placement, number_of
+from redistrib.theory.placement import Int64, Placement, number_of
 
 _MOST_CELLS = 2**24  # between the borders of boxes, over all devices: some seconds
 

@@ -23,7 +23,7 @@ from redistrib.errors import PartialTypeError
 from redistrib.plans.steps import ReduceExchange, Step
 from redistrib.plans.transfers import Transfers, transfers
 from redistrib.theory.boxes import Boxes
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.placement import Int64, Placement
 
 
 @dataclass(frozen=True, eq=False)

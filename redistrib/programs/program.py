@@ -30,7 +30,7 @@ from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.programs.pullback import Part
-from redistrib.theory.semantics import Int64, Placement, placement_of
+from redistrib.theory.placement import Int64, Placement, placement_of
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from redistrib.programs.live import renames
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Compute, Free, Move, Program, Value
 from redistrib.programs.reference import Tile, Tiles, points_of, run_nest
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 
 _Ints: TypeAlias = tuple[int, ...]
 

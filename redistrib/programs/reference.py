@@ -19,7 +19,7 @@ from redistrib.plans.adding import Summed
 from redistrib.programs.interpret import interpret
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Compute, Move, Program, Value
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.placement import Placement, placement_of
 
 Tile: TypeAlias = npt.NDArray[Any]
 Tiles: TypeAlias = dict[int, Tile]

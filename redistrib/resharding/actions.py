@@ -11,12 +11,10 @@ import numpy as np
 from jax.sharding import NamedSharding, Sharding
 
 from redistrib.arith import prime_factors
-from redistrib.errors import PlacementError, SpecError
-from redistrib.errors.backends import between_processes_error, partial_put_error
-from redistrib.errors.lang import sharding_form_error
+from redistrib.errors import MeshDevicesError, PlacementError, SpecError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType, from_named_sharding
-from redistrib.theory.semantics import Placement, placement_of, type_of
+from redistrib.theory.placement import Placement, placement_of, type_of
 from redistrib.theory.topology import Topology
 
 Action: TypeAlias = Literal["keep", "move", "empty", "via_device_put", "elsewhere"]
@@ -75,7 +73,7 @@ def route(shape: tuple[int, ...], source: Sharding | None, target: Sharding) -> 
         target.shard_shape(shape)
     apart = source is None or source.device_set != target.device_set or _memory(source) != _memory(target)
     if apart and partial:
-        raise partial_put_error(str(partial[0]))
+        raise SpecError("unreduced put", dist_type=str(partial[0]))
     if source is None:
         return LeafRoute("via_device_put")
     if source.device_set != target.device_set:
@@ -129,7 +127,7 @@ def _to_others(shape: tuple[int, ...], source: Sharding, target: Sharding) -> Le
     alike = len({*kinds[0], *kinds[1]}) == 1
     if len({device.process_index for devices in sides for device in devices}) > 1:
         if not alike:
-            raise between_processes_error(*kinds)
+            raise MeshDevicesError("between processes", source=", ".join(kinds[0]), target=", ".join(kinds[1]))
         if 0 in shape:
             return LeafRoute("empty")
         return _moved(shape or (1,), source, target)
@@ -166,7 +164,7 @@ def typed(sharding: Any, shape: tuple[int, ...]) -> tuple[DistType, Mesh, tuple[
     except PlacementError:
         found = None
     if found is None:
-        raise sharding_form_error(sharding)
+        raise SpecError("sharding form", value=sharding)
     return found, mesh, tuple(boxes)
 
 

@@ -6,7 +6,7 @@ import math
 import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.with_sharding import with_sharding
-from redistrib.backends.jax.xla_cpu import Quirks, trim_heap
+from redistrib.backends.jax.xla_cpu import Quirks
 from redistrib.packing.buckets import leaves_of, pack_into_buckets, program_key
 from redistrib.packing.ledger import MemoryLedger
 from redistrib.packing.moves import Group, LeafMove
@@ -26,7 +26,6 @@ from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding.actions import Action, LeafRoute, is_elsewhere
 from redistrib.resharding.agreement import agree, digest_of
 from redistrib.resharding.checks import check, check_processes, check_there, naming, placing, shared
-from redistrib.resharding.interrupts import uncollected
 from redistrib.resharding.leaves import Leaf, zeros_like
 from redistrib.resharding.planning import TREES, LeafSpec, Planner, compiling, known_spec, route_of
 from redistrib.resharding.sharing import SharedBuffers, Tied, buffers, note
@@ -71,13 +70,9 @@ class PreparedReshard:
         self._leaves, self._limit = leaves, memory_limit
         common = shared(leaves) if donate else SharedBuffers()
         key = (tuple(map(_signature, leaves)), common, donate, memory_limit, planner.key)
-        self._is_new = False
-
-        def known() -> _KnownTree:
-            self._is_new = True
-            return _Planning(leaves, common, planner, donate, memory_limit).known()
-
-        self._known: _KnownTree = TREES.get(key, known)
+        self._known: _KnownTree = TREES.get(
+            key, lambda: _Planning(leaves, common, planner, donate, memory_limit).known()
+        )
         self._stays: set[int] = set()  # leaves whose buffers are those of what `jax.device_put` returned for them
         self.plan: TreePlan = self._known.plan
 
@@ -96,8 +91,6 @@ class PreparedReshard:
         if len(self._known.processes) > 1:
             agree(self._known.processes, self._known.digest)
         quirks = [_quirks(batch) for batch in self.plan.batches]
-        if self._is_new and any(each.trims_heap for each in quirks):
-            trim_heap()
         self._bring(results, pause)
         total = sum(item.target_bytes * len(item.devices) for batch in self.plan.batches for item in batch.items)
         with _progress(total, progress) as advance:
@@ -204,13 +197,9 @@ class _Planning:
         """The whole, with every program compiled."""
         if self._limit is not None:
             check_processes(self._leaves, [route.devices for route in self._routes])
-        items = [self._item(k) for k, route in enumerate(self._routes) if route.action == "move"]
-        pauses = any(spec.quirks.pauses_collection for spec, _ in self._specs.values())
-        with uncollected() if pauses else nullcontext():
-            return self._made(items)
-
-    def _made(self, items: list[LeafMove]) -> _KnownTree:
-        batches, before = self._batches(items)
+        batches, before = self._batches(
+            [self._item(k) for k, route in enumerate(self._routes) if route.action == "move"]
+        )
         plan = TreePlan(
             batches=tuple(batches),
             kept=self._paths("keep"),

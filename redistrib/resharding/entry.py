@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from redistrib.errors.backends import traced_donation_error
+from redistrib.errors import TracedError
 from redistrib.plans.data import Order
 from redistrib.resharding import traced
 from redistrib.resharding.eager import PreparedReshard
@@ -38,7 +38,7 @@ def reshard(
     planner = Planner(model, accumulate, order)
     inside = [traced.is_traced(leaf.value) for leaf in leaves]
     if donate and any(inside):
-        raise traced_donation_error()
+        raise TracedError("traced donation")
     outside = [leaf for leaf, is_inside in zip(leaves, inside, strict=True) if not is_inside]
     prepared = PreparedReshard(outside, planner, donate=donate, memory_limit=memory_limit) if outside else None
     moved = [traced.moved(leaf, planner, memory_limit) for leaf, is_in in zip(leaves, inside, strict=True) if is_in]

@@ -1,12 +1,10 @@
-"""What is put off for a while, in the whole process, and on again whatever comes.
+"""Handlers of signals are put off while arrays are given up, and on again whatever comes.
 
-Handlers of signals while arrays are given up, so that none gets in between an array and the note of where it is now;
-and the collection of garbage.
+So none gets in between an array and the note of where it is now.
 """
 
 from __future__ import annotations
 
-import gc
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -36,19 +34,6 @@ def recoverable(partial: Callable[[], Any]) -> Iterator[Callable[[], None]]:
         holder: Any = error
         holder.partial = partial()
         raise
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """A context without garbage collection, which would walk all that the caller has again and again for what tracing
-    makes, and find next to nothing."""
-    collected = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collected:
-            gc.enable()
 
 
 class _Held:

@@ -35,6 +35,8 @@ from redistrib.theory.topology import Topology
 
 Model: TypeAlias = CostModel | str | None
 
+COALESCED_BYTES = 512 * 1024  # of tile up to which a collective costs more than two copies
+
 # (of every leaf: its path, abstract value and shardings; which share buffers, donation, memory limit, cost model)
 TREES: Cache[Any] = Cache(64)
 # What a leaf's shape and shardings ask for: (shape, source sharding, target sharding).
@@ -262,7 +264,7 @@ def _stacked(groups: Sequence[Group], dtypes: Sequence[Any]) -> list[bool]:
         for group, dtype in zip(groups, dtypes, strict=True)
     ]
     small = [
-        max(group[0].source_bytes, group[0].target_bytes) <= quirks.coalesced_bytes
+        max(group[0].source_bytes, group[0].target_bytes) <= COALESCED_BYTES
         and not any(map(has_summands, group[0].plan.steps))
         for group in groups
     ]

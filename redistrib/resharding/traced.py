@@ -11,8 +11,8 @@ from redistrib.backends.jax import private
 from redistrib.backends.jax.cross_mesh import CrossMeshRedistribution, emptied, platform_of
 from redistrib.backends.jax.execute import to_jax
 from redistrib.backends.jax.sharding import check_names, constrained, partition_spec, with_auto_axes
-from redistrib.errors.backends import traced_order_error, unknown_source_error
-from redistrib.errors.lang import sharding_form_error
+from redistrib.errors import SpecError, TracedError
+from redistrib.errors.backends import traced_order_error
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
 from redistrib.plans.plan import Plan
@@ -44,10 +44,10 @@ def moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
 def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     target, array = leaf.target, leaf.value
     if not isinstance(target, NamedSharding):
-        raise sharding_form_error(target)
+        raise SpecError("sharding form", value=target)
     source = leaf.source if leaf.source is not None else known_source(array)
     if not isinstance(source, NamedSharding):
-        raise sharding_form_error(source)
+        raise SpecError("sharding form", value=source)
     for side in (source, target):
         check_names(side.mesh)
     _check_order(source.mesh, target.mesh)
@@ -100,7 +100,7 @@ def known_source(array: Any) -> Any:
         return value.sharding
     sharding = jax.typeof(array).sharding
     if sharding.mesh.empty or AxisType.Explicit not in sharding.mesh.axis_types:
-        raise unknown_source_error()
+        raise TracedError("unknown source")
     return sharding
 
 

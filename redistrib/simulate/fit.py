@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from redistrib.cost.fit import solved
 from redistrib.errors import ProfileError
 from redistrib.simulate.machine import Form, Rates
 
@@ -45,25 +46,16 @@ def fit_rates(samples: Sequence[OperationSample], form: Form = "sum") -> Rates:
     if len(samples) < 3 or any(sample.seconds <= 0 for sample in samples):
         raise ProfileError(f"rates need three samples or more that took some time, got {len(samples)}")
     table = np.array([[1.0, sample.bytes, sample.flops] for sample in samples])
-    seconds = np.array([sample.seconds for sample in samples])
-    solution = _solved(table, seconds)
+    seconds = [sample.seconds for sample in samples]
+    solution = solved(table, seconds)
     for _ in range(20 if form == "roofline" else 0):
         bound = table.copy()
         by_memory = table[:, 1] * solution[1] >= table[:, 2] * solution[2]
         bound[by_memory, 2] = 0
         bound[~by_memory, 1] = 0
-        again = _solved(bound, seconds)
+        again = solved(bound, seconds)
         if np.allclose(again, solution, rtol=1e-12, atol=0):
             break
         solution = again
     launch, per_byte, per_flop = solution.tolist()
     return Rates(launch, 1 / max(per_byte, 1 / _FASTEST), 1 / max(per_flop, 1 / _FASTEST), form)
-
-
-def _solved(table: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    from scipy.optimize import nnls  # slow to import, seldom needed
-
-    weighted = table / seconds[:, None]
-    scale = np.linalg.norm(weighted, axis=0)
-    scale[scale == 0] = 1.0
-    return np.asarray(nnls(weighted / scale, np.ones(len(seconds)))[0] / scale)

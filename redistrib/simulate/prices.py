@@ -7,19 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from redistrib.cost.model import CostModel, prices_of
+from redistrib.cost.model import CostModel, Prices, prices_of
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import (
-    AllPermute,
-    Step,
-)
+from redistrib.plans.steps import AllPermute
 from redistrib.programs.direct import pulls
 from redistrib.programs.live import renames
 from redistrib.programs.program import Compute, Move, Place, Program, Value
 from redistrib.simulate.machine import Machine
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
 
 
@@ -56,15 +53,15 @@ def move_stages(op: Move, program: Program, machine: Machine) -> list[Stage]:
 
 def plan_stages(plan: Plan, place: Place, machine: Machine) -> list[Stage]:
     """The steps of a plan between the devices of a place."""
-    prices = prices_of(machine.links, plan.itemsize, topology_of(place, machine.links))
+    prices = prices_between(place, plan.itemsize, machine)
     return [
         Stage(step.kind, prices.step(step), max(step.before.tile_size, step.after.tile_size)) for step in plan.steps
     ]
 
 
-def step_seconds(step: Step, itemsize: int, place: Place, machine: Machine) -> float:
-    """Seconds of one step."""
-    return machine.links.step(step, itemsize, topology_of(place, machine.links))
+def prices_between(place: Place, itemsize: int, machine: Machine) -> Prices:
+    """The prices of steps between the devices of a place, with the links looked up once."""
+    return prices_of(machine.links, itemsize, topology_of(place, machine.links))
 
 
 def topology_of(place: Place, links: CostModel) -> Topology:
@@ -110,9 +107,10 @@ def _direct_stages(value: Value, out: Value, machine: Machine) -> list[Stage]:
         chosen.pairs.append((number[sender], number[receiver]))
     place = Place(Mesh((Axis("device", len(devices)),)), devices)
     tile = max(value.type.local_size, out.type.local_size)
+    prices = prices_between(place, itemsize_of(out.dtype), machine)
     stages = []
     for one in rounds:
         held = _flat(one.size, len(devices))
         step = AllPermute(held, held, np.array(one.pairs))
-        stages.append(Stage("send", step_seconds(step, itemsize_of(out.dtype), place, machine), tile))
+        stages.append(Stage("send", prices.step(step), tile))
     return stages

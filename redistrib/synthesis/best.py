@@ -15,7 +15,7 @@ from redistrib.synthesis.paper.algorithm import paper_steps
 from redistrib.synthesis.paper.search import Search, SearchState
 from redistrib.synthesis.phases import single, three_phases
 from redistrib.synthesis.problem import Problem
-from redistrib.theory.semantics import lower_bound
+from redistrib.theory.placement import lower_bound
 
 # The paper's plan is a candidate too, but its search is the slow part and rarely wins: a quick one will do.
 QUICK_SEARCH = Search(expansions=120, revisits=2, paths=4)
@@ -44,29 +44,27 @@ def best_steps(problem: Problem, model: CostModel, over_partition: bool = True) 
         price = max(at_least, prices.phases_at_least(space, phases))
         return (price, 0 if model.fused_exchange else phases.collectives) < best_key[:2]
 
+    def tried(steps: list[Step]) -> tuple[float, ...]:
+        nonlocal best, best_key, least
+        if not problem.fits(steps):
+            least = min(least, problem.peak(steps))
+            return ()
+        key = prices.key(steps)
+        if key < best_key:
+            best, best_key = steps, key
+        return key
+
     for steps in _candidates(problem, one, keep):
         if model.fused_exchange:
             steps = [replace(step, implementation="ragged") if isinstance(step, Exchange) else step for step in steps]
-        if not problem.fits(steps):
-            least = min(least, problem.peak(steps))
-            continue
-        key = prices.key(steps)
-        if key < best_key:
-            best, best_key = steps, key
-        if key[:2] == enough:
+        if tried(steps)[:2] == enough:
             break
     if exact and best_key[0] > at_least:
         direct = exchange.direct(problem)
-        key = best_key if direct is None else prices.key(direct)
-        if key < best_key:
-            best, best_key = direct, key
+        if direct is not None:
+            tried(direct)
     for steps in _papers(problem, model, best_key[0] + 1 if exact else best_key[0], over_partition):
-        if not problem.fits(steps):
-            least = min(least, problem.peak(steps))
-            continue
-        key = prices.key(steps)
-        if key < best_key:
-            best, best_key = steps, key
+        tried(steps)
     if best is not None:
         return best
     if problem.memory_limit is None or least == math.inf:  # a normal form always fits the bound (Theorem 4.8)

@@ -31,7 +31,7 @@ from redistrib.synthesis.grouping import Cells, chunk_groups, refine
 from redistrib.synthesis.members import Members
 from redistrib.synthesis.problem import Problem
 from redistrib.theory.crossing import sides_of
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from redistrib.theory.weak import Grid, common
 
 MOST_PARTS = 12  # ways to cut the target finer

@@ -25,7 +25,7 @@ from redistrib.synthesis.grouping import (
 )
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import Lack, colour_rounds, padded_rounds, shape_of, volume_of
-from redistrib.theory.semantics import Int64, Placement, number_of
+from redistrib.theory.placement import Int64, Placement, number_of
 from redistrib.theory.weak import Grid, common, nested, refined
 
 # Shares of unequal size are coloured one by one, in several ways: more than this many would make planning slow.
@@ -168,48 +168,22 @@ def direct(problem: Problem) -> list[Step] | None:
     return [Exchange(before, after, shares)]
 
 
-def aligned_then_permuted(problem: Problem) -> list[Step] | None:
-    """One dense all-to-all to the right tiles, then one permute to the right devices."""
+def dense_and_permuted(problem: Problem, permute_first: bool) -> list[Step] | None:
+    """One dense all-to-all to the right tiles and one permute to the right devices, in either order."""
     before, after, topology = problem.before, problem.after, problem.topology
     if not nested(before.grid, after.grid):
         return None
     cells = common(before.grid, after.grid)
-    near = refine(
-        before.shape,
-        Cells.of(before, cells),
-        after.grid,
-        Cells(after.grid, after.index),
-        after.number,
-        topology=problem.topology,
-    )
-    if near == after:
+    far, end = (after, before) if permute_first else (before, after)
+    prefer = Cells(end.grid, end.index)
+    near = refine(before.shape, Cells.of(far, cells), end.grid, prefer, end.number, topology=topology)
+    if near == end:
         return None
-    return [
-        _all_to_all(problem.between(before, near)),
-        AllPermute(near, after, permutation_pairs(near, after, topology)),
-    ]
-
-
-def permuted_then_aligned(problem: Problem) -> list[Step] | None:
-    """One permute to the right devices, then one dense all-to-all to the right tiles."""
-    before, after, topology = problem.before, problem.after, problem.topology
-    if not nested(before.grid, after.grid):
-        return None
-    cells = common(before.grid, after.grid)
-    near = refine(
-        before.shape,
-        Cells.of(after, cells),
-        before.grid,
-        Cells(before.grid, before.index),
-        before.number,
-        topology=problem.topology,
-    )
-    if near == before:
-        return None
-    return [
-        AllPermute(before, near, permutation_pairs(before, near, topology)),
-        _all_to_all(problem.between(near, after)),
-    ]
+    if permute_first:
+        permute = AllPermute(before, near, permutation_pairs(before, near, topology))
+        return [permute, _all_to_all(problem.between(near, after))]
+    permute = AllPermute(near, after, permutation_pairs(near, after, topology))
+    return [_all_to_all(problem.between(before, near)), permute]
 
 
 def whole_then_sliced(problem: Problem) -> list[Step] | None:

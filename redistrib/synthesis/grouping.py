@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from redistrib.theory.semantics import Int64, Placement, number_of
+from redistrib.theory.placement import Int64, Placement, number_of
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, common
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange, Shares, Step
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.placement import Int64, Placement
 from redistrib.theory.topology import Topology
 
 

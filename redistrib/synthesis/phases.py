@@ -18,7 +18,7 @@ from redistrib.synthesis import exchange
 from redistrib.synthesis.grouping import Cells, chunk_groups, refine
 from redistrib.synthesis.problem import Problem
 from redistrib.theory.classes import Classes, node_of
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, common, nested, scaled
 
@@ -80,9 +80,9 @@ def _exchanges(
         return
     if keep(phases.by("rounds")):
         yield from exchange.in_rounds(problem)
-    for way in (exchange.aligned_then_permuted, exchange.permuted_then_aligned):
+    for permute_first in (False, True):
         if keep(phases.by("permute")):
-            yield from filter(None, [way(problem)])
+            yield from filter(None, [exchange.dense_and_permuted(problem, permute_first)])
 
 
 def _slicings(before: Placement, after: Placement) -> Iterator[Grid]:

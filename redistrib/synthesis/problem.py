@@ -8,7 +8,7 @@ from functools import cached_property
 
 from redistrib.plans.memory import peak_bytes
 from redistrib.plans.steps import Step
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import WeakSpace
 

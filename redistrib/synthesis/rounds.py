@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 import numpy as np
 
 from redistrib.plans.steps import Shares
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.placement import Int64, Placement
 from redistrib.theory.topology import Topology
 
 Lack = tuple[int, int, Int64, Int64]

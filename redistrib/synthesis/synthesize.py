@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias, cast, get_args
 
 from redistrib.cost.model import CostModel, no_price, prices_of
 from redistrib.cost.presets import cost_model
-from redistrib.errors import MemoryLimitError
-from redistrib.errors.synthesis import global_shape_error, mesh_devices_error, topology_error, unknown_algorithm_error
+from redistrib.errors import ChoiceError, MemoryLimitError, MeshDevicesError
+from redistrib.errors.synthesis import global_shape_error, mesh_devices_error
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, require_whole
 from redistrib.plans.data import Order
@@ -23,7 +23,7 @@ from redistrib.synthesis.paper.search import Search
 from redistrib.synthesis.partial.arithmetic import check_reduction
 from redistrib.synthesis.partial.best import best_partial_steps
 from redistrib.synthesis.problem import Problem
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 from redistrib.theory.topology import Topology
 
 Algorithm: TypeAlias = Literal["best", "paper"]
@@ -67,7 +67,7 @@ def synthesize(
     """
     chosen = cost_model(model)
     if algorithm not in get_args(Algorithm):
-        raise unknown_algorithm_error(algorithm, get_args(Algorithm))
+        raise ChoiceError("unknown algorithm", value=algorithm, known=get_args(Algorithm))
     size = itemsize_of(dtype)
     if algorithm == "paper":
         require_whole("the paper's algorithm", source, target)
@@ -80,7 +80,7 @@ def synthesize(
     if source.global_shape != target.global_shape:
         raise global_shape_error(source.global_shape, target.global_shape)
     if topology is not None and topology.devices != devices:
-        raise topology_error(topology.devices, devices)
+        raise MeshDevicesError("topology", source=topology.devices, target=devices)
     links = chosen.topology_between(source_mesh, target_mesh, topology)
     problem = Problem(before, after, size, links, memory_limit)
     try:

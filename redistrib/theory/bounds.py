@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from redistrib.theory.semantics import Int64, Placement, lower_bound
+from redistrib.theory.placement import Int64, Placement, lower_bound
 
 _Row: TypeAlias = tuple[int, ...]
 
@@ -48,7 +48,7 @@ def least_received(source: Placement, target: Placement) -> int:
 
     >>> from redistrib.lang.mesh import Mesh
     >>> from redistrib.lang.types import DistType
-    >>> from redistrib.theory.semantics import placement_of
+    >>> from redistrib.theory.placement import placement_of
     >>> mesh = Mesh.of("x=4,y=2")
     >>> ends = ("[4{x}16, 8] sum{y}", "[16, 1{x,y}8]"), ("[16, 8] sum{x}", "[16, 8]")
     >>> [least_received(*(placement_of(DistType.of(text), mesh) for text in pair)) for pair in ends]

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from redistrib.arith import divisors
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import EdgeKind, Grid, WeakEdge, WeakSpace, divided, edges, scaled
 

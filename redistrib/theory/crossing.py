@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from redistrib.theory.boxes import Boxes
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.placement import Int64, Placement
 
 
 def sides_of(source: Placement) -> Int64:
@@ -47,7 +47,7 @@ def least_crossing(source: Placement, target: Placement, side: Int64) -> int:
 
     >>> from redistrib.lang.mesh import Mesh
     >>> from redistrib.lang.types import DistType
-    >>> from redistrib.theory.semantics import placement_of
+    >>> from redistrib.theory.placement import placement_of
     >>> source = placement_of(DistType.of("[2{x}8]"), Mesh.of("x=4"), 8)
     >>> target = placement_of(DistType.of("[4{x}8]"), Mesh.of("x=2,y=2", range(4, 8)))
     >>> least_crossing(source, target, sides_of(source))

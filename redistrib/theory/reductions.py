@@ -16,7 +16,7 @@ collective       takes from              gives to      its premises, beyond a we
 free axes the devices with coordinate 0 keep their tile, and the others put neutral elements in its place. `AllReduce`
 is a `ReduceScatter` and an `AllGather`, where the sizes divide the tile; where they do not, it alone applies.
 
-This module knows nothing of `semantics`: that the rules mean what they say is a statement between the two.
+This module knows nothing of `placement`: that the rules mean what they say is a statement between the two.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
+from redistrib.errors import RuleError
 from redistrib.errors.base import listed
-from redistrib.errors.rules import partial_rule_error
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.notation import REDUCTIONS, Reduction
 from redistrib.lang.types import DistType
@@ -125,11 +125,9 @@ def axes_are_partial(collective: AxesCollective, dist_type: DistType, mesh: Mesh
     for name in collective.axes:
         mesh.axis(name)
         if name not in dist_type.partial:
-            raise partial_rule_error(
-                str(collective),
-                f"tiles of {dist_type} are no summands along {name!r}; "
-                f"reduce along axes of {listed(dist_type.partial)}",
-            )
+            along = listed(dist_type.partial)
+            why = f"tiles of {dist_type} are no summands along {name!r}; reduce along axes of {along}"
+            raise RuleError("partial rule", collective=str(collective), reason=why)
 
 
 def axes_cut_or_are_free(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
@@ -141,11 +139,11 @@ def one_reduction(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -
     """All summands of a type are reduced alike."""
     assert isinstance(collective, Unreduce)
     if collective.reduction not in REDUCTIONS or dist_type.reduction not in (None, collective.reduction):
-        raise partial_rule_error(
-            str(collective),
+        why = (
             f"it makes summands by the reduction {collective.reduction!r} of {dist_type}; a type has one kind of "
-            f"reduction, of {listed(REDUCTIONS)}",
+            f"reduction, of {listed(REDUCTIONS)}"
         )
+        raise RuleError("partial rule", collective=str(collective), reason=why)
 
 
 PREMISES[ReduceScatter] = (dimensions_exist, axes_are_partial, sizes_divide_tile)

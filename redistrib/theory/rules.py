@@ -20,7 +20,7 @@ the minor end of a dimension. `lower` is Figure 10: they may stand anywhere in i
 the device map changes in return. A device map is the device order of a `Mesh`, so a device assignment
 ⟨φ, T[[type]]⟩ of Definition 6.1 is a type together with a mesh.
 
-This module knows nothing of `semantics`: that the rules mean what they say is a statement between the two.
+This module knows nothing of `placement`: that the rules mean what they say is a statement between the two.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeAlias, final
 
 from redistrib.arith import from_digits, to_digits
-from redistrib.errors import TypeFormError
-from redistrib.errors import rules as errors
+from redistrib.errors import RuleError, TypeFormError
 from redistrib.errors.base import listed
+from redistrib.errors.rules import rule_dimension_error
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.notation import Reduction, print_axis
 from redistrib.lang.types import DimType, DistType
@@ -88,10 +88,10 @@ class AxesCollective(Collective):
     def __post_init__(self) -> None:
         object.__setattr__(self, "axes", tuple(self.axes))
         if not self.axes:
-            raise errors.no_axis_error(self.name)
+            raise RuleError("no axis", collective=self.name)
         for k, axis in enumerate(self.axes):
             if axis in self.axes[:k]:
-                raise errors.repeated_axis_error(str(self), axis)
+                raise RuleError("repeated axis", collective=str(self), axis=axis)
 
     def __str__(self) -> str:
         dims = [dim for dim in (self.takes_from, self.gives_to) if isinstance(dim, int)]
@@ -248,29 +248,34 @@ class AllPermute(Collective):
     def lower(self, dist_type: DistType, mesh: Mesh) -> tuple[DistType, Mesh]:
         onto = mesh if self.onto is None else self.onto
         if onto.size != mesh.size:
-            raise errors.permute_devices_error(str(self), str(mesh), mesh.size, str(onto), onto.size)
+            sizes = {"mesh": str(mesh), "size": mesh.size, "onto": str(onto), "onto_size": onto.size}
+            raise RuleError("permute devices", collective=str(self), **sizes)
         self._check(dist_type, mesh, onto)
         return self.target, onto
 
     def _check(self, dist_type: DistType, mesh: Mesh, onto: Mesh) -> None:
         dist_type.check(mesh)
+        ends = {"collective": f"allpermute to {self.target}", "source": str(dist_type), "target": str(self.target)}
         if dist_type.global_shape != self.target.global_shape:
-            raise errors.permute_shape_error(str(dist_type), str(self.target))
+            raise RuleError("permute shape", **ends)
         try:
             self.target.check(onto)
         except TypeFormError as error:
-            raise errors.permute_target_error(str(self), str(error)) from error
+            raise RuleError("permute target", collective=str(self), reason=str(error)) from error
         summands = [(_count(t.partial, m), t.reduction) for t, m in ((dist_type, mesh), (self.target, onto))]
         if summands[0] != summands[1] and any(count > 1 for count, _ in summands):
-            raise errors.partial_rule_error(
-                str(self),
-                f"it moves summands and makes none, and those of {dist_type} are other ones; reduce them first",
-            )
+            why = f"it moves summands and makes none, and those of {dist_type} are other ones; reduce them first"
+            raise RuleError("partial rule", collective=str(self), reason=why)
         before = tuple(_count(dim.axes, mesh) for dim in dist_type.dims)
         after = tuple(_count(dim.axes, onto) for dim in self.target.dims)
         if before != after:
-            raise errors.permute_tiles_error(
-                str(dist_type), before, dist_type.local_shape, str(self.target), after, self.target.local_shape
+            raise RuleError(
+                "permute tiles",
+                **ends,
+                source_grid=before,
+                source_tile=dist_type.local_shape,
+                target_grid=after,
+                target_tile=self.target.local_shape,
             )
 
 
@@ -287,13 +292,13 @@ def dimensions_exist(collective: AxesCollective, dist_type: DistType, mesh: Mesh
     """The array has the dimensions that the collective names."""
     for dim in (collective.takes_from, collective.gives_to):
         if isinstance(dim, int) and not 0 <= dim < dist_type.rank:
-            raise errors.rule_dimension_error(str(collective), dim, str(dist_type), dist_type.rank)
+            raise rule_dimension_error(str(collective), dim, str(dist_type), dist_type.rank)
 
 
 def dimensions_differ(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
     """Axes move to another dimension than their own (left out in the paper)."""
     if collective.takes_from == collective.gives_to:
-        raise errors.same_dimension_error(str(collective))
+        raise RuleError("same dimension", collective=str(collective))
 
 
 def axes_cut_source(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
@@ -302,7 +307,7 @@ def axes_cut_source(collective: AxesCollective, dist_type: DistType, mesh: Mesh)
     dim = dist_type.dims[collective.takes_from]
     for name in collective.axes:
         if name not in dim.axes:
-            raise errors.axis_absent_error(str(collective), name, collective.takes_from, str(dist_type), dim.axes)
+            raise _broken("axis absent", collective, dist_type, axis=name, dim=collective.takes_from, axes=dim.axes)
 
 
 def axes_are_free(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
@@ -314,8 +319,8 @@ def axes_are_free(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -
             free = [axis for axis in mesh.names if axis not in used]
             if name in dist_type.partial:
                 why = f"axis {name!r} tells the summands of {dist_type} apart; free axes: {listed(free)}"
-                raise errors.partial_rule_error(str(collective), why)
-            raise errors.axis_in_use_error(str(collective), name, str(dist_type), free)
+                raise RuleError("partial rule", collective=str(collective), reason=why)
+            raise _broken("axis in use", collective, dist_type, axis=name, free=tuple(free))
 
 
 def sizes_divide_tile(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
@@ -324,7 +329,11 @@ def sizes_divide_tile(collective: AxesCollective, dist_type: DistType, mesh: Mes
     parts = _count(collective.axes, mesh)
     tile = dist_type.dims[collective.gives_to].tile
     if tile % parts:
-        raise errors.tile_division_error(str(collective), collective.gives_to, str(dist_type), tile, parts)
+        raise _broken("tile division", collective, dist_type, dim=collective.gives_to, tile=tile, parts=parts)
+
+
+def _broken(rule: str, collective: AxesCollective, dist_type: DistType, **values: object) -> RuleError:
+    return RuleError(rule, collective=str(collective), dist_type=str(dist_type), **values)
 
 
 PREMISES: dict[type[AxesCollective], tuple[Premise, ...]] = {
@@ -337,7 +346,7 @@ PREMISES: dict[type[AxesCollective], tuple[Premise, ...]] = {
 def _axes_lead(collective: AxesCollective, dist_type: DistType, dim: int) -> None:
     """Figure 8 alone: the axes stand at the minor end, in their order."""
     if dist_type.dims[dim].axes[: len(collective.axes)] != collective.axes:
-        raise errors.axes_not_minor_error(str(collective), dim, str(dist_type), dist_type.dims[dim].axes)
+        raise _broken("axes not minor", collective, dist_type, dim=dim, axes=dist_type.dims[dim].axes)
 
 
 # ------------------------------------------------------------------------------- device maps, sequences

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from redistrib.lang.mesh import Mesh
-from redistrib.theory.semantics import Int64, number_of
+from redistrib.theory.placement import Int64, number_of
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from redistrib.plans.verify import verify
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.synthesize import synthesize
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.placement import Placement, placement_of
 
 HLO_KIND = {
     "allgather": "all-gather",

@@ -26,7 +26,7 @@ from redistrib.plans.verify import verify
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.testing import Redistribution, redistributions
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 
 ONE_CALL = replace(PRESETS["tpu"], fused_exchange=True)
 

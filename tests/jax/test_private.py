@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 from typing import Any
 
@@ -15,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.backends.jax import private
-from redistrib.resharding.interrupts import recoverable, uncollected
+from redistrib.resharding.interrupts import recoverable
 
 MESH = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
 ROWS, COLUMNS = NamedSharding(MESH, P(("x", "y"))), NamedSharding(MESH, P(None, ("x", "y")))
@@ -150,18 +149,6 @@ def test_what_fails_without_options_raises_what_it_raised_with_them() -> None:
 
 
 # ------------------------------------------------------------------- what is switched off in the whole process
-
-
-@pytest.mark.parametrize("collected", [True, False])
-def test_garbage_is_collected_as_before_when_an_exception_comes(collected: bool) -> None:
-    (gc.enable if collected else gc.disable)()
-    try:
-        with pytest.raises(KeyError) as caught, uncollected():
-            raise KeyError(gc.isenabled())
-        assert caught.value.args == (False,)
-        assert gc.isenabled() == collected
-    finally:
-        gc.enable()
 
 
 def test_handlers_of_signals_are_put_back_when_an_exception_comes() -> None:

@@ -12,7 +12,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.notation import AxisNode, PartialNode, Span, parse_type
 from redistrib.lang.types import DimType, DistType, prime_type
 from redistrib.testing import all_partial_types
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 
 XY = Mesh.of("x=4,y=2")
 SMALL = [(mesh, shape) for mesh in ("x=4", "x=2,y=2", "x=2,y=3") for shape in ((), (12,), (12, 12))]

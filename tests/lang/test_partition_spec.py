@@ -15,7 +15,7 @@ import pytest
 from redistrib.errors import RedistribError, SpecDivisionError, SpecError, TypeFormError, UnknownAxisError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding, from_partition_spec, to_partition_entries
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 
 XY = Mesh.of("x=4,y=6")
 
@@ -153,7 +153,7 @@ import itertools
 import jax, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from redistrib.lang.types import from_named_sharding
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 
 devices = np.array(jax.devices()).reshape(2, 3, 2)[:, :, ::-1]
 mesh = Mesh(devices, ("x", "y", "z"))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from redistrib.errors import MeshError, RedistribError, TypeFormError, UnknownAxisError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DimType, DistType, prime_type
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 
 XY = Mesh.of("x=4,y=6")
 

@@ -14,7 +14,7 @@ from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import edge_colouring, padded_rounds
 from redistrib.testing import Redistribution, redistributions
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 
 EDGES = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=60)
 

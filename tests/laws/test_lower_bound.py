@@ -10,7 +10,7 @@ from redistrib.plans.reference import scatter
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.testing import Redistribution, numbered, plans, redistributions
-from redistrib.theory.semantics import lower_bound
+from redistrib.theory.placement import lower_bound
 
 
 @given(redistributions())

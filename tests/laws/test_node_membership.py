@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.testing import all_types, meshes
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 from redistrib.theory.weak import WeakSpace, edges
 
 

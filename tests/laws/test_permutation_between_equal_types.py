@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from redistrib.plans.steps import AllPermute
 from redistrib.synthesis.grouping import permutation_pairs
 from redistrib.testing import Redistribution, cut_type, cuts, meshes
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 
 
 @st.composite

@@ -1,6 +1,6 @@
 """What the typing rules say of summands is what steps do to them: every type, rule and set of axes on small meshes.
 
-`rules` and `reductions` know nothing of `semantics`. A rule names axes; the step it stands for acts among the devices
+`rules` and `reductions` know nothing of `placement`. A rule names axes; the step it stands for acts among the devices
 that differ in those axes only. Run on real summands, it must leave every device with a tile that, with those of the
 others, makes the array again in the way that the type after it says.
 """
@@ -23,7 +23,7 @@ from redistrib.plans.steps import AllReduce, ReduceScatter, Step, Unreduce
 from redistrib.plans.verify import verify
 from redistrib.testing import all_partial_types
 from redistrib.theory import reductions, rules
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.placement import Placement, placement_of
 from redistrib.theory.weak_partial import PartialSpace, State, edges
 from tests.laws.test_rules_agree_with_semantics import groups_along
 from tests.laws.test_rules_agree_with_semantics import step_of as moving_step

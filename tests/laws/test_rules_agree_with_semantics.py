@@ -1,6 +1,6 @@
 """What the typing rules say of types is what collectives do to placements.
 
-`rules` and `semantics` know nothing of each other. A rule names axes; the collective it stands for acts among the
+`rules` and `placement` know nothing of each other. A rule names axes; the collective it stands for acts among the
 devices that differ in those axes only. Run on real tiles, it must leave every device with the tile that the type after
 it means.
 """
@@ -24,7 +24,7 @@ from redistrib.plans.verify import verify
 from redistrib.synthesis.grouping import permutation_pairs
 from redistrib.testing import cut_type, cuts, meshes, numbered
 from redistrib.theory import rules
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.placement import Placement, placement_of
 from redistrib.theory.weak import WeakSpace, edges
 
 

@@ -20,7 +20,7 @@ from redistrib.plans.verify import verify
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.testing import is_exact, plans, redistributions
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 
 WHOLE = 10**9  # a bound that nothing exceeds
 SEEDS = st.integers(0, 2**32 - 1)

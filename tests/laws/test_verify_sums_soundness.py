@@ -15,7 +15,7 @@ from redistrib.plans.reference import assemble, run, scatter
 from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter, Shares, Step, Unreduce
 from redistrib.plans.verify import verify
 from redistrib.testing import all_partial_types
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 from tests.plans.hand_partial import PARTIAL, pulled_sums
 from tests.plans.sums import digits, whole_of
 

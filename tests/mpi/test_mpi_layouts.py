@@ -17,7 +17,7 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
 from redistrib.plans.strided import Strided, copy
 from redistrib.theory.boxes import Box
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.placement import Placement, placement_of
 
 MESH = Mesh.of("x=2, y=2")
 

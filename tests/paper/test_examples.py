@@ -16,7 +16,7 @@ from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.testing import is_exact
 from redistrib.theory import rules
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.placement import Placement, placement_of
 from tests.synthesis import brute_force
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import Exchange, Shares
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from tests.plans.hand import GOOD, place
 
 

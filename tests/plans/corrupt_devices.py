@@ -8,7 +8,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, DynSlice, Exchange, Step
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.placement import Placement, placement_of
 from tests.plans.corrupt import Corruption, forged
 from tests.plans.hand import plan, shares
 

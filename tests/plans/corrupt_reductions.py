@@ -10,7 +10,7 @@ import numpy as np
 
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllReduce, ReduceExchange, ReduceScatter, Shares, Step, Unreduce
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from tests.plans.corrupt import Corruption, forged
 from tests.plans.hand import place, plan, shares
 from tests.plans.hand_partial import PARTIAL, between

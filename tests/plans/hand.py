@@ -11,7 +11,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.placement import Placement, placement_of
 
 
 def place(notation: str, mesh: str | Mesh) -> Placement:

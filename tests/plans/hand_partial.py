@@ -21,7 +21,7 @@ from redistrib.plans.steps import (
     Step,
     Unreduce,
 )
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from tests.plans.hand import place, plan, shares
 
 

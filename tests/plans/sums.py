@@ -8,7 +8,7 @@ import numpy as np
 
 from redistrib.plans.plan import Plan
 from redistrib.plans.reference import assemble, run, scatter
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 
 
 def digits(placement: Placement) -> np.ndarray:

@@ -20,7 +20,7 @@ from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter
 from redistrib.plans.verify import verify
 from redistrib.testing import all_partial_types
 from redistrib.theory.bounds import least_received
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 from tests.plans.hand import place, plan
 from tests.plans.hand_partial import PARTIAL, pulled_sums
 from tests.plans.sums import is_exact

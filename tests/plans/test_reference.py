@@ -11,7 +11,7 @@ from redistrib.errors import TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.reference import assemble, run, run_step, scatter, tile_of
 from redistrib.plans.steps import AllGather, AllToAll, DynSlice
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from tests.plans.hand import GOOD, array_for, place
 
 

@@ -15,7 +15,7 @@ from redistrib.plans.reference import run, run_step, scatter
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Shares, Step
 from redistrib.plans.verify import verify
 from redistrib.testing import plans
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.placement import Int64, Placement
 from tests.plans.corrupt import moved
 from tests.plans.hand import GOOD, array_for
 

@@ -22,7 +22,7 @@ from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.testing import Redistribution, all_types, numbered, plans, redistributions
 from redistrib.theory.boxes import Box
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from tests.plans.hand import GOOD, place, shares
 from tests.plans.hand_partial import PARTIAL, pulled_sums
 

@@ -17,7 +17,7 @@ from redistrib.plans.writes import Write, in_parts, schedule
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.testing import Redistribution, numbered, plans, redistributions
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from tests.plans.hand import GOOD
 
 GARBAGE = -1

@@ -13,7 +13,7 @@ from redistrib.programs.nest import Access, Nest
 from redistrib.programs.program import Compute, Place, Program, Value
 from redistrib.programs.pullback import Part
 from redistrib.programs.spec import nest
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 
 MESHES = [Mesh.of(text) for text in ("x=4", "x=2,y=2", "x=2,y=3")]
 

@@ -16,7 +16,7 @@ from redistrib.programs.nest import Access, Nest
 from redistrib.programs.pullback import RULES, Part, cuts
 from redistrib.programs.reference import run_by_rank, run_whole
 from redistrib.programs.spec import nest
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 from tests.programs.nests import CASES, MESHES, Case, arrays_for, program_of, touched
 
 by_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.nest.name)

@@ -18,7 +18,7 @@ from redistrib.programs.nest import Access, Nest
 from redistrib.programs.pullback import Part, cuts
 from redistrib.programs.reference import run_by_rank, run_whole
 from redistrib.programs.unify import mesh_of
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 
 # Figure 4.1: x[4, 8, 16] + y[8, 16]
 ADD = rd.nest("ijk,jk->ijk", (4, 8, 16), name="ADD_MAP", reads="xy", fn=np.add)

@@ -22,7 +22,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
 from redistrib.plans import verify, verify_exchange, verify_groups, verify_reductions
 from redistrib.plans.steps import AllPermute
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.placement import Placement, placement_of
 from tests.plans.corrupt_reductions import REDUCTION_CORRUPTIONS
 from tests.plans.hand_partial import PARTIAL
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import fields, replace
 from typing import Any
 
@@ -15,7 +14,6 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.backends.jax import xla_cpu
-from redistrib.resharding import eager
 
 MESH = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
 ROWS, COLUMNS, WHOLE = (NamedSharding(MESH, P(*spec)) for spec in ((("x", "y"),), (None, ("x", "y")), ()))
@@ -37,9 +35,7 @@ def tree() -> tuple[list[jax.Array], list[NamedSharding]]:
 @pytest.mark.usefixtures("fresh", "quick_compiles")
 @pytest.mark.parametrize("field", [field.name for field in fields(xla_cpu.Quirks)])
 def test_switched_off_one_by_one(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    switched = (
-        not xla_cpu.ONE_PROCESS.pauses_collection if field == "pauses_collection" else getattr(xla_cpu.Quirks(), field)
-    )
+    switched = getattr(xla_cpu.Quirks(), field)
     assert getattr(xla_cpu.ONE_PROCESS, field) != switched
     monkeypatch.setattr(xla_cpu, "ONE_PROCESS", replace(xla_cpu.ONE_PROCESS, **{field: switched}))
     leaves, targets = tree()
@@ -47,16 +43,3 @@ def test_switched_off_one_by_one(field: str, monkeypatch: pytest.MonkeyPatch) ->
         assert after.sharding == target
         for shard in after.addressable_shards:
             np.testing.assert_array_equal(np.asarray(shard.data), np.asarray(before)[shard.index])
-
-
-@pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize("pauses", [True, False])
-def test_what_is_process_wide_follows_the_switch(pauses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-    compiling = eager.compiling
-    monkeypatch.setattr(eager, "compiling", lambda makers: (seen.append(gc.isenabled()), compiling(makers))[1])
-    monkeypatch.setattr(eager, "trim_heap", lambda: seen.append("trimmed"))
-    switched = replace(xla_cpu.ONE_PROCESS, pauses_collection=pauses, trims_heap=pauses)
-    monkeypatch.setattr(xla_cpu, "ONE_PROCESS", switched)
-    rd.reshard(jax.device_put(np.zeros((8, 8)), ROWS), COLUMNS)
-    assert seen == ([False, "trimmed"] if pauses else [True])

@@ -16,7 +16,7 @@ from redistrib.programs.spec import nest
 from redistrib.simulate.constants import MACHINES, V100_BANDWIDTH, V100_FLOPS, V100_LAUNCH, V100_LINK, V100_MEMORY
 from redistrib.simulate.fit import OperationSample, fit_rates
 from redistrib.simulate.machine import Machine, Rates
-from redistrib.simulate.prices import step_seconds
+from redistrib.simulate.prices import prices_between
 from tests.simulate.mlp import gpipe, on
 
 FOUR = Place(rd.Mesh.of("x=4"))
@@ -110,12 +110,12 @@ def test_an_all_reduce_is_a_reduce_scatter_and_a_gather() -> None:
     assert step.kind == "all_reduce"
     part = 64 * 64 // 4 * 4
     one_way = V100_LAUNCH + 3 * part / V100_LINK
-    found = step_seconds(step, 4, move.out.place, MACHINES["v100"])
+    found = prices_between(move.out.place, 4, MACHINES["v100"]).step(step)
     assert math.isclose(found, 2 * one_way + 16 * part / V100_BANDWIDTH)
     scattered = rd.partition(nest, {"matmul": {"j": 4}}, outputs={"out": "[16{r1}64, 64]"})
     (step,) = scattered.moves[0].plan.steps
     assert step.kind == "reduce_scatter"
-    found = step_seconds(step, 4, scattered.values["out"].place, MACHINES["v100"])
+    found = prices_between(scattered.values["out"].place, 4, MACHINES["v100"]).step(step)
     assert math.isclose(found, one_way + 12 * part / V100_BANDWIDTH)
 
 

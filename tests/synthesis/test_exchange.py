@@ -20,7 +20,7 @@ from redistrib.synthesis import exchange
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import colour_rounds
 from redistrib.testing import Redistribution, is_exact, redistributions
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
 
 WAYS = {
@@ -30,8 +30,8 @@ WAYS = {
     "in rounds": lambda problem: _nth_rounds(0, problem),
     "in fewer rounds": lambda problem: _nth_rounds(1, problem),
     "in fewest rounds": lambda problem: _nth_rounds(2, problem),
-    "all-to-all, then permute": exchange.aligned_then_permuted,
-    "permute, then all-to-all": exchange.permuted_then_aligned,
+    "all-to-all, then permute": lambda problem: exchange.dense_and_permuted(problem, permute_first=False),
+    "permute, then all-to-all": lambda problem: exchange.dense_and_permuted(problem, permute_first=True),
     "whole, then sliced": exchange.whole_then_sliced,
 }
 

@@ -23,7 +23,7 @@ from redistrib.synthesis.paper.search import shortest_paths
 from redistrib.synthesis.phases import single, three_phases
 from redistrib.synthesis.problem import Problem
 from redistrib.testing import Redistribution, redistributions
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakSpace, edges
 

@@ -26,7 +26,7 @@ from redistrib.plans.steps import AllReduce, Exchange, ReduceScatter
 from redistrib.plans.verify import verify
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.testing import Redistribution, all_partial_types, redistributions
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
 from tests.plans.hand_partial import PARTIAL
 from tests.plans.sums import is_exact

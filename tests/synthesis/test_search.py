@@ -17,7 +17,7 @@ from redistrib.synthesis.paper.algorithm import paper_steps
 from redistrib.synthesis.paper.search import Search, SearchState, fewest_transfers, shortest_paths, used_dimensions
 from redistrib.synthesis.problem import Problem
 from redistrib.testing import all_cuts, cut_type
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakSpace, edges
 from tests.synthesis import brute_force

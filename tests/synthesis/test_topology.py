@@ -20,7 +20,7 @@ from redistrib.lang.types import DistType
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange, Step
 from redistrib.testing import is_exact
 from redistrib.theory.classes import node_of
-from redistrib.theory.semantics import Int64, Placement, placement_of
+from redistrib.theory.placement import Int64, Placement, placement_of
 from redistrib.theory.topology import Topology, topology_of_mesh
 
 LATENCY = {kind: Latency(5e-6, 1e-6) for kind in ("allgather", "alltoall", "allpermute")}

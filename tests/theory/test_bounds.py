@@ -12,7 +12,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.testing import all_partial_types
 from redistrib.theory.bounds import floors, least_received
-from redistrib.theory.semantics import Placement, lower_bound, placement_of
+from redistrib.theory.placement import Placement, lower_bound, placement_of
 
 
 def between(source: str, target: str, mesh: str) -> tuple[Placement, Placement]:

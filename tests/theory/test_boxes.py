@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.theory.boxes import Box, Boxes, summed_volumes
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 
 
 def elements(box: Box) -> set[tuple[int, ...]]:

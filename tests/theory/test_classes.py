@@ -11,7 +11,7 @@ import pytest
 from redistrib.lang.mesh import Mesh
 from redistrib.testing import all_types
 from redistrib.theory.classes import Classes, node_of, split_edges
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.placement import Placement, placement_of
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import EdgeKind, WeakSpace, edges
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from redistrib.errors import RedistribError, RuleError, TypeFormError, UnknownAxisError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DimType, DistType, prime_type
+from redistrib.theory.placement import Placement, number_of, placement_of
 from redistrib.theory.rules import (
     PREMISES,
     AllGather,
@@ -26,7 +27,6 @@ from redistrib.theory.rules import (
     derive,
     reorder,
 )
-from redistrib.theory.semantics import Placement, number_of, placement_of
 
 XY = Mesh.of("x=4,y=4")
 

@@ -12,7 +12,7 @@ import pytest
 from redistrib.lang.mesh import Mesh
 from redistrib.testing import all_partial_types
 from redistrib.theory.normal import is_normal_form
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 from redistrib.theory.weak_partial import ORDER, PartialSpace, State, edges
 
 

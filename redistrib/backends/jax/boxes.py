@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 
 Offsets: TypeAlias = Sequence[int | jax.Array]
 

@@ -16,7 +16,7 @@ from redistrib.backends.jax.xla_cpu import Quirks, quirks_of
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllToAll
-from redistrib.theory.semantics import Int64
+from redistrib.theory.placement import Int64
 
 Schedule: TypeAlias = Literal["overlap", "sequential"]
 

@@ -16,7 +16,7 @@ from jax.custom_batching import custom_vmap
 from redistrib.backends.jax.boxes import Offsets, are_consecutive, box, concatenated, joined, put, ratio
 from redistrib.backends.jax.context import LoweringContext
 from redistrib.plans.steps import AllGather, AllToAll
-from redistrib.theory.semantics import Int64, number_of
+from redistrib.theory.placement import Int64, number_of
 
 
 def is_leading(step: AllGather) -> bool:

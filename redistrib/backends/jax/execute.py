@@ -14,14 +14,7 @@ from redistrib.backends.jax.lowering import local_program
 from redistrib.backends.jax.sharding import alone_on, constrained, named_sharding, partition_spec, stacked_type
 from redistrib.backends.jax.values import as_integer_bits, differentiable, underivable
 from redistrib.backends.jax.with_sharding import with_sharding
-from redistrib.errors.backends import (
-    manual_mesh_error,
-    not_an_array_error,
-    schedule_error,
-    some_devices_error,
-    source_array_error,
-    two_meshes_error,
-)
+from redistrib.errors import ChoiceError, ForeignMeshError, SourceArrayError, TracedError
 from redistrib.plans.plan import Plan
 
 Reverse: TypeAlias = Plan | Callable[[], Plan] | None
@@ -88,11 +81,12 @@ class Redistribution:
         stacked: bool = False,
     ) -> None:
         if schedule is not None and schedule not in get_args(Schedule):
-            raise schedule_error(schedule)
+            raise ChoiceError("schedule", schedule=schedule)
         if plan.source_mesh != plan.target_mesh:
-            raise two_meshes_error(_described(plan.source_mesh), _described(plan.target_mesh))
+            meshes = {"source": _described(plan.source_mesh), "target": _described(plan.target_mesh)}
+            raise ForeignMeshError("two meshes", **meshes)
         if not plan.source_mesh.is_whole:
-            raise some_devices_error(_described(plan.source_mesh), plan.devices)
+            raise ForeignMeshError("some devices", mesh=_described(plan.source_mesh), devices=plan.devices)
         self.plan, self.mesh = plan, mesh
         self._ends = [stacked_type(each, plan.source_mesh) if stacked else each for each in (plan.source, plan.target)]
         self.source_sharding, self.target_sharding = (
@@ -112,7 +106,7 @@ class Redistribution:
             SourceArrayError: if shape, dtype or sharding are not those of the plan's source.
         """
         if not isinstance(array, jax.Array):
-            raise not_an_array_error(type(array).__name__)
+            raise SourceArrayError("not an array", kind=type(array).__name__)
         self._check_value(array)
         if isinstance(array, jax.core.Tracer):
             array = self._placed(array)
@@ -150,16 +144,16 @@ class Redistribution:
     def _check_value(self, array: jax.Array) -> None:
         shape = self._ends[0].global_shape
         if array.shape != shape:
-            raise source_array_error("shape", shape, array.shape, "plan for this shape")
+            raise _refused("shape", shape, array.shape, "plan for this shape")
         if str(array.dtype) != self.plan.dtype:
-            raise source_array_error("dtype", self.plan.dtype, array.dtype, "plan for this dtype, or convert the array")
+            raise _refused("dtype", self.plan.dtype, array.dtype, "plan for this dtype, or convert the array")
 
     def _check_sharding(self, array: jax.Array) -> None:
         if not array.sharding.is_equivalent_to(self.source_sharding, array.ndim):
             place = "plan from where it is"
             if not self._ends[0].partial:
                 place = f"place it with jax.device_put(array, f.source_sharding), or {place}"
-            raise source_array_error("sharding", _shown(self.source_sharding), _shown(array.sharding), place)
+            raise _refused("sharding", _shown(self.source_sharding), _shown(array.sharding), place)
 
     def _placed(self, array: jax.Array) -> jax.Array:
         """A traced array, known to be placed as the source says."""
@@ -167,12 +161,12 @@ class Redistribution:
         sharding = jax.typeof(array).sharding
         manual = [name for name, kind in _axis_types(sharding.mesh).items() if kind == AxisType.Manual]
         if any(name in kinds for name in manual):
-            raise manual_mesh_error(manual)
+            raise TracedError("manual mesh", axes=tuple(manual))
         if AxisType.Explicit in kinds.values():
             expected = self.source_sharding.spec
             given = sharding.spec if not sharding.mesh.empty else jax.sharding.PartitionSpec()
             if _normal(given, array.ndim) != _normal(expected, array.ndim) or given.unreduced != expected.unreduced:
-                raise source_array_error(
+                raise _refused(
                     "sharding", expected, given, "move it with jax.sharding.reshard, or plan from where it is"
                 )
             return array
@@ -219,6 +213,10 @@ class Redistribution:
         plan = self._reverse if isinstance(self._reverse, Plan) else self._reverse() if self._reverse else self.plan
         plan.require_whole("a plan for cotangents")
         return Redistribution(plan, self.mesh, schedule=self._schedule)
+
+
+def _refused(what: str, expected: object, given: object, remedy: str) -> SourceArrayError:
+    return SourceArrayError("source array", what=what, expected=expected, given=given, remedy=remedy)
 
 
 def _axis_types(mesh: Any) -> dict[str, AxisType]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from redistrib.theory.semantics import Int64
+from redistrib.theory.placement import Int64
 
 
 def axes_of_groups(groups: Int64, sizes: Sequence[int]) -> tuple[int, ...] | None:

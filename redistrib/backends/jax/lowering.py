@@ -40,7 +40,7 @@ from redistrib.plans.steps import (
     Unreduce,
 )
 from redistrib.plans.writes import PaddedTransfer, Write, additions, in_parts, of_all, schedule
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.placement import Int64, Placement
 
 SMALLEST_PART = 1 / 16  # of the plan's largest tile: cut no finer, however much the tiles between steps take
 

@@ -16,7 +16,7 @@ from redistrib.backends.jax.values import as_integer_bits
 from redistrib.plans.plan import Plan
 from redistrib.programs.inline import inlined
 from redistrib.programs.program import Compute, Free, Move, Program, Value
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 
 
 @dataclass(frozen=True)

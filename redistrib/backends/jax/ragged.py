@@ -17,7 +17,7 @@ from jax import lax
 
 from redistrib.backends.jax.context import LoweringContext
 from redistrib.plans.writes import Write
-from redistrib.theory.semantics import Int64
+from redistrib.theory.placement import Int64
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import jax
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, use_abstract_mesh
 
-from redistrib.errors.backends import axis_name_error, foreign_mesh_error, unreduced_axes_error
+from redistrib.errors import ForeignMeshError, SpecError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType, to_partition_entries, to_unreduced
 
@@ -56,14 +56,15 @@ def named_sharding(dist_type: DistType, mesh: Mesh, jax_mesh: jax.sharding.Mesh)
     """
     given = Mesh.of(jax_mesh)
     if (given.names, given.shape) != (mesh.names, mesh.shape):
-        raise foreign_mesh_error(str(mesh), mesh.size, str(given), given.size)
+        sizes = {"size": mesh.size, "given_size": given.size}
+        raise ForeignMeshError("foreign mesh", mesh=str(mesh), given=str(given), **sizes)
     check_names(jax_mesh)
     dist_type.check(mesh)
     spec = partition_spec(dist_type)
     kinds = dict(zip(jax_mesh.axis_names, jax_mesh.axis_types, strict=True))
     unable = [name for name in dist_type.partial if kinds[name] != AxisType.Explicit]
     if unable:
-        raise unreduced_axes_error(str(dist_type), unable)
+        raise SpecError("unreduced axes", dist_type=str(dist_type), axes=tuple(unable))
     return NamedSharding(jax_mesh, spec)
 
 
@@ -75,7 +76,7 @@ def check_names(mesh: Any) -> None:
     """
     for name in mesh.axis_names:
         if not name.isascii() or "\\" in name:
-            raise axis_name_error(name)
+            raise ForeignMeshError("axis name", name=name)
 
 
 def constrained(array: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:

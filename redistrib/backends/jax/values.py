@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import linear_call
 
-from redistrib.errors.backends import no_derivative_error
+from redistrib.errors import TracedError
 
 Program: TypeAlias = Callable[[jax.Array], jax.Array]
 
@@ -94,6 +94,6 @@ def underivable(move: Program, what: str) -> Program:
 
     @run.defjvp
     def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
-        raise no_derivative_error(what)
+        raise TracedError("derivative", what=what)
 
     return run

@@ -19,7 +19,7 @@ from redistrib.lang.types import DimType, DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.samples import Sample
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Step
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 
 
 def measure(

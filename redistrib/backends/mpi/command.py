@@ -17,7 +17,7 @@ from redistrib.plans import reference, telling
 from redistrib.plans.plan import Plan
 from redistrib.report import rendered
 from redistrib.theory.boxes import Box
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 
 
 def run_command(

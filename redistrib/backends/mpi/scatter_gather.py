@@ -16,7 +16,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, require_whole
 from redistrib.plans.strided import Bytes, inside
 from redistrib.theory.boxes import Box
-from redistrib.theory.semantics import Placement, placement_of
+from redistrib.theory.placement import Placement, placement_of
 
 
 def scatter(

@@ -19,7 +19,7 @@ from redistrib.plans.steps import AllGather, AllReduce, DynSlice, Exchange, Redu
 from redistrib.plans.strided import Strided, pair
 from redistrib.plans.transfers import Transfers, transfers
 from redistrib.theory.boxes import Box
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 
 Memory: TypeAlias = Literal["source", "middle 0", "middle 1", "target"]
 

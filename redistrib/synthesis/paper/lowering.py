@@ -15,7 +15,7 @@ import numpy as np
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Step
 from redistrib.synthesis.grouping import Cells, all_to_all_groups, chunk_groups, permutation_pairs, refine
 from redistrib.synthesis.problem import Problem
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, common
 

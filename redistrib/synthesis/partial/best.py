@@ -18,7 +18,7 @@ from redistrib.synthesis.partial.summands import Made, is_even, made_of, pulled
 from redistrib.synthesis.phases import single, three_phases
 from redistrib.synthesis.problem import Problem
 from redistrib.theory.bounds import least_received
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 
 MOST_TAILS = 4  # middles whose way to the target takes more than one collective, and is searched for
 MANY_DEVICES = 256  # then one, as for each of the placements that a partial target may be made of

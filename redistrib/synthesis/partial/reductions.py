@@ -21,7 +21,7 @@ from redistrib.synthesis.grouping import Cells, chunk_groups, refine
 from redistrib.synthesis.partial.numbering import Weights, assigned, even, kept, matched, summands_by_host
 from redistrib.synthesis.partial.stacks import added, relabelled, stack_of
 from redistrib.synthesis.problem import Problem
-from redistrib.theory.semantics import Int64, Placement, number_of
+from redistrib.theory.placement import Int64, Placement, number_of
 from redistrib.theory.weak import Grid, common
 
 MOST_CUTS = 1 << 10

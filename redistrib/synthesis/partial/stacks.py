@@ -18,7 +18,7 @@ from redistrib.plans.steps import (
     Shares,
     Step,
 )
-from redistrib.theory.semantics import Int64, Placement
+from redistrib.theory.placement import Int64, Placement
 
 
 def stack_of(placement: Placement, height: int) -> Placement:

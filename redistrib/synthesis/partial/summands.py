@@ -16,7 +16,7 @@ from redistrib.synthesis.partial.stacks import added, relabelled, stack_of, with
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import Lack, colour_rounds, volume_of
 from redistrib.theory.bounds import least_received
-from redistrib.theory.semantics import Placement, number_of
+from redistrib.theory.placement import Placement, number_of
 from redistrib.theory.weak import Grid
 
 MOST_TRIED = 24

@@ -17,7 +17,7 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.verify import verify
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
-from redistrib.theory.semantics import placement_of
+from redistrib.theory.placement import placement_of
 
 comm = MPI.COMM_WORLD
 mesh = Mesh.of("x=2, y=2")

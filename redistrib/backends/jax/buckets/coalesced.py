@@ -18,7 +18,7 @@ from redistrib.backends.jax.xla_cpu import Quirks
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute
 from redistrib.plans.writes import of_all
-from redistrib.theory.semantics import Int64
+from redistrib.theory.placement import Int64
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from redistrib.backends.jax.lowering import local_program
 from redistrib.backends.jax.xla_cpu import Quirks
 from redistrib.plans.samples import Sample
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Step
-from redistrib.theory.semantics import Placement
+from redistrib.theory.placement import Placement
 
 TILES = (4 << 10, 64 << 10, 1 << 20, 8 << 20)  # bytes
 WARM_UP = 3
