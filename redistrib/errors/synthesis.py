@@ -56,8 +56,8 @@ class MeshDevicesError(RuleBroken):
         "topology": "the topology says where {source} devices stand, and the source mesh has {target}; give the host "
         "of every device, in the order of their numbers",
         "between processes": "the array is in memory of {source} and is to go to {target}, and these belong to several "
-        "processes, between which an array moves among devices and memory of one kind only; give it a target there, and "
-        "move it on inside each process",
+        "processes, between which an array moves among devices and memory of one kind only; give it a target there, "
+        "and move it on inside each process",
     }
 
 
