@@ -193,8 +193,8 @@ axis names from major to minor
         "unconstrained spec": "entry {dim} of the partition spec is UNCONSTRAINED, which leaves the cut to the "
         "compiler; say how dimension {dim} is cut: None, an axis name, or a tuple of axis names",
         "unreduced axes": "{dist_type} has summands along {axes!l}, and JAX has them along Explicit axes alone; make "
-        "the mesh by jax.make_mesh(..., axis_types=(AxisType.Explicit, ...)), or give all summands as a first dimension "
-        "to redistrib.to_jax(..., stacked=True)",
+        "the mesh by jax.make_mesh(..., axis_types=(AxisType.Explicit, ...)), or give all summands as a first "
+        "dimension to redistrib.to_jax(..., stacked=True)",
         "unreduced put": "tiles of {dist_type} are summands, and those are moved between jax.Arrays on the same "
         "devices and in the same memory alone; go by way of an array without summands there",
         "unreduced spec": "a partition spec that is unreduced over {axes!l} by the reduction {reduction!v} cannot be "
