@@ -15,8 +15,8 @@ limits from impossible to ample{summands}. The JSON of each plan is carried out 
 that uses nothing of the library, and must receive and hold what the plan says. *Forged* are plans changed at random and
 most of them sealed again: whatever is accepted must still be right by that interpreter. *Texts* go to all that reads
 text. *Trees* go through `reshard`, with aliases, leaves that fail, donation, limits and interruptions; no array may be
-lost. Failed is whatever is wrong, raises anything but a `RedistribError`, warns, or takes more than {limit:g} s of processor
-time ({trees:g} s for trees, compilers included). {minutes:.0f} minutes on {jobs} processes.
+lost. Failed is whatever is wrong, raises anything but a `RedistribError`, warns, or takes more than {limit:g} s of
+processor time ({trees:g} s for trees, compilers included). {minutes:.0f} minutes on {jobs} processes.
 """
 
 SUMMANDS = """; in a fifth of them tiles are summands at one end or both, of sums, maxima or minima, and
