@@ -11,6 +11,7 @@ from bench.summary import Record
 
 REASONS = Path(__file__).parent / "mutants.toml"
 LEAST = 0.9  # of the mutants of each room are to be killed
+FEWEST = 10  # mutants of a room that tell anything of it
 TEXT = """## Faults put into the code
 
 *Mutants* are the operators of mutmut at every place of code that runs: a seeded sample of each folder (seed {seed}, at

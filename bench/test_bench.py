@@ -219,7 +219,7 @@ def test_the_same_plan_is_priced_for_the_cluster_and_by_bytes() -> None:
     assert seconds > 0
 
 
-@pytest.mark.parametrize(("killers", "word"), [(["a", "b", ""], "**no**"), (["a", "time", "b"], "yes")])
+@pytest.mark.parametrize(("killers", "word"), [(["a", "b", ""], "**no**"), (["a", "time", "b"], "not measured")])
 def test_the_report_says_which_faults_outlive_the_tests(killers: list[str], word: str) -> None:
     known = {"path": "redistrib/theory/placement.py", "killed_by": "", "seconds": 1.0, "line": 7}
     known["before"] = "factor = [fine // count for fine, count in zip(self.grid, grid, strict=True)]"
@@ -232,7 +232,9 @@ def test_the_report_says_which_faults_outlive_the_tests(killers: list[str], word
     assert row == ["lang", "4", killed, "1", rate, holes]
     goal = next(line for line in verdicts.goals_table(Results({"mutants": {"records": records}})).splitlines()
                 if line.startswith("| mutants"))  # fmt: skip
-    assert goal.endswith(f"{killed} of 3 in 1 folders; least in lang, {rate} | {word} |")
+    assert goal.endswith(f"{killed} of 3 in 1 folders, 4 or more of each; least in lang, {rate} | {word} |")
+    goal = verdicts.goals_table(Results({"mutants": {"records": records * 3}}))
+    assert goal.count(f"lang, {rate} | {'yes' if word == 'not measured' else word} |") == 1
     assert "The coarser grid divides the finer" in survivors.listed(records)
 
 

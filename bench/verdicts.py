@@ -178,8 +178,11 @@ def _mutants_goal(records: list[Record]) -> str:
     rooms = survivors.rooms(records)
     worst = min(rooms, key=lambda room: room.rate)
     killed, counted = (sum(getattr(room, name) for room in rooms) for name in ("killed", "counted"))
-    measured = f"{killed} of {counted} in {len(rooms)} folders; least in {worst.name}, {100 * worst.rate:.0f}%"
-    return _row(goal, measured, worst.rate >= survivors.LEAST)
+    fewest = min(room.counted + room.equivalent for room in rooms)
+    measured = f"{killed} of {counted} in {len(rooms)} folders, {fewest} or more of each; "
+    measured += f"least in {worst.name}, {100 * worst.rate:.0f}%"
+    met = worst.rate >= survivors.LEAST
+    return _row(goal, measured, None if met and fewest < survivors.FEWEST else met)
 
 
 # --------------------------------------------------------------------------------------------------------- reasons
