@@ -101,7 +101,7 @@ def values(made: rd.Plan, dtype: Any, spread: int = 6) -> np.ndarray:
     return np.array(rng.standard_normal(shape) * 10.0 ** rng.integers(-spread, spread, shape)).astype(dtype)
 
 
-@pytest.mark.parametrize("target", ["[4{x}16, 4{y}8]", "[16, 8]", "[2{x,y}16, 8]"])
+@pytest.mark.parametrize("target", ["[4{x}16, 4{y}8]", "[16, 8]"])
 def test_a_fixed_order_gives_the_bits_of_the_reference_on_every_order_of_devices(target: str) -> None:
     made = on_grid("[16, 8] sum{x,y}", target, order="fixed")
     stack = values(made, np.float32)
@@ -147,9 +147,10 @@ def test_rounds_that_add_as_they_come_are_rounded_once_too() -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "kind", "low", "high"),
-    [("int8", "sum", -100, 100), ("int4", "sum", -7, 7), ("uint16", "sum", 0, 60_000), ("bool", "max", 0, 2),
-     ("bool", "min", 0, 2), ("complex64", "sum", -9, 9), ("float8_e4m3fn", "max", -9, 9), ("int8", "min", -100, 100),
-     ("bfloat16", "max", -9, 9)],
+    [("int8", "sum", -100, 100), ("int4", "sum", -7, 7), ("bool", "max", 0, 2), ("complex64", "sum", -9, 9),
+     *(pytest.param(*row, marks=pytest.mark.long) for row in (
+         ("uint16", "sum", 0, 60_000), ("bool", "min", 0, 2), ("float8_e4m3fn", "max", -9, 9),
+         ("int8", "min", -100, 100), ("bfloat16", "max", -9, 9)))],
 )  # fmt: skip
 def test_element_types(dtype: str, kind: str, low: int, high: int) -> None:
     """Sums of integers wrap around."""

@@ -164,8 +164,9 @@ def test_weak_types_stay() -> None:
         lambda: jnp.asarray(2.0) * 1.0, mesh=EXPLICIT, in_specs=(), out_specs=P(unreduced={"x"}), check_vma=False
     )
     weak = jax.jit(make)()
+    assert weak.weak_type
     moved = rd.reshard(weak, on(EXPLICIT))
-    assert moved.weak_type == weak.weak_type and moved == 8
+    assert moved.weak_type and moved == 8
 
 
 # -------------------------------------------------------------------------------------------------- inside jit
