@@ -6,48 +6,6 @@ Import ListNotations.
 Open Scope Z_scope.
 Open Scope lazy_bool_scope.
 
-Lemma map_range_one {A} (f : Z -> A) : map f (range 1) = [f 0].
-Proof. reflexivity. Qed.
-
-(** Of one summand it does not matter how it is reduced. *)
-Lemma total_kinds {V} (A : algebra V) q r t (w : Z -> V) : (q =? 1) || same_reduction r t = true ->
-  total A r (map w (range q)) = total A t (map w (range q)).
-Proof.
-  intros H; apply orb_prop in H; destruct H as [H|H].
-  - apply Z.eqb_eq in H; subst q. rewrite map_range_one. apply total_any.
-  - apply same_reduction_ok in H; subst t; reflexivity.
-Qed.
-
-(** ** Layouts *)
-
-Record layout_ok (n : Z) (y : layout) : Prop := {
-  layout_lengths : forall d, is_device n d = true -> length (start_of y d) = length (shape_of y);
-  layout_numbers : forall d, is_device n d = true -> is_device (summands y) (summand_of y d) = true;
-  layout_tiles : forall d e g, is_device n d = true -> is_device n e = true ->
-    in_box (start_of y d) (shape_of y) g = true -> in_box (start_of y e) (shape_of y) g = true -> start_of y d = start_of y e;
-  layout_whole : forall d k, is_device n d = true -> is_device (summands y) k = true ->
-    exists e, is_device n e = true /\ summand_of y e = k /\ start_of y e = start_of y d }.
-
-Lemma in_rows n y d : is_device n d = true -> In (start_of y d, summand_of y d) (rows n y).
-Proof. intros H. apply (in_map (fun d => (start_of y d, summand_of y d))), In_devices, H. Qed.
-
-Lemma check_layout_ok n y : check_layout n y = true -> layout_ok n y.
-Proof.
-  unfold check_layout; cbv zeta; intros H; split_bool. rewrite forallb_forall in H, H1, H2, H3.
-  assert (L : forall d, is_device n d = true -> length (start_of y d) = length (shape_of y)).
-  { intros d Hd. specialize (H3 _ (in_rows n y d Hd)). apply Z.eqb_eq in H3. unfold len in H3. cbn [fst] in H3. lia. }
-  split; [exact L|..].
-  - intros d Hd. exact (H2 _ (in_rows n y d Hd)).
-  - intros d e g Hd He G1 G2.
-    specialize (H1 _ (in_rows n y d Hd)). rewrite forallb_forall in H1. specialize (H1 _ (in_rows n y e He)). cbn [fst] in H1.
-    destruct (same (start_of y d) (start_of y e)) eqn:E; [apply same_eq, E|]. exfalso.
-    apply in_box_iff in G1; [|auto]. apply in_box_iff in G2; [|auto]. eapply apart_ok; eassumption.
-  - intros d k Hd Hk. specialize (H _ (in_rows n y d Hd)). cbn [fst] in H. rewrite forallb_forall in H.
-    specialize (H k (proj2 (In_devices _ k) Hk)). apply mem_In, in_map_iff in H. destruct H as ([o j] & <- & H).
-    apply filter_In in H. destruct H as [H E]. apply in_map_iff in H. destruct H as (e & Ee & He). injection Ee as <- <-.
-    exists e. split; [apply In_devices, He|split; [reflexivity|apply same_eq, E]].
-Qed.
-
 Section Step.
   Variables (n : Z) (s : point) (b a : pplacement).
   Hypothesis (Hb : check_pplacement n s b = true) (Ha : check_pplacement n s a = true).
@@ -130,19 +88,6 @@ Section Step.
   Proof.
     intros H; apply stacked in H. unfold check_placement in H. cbn [stack grid all2] in H.
     unfold tile_of, quotient. cbn [stack grid zip]. split_bool. f_equal. apply Z.div_same. lia.
-  Qed.
-
-  Lemma lookup_zip {X Y Z'} (f : X -> Y -> Z') l m i y : lookup (zip f l m) i = Some y ->
-    exists u v, lookup l i = Some u /\ lookup m i = Some v /\ y = f u v.
-  Proof.
-    revert m i; induction l as [|u l IH]; intros [|v m] i H; cbn [zip lookup] in *; try discriminate.
-    destruct (i =? 0); [injection H as <-; eauto|apply IH, H].
-  Qed.
-
-  Lemma lookup_some {X} (l : list X) i : 0 <= i < len l -> exists x, lookup l i = Some x.
-  Proof.
-    unfold len; revert i; induction l as [|x l IH]; intros i H; cbn [length lookup] in *; [lia|].
-    destruct (Z.eqb_spec i 0); [eauto|]. apply IH; lia.
   Qed.
 
   Lemma stack_offset p d : check_pplacement n s p = true -> is_device n d = true ->
@@ -235,12 +180,6 @@ Section Step.
     intros d l Hd Hl. unfold psupply. rewrite Hd, Hl. reflexivity.
   Qed.
 
-  Lemma plus_zeros (t l : point) : length t = length l -> plus (map (fun _ => 0) t) l = l.
-  Proof.
-    revert l; induction t as [|x t IH]; intros [|y l] H; try discriminate; [reflexivity|].
-    unfold plus in *. cbn [map zip]. rewrite IH by (cbn in H; lia). reflexivity.
-  Qed.
-
   Lemma all_reduce_ok groups : check_paction n s b a (AllReduce groups) = true ->
     groups_ok n groups /\ exists C, makes (AllReduce groups) C.
   Proof.
@@ -251,29 +190,6 @@ Section Step.
   Qed.
 
   (** ** Boxes of summands that are added up *)
-
-  Fixpoint boxed (g : point) (bx : box) {struct bx} : bool :=
-    match bx, g with
-    | [], _ => true
-    | i :: bx', x :: g' => (fst i <=? x) && (x <? snd i) && boxed g' bx'
-    | _, [] => false
-    end.
-
-  Lemma boxed_iff g bx : boxed g bx = true <-> in_intervals bx g.
-  Proof.
-    revert g; induction bx as [|i bx IH]; intros g; cbn [boxed].
-    - split; [intros _; split; [cbn; lia|intros j Hj; cbn in Hj; lia]|reflexivity].
-    - destruct g as [|x g]; [split; [discriminate|intros [H _]; cbn in H; lia]|].
-      rewrite !andb_true_iff, Z.leb_le, Z.ltb_lt, IH. unfold in_intervals. cbn [length]. split.
-      + intros [H [H1 H2]]. split; [lia|]. intros [|j] Hj; cbn [nth]; [lia|]. apply H2; lia.
-      + intros [H1 H2]. pose proof (H2 0%nat ltac:(lia)) as H0. cbn [nth] in H0. split; [lia|]. split; [lia|].
-        intros j Hj. apply (H2 (S j)); lia.
-  Qed.
-
-  Lemma boxed_at g lo e : length lo = length e -> boxed g (box_at lo e) = in_box lo e g.
-  Proof.
-    intros H. apply eq_iff_eq_true. rewrite boxed_iff, in_box_iff by exact H. reflexivity.
-  Qed.
 
   Lemma in_new_tile d l : is_device n d = true -> inside ta l = true -> in_intervals (box_at (oa d) ta) (plus (oa d) l).
   Proof.
@@ -293,17 +209,6 @@ Section Step.
     apply point_ext; rewrite length_plus by congruence; [congruence|].
     intros i Hi. rewrite nth_plus, nth_minus by congruence. lia.
   Qed.
-
-  Lemma filter_map_comm {X Y} (f : Y -> bool) (h : X -> Y) l : filter f (map h l) = map h (filter (fun x => f (h x)) l).
-  Proof. induction l as [|x l IH]; [reflexivity|]. cbn [map filter]. rewrite IH. destruct (f (h x)); reflexivity. Qed.
-
-  Lemma filter_filter {X} (f h : X -> bool) l : filter f (filter h l) = filter (fun x => h x && f x) l.
-  Proof.
-    induction l as [|x l IH]; [reflexivity|]. cbn [filter]. destruct (h x); cbn [filter andb]; rewrite IH; reflexivity.
-  Qed.
-
-  Lemma run_NoDup splits j : NoDup (run_of splits j).
-  Proof. unfold run_of. apply FinFun.Injective_map_NoDup; [intros x y; lia|apply range_NoDup]. Qed.
 
   Lemma part_travel_ok h : check_part_travel n s b a h = true ->
     is_device n (src h) = true /\ is_device n (dst h) = true /\
@@ -391,12 +296,6 @@ Section Step.
     forall g, in_box (oa d) ta g = true -> in_box (oa e) ta g = true -> oa d = oa e.
   Proof. intros Hd He g. apply (layout_tiles _ _ (check_layout_ok _ _ (laid_out a Ha)) d e g Hd He). Qed.
 
-  Lemma concat_filter {X Y} (f : X -> bool) (h : X -> Y) (c : Z -> list X) js :
-    concat (map (fun j => map h (filter f (c j))) js) = map h (filter f (concat (map c js))).
-  Proof.
-    induction js as [|j js IH]; [reflexivity|]. cbn [map concat]. rewrite filter_app, map_app, IH. reflexivity.
-  Qed.
-
   Lemma same_content_ok keeps d e : same_content s b keeps d e = true -> content s b keeps d = content s b keeps e.
   Proof.
     unfold same_content, content; intros H; split_bool.
@@ -456,9 +355,13 @@ Section Step.
       split; [|split; [exact H1|eauto]]. unfold check_reduces. unfold check_moves in *. split_bool.
       match goal with E : (_ || _)%bool = true |- _ => apply orb_prop in E; destruct E as [E|E]; rewrite E end; [reflexivity|].
       rewrite !orb_true_r. reflexivity.
-    - destruct (reduce_scatter_ok groups H) as [H1 H2]. cbn [check_paction] in H. unfold check_reduction in H. cbv zeta in H. split_bool. auto.
-    - destruct (all_reduce_ok groups H) as [H1 H2]. cbn [check_paction] in H. unfold check_reduction in H. cbv zeta in H. split_bool. auto.
-    - destruct (reduce_exchange_ok how shares splits H) as [H1 H2]. cbn [check_paction] in H. unfold check_reduce_exchange in H. split_bool. auto.
-    - pose proof (unreduce_ok keeps H) as H2. cbn [check_paction] in H. unfold check_unreduce in H. split_bool. cbn [pcollective_ok]. auto.
+    - destruct (reduce_scatter_ok groups H) as [H1 H2]. unfold check_paction, check_reduction in H.
+      cbv zeta in H. split_bool. auto.
+    - destruct (all_reduce_ok groups H) as [H1 H2]. unfold check_paction, check_reduction in H.
+      cbv zeta in H. split_bool. auto.
+    - destruct (reduce_exchange_ok how shares splits H) as [H1 H2]. unfold check_paction, check_reduce_exchange in H.
+      split_bool. auto.
+    - pose proof (unreduce_ok keeps H) as H2. unfold check_paction, check_unreduce in H. split_bool.
+      cbn [pcollective_ok]. auto.
   Qed.
 End Step.

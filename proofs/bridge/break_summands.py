@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from proofs.bridge.change import any_step, breaking, devices, other_device, outsider
-from proofs.bridge.export import Form, summands
+from proofs.bridge.export import Form, is_partial, summands
 
 
 def _any_summands(rng: random.Random, form: Form) -> dict[str, Any] | None:
@@ -82,7 +82,7 @@ def another_partial_axis(rng: random.Random, form: Form) -> bool:
     side = form[rng.choice(("source", "target"))]
     whole, reduction, axes = summands(side["type"])
     names = [name for name, _ in side["mesh"]["axes"] if name not in whole]
-    if not names:
+    if not names or not is_partial(form):
         return False
     axes = sorted(set(axes) ^ {rng.choice(names)})
     side["type"] = f"{whole} {reduction}{{{','.join(axes)}}}" if axes else whole

@@ -66,9 +66,9 @@ def plan_term(form: Form) -> str:
     partial = is_partial(form)
     return "{} {} {} {} {} {} {}".format(
         "PPlan" if partial else "Plan",
-        _ptype(form["source"]) if partial else _type(form["source"]),
+        _ptype(form["source"]) if partial else _type(form["source"], form["source"]["type"]),
         _mesh(form["source"]),
-        _ptype(form["target"]) if partial else _type(form["target"]),
+        _ptype(form["target"]) if partial else _type(form["target"], form["target"]["type"]),
         _mesh(form["target"]),
         _list(_pplacement if partial else _placement, form["placements"]),
         _list(_pstep if partial else _step, form["steps"]),
@@ -87,17 +87,17 @@ def _ints(values: Iterable[int]) -> str:
     return _list(_int, values)
 
 
-def _type(side: Form) -> str:
+def _type(side: Form, text: str) -> str:
     def dim(value: tuple[int, list[str], int]) -> str:
         tile, names, size = value
         return f"Dim {tile} {_ints(_positions(side, names))} {size}"
 
-    return _list(dim, dimensions(summands(side["type"])[0]))
+    return _list(dim, dimensions(text))
 
 
 def _ptype(side: Form) -> str:
-    _, reduction, names = summands(side["type"])
-    return f"(PType {_type(side)} {_ints(_positions(side, names))} {reduction.title()})"
+    whole, reduction, names = summands(side["type"])
+    return f"(PType {_type(side, whole)} {_ints(_positions(side, names))} {reduction.title()})"
 
 
 def _positions(side: Form, names: Iterable[str]) -> list[int]:
