@@ -12,7 +12,7 @@ import pytest
 
 import redistrib as rd
 
-collect_ignore = ["worker.py"]  # a program, run as a process of its own
+collect_ignore_glob = ["*worker*.py"]  # programs, run as processes of their own
 
 
 @pytest.fixture(scope="session", autouse=True)
