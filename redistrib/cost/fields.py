@@ -15,7 +15,7 @@ def typed(data: dict[str, Any], field: str, *types: type) -> Any:
 
 
 def figures(value: object, what: str, count: int = 2) -> list[float]:
-    """So many figures."""
+    """A list of `count` numbers."""
     if not isinstance(value, list) or len(value) != count:
         _refuse(what, value)
     return [figure(one, what) for one in value]

@@ -1,7 +1,7 @@
 """Is a plan right? Decided from its placements and groups alone, trusting nothing that the search believed.
 
 `verify` reads a plan as `reference` does and accepts it only if carrying it out moves every device from its source
-tile to its target tile, every device sending only what it holds. Each rule has an error class of its own.
+tile to its target tile, every device sending only what it holds. Each rule has a name in `VERIFICATION_RULES`.
 The certificate is the one sketched in Section 5 of the paper (a sequence of collectives realises a
 redistribution iff its base offset maps join up), with explicit groups in the place of mesh axes.
 On purpose nothing here reads `transfers`, by which backends carry out a step: a judge does not ask the judged.

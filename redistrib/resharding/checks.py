@@ -103,7 +103,7 @@ def shared(leaves: Sequence[Leaf]) -> SharedBuffers:
 
 @contextmanager
 def placing(leaf: Leaf) -> Iterator[None]:
-    """Errors of one leaf, with its path, and with the whole of the sharding that a spec of it is wrong in."""
+    """A context that adds a leaf's path to errors, and to those about a spec the whole sharding that has it."""
     with naming(leaf.path):
         try:
             yield
@@ -116,7 +116,7 @@ def placing(leaf: Leaf) -> Iterator[None]:
 
 @contextmanager
 def naming(path: str) -> Iterator[None]:
-    """Errors of one leaf, with its path."""
+    """A context that adds a leaf's path to errors."""
     try:
         yield
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:

@@ -49,7 +49,7 @@ class _Held:
         self._waiting: list[tuple[int, Any]] = []
 
     def hold(self) -> None:
-        """Put handlers off; those that run in this thread, which must be the first."""
+        """Put handlers off, in the main thread; Python runs them in no other."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in _SIGNALS:

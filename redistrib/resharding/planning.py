@@ -228,12 +228,12 @@ class LeafSpec:
 
     @property
     def platform(self) -> str:
-        """Of the devices."""
+        """The platform of the devices."""
         return str(self.devices[0].platform)
 
     @cached_property
     def quirks(self) -> Quirks:
-        """Of the devices."""
+        """The quirks of the devices."""
         return quirks_of(self.platform, len({device.process_index for device in self.devices}))
 
     @property
@@ -275,7 +275,7 @@ def _stacked(groups: Sequence[Group], dtypes: Sequence[Any]) -> list[bool]:
 
 
 def known_spec(item: LeafMove) -> LeafSpec:
-    """What this module made of a leaf."""
+    """The spec of a leaf that was planned here."""
     assert isinstance(item.spec, LeafSpec)
     return item.spec
 
@@ -307,7 +307,7 @@ def compiling(makers: Mapping[Hashable, Callable[[], CompiledBucket]]) -> dict[H
     In one process only, as compilers may have to meet across processes: there they are compiled in order.
 
     Returns:
-        What waits for each program, by what it is known by.
+        For each key a function that waits for its program and returns it.
     """
     if jax.process_count() > 1:
         return {name: make().compile for name, make in makers.items()}

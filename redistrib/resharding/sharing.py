@@ -86,7 +86,7 @@ _RELATIONS: dict[int, _Relation] = {}  # by the id of an array, until it is coll
 def note(source: Any, result: Any, *, given_up: bool) -> None:
     """Note that a result has buffers of its source, so that neither goes unless its owner gives it up.
 
-    Nothing is noted of arrays of several processes: these must do the same, and collect garbage when they please.
+    Nothing is noted of arrays of several processes: these must act alike, and each collects garbage in its own time.
     """
     if not source.is_fully_addressable:
         return

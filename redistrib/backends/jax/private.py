@@ -1,4 +1,4 @@
-"""All that is used of JAX beyond its public functions, and what is done by a JAX that has it no more.
+"""All that is used of JAX beyond its public functions, and what is done where JAX no longer has it.
 
 Each function says which public way was tried, and why it does not do; without its private part it takes that way.
 """

@@ -44,7 +44,7 @@ def with_sharding(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, 
 
 
 def argument(array: jax.Array, shape: tuple[int, ...], sharding: Sharding) -> jax.Array:
-    """The same buffers as a compiled program takes them for an array of a shape and sharding: at best as they are."""
+    """The same buffers as a compiled program takes an array of this shape and sharding; as they are where it can."""
     alike = _ALIKE.get((array.aval, array.sharding, shape, sharding), lambda: _is_alike(array, shape, sharding))
     return array if alike else with_sharding(array, shape, sharding, weak=False)
 
@@ -85,6 +85,6 @@ def devices_of(sharding: Sharding, shape: tuple[int, ...]) -> list[Any]:
 
 
 def forget() -> None:
-    """Forget what came of arrays."""
+    """Empty the cache of abstract values and orders."""
     _RESULTS.clear()
     _ALIKE.clear()

@@ -34,7 +34,7 @@ class Made:
 
 
 def made_of(problem: Problem) -> Iterator[Made]:
-    """What the target may be made of, what takes least to reach first.
+    """What the target may be made of; first what takes least to reach.
 
     That is the target itself, or finer tiles, as fewer summands or as parts of the array itself.
     """

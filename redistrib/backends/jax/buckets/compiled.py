@@ -83,9 +83,9 @@ class BucketEntry:
 class CompiledBucket:
     """Plans for several arrays at once, over devices in the order of their numbers.
 
-    Made, it is lowered; `compile` is apart so that several may be compiled at the same time. The compiler is given
-    `options`. A `numbered` program is given numbers that the compiler does not see, if that makes it quick to compile;
-    they stay on the devices, in 4 bytes each.
+    The constructor lowers the program; `compile` is a call of its own, so that several may compile at the same time.
+    The compiler is given `options`. A `numbered` program is given numbers that the compiler does not see, if that makes
+    it quick to compile; they stay on the devices, in 4 bytes each.
 
     Attributes:
         entries: what one call moves, one entry after the other.

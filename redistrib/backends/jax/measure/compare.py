@@ -171,7 +171,7 @@ def calibration_devices(count: int | None) -> list[Any]:
 
 @contextlib.contextmanager
 def with_all_bits(dtype: str) -> Iterator[None]:
-    """While elements of 64 bits stay what they are, which JAX would otherwise cut in two."""
+    """A context in which elements of 64 bits stay so; JAX would otherwise take half of them away."""
     if dtype not in _WIDE:
         yield
         return
