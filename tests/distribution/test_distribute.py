@@ -47,12 +47,12 @@ def predicted(f: Any) -> None:
 @pytest.mark.parametrize(
     ("mesh", "schedule"),
     [
-        ({"d": 8}, [rd.along("d", {"x": 0})]),
-        ({"d": 8}, [rd.along("d", {"w1": 1, "w2": 0})]),
         ({"d": 2, "t": 4}, [rd.along("d", {"x": 0}), rd.along("t", {"w1": 1, "w2": 0})]),
         ({"d": 8}, [rd.along("d", {"x": 0}), rd.along("d", {"params": "first"})]),
+        pytest.param({"d": 8}, [rd.along("d", {"x": 0})], marks=pytest.mark.long),
+        pytest.param({"d": 8}, [rd.along("d", {"w1": 1, "w2": 0})], marks=pytest.mark.long),
     ],
-    ids=["data", "tensor", "both", "zero"],
+    ids=["both", "zero", "data", "tensor"],
 )
 def test_an_mlp_and_a_step_of_it_are_exact(mesh: Any, schedule: Any) -> None:
     x, y = models.whole(16, 8), models.whole(16, 16)
@@ -183,7 +183,8 @@ def test_what_needs_a_dimension_whole_is_cut_along_another() -> None:
     assert [step.kind for move in f.program.moves for step in move.plan.steps] == ["alltoall"]
     (choice,) = f.choices
     assert choice.why == (
-        "dimension 1 of 'transpose' is cut, and the operation needs it whole; 'd0' was cut instead, so that it is exchanged"
+        "dimension 1 of 'transpose' is cut, and the operation needs it whole; 'd0' was cut instead, "
+        "so that it is exchanged"
     )
     agree(f(x), turned(x), exact=True)
     predicted(f)
