@@ -15,7 +15,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.trace.inline import Traced, trace
 from redistrib.cost.model import CostModel
-from redistrib.distribution.tactics import checked
+from redistrib.distribution.tactics import apply
 from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
@@ -53,8 +53,7 @@ def distribute(
     outputs = _types(out_shardings, tree, [arrays[name].shape for name in traced.graph.outputs], jax_mesh)
     for number, form in outputs.items():
         _pin(found, traced.graph.outputs[number], form)
-    for tactic in checked(schedule):
-        tactic.apply(found)
+    apply(schedule, found)
     for axis in own.names:
         recut(found, axis)
     platform = jax_mesh.devices.flat[0].platform

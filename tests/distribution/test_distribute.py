@@ -102,6 +102,27 @@ def test_megatron_adds_up_twice_a_layer_each_way() -> None:
     assert kinds == [["all_reduce"]] * 4
 
 
+def attention(x: Any, wq: Any, wk: Any, wv: Any, wo: Any) -> Any:
+    q, k, v = (jnp.einsum("bse,ehd->bhsd", x, w) for w in (wq, wk, wv))
+    mixed = jnp.einsum("bhst,bhtd->bhsd", jax.nn.softmax(jnp.einsum("bhsd,bhtd->bhst", q, k)), v)
+    return jnp.einsum("bhsd,hde->bse", mixed, wo)
+
+
+def test_attention_by_heads_moves_once_before_the_last_product() -> None:
+    """The thesis's own schedule, B=8, S=512, E=1024, H=16 on 4 devices: 12.58 MB, where all-reducing takes 100.66."""
+    form = jax.ShapeDtypeStruct
+    weight = form((1024, 16, 64), np.float32)
+    args = (form((8, 512, 1024), np.float32), weight, weight, weight, form((16, 64, 1024), np.float32))
+    heads = rd.along("p", {"wq": 1, "wk": 1, "wv": 1})
+    f = rd.distribute(attention, args, {"p": 4}, schedule=heads, cost_model="exact")
+    assert f.program.received_bytes == 100_663_296
+    both = [heads, rd.work("p", {"dot_general_5": "m1"})]
+    f = rd.distribute(attention, args, {"p": 4}, schedule=[both], cost_model="exact")
+    moving = [move for move in f.program.moves if any(move.plan.received)]
+    assert [[step.kind for step in move.plan.steps] for move in moving] == [["alltoall"]]
+    assert f.program.received_bytes == 12_582_912
+
+
 # ------------------------------------------------------------------------------------------ shardings
 
 
