@@ -61,7 +61,9 @@ def distribute(
     starts = {traced.graph.inputs[number].name: form for number, form in inputs.items()}
     name = getattr(function, "__name__", "main")
     program = build(found, cost_model or known, starts, outputs, name)
+    tight = False
     if memory_limit is not None and (needed := _peak(program)) > memory_limit:
+        tight = True
         program = build(found, cost_model or known, starts, outputs, name, keep=KEPT)
         if (least := _peak(program)) > memory_limit:
             raise MemoryLimitError(
@@ -70,7 +72,7 @@ def distribute(
                 f"{name} distributed so takes {min(least, needed):,} bytes on a device at the least, more than the "
                 f"limit of {memory_limit:,}; cut more arrays, or cut them further",
             )
-    return Distributed(program, traced, found, jax_mesh, args, known)
+    return Distributed(program, traced, found, jax_mesh, args, known, in_order=tight)
 
 
 KEPT = 16  # operations for which a moved array is kept, where memory is short
@@ -112,8 +114,10 @@ class Distributed:
         mesh: jax.sharding.Mesh,
         args: tuple[Any, ...],
         platform: str,
+        *,
+        in_order: bool,
     ) -> None:
-        self.program, self.mesh, self._model = program, mesh, platform
+        self.program, self.mesh, self._model, self._in_order = program, mesh, platform, in_order
         self.choices: tuple[Choice, ...] = (*found.choices, *losses(found))
         self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
         self._traced = traced
@@ -200,7 +204,7 @@ class Distributed:
 
     @cached_property
     def _compiled(self) -> Any:
-        run = mapped(self.program, self.mesh)
+        run = mapped(self.program, self.mesh, in_order=self._in_order)
 
         def call(*arrays: Any) -> Any:
             found = run(*arrays)

@@ -311,6 +311,9 @@ def test_a_memory_limit_moves_again_and_then_says_what_fits() -> None:
     assert tight.memory <= free.memory * 3 // 4
     assert tight.program.received_bytes > free.program.received_bytes
     agree(tight(*args), function(*args))
+    predicted(tight)
+    found = tight.lower().compile().memory_analysis()
+    assert found.temp_size_in_bytes + found.argument_size_in_bytes + found.output_size_in_bytes <= tight.memory
     with pytest.raises(MemoryLimitError, match=f"takes {tight.memory:,} bytes on a device at the least") as caught:
         placed(1000)
     assert caught.value.least == tight.memory
