@@ -130,6 +130,12 @@ class Distributed:
     def __repr__(self) -> str:
         return f"Distributed({self.program.name} on {Mesh.of(self.mesh)})"
 
+    def __str__(self) -> str:
+        """The table of the program, then what was chosen and what every device runs whole."""
+        chosen = [f"{choice.operation}, axis {choice.axis!r}: {choice.why}" for choice in self.choices]
+        whole = [f"{name} ({source}) is run whole by every device: {why}" for name, source, why in self.opaque]
+        return "\n".join([str(self.program), *chosen, *whole])
+
     @property
     def in_shardings(self) -> Any:
         """How the arguments begin, as a tree like them."""
