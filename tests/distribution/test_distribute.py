@@ -227,6 +227,27 @@ def test_keys_have_shardings_of_keys() -> None:
     assert [value.name for value in f.program.inputs] == ["arg0", "arg1"]
 
 
+@pytest.mark.parametrize("fill", [0, 7])
+def test_what_fills_in_a_number_takes_no_summands(fill: int) -> None:
+    def picked(x: Any, w: Any, k: Any) -> Any:
+        return jnp.take(x @ w, k, axis=0, mode="fill", fill_value=fill)
+
+    args = (models.whole(8, 16), models.whole(16, 4), np.array([1, 9, 3], np.int32))
+    f = rd.distribute(picked, args, {"d": 4}, schedule=rd.along("d", {"w": 0}), cost_model="exact")
+    agree(f(*args), picked(*args), exact=True)
+    assert (f.program.values[f.program.moves[0].value].type.global_shape == (3, 4)) == (fill == 0)
+
+
+def test_a_barrier_of_several_shapes() -> None:
+    def behind(x: Any, w: Any) -> Any:
+        return jnp.dot(*jax.lax.optimization_barrier((x, w)))
+
+    x, w = models.whole(8, 16), models.whole(16)
+    f = rd.distribute(behind, (x, w), {"d": 8}, schedule=rd.along("d", {"x": 0}))
+    agree(f(x, w), behind(x, w), exact=True)
+    assert not f.program.moves
+
+
 def fused(x: Any, w: Any) -> Any:
     q, k, v = jnp.moveaxis((x @ w).reshape(4, 8, 3, 4, 8), 2, 0)
     return jnp.einsum("bshd,bthd->bhst", q, k), v
