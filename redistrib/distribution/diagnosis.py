@@ -117,7 +117,7 @@ class Diagnosis:
             rows.append(
                 [
                     os.path.basename(finding.source) + ("  INVOLUNTARY" if finding.involuntary else ""),
-                    finding.operation.rpartition("/")[2],
+                    _short(finding.operation),
                     kinds,
                     f"{finding.received:,}",
                     f"{finding.largest:,}",
@@ -137,6 +137,12 @@ class Diagnosis:
             f"{counted(sum(len(f.reshards) for f in known), 'reshard', 'reshards')} of one array: "
             f"{theirs:,} bytes by XLA, {ours:,} by our plans{told}"
         )
+
+
+def _short(operation: str) -> str:
+    """The last part of a name; of several operations that the compiler has put together, how many."""
+    several = operation.count(":") + 1
+    return operation.rpartition("/")[2] if several == 1 else f"{several} together"
 
 
 def diagnose(function: Callable[..., Any], *args: Any, model: CostModel | str | None = None) -> Diagnosis:

@@ -15,7 +15,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.trace.inline import Traced, trace
 from redistrib.cost.model import CostModel
-from redistrib.distribution.tactics import checked
+from redistrib.distribution.tactics import apply
 from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
@@ -53,8 +53,7 @@ def distribute(
     outputs = _types(out_shardings, tree, [arrays[name].shape for name in traced.graph.outputs], jax_mesh)
     for number, form in outputs.items():
         _pin(found, traced.graph.outputs[number], form)
-    for tactic in checked(schedule):
-        tactic.apply(found)
+    apply(schedule, found)
     for axis in own.names:
         recut(found, axis)
     platform = jax_mesh.devices.flat[0].platform
@@ -62,7 +61,9 @@ def distribute(
     starts = {traced.graph.inputs[number].name: form for number, form in inputs.items()}
     name = getattr(function, "__name__", "main")
     program = build(found, cost_model or known, starts, outputs, name)
+    tight = False
     if memory_limit is not None and (needed := _peak(program)) > memory_limit:
+        tight = True
         program = build(found, cost_model or known, starts, outputs, name, keep=KEPT)
         if (least := _peak(program)) > memory_limit:
             raise MemoryLimitError(
@@ -71,7 +72,7 @@ def distribute(
                 f"{name} distributed so takes {min(least, needed):,} bytes on a device at the least, more than the "
                 f"limit of {memory_limit:,}; cut more arrays, or cut them further",
             )
-    return Distributed(program, traced, found, jax_mesh, args, known)
+    return Distributed(program, traced, found, jax_mesh, args, known, in_order=tight)
 
 
 KEPT = 16  # operations for which a moved array is kept, where memory is short
@@ -113,8 +114,10 @@ class Distributed:
         mesh: jax.sharding.Mesh,
         args: tuple[Any, ...],
         platform: str,
+        *,
+        in_order: bool,
     ) -> None:
-        self.program, self.mesh, self._model = program, mesh, platform
+        self.program, self.mesh, self._model, self._in_order = program, mesh, platform, in_order
         self.choices: tuple[Choice, ...] = (*found.choices, *losses(found))
         self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
         self._traced = traced
@@ -126,6 +129,12 @@ class Distributed:
 
     def __repr__(self) -> str:
         return f"Distributed({self.program.name} on {Mesh.of(self.mesh)})"
+
+    def __str__(self) -> str:
+        """The table of the program, then what was chosen and what every device runs whole."""
+        chosen = [f"{choice.operation}, axis {choice.axis!r}: {choice.why}" for choice in self.choices]
+        whole = [f"{name} ({source}) is run whole by every device: {why}" for name, source, why in self.opaque]
+        return "\n".join([str(self.program), *chosen, *whole])
 
     @property
     def in_shardings(self) -> Any:
@@ -201,7 +210,7 @@ class Distributed:
 
     @cached_property
     def _compiled(self) -> Any:
-        run = mapped(self.program, self.mesh)
+        run = mapped(self.program, self.mesh, in_order=self._in_order)
 
         def call(*arrays: Any) -> Any:
             found = run(*arrays)

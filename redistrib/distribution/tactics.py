@@ -21,8 +21,8 @@ class Along:
     axis: str
     arrays: tuple[tuple[str, Dim], ...]
 
-    def apply(self, found: Propagation) -> None:
-        """Cut the arrays, and carry that as far as it goes."""
+    def begin(self, found: Propagation) -> None:
+        """Cut the arrays."""
         for pattern, dim in self.arrays:
             arrays = matching(pattern, found.graph.inputs)
             if not arrays:
@@ -33,7 +33,6 @@ class Along:
                 taken = _dim(dim, array, found, self.axis)
                 if taken is not None or dim is None:
                     found.cut_array(array.name, self.axis, taken)
-        found.spread(self.axis)
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,8 @@ class Work:
     axis: str
     operations: tuple[tuple[str, str], ...]
 
-    def apply(self, found: Propagation) -> None:
-        """Cut the operations, and carry that as far as it goes."""
+    def begin(self, found: Propagation) -> None:
+        """Cut the operations."""
         for pattern, dim in self.operations:
             numbers = [
                 k
@@ -55,10 +54,6 @@ class Work:
                 raise CutError(pattern, "", "Schedule", "there is no such operation, by name or by source line")
             for k in numbers:
                 found.cut_operation(k, self.axis, dim)
-        found.spread(self.axis)
-
-
-Tactic: TypeAlias = "Along | Work"
 
 
 def along(axis: str, arrays: Mapping[str, Dim]) -> Along:
@@ -117,16 +112,19 @@ def _some(arrays: Iterable[Array]) -> str:
     return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
-def checked(schedule: Any) -> tuple[Tactic, ...]:
-    """The tactics of a schedule.
+def apply(schedule: Any, found: Propagation) -> None:
+    """Apply the tactics of a schedule in order; those of an inner list begin together, before anything spreads.
 
     Raises:
-        CutError: if it is none.
+        CutError: if it is no schedule, or a tactic cannot be.
     """
-    tactics = (schedule,) if isinstance(schedule, Along | Work) else tuple(schedule)
-    for tactic in tactics:
-        if not isinstance(tactic, Along | Work):
-            raise CutError(
-                "", "", "Schedule", f"{tactic!r} is no tactic; write rd.along(axis, {{argument: dimension}})"
-            )
-    return tactics
+    for entry in (schedule,) if isinstance(schedule, Along | Work) else tuple(schedule):
+        together = tuple(entry) if isinstance(entry, list | tuple) else (entry,)
+        for tactic in together:
+            if not isinstance(tactic, Along | Work):
+                raise CutError(
+                    "", "", "Schedule", f"{tactic!r} is no tactic; write rd.along(axis, {{argument: dimension}})"
+                )
+            tactic.begin(found)
+        for axis in dict.fromkeys(tactic.axis for tactic in together):
+            found.spread(axis)

@@ -26,7 +26,7 @@ SCHEDULES: dict[str, tuple[dict[str, int], list[Any]]] = {
 }
 KINDS = {  # of moves, by what their plans end with
     "data": {"all_reduce": 18},
-    "zero": {"allgather": 17, "reduce_scatter": 17, "all_reduce": 1},
+    "zero": {"allgather": 18, "reduce_scatter": 17, "all_reduce": 1},  # the embedding twice: as it is, and turned
     "megatron": {"all_reduce": 8},
     "megatron with sequences": {"allgather": 8, "reduce_scatter": 8, "all_reduce": 6},
 }
@@ -40,19 +40,20 @@ def agree(found: Any, wanted: Any, exact: bool = False) -> None:
             np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-def predicted(f: Any) -> None:
-    assert inspect(f.lower().compile()).received_bytes == f.program.received_bytes == f.cost.received_bytes
+def predicted(f: Any, dropped: int = 0) -> None:
+    received = inspect(f.lower().compile()).received_bytes
+    assert received + dropped == f.program.received_bytes == f.cost.received_bytes
 
 
 @pytest.mark.parametrize(
     ("mesh", "schedule"),
     [
-        ({"d": 8}, [rd.along("d", {"x": 0})]),
-        ({"d": 8}, [rd.along("d", {"w1": 1, "w2": 0})]),
         ({"d": 2, "t": 4}, [rd.along("d", {"x": 0}), rd.along("t", {"w1": 1, "w2": 0})]),
         ({"d": 8}, [rd.along("d", {"x": 0}), rd.along("d", {"params": "first"})]),
+        pytest.param({"d": 8}, [rd.along("d", {"x": 0})], marks=pytest.mark.long),
+        pytest.param({"d": 8}, [rd.along("d", {"w1": 1, "w2": 0})], marks=pytest.mark.long),
     ],
-    ids=["data", "tensor", "both", "zero"],
+    ids=["both", "zero", "data", "tensor"],
 )
 def test_an_mlp_and_a_step_of_it_are_exact(mesh: Any, schedule: Any) -> None:
     x, y = models.whole(16, 8), models.whole(16, 16)
@@ -90,7 +91,8 @@ def test_a_training_step_with_scan_recomputation_dropout_and_clipping(name: str)
     args = (params, models.state_of(params), tokens[:, :-1], tokens[:, 1:], jax.random.key(7))
     f = rd.distribute(models.step_by_scan, args, mesh, schedule=schedule, cost_model="exact")
     agree(f(*args), jax.jit(models.step_by_scan)(*args))
-    predicted(f)
+    # XLA:CPU drops barriers, and takes the gathers of two scales that recomputation needs again from the first
+    predicted(f, dropped=2 * 896 if name == "zero" else 0)
     assert f.opaque == ()
 
 
@@ -100,6 +102,27 @@ def test_megatron_adds_up_twice_a_layer_each_way() -> None:
     f = rd.distribute(jax.grad(models.loss), args, {"t": 8}, schedule=SCHEDULES["megatron"][1], cost_model="exact")
     kinds = [[step.kind for step in move.plan.steps] for move in f.program.moves if move.plan]
     assert kinds == [["all_reduce"]] * 4
+
+
+def attention(x: Any, wq: Any, wk: Any, wv: Any, wo: Any) -> Any:
+    q, k, v = (jnp.einsum("bse,ehd->bhsd", x, w) for w in (wq, wk, wv))
+    mixed = jnp.einsum("bhst,bhtd->bhsd", jax.nn.softmax(jnp.einsum("bhsd,bhtd->bhst", q, k)), v)
+    return jnp.einsum("bhsd,hde->bse", mixed, wo)
+
+
+def test_attention_by_heads_moves_once_before_the_last_product() -> None:
+    """The thesis's own schedule, B=8, S=512, E=1024, H=16 on 4 devices: 12.58 MB, where all-reducing takes 100.66."""
+    form = jax.ShapeDtypeStruct
+    weight = form((1024, 16, 64), np.float32)
+    args = (form((8, 512, 1024), np.float32), weight, weight, weight, form((16, 64, 1024), np.float32))
+    heads = rd.along("p", {"wq": 1, "wk": 1, "wv": 1})
+    f = rd.distribute(attention, args, {"p": 4}, schedule=heads, cost_model="exact")
+    assert f.program.received_bytes == 100_663_296
+    both = [heads, rd.work("p", {"dot_general_5": "m1"})]
+    f = rd.distribute(attention, args, {"p": 4}, schedule=[both], cost_model="exact")
+    moving = [move for move in f.program.moves if any(move.plan.received)]
+    assert [[step.kind for step in move.plan.steps] for move in moving] == [["alltoall"]]
+    assert f.program.received_bytes == 12_582_912
 
 
 # ------------------------------------------------------------------------------------------ shardings
@@ -160,6 +183,7 @@ def test_a_choice_says_what_was_asked_and_what_was_taken() -> None:
     f = rd.distribute(lambda x, w: x @ w, (x, w), {"d": 8}, schedule=rd.along("d", {"x": 0, "w": 1}))
     (choice,) = f.choices
     assert (choice.operation, choice.axis, choice.taken) == ("dot_general", "d", "n0")
+    assert str(f).splitlines()[-1] == f"dot_general, axis 'd': {choice.why}"
     assert choice.why == (
         "'m0' for 'x' (about 28,672 bytes to move); 'n0' for 'w' (about 3,584 bytes to move); the least was taken"
     )
@@ -201,6 +225,27 @@ def test_keys_have_shardings_of_keys() -> None:
     np.testing.assert_array_equal(bits, draw(*keys)[0])
     assert (jax.random.key_data(new) == jax.random.key_data(draw(*keys)[1])).all()
     assert [value.name for value in f.program.inputs] == ["arg0", "arg1"]
+
+
+@pytest.mark.parametrize("fill", [0, 7])
+def test_what_fills_in_a_number_takes_no_summands(fill: int) -> None:
+    def picked(x: Any, w: Any, k: Any) -> Any:
+        return jnp.take(x @ w, k, axis=0, mode="fill", fill_value=fill)
+
+    args = (models.whole(8, 16), models.whole(16, 4), np.array([1, 9, 3], np.int32))
+    f = rd.distribute(picked, args, {"d": 4}, schedule=rd.along("d", {"w": 0}), cost_model="exact")
+    agree(f(*args), picked(*args), exact=True)
+    assert (f.program.values[f.program.moves[0].value].type.global_shape == (3, 4)) == (fill == 0)
+
+
+def test_a_barrier_of_several_shapes() -> None:
+    def behind(x: Any, w: Any) -> Any:
+        return jnp.dot(*jax.lax.optimization_barrier((x, w)))
+
+    x, w = models.whole(8, 16), models.whole(16)
+    f = rd.distribute(behind, (x, w), {"d": 8}, schedule=rd.along("d", {"x": 0}))
+    agree(f(x, w), behind(x, w), exact=True)
+    assert not f.program.moves
 
 
 def fused(x: Any, w: Any) -> Any:
@@ -257,6 +302,7 @@ def test_operations_without_a_rule_are_listed_and_cannot_be_cut() -> None:
     f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}))
     ((name, source, why),) = f.opaque
     assert (name, why) == ("while", "no rule for while")
+    assert str(f).endswith("is run whole by every device: no rule for while")
     assert "test_distribute.py:" in source
     assert [choice.why for choice in f.choices if choice.operation == "while"] == [
         "dimension 0 of 'x' is cut, and the operation needs it whole: no rule for while"
@@ -290,6 +336,9 @@ def test_a_memory_limit_moves_again_and_then_says_what_fits() -> None:
     assert tight.memory <= free.memory * 3 // 4
     assert tight.program.received_bytes > free.program.received_bytes
     agree(tight(*args), function(*args))
+    predicted(tight)
+    found = tight.lower().compile().memory_analysis()
+    assert found.temp_size_in_bytes + found.argument_size_in_bytes + found.output_size_in_bytes <= tight.memory
     with pytest.raises(MemoryLimitError, match=f"takes {tight.memory:,} bytes on a device at the least") as caught:
         placed(1000)
     assert caught.value.least == tight.memory

@@ -193,7 +193,7 @@ def _added_in_place(step: ReduceExchange, tile: jax.Array, context: LoweringCont
         if write.pairs is not None and write.padded not in arrived:
             volume = write.padded.length if write.padded is not None else write.volume
             if in_flight and in_flight + volume > limits.in_flight:
-                ordered, in_flight = _zero_after(out, context), 0
+                ordered, in_flight = zero_after(out, context), 0
             in_flight += volume
         if write.padded is not None:
             if write.padded not in arrived:
@@ -245,7 +245,7 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, context: LoweringCon
         if write.pairs is not None and not carried and write.padded not in arrived:
             window = limits.whole if write.size == before.tile else limits.in_flight
             if in_flight and in_flight + volume > window and out is not None:
-                ordered, in_flight = _zero_after(out, context), 0
+                ordered, in_flight = zero_after(out, context), 0
             in_flight += volume
         if write in carried:
             part = carried[write]
@@ -317,7 +317,7 @@ def _read(tile: jax.Array, offsets: Offsets, size: Sequence[int], zero: jax.Arra
     return lax.select(jnp.broadcast_to(zero == 0, tile.shape), tile, jnp.zeros_like(tile))
 
 
-def _zero_after(array: jax.Array, context: LoweringContext) -> jax.Array:
+def zero_after(array: jax.Array, context: LoweringContext) -> jax.Array:
     """Zero, computed from an element of the array in a way that no compiler sees through.
 
     Compilers drop `lax.optimization_barrier` before they order operations. A true dependency stays: some bit of an

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from redistrib.backends.jax.context import LoweringContext, Schedule, context_of
-from redistrib.backends.jax.lowering import local_program
+from redistrib.backends.jax.lowering import local_program, zero_after
 from redistrib.backends.jax.sharding import named_sharding, partition_spec
 from redistrib.backends.jax.values import as_integer_bits
 from redistrib.plans.plan import Plan
@@ -30,15 +32,25 @@ class Part:
         return self.size
 
 
-def mapped(program: Program, mesh: jax.sharding.Mesh, schedule: Schedule | None = None) -> Callable[..., Any]:
-    """The program as a function of global arrays: one `shard_map` over the mesh."""
+def mapped(
+    program: Program, mesh: jax.sharding.Mesh, schedule: Schedule | None = None, *, in_order: bool = False
+) -> Callable[..., Any]:
+    """The program as a function of global arrays: one `shard_map` over the mesh.
+
+    Args:
+        program: the program.
+        mesh: a JAX mesh with the axes of the program's.
+        schedule: of the plans, see `to_jax`.
+        in_order: whether a move begins only when the operation before it is done. Otherwise the compiler may move all
+            that it can at the start, and takes what is moved a second time from the first.
+    """
     flat = inlined(program)
     specs = [partition_spec(value.type) for value in flat.inputs]
     ends = [partition_spec(flat.values[name].type) for name in flat.outputs]
     platform = mesh.devices.flat[0].platform
 
     def local(*tiles: jax.Array) -> list[jax.Array]:
-        return run_local(flat, tiles, platform, schedule)
+        return run_local(flat, tiles, platform, schedule, in_order=in_order)
 
     return jax.shard_map(local, mesh=mesh, in_specs=tuple(specs), out_specs=ends, check_vma=False)
 
@@ -49,18 +61,29 @@ def shardings(values: Sequence[Value], mesh: jax.sharding.Mesh) -> list[jax.shar
 
 
 def run_local(
-    program: Program, tiles: Sequence[jax.Array], platform: str, schedule: Schedule | None = None
+    program: Program,
+    tiles: Sequence[jax.Array],
+    platform: str,
+    schedule: Schedule | None = None,
+    *,
+    in_order: bool = False,
 ) -> list[jax.Array]:
     """The outputs' tiles from the inputs' tiles, on the device that runs; to be traced under manual axes."""
     held = {value.name: tile for value, tile in zip(program.inputs, tiles, strict=True)}
+    latest: jax.Array | None = None
     for op in program.ops:
         match op:
             case Compute():
-                held |= _compute(op, held)
+                made = _compute(op, held)
+                held |= made
+                latest = next((tile for tile in made.values() if tile.size), latest)
             case Move():
-                held[op.out.name] = (
-                    held[op.value] if op.plan is None else _moved(op.plan, held[op.value], platform, schedule)
-                )
+                tile = held[op.value]
+                if op.plan is not None:
+                    if in_order and latest is not None:
+                        tile = _after(latest, tile, op.plan)
+                    tile = _moved(op.plan, tile, platform, schedule)
+                held[op.out.name] = tile
             case Free():
                 del held[op.value]
     return [held[name] for name in program.outputs]
@@ -84,6 +107,13 @@ def _compute(op: Compute, held: dict[str, jax.Array]) -> dict[str, jax.Array]:
         results = found if isinstance(found, tuple) else (found,)
         env.update(zip((access.array for access in nest.writes), results, strict=True))
     return {value.name: env[array] for array, value in op.outs}
+
+
+def _after(latest: jax.Array, tile: jax.Array, plan: Plan) -> jax.Array:
+    """The tile, known only once another array is."""
+    mesh = plan.source_mesh
+    zero = zero_after(latest, LoweringContext(mesh.names, mesh.shape, mesh.devices))
+    return lax.select(jnp.broadcast_to(zero == 0, tile.shape), tile, jnp.zeros_like(tile))
 
 
 def _moved(plan: Plan, tile: jax.Array, platform: str, schedule: Schedule | None) -> jax.Array:

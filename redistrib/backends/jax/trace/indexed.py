@@ -114,7 +114,7 @@ def _gather(equation: Equation) -> Nest | None:
         body=body,
         combine=combine,
         indexed=indexed,
-        linear=((0,),),
+        linear=((0,),) if _is_linear(equation) else (),
         flops=0,
     )
 
@@ -131,6 +131,12 @@ def _one_picked(picked: Sequence[int], removed: Sequence[int], equation: Equatio
 
 def _fills(equation: Equation) -> bool:
     return str(equation.params["mode"]).upper().endswith("FILL_OR_DROP")
+
+
+def _is_linear(equation: Equation) -> bool:
+    """Whether a gather of a sum is the sum of gathers: not where it fills in a number."""
+    given = equation.params.get("fill_value")
+    return not _fills(equation) or given == 0 or (given is None and "float" in equation.outs[0].dtype)
 
 
 def _filling(equation: Equation, dtype: Any) -> Any:

@@ -144,6 +144,8 @@ class _Tracer:
         kind = eqn.primitive.name
         if kind in ("random_wrap", "random_unwrap", "pvary") and not isinstance(ins[0], Lit):
             return ins
+        if kind == "optimization_barrier":  # one for each operand does as well
+            return [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
         if kind in _INLINED and kind not in self.rules:
             inner = eqn.params[_INLINED[kind]]
             if kind in ("remat2", "checkpoint") and eqn.params.get("differentiated") and eqn.params.get("prevent_cse"):

@@ -32,6 +32,7 @@ _LINEAR: dict[str, tuple[tuple[int, ...], ...]] = {
     "copy_p": ((0,),),
     "real": ((0,),),
     "imag": ((0,),),
+    "optimization_barrier": ((0,),),
     "stop_gradient": ((0,),),
 }
 
