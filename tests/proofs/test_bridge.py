@@ -97,10 +97,10 @@ def test_the_checker_agrees_with_verify(samples: list[Sample], checker: Path) ->
     assert sum(one.refused for one in judged) > 2 * len(samples)
 
 
-def _read_backwards(dist_type: DistType, mesh: Mesh) -> Placement:
+def _read_backwards(dist_type: DistType, mesh: Mesh, devices: int | None = None) -> Placement:
     """Axes major to minor, as a `PartitionSpec` has them."""
     dims = tuple(DimType(dim.tile, dim.axes[::-1], dim.size) for dim in dist_type.dims)
-    return placement_of(DistType(dims), mesh)
+    return placement_of(DistType(dims), mesh, devices)
 
 
 @pytest.mark.parametrize(
