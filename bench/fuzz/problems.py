@@ -127,7 +127,7 @@ class Problem:
             "axis": {"target": given["target"].replace("]", f"{', ' if self.shape else ''}1{{nowhere}}1]")},
             "again": {"target": f"[1{{{axis},{axis}}}1]"},
             "shape": {"target": given["target"].replace("]", f"{', ' if self.shape else ''}1]")},
-            "devices": {"target_mesh": Mesh((*self.target.mesh.axes, Axis("more", 2)))},
+            "devices": {"target_mesh": Mesh((*self.target.mesh.axes, Axis("more", 2))), "algorithm": "paper"},
             "dtype": {"dtype": "float33"},
             "model": {"cost_model": "free"},
             "algorithm": {"algorithm": "worst"},

@@ -142,10 +142,10 @@ def test_plans_by_hand_and_their_corruptions(checker: Path) -> None:
     assert [one.case.change for one in judged[len(right) :] if one.python or one.coq] == []
 
 
-def _read_backwards(dist_type: DistType, mesh: Mesh) -> Placement:
+def _read_backwards(dist_type: DistType, mesh: Mesh, devices: int | None = None) -> Placement:
     """Axes major to minor, as a `PartitionSpec` has them."""
     dims = tuple(DimType(dim.tile, dim.axes[::-1], dim.size) for dim in dist_type.dims)
-    return placement_of(DistType(dims), mesh)
+    return placement_of(DistType(dims), mesh, devices)
 
 
 @pytest.mark.parametrize(
