@@ -32,7 +32,7 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-GRACE = 120.0  # wall seconds that a chunk may take beyond twice its usual time, whatever else the machine does
+GRACE = 1800.0  # wall seconds that a chunk may take beyond twice its usual time, whatever else the machine does
 USUAL = {"problems": 0.1, "forged": 0.1, "texts": 0.5, "trees": 3.0}  # seconds a case, at most, on the average
 
 
