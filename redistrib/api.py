@@ -281,13 +281,10 @@ def distribute(
 ) -> Distributed:
     """Distribute a JAX function: cut its operations by a schedule, derive every layout, plan every move.
 
-    The function is traced, as `jax.jit` does, and differentiated, if it is to be, before: give a training step. Calls,
-    custom derivatives and rematerialised regions are inlined, and loops by `scan` of up to 64 steps are unrolled. Each
+    The function is traced, as `jax.jit` does, and differentiated, if it is to be, before: give a training step. Each
     operation becomes a nest; the schedule cuts some, propagation the rest; where producer and consumer differ, a plan
-    moves the array. All of it runs as one `shard_map` in one `jit`.
-
-    Operations that no rule covers run whole on every device; `f.opaque` lists them. Random bits are those of the
-    function itself.
+    moves the array. All of it runs as one `shard_map` in one `jit`. What no rule covers runs whole on every device. See
+    docs/distribute.md.
 
     Args:
         fn: a function of arrays and trees of them.
