@@ -291,8 +291,7 @@ def distribute(
         args: its arguments, as arrays or as `jax.ShapeDtypeStruct`.
         mesh: a `jax.sharding.Mesh`, or axes and sizes (`{"d": 2, "t": 4}`) over the first devices that JAX has.
         schedule: tactics, in order, each of one mesh axis: `rd.along("d", {"batch": 0})` cuts arguments,
-            `rd.work("t", {"dot_general*": "n0"})` cuts operations. What a tactic decides, later ones leave; tactics in
-            an inner list begin together.
+            `rd.work("t", {"dot_general*": "n0"})` cuts operations. What a tactic decides, later ones leave.
         in_shardings, out_shardings: shardings, partition specs or types of arguments and results, as a tree like
             them or a prefix of one; None leaves open what the schedule then decides. They come before the schedule.
         memory_limit: bytes per device that the program may hold at its worst moment, predicted.

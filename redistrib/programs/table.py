@@ -24,7 +24,7 @@ def render(program: Program) -> str:
 
     >>> from redistrib.partition import partition
     >>> from redistrib.programs.spec import nest
-    >>> print(partition(nest("ij,jk->ik", (8, 8, 8)), {"matmul": {"j": 4}}))
+    >>> print(partition(nest("ij,jk->ik", (8, 8, 8)), {"matmul": {"j": 4}}))  # doctest: +NORMALIZE_WHITESPACE
     main on 4 devices
     operation   line       cut   flops   received         plan   price
     ------------------------------------------------------------------
