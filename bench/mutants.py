@@ -25,6 +25,7 @@ from bench.children import ROOT
 from bench.mutations import Mutant, mutants
 
 MEMORY = 8 << 30  # bytes of data that the tests of one mutant may ask for
+NO_TESTS = 5  # exit status of pytest where a path has none, such as a folder without doctests
 AT_FIRST = 30.0  # processor seconds that tests are taken to need before it is known
 BY_THE_CLOCK = ("TimeoutExpired", "TimeoutError", "monotonic()", "perf_counter()")  # in what a failing test prints
 TESTS = ("-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", "-m", "not long", "--hypothesis-seed=0")
@@ -163,7 +164,7 @@ class Copy:
         if ended.code is None:
             return Fate("time", ended.spent)
         failed = [line.split(" - ")[0].split(maxsplit=1)[1] for line in ended.output.splitlines() if _tells(line)]
-        killer = "" if ended.code == 0 else failed[0] if failed else "crash"
+        killer = "" if ended.code in (0, NO_TESTS) else failed[0] if failed else "crash"
         return Fate(killer, ended.spent, bool(killer) and any(sign in ended.output for sign in BY_THE_CLOCK))
 
 
