@@ -59,6 +59,11 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("redistrib/backends/jax", *files("tests/jax", "test_jax_execute.py", "test_jax_sample.py")),
     ),
     "mpi": ("backends/mpi", ("redistrib/backends/mpi", *files("tests/mpi", "test_mpi_portable.py"))),
+    "distribution": ("distribution", ("redistrib/distribution", *files("tests/distribution"))),
+    "pipelines": (
+        "pipelines",
+        ("redistrib/pipelines", *files("tests/pipelines"), *files("tests/simulate", "test_mlp.py")),
+    ),
     "simulate": ("simulate", ("redistrib/simulate", *files("tests/simulate", "test_mlp.py"))),
     "explain": (
         "explain",
