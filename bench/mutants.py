@@ -51,7 +51,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         "synthesis",
         ("redistrib/synthesis", "tests/paper", "tests/laws", *files("tests/synthesis", "test_exhaustive.py")),
     ),
-    "partition": ("partition", ("redistrib/partition", *files("tests/programs"))),
+    "partition": ("partition", ("redistrib/partition", *files("tests/programs"), *files("tests/distribution"))),
     "packing": ("packing", ("redistrib/packing", *files("tests/reshard", *SLOW_RESHARDING))),
     "resharding": ("resharding", ("redistrib/resharding", *files("tests/reshard", *SLOW_RESHARDING))),
     "jax": (
