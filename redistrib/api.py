@@ -16,7 +16,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
 from redistrib.plans.plan import Plan
 from redistrib.synthesis.synthesize import synthesize as _synthesize
-from redistrib.theory.topology import Topology, topology_of_mesh
+from redistrib.theory.topology import Topology, topology_of_devices, topology_of_mesh
 
 if TYPE_CHECKING:
     from redistrib.cache import CacheInfo
@@ -401,7 +401,7 @@ def _typed(value: Any, mesh: Any, shape: Sequence[int] | None) -> tuple[DistType
     return DistType.of(value), Mesh.of(mesh)
 
 
-def _numbered(source: Any, target: Any, source_mesh: Mesh, target_mesh: Mesh) -> tuple[Mesh, Mesh, Topology]:
+def _numbered(source: Any, target: Any, source_mesh: Mesh, target_mesh: Mesh) -> tuple[Mesh, Mesh, Topology | None]:
     """The meshes of two JAX meshes with their devices numbered, and where these stand: by their place in the source
     mesh, or where the target has others, by the order of their ids."""
     here, there = list(source.devices.flat), list(target.devices.flat)
@@ -409,4 +409,4 @@ def _numbered(source: Any, target: Any, source_mesh: Mesh, target_mesh: Mesh) ->
     number = {device: k for k, device in enumerate(devices)}
     meshes = ((source_mesh, here), (target_mesh, there))
     first, second = (Mesh(mesh.axes, tuple(number[device] for device in order)) for mesh, order in meshes)
-    return first, second, Topology.of_devices(devices)
+    return first, second, topology_of_devices(devices)

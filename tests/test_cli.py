@@ -66,7 +66,7 @@ HELP = {
         "source": "type at the start, such as '[3{x}12, 2{y}12]'",
         "target": "type at the end",
         "--mesh MESH": "axes and sizes, such as x=4,y=6",
-        "--target-mesh TARGET_MESH": "mesh of the target type, if it is another one over the same devices",
+        "--target-mesh TARGET_MESH": "mesh of the target type, if it is another one",
         "--dtype DTYPE": "element type (default: float32)",
         "--cost-model COST_MODEL": "exact, paper, tpu (default), gpu, cpu, or a profile's JSON file",
         "--no-over-partition": "no slicing along replicated axes in between",

@@ -34,7 +34,7 @@ def layouts(devices: int, examples: int, most: int = 128) -> Iterator[Layout]:
     Left out are those that leave a replica less than an example of a microbatch.
 
     >>> len(list(layouts(16, 2048))), len(list(layouts(16, 128)))
-    (75, 69)
+    (75, 65)
     """
     powers = [1 << k for k in range(devices.bit_length())]
     for d, t, p in product(powers, repeat=3):

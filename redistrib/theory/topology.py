@@ -106,11 +106,18 @@ class Topology:
 
 
 def topology_of_mesh(mesh: Any) -> Topology | None:
-    """Where the devices of a `jax.sharding.Mesh` stand, by their places in it; None for any other mesh.
+    """Where the devices of a `jax.sharding.Mesh` stand, by their places in it; None for any other mesh, abstract ones
+    among them.
 
     It is read by its attributes, without importing JAX.
     """
-    devices = getattr(mesh, "devices", None)
-    if not isinstance(devices, np.ndarray) or not hasattr(devices.flat[0], "process_index"):
+    try:
+        return topology_of_devices(mesh.devices.flat)
+    except (AttributeError, ValueError):
         return None
-    return Topology.of_devices(devices.flat)
+
+
+def topology_of_devices(devices: Iterable[Any]) -> Topology | None:
+    """Where JAX devices stand; None where they do not say."""
+    devices = list(devices)
+    return Topology.of_devices(devices) if all(hasattr(device, "process_index") for device in devices) else None

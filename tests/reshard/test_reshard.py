@@ -356,31 +356,6 @@ def test_what_is_remembered_of_a_tree_holds_none_of_its_arrays() -> None:
 
 
 @pytest.mark.usefixtures("fresh")
-def test_garbage_is_collected_again_after_planning(monkeypatch: pytest.MonkeyPatch) -> None:
-    during: list[bool] = []
-    compiling = eager.compiling
-
-    def watched(makers: Any) -> Any:
-        during.append(gc.isenabled())
-        if len(during) == 2:
-            raise RuntimeError("no compiler")
-        return compiling(makers)
-
-    monkeypatch.setattr(eager, "compiling", watched)
-    rd.reshard(matrix(), COLUMNS)
-    assert gc.isenabled()
-    with pytest.raises(RuntimeError, match="no compiler"):
-        rd.reshard(matrix((8, 8)), COLUMNS)
-    assert (during, gc.isenabled()) == ([False, False], True)
-    gc.disable()
-    try:
-        rd.reshard(matrix((24, 8)), COLUMNS)
-        assert not gc.isenabled()  # as the caller has it
-    finally:
-        gc.enable()
-
-
-@pytest.mark.usefixtures("fresh")
 def test_no_plan_is_remembered_for_another_tree() -> None:
     """Paths, shapes, dtypes, placements, donation, limits and cost models all tell trees apart."""
     tree = {"a": matrix(), "b": matrix((8, 8))}

@@ -19,7 +19,7 @@ from redistrib.synthesis.synthesize import synthesize
 from redistrib.testing import cut_type
 
 SEED = 7
-EVERY = [name for name in SETS if name not in ("U888", "U161616")]
+EVERY = [name for name in SETS if name not in ("U888", "U161616", "P8", "P24")]  # not: what is slow, and summands
 
 
 @cache
