@@ -53,9 +53,9 @@ class Topology:
     @classmethod
     def of_devices(cls, devices: Iterable[Any]) -> Topology:
         """JAX devices by the slice of each, on accelerators, within which links are fast (TPU interconnect, NVLink);
-        otherwise by its process."""
+        otherwise by its process. (CPU devices say a slice as well, the same on every host.)"""
         devices = list(devices)
-        slices = [getattr(device, "slice_index", None) for device in devices]
+        slices = [None if device.platform == "cpu" else getattr(device, "slice_index", None) for device in devices]
         return cls.of(slices if None not in slices else [device.process_index for device in devices])
 
     @classmethod

@@ -69,7 +69,7 @@ def main() -> None:
     tree = [placed(v, s, d) for v, s, d in zip(values, sources, dtypes, strict=True)]
     plan = rd.reshard_plan(tree, targets)
     hosts = f"{jax.process_count()} hosts of {jax.local_device_count()} devices"
-    assert f"links between hosts taken to be slower: {hosts}" in str(plan)
+    assert f"links between hosts taken to be slower: {hosts}" in str(plan), str(plan)
     digest = hashlib.sha256(
         "".join(entry.plan.to_json() for b in plan.batches for _, entry in b.parts).encode()
     ).hexdigest()

@@ -231,12 +231,13 @@ def test_a_topology_must_fit_the_mesh() -> None:
 def test_where_jax_devices_stand() -> None:
     """By slices on accelerators, whatever process drives them; by processes elsewhere."""
 
-    def device(process: int, **told: int) -> SimpleNamespace:
-        return SimpleNamespace(process_index=process, **told)
+    def device(process: int, platform: str = "gpu", **told: int) -> SimpleNamespace:
+        return SimpleNamespace(process_index=process, platform=platform, **told)
 
     assert Topology.of_devices([device(k // 2) for k in range(4)]) == Topology.consecutive(4, 2)
     assert Topology.of_devices([device(k, slice_index=k // 2) for k in range(4)]) == Topology.consecutive(4, 2)
     assert Topology.of_devices([device(k, slice_index=0) for k in range(4)]) == Topology(4)
+    assert Topology.of_devices([device(k // 2, "cpu", slice_index=0) for k in range(4)]) == Topology.consecutive(4, 2)
     grid = np.array([[device(0), device(1)], [device(1), device(0)]])
     assert topology_of_mesh(SimpleNamespace(devices=grid)) == Topology.of("abba")
     assert topology_of_mesh(Mesh.of("x=2,y=2")) is None
