@@ -172,7 +172,7 @@ Definition preceived (s : point) (b a : pplacement) (x : paction) (d : device) :
   | ReduceScatter groups => (len (group_of groups d) - 1) * ta
   | AllReduce groups =>
       let group := group_of groups d in let m := len group in
-      2 * (tb - tb / m - (if position_of d group <? tb mod m then 1 else 0))
+      tb + (m - 2) * (tb / m + (if position_of d group <? tb mod m then 1 else 0))
   | ReduceExchange how shares _ => sum (map (carried how shares) (to_device d shares))
   | Unreduce _ => 0
   end.
