@@ -305,6 +305,14 @@ def lost(tree: dict[str, Any], error: BaseException, values: dict[str, np.ndarra
     return [name for name in tree if not np.array_equal(bits(found[name]), values[name])]
 
 
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """SIGINT interrupts, also where a shell has started the tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def several_launches(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buckets, "BUCKET_BYTES", 1)
