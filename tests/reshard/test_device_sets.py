@@ -122,6 +122,22 @@ def test_tiles_that_stand_for_data_count_as_memory() -> None:
     _check(array, target, memory_limit=caught.value.least)
 
 
+def test_a_second_call_plans_and_compiles_nothing() -> None:
+    compiled: list[str] = []
+    jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: compiled.append(event))
+    shape, source, target = _ends("rows to columns")
+    tree = [jax.device_put(_values(shape, dtype), source) for dtype in (jnp.float32, jnp.int32)]
+    tree.append(jax.device_put(jax.random.split(jax.random.key(3), shape), source))
+    jax.block_until_ready(rd.reshard(tree, target))
+    before = rd.cache_info()
+    compiled.clear()
+    jax.block_until_ready(rd.reshard(tree, target))
+    assert not any("backend_compile" in event for event in compiled)
+    assert {name: cache.misses for name, cache in rd.cache_info().items()} == {
+        name: cache.misses for name, cache in before.items()
+    }
+
+
 @pytest.mark.parametrize(("name", "count"), [pytest.param(name, 1, id=name) for name in SETS if "others" not in name])
 def test_a_sample_of_all_pairs_moves_right(name: str, count: int) -> None:
     _check_sample(name, count)
