@@ -138,13 +138,13 @@ def test_a_second_call_plans_and_compiles_nothing() -> None:
     }
 
 
-@pytest.mark.parametrize(("name", "count"), [pytest.param(name, 1, id=name) for name in SETS if "others" not in name])
+@pytest.mark.parametrize(("name", "count"), [pytest.param(name, 1, id=name) for name in SETS])
 def test_a_sample_of_all_pairs_moves_right(name: str, count: int) -> None:
     _check_sample(name, count)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in SETS if "others" not in name])
+@pytest.mark.parametrize("name", SETS)
 def test_a_large_sample_of_all_pairs_moves_right(name: str) -> None:
     _check_sample(name, 84)
 
