@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from redistrib.backends.jax.sharding import named_sharding
 from redistrib.testing import all_types
-from tests.sets.cases import PAIRS, SETS, prime_mesh
+from tests.sets.cases import PAIRS, SETS, m2n, prime_mesh
 
 MOVED = [name for name in PAIRS if name not in ("rows to rows", "replicated to replicated")]
 
@@ -60,6 +60,20 @@ def test_same_tiles_on_other_devices_are_copied_by_device_put() -> None:
         array = jax.device_put(_values(shape, jnp.float32), source)
         assert rd.reshard_plan(array, target).put == ("",)
         assert np.array_equal(rd.reshard(array, target), array)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("half", [4, 8])
+def test_nccls_cases_move_at_the_bound(half: int) -> None:
+    for ends in m2n(half):
+        source, target = (_sharding(rd.Mesh.of(mesh, devices), rd.DistType.parse(text)) for mesh, devices, text in ends)
+        array = jax.device_put(_values((40, 40), jnp.bfloat16), source)
+        plan = rd.reshard_plan(array, target, cost_model="exact")
+        if plan.put:  # tiles that go to other devices as they are
+            assert np.array_equal(rd.reshard(array, target), array)
+        else:
+            assert plan.received_bytes == plan.lower_bound_bytes
+            _check(array, target, cost_model="exact")
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.int8, jnp.int4, jnp.complex64, jnp.bool_])
@@ -120,6 +134,15 @@ def test_tiles_that_stand_for_data_count_as_memory() -> None:
     limited = rd.reshard_plan(array, target, memory_limit=caught.value.least)
     assert limited.peak_bytes <= caught.value.least
     _check(array, target, memory_limit=caught.value.least)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_many_leaves_move_without_the_host() -> None:
+    shape, source, target = _ends("rows to columns")
+    tree = [jax.device_put(_values(shape, jnp.float32), source) for _ in range(8)]
+    with jax.transfer_guard("disallow_explicit"):
+        moved = jax.block_until_ready(rd.reshard(tree, target))
+    assert all(np.array_equal(one, other) for one, other in zip(moved, tree, strict=True))
 
 
 def test_a_second_call_plans_and_compiles_nothing() -> None:
