@@ -159,7 +159,7 @@ def main(name: str = "minilm", processes: int = 4, updates: int = 6) -> None:
         job.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment))
     try:
         for line in job[processes // 2].stdout or ():
-            if "peer ranks" not in line:  # from Gloo, as it connects
+            if line.strip() and "peer ranks" not in line:  # those are from Gloo, as it connects
                 print(line, end="", flush=True)
         for each in job:
             if each.wait():
