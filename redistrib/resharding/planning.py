@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import jax
 from jax.sharding import Sharding
 
-from redistrib.backends.jax import with_sharding
+from redistrib.backends.jax import dummies, with_sharding
 from redistrib.backends.jax.buckets import compiled
 from redistrib.backends.jax.buckets.coalesced import coalescing_key
 from redistrib.backends.jax.buckets.compiled import BucketEntry, CompiledBucket
@@ -59,7 +59,7 @@ def clear_caches() -> None:
     """Forget all routes, plans and compiled programs."""
     for cache in (TREES, ROUTES, PLANS, PROGRAMS, _LEAST):
         cache.clear()
-    for module in (compiled, with_sharding, leaves):
+    for module in (compiled, dummies, with_sharding, leaves):
         module.forget()
 
 

@@ -1,6 +1,7 @@
 """One process of several: moves trees between device sets by `reshard`, and checks its own shards."""
 
 import sys
+from collections.abc import Sequence
 
 import jax
 
@@ -15,7 +16,9 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
+from redistrib.backends.jax.sharding import named_sharding
 from redistrib.resharding import agreement
+from tests.sets.cases import m2n
 
 DEVICES = np.array(jax.devices())
 OWN = jax.process_index()
@@ -54,12 +57,20 @@ MOVES = {
 }
 
 
+def side(mesh: str, devices: Sequence[int], text: str) -> NamedSharding:
+    """A sharding from our notation."""
+    ours, kind = rd.Mesh.of(mesh, devices), rd.DistType.parse(text)
+    return named_sharding(kind, ours, Mesh(DEVICES[list(devices)].reshape(ours.shape), ours.names))
+
+
 def takes_all(*sides: NamedSharding) -> bool:
     """Whether every process owns a device of one of the sides."""
-    return len({device.process_index for side in sides for device in side.device_set}) == jax.process_count()
+    return len({device.process_index for each in sides for device in each.device_set}) == jax.process_count()
 
 
 def main() -> None:
+    if sys.argv[5] == "all":
+        MOVES.update((f"case {k}", (side(*one), side(*other))) for k, (one, other) in enumerate(m2n(4)))
     values = {name: np.random.default_rng(k).integers(0, 99, (48, 24)) for k, name in enumerate(MOVES)}
     values = {name: array.astype(np.float32) for name, array in values.items()}
     tree = {name: placed(values[name], source) for name, (source, _) in MOVES.items()}

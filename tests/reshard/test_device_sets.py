@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from redistrib.backends.jax.sharding import named_sharding
 from redistrib.testing import all_types
-from tests.sets.cases import PAIRS, SETS, prime_mesh
+from tests.sets.cases import PAIRS, SETS, m2n, prime_mesh
 
 MOVED = [name for name in PAIRS if name not in ("rows to rows", "replicated to replicated")]
 
@@ -60,6 +60,20 @@ def test_same_tiles_on_other_devices_are_copied_by_device_put() -> None:
         array = jax.device_put(_values(shape, jnp.float32), source)
         assert rd.reshard_plan(array, target).put == ("",)
         assert np.array_equal(rd.reshard(array, target), array)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("half", [4, 8])
+def test_nccls_cases_move_at_the_bound(half: int) -> None:
+    for ends in m2n(half):
+        source, target = (_sharding(rd.Mesh.of(mesh, devices), rd.DistType.parse(text)) for mesh, devices, text in ends)
+        array = jax.device_put(_values((40, 40), jnp.bfloat16), source)
+        plan = rd.reshard_plan(array, target, cost_model="exact")
+        if plan.put:  # tiles that go to other devices as they are
+            assert np.array_equal(rd.reshard(array, target), array)
+        else:
+            assert plan.received_bytes == plan.lower_bound_bytes
+            _check(array, target, cost_model="exact")
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.int8, jnp.int4, jnp.complex64, jnp.bool_])
@@ -122,13 +136,38 @@ def test_tiles_that_stand_for_data_count_as_memory() -> None:
     _check(array, target, memory_limit=caught.value.least)
 
 
-@pytest.mark.parametrize(("name", "count"), [pytest.param(name, 1, id=name) for name in SETS if "others" not in name])
+@pytest.mark.usefixtures("fresh")
+def test_many_leaves_move_without_the_host() -> None:
+    shape, source, target = _ends("rows to columns")
+    tree = [jax.device_put(_values(shape, jnp.float32), source) for _ in range(8)]
+    with jax.transfer_guard("disallow_explicit"):
+        moved = jax.block_until_ready(rd.reshard(tree, target))
+    assert all(np.array_equal(one, other) for one, other in zip(moved, tree, strict=True))
+
+
+def test_a_second_call_plans_and_compiles_nothing() -> None:
+    compiled: list[str] = []
+    jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: compiled.append(event))
+    shape, source, target = _ends("rows to columns")
+    tree = [jax.device_put(_values(shape, dtype), source) for dtype in (jnp.float32, jnp.int32)]
+    tree.append(jax.device_put(jax.random.split(jax.random.key(3), shape), source))
+    jax.block_until_ready(rd.reshard(tree, target))
+    before = rd.cache_info()
+    compiled.clear()
+    jax.block_until_ready(rd.reshard(tree, target))
+    assert not any("backend_compile" in event for event in compiled)
+    assert {name: cache.misses for name, cache in rd.cache_info().items()} == {
+        name: cache.misses for name, cache in before.items()
+    }
+
+
+@pytest.mark.parametrize(("name", "count"), [pytest.param(name, 1, id=name) for name in SETS])
 def test_a_sample_of_all_pairs_moves_right(name: str, count: int) -> None:
     _check_sample(name, count)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in SETS if "others" not in name])
+@pytest.mark.parametrize("name", SETS)
 def test_a_large_sample_of_all_pairs_moves_right(name: str) -> None:
     _check_sample(name, 84)
 

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SMALLER = {"gradients": {"layers": 0, "words": 64, "time": 4}}
+SMALLER = {
+    "gradients": {"layers": 0, "words": 64, "time": 4},
+    "weight_sync": {"name": "small", "processes": 2, "updates": 2},
+}
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem != "transformer")
 
 

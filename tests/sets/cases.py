@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 
 from redistrib.lang.mesh import Mesh
+
+Side = tuple[str, Sequence[int], str]  # mesh, devices, type
 
 SETS: dict[str, tuple[Sequence[int], Sequence[int]]] = {
     "halves of four": (range(2), range(2, 4)),
@@ -31,7 +34,7 @@ ALPA: dict[str, tuple[tuple[str, str], tuple[str, str], int]] = {
 }
 
 # Between the devices of the first list and those of the second, as moved by the pairs of types after them.
-PAIRS: dict[str, tuple[tuple[str, Sequence[int], str], tuple[str, Sequence[int], str]]] = {
+PAIRS: dict[str, tuple[Side, Side]] = {
     "rows to columns": (("x=4", range(4), "[4{x}16, 16]"), ("x=4", range(4, 8), "[16, 4{x}16]")),
     "rows to replicated": (("x=4", range(4), "[4{x}16, 16]"), ("x=4", range(4, 8), "[16, 16]")),
     "rows to half replicated": (("x=4", range(4), "[4{x}16, 16]"), ("x=2,y=2", range(4, 8), "[8{x}16, 16]")),
@@ -44,6 +47,26 @@ PAIRS: dict[str, tuple[tuple[str, Sequence[int], str], tuple[str, Sequence[int],
     "four that overlap": (("x=4", range(4), "[4{x}16, 16]"), ("x=4", range(2, 6), "[16, 4{x}16]")),
     "every other two": (("x=4", (0, 1, 4, 5), "[4{x}16, 16]"), ("x=4", (2, 3, 6, 7), "[16, 4{x}16]")),
 }
+
+
+def m2n(half: int) -> Iterator[tuple[Side, Side]]:
+    """The 52 layouts of NCCL M2N's test groups `full_sharding` and `2d_placement`, smaller, between two halves.
+
+    In the first group all devices of a side cut one dimension, in the second those along one of two mesh axes.
+    """
+    source, target = range(half), range(half, 2 * half)
+    for dims in itertools.product(range(2), repeat=2):
+        yield _cut_by("x", (half, 1), source, dims[0]), _cut_by("x", (half, 1), target, dims[1])
+        for first, other in ((2, 4), (4, 2), (2, 2)):
+            meshes = (first, half // first), (other, half // other)
+            for axes in itertools.product("xy", repeat=2):
+                yield _cut_by(axes[0], meshes[0], source, dims[0]), _cut_by(axes[1], meshes[1], target, dims[1])
+
+
+def _cut_by(axis: str, shape: tuple[int, int], devices: Sequence[int], dim: int) -> Side:
+    tiles = ["40", "40"]
+    tiles[dim] = f"{40 // shape['xy'.index(axis)]}{{{axis}}}40"
+    return f"x={shape[0]},y={shape[1]}", devices, f"[{', '.join(tiles)}]"
 
 
 def prime_mesh(devices: Sequence[int]) -> Mesh:

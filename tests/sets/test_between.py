@@ -16,7 +16,7 @@ from redistrib.cost.latency import LatencyBandwidth
 from redistrib.plans import reference
 from redistrib.plans.plan import Plan
 from redistrib.testing import Redistribution, all_types, is_exact, redistributions
-from tests.sets.cases import ALPA, PAIRS, SETS, prime_mesh
+from tests.sets.cases import ALPA, PAIRS, SETS, m2n, prime_mesh
 
 LATENCY = {kind: Latency(5e-6, 1e-7) for kind in ("allgather", "alltoall", "allpermute")}
 SLOW_BETWEEN = LatencyBandwidth("slow between", LATENCY, 200e9, 1e12, slow_bandwidth=2e9)
@@ -104,6 +104,17 @@ def test_two_axes_that_cut_a_dimension_each_between_halves() -> None:
 def test_all_of_two_axes_between_halves() -> None:
     for pair in TWO_AXES:
         _check_two_axes(*pair)
+
+
+@pytest.mark.parametrize("half", [4, 8])
+def test_nccls_cases_meet_the_bound_in_few_rounds(half: int) -> None:
+    cases = list(m2n(half))
+    assert len(cases) == len(set(cases)) == 52
+    for ends in cases:
+        plan = between(*ends)
+        assert sum(plan.received) == sum(plan.lower_bound) and plan.crossing == plan.crossing_bound, ends
+        assert plan.collectives <= 8, ends
+        assert is_exact(plan)
 
 
 def _ordered_pairs(name: str) -> list[tuple[object, object, rd.Mesh, rd.Mesh]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,6 +11,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
 from redistrib.backends.jax.sharding import alone_on
+from redistrib.cache import Cache
+
+# Jitted functions of none, by (shape, dtype, devices): each compiles once.
+_MAKERS: Cache[Callable[[], jax.Array]] = Cache(1024)
 
 
 def over_all(array: jax.Array, shape: tuple[int, ...], sharding: NamedSharding) -> jax.Array:
@@ -19,12 +24,11 @@ def over_all(array: jax.Array, shape: tuple[int, ...], sharding: NamedSharding) 
     """
     tile = sharding.shard_shape(shape)
     held = {shard.device: shard.data for shard in array.addressable_shards}
-    tiles = []
-    for device in sharding.mesh.devices.flat:
-        if device in held:
-            tiles.append(held[device] if held[device].shape == tile else held[device].reshape(tile))
-        elif device.process_index == jax.process_index():
-            tiles.append(zeros(array, tile, [device]))
+    own = [device for device in sharding.mesh.devices.flat if device.process_index == jax.process_index()]
+    without = [device for device in own if device not in held]
+    if without:
+        held |= {shard.device: shard.data for shard in zeros(array, tile, without).addressable_shards}
+    tiles = [held[device] if held[device].shape == tile else held[device].reshape(tile) for device in own]
     return jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=array.dtype)
 
 
@@ -42,15 +46,23 @@ def without_shards(shape: tuple[int, ...], dtype: Any, sharding: Sharding) -> ja
 
 def zeros(array: jax.Array, shape: tuple[int, ...], devices: list[Any]) -> jax.Array:
     """Zeros of an array's dtype, keys included, a copy on each of some devices."""
-    dtype = array.dtype
     mesh = Mesh(np.array(devices), ("devices",))
-    where = SingleDeviceSharding(devices[0]) if len(devices) == 1 else NamedSharding(mesh, PartitionSpec())
-    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
-        impl, data = jax.random.key_impl(array), jax.eval_shape(jax.random.key_data, array)
-        words = (*shape, *data.shape[array.ndim :])
-        make = jax.jit(lambda: jax.random.wrap_key_data(jnp.zeros(words, data.dtype), impl=impl), out_shardings=where)
-    else:
-        make = jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=where)
+    make = _MAKERS.get((shape, array.dtype, tuple(devices)), lambda: _maker(array, shape, mesh))
     with alone_on(mesh):
         made: jax.Array = make()
     return made
+
+
+def _maker(array: jax.Array, shape: tuple[int, ...], mesh: Mesh) -> Callable[[], jax.Array]:
+    dtype = array.dtype
+    where = SingleDeviceSharding(mesh.devices[0]) if mesh.size == 1 else NamedSharding(mesh, PartitionSpec())
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        impl, data = jax.random.key_impl(array), jax.eval_shape(jax.random.key_data, array)
+        words = (*shape, *data.shape[array.ndim :])
+        return jax.jit(lambda: jax.random.wrap_key_data(jnp.zeros(words, data.dtype), impl=impl), out_shardings=where)
+    return jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=where)
+
+
+def forget() -> None:
+    """Let the compiled programs that make zeros go."""
+    _MAKERS.clear()

@@ -299,7 +299,7 @@ def numbers(devices: frozenset[Any], count: int) -> tuple[jax.Array, ...]:
         everywhere = NamedSharding(mesh, PartitionSpec())
         # Each is brought as it is: a program that makes them takes longer to compile than many that are given them.
         values = [np.int32(value) for value in range(1 << (count - 1).bit_length())]
-        with jax.transfer_guard("allow"):  # a guard of the caller's is for arrays
+        with jax.transfer_guard_host_to_device("allow"):  # a guard is for arrays, and these are part of programs
             known = tuple(jax.make_array_from_callback((), everywhere, partial(_same, value)) for value in values)
         _NUMBERS[devices] = known
     return known[:count]
