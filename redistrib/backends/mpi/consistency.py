@@ -63,7 +63,8 @@ def hash_of(plan: Plan) -> str:
             digest.update(f"{end.reduction}|{end.label.tolist()}".encode())
         for name in ("groups", "pairs", "keeps"):
             if hasattr(step, name):
-                digest.update(getattr(step, name).tobytes())
+                array = getattr(step, name)
+                digest.update(f"{array.shape}".encode() + array.tobytes())
         if hasattr(step, "shares"):
             for name in ("src", "dst", "start", "size", "round"):
                 digest.update(getattr(step.shares, name).tobytes())

@@ -51,7 +51,7 @@ class Groups:
         """
         step = stage.step
         if isinstance(step, AllGather | AllToAll | AllReduce) or (isinstance(step, ReduceScatter) and native):
-            key: object = step.groups.tobytes()
+            key: object = step.groups.shape, step.groups.tobytes()
             if key not in self._made:
                 order = step.group_of(stage.device)
                 made = self.comm.Split(min(order), order.index(stage.device))

@@ -56,6 +56,8 @@ def drawn(count: int) -> Iterator[Plan]:
             )  # fmt: skip
     for dtype in ("int64", "bfloat16"):  # tiles that are not to be cut
         yield synthesize("[7] sum{x}", "[7]", {"x": comm.size}, dtype=dtype, cost_model="exact")
+    if comm.size == 4:  # groups of 4 and of 2 that name the ranks in one order
+        yield synthesize("[4, 4] sum{x,y}", "[2{y}4, 4]", "x=2,y=2", dtype="int64", cost_model="exact")
     n = comm.size  # as many summands as there are: their order shows in the last bits
     for dtype, order in (("float32", "any"), ("bfloat16", "fixed")):
         wide = "float32" if dtype == "bfloat16" else None
