@@ -7,6 +7,7 @@ import pytest
 
 import redistrib as rd
 from redistrib.explain import explain, picture, traffic
+from redistrib.explain.programs import draw_program
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
 
@@ -62,6 +63,7 @@ def test_pictures_are_for_rank_one_and_two(tmp_path: object) -> None:
 
 def test_what_is_added_is_told_from_what_is_kept() -> None:
     text = explain(rd.synthesize("[16, 8] sum{x}", "[16, 8]", "x=4,y=2", cost_model="exact"))
+    assert text.splitlines()[0].strip() == "elements received, all devices"
     assert [line.split()[-3:] for line in text.splitlines()[3:6]] == [
         ["0", "0", "0"],
         ["384", "0", "384"],
@@ -78,3 +80,21 @@ def test_what_is_added_is_told_from_what_is_kept() -> None:
 def test_pictures_tell_summands_apart(tmp_path: Path) -> None:
     drawn = picture(rd.synthesize("[4] sum{x}", "[2{y}4]", "x=2,y=2"), tmp_path / "sums.svg")
     assert "+ 2,3" in drawn.read_text()
+
+
+def test_a_picture_has_a_panel_for_each_placement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.figure import Figure
+
+    panels: list[int] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: panels.append(len(figure.axes)))
+    plan = rd.synthesize("[16] sum{x}", "[16]", "x=8", cost_model="exact")
+    picture(plan, tmp_path / "panels.png")
+    assert panels == [1 + len(plan.steps)]
+    product = rd.nest("ij,jk->ik", (16, 16, 16))
+    draw_program(rd.partition(product, {"matmul": {"j": 8}}), tmp_path / "bars.png")
+    assert panels[1:] == [2]  # work, and what is moved
+
+
+def test_many_holders_are_told_by_the_first_and_the_last(tmp_path: Path) -> None:
+    drawn = picture(rd.synthesize("[8{x}16]", "[16]", "x=2,y=8"), tmp_path / "holders.svg").read_text()
+    assert "0..7" in drawn and "8..15" in drawn and "0..15" in drawn

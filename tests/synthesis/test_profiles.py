@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 
 from redistrib import errors
 from redistrib.api import load_profile
-from redistrib.cost.latency import LatencyBandwidth
+from redistrib.cost.fit import FASTEST, fit_profile
+from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
 from redistrib.cost.presets import PRESETS
 from redistrib.cost.profiles import profile_of
+from redistrib.plans.samples import Sample
 
 GOOD = {**json.loads(PRESETS["gpu"].to_json()), "transports": {"packed": [1e-5, 0, 1e-9]}}  # type: ignore[attr-defined]
 WRONG: list[Any] = [
@@ -51,6 +54,22 @@ def test_a_wrong_value_is_refused(field: str) -> None:
 def test_a_wrong_latency_is_refused(latency: Any) -> None:
     with pytest.raises(errors.ProfileError, match="allgather"):
         LatencyBandwidth.from_json(json.dumps({**GOOD, "latency": {**GOOD["latency"], "allgather": latency}}))
+
+
+def test_the_profile_of_a_wrong_latency_is_named() -> None:
+    latency = {**PRESETS["cpu"].latency, "alltoall": Latency(-1.0, 0.0)}
+    with pytest.raises(errors.ProfileError) as caught:
+        replace(PRESETS["cpu"], name="mine", latency=latency)
+    assert str(caught.value) == (
+        "profile 'mine' has for 'alltoall' the latency Latency(launch=-1.0, member=0.0); a latency is a number of "
+        "seconds from 0 to 1e+30"
+    )
+
+
+def test_what_takes_no_time_has_the_largest_bandwidth_that_is_believed() -> None:
+    samples = [Sample(kind, 2, size, 0, 1e-5, 0.0) for kind in KINDS for size in (1000, 2000)]
+    profile = fit_profile(samples, "free", "").profile
+    assert profile.bandwidth == pytest.approx(FASTEST) and profile.memory_bandwidth == pytest.approx(FASTEST)
 
 
 REFUSED = {
