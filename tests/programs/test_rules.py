@@ -154,6 +154,8 @@ def test_cuts_that_cannot_be(cut: str, message: str) -> None:
     with pytest.raises(CutError, match=message) as caught:
         Part(nest("ij->i", (8, 8), whole="j", name="sort"), DistType.of(cut)).signature(Mesh.of("x=4"))
     assert caught.value.operation == "sort"
+    assert caught.value.rule and caught.value.rule[0].isupper()  # a rule of docs/programs.md
+    assert str(caught.value).endswith(f"(rule {caught.value.rule})")
 
 
 def test_results_combine_in_one_way_at_a_time() -> None:
