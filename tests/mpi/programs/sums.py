@@ -126,7 +126,8 @@ for number, text in enumerate(texts):
             ran.update(f"{stage.step.kind} {name}" for stage, name in stages)
 
 # No room but for the ends and one share: each is added as it comes.
-plan = synthesize("[64, 8] sum{x}", f"[{64 // comm.size}{{x}}64, 8]", {"x": comm.size}, dtype="float32")
+rows = 16 * comm.size
+plan = synthesize(f"[{rows}, 8] sum{{x}}", f"[16{{x}}{rows}, 8]", {"x": comm.size}, dtype="float32")
 ends, share = (plan.before.tile_size + plan.after.tile_size) * 4, plan.after.tile_size * 4
 with to_mpi(plan, comm, memory_limit=ends + share) as execute:
     assert (execute.transports, execute.scratch_bytes) == (["datatypes"], share)
