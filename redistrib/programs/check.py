@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from redistrib.errors import InconsistentGroupError, ProgramError, TypeFormError
 from redistrib.lang.types import DistType
-from redistrib.programs.program import Call, Compute, Free, Move, Op, Place, Program, Value, made_by, used_by
+from redistrib.programs.data import Call, Compute, Free, Move, Op, Place, ProgramData, Value, made_by, used_by
 from redistrib.programs.pullback import Part
 
+_Program = TypeVar("_Program", bound=ProgramData)
 
-def check(program: Program) -> Program:
+
+def check(program: _Program) -> _Program:
     """The program, once it is found right.
 
     Raises:
@@ -20,7 +23,7 @@ def check(program: Program) -> Program:
     return program
 
 
-def _check(program: Program, checked: set[int]) -> None:
+def _check(program: ProgramData, checked: set[int]) -> None:
     """Check a program, but for called programs that were checked before."""
     live: dict[str, Value] = {}
     known: set[str] = set()

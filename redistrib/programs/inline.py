@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
-from redistrib.programs.program import Call, Compute, Free, Move, Op, Program, Value
+from redistrib.programs.data import Call, Compute, Free, Move, Op, ProgramData, Value
+
+_Program = TypeVar("_Program", bound=ProgramData)
 
 
-def inlined(program: Program) -> Program:
+def inlined(program: _Program) -> _Program:
     """The same program without calls; value `h` of the call that makes `y` is called `y/h`.
 
     A result that the called program has under another name already, or passes on, becomes a move that moves nothing.
@@ -20,7 +23,7 @@ def inlined(program: Program) -> Program:
             ops += _body(op, {value.name for value in program.values.values()})
         else:
             ops.append(op)
-    return Program(program.inputs, tuple(ops), program.outputs, program.name)
+    return replace(program, ops=tuple(ops))
 
 
 def _body(call: Call, taken: set[str]) -> list[Op]:

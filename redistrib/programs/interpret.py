@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from redistrib.programs.program import Call, Compute, Free, Move, Program, Value
+from redistrib.programs.data import Call, Compute, Free, Move, ProgramData, Value
 
 A = TypeVar("A")
 
@@ -26,7 +26,7 @@ class Semantics(Protocol[A]):
         ...
 
 
-def interpret(program: Program, args: Sequence[A], semantics: Semantics[A]) -> dict[str, A]:
+def interpret(program: ProgramData, args: Sequence[A], semantics: Semantics[A]) -> dict[str, A]:
     """The abstract state at the end of a program: what is known of every value that was not given up.
 
     Args:

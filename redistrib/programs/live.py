@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeAlias
 
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.check import group_of
+from redistrib.programs.data import Call, Compute, Free, Move, Op, ProgramData, Value, made_by, used_by
 from redistrib.programs.inline import inlined
-from redistrib.programs.program import Call, Compute, Free, Move, Op, Program, Value, made_by, used_by
 
 
 class Change(NamedTuple):
@@ -27,7 +27,7 @@ class Change(NamedTuple):
     died: tuple[Value, ...]
 
 
-def changes(program: Program, donated: Collection[str] = ()) -> list[Change]:
+def changes(program: ProgramData, donated: Collection[str] = ()) -> list[Change]:
     """For every operation what is made and what ends; of calls only what the caller sees, see `Call`.
 
     Inputs that are `donated` end with the last operation that reads them, and the others stay.
@@ -51,7 +51,7 @@ def changes(program: Program, donated: Collection[str] = ()) -> list[Change]:
     ]
 
 
-def called_changes(program: Program, donated: Collection[str] = ()) -> list[Change]:
+def called_changes(program: ProgramData, donated: Collection[str] = ()) -> list[Change]:
     """The changes of a called program: what it is given stays its caller's, unless that donates it."""
     given = {value.name for value in program.inputs} - {*donated}
     return [
@@ -87,7 +87,7 @@ def donated_by(op: Call, died: Iterable[Value], shared: Mapping[str, str], known
     return {name: root for name, root in given.items() if name in known[key]} if given else {}
 
 
-def _last_uses(program: Program, donated: Collection[str]) -> dict[str, int]:
+def _last_uses(program: ProgramData, donated: Collection[str]) -> dict[str, int]:
     stays = len(program.ops)
     last = {value.name: -1 if value.name in donated else stays for value in program.inputs}
     for k, op in enumerate(program.ops):
@@ -98,12 +98,12 @@ def _last_uses(program: Program, donated: Collection[str]) -> dict[str, int]:
     return last | dict.fromkeys(program.outputs, stays)
 
 
-def same_buffer(program: Program) -> dict[str, str]:
+def same_buffer(program: ProgramData) -> dict[str, str]:
     """For every value the first whose bytes are its own: itself, unless a move or call only gives another name."""
     return _same_buffer(program, {})
 
 
-def _same_buffer(program: Program, known: dict[int, dict[str, str]]) -> dict[str, str]:
+def _same_buffer(program: ProgramData, known: dict[int, dict[str, str]]) -> dict[str, str]:
     if id(program) in known:
         return known[id(program)]
     shared = {value.name: value.name for value in program.inputs}
@@ -120,12 +120,12 @@ def _same_buffer(program: Program, known: dict[int, dict[str, str]]) -> dict[str
     return shared
 
 
-def renames(op: Move, program: Program) -> bool:
+def renames(op: Move, program: ProgramData) -> bool:
     """Whether every device holds already what a move gives it."""
     return op.plan is None and program.values[op.value].means(op.out)
 
 
-def scratch_bytes(op: Op, program: Program) -> int:
+def scratch_bytes(op: Op, program: ProgramData) -> int:
     """Bytes that every device of an operation needs while it runs, beside what it reads and makes."""
     match op:
         case Compute():
@@ -143,7 +143,7 @@ def scratch_bytes(op: Op, program: Program) -> int:
             return 0
 
 
-def peak_bytes(program: Program) -> dict[int, int]:
+def peak_bytes(program: ProgramData) -> dict[int, int]:
     """The most bytes that each device holds at once, by its number in the machine."""
     live: dict[int, int] = dict.fromkeys(program.devices, 0)
     _hold(program.inputs, live, 1)
@@ -152,7 +152,7 @@ def peak_bytes(program: Program) -> dict[int, int]:
     return peak
 
 
-def _run(program: Program, made: Sequence[Change], live: dict[int, int], peak: dict[int, int], known: Ends) -> None:
+def _run(program: ProgramData, made: Sequence[Change], live: dict[int, int], peak: dict[int, int], known: Ends) -> None:
     shared = same_buffer(program)
     for op, change in zip(program.ops, made, strict=True):
         if isinstance(op, Call):
@@ -172,7 +172,7 @@ def _hold(values: Iterable[Value], live: dict[int, int], sign: int) -> None:
             live[device] += sign * value.tile_bytes
 
 
-def devices_of(op: Op, program: Program) -> tuple[int, ...]:
+def devices_of(op: Op, program: ProgramData) -> tuple[int, ...]:
     """The devices that take part in an operation, ascending."""
     match op:
         case Compute():
@@ -215,7 +215,7 @@ class Allocation:
     bound: int
 
 
-def intervals(program: Program, device: int) -> list[Interval]:
+def intervals(program: ProgramData, device: int) -> list[Interval]:
     """What a device holds, in order of creation; scratch is named after its operation, `scratch 3`."""
     flat = inlined(program)
     first = {value.name: -1 for value in flat.inputs if device in value.place.devices}

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
+from redistrib.programs.data import Compute, Free, Move, ProgramData
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import peak_bytes, renames
-from redistrib.programs.program import Compute, Free, Move, Program
 from redistrib.programs.pullback import Part
 from redistrib.report import counted, rendered
 
 COLUMNS = ("operation", "line", "cut", "flops", "received", "plan", "price")
 
 
-def render(program: Program) -> str:
+def render(program: ProgramData) -> str:
     """The table as plain text.
 
     Flops are those of one device, bytes received those of all devices together, prices in the unit of the plans' cost
@@ -58,7 +58,7 @@ def render(program: Program) -> str:
     )
 
 
-def _rows(program: Program) -> Iterator[Sequence[str]]:
+def _rows(program: ProgramData) -> Iterator[Sequence[str]]:
     for op in program.ops:
         match op:
             case Compute():

@@ -12,8 +12,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 from redistrib.plans.plan import Plan
+from redistrib.programs.data import Call, Compute, Free, Move, Op, Place, ProgramData, Value
 from redistrib.programs.nest import Access, Nest
-from redistrib.programs.program import Call, Compute, Free, Move, Op, Place, Program, Value
 from redistrib.programs.pullback import Part
 
 Body: TypeAlias = Callable[..., Any]
@@ -22,7 +22,7 @@ PLAIN = re.compile(r"[A-Za-z_][\w.'/]*", re.ASCII)
 WORDS = ("place", "nest", "plan", "program", "return")
 
 
-def to_text(program: Program) -> str:
+def to_text(program: ProgramData) -> str:
     """A program as text.
 
     >>> from redistrib.lang.mesh import Mesh
@@ -41,7 +41,7 @@ def to_text(program: Program) -> str:
     return "\n".join(_Printer(program).lines())
 
 
-def bodies_of(program: Program) -> dict[str, Body]:
+def bodies_of(program: ProgramData) -> dict[str, Body]:
     """The bodies of a program's nests, under the names that its text has for them."""
     return _Printer(program).bodies
 
@@ -56,11 +56,11 @@ def quoted(name: str) -> str:
 
 
 class _Printer:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: ProgramData) -> None:
         self.places: dict[Hashable, str] = {}
         self.nests: dict[int, tuple[str, Nest]] = {}
         self.plans: dict[int, tuple[str, Plan]] = {}
-        self.programs: dict[int, tuple[str, Program]] = {}
+        self.programs: dict[int, tuple[str, ProgramData]] = {}
         self.bodies: dict[str, Body] = {}
         self.programs_text: list[str] = []
         self._place_lines: list[str] = []
@@ -74,7 +74,7 @@ class _Printer:
         for label, plan in self.plans.values():
             yield f"plan {label} = {json.dumps(json.loads(plan.to_json()))}"
 
-    def _add(self, program: Program) -> str:
+    def _add(self, program: ProgramData) -> str:
         if id(program) in self.programs:
             return self.programs[id(program)][0]
         ops = [self._op(op) for op in program.ops]  # called programs come first

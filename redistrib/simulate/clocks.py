@@ -18,8 +18,8 @@ from typing import NamedTuple, TypeAlias
 
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.check import name_of
+from redistrib.programs.data import Call, Compute, Free, Move, Op, ProgramData, Value, made_by, used_by
 from redistrib.programs.live import Change, Ends, called_changes, changes, devices_of, donated_by, same_buffer
-from redistrib.programs.program import Call, Compute, Free, Move, Op, Program, Value, made_by, used_by
 from redistrib.simulate.machine import Machine
 from redistrib.simulate.prices import Stage, compute_stages, move_stages
 
@@ -80,7 +80,7 @@ class Run:
 
 
 def run(
-    program: Program, machine: Machine, streams: Streams | None = None, *, shared: bool = True, record: bool = True
+    program: ProgramData, machine: Machine, streams: Streams | None = None, *, shared: bool = True, record: bool = True
 ) -> Run:
     """Simulate a program.
 
@@ -125,7 +125,7 @@ def _by_time(made: Run) -> None:
     ]
 
 
-def shared_clocks(program: Program) -> dict[int, int]:
+def shared_clocks(program: ProgramData) -> dict[int, int]:
     """For every device the lowest that is in the same places as it."""
     member: dict[int, list[int]] = {device: [] for device in program.devices}
     for k, devices in enumerate(dict.fromkeys(_places(program, set()))):
@@ -135,7 +135,7 @@ def shared_clocks(program: Program) -> dict[int, int]:
     return {device: lowest.setdefault(tuple(places), device) for device, places in sorted(member.items())}
 
 
-def _places(program: Program, seen: set[int]) -> Iterator[frozenset[int]]:
+def _places(program: ProgramData, seen: set[int]) -> Iterator[frozenset[int]]:
     seen.add(id(program))
     for devices in {value.place.devices for value in program.values.values()}:
         yield frozenset(devices)
@@ -180,7 +180,7 @@ class _Simulator:
             self._clocks[devices] = tuple(sorted({self.clock_of[device] for device in devices}))
         return self._clocks[devices]
 
-    def run(self, program: Program, ready: Ready, to: Run, donated: tuple[str, ...] | None = None) -> None:
+    def run(self, program: ProgramData, ready: Ready, to: Run, donated: tuple[str, ...] | None = None) -> None:
         """Meet every operation of a program in order; `ready` and `to` are brought up to date.
 
         Of a called program `donated` names the inputs that are its own.
@@ -246,7 +246,7 @@ class _Simulator:
             to.live[clock] += size
             to.peak[clock] = max(to.peak[clock], to.live[clock])
 
-    def _call_again(self, program: Program, clock: int, donated: tuple[str, ...], to: Run) -> None:
+    def _call_again(self, program: ProgramData, clock: int, donated: tuple[str, ...], to: Run) -> None:
         """A call on devices of one clock takes as long, and holds as much, whenever it comes."""
         key = (id(program), donated)
         if key not in self._called:
@@ -270,7 +270,7 @@ class _Simulator:
                 )
             )
 
-    def _items_of(self, program: Program, donated: tuple[str, ...] | None) -> list[_Item]:
+    def _items_of(self, program: ProgramData, donated: tuple[str, ...] | None) -> list[_Item]:
         key = (id(program), donated)
         if key not in self._items:
             made = changes(program) if donated is None else called_changes(program, donated)
@@ -279,7 +279,7 @@ class _Simulator:
             self._items[key] = [self._item(op, change, program, shared) for op, change in ops]
         return self._items[key]
 
-    def _item(self, op: Op, change: Change, program: Program, shared: Mapping[str, str]) -> _Item:
+    def _item(self, op: Op, change: Change, program: ProgramData, shared: Mapping[str, str]) -> _Item:
         stages: tuple[Stage, ...] = ()
         height = 0
         donated = donated_by(op, change.died, shared, self._ends) if isinstance(op, Call) else {}
@@ -306,7 +306,7 @@ class _Simulator:
             height,
         )
 
-    def _priced(self, op: Move, program: Program) -> tuple[Stage, ...]:
+    def _priced(self, op: Move, program: ProgramData) -> tuple[Stage, ...]:
         value = program.values[op.value]
         if op.plan is not None:
             key: tuple[object, ...] = (id(op.plan), value.place)
@@ -324,12 +324,12 @@ class _Simulator:
         return tuple(total.items())
 
 
-def received_bytes(program: Program) -> dict[int, int]:
+def received_bytes(program: ProgramData) -> dict[int, int]:
     """Bytes that each device receives from others in all moves of a program, those of called programs included."""
     return _received(program, {})
 
 
-def _received(program: Program, known: dict[int, dict[int, int]]) -> dict[int, int]:
+def _received(program: ProgramData, known: dict[int, dict[int, int]]) -> dict[int, int]:
     if id(program) in known:
         return known[id(program)]
     total = dict.fromkeys(program.devices, 0)

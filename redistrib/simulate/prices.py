@@ -12,9 +12,9 @@ from redistrib.lang.mesh import Axis, Mesh
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllPermute
+from redistrib.programs.data import Compute, Move, Place, ProgramData, Value
 from redistrib.programs.direct import pulls
 from redistrib.programs.live import renames
-from redistrib.programs.program import Compute, Move, Place, Program, Value
 from redistrib.simulate.machine import Machine
 from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
@@ -34,14 +34,14 @@ class Stage(NamedTuple):
     tile: int = 0
 
 
-def compute_stages(op: Compute, program: Program, machine: Machine) -> list[Stage]:
+def compute_stages(op: Compute, program: ProgramData, machine: Machine) -> list[Stage]:
     """A computation, its arrays read and written once."""
     read = sum(program.values[name].tile_bytes for name in dict.fromkeys(name for _, name in op.ins))
     written = sum(value.tile_bytes for _, value in op.outs)
     return [Stage(op.name, machine.rates_of(op.name).seconds(read + written, op.flops))]
 
 
-def move_stages(op: Move, program: Program, machine: Machine) -> list[Stage]:
+def move_stages(op: Move, program: ProgramData, machine: Machine) -> list[Stage]:
     """A move, step by step; without a plan, round by round."""
     value = program.values[op.value]
     if op.plan is not None:

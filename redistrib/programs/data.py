@@ -1,0 +1,263 @@
+"""Programs over devices, in static single assignment: what is computed and moved, where, in which order.
+
+==========  ===========================================================================================
+operation   what happens
+==========  ===========================================================================================
+`Compute`   every device of a place works on its tile of an iteration space; nothing travels
+`Move`      a value is given another type, by a plan
+`Free`      the tiles of a value are given up
+`Call`      another program runs on values of this one
+==========  ===========================================================================================
+
+Every name is defined once, by an input or by the operation that makes it, and says type, place and element type of
+the value. Operations stand in the order in which each device runs them. Whether a program is right is decided in
+`check`; what it computes, in `reference`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from redistrib.errors import ProgramError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.plan import Plan
+from redistrib.programs.pullback import Part
+from redistrib.theory.placement import Int64, Placement, placement_of
+
+
+@dataclass(frozen=True)
+class Place:
+    """Devices that hold a value or run an operation together.
+
+    Attributes:
+        mesh: the mesh they form.
+        devices: the number that each has in the whole machine, by its number in the mesh; `0, 1, 2, ...` unless given.
+    """
+
+    mesh: Mesh
+    devices: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        devices = tuple(self.devices) or tuple(range(self.mesh.size))
+        if len(devices) != self.mesh.size or len(set(devices)) != len(devices):
+            raise ProgramError(
+                "", "", "Place", f"mesh {self.mesh} needs {self.mesh.size} different devices, got {devices}"
+            )
+        object.__setattr__(self, "devices", devices)
+
+    def __str__(self) -> str:
+        return f"{self.mesh}@{','.join(map(str, self.devices))}"
+
+
+@dataclass(frozen=True)
+class Value:
+    """An array over devices.
+
+    Attributes:
+        name: what the program calls it.
+        type: how it is cut, or of which summands it is made.
+        place: the devices that hold it.
+        dtype: name of the element type.
+    """
+
+    name: str
+    type: DistType
+    place: Place
+    dtype: str = "float32"
+
+    @property
+    def placement(self) -> Placement:
+        """The tile, and the summand, of every device of the place, in the order of `place.devices`."""
+        return placement_of(self.type, self.place.mesh)
+
+    @cached_property
+    def tile_bytes(self) -> int:
+        """Bytes that one device holds of it."""
+        return self.type.local_size * itemsize_of(self.dtype)
+
+    def means(self, other: Value) -> bool:
+        """Whether every device holds the same of both, whatever the meshes and axes are called."""
+        if self.type == other.type and self.place == other.place:
+            return True
+        return self._held == other._held
+
+    @cached_property
+    def _held(self) -> tuple[tuple[int, ...], Placement]:
+        """The devices, ascending, and what each holds."""
+        placement, devices = self.placement, self.place.devices
+        order = np.argsort(devices)
+        if (order[1:] < order[:-1]).any():
+            summand = None if placement.summand is None else placement.summand[order]
+            shape, grid, index = placement.shape, placement.grid, placement.index[order]
+            placement = Placement(shape, grid, index, summand, placement.summands, placement.reduction)
+        return tuple(sorted(devices)), placement
+
+
+@dataclass(frozen=True)
+class Compute:
+    """An operation, or several fused into one that may not communicate inside.
+
+    Attributes:
+        name: the operation.
+        parts: the nests it is made of and their cuts, in order; one, unless nests are fused.
+        place: the devices that run it.
+        ins: pairs of an array of the parts and the value that is read for it.
+        outs: pairs of an array of the parts and the value that its result becomes.
+        source: where it comes from, `file:line`; text leaves it out.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+    place: Place
+    ins: tuple[tuple[str, str], ...]
+    outs: tuple[tuple[str, Value], ...]
+    source: str = field(default="", compare=False)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of one device."""
+        return sum(part.nest.flops * part.cut.local_size for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Move:
+    """A value is given another type.
+
+    Attributes:
+        value: the value.
+        out: the value it becomes.
+        plan: how; None where the two places are not made of the same devices: then every device takes what it lacks
+            straight from devices that hold it.
+    """
+
+    value: str
+    out: Value
+    plan: Plan | None
+
+
+@dataclass(frozen=True)
+class Free:
+    """The tiles of a value are given up."""
+
+    value: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """Another program runs.
+
+    Attributes:
+        program: the program.
+        ins: the value for each of its inputs.
+        outs: the value that each of its outputs becomes.
+    """
+
+    program: ProgramData
+    ins: tuple[str, ...]
+    outs: tuple[Value, ...]
+
+
+Op: TypeAlias = Compute | Move | Free | Call
+
+
+@dataclass(frozen=True)
+class ProgramData:
+    """Operations over devices, in order.
+
+    Attributes:
+        inputs: the values it starts from.
+        ops: the operations.
+        outputs: names of the values it ends with.
+        name: what calls of it are called.
+    """
+
+    inputs: tuple[Value, ...]
+    ops: tuple[Op, ...]
+    outputs: tuple[str, ...]
+    name: str = "main"
+
+    @cached_property
+    def values(self) -> dict[str, Value]:
+        """Every value by its name."""
+        return {value.name: value for value in (*self.inputs, *self._made())}
+
+    def _made(self) -> Iterator[Value]:
+        for op in self.ops:
+            yield from made_by(op)
+
+    @cached_property
+    def devices(self) -> tuple[int, ...]:
+        """The devices of the machine that take part, ascending."""
+        found = {device for value in self.values.values() for device in value.place.devices}
+        for op in self.ops:
+            if isinstance(op, Call):
+                found |= {*op.program.devices}
+        return tuple(sorted(found))
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """The moves, in order, those of called programs left out."""
+        return tuple(op for op in self.ops if isinstance(op, Move))
+
+    def received(self, move: Move) -> dict[int, int]:
+        """Elements that each device receives from others in a move, by its number in the machine."""
+        value = self.values[move.value]
+        if move.plan is not None:
+            return dict(zip(value.place.devices, move.plan.received, strict=True))
+        return dict.fromkeys(value.place.devices, 0) | _pulled(value, move.out)
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes received in all moves by all devices."""
+        return sum(sum(self.received(move).values()) * itemsize_of(move.out.dtype) for move in self.moves) + sum(
+            op.program.received_bytes for op in self.ops if isinstance(op, Call)
+        )
+
+
+def made_by(op: Op) -> Iterable[Value]:
+    """The values that an operation defines."""
+    match op:
+        case Compute():
+            return [value for _, value in op.outs]
+        case Move():
+            return [op.out]
+        case Call():
+            return op.outs
+        case Free():
+            return []
+
+
+def used_by(op: Op) -> Iterable[str]:
+    """The values that an operation reads or gives up."""
+    match op:
+        case Compute():
+            return [name for _, name in op.ins]
+        case Call():
+            return op.ins
+        case Move() | Free():
+            return [op.value]
+
+
+def _pulled(value: Value, out: Value) -> dict[int, int]:
+    """Elements of each device's new tile that it does not hold already, by its number in the machine."""
+    holds = dict(zip(value.place.devices, value.placement.index, strict=True))
+    stays = [device for device in out.place.devices if device in holds]
+    counts = dict.fromkeys(out.place.devices, out.placement.tile_size)
+    if stays:
+        before = _held_by(value.placement, [holds[device] for device in stays])
+        after = _held_by(out.placement, [out.placement.index[out.place.devices.index(d)] for d in stays])
+        for device, kept in zip(stays, before.boxes.meet(after.boxes).volumes(), strict=True):
+            counts[device] -= kept
+    return counts
+
+
+def _held_by(placement: Placement, rows: list[Int64]) -> Placement:
+    """The same tiles held by other devices."""
+    return Placement(placement.shape, placement.grid, np.array(rows))
