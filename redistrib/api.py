@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from redistrib.arith import as_integer
 from redistrib.cost.profiles import load_profile as load_profile
-from redistrib.errors import GlobalShapeError, MemorySizeError
-from redistrib.errors.synthesis import MOST_BYTES
+from redistrib.errors import GlobalShapeError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, from_named_sharding
 from redistrib.plans.plan import Plan
+from redistrib.plans.sizes import parse_size as parse_size
+from redistrib.search import search
 from redistrib.synthesis.synthesize import synthesize as _synthesize
 from redistrib.theory.topology import Topology, topology_of_devices, topology_of_mesh
 
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
     from redistrib.distribution.entry import Distributed
     from redistrib.plans.data import Order
     from redistrib.resharding.value import TreePlan
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-_DIGITS = 32  # a whole number of more digits is above the most
 
 
 def synthesize(
@@ -291,7 +286,8 @@ def distribute(
         args: its arguments, as arrays or as `jax.ShapeDtypeStruct`.
         mesh: a `jax.sharding.Mesh`, or axes and sizes (`{"d": 2, "t": 4}`) over the first devices that JAX has.
         schedule: tactics, in order, each of one mesh axis: `rd.along("d", {"batch": 0})` cuts arguments,
-            `rd.work("t", {"dot_general*": "n0"})` cuts operations. What a tactic decides, later ones leave.
+            `rd.work("t", {"dot_general*": "n0"})` cuts operations. What a tactic decides, later ones leave. Or the
+            schedule of a search, or `"auto"`, to search for one; see `search`.
         in_shardings, out_shardings: shardings, partition specs or types of arguments and results, as a tree like
             them or a prefix of one; None leaves open what the schedule then decides. They come before the schedule.
         memory_limit: bytes per device that the program may hold at its worst moment, predicted.
@@ -314,6 +310,18 @@ def distribute(
     """
     from redistrib.distribution import entry
 
+    if isinstance(schedule, str) and schedule == "auto":
+        found = search(
+            fn,
+            args,
+            mesh,
+            in_shardings=in_shardings,
+            out_shardings=out_shardings,
+            memory_limit=memory_limit,
+            profile=cost_model,
+            rules=rules,
+        )
+        return found[0].distributed
     limit = None if memory_limit is None else parse_size(memory_limit)
     return entry.distribute(
         fn,
@@ -357,29 +365,6 @@ def clear_caches() -> None:
     from redistrib.resharding import planning
 
     planning.clear_caches()
-
-
-def parse_size(value: int | str) -> int:
-    """Bytes from an integer, NumPy's included, or a text with a unit; a part of a byte is dropped.
-
-    Raises:
-        MemorySizeError: if it is neither, not positive, or above 2**63 - 1 bytes.
-
-    >>> parse_size("2GiB"), parse_size("1.5 kB"), parse_size(64)
-    (2147483648, 1500, 64)
-    """
-    size = as_integer(value)
-    if isinstance(value, str):
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*+([A-Za-z]*)", value.strip())
-        if match and match[2].upper() in _UNITS:
-            # exact, unlike floats; and digits beyond these decide nothing but how long it takes
-            whole, _, part = match[1].lstrip("0").partition(".")
-            size = int(Fraction(f"0{whole[:_DIGITS]}.{part[:_DIGITS]}0") * _UNITS[match[2].upper()])
-    if size is None or size < 1:
-        raise MemorySizeError(value)
-    if size > MOST_BYTES:
-        raise MemorySizeError(value, MOST_BYTES)
-    return size
 
 
 def dtype_name(dtype: Any) -> str:

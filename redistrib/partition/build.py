@@ -13,7 +13,6 @@ from redistrib.partition.versions import Versions, freed
 from redistrib.programs.check import check, group_of
 from redistrib.programs.graph import Array, Operation
 from redistrib.programs.program import Compute, Place, Program, Value
-from redistrib.programs.pullback import Part
 
 
 def build(
@@ -22,7 +21,7 @@ def build(
     inputs: Mapping[str, DistType] | None = None,
     outputs: Mapping[int, DistType] | None = None,
     name: str = "main",
-    keep: int | None = None,
+    versions: Versions | None = None,
 ) -> Program:
     """The program of a graph, checked.
 
@@ -32,13 +31,12 @@ def build(
         inputs: types of inputs that begin otherwise.
         outputs: types of outputs that end otherwise, by number.
         name: of the program.
-        keep: for how many operations an array that was moved is kept for the next that needs it so; it is moved again
-            for later ones. None keeps all.
+        versions: takes the moves, where `model` alone does not say how they are made.
 
     Raises:
         ProgramError: a subclass for each rule of derivation.
     """
-    return _Build(found, Place(found.mesh), Versions(model, keep)).run(inputs or {}, outputs or {}, name)
+    return _Build(found, Place(found.mesh), versions or Versions(model)).run(inputs or {}, outputs or {}, name)
 
 
 @dataclass
@@ -78,9 +76,7 @@ class _Build:
 
     def _add(self, number: int, operation: Operation) -> None:
         nest = operation.nest
-        carries = self.found.carries[number]
-        carried = tuple(tuple(axis for axis in carries if carries[axis] == g) for g in range(len(nest.linear)))
-        part = Part(nest, self.found.cut(number), carried if carries else ())
+        part = self.found.part(number)
         try:
             signature = part.signature(self.place.mesh)
         except ProgramError as error:

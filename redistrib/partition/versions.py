@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -24,6 +24,9 @@ class Versions:
     Attributes:
         model: what the plans of moves minimise.
         keep: for how many operations a version that was moved is kept; None: to the end.
+        plans: those that were made.
+        sources: for an array as it is wanted, the type of the version to move, where it is not as it was made; None:
+            the nearest is moved.
         ops: the operations so far.
         versions: for every array its values, the first as it was made.
     """
@@ -32,13 +35,14 @@ class Versions:
     keep: int | None = None
     ops: list[Op] = field(default_factory=list)
     versions: dict[str, list[Value]] = field(default_factory=dict)
+    plans: dict[tuple[DistType, Mesh, DistType, Mesh, str], Plan] = field(default_factory=dict)
+    sources: Mapping[tuple[str, DistType], DistType] | None = None
     _used: dict[str, int] = field(default_factory=dict)
-    _plans: dict[tuple[DistType, Mesh, DistType, Mesh, str], Plan] = field(default_factory=dict)
 
     def moved(self, array: str, wanted: Value) -> Value:
         """The array as it is wanted: a version that is so, or the nearest one, moved."""
         known = self.versions[array]
-        nearest = min(self._kept(known), key=lambda value: distance(value, wanted))
+        nearest = self._nearest(array, wanted)
         self._used[nearest.name] = len(self.ops)
         if nearest.means(wanted):
             return nearest
@@ -50,6 +54,15 @@ class Versions:
         known.append(out)
         return self.moved(array, wanted)
 
+    def _nearest(self, array: str, wanted: Value) -> Value:
+        kept = self._kept(self.versions[array])
+        if self.sources is None:
+            return min(kept, key=lambda value: distance(value, wanted))
+        same = next((value for value in kept if value.means(wanted)), None)
+        if same is None and (array, wanted.type) in self.sources:
+            return self.moved(array, replace(wanted, type=self.sources[array, wanted.type]))
+        return same or kept[0]
+
     def _kept(self, known: list[Value]) -> list[Value]:
         if self.keep is None:
             return known
@@ -60,9 +73,9 @@ class Versions:
         if value.place.devices != out.place.devices:
             return Move(value.name, out, None)
         key = (value.type, value.place.mesh, out.type, out.place.mesh, value.dtype)
-        if key not in self._plans:
-            self._plans[key] = synthesize(*key[:4], dtype=value.dtype, model=self.model)
-        return Move(value.name, out, self._plans[key])
+        if key not in self.plans:
+            self.plans[key] = synthesize(*key[:4], dtype=value.dtype, model=self.model)
+        return Move(value.name, out, self.plans[key])
 
 
 def _reduced(dist_type: DistType, mesh: Mesh) -> DistType:

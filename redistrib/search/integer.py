@@ -1,0 +1,200 @@
+"""The integer program of a problem, for HiGHS: one option of each node, and conversions that serve all readers.
+
+To every reader of a value there is a flow from each form that the value may be made in to each that it may be needed
+in. Its sums are the options of the maker and of the reader, so that the relaxation of a chain is integral. A conversion
+is as large as the largest flow that needs it, and may be replaced by cutting the form out of another one that is there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_matrix
+
+from redistrib.search.problem import Flow, Problem
+
+GAP = 1e-6  # of the objective
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What was found.
+
+    Attributes:
+        choice: an option for each node; None where there is none, or none was found in time.
+        bound: a price that no choice goes below.
+        feasible: whether there may be a choice at all.
+        optimal: whether the choice is within `GAP` of the bound.
+    """
+
+    choice: tuple[int, ...] | None
+    bound: float
+    feasible: bool
+    optimal: bool
+
+
+def solve(problem: Problem, seconds: float | None = None, *, least_bytes: bool = False) -> Solution:
+    """The best choice of a problem.
+
+    Args:
+        problem: the problem.
+        seconds: after which the best that was found so far is taken.
+        least_bytes: instead of the price, minimise the most that any row takes.
+    """
+    model = _Model(problem)
+    for flow in problem.flows:
+        model.flow(flow)
+    model.add_rows(least_bytes)
+    return model.solve(seconds)
+
+
+@dataclass
+class _Model:
+    problem: Problem
+    costs: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    lows: list[float] = field(default_factory=list)
+    highs: list[float] = field(default_factory=list)
+    constant: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.option: list[range] = []
+        self.paths: list[list[dict[tuple[int, int], int]]] = []  # of flow and reader: the variable of each pair
+        for node in self.problem.nodes:
+            least = min(node.prices)
+            self.constant += least
+            first = len(self.costs)
+            for price in node.prices:
+                self.variable(price - least)
+            self.option.append(range(first, len(self.costs)))
+            self.row(dict.fromkeys(self.option[-1], 1.0), 1.0, 1.0)
+        self.binaries = len(self.costs)
+
+    def variable(self, cost: float = 0.0, upper: float = 1.0) -> int:
+        self.costs.append(cost)
+        self.upper.append(upper)
+        return len(self.costs) - 1
+
+    def row(self, entries: dict[int, float], low: float, high: float) -> None:
+        self.rows += [len(self.lows)] * len(entries)
+        self.columns += entries.keys()
+        self.values += entries.values()
+        self.lows.append(low)
+        self.highs.append(high)
+
+    # ------------------------------------------------------------------------------------------ flows
+
+    def flow(self, flow: Flow) -> None:
+        made = self._grouped(flow.node, flow.forms)
+        paths = []
+        for reader in flow.readers:
+            needed = self._grouped(reader.node, reader.forms)
+            path: dict[tuple[int, int], int] = {}
+            for source in made:
+                for target in needed:
+                    if source == target or (source, target) in flow.prices:
+                        path[source, target] = self.variable()
+            self._marginals(path, made, needed)
+            paths.append(path)
+        self.paths.append(paths)
+        pairs = dict.fromkeys(pair for path in paths for pair in path if pair[0] != pair[1])
+        if len(flow.readers) == 1:
+            for pair in pairs:
+                self.costs[paths[0][pair]] = flow.times * flow.prices[pair]
+            return
+        converted = {pair: self.variable(flow.times * flow.prices[pair]) for pair in pairs if flow.prices[pair] > 0}
+        hubs = self._hubs(flow, converted, paths)
+        for path in paths:
+            for pair, variable in path.items():
+                if pair in converted:
+                    entries = {variable: 1.0, converted[pair]: -1.0} | dict.fromkeys(hubs.get(pair, ()), -1.0)
+                    self.row(entries, -np.inf, 0.0)
+
+    def _marginals(self, path: dict[tuple[int, int], int], made: _Forms, needed: _Forms) -> None:
+        for side, forms in ((0, made), (1, needed)):
+            for form, options in forms.items():
+                entries = {variable: 1.0 for pair, variable in path.items() if pair[side] == form}
+                self.row(entries | dict.fromkeys(options, -1.0), 0.0, 0.0)
+
+    def _hubs(
+        self, flow: Flow, converted: dict[tuple[int, int], int], paths: list[dict[tuple[int, int], int]]
+    ) -> dict[tuple[int, int], list[int]]:
+        """For every conversion the variables of cutting the form out of another, which some reader must need."""
+        found: dict[tuple[int, int], list[int]] = defaultdict(list)
+        used = set()
+        for source, target in converted:
+            for hub, other in sorted(flow.local):
+                if other != target or (source, hub) not in converted:
+                    continue
+                if flow.prices[hub, target] >= flow.prices[source, target]:
+                    continue
+                cut = self.variable(flow.times * flow.prices[hub, target])
+                self.row({cut: 1.0, converted[source, hub]: -1.0}, -np.inf, 0.0)
+                found[source, target].append(cut)
+                used.add((source, hub))
+        for pair in sorted(used):
+            needed = {path[pair]: -1.0 for path in paths if pair in path}
+            self.row({converted[pair]: 1.0} | needed, -np.inf, 0.0)
+        return found
+
+    def _grouped(self, node: int, forms: tuple[int, ...]) -> _Forms:
+        found: dict[int, list[int]] = defaultdict(list)
+        for variable, form in zip(self.option[node], forms, strict=True):
+            found[form].append(variable)
+        return found
+
+    # ------------------------------------------------------------------------------------------ rows, and the end
+
+    def add_rows(self, least_bytes: bool) -> None:
+        scale = max((row.most for row in self.problem.rows), default=1.0) or 1.0
+        peak = None
+        if least_bytes:
+            self.costs = [0.0] * len(self.costs)
+            self.constant = 0.0
+            peak = self.variable(1.0, np.inf)
+        for row in self.problem.rows:
+            entries: dict[int, float] = defaultdict(float)
+            for node, sizes in row.nodes:
+                for variable, size in zip(self.option[node], sizes, strict=True):
+                    entries[variable] += size / scale
+            for flow, reader, pairs in row.flows:
+                for pair, size in pairs.items():
+                    if pair in self.paths[flow][reader]:
+                        entries[self.paths[flow][reader][pair]] += size / scale
+            most = row.most / scale
+            if peak is not None:
+                entries[peak] = -1.0
+                most = 0.0
+            self.row(entries, -np.inf, most)
+
+    def solve(self, seconds: float | None) -> Solution:
+        count = len(self.costs)
+        costs = np.array(self.costs)
+        scale = float(costs.max(initial=0.0)) or 1.0
+        matrix = csr_matrix((self.values, (self.rows, self.columns)), shape=(len(self.lows), count))
+        options: dict[str, float] = {"mip_rel_gap": GAP}
+        if seconds is not None:
+            options["time_limit"] = max(seconds, 0.01)
+        found = milp(
+            costs / scale,
+            integrality=np.arange(count) < self.binaries,
+            bounds=Bounds(0.0, np.array(self.upper)),
+            constraints=LinearConstraint(matrix, self.lows, self.highs),
+            options=options,
+        )
+        bound = self.constant
+        if found.mip_dual_bound is not None and np.isfinite(found.mip_dual_bound):
+            bound += max(0.0, float(found.mip_dual_bound)) * scale
+        if found.x is None:
+            return Solution(None, bound, found.status != 2, False)
+        choice = tuple(int(np.argmax(found.x[options.start : options.stop])) for options in self.option)
+        return Solution(choice, bound, True, found.status == 0)
+
+
+_Forms = dict[int, list[int]]

@@ -1,0 +1,124 @@
+"""What is to be decided, as numbers: nodes with options, and flows of values between them.
+
+A node is one decision: how the work of an operation is cut, or how an argument begins or a result ends. Each of its
+options takes some seconds, makes values in some forms and needs others in some forms. Where a value is needed in a form
+that it was not made in, it is converted: once for each form, whoever reads it. Operations that are alike are one node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+
+
+@dataclass(frozen=True)
+class Node:
+    """A decision.
+
+    Attributes:
+        name: of the operation or array.
+        prices: of each option, times how often the node stands for an operation.
+    """
+
+    name: str
+    prices: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Who needs a value.
+
+    Attributes:
+        node: the node.
+        forms: the form that it needs, for each of its options.
+    """
+
+    node: int
+    forms: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A value on its way from the node that makes it to those that read it.
+
+    Attributes:
+        name: of the value.
+        node: that makes it.
+        forms: the form that it is made in, for each of the maker's options.
+        readers: each once.
+        prices: of converting it from one form to another; a pair that is missing cannot be. From a form to itself there
+            is nothing to convert.
+        local: pairs of forms of which the second is found in the first, so that nothing travels.
+        times: for how many values it stands.
+    """
+
+    name: str
+    node: int
+    forms: tuple[int, ...]
+    readers: tuple[Reader, ...]
+    prices: Mapping[tuple[int, int], float]
+    local: frozenset[tuple[int, int]] = frozenset()
+    times: int = 1
+
+    @cached_property
+    def needed(self) -> tuple[int, ...]:
+        """The forms that some option of a reader needs, in order."""
+        return tuple(dict.fromkeys(form for reader in self.readers for form in reader.forms))
+
+    def converted(self, made: int, needed: Sequence[int]) -> tuple[float, dict[int, int]]:
+        """The least price of a value in all the forms needed, and for each the form that it is converted from.
+
+        A form is converted from what was made, or cut out of another one that is needed as well.
+        """
+        wanted = [form for form in dict.fromkeys(needed) if form != made]
+        hubs = [form for form in wanted if any((form, other) in self.local for other in wanted if other != form)]
+        best, how = math.inf, dict.fromkeys(wanted, made)
+        for count in range(len(hubs) + 1):
+            for taken in combinations(hubs, count):
+                total, found = 0.0, {}
+                for form in wanted:
+                    ways = [(self.prices.get((made, form), math.inf), made)]
+                    if form not in taken:
+                        ways += [(self.prices[hub, form], hub) for hub in taken if (hub, form) in self.local]
+                    price, found[form] = min(ways, key=lambda way: way[0])
+                    total += price
+                if total < best:
+                    best, how = total, found
+        return best if wanted else 0.0, how
+
+
+@dataclass(frozen=True)
+class Row:
+    """A limit on bytes at one moment.
+
+    Attributes:
+        nodes: for nodes the bytes of each option.
+        flows: for flows the bytes of every reader that is about to read, or to read again: number of the flow, number
+            of the reader, bytes for each pair of a form made and a form needed.
+        most: bytes.
+    """
+
+    nodes: tuple[tuple[int, tuple[float, ...]], ...]
+    flows: tuple[tuple[int, int, Mapping[tuple[int, int], float]], ...]
+    most: float
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Nodes, the flows between them, and rows that hold."""
+
+    nodes: tuple[Node, ...]
+    flows: tuple[Flow, ...]
+    rows: tuple[Row, ...] = field(default=())
+
+    def price(self, choice: Sequence[int]) -> float:
+        """What a choice of options takes in all; infinite where a value cannot be had as it is needed."""
+        total = sum(node.prices[taken] for node, taken in zip(self.nodes, choice, strict=True))
+        for flow in self.flows:
+            made = flow.forms[choice[flow.node]]
+            needed = [reader.forms[choice[reader.node]] for reader in flow.readers]
+            total += flow.times * flow.converted(made, needed)[0]
+        return total

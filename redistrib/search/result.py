@@ -1,0 +1,168 @@
+"""What a search returns: candidates, the best first, each a schedule that can be used at once."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, overload
+
+import jax
+
+from redistrib.distribution.entry import Distributed, Prepared, meshes
+from redistrib.distribution.schedule import Schedule
+from redistrib.programs.program import Program
+from redistrib.report import counted, rendered
+from redistrib.search.axes import Task
+from redistrib.search.search import Found
+from redistrib.simulate import simulate
+from redistrib.simulate.result import Simulation
+
+
+class Measured(NamedTuple):
+    """Seconds of calls, the first left out.
+
+    Attributes:
+        seconds: the median.
+        each: all of them.
+    """
+
+    seconds: float
+    each: tuple[float, ...]
+
+
+@dataclass
+class Candidate:
+    """A schedule and what it takes.
+
+    Attributes:
+        task: what was searched.
+        found: how everything is cut, its price, and a bound.
+        given: the function.
+        mesh: as it was given.
+        program: what every device computes and moves.
+        tight: whether memory is short, so that a move waits for the operation before it.
+    """
+
+    task: Task = field(repr=False)
+    found: Found = field(repr=False)
+    given: Prepared = field(repr=False)
+    mesh: Any = field(repr=False)
+    program: Program = field(repr=False)
+    tight: bool = False
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        """The program, timed on the machine that was searched for."""
+        return simulate(self.program, self.task.machine, record=False)
+
+    @property
+    def name(self) -> str:
+        """The mesh."""
+        return str(self.task.moves.mesh)
+
+    @property
+    def rank(self) -> tuple[float, str]:
+        """What candidates are ordered by."""
+        return (self.seconds if self.task.moves.objective == "seconds" else self.received_bytes, self.name)
+
+    @property
+    def seconds(self) -> float:
+        """What a call is predicted to take."""
+        return self.simulation.seconds
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that all devices together receive from others."""
+        return self.program.received_bytes
+
+    @cached_property
+    def memory(self) -> int:
+        """Bytes that the fullest device holds at the worst moment."""
+        return max(self.simulation.peak_bytes.values(), default=0)
+
+    @property
+    def schedule(self) -> Schedule:
+        """How everything is cut; `rd.distribute(fn, args, mesh, schedule=...)` takes it."""
+        decided, graph = self.found.decided, self.task.graph
+        names = [operation.name for operation in graph.operations]
+        values = self.program.values
+        return Schedule(
+            self.task.moves.mesh,
+            {name: dict(cuts) for name, cuts in zip(names, decided.found.cuts, strict=True) if cuts},
+            {name: dict(carries) for name, carries in zip(names, decided.found.carries, strict=True) if carries},
+            {value.name: value.type for value in self.program.inputs},
+            {number: values[name].type for number, name in enumerate(self.program.outputs)},
+            self.found.sources,
+        )
+
+    @cached_property
+    def distributed(self) -> Distributed:
+        """The function, distributed so; it needs as many devices as the mesh has."""
+        return Distributed(
+            self.program, self.given, self.found.decided.found, meshes(self.mesh)[0], in_order=self.tight
+        )
+
+    def measure(self, args: Sequence[Any], repeats: int = 5) -> Measured:
+        """Run it, and time it.
+
+        Args:
+            args: of the function.
+            repeats: calls that are timed, after one that is not.
+        """
+        placed = jax.device_put(tuple(args), self.distributed.in_shardings)
+        jax.block_until_ready(self.distributed(*placed))
+        each = []
+        for _ in range(repeats):
+            began = time.perf_counter()
+            jax.block_until_ready(self.distributed(*placed))
+            each.append(time.perf_counter() - began)
+        return Measured(statistics.median(each), tuple(each))
+
+
+class Searched(Sequence[Candidate]):
+    """What was found, the best first."""
+
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        self._candidates = tuple(sorted(candidates, key=lambda one: one.rank))
+
+    def __len__(self) -> int:
+        return len(self._candidates)
+
+    @overload
+    def __getitem__(self, key: int) -> Candidate: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> Sequence[Candidate]: ...
+
+    def __getitem__(self, key: int | slice) -> Candidate | Sequence[Candidate]:
+        return self._candidates[key]
+
+    @property
+    def schedule(self) -> Schedule:
+        """Of the first."""
+        return self[0].schedule
+
+    @property
+    def distributed(self) -> Distributed:
+        """Of the first."""
+        return self[0].distributed
+
+    def table(self, most: int = 10) -> str:
+        """The first candidates as a table."""
+        rows = [
+            [
+                one.name,
+                f"{one.seconds * 1e3:,.3f}",
+                f"{one.received_bytes:,}",
+                f"{one.memory:,}",
+            ]
+            for one in self._candidates[:most]
+        ]
+        title = f"{counted(len(self), 'candidate', 'candidates')} on {self[0].task.machine.name}"
+        return rendered(title, ["devices", "ms", "received bytes", "peak bytes"], rows)
+
+    def __str__(self) -> str:
+        return f"{self.table()}\n{self[0]}"
