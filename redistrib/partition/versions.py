@@ -24,7 +24,6 @@ class Versions:
     Attributes:
         model: what the plans of moves minimise.
         keep: for how many operations a version that was moved is kept; None: to the end.
-        plans: those that were made.
         sources: for an array as it is wanted, the type of the version to move, where it is not as it was made; None:
             the nearest is moved.
         ops: the operations so far.
@@ -35,9 +34,9 @@ class Versions:
     keep: int | None = None
     ops: list[Op] = field(default_factory=list)
     versions: dict[str, list[Value]] = field(default_factory=dict)
-    plans: dict[tuple[DistType, Mesh, DistType, Mesh, str], Plan] = field(default_factory=dict)
     sources: Mapping[tuple[str, DistType], DistType] | None = None
     _used: dict[str, int] = field(default_factory=dict)
+    _plans: dict[tuple[DistType, Mesh, DistType, Mesh, str], Plan] = field(default_factory=dict)
 
     def moved(self, array: str, wanted: Value) -> Value:
         """The array as it is wanted: a version that is so, or the nearest one, moved."""
@@ -73,9 +72,9 @@ class Versions:
         if value.place.devices != out.place.devices:
             return Move(value.name, out, None)
         key = (value.type, value.place.mesh, out.type, out.place.mesh, value.dtype)
-        if key not in self.plans:
-            self.plans[key] = synthesize(*key[:4], dtype=value.dtype, model=self.model)
-        return Move(value.name, out, self.plans[key])
+        if key not in self._plans:
+            self._plans[key] = synthesize(*key[:4], dtype=value.dtype, model=self.model)
+        return Move(value.name, out, self._plans[key])
 
 
 def _reduced(dist_type: DistType, mesh: Mesh) -> DistType:

@@ -11,7 +11,7 @@ from redistrib.lang.types import DistType
 from redistrib.partition.propagate import Propagation
 from redistrib.programs.graph import Graph
 from redistrib.search.alike import Classes
-from redistrib.search.candidates import Option, of_array, of_operation, summed
+from redistrib.search.candidates import Cut, Option, of_array, of_operation, summed
 from redistrib.search.moves import Moves
 from redistrib.search.problem import Flow, Node, Problem, Reader
 from redistrib.simulate.machine import Machine
@@ -202,7 +202,8 @@ class AxesProblem:
                     continue
                 if source in made or price.is_local:
                     prices[source, target] = price.cost
-                if price.is_local and not each[source].partial and not each[target].partial:
+                whole = not each[source].partial and not each[target].partial
+                if price.is_local and whole and each[source].local_size > each[target].local_size:
                     local.add((source, target))
         self.flows.append(Flow(names[0], node, made, readers, prices, frozenset(local), len(names)))
         self.forms.append(each)
@@ -225,6 +226,20 @@ class AxesProblem:
         ):
             own.update((a, dim) for a, dim in self.options[node][choice[node]].cuts if isinstance(dim, int))
         return made
+
+    def choice_of(self, decided: Decisions) -> tuple[int, ...]:
+        """The choice that makes decisions."""
+        choice = [0] * len(self.options)
+        found = decided.found
+        ends: list[tuple[int, Mapping[str, Cut]]] = []
+        ends += [(self.node_of_operation[k], {**found.cuts[k], **found.carries[k]}) for k in range(len(found.cuts))]
+        ends += [(node, {**decided.ins[name]}) for name, node in self.node_of_input.items()]
+        ends += [(node, {**cuts}) for node, cuts in zip(self.node_of_output, decided.outs, strict=True)]
+        for node, cuts in ends:
+            for k, option in enumerate(self.options[node]):
+                if all(cuts.get(axis) == cut for axis, cut in option.cuts):
+                    choice[node] = k
+        return tuple(choice)
 
     def sources(self, choice: Sequence[int]) -> dict[tuple[str, DistType], DistType]:
         """For values as they are needed the type to move them from, where that is not the one they were made in."""

@@ -17,9 +17,9 @@ from redistrib.errors import CutError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.partition.propagate import Propagation
 from redistrib.search.axes import Task
+from redistrib.search.descent import program_of, searched
 from redistrib.search.moves import Moves, Objective
 from redistrib.search.result import Candidate, Searched
-from redistrib.search.search import program_of, searched
 from redistrib.simulate.constants import machine
 from redistrib.simulate.machine import Machine
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix
 
-from redistrib.search.problem import Flow, Problem
+from redistrib.search.problem import Floats, Flow, Problem
 
 GAP = 1e-6  # of the objective
 
@@ -49,6 +50,17 @@ def solve(problem: Problem, seconds: float | None = None, *, least_bytes: bool =
         model.flow(flow)
     model.add_rows(least_bytes)
     return model.solve(seconds)
+
+
+def relaxed(problem: Problem) -> tuple[float, list[list[float]]]:
+    """A price that no choice goes below, and how much of each option the relaxation of the integer program takes."""
+    model = _Model(problem)
+    for flow in problem.flows:
+        model.flow(flow)
+    costs, scale = model.scaled()
+    found = model.run(costs, 0, {})
+    shares = [[float(found.x[k]) for k in options] for options in model.option]
+    return model.constant + float(found.fun) * scale, shares
 
 
 @dataclass
@@ -173,21 +185,30 @@ class _Model:
                 most = 0.0
             self.row(entries, -np.inf, most)
 
-    def solve(self, seconds: float | None) -> Solution:
-        count = len(self.costs)
+    def scaled(self) -> tuple[Floats, float]:
+        """The costs as HiGHS likes them, and what they were divided by."""
         costs = np.array(self.costs)
         scale = float(costs.max(initial=0.0)) or 1.0
+        return costs / scale, scale
+
+    def run(self, costs: Floats, binaries: int, options: dict[str, float]) -> Any:
+        """HiGHS on the model, of which the first variables are integers."""
+        count = len(costs)
         matrix = csr_matrix((self.values, (self.rows, self.columns)), shape=(len(self.lows), count))
-        options: dict[str, float] = {"mip_rel_gap": GAP}
-        if seconds is not None:
-            options["time_limit"] = max(seconds, 0.01)
-        found = milp(
-            costs / scale,
-            integrality=np.arange(count) < self.binaries,
+        return milp(
+            costs,
+            integrality=np.arange(count) < binaries,
             bounds=Bounds(0.0, np.array(self.upper)),
             constraints=LinearConstraint(matrix, self.lows, self.highs),
             options=options,
         )
+
+    def solve(self, seconds: float | None) -> Solution:
+        costs, scale = self.scaled()
+        options: dict[str, float] = {"mip_rel_gap": GAP}
+        if seconds is not None:
+            options["time_limit"] = max(seconds, 0.01)
+        found = self.run(costs, self.binaries, options)
         bound = self.constant
         if found.mip_dual_bound is not None and np.isfinite(found.mip_dual_bound):
             bound += max(0.0, float(found.mip_dual_bound)) * scale

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from redistrib.errors import RedistribError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType
-from redistrib.plans.plan import Plan
+from redistrib.lang.types import DimType, DistType
 from redistrib.programs.program import Place, Value
 from redistrib.simulate.machine import Machine
 from redistrib.simulate.prices import plan_stages
@@ -39,21 +39,42 @@ class Moves:
         mesh: of all values.
         machine: what the moves run on.
         objective: what they cost.
-        plans: those that were made, by types, meshes and element type.
     """
 
     mesh: Mesh
     machine: Machine
     objective: Objective = "seconds"
-    plans: dict[tuple[DistType, Mesh, DistType, Mesh, str], Plan] = field(default_factory=dict)
     _prices: dict[tuple[DistType, DistType, str], Price | None] = field(default_factory=dict)
 
     def price(self, source: DistType, target: DistType, dtype: str) -> Price | None:
         """What a move takes; None where there is no plan."""
-        key = (source, target, dtype)
+        ends = self.normal(source, target)
+        key = (*ends, dtype)
         if key not in self._prices:
-            self._prices[key] = self._price(source, target, dtype)
+            self._prices[key] = self._price(*ends, dtype)
         return self._prices[key]
+
+    def normal(self, source: DistType, target: DistType) -> tuple[DistType, DistType]:
+        """Two types that a move between takes as long: only dimensions that are cut, no longer than they need be, in
+        order, and one that is not.
+
+        Tiles of a dimension meet at multiples of its size over the least common multiple of the numbers of tiles.
+        """
+        cut, rest = [], 1
+        for before, after in zip(source.dims, target.dims, strict=True):
+            size = math.lcm(*(math.prod(self.mesh.axis(a).size for a in dim.axes) for dim in (before, after)))
+            rest *= before.size // size
+            if before.axes or after.axes:
+                cut.append((before.axes, after.axes, size))
+        cut.sort()
+        whole = DimType(rest, (), rest)
+        return (
+            DistType((*(self._dim(size, axes) for axes, _, size in cut), whole), source.partial, source.reduction),
+            DistType((*(self._dim(size, axes) for _, axes, size in cut), whole), target.partial, target.reduction),
+        )
+
+    def _dim(self, size: int, axes: tuple[str, ...]) -> DimType:
+        return DimType(size // math.prod(self.mesh.axis(a).size for a in axes), axes, size)
 
     def _price(self, source: DistType, target: DistType, dtype: str) -> Price | None:
         place = Place(self.mesh)
@@ -63,7 +84,6 @@ class Moves:
             plan = synthesize(source, self.mesh, target, self.mesh, dtype=dtype, model=self.machine.links)
         except RedistribError:
             return None
-        self.plans[source, self.mesh, target, self.mesh, dtype] = plan
         received = sum(plan.received)
         seconds = sum(stage.seconds for stage in plan_stages(plan, place, self.machine))
         cost = seconds if self.objective == "seconds" else float(received * plan.itemsize)

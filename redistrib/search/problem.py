@@ -8,10 +8,15 @@ that it was not made in, it is converted: once for each form, whoever reads it. 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import combinations
+from functools import cached_property, reduce
+from operator import or_
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class Flow:
         readers: each once.
         prices: of converting it from one form to another; a pair that is missing cannot be. From a form to itself there
             is nothing to convert.
-        local: pairs of forms of which the second is found in the first, so that nothing travels.
+        local: pairs of forms of which the second is a part of the first, on every device, so that nothing travels.
         times: for how many values it stands.
     """
 
@@ -74,20 +79,31 @@ class Flow:
         A form is converted from what was made, or cut out of another one that is needed as well.
         """
         wanted = [form for form in dict.fromkeys(needed) if form != made]
-        hubs = [form for form in wanted if any((form, other) in self.local for other in wanted if other != form)]
-        best, how = math.inf, dict.fromkeys(wanted, made)
-        for count in range(len(hubs) + 1):
-            for taken in combinations(hubs, count):
-                total, found = 0.0, {}
-                for form in wanted:
-                    ways = [(self.prices.get((made, form), math.inf), made)]
-                    if form not in taken:
-                        ways += [(self.prices[hub, form], hub) for hub in taken if (hub, form) in self.local]
-                    price, found[form] = min(ways, key=lambda way: way[0])
-                    total += price
-                if total < best:
-                    best, how = total, found
-        return best if wanted else 0.0, how
+        total, how = 0.0, {}
+        for form in wanted:
+            ways = [(self.prices.get((made, form), math.inf), made)]
+            ways += [(self.prices[hub, form], hub) for hub in wanted if (hub, form) in self.local]
+            price, how[form] = min(ways, key=lambda way: way[0])
+            total += price
+        return total, how
+
+    def table(self) -> Floats:
+        """The price of all conversions, for each option of the maker and of every reader, in order."""
+        count = 1 + max(max(self.forms), max(self.needed))
+        sides = [np.array(side) for side in (self.forms, *(reader.forms for reader in self.readers))]
+        each = [side.reshape([-1 if k == axis else 1 for k in range(len(sides))]) for axis, side in enumerate(sides)]
+        is_needed = {form: _any(side == form for side in each[1:]) for form in self.needed}
+        total = np.zeros([len(side) for side in sides])
+        for form in self.needed:
+            direct = np.array([self.prices.get((made, form), math.inf) for made in range(count)])
+            direct[form] = 0.0
+            price = direct[each[0]]
+            for hub in self.needed:
+                if (hub, form) in self.local:
+                    cut = is_needed[hub] & (each[0] != hub)
+                    price = np.where(cut, np.minimum(price, self.prices[hub, form]), price)
+            total += np.where(is_needed[form], price, 0.0)
+        return total * self.times
 
 
 @dataclass(frozen=True)
@@ -122,3 +138,7 @@ class Problem:
             needed = [reader.forms[choice[reader.node]] for reader in flow.readers]
             total += flow.times * flow.converted(made, needed)[0]
         return total
+
+
+def _any(masks: Iterable[Any]) -> Any:
+    return reduce(or_, masks)

@@ -16,7 +16,7 @@ from redistrib.distribution.schedule import Schedule
 from redistrib.programs.program import Program
 from redistrib.report import counted, rendered
 from redistrib.search.axes import Task
-from redistrib.search.search import Found
+from redistrib.search.descent import Found
 from redistrib.simulate import simulate
 from redistrib.simulate.result import Simulation
 

@@ -15,7 +15,7 @@ from redistrib.programs.program import Program
 from redistrib.search.alike import Classes, alike
 from redistrib.search.axes import AxesProblem, Decisions, Task
 from redistrib.search.candidates import summed
-from redistrib.search.integer import Solution, solve
+from redistrib.search.exact import solved
 
 ORDERS = 4  # of the axes, that are tried
 ROUNDS = 6  # in which axes are decided again, at most
@@ -88,7 +88,7 @@ def _in_order(task: Task, order: Sequence[str], classes: Classes, end: float, to
         axis = order[count % len(order)] if order else ""
         told(f"axis {axis}, round {count // max(1, len(order)) + 1}")
         problem = AxesProblem(task, decided, [axis] if axis else [], classes)
-        solution = _solved(problem, end)
+        solution = solved(problem.problem, end, problem.choice_of(decided) if count >= len(order) else None)
         assert solution.choice is not None
         own = problem.problem.price(solution.choice)
         complete = complete and solution.optimal
@@ -102,11 +102,6 @@ def _in_order(task: Task, order: Sequence[str], classes: Classes, end: float, to
     return Found(decided, sources, price, bound, complete)
 
 
-def _solved(problem: AxesProblem, end: float) -> Solution:
-    left = None if math.isinf(end) else end - time.monotonic()
-    return solve(problem.problem, left)
-
-
 def program_of(task: Task, found: Found, name: str = "main") -> Program:
     """The program of what was found, checked."""
     decided = found.decided
@@ -116,5 +111,5 @@ def program_of(task: Task, found: Found, name: str = "main") -> Program:
         for number, (name, at) in enumerate(zip(task.graph.outputs, decided.outs, strict=True))
     }
     links = task.machine.links
-    versions = Versions(links, plans=task.moves.plans, sources=found.sources)
+    versions = Versions(links, sources=found.sources)
     return build(decided.found, links, {**starts, **task.starts}, {**ends, **task.ends}, name, versions)
