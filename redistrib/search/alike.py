@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from redistrib.programs.graph import Array, Graph, Operation, readers
 
-NEAR = 8  # steps from operation to operation
+NEAR = 3  # steps from operation to operation
 
 
 @dataclass(frozen=True)

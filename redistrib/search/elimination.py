@@ -17,6 +17,7 @@ import numpy as np
 from redistrib.search.problem import Floats, Problem
 
 LARGEST = 4_000_000  # entries of a table
+MOST = 32  # nodes of a table, beside the one that is decided; NumPy has arrays of 64 dimensions
 
 
 class Factor(NamedTuple):
@@ -58,11 +59,15 @@ class Elimination:
             choice: an option for each node.
             largest: entries of a table.
         """
+        known, choice = {n: own[0] for n, own in options.items() if len(own) == 1}, list(choice)
+        for node, taken in known.items():
+            choice[node] = taken
+        touched = sorted({k for node in options for k in self.touching[node]})
+        options = {node: own for node, own in options.items() if len(own) > 1}
         order = self._order(options, largest)
         if order is None:
             return None
         factors = [Factor((n,), np.array(self.problem.nodes[n].prices)[list(own)]) for n, own in options.items()]
-        touched = sorted({k for node in options for k in self.touching[node]})
         factors += [self._restricted(k, options, choice) for k in touched]
         at: dict[int, list[Factor]] = defaultdict(list)
         place = {node: k for k, node in enumerate(order)}
@@ -80,7 +85,15 @@ class Elimination:
         found: dict[int, int] = {}
         for node, rest, best in reversed(decided):
             found[node] = int(best[tuple(found[n] for n in rest)])
-        return {node: options[node][taken] for node, taken in found.items()}
+        return known | {node: options[node][taken] for node, taken in found.items()}
+
+    def around(self, nodes: Iterable[int], choice: Sequence[int]) -> float:
+        """The price of some nodes and of all flows that touch them."""
+        own = list(nodes)
+        total = sum(self.problem.nodes[node].prices[choice[node]] for node in own)
+        for k in {k for node in own for k in self.touching[node]}:
+            total += float(self._factor(k)[tuple(choice[node] for node in self.scopes[k])])
+        return total
 
     def _order(self, options: Mapping[int, Sequence[int]], largest: int) -> list[int] | None:
         around = {node: self.neighbours[node] & options.keys() for node in options}
@@ -89,7 +102,7 @@ class Elimination:
         order = []
         while weight:
             node = min(weight, key=lambda n: (weight[n], n))
-            if weight.pop(node) > largest:
+            if weight.pop(node) > largest or len(around[node]) >= MOST:
                 return None
             order.append(node)
             near = around.pop(node)

@@ -16,6 +16,7 @@ from redistrib.search.problem import Problem
 
 SMALL = 1_000_000  # entries of a table of a problem that is solved at once
 BALL = 24  # nodes
+STRIDE = 4  # from the centre of one ball to that of the next
 WITHIN = 100_000  # entries of a table of a ball
 
 
@@ -47,26 +48,28 @@ def solved(problem: Problem, end: float = math.inf, start: Sequence[int] | None 
         best = tuple(found[node] for node in everything)
     elif start is not None and problem.price(start) < problem.price(best):
         best = tuple(start)
-    best = _polished(problem, tables, best, end)
+    best = _polished(tables, best, end)
     price = problem.price(best)
     return Solution(best, bound, True, price <= bound + GAP * abs(price))
 
 
-def _polished(problem: Problem, tables: Elimination, choice: tuple[int, ...], end: float) -> tuple[int, ...]:
+def _polished(tables: Elimination, choice: tuple[int, ...], end: float) -> tuple[int, ...]:
     """Decide ball after ball anew until none gets better."""
-    price, current = problem.price(choice), list(choice)
+    current = list(choice)
     improved = True
     while improved and time.monotonic() < end:
         improved = False
-        for centre in range(0, len(current), 4):
+        for centre in range(0, len(current), STRIDE):
             nodes, count = ball(tables, centre, BALL), BALL
             found = tables.solve({n: range(tables.sizes[n]) for n in nodes}, current, WITHIN)
             while found is None and count > 2:
                 count //= 2
                 found = tables.solve({n: range(tables.sizes[n]) for n in nodes[:count]}, current, WITHIN)
-            if found is None or all(current[n] == taken for n, taken in found.items()):
+            changed = [n for n, taken in (found or {}).items() if current[n] != taken]
+            if not found or not changed:
                 continue
+            before = tables.around(changed, current)
             other = [found.get(n, taken) for n, taken in enumerate(current)]
-            if (cost := problem.price(other)) < price - GAP * abs(price):
-                current, price, improved = other, cost, True
+            if tables.around(changed, other) < before - GAP * abs(before):
+                current, improved = other, True
     return tuple(current)
