@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from redistrib.lang.types import DistType
 from redistrib.partition.propagate import Propagation
+from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.graph import Graph
 from redistrib.search.alike import Classes
 from redistrib.search.candidates import Cut, Option, of_array, of_operation, summed
+from redistrib.search.memory import Charges, Use, uses
 from redistrib.search.moves import Moves
 from redistrib.search.problem import Flow, Node, Problem, Reader
 from redistrib.simulate.machine import Machine
@@ -33,6 +35,8 @@ class Task:
         work: for operations, by number, the dimension that an axis cuts.
         tied: outputs, by number, that become an input, by name, when the program runs again.
         ties: what idle devices cost, see `TIES`.
+        held: what a byte costs that a device holds, by number of the operation that is about to run.
+        keep: for how many operations a value that was moved is kept; None: to the end.
     """
 
     graph: Graph
@@ -44,6 +48,8 @@ class Task:
     work: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     tied: Mapping[int, str] = field(default_factory=dict)
     ties: float = TIES
+    held: Mapping[int, float] = field(default_factory=dict)
+    keep: int | None = None
 
 
 @dataclass
@@ -98,6 +104,7 @@ class AxesProblem:
         self.node_of_input: dict[str, int] = {}
         self.node_of_output: list[int] = []
         self._nodes()
+        self.charges = Charges(task.held, len(self.options))
         self._flows()
         base = sum(max(o.seconds for o in options) * n for options, n in zip(self.options, self.times, strict=True))
         self._tie = task.ties * (base or 1.0) / sum(self.times)
@@ -152,37 +159,34 @@ class AxesProblem:
 
     def _priced(self, number: int) -> Node:
         times = self.times[number]
-        prices = (times * (option.seconds + self._tie * option.share) for option in self.options[number])
-        return Node(self.names[number], tuple(prices))
+        prices = [times * (option.seconds + self._tie * option.share) for option in self.options[number]]
+        held = self.charges.of_nodes[number] or [0.0] * len(prices)
+        return Node(self.names[number], tuple(price + own for price, own in zip(prices, held, strict=True)))
+
+    def _size(self, form: DistType, dtype: str) -> int:
+        return form.local_size * itemsize_of(dtype)
 
     # ------------------------------------------------------------------------------------------ flows
 
     def _flows(self) -> None:
-        """One flow for all values that the same nodes make and read."""
-        graph = self.graph
-        read: dict[str, dict[tuple[int, int], None]] = defaultdict(dict)
-        for k, operation in enumerate(graph.operations):
-            for r, name in enumerate(operation.ins):
-                read[name][self.node_of_operation[k], r] = None
-        for number, name in enumerate(graph.outputs):
-            read[name][self.node_of_output[number], 0] = None
-        made = [(array.name, array.dtype, self.node_of_input[array.name], 0) for array in graph.inputs]
-        made += [
-            (array.name, array.dtype, self.node_of_operation[k], w)
-            for k, operation in enumerate(graph.operations)
-            for w, array in enumerate(operation.outs)
-        ]
+        """One flow for all values that the same nodes make and read; where memory is short, one for each time that a
+        value is moved again."""
         self.flows: list[Flow] = []
         self.forms: list[list[DistType]] = []
-        self.values: list[list[str]] = []
-        groups: dict[tuple[int, int, str, tuple[tuple[int, int], ...]], list[str]] = defaultdict(list)
-        for name, dtype, node, write in made:
-            if read[name]:
-                groups[node, write, dtype, tuple(sorted(read[name]))].append(name)
-        for (node, write, dtype, ends), names in groups.items():
-            self._flow(names, node, write, dtype, ends)
+        self.values: list[list[Use]] = []
+        groups: dict[tuple[int, int, str, tuple[tuple[int, int], ...]], list[Use]] = defaultdict(list)
+        for use in uses(self.graph, self.task.keep):
+            node = self.node_of_input[use.value] if use.maker < 0 else self.node_of_operation[use.maker]
+            ends = tuple(
+                (self.node_of_operation[k], r) if k < len(self.graph.operations) else (self.node_of_output[r], 0)
+                for k, r in use.readers
+            )
+            key = (node, use.write, self.found.arrays[use.value].dtype, tuple(sorted({*ends})))
+            groups[key].append(replace(use, nodes=ends))
+        for (node, write, dtype, distinct), each in groups.items():
+            self._flow(each, node, write, dtype, distinct)
 
-    def _flow(self, names: list[str], node: int, write: int, dtype: str, ends: Sequence[tuple[int, int]]) -> None:
+    def _flow(self, each_use: list[Use], node: int, write: int, dtype: str, ends: Sequence[tuple[int, int]]) -> None:
         forms: dict[DistType, int] = {}
         made = tuple(forms.setdefault(option.outs[write], len(forms)) for option in self.options[node])
         readers = tuple(
@@ -205,9 +209,12 @@ class AxesProblem:
                 whole = not each[source].partial and not each[target].partial
                 if price.is_local and whole and each[source].local_size > each[target].local_size:
                     local.add((source, target))
-        self.flows.append(Flow(names[0], node, made, readers, prices, frozenset(local), len(names)))
+        sizes = [self._size(form, dtype) for form in each]
+        held = tuple(self.charges.held(each_use, end, sizes) for end in ends)
+        self.charges.made(each_use, node, [sizes[form] for form in made])
+        self.flows.append(Flow(each_use[0].value, node, made, readers, prices, frozenset(local), len(each_use), held))
         self.forms.append(each)
-        self.values.append(names)
+        self.values.append(each_use)
 
     # ------------------------------------------------------------------------------------------ back
 
@@ -244,12 +251,12 @@ class AxesProblem:
     def sources(self, choice: Sequence[int]) -> dict[tuple[str, DistType], DistType]:
         """For values as they are needed the type to move them from, where that is not the one they were made in."""
         known: dict[tuple[str, DistType], DistType] = {}
-        for flow, forms, names in zip(self.problem.flows, self.forms, self.values, strict=True):
+        for flow, forms, each in zip(self.problem.flows, self.forms, self.values, strict=True):
             made = flow.forms[choice[flow.node]]
             _, how = flow.converted(made, [reader.forms[choice[reader.node]] for reader in flow.readers])
             for target, source in how.items():
                 if source != made:
-                    known.update(((name, forms[target]), forms[source]) for name in names)
+                    known.update(((use.value, forms[target]), forms[source]) for use in each)
         return known
 
 

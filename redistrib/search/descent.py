@@ -102,7 +102,7 @@ def _in_order(task: Task, order: Sequence[str], classes: Classes, end: float, to
     return Found(decided, sources, price, bound, complete)
 
 
-def program_of(task: Task, found: Found, name: str = "main") -> Program:
+def program_of(task: Task, found: Found, name: str) -> Program:
     """The program of what was found, checked."""
     decided = found.decided
     starts = {name: decided.found.type_of(decided.found.arrays[name].shape, at) for name, at in decided.ins.items()}
@@ -111,5 +111,5 @@ def program_of(task: Task, found: Found, name: str = "main") -> Program:
         for number, (name, at) in enumerate(zip(task.graph.outputs, decided.outs, strict=True))
     }
     links = task.machine.links
-    versions = Versions(links, sources=found.sources)
+    versions = Versions(links, task.keep, sources=found.sources)
     return build(decided.found, links, {**starts, **task.starts}, {**ends, **task.ends}, name, versions)

@@ -17,7 +17,7 @@ from redistrib.errors import CutError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.partition.propagate import Propagation
 from redistrib.search.axes import Task
-from redistrib.search.descent import program_of, searched
+from redistrib.search.fitting import fitted
 from redistrib.search.moves import Moves, Objective
 from redistrib.search.result import Candidate, Searched
 from redistrib.simulate.constants import machine
@@ -46,8 +46,8 @@ def search(
     given = prepare(function, args, own, in_shardings, out_shardings, rules)
     task = task_of(given, own, pins, tied(function, given, state or {}), profile_of(profile, mesh), objective)
     with _told(progress) as told:
-        found = searched(task, limit, told)
-    return Searched([Candidate(task, found, given, mesh, program_of(task, found, given.name))])
+        made = fitted(task, given.name, memory_limit, limit, told)
+    return Searched([Candidate(made, given, mesh)])
 
 
 def profile_of(profile: Machine | CostModel | str | None, mesh: Any) -> Machine:

@@ -16,6 +16,7 @@ from redistrib.search.problem import Problem
 
 SMALL = 1_000_000  # entries of a table of a problem that is solved at once
 BALL = 24  # nodes
+CLOSED = 60  # nodes of a problem of which the integer program is solved, to the end
 STRIDE = 4  # from the centre of one ball to that of the next
 WITHIN = 100_000  # entries of a table of a ball
 
@@ -28,8 +29,6 @@ def solved(problem: Problem, end: float = math.inf, start: Sequence[int] | None 
         end: the time, as `time.monotonic` has it, after which the best so far is taken.
         start: a choice to begin with.
     """
-    if problem.rows:
-        return solve(problem, None if math.isinf(end) else end - time.monotonic())
     tables = Elimination(problem)
     everything = {node: range(size) for node, size in enumerate(tables.sizes)}
     found = tables.solve(everything, [0] * len(everything), SMALL)
@@ -50,6 +49,11 @@ def solved(problem: Problem, end: float = math.inf, start: Sequence[int] | None 
         best = tuple(start)
     best = _polished(tables, best, end)
     price = problem.price(best)
+    if price > bound + GAP * abs(price) and len(best) <= CLOSED:
+        proved = solve(problem, None if math.isinf(end) else end - time.monotonic())
+        if proved.choice is not None and problem.price(proved.choice) <= price:
+            return proved
+        bound = max(bound, proved.bound)
     return Solution(best, bound, True, price <= bound + GAP * abs(price))
 
 

@@ -37,18 +37,16 @@ class Solution:
     optimal: bool
 
 
-def solve(problem: Problem, seconds: float | None = None, *, least_bytes: bool = False) -> Solution:
+def solve(problem: Problem, seconds: float | None = None) -> Solution:
     """The best choice of a problem.
 
     Args:
         problem: the problem.
         seconds: after which the best that was found so far is taken.
-        least_bytes: instead of the price, minimise the most that any row takes.
     """
     model = _Model(problem)
     for flow in problem.flows:
         model.flow(flow)
-    model.add_rows(least_bytes)
     return model.solve(seconds)
 
 
@@ -77,7 +75,6 @@ class _Model:
 
     def __post_init__(self) -> None:
         self.option: list[range] = []
-        self.paths: list[list[dict[tuple[int, int], int]]] = []  # of flow and reader: the variable of each pair
         for node in self.problem.nodes:
             least = min(node.prices)
             self.constant += least
@@ -105,20 +102,19 @@ class _Model:
     def flow(self, flow: Flow) -> None:
         made = self._grouped(flow.node, flow.forms)
         paths = []
-        for reader in flow.readers:
+        for reader, own in zip(flow.readers, flow.held or ({},) * len(flow.readers), strict=True):
             needed = self._grouped(reader.node, reader.forms)
             path: dict[tuple[int, int], int] = {}
             for source in made:
                 for target in needed:
                     if source == target or (source, target) in flow.prices:
-                        path[source, target] = self.variable()
+                        path[source, target] = self.variable(own.get((source, target), 0.0))
             self._marginals(path, made, needed)
             paths.append(path)
-        self.paths.append(paths)
         pairs = dict.fromkeys(pair for path in paths for pair in path if pair[0] != pair[1])
         if len(flow.readers) == 1:
             for pair in pairs:
-                self.costs[paths[0][pair]] = flow.times * flow.prices[pair]
+                self.costs[paths[0][pair]] += flow.times * flow.prices[pair]
             return
         converted = {pair: self.variable(flow.times * flow.prices[pair]) for pair in pairs if flow.prices[pair] > 0}
         hubs = self._hubs(flow, converted, paths)
@@ -161,29 +157,7 @@ class _Model:
             found[form].append(variable)
         return found
 
-    # ------------------------------------------------------------------------------------------ rows, and the end
-
-    def add_rows(self, least_bytes: bool) -> None:
-        scale = max((row.most for row in self.problem.rows), default=1.0) or 1.0
-        peak = None
-        if least_bytes:
-            self.costs = [0.0] * len(self.costs)
-            self.constant = 0.0
-            peak = self.variable(1.0, np.inf)
-        for row in self.problem.rows:
-            entries: dict[int, float] = defaultdict(float)
-            for node, sizes in row.nodes:
-                for variable, size in zip(self.option[node], sizes, strict=True):
-                    entries[variable] += size / scale
-            for flow, reader, pairs in row.flows:
-                for pair, size in pairs.items():
-                    if pair in self.paths[flow][reader]:
-                        entries[self.paths[flow][reader][pair]] += size / scale
-            most = row.most / scale
-            if peak is not None:
-                entries[peak] = -1.0
-                most = 0.0
-            self.row(entries, -np.inf, most)
+    # ------------------------------------------------------------------------------------------ the end
 
     def scaled(self) -> tuple[Floats, float]:
         """The costs as HiGHS likes them, and what they were divided by."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
 from typing import Any, TypeAlias
@@ -58,6 +58,7 @@ class Flow:
             is nothing to convert.
         local: pairs of forms of which the second is a part of the first, on every device, so that nothing travels.
         times: for how many values it stands.
+        held: for every reader what it costs that it keeps the value waiting, by the forms made and needed; or nothing.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Flow:
     prices: Mapping[tuple[int, int], float]
     local: frozenset[tuple[int, int]] = frozenset()
     times: int = 1
+    held: tuple[Mapping[tuple[int, int], float], ...] = ()
 
     @cached_property
     def needed(self) -> tuple[int, ...]:
@@ -89,7 +91,7 @@ class Flow:
 
     def table(self) -> Floats:
         """The price of all conversions, for each option of the maker and of every reader, in order."""
-        count = 1 + max(max(self.forms), max(self.needed))
+        count = 1 + max(*self.forms, *self.needed)
         sides = [np.array(side) for side in (self.forms, *(reader.forms for reader in self.readers))]
         each = [side.reshape([-1 if k == axis else 1 for k in range(len(sides))]) for axis, side in enumerate(sides)]
         is_needed = {form: _any(side == form for side in each[1:]) for form in self.needed}
@@ -103,32 +105,20 @@ class Flow:
                     cut = is_needed[hub] & (each[0] != hub)
                     price = np.where(cut, np.minimum(price, self.prices[hub, form]), price)
             total += np.where(is_needed[form], price, 0.0)
-        return total * self.times
-
-
-@dataclass(frozen=True)
-class Row:
-    """A limit on bytes at one moment.
-
-    Attributes:
-        nodes: for nodes the bytes of each option.
-        flows: for flows the bytes of every reader that is about to read, or to read again: number of the flow, number
-            of the reader, bytes for each pair of a form made and a form needed.
-        most: bytes.
-    """
-
-    nodes: tuple[tuple[int, tuple[float, ...]], ...]
-    flows: tuple[tuple[int, int, Mapping[tuple[int, int], float]], ...]
-    most: float
+        total *= self.times
+        for own, side in zip(self.held, each[1:], strict=False):
+            if own:
+                rates = np.array([[own[m, n] for n in range(count)] for m in range(count)])
+                total = total + rates[each[0], side]
+        return total
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Nodes, the flows between them, and rows that hold."""
+    """Nodes, and the flows between them."""
 
     nodes: tuple[Node, ...]
     flows: tuple[Flow, ...]
-    rows: tuple[Row, ...] = field(default=())
 
     def price(self, choice: Sequence[int]) -> float:
         """What a choice of options takes in all; infinite where a value cannot be had as it is needed."""
@@ -137,6 +127,7 @@ class Problem:
             made = flow.forms[choice[flow.node]]
             needed = [reader.forms[choice[reader.node]] for reader in flow.readers]
             total += flow.times * flow.converted(made, needed)[0]
+            total += sum(own[made, form] for own, form in zip(flow.held, needed, strict=False) if own)
         return total
 
 

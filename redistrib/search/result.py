@@ -17,6 +17,7 @@ from redistrib.programs.program import Program
 from redistrib.report import counted, rendered
 from redistrib.search.axes import Task
 from redistrib.search.descent import Found
+from redistrib.search.fitting import Fitted
 from redistrib.simulate import simulate
 from redistrib.simulate.result import Simulation
 
@@ -38,20 +39,29 @@ class Candidate:
     """A schedule and what it takes.
 
     Attributes:
-        task: what was searched.
-        found: how everything is cut, its price, and a bound.
+        made: what was searched, and what was found.
         given: the function.
         mesh: as it was given.
-        program: what every device computes and moves.
-        tight: whether memory is short, so that a move waits for the operation before it.
     """
 
-    task: Task = field(repr=False)
-    found: Found = field(repr=False)
+    made: Fitted = field(repr=False)
     given: Prepared = field(repr=False)
-    mesh: Any = field(repr=False)
-    program: Program = field(repr=False)
-    tight: bool = False
+    mesh: Any
+
+    @property
+    def task(self) -> Task:
+        """What was searched."""
+        return self.made.task
+
+    @property
+    def found(self) -> Found:
+        """How everything is cut, its price, and a bound."""
+        return self.made.found
+
+    @property
+    def program(self) -> Program:
+        """What every device computes and moves."""
+        return self.made.program
 
     @cached_property
     def simulation(self) -> Simulation:
@@ -101,9 +111,8 @@ class Candidate:
     @cached_property
     def distributed(self) -> Distributed:
         """The function, distributed so; it needs as many devices as the mesh has."""
-        return Distributed(
-            self.program, self.given, self.found.decided.found, meshes(self.mesh)[0], in_order=self.tight
-        )
+        found, short = self.found.decided.found, self.task.keep is not None
+        return Distributed(self.program, self.given, found, meshes(self.mesh)[0], in_order=short)
 
     def measure(self, args: Sequence[Any], repeats: int = 5) -> Measured:
         """Run it, and time it.
