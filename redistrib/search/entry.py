@@ -101,8 +101,8 @@ def tied(function: Callable[..., Any], given: Prepared, state: Mapping[str, int]
     for argument, result in state.items():
         leaves = [name for name in names if name == argument or name.startswith(f"{argument}/")]
         try:
-            part = numbers if not isinstance(numbers, list | tuple) and result == 0 else numbers[result]
-        except (IndexError, KeyError, TypeError):
+            part = (numbers if isinstance(numbers, tuple) else (numbers,))[result]
+        except (IndexError, TypeError):
             raise ProgramError("", argument, "State", f"there is no result {result!r}") from None
         back = jax.tree_util.tree_leaves(part)
         shapes = [[arrays[name].shape for name in side] for side in (leaves, [traced.graph.outputs[k] for k in back])]

@@ -105,7 +105,26 @@ class _Fitting:
                 f"no schedule of {self.name} that was found fits in {self.most:,} bytes on a device; the least "
                 f"memory_limit that one fits is {self.least:,} bytes",
             )
+        self._refilled(self.best[1])
         return self.best[1]
+
+    def _refilled(self, made: Fitted) -> None:
+        """Lay arguments out again as they are without a limit, as many as there is room for.
+
+        Those of layers that are alike are all laid out alike where only the price of a byte decides.
+        """
+        tight, free = made.found.decided, self.free.decided
+        other = [name for name, at in tight.ins.items() if at != free.ins[name]]
+        low, high = 0, len(other)
+        while low < high and time.monotonic() < self.end:
+            count = (low + high + 1) // 2
+            decided = tight.copy()
+            for name in other[:count]:
+                decided.ins[name] = dict(free.ins[name])
+            for number, name in self.task.tied.items():
+                decided.outs[number] = dict(decided.ins[name])
+            fits = self._note(made.task, replace(made.found, decided=decided, complete=False))
+            low, high = (count, high) if fits else (low, count - 1)
 
     def _fits(self, rate: float) -> bool:
         if time.monotonic() > self.end:
