@@ -91,9 +91,11 @@ class Elimination:
         """The price of some nodes and of all flows that touch them."""
         own = list(nodes)
         total = sum(self.problem.nodes[node].prices[choice[node]] for node in own)
-        for k in {k for node in own for k in self.touching[node]}:
-            total += float(self._factor(k)[tuple(choice[node] for node in self.scopes[k])])
-        return total
+        return total + sum(self.flow(k, choice) for k in {k for node in own for k in self.touching[node]})
+
+    def flow(self, number: int, choice: Sequence[int]) -> float:
+        """The price of one flow."""
+        return float(self._factor(number)[tuple(choice[node] for node in self.scopes[number])])
 
     def _order(self, options: Mapping[int, Sequence[int]], largest: int) -> list[int] | None:
         around = {node: self.neighbours[node] & options.keys() for node in options}

@@ -47,7 +47,7 @@ def search(
     task = task_of(given, own, pins, tied(function, given, state or {}), profile_of(profile, mesh), objective)
     with _told(progress) as told:
         made = fitted(task, given.name, memory_limit, limit, told)
-    return Searched([Candidate(made, given, mesh)])
+    return Searched([Candidate(made, given, mesh, memory_limit)])
 
 
 def profile_of(profile: Machine | CostModel | str | None, mesh: Any) -> Machine:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 import jax
@@ -18,6 +19,7 @@ from redistrib.report import counted, rendered
 from redistrib.search.axes import Task
 from redistrib.search.descent import Found
 from redistrib.search.fitting import Fitted
+from redistrib.search.report import Decision, PinCost, decisions, pin_costs, table
 from redistrib.simulate import simulate
 from redistrib.simulate.result import Simulation
 
@@ -42,11 +44,13 @@ class Candidate:
         made: what was searched, and what was found.
         given: the function.
         mesh: as it was given.
+        most: bytes that a device may hold; None for no limit.
     """
 
     made: Fitted = field(repr=False)
     given: Prepared = field(repr=False)
     mesh: Any
+    most: int | None = None
 
     @property
     def task(self) -> Task:
@@ -113,6 +117,47 @@ class Candidate:
         """The function, distributed so; it needs as many devices as the mesh has."""
         found, short = self.found.decided.found, self.task.keep is not None
         return Distributed(self.program, self.given, found, meshes(self.mesh)[0], in_order=short)
+
+    @property
+    def bound(self) -> float:
+        """Seconds, or bytes, that no cuts along the axis that was decided last go below, the other axes being as they
+        are and memory not counted; of one axis, that no schedule goes below."""
+        return self.found.bound
+
+    @cached_property
+    def decisions(self) -> list[Decision]:
+        """What was decided of arguments and operations, each with the runner-up, those that mattered most first."""
+        return decisions(self.task, self.found)
+
+    def pin_costs(self, limit: float | None = None) -> list[PinCost]:
+        """What each pin costs, found by searching without it.
+
+        Args:
+            limit: seconds for each search.
+        """
+        return pin_costs(self.made, self.given.name, self.most, limit)
+
+    def picture(self, path: str | Path) -> Path:
+        """Draw the program into a file; see `redistrib.explain.draw_program`."""
+        from redistrib.explain import draw_program
+
+        return draw_program(self.program, path)
+
+    def __str__(self) -> str:
+        """What it takes, how far it may be from the optimum, and what mattered."""
+        seconds = self.task.moves.objective == "seconds"
+        own, bound = (self.found.price, self.bound) if self.task.keep is None else (self.seconds, self.bound)
+        away = 100 * (own / bound - 1) if bound else 0.0
+        axes = [axis.name for axis in self.task.moves.mesh.axes if axis.size > 1]
+        given = "" if len(axes) < 2 else ", the other axes being as they are"
+        least = f"{bound * 1e3:,.3f} ms" if seconds else f"{bound:,.0f} bytes"
+        lines = [
+            f"{self.given.name} on {self.name}, {self.task.machine.name}: {self.seconds * 1e3:,.3f} ms, "
+            f"{self.received_bytes:,} bytes received, at most {self.memory:,} bytes on a device",
+            f"no schedule takes less than {least}{given}: at most {max(0.0, away):.2f}% from the optimum",
+            table(self.decisions, self.task.moves.objective),
+        ]
+        return "\n".join(lines)
 
     def measure(self, args: Sequence[Any], repeats: int = 5) -> Measured:
         """Run it, and time it.
