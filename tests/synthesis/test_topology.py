@@ -259,7 +259,8 @@ def shared_link(**figures: float) -> LatencyBandwidth:
         ("[16{x}32]", "[16{z}32]", 16, 16),  # of each host of the first or of the second half one device gets its tile
         ("[16{x}32]", "[16{y}32]", 16, 32),  # both devices of the hosts that swap
         ("[16{x}32]", "[32]", 16, 32),  # the same
-        ("[8{x,z}32]", "[32]", 16, 24),  # around rings of two hosts: three shares pass every link
+        ("[8{z,x}32]", "[32]", 16, 24),  # around rings of two hosts: three shares pass every link
+        ("[8{x,z}32]", "[32]", 16, 48),  # around rings that change hosts at every device
     ],
 )
 def test_devices_of_a_host_share_its_link(source: str, target: str, alone: float, shared: float) -> None:
