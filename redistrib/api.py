@@ -13,7 +13,8 @@ from redistrib.cost.profiles import load_profile as load_profile
 from redistrib.errors import GlobalShapeError, MemorySizeError
 from redistrib.errors.synthesis import MOST_BYTES
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType, from_named_sharding
+from redistrib.lang.specs import from_named_sharding
+from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.synthesis.synthesize import synthesize as _synthesize
 from redistrib.theory.topology import Topology, topology_of_devices, topology_of_mesh

@@ -18,7 +18,8 @@ from redistrib.cost.model import CostModel
 from redistrib.distribution.tactics import apply
 from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType, from_named_sharding
+from redistrib.lang.specs import from_named_sharding
+from redistrib.lang.types import DistType
 from redistrib.partition.build import build
 from redistrib.partition.ends import losses, recut
 from redistrib.partition.propagate import Choice, Propagation

@@ -13,8 +13,10 @@ from jax.sharding import NamedSharding, Sharding
 from redistrib.arith import prime_factors
 from redistrib.errors import MeshDevicesError, PlacementError, SpecError
 from redistrib.lang.mesh import Axis, Mesh
-from redistrib.lang.types import DistType, from_named_sharding
-from redistrib.theory.placement import Placement, placement_of, type_of
+from redistrib.lang.specs import from_named_sharding
+from redistrib.lang.types import DistType
+from redistrib.theory.inverse import type_of
+from redistrib.theory.placement import Placement, placement_of
 from redistrib.theory.topology import Topology
 
 Action: TypeAlias = Literal["keep", "move", "empty", "via_device_put", "elsewhere"]

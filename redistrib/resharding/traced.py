@@ -14,7 +14,8 @@ from redistrib.backends.jax.sharding import check_names, constrained, partition_
 from redistrib.errors import SpecError, TracedError
 from redistrib.errors.backends import traced_order_error
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType, from_named_sharding
+from redistrib.lang.specs import from_named_sharding
+from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.resharding.actions import SourceTarget
 from redistrib.resharding.checks import placing
