@@ -203,13 +203,10 @@ unequal size or padded; take axes that divide the array, or an array with paddin
         dist_type: the type.
     """
 
-    def __init__(self, what: str, dist_type: str) -> None:
-        super().__init__(
-            "uneven type",
-            f"{what} takes tiles of one size, and those of {cut(dist_type, 200)} are of unequal size or padded; "
-            "take axes that divide the array, or an array with padding as elements like any others",
-            dist_type=dist_type,
-        )
+    def __init__(self, what: str, dist_type: str, remedy: str = "") -> None:
+        remedy = remedy or "take axes that divide the array, or an array with padding as elements like any others"
+        fault = f"{what} takes tiles of one size, and those of {cut(dist_type, 200)} are of unequal size or padded"
+        super().__init__("uneven type", f"{fault}; {remedy}", dist_type=dist_type)
 
 
 class SpecError(TypeFormError):
