@@ -14,10 +14,10 @@ _SUMMAND_FIELDS = ("summand", "summands", "reduction")
 
 def placement_form(placement: Placement) -> dict[str, Any]:
     """A placement as it stands in the text."""
-    grid = [
-        count if points is None else list(points)
-        for count, points in zip(placement.grid, placement.points, strict=True)
-    ]
+    grid: list[int | list[int]] = list(placement.grid)
+    for k, points in enumerate(placement.cuts):
+        if points is not None:
+            grid[k] = list(points)
     form: dict[str, Any] = {"grid": grid, "index": placement.index.tolist()}
     if placement.summands > 1:
         values = placement.label.tolist(), placement.summands, placement.reduction
