@@ -21,3 +21,21 @@ def test_shares_travel_as_large_as_they_are(ranks):
         "rank 1 gives another plan than rank 0; give the same on all ranks, a plan for example by "
         "comm.bcast(plan.to_json())",
     ]
+
+
+@pytest.mark.parametrize("ranks", [4, pytest.param(8, marks=pytest.mark.long)])
+def test_pencils_turn(ranks):
+    """Some of the arrays, grids and alignments of mpi4py-fft's own tests of pencils, our plans in the place of it."""
+    found = launch(ranks, "pencils", "few", timeout=250).figures()
+    assert found["wrong"] == 0
+    assert found["transfers"] == 4 + 24
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_all_pencils_turn(ranks):
+    """All of them: 684 transfers, of which all but a few cut into unequal parts, of every dtype, there and back."""
+    found = launch(ranks, "pencils", "all", timeout=3000).figures()
+    assert found["wrong"] == 0
+    assert found["transfers"] == 684 * 9
+    assert found["uneven"] > 600 * 9
