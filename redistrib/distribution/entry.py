@@ -18,7 +18,8 @@ from redistrib.cost.model import CostModel
 from redistrib.distribution.tactics import apply
 from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType, from_named_sharding
+from redistrib.lang.specs import from_named_sharding
+from redistrib.lang.types import DistType, require_even
 from redistrib.partition.build import build
 from redistrib.partition.ends import losses, recut
 from redistrib.partition.propagate import Choice, Propagation
@@ -279,7 +280,9 @@ class _Asked:
 
 def _type(spec: Any, shape: tuple[int, ...], mesh: jax.sharding.Mesh) -> DistType:
     if isinstance(spec, str | DistType):
-        return DistType.of(spec)
+        form = DistType.of(spec)
+        require_even("distribute", form)
+        return form
     sharding = spec if isinstance(spec, NamedSharding) else NamedSharding(mesh, spec)
     return from_named_sharding(sharding, shape)[0]
 

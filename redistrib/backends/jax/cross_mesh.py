@@ -16,7 +16,7 @@ import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, use_abstract_mesh
 
 from redistrib.backends.jax.context import Platform, context_of
-from redistrib.backends.jax.lowering import local_program
+from redistrib.backends.jax.padding import tile_program
 from redistrib.backends.jax.sharding import abstract, constrained, partition_spec
 from redistrib.backends.jax.values import Program, as_integer_bits, differentiable, underivable
 from redistrib.lang.mesh import Mesh
@@ -63,7 +63,7 @@ class CrossMeshRedistribution:
         mesh = self.plan.target_mesh
         source, target = specs or (partition_spec(self.plan.source), partition_spec(self.plan.target))
         context = context_of(self.plan, mesh.names, mesh.shape, mesh.devices, None, Platform.of(self.target))
-        program = as_integer_bits(local_program(self.plan.steps, context))
+        program = as_integer_bits(tile_program(self.plan, context))
         moved = _across(constrained(array, self.source, source), self.source, source, self.target, target, program)
         return constrained(moved, self.target, target)
 
