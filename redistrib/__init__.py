@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         clear_caches,
         diagnose,
         distribute,
-        pipeline,
         reshard,
         reshard_plan,
         synthesize,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from redistrib.errors import RedistribError
     from redistrib.lang.mesh import Axis, Mesh
     from redistrib.lang.types import DimType, DistType
+    from redistrib.pipelines import pipeline
     from redistrib.pipelines.layout import Layout
     from redistrib.plans.plan import Plan
     from redistrib.plans.reference import tile_of
@@ -61,7 +61,7 @@ _HOME = {
     "diagnose": "redistrib.api",
     "distribute": "redistrib.api",
     "nest": "redistrib.programs.spec",
-    "pipeline": "redistrib.api",
+    "pipeline": "redistrib.pipelines",
     "reshard": "redistrib.api",
     "reshard_plan": "redistrib.api",
     "synthesize": "redistrib.api",

@@ -1,8 +1,8 @@
 """How the work of every operation is cut: examples over the axis `d`, and one other dimension over the axis `t`.
 
-The first operation on examples that multiplies by a matrix nothing is known of cuts its columns; whatever reads what is cut
-goes on with that cut, and so cuts the rows of the next matrix, and makes summands, which are reduced at once. That is
-the tensor parallelism of Shoeybi et al. (2019), found from the accesses alone.
+The first operation on examples that multiplies by a matrix nothing is known of cuts its columns; whatever reads what
+is cut goes on with that cut, and so cuts the rows of the next matrix, and makes summands, which are reduced at once.
+That is the tensor parallelism of Shoeybi et al. (2019), found from the accesses alone.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ from redistrib.resharding.actions import route
 from redistrib.resharding.entry import reshard
 
 
-def pipeline(
+def pipelined(
     function: Callable[..., Any],
     args: Sequence[Any],
     batch: Mapping[str, int],
@@ -45,7 +45,7 @@ def pipeline(
     cost_model: CostModel | str | None = None,
     rules: Mapping[str, Any] | None = None,
 ) -> Pipelined:
-    """See `redistrib.api.pipeline`."""
+    """See `redistrib.pipelines.pipeline`."""
     args = tuple(args) if isinstance(args, tuple | list) else (args,)
     chosen = _devices(devices, layout)
     traced = trace(function, args, leaf_names(function, args), rules)
@@ -63,7 +63,9 @@ def pipeline(
 def _devices(given: Any, layout: Layout) -> list[Any]:
     devices = list(given.devices.flat if isinstance(given, jax.sharding.Mesh) else given or jax.devices())
     if len(devices) < layout.devices or (given is not None and len(devices) > layout.devices):
-        raise ProgramError("", "", "Place", f"layout {layout} takes {layout.devices} devices, and {len(devices)} are given")
+        raise ProgramError(
+            "", "", "Place", f"layout {layout} takes {layout.devices} devices, and {len(devices)} are given"
+        )
     return devices[: layout.devices]
 
 
@@ -71,7 +73,9 @@ def _named(given: Mapping[str, Any], inputs: Sequence[Array]) -> Iterator[tuple[
     for pattern, dim in given.items():
         found = matching(pattern, inputs)
         if not found:
-            raise ProgramError("", pattern, "Batch", "no argument is called so; give a parameter's name, or a leaf's path")
+            raise ProgramError(
+                "", pattern, "Batch", "no argument is called so; give a parameter's name, or a leaf's path"
+            )
         yield from ((array.name, dim, array.shape) for array in found)
 
 
@@ -102,9 +106,7 @@ class Pipelined:
         devices: the JAX devices, by their numbers in the program.
     """
 
-    def __init__(
-        self, name: str, made: Spread, traced: Traced, devices: Sequence[Any], args: tuple[Any, ...]
-    ) -> None:
+    def __init__(self, name: str, made: Spread, traced: Traced, devices: Sequence[Any], args: tuple[Any, ...]) -> None:
         self.program, self.layout, self.devices = made.program, made.layout, tuple(devices)
         self._name, self._batch, self._traced = name, made.batch, traced
         leaves, self._tree = jax.tree_util.tree_flatten(args)
@@ -203,7 +205,7 @@ class Pipelined:
                 to = self._array(value)
                 if _is_elsewhere(part, to.sharding):
                     moving.append((value, part))
-                elif isinstance(part, jax.Array) and part.sharding == to.sharding:
+                elif isinstance(part, jax.Array) and _lies_so(part, to.sharding):
                     held[value.name] = part
                 else:
                     held[value.name] = _from_host(part, to)
@@ -249,9 +251,14 @@ def _is_here(mesh: jax.sharding.Mesh) -> bool:
 
 def _is_elsewhere(array: Any, to: NamedSharding) -> bool:
     """Whether an array lies on devices, and has to go to others or be cut otherwise."""
-    if not isinstance(array, jax.Array) or array.sharding == to:
+    if not isinstance(array, jax.Array) or _lies_so(array, to):
         return False
     return jax.process_count() == 1 or not array.is_fully_addressable
+
+
+def _lies_so(array: jax.Array, to: NamedSharding) -> bool:
+    same = array.sharding.device_set == to.device_set and array.sharding.is_equivalent_to(to, array.ndim)
+    return same and array.committed
 
 
 def _from_host(array: Any, to: jax.ShapeDtypeStruct) -> jax.Array:

@@ -31,8 +31,8 @@ def stages_of(batch: Batch, count: int, starts: Sequence[str] = ()) -> Stages:
     """Deal the operations out to stages of about equal work.
 
     What goes forward ends with the last operation that reads an input for the first time: the layers, and the loss. It
-    is cut into stretches. What comes after goes backward: an operation runs where the inputs are that it reads, or
-    whose gradient it makes, or else where most of what it reads is.
+    is cut into stretches. What comes after goes backward: an operation runs where the inputs went forward that it
+    reads, or whose gradient it makes, or else where most of what it reads is.
 
     Args:
         batch: the program.
@@ -53,6 +53,7 @@ def stages_of(batch: Batch, count: int, starts: Sequence[str] = ()) -> Stages:
     held: dict[str, set[int]] = {}
     for k in forward:
         _note(batch, k, of[k][0], named, homes, held)
+    read_by = {name: frozenset(held[name]) for name in homes}
     renews = _renewed(batch)
     behind: dict[str, int] = {}  # the stage of what was made going backward
     for k in each[len(forward) :]:
@@ -60,7 +61,8 @@ def stages_of(batch: Batch, count: int, starts: Sequence[str] = ()) -> Stages:
         reads = {*batch.sources[k]}
         most = min((behind[name] for name in reads if name in behind), default=count - 1)
         reads = {*reads, *(name for _, value in step.op.outs for name in renews.get(value.name, ()))}
-        pinned = [homes[name] for name in reads if name in homes and batch.roles[name].kind == "constant"]
+        inputs = [read_by[name] for name in reads if name in read_by and batch.roles[name].kind == "constant"]
+        pinned = [max((own for own in stages if own <= most), default=count) for stages in inputs]
         stage = min(pinned) if pinned and min(pinned) <= most else _nearest(batch, k, most, held)
         of[k] = (stage, True)
         _note(batch, k, stage, named, homes, held)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -120,11 +121,10 @@ class _Spreading:
         return range(self.layout.microbatches if self.batch.roles[name].kind == "batched" else 1)
 
     def _start(self) -> None:
-        late = self._late()
         for value in self.batch.inputs:
             name = value.name
             stage = self.stages.homes.get(name)
-            group = late.get(name, 0) if stage is None else self.group(stage)
+            group = self.late.get(name, 0) if stage is None else self.group(stage)
             if name not in self.cutter.types:  # nothing reads it
                 self.cutter.types[name] = DistType.of(f"[{', '.join(map(str, value.type.global_shape))}]")
             self.home[name] = group
@@ -132,23 +132,34 @@ class _Spreading:
                 value = self.ops[group].value(self.named(name, m), self.cutter.types[name], name)
                 self.inputs.append(self.ops[group].give(self.key(name, m), value))
 
-    def _late(self) -> dict[str, int]:
-        """The group of what the update makes and of inputs that only it reads: where other things are that it reads."""
+    @cached_property
+    def late(self) -> dict[str, int]:
+        """The group of what the update makes, and of inputs that only it reads.
+
+        An operation runs where the largest of what it reads is; of several, where an input of the layers is.
+        """
         late: dict[str, int] = {}
         final = [
-            [*names, *(value.name for _, value in step.op.outs)]
+            (names, [value.name for _, value in step.op.outs])
             for step, names in zip(self.batch.steps, self.batch.sources, strict=True)
             if step.kind == "final"
         ]
         known = -1
         while known < len(late):
             known = len(late)
-            for names in final:
-                places = [(name, self._where(name, late)) for name in names]
-                group = next((place for _, place in places if place is not None), None)
+            for names, outs in final:
+                places = {name: self._where(name, late) for name in (*names, *outs)}
+                group = self._nearest({name: place for name, place in places.items() if place is not None})
                 if group is not None:
-                    late |= {name: group for name, place in places if place is None}
+                    late |= {name: group for name, place in places.items() if place is None}
         return late
+
+    def _nearest(self, places: dict[str, int]) -> int | None:
+        sizes = {name: math.prod(self._shape(name)) for name in places}
+        largest = [name for name in places if sizes[name] == max(sizes.values())]
+        return min(
+            (places[name] for name in [name for name in largest if name in self.stages.homes] or largest), default=None
+        )
 
     def _where(self, name: str, late: dict[str, int]) -> int | None:
         if name in self.stages.homes:
@@ -231,12 +242,11 @@ class _Spreading:
     # ------------------------------------------------------------------------------------------ once
 
     def _once(self, number: int) -> None:
-        """An operation on complete sums, where the first of what it reads that is no sum lives."""
+        """An operation on complete sums."""
         step, names = self.batch.steps[number], self.batch.sources[number]
         for name in names:
             self._complete(name)
-        first = [name for name in names if self.batch.roles[name].kind == "constant"] or names
-        group = self.home[first[0]]
+        group = self.late[step.op.outs[0][1].name]
         for name in names:
             self._at(group, name, 0)
         self.ops[group].compute(number)

@@ -15,7 +15,7 @@ class Launch:
     """Operations that one place runs one after the other, and nothing but them.
 
     Attributes:
-        program: the operations, its inputs and outputs on the place; programs that are called often are the same object.
+        program: the operations, its inputs and outputs on the place; what is called often is one object.
         place: the devices.
         ins: the value of the whole program for each input.
         outs: the value that each output becomes.
@@ -115,10 +115,10 @@ class _Stretches:
         """A value is sent with those before it that go the same way."""
         last = self.items[-1] if self.items else None
         values = self.program.values
-        if isinstance(last, Transfers) and op.value not in {value.name for value in last.outs}:
-            if (values[last.ins[0]].place, last.outs[0].place) == (values[op.value].place, op.out.place):
-                self.items[-1] = Transfers((*last.ins, op.value), (*last.outs, op.out))
-                return
+        ends = values[op.value].place, op.out.place
+        if isinstance(last, Transfers) and (values[last.ins[0]].place, last.outs[0].place) == ends:
+            self.items[-1] = Transfers((*last.ins, op.value), (*last.outs, op.out))
+            return
         self.items.append(Transfers((op.value,), (op.out,)))
 
 

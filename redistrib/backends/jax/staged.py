@@ -11,9 +11,8 @@ from jax.sharding import AxisType, NamedSharding
 
 from redistrib.backends.jax.program import run_local
 from redistrib.backends.jax.sharding import partition_spec, stacked_type
-from redistrib.programs.data import Place, Value
+from redistrib.programs.data import Place, ProgramData, Value
 from redistrib.programs.inline import inlined
-from redistrib.programs.program import Program
 
 
 def mesh_of(place: Place, devices: Sequence[Any]) -> jax.sharding.Mesh:
@@ -24,7 +23,7 @@ def mesh_of(place: Place, devices: Sequence[Any]) -> jax.sharding.Mesh:
 
 
 def sharding_of(value: Value, mesh: jax.sharding.Mesh) -> NamedSharding:
-    """How a value lies on the mesh of its place; one of summands is an array of all of them, along a first dimension."""
+    """How a value lies on the mesh of its place; one of summands is an array of them, along a first dimension."""
     return NamedSharding(mesh, partition_spec(stacked_type(value.type, value.place.mesh)))
 
 
@@ -34,7 +33,7 @@ def array_of(value: Value, mesh: jax.sharding.Mesh) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, value.dtype, sharding=sharding_of(value, mesh))
 
 
-def staged(program: Program, mesh: jax.sharding.Mesh) -> Callable[..., list[jax.Array]]:
+def staged(program: ProgramData, mesh: jax.sharding.Mesh) -> Callable[..., list[jax.Array]]:
     """A program on one place as a jitted function of its inputs, one `shard_map` over the mesh of the place."""
     flat = inlined(program)
     outputs = [flat.values[name] for name in flat.outputs]
