@@ -16,6 +16,7 @@ import redistrib as rd
 from redistrib.errors import ProgramError
 from redistrib.pipelines.orders import Unit, gpipe, interleaved, one_f_one_b
 from tests.distribution import models
+from tests.pipelines.steps import ARGS, BATCH, PARAMS, deep, small, step
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 
@@ -30,28 +31,6 @@ LAYOUTS = [
     Layout(4, 1, 2, 2, zero=2),
     Layout(2, 2, 2, 2, zero=3),
 ]
-BATCH = {"x": 0, "y": 0}
-
-
-def deep(params: Any, x: Any) -> Any:
-    """Layers of which each has a matrix and a bias."""
-    for w, b in params[:-1]:
-        x = jax.nn.relu(x @ w + b)
-    return x @ params[-1][0] + params[-1][1]
-
-
-def step(params: Any, x: Any, y: Any) -> Any:
-    """A step of gradient descent, in integers that float32 has exactly, and that stay small."""
-    loss, grads = jax.value_and_grad(lambda p: jnp.sum((deep(p, x) - y) ** 2) / 2)(params)
-    return jax.tree.map(lambda p, g: jnp.clip(p - g, -1, 1), params, grads), loss
-
-
-def small(seed: int, *shape: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(-1, 2, shape).astype(np.float32)
-
-
-PARAMS = [(small(k, 8, 8), small(k + 10, 8)) for k in range(4)]
-ARGS = (PARAMS, small(20, 16, 8), small(21, 16, 8))
 
 
 def same(found: Any, wanted: Any, atol: float = 0.0) -> None:
