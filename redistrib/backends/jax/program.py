@@ -16,6 +16,7 @@ from redistrib.backends.jax.lowering import local_program, zero_after
 from redistrib.backends.jax.sharding import named_sharding, partition_spec
 from redistrib.backends.jax.values import as_integer_bits
 from redistrib.plans.plan import Plan
+from redistrib.programs.data import ProgramData
 from redistrib.programs.inline import inlined
 from redistrib.programs.program import Compute, Free, Move, Program, Value
 from redistrib.theory.placement import placement_of
@@ -61,7 +62,7 @@ def shardings(values: Sequence[Value], mesh: jax.sharding.Mesh) -> list[jax.shar
 
 
 def run_local(
-    program: Program,
+    program: ProgramData,
     tiles: Sequence[jax.Array],
     platform: Platform,
     schedule: Schedule | None = None,
