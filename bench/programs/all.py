@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bench.programs import learning, numeric, transformer
-from bench.programs.case import Case
+from bench.programs.case import SIZES, Case
 
 
-def cases(full: bool = False) -> dict[str, Case]:
-    """Every program by its name; `full` for sizes of life, which take gigabytes to run."""
-    found = [*transformer.cases(full), *learning.cases(full), *numeric.cases(full)]
+def cases(size: str = "small") -> dict[str, Case]:
+    """Every program by its name; `size` is one of `SIZES`."""
+    number = SIZES.index(size)
+    found = [*transformer.cases(number), *learning.cases(number), *numeric.cases(number)]
     return {case.name: case for case in found}

@@ -1,10 +1,11 @@
-"""What a program of the bench is: a function, its arguments, a mesh, pins for XLA, and the same as a schedule for ours."""
+"""What a program of the bench is: a function, arguments, a mesh, pins for XLA and the same as a schedule for ours."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 import redistrib as rd
 
 P = PartitionSpec
+SIZES = ("small", "medium", "full")  # to run on one machine, to run over a network, and of life
+_IS_WHOLE = ContextVar("_IS_WHOLE", default=False)  # whether a function is traced for one device
 
 
 @dataclass(frozen=True)
@@ -47,17 +50,24 @@ class Case:
     def devices(self) -> int:
         return math.prod(self.mesh.values())
 
-    def distributed(self, **options: Any) -> Any:
+    def distributed(self, mesh: Any = None, **options: Any) -> Any:
         """Ours; its arguments begin as `ins` says."""
         return rd.distribute(
-            self.function, self.args, self.mesh, schedule=self.schedule, out_shardings=self.outs, **options
+            self.function, self.args, mesh or self.mesh, schedule=self.schedule, out_shardings=self.outs, **options
         )
 
-    def jitted(self, devices: Sequence[Any]) -> Any:
+    def jitted(self, mesh: Mesh) -> Any:
         """XLA's, with the same pins."""
-        mesh = self.mesh_of(devices)
-        ins, outs = ([shardings(mesh, side)] for side in (self.ins, self.outs))
-        return jax.jit(self.function, in_shardings=ins[0], out_shardings=outs[0])
+        ins, outs = shardings(mesh, self.ins), shardings(mesh, self.outs)
+        return jax.jit(self.function, in_shardings=ins, out_shardings=outs)
+
+    def undistributed(self, *args: Any) -> Any:
+        """What the function computes on one device."""
+        token = _IS_WHOLE.set(True)
+        try:
+            return jax.jit(lambda *own: self.function(*own))(*args)
+        finally:
+            _IS_WHOLE.reset(token)
 
     def mesh_of(self, devices: Sequence[Any]) -> Mesh:
         """The mesh over the first of some devices."""
@@ -89,6 +99,8 @@ def shardings(mesh: Mesh, specs: Any) -> Any:
 
 def constrained(array: Any, mesh: Mapping[str, int], spec: PartitionSpec) -> Any:
     """An array that is to lie so inside a function."""
+    if _IS_WHOLE.get():
+        return array
     abstract = AbstractMesh(tuple(mesh.values()), tuple(mesh), axis_types=(AxisType.Auto,) * len(mesh))
     return jax.lax.with_sharding_constraint(array, NamedSharding(abstract, spec))
 

@@ -18,8 +18,8 @@ def mlp(params: Any, x: Any, target: Any) -> Any:
     return jnp.mean((x @ params["w4"] - target) ** 2)
 
 
-def _mlp(full: bool) -> Case:
-    rows, width = (4096, 1024) if full else (256, 64)
+def _mlp(size: int) -> Case:
+    rows, width = ((256, 64), (1024, 256), (4096, 1024))[size]
     params = {f"w{k}": f32(width, 4 * width) if k % 2 else f32(4 * width, width) for k in (1, 2, 3, 4)}
     x = f32(rows, width)
     columns_and_rows = {"params/w1": 1, "params/w2": 0, "params/w3": 1, "params/w4": 0}
@@ -36,13 +36,16 @@ def heads(params: Any, x: Any, target: Any) -> Any:
     return jnp.mean((jnp.einsum("bskgd,kgde->bse", mixed, params["wo"]) - target) ** 2)
 
 
-def _heads(full: bool) -> Case:
-    batch, time, width, keys, group, size = (8, 512, 1024, 4, 4, 64) if full else (8, 32, 64, 4, 4, 4)
+_HEADS = ((8, 32, 64, 4, 4, 4), (8, 128, 256, 4, 4, 16), (8, 512, 1024, 4, 4, 64))
+
+
+def _heads(size: int) -> Case:
+    batch, time, width, keys, group, each = _HEADS[size]
     params = {
-        "wq": f32(width, keys, group, size),
-        "wk": f32(width, keys, size),
-        "wv": f32(width, keys, size),
-        "wo": f32(keys, group, size, width),
+        "wq": f32(width, keys, group, each),
+        "wk": f32(width, keys, each),
+        "wv": f32(width, keys, each),
+        "wo": f32(keys, group, each, width),
     }
     x = f32(batch, time, width)
     stages = [("d", {"x": 0, "target": 0}), ("t", {"params/wq": 1, "params/wk": 1, "params/wv": 1, "params/wo": 0})]
@@ -61,8 +64,8 @@ def _entropy(logits: Any, label: Any) -> Any:
     return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), label[..., None], -1))
 
 
-def _convolutions(full: bool) -> Case:
-    batch, side, channels, classes = (64, 64, 64, 1000) if full else (16, 8, 16, 16)
+def _convolutions(size: int) -> Case:
+    batch, side, channels, classes = ((16, 8, 16, 16), (32, 32, 32, 128), (64, 64, 64, 1000))[size]
     params = {
         "conv1": f32(3, 3, 3, channels),
         "conv2": f32(3, 3, channels, 2 * channels),
@@ -78,8 +81,8 @@ def words(params: Any, token: Any, label: Any) -> Any:
     return _entropy(jnp.tanh(params["embed"][token]) @ params["embed"].T, label)
 
 
-def _words(full: bool) -> Case:
-    batch, time, width, vocabulary = (8, 512, 512, 32768) if full else (8, 16, 32, 512)
+def _words(size: int) -> Case:
+    batch, time, width, vocabulary = ((8, 16, 32, 512), (8, 128, 128, 8192), (8, 512, 512, 32768))[size]
     args = {"params": {"embed": f32(vocabulary, width)}, "token": i32(batch, time), "label": i32(batch, time)}
     stages = [("d", {"token": 0, "label": 0}), ("t", {"params/embed": 0})]
     return case("embedding and cross-entropy", sgd(words), args, BOTH, stages, below=vocabulary)
@@ -87,8 +90,7 @@ def _words(full: bool) -> Case:
 
 def mixture(params: Any, x: Any, target: Any) -> Any:
     """A mixture of experts, each token to one, with room for so many tokens at each expert: no ragged part."""
-    groups, tokens, _ = x.shape
-    experts = params["gate"].shape[1]
+    tokens, experts = x.shape[1], params["gate"].shape[1]
     room = 2 * tokens // experts
     odds = jax.nn.softmax(x @ params["gate"])
     chosen = jax.nn.one_hot(jnp.argmax(odds, -1), experts)
@@ -101,11 +103,11 @@ def mixture(params: Any, x: Any, target: Any) -> Any:
     return jnp.mean((jnp.einsum("gtec,egcm->gtm", combine, back) - target) ** 2)
 
 
-def _mixture(full: bool) -> Case:
-    groups, tokens, width, experts = (8, 1024, 512, 16) if full else (8, 32, 32, 16)
+def _mixture(size: int) -> Case:
+    groups, tokens, width, experts = ((8, 32, 32, 16), (8, 256, 128, 16), (8, 1024, 512, 16))[size]
     params = {"gate": f32(width, experts), "up": f32(experts, width, 4 * width), "down": f32(experts, 4 * width, width)}
     x = f32(groups, tokens, width)
-    stages = [("e", {"x": 0, "target": 0}), ("e", {"params/up": 0, "params/down": 0})]
+    stages = [("e", {"x": 0, "target": 0, "params/up": 0, "params/down": 0})]
     return case("mixture of experts", sgd(mixture), {"params": params, "x": x, "target": x}, {"e": 8}, stages)
 
 
@@ -118,8 +120,8 @@ def norm_backward(params: Any, x: Any, dy: Any) -> Any:
     return jax.vjp(norm, params, x)[1](dy)
 
 
-def _norm(full: bool) -> Case:
-    rows, width = (8192, 4096) if full else (64, 128)
+def _norm(size: int) -> Case:
+    rows, width = ((64, 128), (2048, 1024), (8192, 4096))[size]
     params = {"scale": f32(width), "shift": f32(width)}
     args = {"params": params, "x": f32(rows, width), "dy": f32(rows, width)}
     stages = [("d", {"x": 0, "dy": 0}), ("t", {"x": 1, "dy": 1, "params/scale": 0, "params/shift": 0})]
@@ -137,15 +139,15 @@ def recurrent(params: Any, x: Any, target: Any) -> Any:
     return jnp.mean((jax.lax.scan(cell, start, x)[1] - target) ** 2)
 
 
-def _recurrent(full: bool) -> Case:
-    time, batch, width, hidden = (32, 256, 256, 1024) if full else (8, 16, 16, 64)
+def _recurrent(size: int) -> Case:
+    time, batch, width, hidden = ((8, 16, 16, 64), (16, 128, 128, 512), (32, 256, 256, 1024))[size]
     params = {"wx": f32(width, hidden), "wh": f32(hidden, hidden), "wo": f32(hidden, width)}
     x = f32(time, batch, width)
     stages = [("d", {"x": 1, "target": 1}), ("t", {"params/wx": 1, "params/wh": 1, "params/wo": 0})]
     return case("RNN by scan", sgd(recurrent), {"params": params, "x": x, "target": x}, BOTH, stages)
 
 
-def cases(full: bool) -> list[Case]:
+def cases(size: int) -> list[Case]:
     """Seven of them."""
     makers = (_mlp, _heads, _convolutions, _words, _mixture, _norm, _recurrent)
-    return [maker(full) for maker in makers]
+    return [maker(size) for maker in makers]

@@ -23,8 +23,8 @@ def clusters(point: Any, centre: Any) -> Any:
     return centre
 
 
-def _clusters(full: bool) -> Case:
-    points, count, width = (262144, 256, 64) if full else (1024, 16, 8)
+def _clusters(size: int) -> Case:
+    points, count, width = ((1024, 16, 8), (16384, 64, 32), (262144, 256, 64))[size]
     args = {"point": f32(points, width), "centre": f32(count, width)}
     return case("k-means", clusters, args, MESH, [("d", {"point": 0})], P())
 
@@ -46,21 +46,22 @@ def gradients(matrix: Any, b: Any) -> Any:
     return jax.lax.fori_loop(0, 4, step, (jnp.zeros_like(b), b, b, b @ b))[0]
 
 
-def _gradients(full: bool) -> Case:
-    size = 8192 if full else 128
-    args = {"matrix": f32(size, size), "b": f32(size)}
+def _gradients(size: int) -> Case:
+    rows = (128, 1024, 8192)[size]
+    args = {"matrix": f32(rows, rows), "b": f32(rows)}
     return case("conjugate gradients", gradients, args, MESH, [("d", {"matrix": 0, "b": 0})], P("d"), tolerance=1e-4)
 
 
 def filtered(x: Any, weight: Any) -> Any:
     """A filter in two dimensions: transforms of rows, of columns, weights, and back."""
-    turned = jnp.fft.fft(jnp.fft.fft(x, axis=1).T, axis=1) * weight
-    return jnp.fft.ifft(jnp.fft.ifft(turned, axis=1).T, axis=1)
+    columns = constrained(jnp.fft.fft(x, axis=1).T, MESH, P("d"))
+    rows = constrained(jnp.fft.ifft(jnp.fft.fft(columns, axis=1) * weight, axis=1).T, MESH, P("d"))
+    return jnp.fft.ifft(rows, axis=1)
 
 
-def _filtered(full: bool) -> Case:
-    size = 4096 if full else 64
-    form = jax.ShapeDtypeStruct((size, size), np.complex64)
+def _filtered(size: int) -> Case:
+    rows = (64, 1024, 4096)[size]
+    form = jax.ShapeDtypeStruct((rows, rows), np.complex64)
     return case(
         "FFT by transposes", filtered, {"x": form, "weight": form}, MESH, [("d", {"x": 0, "weight": 0})], P("d")
     )
@@ -71,11 +72,11 @@ def sparse(row: Any, column: Any, value: Any, x: Any) -> Any:
     return jnp.zeros_like(x).at[row].add(value * x[column])
 
 
-def _sparse(full: bool) -> Case:
-    entries, size = (4194304, 262144) if full else (4096, 256)
-    args = {"row": i32(entries), "column": i32(entries), "value": f32(entries), "x": f32(size)}
+def _sparse(size: int) -> Case:
+    entries, rows = ((4096, 256), (262144, 65536), (4194304, 262144))[size]
+    args = {"row": i32(entries), "column": i32(entries), "value": f32(entries), "x": f32(rows)}
     stages = [("d", {"row": 0, "column": 0, "value": 0}), ("d", {"x": 0})]
-    return case("SpMV", sparse, args, MESH, stages, P("d"), below=size)
+    return case("SpMV", sparse, args, MESH, stages, P("d"), below=rows)
 
 
 def monte_carlo(key: Any, spot: Any) -> Any:
@@ -87,14 +88,14 @@ def monte_carlo(key: Any, spot: Any) -> Any:
     return jnp.mean(jnp.maximum(end - 1, 0), 1)
 
 
-_SAMPLES = {4: 4096, 16: 1048576}
+_SAMPLES = {4: 4096, 8: 65536, 16: 1048576}
 
 
-def _monte_carlo(full: bool) -> Case:
-    args = {"key": jax.ShapeDtypeStruct((2,), np.uint32), "spot": f32(16 if full else 4)}
+def _monte_carlo(size: int) -> Case:
+    args = {"key": jax.ShapeDtypeStruct((2,), np.uint32), "spot": f32((4, 8, 16)[size])}
     return case("Monte Carlo", monte_carlo, args, MESH, [], P(), more=[rd.work("d", {"random_bits": "d0"})])
 
 
-def cases(full: bool) -> list[Case]:
+def cases(size: int) -> list[Case]:
     """Five of them."""
-    return [maker(full) for maker in (_clusters, _gradients, _filtered, _sparse, _monte_carlo)]
+    return [maker(size) for maker in (_clusters, _gradients, _filtered, _sparse, _monte_carlo)]

@@ -34,13 +34,13 @@ def loss(params: Any, x: Any, target: Any) -> Any:
     return jnp.mean((block(params, x) - target) ** 2)
 
 
-def cases(full: bool) -> list[Case]:
-    """The eight rows; `full` for width 1024, sequences of 512."""
-    width, heads, time, batch = (1024, 16, 512, 4) if full else (64, 16, 32, 4)
-    size = width // heads
+def cases(size: int) -> list[Case]:
+    """The eight rows, of a size as in `SIZES`."""
+    width, heads, time, batch = ((64, 16, 32, 4), (256, 16, 128, 4), (1024, 16, 512, 4))[size]
+    each = width // heads
     params = {
-        **{name: f32(width, heads, size) for name in ("wq", "wk", "wv")},
-        "wo": f32(heads, size, width),
+        **{name: f32(width, heads, each) for name in ("wq", "wk", "wv")},
+        "wo": f32(heads, each, width),
         "up": f32(width, 4 * width),
         "down": f32(4 * width, width),
         "norm1": f32(width),
