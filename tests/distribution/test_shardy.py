@@ -53,7 +53,8 @@ MORE: dict[str, Case] = {
 }
 UNMET = {  # kinds without a case here: others of the same rule, or that nothing is lowered to
     "add_any", "copy", "copy_p", "eq_to", "expand_dims", "geqrf", "householder_product", "le_to", "lt_to",
-    "reduce_precision", "regularized_incomplete_beta", "scatter_add", "scatter_mul", "select_and_gather_add", "threefry2x32",
+    "reduce_precision", "regularized_incomplete_beta", "scatter_add", "scatter_mul", "select_and_gather_add",
+    "threefry2x32",
 }  # fmt: skip
 KINDS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_not"}
 

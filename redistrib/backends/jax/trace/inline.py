@@ -177,10 +177,10 @@ class _Tracer:
             tuple(form_of(var.aval) for var in eqn.outvars),
             {k: atom.value for k, atom in enumerate(ins) if isinstance(atom, Lit)},
         )
-        outs = list(self.add(equation, [atom for atom in ins if isinstance(atom, str)], source))
+        outs = self.add(equation, [atom for atom in ins if isinstance(atom, str)], source)
         if equation.kind == "broadcast_in_dim" and equation.literals and not np.any(equation.literals[0]):
             self.zeros.update(outs)
-        return outs
+        return list(outs)
 
     def add(self, equation: Equation, ins: Sequence[str], source: str) -> list[str]:
         """Add an operation; returns the names of what it makes."""
