@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -28,6 +28,7 @@ class Versions:
             the nearest is moved.
         ops: the operations so far.
         versions: for every array its values, the first as it was made.
+        again: makes an array as it is wanted without moving anything, where it can; None where it cannot.
     """
 
     model: CostModel | str
@@ -35,6 +36,7 @@ class Versions:
     ops: list[Op] = field(default_factory=list)
     versions: dict[str, list[Value]] = field(default_factory=dict)
     sources: Mapping[tuple[str, DistType], DistType] | None = None
+    again: Callable[[str, Value], Value | None] = field(default=lambda array, wanted: None)
     _used: dict[str, int] = field(default_factory=dict)
     _plans: dict[tuple[DistType, Mesh, DistType, Mesh, str], Plan] = field(default_factory=dict)
 
@@ -45,6 +47,10 @@ class Versions:
         self._used[nearest.name] = len(self.ops)
         if nearest.means(wanted):
             return nearest
+        made = None if self.sources is not None else self.again(array, replace(wanted, name=f"{array}.{len(known)}"))
+        if made is not None:
+            known.append(made)
+            return made
         out = replace(wanted, name=f"{array}.{len(known)}")
         elsewhere = nearest.place.devices != wanted.place.devices
         if elsewhere and nearest.type.partial:  # reduced where the summands are, before anything leaves

@@ -60,8 +60,8 @@ def search(
     >>> found.distributed(jnp.ones((8, 4)), jnp.ones((4, 2))).shape
     (8, 2)
     """
-    from redistrib.plans.sizes import parse_size
     from redistrib.search import entry
+    from redistrib.sizes import parse_size
 
     return entry.search(
         fn,

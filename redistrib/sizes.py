@@ -1,4 +1,4 @@
-"""Sizes of memory as users write them."""
+"""Amounts of memory as people write them."""
 
 from __future__ import annotations
 
