@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 def search(
     fn: Callable[..., Any],
     args: Sequence[Any],
-    mesh: Any,
+    mesh: Any = None,
     *,
+    devices: int | None = None,
+    pipeline: bool = False,
+    batch: Mapping[str, int] | None = None,
+    microbatches: tuple[int, int] = (2, 128),
     in_shardings: Any = None,
     out_shardings: Any = None,
     pins: Any = (),
@@ -37,6 +41,11 @@ def search(
     Args:
         fn, args, mesh, in_shardings, out_shardings, rules: as for `rd.distribute`. The mesh may have more devices than
             there are, as long as nothing is run.
+        devices: in the place of a mesh: all meshes of so many devices are searched.
+        pipeline: whether pipelines on that many devices are simulated as well: every layout of powers of two of
+            replicas, tensor parts and stages, see `redistrib.pipelines.layout`.
+        batch: for a pipeline, the arguments with examples, each with the dimension that runs over them.
+        microbatches: the fewest and the most that a pipeline has.
         pins: tactics that hold, of arguments and operations: `rd.along("d", {"batch": 0})`.
         state: arguments, by name, each with the number of the result that takes its place in the next call; the two
             are laid out alike. `{"params": 0}` is that of a training step.
@@ -67,6 +76,10 @@ def search(
         fn,
         args,
         mesh,
+        devices=devices,
+        pipeline=pipeline,
+        batch=batch,
+        microbatches=microbatches,
         in_shardings=in_shardings,
         out_shardings=out_shardings,
         pins=pins,

@@ -18,6 +18,7 @@ from redistrib.search.moves import Moves
 from redistrib.search.problem import Flow, Node, Problem, Reader
 from redistrib.simulate.machine import Machine
 
+HEAVY = 100  # times the work of an operation that is not much beside the largest
 TIES = 2e-4  # of all that operations take: what leaving devices idle may cost where nothing else tells options apart
 
 
@@ -121,6 +122,8 @@ class AxesProblem:
             if ("operation", colour) not in known:
                 fixed = {axis: dim for axis, dim in task.work.get(number, {}).items() if axis in self.axes}
                 options = of_operation(self.found, number, self.axes, fixed, sums, machine)
+                if machine is None and self._is_heavy(number):
+                    options = [o for o in options if all(isinstance(cut, str) for _, cut in o.cuts)] or options
                 known["operation", colour] = self._add(graph.operations[number].name, options)
             self.node_of_operation.append(known["operation", colour])
             self.times[self.node_of_operation[-1]] += 1
@@ -139,6 +142,11 @@ class AxesProblem:
                 known[end] = self._add(f"result {number}", self._layouts(number, name))
             self.times[known[end]] += 1
             self.node_of_output.append(known[end])
+
+    def _is_heavy(self, number: int) -> bool:
+        """Whether an operation has some of the work: where only bytes count, nothing else would have axes cut it."""
+        work = [operation.nest.points * operation.nest.flops for operation in self.graph.operations]
+        return work[number] * HEAVY >= max(work) > 0
 
     def _add(self, name: str, options: list[Option]) -> int:
         self.options.append(options)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,11 +15,12 @@ import jax
 from redistrib.cost.model import CostModel
 from redistrib.distribution.entry import Prepared, leaf_names, platform_of, prepare
 from redistrib.distribution.tactics import Along, Work
-from redistrib.errors import CutError, ProgramError
+from redistrib.errors import CutError, MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.partition.propagate import Propagation
 from redistrib.search.axes import Task
 from redistrib.search.fitting import fitted
+from redistrib.search.grid import Staged, meshes_of, staged
 from redistrib.search.moves import Moves, Objective
 from redistrib.search.result import Candidate, Searched
 from redistrib.simulate.constants import machine
@@ -29,6 +32,10 @@ def search(
     args: Any,
     mesh: Any,
     *,
+    devices: int | None = None,
+    pipeline: bool = False,
+    batch: Mapping[str, int] | None = None,
+    microbatches: tuple[int, int] = (2, 128),
     in_shardings: Any = None,
     out_shardings: Any = None,
     pins: Any = (),
@@ -41,13 +48,36 @@ def search(
     rules: Mapping[str, Any] | None = None,
 ) -> Searched:
     """See `redistrib.api.search`."""
-    own = Mesh.of(mesh)
-    own = Mesh(own.axes)
-    given = prepare(function, args, own, in_shardings, out_shardings, rules)
-    task = task_of(given, own, pins, tied(function, given, state or {}), profile_of(profile, mesh), objective)
+    on = profile_of(profile, mesh)
+    if (mesh is None) == (devices is None):
+        raise ProgramError("", "", "Place", "give either a mesh, or a number of devices")
+    if devices is not None and (in_shardings is not None or out_shardings is not None or pins):
+        raise ProgramError("", "", "Place", "pins name axes, and a number of devices has none; give a mesh")
+    if pipeline and (devices is None or batch is None):
+        raise ProgramError("", "", "Batch", "a pipeline needs devices=, and batch=, the arguments with examples")
+    tried = [Mesh(Mesh.of(mesh).axes)] if devices is None else meshes_of(devices, on)
+    end = math.inf if limit is None else time.monotonic() + limit
+    listed: list[Candidate | Staged] = []
+    least: list[MemoryLimitError] = []
     with _told(progress) as told:
-        made = fitted(task, given.name, memory_limit, limit, told)
-    return Searched([Candidate(made, given, mesh, memory_limit)])
+        for number, own in enumerate(tried):
+            given = prepare(function, args, own, in_shardings, out_shardings, rules)
+            task = task_of(given, own, pins, tied(function, given, state or {}), on, objective)
+            left = None if limit is None else max(0.0, end - time.monotonic()) / (len(tried) - number)
+            try:
+                made = fitted(task, given.name, memory_limit, left, lambda said, own=own: told(f"{own}, {said}"))  # type: ignore[misc]
+                listed.append(Candidate(made, given, own if mesh is None else mesh, memory_limit))
+            except MemoryLimitError as error:
+                least.append(error)
+        for one in staged(function, given, batch, devices, microbatches, on) if pipeline and batch and devices else ():
+            told(one.name)
+            if memory_limit is None or one.memory <= memory_limit:
+                listed.append(one)
+            if time.monotonic() > end:
+                break
+    if not listed:
+        raise min(least, key=lambda error: error.least)
+    return Searched(listed)
 
 
 def profile_of(profile: Machine | CostModel | str | None, mesh: Any) -> Machine:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import jax
 
@@ -19,21 +17,11 @@ from redistrib.report import counted, rendered
 from redistrib.search.axes import Task
 from redistrib.search.descent import Found
 from redistrib.search.fitting import Fitted
+from redistrib.search.grid import Staged
+from redistrib.search.measure import Measured, measured
 from redistrib.search.report import Decision, PinCost, decisions, pin_costs, table
 from redistrib.simulate import simulate
 from redistrib.simulate.result import Simulation
-
-
-class Measured(NamedTuple):
-    """Seconds of calls, the first left out.
-
-    Attributes:
-        seconds: the median.
-        each: all of them.
-    """
-
-    seconds: float
-    each: tuple[float, ...]
 
 
 @dataclass
@@ -166,41 +154,34 @@ class Candidate:
             args: of the function.
             repeats: calls that are timed, after one that is not.
         """
-        placed = jax.device_put(tuple(args), self.distributed.in_shardings)
-        jax.block_until_ready(self.distributed(*placed))
-        each = []
-        for _ in range(repeats):
-            began = time.perf_counter()
-            jax.block_until_ready(self.distributed(*placed))
-            each.append(time.perf_counter() - began)
-        return Measured(statistics.median(each), tuple(each))
+        return measured(self.distributed, jax.device_put(tuple(args), self.distributed.in_shardings), repeats)
 
 
-class Searched(Sequence[Candidate]):
+class Searched(Sequence[Candidate | Staged]):
     """What was found, the best first."""
 
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
+    def __init__(self, candidates: Sequence[Candidate | Staged]) -> None:
         self._candidates = tuple(sorted(candidates, key=lambda one: one.rank))
 
     def __len__(self) -> int:
         return len(self._candidates)
 
     @overload
-    def __getitem__(self, key: int) -> Candidate: ...
+    def __getitem__(self, key: int) -> Candidate | Staged: ...
 
     @overload
-    def __getitem__(self, key: slice) -> Sequence[Candidate]: ...
+    def __getitem__(self, key: slice) -> Sequence[Candidate | Staged]: ...
 
-    def __getitem__(self, key: int | slice) -> Candidate | Sequence[Candidate]:
+    def __getitem__(self, key: int | slice) -> Candidate | Staged | Sequence[Candidate | Staged]:
         return self._candidates[key]
 
     @property
     def schedule(self) -> Schedule:
-        """Of the first."""
-        return self[0].schedule
+        """Of the first that is no pipeline."""
+        return next(one for one in self._candidates if isinstance(one, Candidate)).schedule
 
     @property
-    def distributed(self) -> Distributed:
+    def distributed(self) -> Any:
         """Of the first."""
         return self[0].distributed
 
@@ -215,7 +196,7 @@ class Searched(Sequence[Candidate]):
             ]
             for one in self._candidates[:most]
         ]
-        title = f"{counted(len(self), 'candidate', 'candidates')} on {self[0].task.machine.name}"
+        title = f"{counted(len(self), 'candidate', 'candidates')} on {self[0].simulation.machine.name}"
         return rendered(title, ["devices", "ms", "received bytes", "peak bytes"], rows)
 
     def __str__(self) -> str:
