@@ -159,7 +159,7 @@ class AxesProblem:
         given = self.task.starts.get(end) if isinstance(end, str) else self.task.ends.get(end)
         if given is not None:
             share = given.local_size / max(1, given.global_size)
-            cuts = tuple((axis, _dim(given, axis)) for axis in self.axes)
+            cuts = tuple((axis, dim_of(given, axis)) for axis in self.axes)
             return [Option(cuts, (given,), (given,), 0.0, share)]
         at = self.decided.ins[end] if isinstance(end, str) else self.decided.outs[end]
         pinned = {axis: dim for axis, dim in self.task.pins.get(end, {}).items() if axis in self.axes}
@@ -268,5 +268,6 @@ class AxesProblem:
         return known
 
 
-def _dim(form: DistType, axis: str) -> int | None:
+def dim_of(form: DistType, axis: str) -> int | None:
+    """The dimension that an axis cuts."""
     return next((k for k, dim in enumerate(form.dims) if axis in dim.axes), None)

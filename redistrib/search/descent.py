@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import islice, permutations
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice, permutations
 
+from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
 from redistrib.partition.build import build
+from redistrib.partition.ends import recut
 from redistrib.partition.versions import Versions
 from redistrib.programs.program import Program
 from redistrib.search.alike import Classes, alike
-from redistrib.search.axes import AxesProblem, Decisions, Task
+from redistrib.search.axes import AxesProblem, Decisions, Task, dim_of
 from redistrib.search.candidates import summed
 from redistrib.search.exact import solved
+from redistrib.search.integer import relaxed
 
-ORDERS = 4  # of the axes, that are tried
+ORDERS = 3  # of the axes, that are tried, beside what propagation makes of the pins
 ROUNDS = 6  # in which axes are decided again, at most
 
 
@@ -29,7 +32,7 @@ class Found:
         decided: how everything is cut.
         sources: for values as they are needed the type to move them from, where that is not the one they were made in.
         price: of the program: seconds, or bytes, and what idle devices count.
-        bound: of the last axis decided, a price that no cut along it goes below, the others being what they are.
+        bound: a price that no cuts along some axis go below, the others being what they are.
         complete: whether nothing was cut short.
     """
 
@@ -52,13 +55,18 @@ def searched(task: Task, limit: float | None = None, told: Callable[[str], None]
     classes = classes_of(task)
     axes = [axis.name for axis in task.moves.mesh.axes if axis.size > 1]
     best: Found | None = None
-    for order in islice(permutations(axes), ORDERS):
+    for number, order in enumerate(islice(chain([axes], permutations(axes)), 1 + ORDERS)):
         if best is not None and time.monotonic() > end:
             break
-        found = _in_order(task, order, classes, end, told)
+        start = propagated(task) if number == 0 and axes else None
+        found = _in_order(task, order, classes, end, told, start)
         if best is None or found.price < best.price * (1 - 1e-9):
             best = found
     assert best is not None
+    if math.isinf(best.bound):
+        told("bound")
+        problem = AxesProblem(task, best.decided, axes[-1:], classes)
+        best = replace(best, bound=relaxed(problem.problem)[0])
     return best
 
 
@@ -80,21 +88,68 @@ def _mark(pins: object, form: object) -> tuple[str, str]:
     return (repr(pins), str(form))
 
 
-def _in_order(task: Task, order: Sequence[str], classes: Classes, end: float, told: Callable[[str], None]) -> Found:
-    decided, sources = Decisions.none(task), dict[tuple[str, DistType], DistType]()
+def propagated(task: Task) -> Decisions:
+    """What is pinned, spread as `distribute` spreads it."""
+    decided = Decisions.none(task)
+    found, graph = decided.found, task.graph
+    pins: dict[str | int, Mapping[str, int | None]] = {**task.pins}
+    for number, form in task.ends.items():
+        pins[number] = {axis: dim_of(form, axis) for axis in found.mesh.names}
+    for name, form in task.starts.items():
+        pins[name] = {axis: dim_of(form, axis) for axis in found.mesh.names}
+    for axis in found.mesh.names:
+        for end, dims in pins.items():
+            if axis in dims:
+                found.cut_array(end if isinstance(end, str) else graph.outputs[end], axis, dims[axis])
+        for number, cuts in task.work.items():
+            if axis in cuts:
+                found.cut_operation(number, axis, cuts[axis])
+        recut(found, axis)
+    for array in graph.inputs:
+        decided.ins[array.name] = _at(found.input_type(array.name))
+    for number, name in enumerate(graph.outputs):
+        if number in task.tied:
+            decided.outs[number] = dict(decided.ins[task.tied[number]])
+        elif name in found.maker:
+            k, write = found.maker[name]
+            made = found.part(k).signature(found.mesh).outs[write]
+            decided.outs[number] = _at(found.output_type(name, made))
+        else:
+            decided.outs[number] = dict(decided.ins[name])
+    return decided
+
+
+def _at(form: DistType) -> dict[str, int]:
+    return {axis: number for number, dim in enumerate(form.dims) for axis in dim.axes}
+
+
+def _in_order(
+    task: Task,
+    order: Sequence[str],
+    classes: Classes,
+    end: float,
+    told: Callable[[str], None],
+    start: Decisions | None = None,
+) -> Found:
+    """Decide axis after axis, from nothing or from decisions that are there, until nothing gets better."""
+    decided, sources = start or Decisions.none(task), dict[tuple[str, DistType], DistType]()
     price, bound, complete = math.inf, 0.0, True
     unchanged = 0
     for count in range(max(1, len(order) * ROUNDS)):
         axis = order[count % len(order)] if order else ""
         told(f"axis {axis}, round {count // max(1, len(order)) + 1}")
         problem = AxesProblem(task, decided, [axis] if axis else [], classes)
-        solution = solved(problem.problem, end, problem.choice_of(decided) if count >= len(order) else None)
-        assert solution.choice is not None
+        if count == 0 and start is not None:
+            known = problem.choice_of(start)
+            decided, price, sources = problem.chosen(known), problem.problem.price(known), problem.sources(known)
+        is_known = start is not None or count >= len(order)
+        solution = solved(problem.problem, end, problem.choice_of(decided) if is_known else None)
+        if solution.choice is None:
+            raise ProgramError("", "", "Schedule", f"nothing was found along axis {axis!r}; loosen the pins")
         own = problem.problem.price(solution.choice)
-        complete = complete and solution.optimal
-        first = count < len(order)
-        if first or own < price * (1 - 1e-9):
-            decided, price, bound = problem.chosen(solution.choice), own, solution.bound
+        complete, bound = complete and solution.optimal, solution.bound
+        if not is_known or own < price * (1 - 1e-9):
+            decided, price = problem.chosen(solution.choice), own
             sources, unchanged = problem.sources(solution.choice), 0
         unchanged += 1
         if count >= len(order) - 1 and (unchanged >= len(order) or time.monotonic() > end):

@@ -17,6 +17,8 @@ from redistrib.search.problem import Problem
 SMALL = 1_000_000  # entries of a table of a problem that is solved at once
 BALL = 24  # nodes
 CLOSED = 60  # nodes of a problem of which the integer program is solved, to the end
+MANY = 200  # nodes, above which a choice that is there is made better without another relaxation
+SHARES = (1e-6, 0.05, 0.1, 0.2, 0.3)  # of an option in the relaxation, from which on it is tried
 STRIDE = 4  # from the centre of one ball to that of the next
 WITHIN = 100_000  # entries of a table of a ball
 
@@ -28,6 +30,9 @@ def solved(problem: Problem, end: float = math.inf, start: Sequence[int] | None 
         problem: the problem.
         end: the time, as `time.monotonic` has it, after which the best so far is taken.
         start: a choice to begin with.
+
+    Returns:
+        The choice; its bound is minus infinite where none was looked for.
     """
     tables = Elimination(problem)
     everything = {node: range(size) for node, size in enumerate(tables.sizes)}
@@ -36,17 +41,22 @@ def solved(problem: Problem, end: float = math.inf, start: Sequence[int] | None 
         choice = tuple(found[node] for node in everything)
         price = problem.price(choice)
         return Solution(choice if math.isfinite(price) else None, price, math.isfinite(price), True)
+    if start is not None and len(start) > MANY:
+        best = _polished(tables, tuple(start), end)
+        return Solution(best, -math.inf, True, False)
     bound, shares = relaxed(problem)
-    support = {node: [k for k, share in enumerate(own) if share > 1e-6] for node, own in enumerate(shares)}
-    if start is not None:
-        for node, taken in enumerate(start):
-            support[node] = sorted({*support[node], taken})
+    if not shares:
+        return Solution(None, bound, False, True)
     best = tuple(max(range(len(own)), key=own.__getitem__) for own in shares)
-    found = tables.solve(support, best)
-    if found is not None:
-        best = tuple(found[node] for node in everything)
-    elif start is not None and problem.price(start) < problem.price(best):
-        best = tuple(start)
+    for share in SHARES:
+        support = {
+            node: sorted({best[node], *(k for k, each in enumerate(own) if each > share), (start or best)[node]})
+            for node, own in enumerate(shares)
+        }
+        found = tables.solve(support, best)
+        if found is not None:
+            best = tuple(found[node] for node in everything)
+            break
     best = _polished(tables, best, end)
     price = problem.price(best)
     if price > bound + GAP * abs(price) and len(best) <= CLOSED:

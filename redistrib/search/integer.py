@@ -7,12 +7,13 @@ is as large as the largest flow that needs it, and may be replaced by cutting th
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_matrix
 
 from redistrib.search.problem import Floats, Flow, Problem
@@ -51,12 +52,26 @@ def solve(problem: Problem, seconds: float | None = None) -> Solution:
 
 
 def relaxed(problem: Problem) -> tuple[float, list[list[float]]]:
-    """A price that no choice goes below, and how much of each option the relaxation of the integer program takes."""
+    """A price that no choice goes below, and how much of each option the relaxation of the integer program takes.
+
+    Where there is no choice the price is infinite, and nothing is taken.
+    """
     model = _Model(problem)
     for flow in problem.flows:
         model.flow(flow)
     costs, scale = model.scaled()
-    found = model.run(costs, 0, {})
+    matrix, equal = model.matrix(), np.equal(model.lows, model.highs)
+    found = linprog(
+        costs,
+        A_ub=matrix[~equal],
+        b_ub=np.array(model.highs)[~equal],
+        A_eq=matrix[equal],
+        b_eq=np.array(model.highs)[equal],
+        bounds=(0.0, 1.0),
+        method="highs-ds",
+    )
+    if found.x is None:
+        return math.inf, []
     shares = [[float(found.x[k]) for k in options] for options in model.option]
     return model.constant + float(found.fun) * scale, shares
 
@@ -65,7 +80,6 @@ def relaxed(problem: Problem) -> tuple[float, list[list[float]]]:
 class _Model:
     problem: Problem
     costs: list[float] = field(default_factory=list)
-    upper: list[float] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
@@ -85,9 +99,8 @@ class _Model:
             self.row(dict.fromkeys(self.option[-1], 1.0), 1.0, 1.0)
         self.binaries = len(self.costs)
 
-    def variable(self, cost: float = 0.0, upper: float = 1.0) -> int:
+    def variable(self, cost: float = 0.0) -> int:
         self.costs.append(cost)
-        self.upper.append(upper)
         return len(self.costs) - 1
 
     def row(self, entries: dict[int, float], low: float, high: float) -> None:
@@ -165,15 +178,17 @@ class _Model:
         scale = float(costs.max(initial=0.0)) or 1.0
         return costs / scale, scale
 
-    def run(self, costs: Floats, binaries: int, options: dict[str, float]) -> Any:
-        """HiGHS on the model, of which the first variables are integers."""
-        count = len(costs)
-        matrix = csr_matrix((self.values, (self.rows, self.columns)), shape=(len(self.lows), count))
+    def matrix(self) -> Any:
+        """The rows over all variables."""
+        return csr_matrix((self.values, (self.rows, self.columns)), shape=(len(self.lows), len(self.costs)))
+
+    def run(self, costs: Floats, options: dict[str, float]) -> Any:
+        """HiGHS on the model, the options of nodes being whole."""
         return milp(
             costs,
-            integrality=np.arange(count) < binaries,
-            bounds=Bounds(0.0, np.array(self.upper)),
-            constraints=LinearConstraint(matrix, self.lows, self.highs),
+            integrality=np.arange(len(costs)) < self.binaries,
+            bounds=Bounds(0.0, 1.0),
+            constraints=LinearConstraint(self.matrix(), self.lows, self.highs),
             options=options,
         )
 
@@ -182,7 +197,7 @@ class _Model:
         options: dict[str, float] = {"mip_rel_gap": GAP}
         if seconds is not None:
             options["time_limit"] = max(seconds, 0.01)
-        found = self.run(costs, self.binaries, options)
+        found = self.run(costs, options)
         bound = self.constant
         if found.mip_dual_bound is not None and np.isfinite(found.mip_dual_bound):
             bound += max(0.0, float(found.mip_dual_bound)) * scale
