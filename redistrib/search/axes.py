@@ -65,13 +65,13 @@ class Decisions:
     def none(cls, task: Task) -> Decisions:
         """Nothing decided."""
         found = Propagation(task.graph, task.moves.mesh)
-        found.order += task.moves.mesh.names
+        found.order[:] = task.moves.mesh.names
         return cls(found, {array.name: {} for array in task.graph.inputs}, [{} for _ in task.graph.outputs])
 
     def copy(self) -> Decisions:
         """The same, to be changed."""
         found = Propagation(self.found.graph, self.found.mesh)
-        found.order += self.found.order
+        found.order[:] = self.found.order
         found.cuts = [dict(cuts) for cuts in self.found.cuts]
         found.carries = [dict(carries) for carries in self.found.carries]
         return Decisions(found, {k: dict(v) for k, v in self.ins.items()}, [dict(v) for v in self.outs])

@@ -102,7 +102,7 @@ def propagated(task: Task) -> Decisions:
             if axis in dims:
                 found.cut_array(end if isinstance(end, str) else graph.outputs[end], axis, dims[axis])
         for number, cuts in task.work.items():
-            if axis in cuts:
+            if axis in cuts and axis not in found.cuts[number]:
                 found.cut_operation(number, axis, cuts[axis])
         recut(found, axis)
     for array in graph.inputs:

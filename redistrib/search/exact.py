@@ -44,9 +44,12 @@ def solved(problem: Problem, end: float = math.inf, start: Sequence[int] | None 
     if start is not None and len(start) > MANY:
         best = _polished(tables, tuple(start), end)
         return Solution(best, -math.inf, True, False)
-    bound, shares = relaxed(problem)
-    if not shares:
+    bound, shares = relaxed(problem, end - time.monotonic())
+    if math.isinf(bound) and bound > 0:
         return Solution(None, bound, False, True)
+    if not shares:  # there was no time
+        cheapest = (min(range(len(node.prices)), key=node.prices.__getitem__) for node in problem.nodes)
+        return Solution(_polished(tables, tuple(start or cheapest), end), bound, True, False)
     best = tuple(max(range(len(own)), key=own.__getitem__) for own in shares)
     for share in SHARES:
         support = {
@@ -74,6 +77,8 @@ def _polished(tables: Elimination, choice: tuple[int, ...], end: float) -> tuple
     while improved and time.monotonic() < end:
         improved = False
         for centre in range(0, len(current), STRIDE):
+            if time.monotonic() > end:
+                break
             nodes, count = ball(tables, centre, BALL), BALL
             found = tables.solve({n: range(tables.sizes[n]) for n in nodes}, current, WITHIN)
             while found is None and count > 2:

@@ -51,10 +51,10 @@ def solve(problem: Problem, seconds: float | None = None) -> Solution:
     return model.solve(seconds)
 
 
-def relaxed(problem: Problem) -> tuple[float, list[list[float]]]:
+def relaxed(problem: Problem, seconds: float = math.inf) -> tuple[float, list[list[float]]]:
     """A price that no choice goes below, and how much of each option the relaxation of the integer program takes.
 
-    Where there is no choice the price is infinite, and nothing is taken.
+    Where there is no choice the price is infinite, and where time was too short minus infinite; nothing is taken.
     """
     model = _Model(problem)
     for flow in problem.flows:
@@ -69,9 +69,10 @@ def relaxed(problem: Problem) -> tuple[float, list[list[float]]]:
         b_eq=np.array(model.highs)[equal],
         bounds=(0.0, 1.0),
         method="highs-ds",
+        options={"time_limit": max(seconds, 0.01)} if math.isfinite(seconds) else {},
     )
-    if found.x is None:
-        return math.inf, []
+    if found.status != 0:
+        return (math.inf if found.status == 2 else -math.inf), []
     shares = [[float(found.x[k]) for k in options] for options in model.option]
     return model.constant + float(found.fun) * scale, shares
 

@@ -52,3 +52,17 @@ def test_the_price_is_what_the_simulator_says() -> None:
     found = rd.search(models.block_step, models.block_args(1, 1), {"t": 4}, state={"params": 0}, profile="tpu")[0]
     assert found.seconds == pytest.approx(found.found.price, rel=3e-4)
     assert found.found.bound <= found.found.price * (1 + 1e-6)
+
+
+def test_constraints_inside_the_function_hold() -> None:
+    mesh = jax.sharding.AbstractMesh((4,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def turned(x: Any) -> Any:
+        held = jax.lax.with_sharding_constraint(x * 2, jax.sharding.NamedSharding(mesh, P(None, "d")))
+        return held + 1
+
+    x = small.whole(8, 8)
+    found = rd.search(turned, (x,), {"d": 4}, in_shardings=P("d"), out_shardings=P("d"), profile="gpu")[0]
+    forms = {str(value.type) for value in found.program.values.values()}
+    assert "[8, 2{d}8]" in forms
+    agree(found.distributed(x), x * 2 + 1)
