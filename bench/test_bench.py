@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import re
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import redistrib as rd
-from bench import compare, network, summary, survivors, verdicts, watched
+from bench import compare, network, partial, results, summary, survivors, verdicts, watched
 from bench.children import ROOT, Child
 from bench.dtensor_run import in_mesh_order
 from bench.mutations import mutants
@@ -127,6 +128,27 @@ def test_a_child_that_dies_is_counted_and_replaced(tmp_path: Path) -> None:
         assert (told["status"], told["error"]) == ("error", "ValueError: told")
         assert child.ask({"do": "work", "n": 5}, 30)["second"] == 5
         assert child.restarts == 2
+
+
+def test_a_bench_that_was_cut_short_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "DIRECTORY", tmp_path)
+    monkeypatch.setattr(partial, "counted", lambda problem: problem.record())
+    monkeypatch.setattr(Child, "ask", lambda *_: {"status": "ok"})
+    parser = argparse.ArgumentParser()
+    partial.add_arguments(parser)
+    monkeypatch.setattr(partial.partial_page, "counted", lambda records: [[], [str(len(records))]])
+    assert partial.main(parser.parse_args(["--sets", "P8=3,P24=2", "--minutes", "0", "--limit", "7"])) == 0
+    for minutes, taken in ((["--minutes", "0"], 2), ([], 5)):
+        assert partial.main(parser.parse_args(["--resume", *minutes])) == 0
+        file = results.load("partial")
+        assert file is not None
+        names = [record["problem"]["name"] for record in file["records"]]
+        assert names == ["P8/0", "P24/0", "P8/1", "P24/1", "P8/2"][:taken]
+        assert file["settings"]["limit_s"] == 7
+        assert [part["records"] for part in file["settings"]["earlier"]] == [1] * min(taken - 1, 2)
+    assert "unfinished" not in file["settings"]
+    assert "partial, 1 records on" in verdicts.provenance(Results({"partial": file}))
+    assert partial.main(parser.parse_args(["--resume"])) == 2
 
 
 def test_statistics() -> None:

@@ -260,6 +260,7 @@ def provenance(found: Results) -> str:
         if "torch" in s:
             versions += f", torch {s['torch']}"
         part = ", cut short by its time budget" if s.get("unfinished") else ""
+        part += "".join(f", {e['records']} records on {e['date']} at {e['commit']}" for e in s.get("earlier", []))
         lines.append(
             f"| {name}{part} | {m['date']} | {m['commit']} | {s.get('seed', 'fixed')} | "
             f"{m['processor']}, {m['cores']} cores, {m['memory_gib']} GiB, {m['system']}, load {m['load']} | "

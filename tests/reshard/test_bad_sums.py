@@ -109,7 +109,7 @@ def test_summands_on_auto_axes_need_a_source() -> None:
         refused(lambda: jax.jit(lambda a: rd.reshard(a, on(AUTO, "x")))(array), TracedError, UNKNOWN)
         leaf = "leaf ['a']: "
         refused(lambda: jax.jit(lambda a: rd.reshard({"a": a}, on(AUTO, "x")))(array), LeafError, leaf + UNKNOWN)
-        with pytest.raises(ValueError, match="^Unreduced axes can only refer to mesh axes that is of type") as own:
+        with pytest.raises(ValueError, match="Unreduced axes can only refer to mesh axes") as own:
             on(AUTO, unreduced={"y"})
         refused(lambda: rd.reshard({"a": array}, P(unreduced={"y"})), LeafError, f"{leaf}{own.value}")
         said = on(EXPLICIT, unreduced={"x"})
