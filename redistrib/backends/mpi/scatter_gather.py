@@ -54,14 +54,14 @@ def scatter(
     comm.Bcast(note, root)
     told = dtype_of(_line(note, root))
     _require_reduction(placement, told)
-    tile = None if placement.nowhere[comm.rank] else np.empty(placement.tile, told)
+    tile = None if placement.nowhere[comm.rank] else np.empty(placement.box(comm.rank).size, told)
     if tile is not None and placement.label[comm.rank]:
         tile[...] = neutral(placement.reduction or "sum", told)
-    if placement.tile_size:
+    if placement.tile_size * told.itemsize:
         given, types = placement.holders[placement.label[placement.holders] == 0].tolist(), _Types()
         if whole is not None:
             types.out = _boxes(placement, told.itemsize, given)
-        if tile is not None and comm.rank in given:
+        if tile is not None and tile.nbytes and comm.rank in given:
             types.into = {root: run_type(tile.nbytes)}
         _move(comm, whole, tile, types)
     return tile
@@ -79,7 +79,8 @@ def gather(
     bfloat16 and float16 both in float32 too.
 
     Args:
-        tile: this rank's tile, of shape `dist_type.local_shape`; None on a rank that the mesh leaves out.
+        tile: this rank's tile, of shape `dist_type.local_shape`; smaller where tiles are of unequal size. None on a
+            rank that the mesh leaves out.
         dist_type, mesh, comm, root: as for `scatter`.
 
     Returns:
@@ -126,7 +127,7 @@ def _collect(
     if not placement.tile_size:
         return
     first, types = _first_holders(placement, summand), _Types()
-    if tile is not None and comm.rank in first:
+    if tile is not None and tile.nbytes and comm.rank in first:
         types.out = {root: run_type(tile.nbytes)}
     if whole is not None:
         types.into = _boxes(placement, whole.itemsize, first)
@@ -154,9 +155,10 @@ def _move(comm: MPI.Intracomm, source: npt.NDArray[Any] | None, target: npt.NDAr
 
 
 def _boxes(placement: Placement, itemsize: int, ranks: Collection[int]) -> dict[int, MPI.Datatype]:
-    """The tiles of some ranks inside the global array."""
+    """The tiles of some ranks inside the global array, those without elements left out."""
     whole = Box((0,) * placement.rank, placement.shape)
-    return {rank: strided_type([inside(placement.box(rank), whole, itemsize)]) for rank in ranks}
+    boxes = {rank: placement.box(rank) for rank in ranks}
+    return {rank: strided_type([inside(box, whole, itemsize)]) for rank, box in boxes.items() if box.volume}
 
 
 def _first_holders(placement: Placement, summand: int) -> set[int]:
@@ -191,7 +193,7 @@ def _described(value: Any, what: str, shape: tuple[int, ...], dtype: Any) -> tup
 def _held(tile: Any, placement: Placement, rank: int) -> tuple[npt.NDArray[Any] | None, str]:
     """This rank's tile and a line that says its dtype, of nothing on a rank that is to hold nothing."""
     if not placement.nowhere[rank]:
-        return _described(tile, "the tile", placement.tile, None)
+        return _described(tile, "the tile", placement.box(rank).size, None)
     if tile is not None:
         return None, "-a tile is given where the mesh leaves this rank out; pass None"
     return None, "+"
