@@ -122,9 +122,8 @@ class Distributed:
         self.choices: tuple[Choice, ...] = (*found.choices, *losses(found))
         self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
         self._traced = traced
-        leaves, tree = jax.tree_util.tree_flatten(args)
-        self._tree: Any = tree
-        self._forms = [(tuple(np.shape(leaf)), jax.dtypes.result_type(leaf)) for leaf in leaves]
+        leaves, self._tree = jax.tree_util.tree_flatten(args)
+        self._forms = forms_of(leaves)
         values = [program.values[name] for name in program.outputs]
         self._ins, self._outs = shardings(program.inputs, mesh), shardings(values, mesh)
 
@@ -190,14 +189,7 @@ class Distributed:
         return draw_program(self.program, path)
 
     def _leaves(self, args: tuple[Any, ...]) -> list[Any]:
-        leaves, tree = jax.tree_util.tree_flatten(args)
-        forms = [(tuple(np.shape(leaf)), jax.dtypes.result_type(leaf)) for leaf in leaves]
-        if tree != self._tree or forms != self._forms:
-            raise ProgramError(
-                self.program.name, "", "Arguments", f"it was distributed for arguments of other shapes or types: "
-                f"{_first_difference(self._tree, self._forms, tree, forms)}; distribute it for these",
-            )  # fmt: skip
-        return leaves
+        return leaves_like(self.program.name, args, self._tree, self._forms)
 
     def _data(self, number: int, leaf: Any) -> Any:
         return jax.random.key_data(leaf) if number in self._traced.in_keys else leaf
@@ -291,6 +283,27 @@ def _pin(found: Propagation, name: str, form: DistType) -> None:
     for axis in found.mesh.names:
         dim = next((k for k, one in enumerate(form.dims) if axis in one.axes), None)
         found.cut_array(name, axis, dim)
+
+
+def forms_of(leaves: Sequence[Any]) -> list[tuple[tuple[int, ...], Any]]:
+    """Shape and element type of each."""
+    return [(tuple(np.shape(leaf)), jax.dtypes.result_type(leaf)) for leaf in leaves]
+
+
+def leaves_like(name: str, args: tuple[Any, ...], tree: Any, forms: Sequence[Any]) -> list[Any]:
+    """The leaves of arguments of a function, which must be as those that it was traced for.
+
+    Raises:
+        ProgramError: if they are not.
+    """
+    leaves, given = jax.tree_util.tree_flatten(args)
+    found = forms_of(leaves)
+    if given != tree or found != forms:
+        raise ProgramError(
+            name, "", "Arguments", f"it was distributed for arguments of other shapes or types: "
+            f"{_first_difference(tree, forms, given, found)}; distribute it for these",
+        )  # fmt: skip
+    return leaves
 
 
 def _first_difference(tree: Any, forms: Sequence[Any], other: Any, others: Sequence[Any]) -> str:

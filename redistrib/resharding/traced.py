@@ -8,7 +8,8 @@ import jax
 from jax.sharding import AxisType, NamedSharding
 
 from redistrib.backends.jax import private
-from redistrib.backends.jax.cross_mesh import CrossMeshRedistribution, emptied, platform_of
+from redistrib.backends.jax.context import Platform
+from redistrib.backends.jax.cross_mesh import CrossMeshRedistribution, emptied
 from redistrib.backends.jax.execute import to_jax
 from redistrib.backends.jax.sharding import check_names, constrained, partition_spec, with_auto_axes
 from redistrib.errors import SpecError, TracedError
@@ -88,7 +89,7 @@ def _bare(
     topology = topology_of_mesh(source.mesh) or topology_of_mesh(target.mesh)
     there = SourceTarget(source_type, source_mesh, target_type, target_mesh, topology)
     back = SourceTarget(DistType(target_type.dims), target_mesh, DistType(source_type.dims), source_mesh, topology)
-    platform, dtype = platform_of(target.mesh), str(array.dtype)
+    platform, dtype = Platform.of(target.mesh).name, str(array.dtype)
     plan = planner.plan(there, dtype, platform, memory_limit)
 
     def reverse() -> Plan:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, get_args
 import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from redistrib.backends.jax.context import LoweringContext, Schedule, context_of
+from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
 from redistrib.backends.jax.padding import require_arrays, tile_program
 from redistrib.backends.jax.sharding import alone_on, constrained, named_sharding, partition_spec, stacked_type
 from redistrib.backends.jax.values import as_integer_bits, differentiable, underivable
@@ -179,8 +179,7 @@ class Redistribution:
     @cached_property
     def _context(self) -> LoweringContext:
         mesh = self.plan.source_mesh
-        platform = self.mesh.devices.flat[0].platform
-        return context_of(self.plan, mesh.names, mesh.shape, mesh.devices, self._schedule, platform)
+        return context_of(self.plan, mesh.names, mesh.shape, mesh.devices, self._schedule, Platform.of(self.mesh))
 
     def _mapped(self, array: jax.Array, specs: tuple[PartitionSpec, PartitionSpec] | None = None) -> jax.Array:
         """The one `shard_map`, between its own partition specs or others of the same tiles."""

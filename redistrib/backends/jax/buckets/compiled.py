@@ -21,7 +21,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax.boxes import box, ratio
 from redistrib.backends.jax.buckets.coalesced import coalesced, coalescing_key, pattern_of
-from redistrib.backends.jax.context import Schedule, context_of
+from redistrib.backends.jax.context import Platform, Schedule, context_of
 from redistrib.backends.jax.dummies import on_some, over_all
 from redistrib.backends.jax.padding import tile_program
 from redistrib.backends.jax.private import compiled_with
@@ -243,7 +243,8 @@ class _Mover:
         plan, self._stacked = self._first.plan, self._first.stacked
         self._pattern = pattern_of(plan) if together else None
         self._plain = plain and _is_bfloat16(self._first)
-        order, platform = tuple(range(plan.devices)), devices[0].platform
+        order = tuple(range(plan.devices))
+        platform = Platform(devices[0].platform, tuple(device.process_index for device in devices))
         context = context_of(plan, (AXIS,), (plan.devices,), order, self._first.schedule, platform)
         self._context = replace(context, batched=self._stacked, apart=context.quirks.apart)
         parts = [max(ratio(step.after, step.before)) for step in plan.steps if isinstance(step, AllToAll)]
