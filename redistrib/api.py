@@ -46,7 +46,8 @@ def synthesize(
 
     Args:
         source, target: a type, its notation such as `"[3{x}12, 2{y}12]"`, or a `jax.sharding.NamedSharding`
-            (then `shape` is needed, and the sharding brings its own mesh).
+            (then `shape` is needed, and the sharding brings its own mesh). Tiles may be of unequal size:
+            `"[3~{x}11]"`, see docs/uneven.md.
         mesh: the devices: a `Mesh`, a dict or text of axis sizes (`{"x": 4}`, `"x=4,y=6"`), or a `jax.sharding.Mesh`.
         target_mesh: the mesh of the target type where it is another one, over the same devices or others: those whose
             numbers it gives, as in `Mesh.of("x=4", range(4, 8))`.

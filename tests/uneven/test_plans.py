@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from operator import ge
 
 import numpy as np
 import pytest
@@ -34,6 +35,15 @@ def _checked(source: DistType, here: Mesh, target: DistType, there: Mesh, model:
     wanted = list(map(elements, regions(plan.target, there, plan.devices)))
     lacking = [len(want - have) for have, want in zip(held, wanted, strict=True)]
     assert list(plan.lower_bound) == lacking
+    for device, least in enumerate(plan.send_bound):
+        others = [k for k in range(plan.devices) if k != device]
+        alone = held[device].difference(*(held[k] for k in others))
+        assert least == len(alone & set().union(*(wanted[k] for k in others)))
+    outside = [k for k in range(plan.devices) if k not in here.devices]
+    assert plan.crossing_bound == len(set().union(*(wanted[k] for k in outside)))
+    assert plan.crossing >= plan.crossing_bound
+    assert all(map(ge, plan.sent, plan.send_bound))
+    assert sum(plan.sent) == sum(plan.received)
     assert is_exact(plan)
     if model == "exact":
         assert list(plan.received) == lacking

@@ -24,7 +24,7 @@ meshes = [Mesh.of({"x": comm.size}), Mesh.of({"x": 2, "y": comm.size // 2}), Mes
 shapes = [(7,), (3, 5), (13, 6, 5), (50, 7), (1, 9), (2, 3, 2, 5)]
 moved_elements = bound_elements = 0
 
-for k in range(48):
+for k in range(30):
     shape = shapes[k % len(shapes)]
     here = draw.choice(meshes)
     there = here if k % 2 else Mesh(draw.choice(meshes).axes, tuple(draw.sample(range(comm.size), comm.size)))
