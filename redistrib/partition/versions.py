@@ -100,7 +100,7 @@ def uncut(shape: Sequence[int]) -> DistType:
     return DistType(tuple(DimType(size, (), size) for size in shape))
 
 
-def needed(ops: Sequence[Op], outputs: Sequence[str]) -> list[Op]:
+def still_read(ops: Sequence[Op], outputs: Sequence[str]) -> list[Op]:
     """The operations without those that make what nothing reads: constants that were made again for all who do."""
     used, kept = set(outputs), []
     for op in reversed(ops):
