@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from redistrib.errors import RedistribError
     from redistrib.lang.mesh import Axis, Mesh
     from redistrib.lang.types import DimType, DistType
+    from redistrib.pipelines import pipeline
+    from redistrib.pipelines.layout import Layout
     from redistrib.plans.plan import Plan
     from redistrib.plans.reference import tile_of
     from redistrib.plans.verify import verify
@@ -46,6 +48,7 @@ _HOME = {
     "DimType": "redistrib.lang.types",
     "DistType": "redistrib.lang.types",
     "LatencyBandwidth": "redistrib.cost.latency",
+    "Layout": "redistrib.pipelines.layout",
     "Mesh": "redistrib.lang.mesh",
     "Plan": "redistrib.plans.plan",
     "Program": "redistrib.programs.program",
@@ -58,6 +61,7 @@ _HOME = {
     "diagnose": "redistrib.api",
     "distribute": "redistrib.api",
     "nest": "redistrib.programs.spec",
+    "pipeline": "redistrib.pipelines",
     "reshard": "redistrib.api",
     "reshard_plan": "redistrib.api",
     "synthesize": "redistrib.api",
@@ -74,6 +78,7 @@ __all__ = [
     "DimType",
     "DistType",
     "LatencyBandwidth",
+    "Layout",
     "Mesh",
     "Plan",
     "Program",
@@ -88,6 +93,7 @@ __all__ = [
     "distribute",
     "nest",
     "partition",
+    "pipeline",
     "reshard",
     "reshard_plan",
     "simulate",

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from redistrib.arith import as_integer
 from redistrib.cost.profiles import load_profile as load_profile
-from redistrib.errors import GlobalShapeError, MemorySizeError
-from redistrib.errors.synthesis import MOST_BYTES
+from redistrib.errors import GlobalShapeError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType, from_named_sharding
+from redistrib.lang.specs import from_named_sharding
+from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
+from redistrib.sizes import parse_size
 from redistrib.synthesis.synthesize import synthesize as _synthesize
 from redistrib.theory.topology import Topology, topology_of_devices, topology_of_mesh
 
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
     from redistrib.distribution.entry import Distributed
     from redistrib.plans.data import Order
     from redistrib.resharding.value import TreePlan
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-_DIGITS = 32  # a whole number of more digits is above the most
 
 
 def synthesize(
@@ -159,6 +154,7 @@ def reshard(
     shardings: Any,
     *,
     source: Any = None,
+    logical_shape: Any = None,
     donate: bool = False,
     memory_limit: int | str | None = None,
     cost_model: CostModel | str | None = None,
@@ -189,6 +185,9 @@ def reshard(
             or, under `jax.set_mesh`, a `PartitionSpec`.
         source: where traced arrays are, in the same form. Needed under `jit` on meshes of Auto axes, where nothing else
             says it; not needed on Explicit axes, and not looked at for arrays that are not traced.
+        logical_shape: for arrays with padding behind the last element of some dimensions, the shape without it: of one
+            array, or a tree of shapes and None. The result has the least padding that its sharding needs, all zeros, so
+            its shape may be another; of the source's padding nothing is read.
         donate: give every source up as soon as its array has moved. Nothing is given up before all leaves have been
             checked, planned and compiled for, and what `jax.device_put` moves has arrived. An array that stays where it
             is keeps its buffers, shared by both, and a later donation of one leaves the other alive. Exceptions from
@@ -222,6 +221,7 @@ def reshard(
         tree,
         shardings,
         source,
+        logical_shape,
         donate=donate,
         memory_limit=limit,
         model=cost_model,
@@ -236,6 +236,7 @@ def reshard_plan(
     tree: Any,
     shardings: Any,
     *,
+    logical_shape: Any = None,
     donate: bool = False,
     memory_limit: int | str | None = None,
     cost_model: CostModel | str | None = None,
@@ -248,7 +249,7 @@ def reshard_plan(
 
     Args:
         tree: of arrays, or of `jax.ShapeDtypeStruct` with shardings.
-        shardings, donate, memory_limit, cost_model, accumulate, order: as for `reshard`.
+        shardings, logical_shape, donate, memory_limit, cost_model, accumulate, order: as for `reshard`.
 
     Raises:
         TreeMismatchError, LeafError, MemoryLimitError: as `reshard` does.
@@ -259,6 +260,7 @@ def reshard_plan(
     return entry.reshard_plan(
         tree,
         shardings,
+        logical_shape,
         donate=donate,
         memory_limit=limit,
         model=cost_model,
@@ -360,29 +362,6 @@ def clear_caches() -> None:
     from redistrib.resharding import planning
 
     planning.clear_caches()
-
-
-def parse_size(value: int | str) -> int:
-    """Bytes from an integer, NumPy's included, or a text with a unit; a part of a byte is dropped.
-
-    Raises:
-        MemorySizeError: if it is neither, not positive, or above 2**63 - 1 bytes.
-
-    >>> parse_size("2GiB"), parse_size("1.5 kB"), parse_size(64)
-    (2147483648, 1500, 64)
-    """
-    size = as_integer(value)
-    if isinstance(value, str):
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*+([A-Za-z]*)", value.strip())
-        if match and match[2].upper() in _UNITS:
-            # exact, unlike floats; and digits beyond these decide nothing but how long it takes
-            whole, _, part = match[1].lstrip("0").partition(".")
-            size = int(Fraction(f"0{whole[:_DIGITS]}.{part[:_DIGITS]}0") * _UNITS[match[2].upper()])
-    if size is None or size < 1:
-        raise MemorySizeError(value)
-    if size > MOST_BYTES:
-        raise MemorySizeError(value, MOST_BYTES)
-    return size
 
 
 def dtype_name(dtype: Any) -> str:

@@ -10,9 +10,10 @@ import pytest
 
 import redistrib as rd
 from redistrib import errors
-from redistrib.api import dtype_name, parse_size
+from redistrib.api import dtype_name
 from redistrib.cost.presets import PRESETS
 from redistrib.plans.steps import Exchange
+from redistrib.sizes import parse_size
 
 SOURCE, TARGET, MESH = "[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6}
 

@@ -15,12 +15,13 @@ from bench.fuzz.forge import sealed
 from bench.fuzz.guard import Failure, attempted
 from bench.fuzz.problems import draw_axes, draw_profile, profile
 from redistrib import cli
-from redistrib.api import dtype_name, parse_size
+from redistrib.api import dtype_name
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import RedistribError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
+from redistrib.sizes import parse_size
 
 PIECES = (
     "[", "]", "{", "}", ",", ":", "=", '"', "\\", '\\"', " ", "\n", "\t", "\0", "0", "1", "2", "3", "12", "007", "-1",

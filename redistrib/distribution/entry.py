@@ -18,7 +18,8 @@ from redistrib.cost.model import CostModel
 from redistrib.distribution.tactics import apply, matching
 from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType, from_named_sharding
+from redistrib.lang.specs import from_named_sharding
+from redistrib.lang.types import DistType, require_even
 from redistrib.partition.build import build
 from redistrib.partition.ends import losses, recut
 from redistrib.partition.propagate import Choice, Propagation
@@ -125,9 +126,8 @@ class Distributed:
         self.choices: tuple[Choice, ...] = (*found.choices, *losses(found))
         self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
         self._traced = traced
-        leaves, tree = jax.tree_util.tree_flatten(args)
-        self._tree: Any = tree
-        self._forms = [(tuple(np.shape(leaf)), jax.dtypes.result_type(leaf)) for leaf in leaves]
+        leaves, self._tree = jax.tree_util.tree_flatten(args)
+        self._forms = forms_of(leaves)
         values = [program.values[name] for name in program.outputs]
         self._ins, self._outs = shardings(program.inputs, mesh), shardings(values, mesh)
 
@@ -193,14 +193,7 @@ class Distributed:
         return draw_program(self.program, path)
 
     def _leaves(self, args: tuple[Any, ...]) -> list[Any]:
-        leaves, tree = jax.tree_util.tree_flatten(args)
-        forms = [(tuple(np.shape(leaf)), jax.dtypes.result_type(leaf)) for leaf in leaves]
-        if tree != self._tree or forms != self._forms:
-            raise ProgramError(
-                self.program.name, "", "Arguments", f"it was distributed for arguments of other shapes or types: "
-                f"{_first_difference(self._tree, self._forms, tree, forms)}; distribute it for these",
-            )  # fmt: skip
-        return leaves
+        return leaves_like(self.program.name, args, self._tree, self._forms)
 
     def _data(self, number: int, leaf: Any) -> Any:
         return jax.random.key_data(leaf) if number in self._traced.in_keys else leaf
@@ -284,7 +277,9 @@ class _Asked:
 
 def _type(spec: Any, shape: tuple[int, ...], mesh: jax.sharding.Mesh) -> DistType:
     if isinstance(spec, str | DistType):
-        return DistType.of(spec)
+        form = DistType.of(spec)
+        require_even("distribute", form)
+        return form
     sharding = spec if isinstance(spec, NamedSharding) else NamedSharding(mesh, spec)
     return from_named_sharding(sharding, shape)[0]
 
@@ -293,6 +288,27 @@ def _pin(found: Propagation, name: str, form: DistType) -> None:
     for axis in found.mesh.names:
         dim = next((k for k, one in enumerate(form.dims) if axis in one.axes), None)
         found.cut_array(name, axis, dim)
+
+
+def forms_of(leaves: Sequence[Any]) -> list[tuple[tuple[int, ...], Any]]:
+    """Shape and element type of each."""
+    return [(tuple(np.shape(leaf)), jax.dtypes.result_type(leaf)) for leaf in leaves]
+
+
+def leaves_like(name: str, args: tuple[Any, ...], tree: Any, forms: Sequence[Any]) -> list[Any]:
+    """The leaves of arguments of a function, which must be as those that it was traced for.
+
+    Raises:
+        ProgramError: if they are not.
+    """
+    leaves, given = jax.tree_util.tree_flatten(args)
+    found = forms_of(leaves)
+    if given != tree or found != forms:
+        raise ProgramError(
+            name, "", "Arguments", f"it was distributed for arguments of other shapes or types: "
+            f"{_first_difference(tree, forms, given, found)}; distribute it for these",
+        )  # fmt: skip
+    return leaves
 
 
 def _first_difference(tree: Any, forms: Sequence[Any], other: Any, others: Sequence[Any]) -> str:

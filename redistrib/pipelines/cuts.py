@@ -1,8 +1,8 @@
 """How the work of every operation is cut: examples over the axis `d`, and one other dimension over the axis `t`.
 
-The first operation on examples that reads a matrix nothing is known of cuts its columns; whatever reads what is cut
-goes on with that cut, and so cuts the rows of the next matrix, and makes summands, which are reduced at once. That is
-the tensor parallelism of Shoeybi et al. (2019), found from the accesses alone.
+The first operation on examples that multiplies by a matrix nothing is known of cuts its columns; whatever reads what
+is cut goes on with that cut, and so cuts the rows of the next matrix, and makes summands, which are reduced at once.
+That is the tensor parallelism of Shoeybi et al. (2019), found from the accesses alone.
 """
 
 from __future__ import annotations
@@ -76,9 +76,10 @@ class Cutter:
                 dim = self.tensor_dims[value.name]
                 form = self._type(shape, {} if dim is None else {dim: [TENSOR]}, value.name)
                 self.types[value.name] = self.sharded(form) if self.inputs_sharded else form
-        for late in (False, True):  # what is done once comes after all microbatches
+        # What is done once comes after all microbatches. Constants are cut as the first that reads them needs them.
+        for kinds in (("batched",), ("final",), ("constant",)):
             for k, step in enumerate(self.batch.steps):
-                if (step.kind == "final") == late:
+                if step.kind in kinds and k not in self.cuts:
                     self._cut(k, step)
 
     def _check_divides(self, name: str, examples: int) -> None:
@@ -105,6 +106,8 @@ class Cutter:
     def sharded(self, whole: DistType) -> DistType:
         """The type cut over the replicas as well, along the first dimension that takes it; else as it is."""
         replicas = self.size.get(DATA, 1)
+        if any(DATA in dim.axes for dim in whole.dims):
+            return whole
         for k, dim in enumerate(whole.dims):
             if replicas > 1 and dim.tile % replicas == 0:
                 finer = DimType(dim.tile // replicas, (DATA, *dim.axes), dim.size)
@@ -150,14 +153,33 @@ class Cutter:
         key = (id(step.nest), step.batch, *given.values())
         if key not in self.known:
             self.known[key] = self._chosen(step, given)
-        cut = self.cuts[number] = self.known[key]
-        for array, name in step.reads.items():
-            if name not in self.types:  # an input that is as its first reader needs it
-                form = cut.ins[array]
-                self.types[name] = self.sharded(form) if self.inputs_sharded else form
+        self._decided(number, self.known[key])
+
+    def _decided(self, number: int, cut: Cut) -> None:
+        step = self.batch.steps[number]
+        self.cuts[number] = cut
         for array, value in step.op.outs:
             keeps = self.batch.roles[value.name].kind == "summed"
             self.types[value.name] = cut.outs[array] if keeps else DistType(cut.outs[array].dims)
+        for array, name in step.reads.items():
+            if name not in self.types:
+                self._first_needed(name, cut.ins[array])
+
+    def _first_needed(self, name: str, form: DistType) -> None:
+        """An input, or a constant, is as its first reader needs it; so is what a constant is made of."""
+        number = self.batch.makers.get(name)
+        if number is None:
+            self.types[name] = self.sharded(form) if self.inputs_sharded else form
+            return
+        step = self.batch.steps[number]
+        nest = self.nest(step)
+        array = next(array for array, value in step.op.outs if value.name == name)
+        access = next(access for access in nest.writes if access.array == array)
+        axes = {names[0]: dim.axes for names, dim in zip(access.dims, form.dims, strict=True) if names and dim.axes}
+        rows = {step.batch: (DATA,)} if step.batch and self.data > 1 else {}
+        cut = self._tried(nest, axes) or self._tried(nest, rows) or self._tried(nest, {})
+        assert cut is not None  # nothing is cut, or its examples, which is what they are for
+        self._decided(number, cut)
 
     def _chosen(self, step: Step, given: Mapping[str, DistType | None]) -> Cut:
         nest = self.nest(step)
@@ -191,7 +213,8 @@ class Cutter:
             return sorted(weight, key=lambda name: -weight[name])
         read = {name for access in nest.reads if given[access.array] is not None for name in access.names}
         written = {name for access in nest.writes for name in access.names}
-        free = [access for access in nest.reads if given[access.array] is None]
+        summed = read & {*nest.combiner}
+        free = [access for access in nest.reads if given[access.array] is None and summed.intersection(access.names)]
         return [
             dim[0] for access in free for dim in access.dims if dim and dim[0] in written and not read & set(dim)
         ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -12,16 +12,17 @@ from redistrib.programs.inline import inlined
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Compute, Free, Move, Program, Value
 
-Kind: TypeAlias = Literal["constant", "batched", "summed", "final"]
+Kind: TypeAlias = Literal["constant", "rows", "batched", "summed", "final"]
 
 
 class Role(NamedTuple):
     """What a value is to the batch.
 
     Attributes:
-        kind: `"constant"`, the same for every batch; `"batched"`, with a dimension of examples; `"summed"`, a sum over
-            examples; `"final"`, made of such sums, when they are complete.
-        dim: the dimension of examples of what is batched.
+        kind: `"constant"`, the same for every batch; `"rows"`, a constant of which every example has its part;
+            `"batched"`, with a dimension of examples; `"summed"`, a sum over examples; `"final"`, made of such sums,
+            when they are complete.
+        dim: the dimension of examples of what is batched, and of rows.
     """
 
     kind: Kind
@@ -34,7 +35,7 @@ class Step(NamedTuple):
     Attributes:
         op: the operation; it reads values by the names that they have when moves are left out.
         batch: the iteration dimension that runs over the examples; empty where there is none.
-        kind: that of what it makes, `"batched"` where that is a sum as well.
+        kind: that of what it makes, `"batched"` where that is a sum as well, `"constant"` where it is rows.
     """
 
     op: Compute
@@ -82,6 +83,22 @@ class Batch:
         """For every value that an operation makes the number of the operation."""
         return {value.name: k for k, step in enumerate(self.steps) for _, value in step.op.outs}
 
+    @cached_property
+    def sources(self) -> tuple[tuple[str, ...], ...]:
+        """For every operation the values that it reads, and in the place of a constant the inputs that it is made of.
+
+        Constants are made where they are read.
+        """
+        found: list[tuple[str, ...]] = []
+        for step in self.steps:
+            names: dict[str, None] = {}
+            for name in step.reads.values():
+                maker = self.makers.get(name)
+                is_constant = maker is not None and self.steps[maker].kind == "constant"
+                names |= dict.fromkeys(found[maker] if maker is not None and is_constant else (name,))
+            found.append(tuple(names))
+        return tuple(found)
+
 
 def batch_of(program: Program, batch: Mapping[str, int]) -> Batch:
     """A program seen from its batch.
@@ -99,20 +116,18 @@ def batch_of(program: Program, batch: Mapping[str, int]) -> Batch:
         roles[value.name] = Role("batched", batch[value.name]) if value.name in batch else Role("constant")
     size = _size(flat, batch)
     called: dict[str, str] = {}
-    steps = []
+    rows = _Steps(roles, dict(flat.values))
     for op in flat.ops:
         match op:
             case Move():
                 called[op.out.name] = called.get(op.value, op.value)
             case Compute():
                 ins = tuple((array, called.get(name, name)) for array, name in op.ins)
-                op = Compute(op.name, op.parts, op.place, ins, op.outs)
-                steps.append(_step(op, roles))
-                roles |= dict(_made(steps[-1]))
+                rows.add(Compute(op.name, op.parts, op.place, ins, op.outs))
             case Free():
                 pass
     outputs = tuple(called.get(name, name) for name in flat.outputs)
-    return Batch(flat.inputs, tuple(steps), roles, outputs, size, flat.values)
+    return Batch(flat.inputs, tuple(rows.steps), roles, outputs, size, rows.values)
 
 
 def _size(program: Program, batch: Mapping[str, int]) -> int:
@@ -134,6 +149,66 @@ def _size(program: Program, batch: Mapping[str, int]) -> int:
         if odd is not None:
             raise ProgramError("", odd, "Batch", f"inputs have {sizes} examples, and the smallest divides not all")
     return min(sizes.values())
+
+
+@dataclass
+class _Steps:
+    """Operations in the making.
+
+    What reads a constant along the examples, such as a bias or random bits, reads rows: the operations that make the
+    constant are added a second time, to be cut and to run with the examples.
+
+    Attributes:
+        roles: of every value.
+        values: every value by its name.
+    """
+
+    roles: dict[str, Role]
+    values: dict[str, Value]
+    steps: list[Step] = field(default_factory=list)
+    _makers: dict[str, Compute] = field(default_factory=dict)
+    _rows: dict[tuple[str, int], str] = field(default_factory=dict)
+
+    def add(self, op: Compute) -> None:
+        """Add an operation, after the rows that it reads."""
+        over = dict.fromkeys(_examples(op, op.parts[0].nest, self.roles)) if len(op.parts) == 1 else {}
+        if len(over) == 1:
+            op = self._reading_rows(op, *over) or op
+        step = _step(op, self.roles)
+        self.steps.append(step)
+        self.roles |= dict(_made(step))
+        self._makers |= {value.name: op for _, value in op.outs}
+
+    def _reading_rows(self, op: Compute, over: str) -> Compute | None:
+        """The operation, with rows in the place of constants along an iteration dimension; None where it cannot be."""
+        nest, given = op.parts[0].nest, dict(op.ins)
+        for access in nest.reads:
+            dim = next((k for k, names in enumerate(access.dims) if over in names), None)
+            if dim is not None and self.roles[given[access.array]].kind == "constant":
+                made = self._made_of_rows(given[access.array], dim) if access.dims[dim][0] == over else None
+                if made is None:
+                    return None
+                given[access.array] = made
+        return replace(op, ins=tuple(given.items()))
+
+    def _made_of_rows(self, name: str, dim: int) -> str | None:
+        """The name of a constant whose rows run along a dimension."""
+        op = self._makers.get(name)
+        if (name, dim) in self._rows or op is None or len(op.parts) != 1:
+            return self._rows.get((name, dim))
+        nest, array = op.parts[0].nest, next(array for array, value in op.outs if value.name == name)
+        over = next(access for access in nest.writes if access.array == array).dims[dim]
+        again = self._reading_rows(op, over[0]) if over and over[0] not in nest.whole else None
+        if again is None:
+            return None
+        new = f"{name}.rows"
+        while new in self.values:
+            new += "'"
+        value = replace(self.values[name], name=new)
+        self.values[new], self.roles[new] = value, Role("rows", dim)
+        self.steps.append(Step(replace(again, outs=((array, value),)), over[0], "constant"))
+        self._rows[name, dim] = new
+        return new
 
 
 def _step(op: Compute, roles: Mapping[str, Role]) -> Step:
@@ -167,7 +242,7 @@ def _examples(op: Compute, nest: Nest, roles: Mapping[str, Role]) -> Iterator[st
     given = dict(op.ins)
     for access in nest.reads:
         role = roles[given[access.array]]
-        if role.kind == "batched":
+        if role.kind in ("batched", "rows"):
             names = access.dims[role.dim]
             if not names:
                 raise ProgramError(op.name, given[access.array], "Batch", "it reads the examples whole")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from redistrib.errors import ProgramError
-from redistrib.pipelines.roles import Batch, Step
+from redistrib.pipelines.roles import Batch
 
 _SLACK = 0.05  # of a stage's work: how far a cut may move to where less has to be sent
 
@@ -30,8 +31,8 @@ def stages_of(batch: Batch, count: int, starts: Sequence[str] = ()) -> Stages:
     """Deal the operations out to stages of about equal work.
 
     What goes forward ends with the last operation that reads an input for the first time: the layers, and the loss. It
-    is cut into stretches. What comes after goes backward: an operation runs where the inputs are that it reads, or
-    whose gradient it makes, or else where most of what it reads is.
+    is cut into stretches. What comes after goes backward: an operation runs where the inputs went forward that it
+    reads, or whose gradient it makes, or else where most of what it reads is.
 
     Args:
         batch: the program.
@@ -51,18 +52,20 @@ def stages_of(batch: Batch, count: int, starts: Sequence[str] = ()) -> Stages:
     homes: dict[str, int] = {}
     held: dict[str, set[int]] = {}
     for k in forward:
-        _note(batch.steps[k], of[k][0], named, homes, held)
+        _note(batch, k, of[k][0], named, homes, held)
+    read_by = {name: frozenset(held[name]) for name in homes}
     renews = _renewed(batch)
     behind: dict[str, int] = {}  # the stage of what was made going backward
     for k in each[len(forward) :]:
         step = batch.steps[k]
-        reads = {*step.reads.values()}
+        reads = {*batch.sources[k]}
         most = min((behind[name] for name in reads if name in behind), default=count - 1)
         reads = {*reads, *(name for _, value in step.op.outs for name in renews.get(value.name, ()))}
-        pinned = [homes[name] for name in reads if name in homes and batch.roles[name].kind == "constant"]
-        stage = min(pinned) if pinned and min(pinned) <= most else _nearest(batch, step, most, held)
+        inputs = [read_by[name] for name in reads if name in read_by and batch.roles[name].kind == "constant"]
+        pinned = [max((own for own in stages if own <= most), default=count) for stages in inputs]
+        stage = min(pinned) if pinned and min(pinned) <= most else _nearest(batch, k, most, held)
         of[k] = (stage, True)
-        _note(step, stage, named, homes, held)
+        _note(batch, k, stage, named, homes, held)
         behind |= {value.name: stage for _, value in step.op.outs}
     return Stages(of, homes)
 
@@ -74,37 +77,46 @@ def forward_of(batch: Batch) -> list[int]:
     seen: set[str] = set()
     last = -1
     for k in each:
-        new = {name for name in batch.steps[k].reads.values() if name in named} - seen
+        new = {name for name in batch.sources[k] if name in named} - seen
         if new:
             last, seen = k, seen | new
     return [k for k in each if k <= last]
 
 
-def _renewed(batch: Batch) -> dict[str, list[str]]:
-    """For every sum over examples the inputs that are updated with it."""
-    found: dict[str, list[str]] = {}
-    for step in batch.steps:
+def _renewed(batch: Batch) -> dict[str, set[str]]:
+    """For every sum over examples the inputs that are updated with it, at once or element by element in between."""
+    found: dict[str, set[str]] = defaultdict(set)
+    comes_of: dict[str, str] = {}
+    for k, step in enumerate(batch.steps):
         if step.kind == "final":
-            names = step.reads.values()
+            names = batch.sources[k]
             constant = [name for name in names if batch.roles[name].kind == "constant"]
-            found |= {name: constant for name in names if batch.roles[name].kind == "summed"}
+            summed = [name for name in names if batch.roles[name].kind == "summed"]
+            for name in {*summed, *(comes_of[name] for name in names if name in comes_of)}:
+                found[name].update(constant)
+            for _, value in step.op.outs:
+                alike = [name for name in names if batch.values[name].type.global_shape == value.type.global_shape]
+                of = [name if name in summed else comes_of[name] for name in alike if name in {*summed, *comes_of}]
+                comes_of |= dict.fromkeys([value.name], of[0]) if of else {}
     return found
 
 
-def _note(step: Step, stage: int, named: set[str], homes: dict[str, int], held: dict[str, set[int]]) -> None:
-    for name in step.reads.values():
+def _note(
+    batch: Batch, number: int, stage: int, named: set[str], homes: dict[str, int], held: dict[str, set[int]]
+) -> None:
+    for name in batch.sources[number]:
         if name in named:
             homes.setdefault(name, stage)
         held.setdefault(name, set()).add(stage)
-    for _, value in step.op.outs:
+    for _, value in batch.steps[number].op.outs:
         held[value.name] = {stage}
 
 
-def _nearest(batch: Batch, step: Step, most: int, held: dict[str, set[int]]) -> int:
+def _nearest(batch: Batch, number: int, most: int, held: dict[str, set[int]]) -> int:
     """The stage, none beyond `most`, to which the least would have to be sent; if others do as well, not `most`."""
 
     def sent(stage: int) -> int:
-        names = (name for name in step.reads.values() if stage not in held.get(name, {stage}))
+        names = (name for name in batch.sources[number] if stage not in held.get(name, {stage}))
         return sum(math.prod(batch.values[name].type.global_shape) for name in names)
 
     return min(range(most + 1), key=lambda stage: (sent(stage), stage == most, -stage))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -79,7 +80,11 @@ class _Spreading:
         self.leaves: dict[tuple[int, bool], dict[str, None]] = defaultdict(dict)
         makers, steps = self.batch.makers, self.batch.steps
         self.flops = {key: 1.0 + sum(steps[k].flops for k in numbers) for key, numbers in self.numbers.items()}
-        asks = {k for k, step in enumerate(steps) if step.batch in step.nest.indexed}
+        asks: set[int] = set()  # operations that differ from microbatch to microbatch, and what reads such constants
+        for k, step in enumerate(steps):
+            constants = {makers[name] for name in step.reads.values() if self._is_made_where_read(name)}
+            if step.batch in step.nest.indexed or constants & asks:
+                asks.add(k)
         self.indexed = {key for key, numbers in self.numbers.items() if asks.intersection(numbers)}
         for key, numbers in self.numbers.items():
             for name in outside_of(self.cutter, numbers):
@@ -87,8 +92,8 @@ class _Spreading:
                 if name in makers:
                     self.leaves[self.stages.of[makers[name]]][name] = None
                     self.needs[key][self.stages.of[makers[name]]] = None
-        for step in self.batch.steps:
-            for name in step.reads.values() if step.kind == "final" else ():
+        for step, names in zip(steps, self.batch.sources, strict=True):
+            for name in names if step.kind == "final" else ():
                 if self.batch.roles[name].kind == "summed":
                     self.leaves[self.stages.of[makers[name]]][name] = None
         for name in self.batch.outputs:
@@ -116,16 +121,10 @@ class _Spreading:
         return range(self.layout.microbatches if self.batch.roles[name].kind == "batched" else 1)
 
     def _start(self) -> None:
-        final = [step for step in self.batch.steps if step.kind == "final"]
-        late: dict[str, int] = {}
-        for step in final:  # what only the update reads lives where the first other thing that it reads does
-            near = [self._where(name, late) for name in step.reads.values() if self._where(name, late) is not None]
-            for name in step.reads.values():
-                late.setdefault(name, next(iter(near), 0) or 0)
         for value in self.batch.inputs:
             name = value.name
             stage = self.stages.homes.get(name)
-            group = late.get(name, 0) if stage is None else self.group(stage)
+            group = self.late.get(name, 0) if stage is None else self.group(stage)
             if name not in self.cutter.types:  # nothing reads it
                 self.cutter.types[name] = DistType.of(f"[{', '.join(map(str, value.type.global_shape))}]")
             self.home[name] = group
@@ -133,11 +132,44 @@ class _Spreading:
                 value = self.ops[group].value(self.named(name, m), self.cutter.types[name], name)
                 self.inputs.append(self.ops[group].give(self.key(name, m), value))
 
+    @cached_property
+    def late(self) -> dict[str, int]:
+        """The group of what the update makes, and of inputs that only it reads.
+
+        An operation runs where the largest of what it reads is; of several, where an input of the layers is.
+        """
+        late: dict[str, int] = {}
+        final = [
+            (names, [value.name for _, value in step.op.outs])
+            for step, names in zip(self.batch.steps, self.batch.sources, strict=True)
+            if step.kind == "final"
+        ]
+        known = -1
+        while known < len(late):
+            known = len(late)
+            for names, outs in final:
+                places = {name: self._where(name, late) for name in (*names, *outs)}
+                group = self._nearest({name: place for name, place in places.items() if place is not None})
+                if group is not None:
+                    late |= {name: group for name, place in places.items() if place is None}
+        return late
+
+    def _nearest(self, places: dict[str, int]) -> int | None:
+        sizes = {name: math.prod(self._shape(name)) for name in places}
+        largest = [name for name in places if sizes[name] == max(sizes.values())]
+        return min(
+            (places[name] for name in [name for name in largest if name in self.stages.homes] or largest), default=None
+        )
+
     def _where(self, name: str, late: dict[str, int]) -> int | None:
         if name in self.stages.homes:
             return self.group(self.stages.homes[name])
         number = self.batch.makers.get(name)
         return self.group(self.stages.of[number][0]) if number in self.stages.of else late.get(name)
+
+    def _is_made_where_read(self, name: str) -> bool:
+        maker = self.batch.makers.get(name)
+        return maker is not None and self.batch.steps[maker].kind == "constant"
 
     def _check(self, rows: Sequence[Sequence[Unit]]) -> None:
         for group, row in enumerate(rows):
@@ -210,13 +242,11 @@ class _Spreading:
     # ------------------------------------------------------------------------------------------ once
 
     def _once(self, number: int) -> None:
-        """An operation on complete sums, where the first of what it reads that is no sum lives."""
-        step = self.batch.steps[number]
-        for name in step.reads.values():
+        """An operation on complete sums."""
+        step, names = self.batch.steps[number], self.batch.sources[number]
+        for name in names:
             self._complete(name)
-        names = [name for name in step.reads.values() if self.batch.roles[name].kind != "constant" or name in self.home]
-        first = [name for name in names if self.batch.roles[name].kind == "constant"] or names
-        group = self.home[first[0]]
+        group = self.late[step.op.outs[0][1].name]
         for name in names:
             self._at(group, name, 0)
         self.ops[group].compute(number)
@@ -231,29 +261,50 @@ class _Spreading:
             writer.held[name] = [writer.as_needed(name, self.cutter.completed(name))]
 
     def _output(self, name: str, microbatch: int) -> str:
-        if name not in self.home:  # a constant that nothing else needs
-            self.ops[0].compute(self.batch.makers[name])
-            self.home[name] = 0
+        if name not in self.home:  # a constant
+            number = self.batch.makers[name]
+            group = next((self.home[source] for source in self.batch.sources[number]), 0)
+            for source in self.batch.sources[number]:
+                self._at(group, source, 0)
+            self.ops[group].compute(number)
+            self.home[name] = group
         self._complete(name)
         writer, key = self.ops[self.home[name]], self.key(name, microbatch)
         value = writer.held[key][0]
+        if name in self.takes_place_of:
+            return writer.as_needed(key, self.cutter.types[self.takes_place_of[name]]).name
         if self.layout.zero in (1, 2) and name in self.renewed:
             return writer.as_needed(key, self.cutter.whole(value.type)).name
         return value.name
 
     @cached_property
+    def takes_place_of(self) -> dict[str, str]:
+        """For what the update makes of one input of its shape alone that input: it ends as that begins."""
+        found = {}
+        for step, names in zip(self.batch.steps, self.batch.sources, strict=True):
+            for _, value in step.op.outs if step.kind == "final" else ():
+                of = [name for name in names if self.batch.roles[name].kind == "constant"]
+                of = [name for name in of if self._shape(name) == self._shape(value.name)]
+                if len(of) == 1:
+                    found[value.name] = of[0]
+        return found
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return self.batch.values[name].type.global_shape
+
+    @cached_property
     def renewed(self) -> set[str]:
         """New values of what operations on examples read, which every replica must have."""
         found = set()
-        for step in self.batch.steps:
-            if step.kind == "final" and any(name in self.read_by for name in step.reads.values()):
+        for step, names in zip(self.batch.steps, self.batch.sources, strict=True):
+            if step.kind == "final" and any(name in self.read_by for name in names):
                 found |= {value.name for _, value in step.op.outs}
         return found
 
     def _donated(self) -> set[str]:
         """Inputs that the update reads: new ones take their place."""
-        steps = [step for step in self.batch.steps if step.kind == "final"]
-        read = {name for step in steps for name in step.reads.values()}
+        steps = zip(self.batch.steps, self.batch.sources, strict=True)
+        read = {name for step, names in steps if step.kind == "final" for name in names}
         return {value.name for value in self.inputs if value.name in read}
 
 

@@ -167,24 +167,8 @@ def _total(cutter: Cutter, name: str) -> DistType:
     return cutter.completed(name) if cutter.sums_sharded else cutter.types[name]
 
 
-def outside_of(cutter: Cutter, numbers: Sequence[int]) -> list[str]:
+def outside_of(cutter: Cutter, numbers: Iterable[int]) -> list[str]:
     """What operations read that none of them makes; constants are made where they are read."""
-    steps = cutter.batch.steps
-    made: set[str] = set()
-    found: dict[str, None] = {}
-
-    def read(number: int) -> None:
-        for name in steps[number].reads.values():
-            if name in made:
-                continue
-            maker = cutter.batch.makers.get(name)
-            if maker is not None and steps[maker].kind == "constant":
-                read(maker)
-                made.update(value.name for _, value in steps[maker].op.outs)
-            else:
-                found[name] = None
-        made.update(value.name for _, value in steps[number].op.outs)
-
-    for number in numbers:
-        read(number)
-    return list(found)
+    batch, numbers = cutter.batch, tuple(numbers)
+    made = {value.name for number in numbers for _, value in batch.steps[number].op.outs}
+    return list(dict.fromkeys(name for number in numbers for name in batch.sources[number] if name not in made))

@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import outputs_of
 
 WORKER = Path(__file__).with_name("worker.py")
 SETS_WORKER = Path(__file__).with_name("sets_worker.py")
 
 
-def _outputs(script: Path, processes: int, devices_each: int, *arguments: str) -> list[str]:
-    """What the processes print, all of which must end well."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    root = Path(__file__).parents[2]
-    workers = []
-    for rank in range(processes):
-        environment = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_PLATFORMS")}
-        environment |= {"PYTHONHASHSEED": str(rank + 1), "PYTHONPATH": str(root)}  # no order of hashing is shared
-        command = [sys.executable, str(script), address, str(processes), str(rank), str(devices_each), *arguments]
-        workers.append(
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
-        )
-    try:
-        outputs = [worker.communicate(timeout=300)[0] for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    assert all(worker.returncode == 0 for worker in workers), "\n".join(outputs)
-    return outputs
-
-
 @pytest.mark.parametrize(("processes", "devices_each"), [(2, 4), (4, 2)])
 def test_processes_plan_alike_and_move_right(processes: int, devices_each: int) -> None:
-    outputs = _outputs(WORKER, processes, devices_each)
+    outputs = outputs_of(WORKER, processes, devices_each)
     lines = [line.split() for output in outputs for line in output.splitlines() if line.startswith("RESULT")]
     assert [line[1] for line in lines] == [str(rank) for rank in range(processes)]
     for _, _, devices, leaves, wrong, digest, donated in lines:
@@ -53,7 +28,7 @@ def test_processes_plan_alike_and_move_right(processes: int, devices_each: int) 
     [(2, 4, "few"), *[pytest.param(*each, "all", marks=pytest.mark.long) for each in ((2, 4), (4, 2))]],
 )
 def test_processes_move_between_device_sets(processes: int, devices_each: int, options: str) -> None:
-    outputs = _outputs(SETS_WORKER, processes, devices_each, options)
+    outputs = outputs_of(SETS_WORKER, processes, devices_each, options)
     lines = [line.split() for output in outputs for line in output.splitlines() if line.startswith("RESULT")]
     moved = "9" if options == "few" else "61"  # with the cases of NCCL M2N
     assert [line[1:] for line in lines] == [[str(rank), moved, "0", "True"] for rank in range(processes)]

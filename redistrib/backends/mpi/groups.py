@@ -7,6 +7,7 @@ from typing import cast
 import numpy as np
 from mpi4py import MPI
 
+from redistrib.backends.mpi import hosts
 from redistrib.backends.mpi.barrier import SharedMemoryBarrier
 from redistrib.backends.mpi.messages import neighbours
 from redistrib.backends.mpi.stage import Stage
@@ -24,10 +25,9 @@ class Groups:
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         self.comm = comm
-        self.host = cast(MPI.Intracomm, comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank))
-        on_host: list[int] = self.host.allgather(comm.rank)
-        self._host_rank = {rank: k for k, rank in enumerate(on_host)}
-        self.hosts: list[int] = comm.allgather(min(on_host))
+        self.host = hosts.split(comm)
+        self._host_rank = {rank: k for k, rank in enumerate(self.host.allgather(comm.rank))}
+        self.hosts = hosts.hosts(comm, self.host)
         self._made: dict[object, MPI.Intracomm] = {}
         self.barrier = SharedMemoryBarrier(self.host)
 

@@ -1,0 +1,55 @@
+"""What one place runs by itself, as a jitted function of arrays on its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, NamedSharding
+
+from redistrib.backends.jax.program import run_local
+from redistrib.backends.jax.sharding import partition_spec, stacked_type
+from redistrib.programs.data import Place, ProgramData, Value
+from redistrib.programs.inline import inlined
+
+
+def mesh_of(place: Place, devices: Sequence[Any]) -> jax.sharding.Mesh:
+    """The JAX mesh of a place; one without axes is given one of size 1."""
+    own = np.array([devices[number] for number in place.devices])
+    shape, names = (place.mesh.shape, place.mesh.names) if place.mesh.names else ((1,), ("one",))
+    return jax.sharding.Mesh(own.reshape(shape), names, axis_types=(AxisType.Auto,) * len(names))
+
+
+def sharding_of(value: Value, mesh: jax.sharding.Mesh) -> NamedSharding:
+    """How a value lies on the mesh of its place; one of summands is an array of them, along a first dimension."""
+    return NamedSharding(mesh, partition_spec(stacked_type(value.type, value.place.mesh)))
+
+
+def array_of(value: Value, mesh: jax.sharding.Mesh) -> jax.ShapeDtypeStruct:
+    """Shape, element type and sharding of the array that a value is; see `sharding_of`."""
+    shape = stacked_type(value.type, value.place.mesh).global_shape
+    return jax.ShapeDtypeStruct(shape, value.dtype, sharding=sharding_of(value, mesh))
+
+
+def staged(program: ProgramData, mesh: jax.sharding.Mesh) -> Callable[..., list[jax.Array]]:
+    """A program on one place as a jitted function of its inputs, one `shard_map` over the mesh of the place."""
+    flat = inlined(program)
+    outputs = [flat.values[name] for name in flat.outputs]
+    platform = mesh.devices.flat[0].platform
+
+    def local(*tiles: jax.Array) -> list[jax.Array]:
+        given = [tile[0] if value.type.partial else tile for value, tile in zip(flat.inputs, tiles, strict=True)]
+        made = run_local(flat, given, platform)
+        return [tile[None] if value.type.partial else tile for value, tile in zip(outputs, made, strict=True)]
+
+    specs, ends = ([sharding_of(value, mesh).spec for value in side] for side in (flat.inputs, outputs))
+    mapped = jax.shard_map(local, mesh=mesh, in_specs=tuple(specs), out_specs=ends, check_vma=False)
+
+    def call(*arrays: jax.Array) -> list[jax.Array]:
+        found: list[jax.Array] = mapped(*arrays)
+        return found
+
+    call.__name__ = program.name
+    return jax.jit(call)

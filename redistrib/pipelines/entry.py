@@ -1,0 +1,298 @@
+"""`pipeline`: a JAX function as a program in stages, run place by place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from redistrib.backends.jax.dummies import without_shards
+from redistrib.backends.jax.staged import array_of, mesh_of, sharding_of, staged
+from redistrib.backends.jax.trace.inline import Traced, trace
+from redistrib.backends.jax.xla_cpu import quirks_of
+from redistrib.cost.model import CostModel
+from redistrib.distribution.entry import forms_of, leaf_names, leaves_like
+from redistrib.distribution.tactics import matching
+from redistrib.errors import ProgramError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DimType, DistType
+from redistrib.partition.build import build
+from redistrib.partition.propagate import Propagation
+from redistrib.pipelines import spread
+from redistrib.pipelines.layout import Layout, Spread
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.programs.graph import Array
+from redistrib.programs.launches import Item, Launch, Transfers, launches
+from redistrib.programs.program import Place, Value
+from redistrib.report import counted
+from redistrib.resharding.actions import route
+from redistrib.resharding.entry import reshard
+
+
+def pipelined(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    batch: Mapping[str, int],
+    layout: Layout,
+    *,
+    devices: Any = None,
+    cost_model: CostModel | str | None = None,
+    rules: Mapping[str, Any] | None = None,
+) -> Pipelined:
+    """See `redistrib.pipelines.pipeline`."""
+    args = tuple(args) if isinstance(args, tuple | list) else (args,)
+    chosen = _devices(devices, layout)
+    traced = trace(function, args, leaf_names(function, args), rules)
+    inputs = traced.graph.inputs
+    name = getattr(function, "__name__", "main")
+    one = build(Propagation(traced.graph, Mesh(())), "exact", name=name)
+    examples = {array: dim % max(len(shape), 1) for array, dim, shape in _named(batch, inputs)}
+    cuts = {array: dim for array, dim, _ in _named(layout.tensor_dims, inputs)}
+    platform = chosen[0].platform
+    model = cost_model or (platform if platform in ("cpu", "gpu", "tpu") else "gpu")
+    made = spread(one, examples, replace(layout, tensor_dims=cuts), cost_model=model)
+    return Pipelined(name, made, traced, chosen, args)
+
+
+def _devices(given: Any, layout: Layout) -> list[Any]:
+    devices = list(given.devices.flat if isinstance(given, jax.sharding.Mesh) else given or jax.devices())
+    if len(devices) < layout.devices or (given is not None and len(devices) > layout.devices):
+        raise ProgramError(
+            "", "", "Place", f"layout {layout} takes {layout.devices} devices, and {len(devices)} are given"
+        )
+    return devices[: layout.devices]
+
+
+def _named(given: Mapping[str, Any], inputs: Sequence[Array]) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
+    for pattern, dim in given.items():
+        found = matching(pattern, inputs)
+        if not found:
+            raise ProgramError(
+                "", pattern, "Batch", "no argument is called so; give a parameter's name, or a leaf's path"
+            )
+        yield from ((array.name, dim, array.shape) for array in found)
+
+
+class Transfer(NamedTuple):
+    """A value that goes from devices to others.
+
+    Attributes:
+        value: what the program calls it.
+        source, target: numbers of the devices.
+        bytes: that all receivers together hold of it afterwards.
+        by: `"plan"`, a plan of ours between the device sets, or `"device_put"`, where tiles go as they are inside one
+            process, which `jax.device_put` does as well.
+    """
+
+    value: str
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+    bytes: int
+    by: str
+
+
+class Pipelined:
+    """A function of arrays, run in stages: what `rd.pipeline` returns.
+
+    Attributes:
+        program: what every device computes and moves, in order; print it for a table, or simulate it.
+        layout: how it is spread.
+        devices: the JAX devices, by their numbers in the program.
+    """
+
+    def __init__(self, name: str, made: Spread, traced: Traced, devices: Sequence[Any], args: tuple[Any, ...]) -> None:
+        self.program, self.layout, self.devices = made.program, made.layout, tuple(devices)
+        self._name, self._batch, self._traced = name, made.batch, traced
+        leaves, self._tree = jax.tree_util.tree_flatten(args)
+        self._forms = forms_of(leaves)
+        self._meshes: dict[Place, jax.sharding.Mesh] = {}
+        self._compiled: dict[int, Callable[..., list[jax.Array]]] = {}
+        self._items: list[Item] = launches(self.program)
+        self._in_turn = quirks_of(devices[0].platform).one_at_a_time
+
+    def __repr__(self) -> str:
+        return f"Pipelined({self._name} as {self.layout} on {len(self.devices)} devices)"
+
+    def __str__(self) -> str:
+        """The table of the program, then how it is run and what goes between groups of devices, and by what."""
+        runs = counted(sum(isinstance(item, Launch) for item in self._items), "launch", "launches")
+        ways = [each.by for each in self.transfers]
+        sent = ", ".join(f"{ways.count(way)} by {way}" for way in dict.fromkeys(ways)) or "none"
+        return f"{self.program}\n{runs}; values sent between groups of devices: {sent}"
+
+    @cached_property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """What goes from one group of devices to another, in order."""
+        return tuple(
+            self._transfer(self.program.values[name], out)
+            for item in self._items
+            if isinstance(item, Transfers)
+            for name, out in zip(item.ins, item.outs, strict=True)
+        )
+
+    def _transfer(self, value: Value, out: Value) -> Transfer:
+        before, after = self._array(value), self._array(out)
+        by = "plan" if route(before.shape, before.sharding, after.sharding).action == "move" else "device_put"
+        size = out.type.local_size * itemsize_of(out.dtype) * len(out.place.devices)
+        return Transfer(value.name, value.place.devices, out.place.devices, size, by)
+
+    # ------------------------------------------------------------------------------------------- running
+
+    def __call__(self, *args: Any) -> Any:
+        """The results of the function.
+
+        What has no examples comes placed as the program leaves it, on the devices of its stage, so that new parameters
+        go in again as they are; outputs with examples are joined, on the devices of theirs. Arguments that lie
+        elsewhere are put where the program needs them first. Between processes each calls it with the same arguments,
+        in the same order; arrays on devices of other processes alone come without shards.
+        """
+        leaves = leaves_like(self._name, args, self._tree, self._forms)
+        held = self._placed([*leaves, *self._traced.constants])
+        for item in self._items:
+            if isinstance(item, Launch):
+                self._launch(item, held)
+            else:
+                self._send(item, held)
+            for name in item.drops:
+                held.pop(name, None)
+        return jax.tree_util.tree_unflatten(self._traced.out_tree, list(self._results(held)))
+
+    def _launch(self, item: Launch, held: dict[str, jax.Array]) -> None:
+        mesh = self._mesh(item.place)
+        if not _is_here(mesh):
+            return
+        if id(item.program) not in self._compiled:
+            self._compiled[id(item.program)] = staged(item.program, mesh)
+        made = self._compiled[id(item.program)](*(held[name] for name in item.ins))
+        held |= {value.name: array for value, array in zip(item.outs, made, strict=True)}
+        if self._in_turn and mesh.size > 1:
+            jax.block_until_ready(made)
+
+    def _send(self, item: Transfers, held: dict[str, jax.Array]) -> None:
+        values = [self.program.values[name] for name in item.ins]
+        here, there = (self._mesh(side[0].place) for side in (values, item.outs))
+        if not (_is_here(here) or _is_here(there)):
+            return
+        given = [held[value.name] if value.name in held else self._array(value) for value in values]
+        moved = _resharded(given, [self._array(out).sharding for out in item.outs])
+        held |= {out.name: array for out, array in zip(item.outs, moved, strict=True) if _is_here(there)}
+
+    def _mesh(self, place: Place) -> jax.sharding.Mesh:
+        if place not in self._meshes:
+            self._meshes[place] = mesh_of(place, self.devices)
+        return self._meshes[place]
+
+    def _array(self, value: Value) -> jax.ShapeDtypeStruct:
+        return array_of(value, self._mesh(value.place))
+
+    # ------------------------------------------------------------------------------------------- arguments
+
+    def _placed(self, leaves: Sequence[Any]) -> dict[str, jax.Array]:
+        """The inputs of the program, microbatch by microbatch."""
+        values = iter(self.program.inputs)
+        held: dict[str, jax.Array] = {}
+        moving: list[tuple[Value, jax.Array]] = []
+        for k, (own, leaf) in enumerate(zip(self._batch.inputs, leaves, strict=True)):
+            data = jax.random.key_data(leaf) if k in self._traced.in_keys else leaf
+            for part in self._microbatches(own.name, data):
+                value = next(values)
+                to = self._array(value)
+                if _is_elsewhere(part, to.sharding):
+                    moving.append((value, part))
+                elif isinstance(part, jax.Array) and _lies_so(part, to.sharding):
+                    held[value.name] = part
+                else:
+                    held[value.name] = _from_host(part, to)
+        moved = _resharded([part for _, part in moving], [self._array(value).sharding for value, _ in moving])
+        return held | {value.name: array for (value, _), array in zip(moving, moved, strict=True)}
+
+    def _microbatches(self, name: str, whole: Any) -> Sequence[Any]:
+        role, count = self._batch.roles[name], self.layout.microbatches
+        if role.kind != "batched" or count == 1:
+            return [whole]
+        if not isinstance(whole, jax.Array):
+            return np.split(np.asarray(whole), count, role.dim)
+        if not whole.is_fully_addressable:
+            raise ProgramError(
+                self._name, name, "Arguments", "an array of several processes is not cut into microbatches; give every "
+                "process the whole of it, as a NumPy array",
+            )  # fmt: skip
+        return jnp.split(whole, count, role.dim)
+
+    # ------------------------------------------------------------------------------------------- results
+
+    def _results(self, held: Mapping[str, jax.Array]) -> Iterator[jax.Array]:
+        outputs = iter(self.program.outputs)
+        for k, (name, form) in enumerate(zip(self._batch.outputs, self._traced.outputs, strict=True)):
+            role = self._batch.roles[name]
+            parts = [next(outputs) for _ in range(self.layout.microbatches if role.kind == "batched" else 1)]
+            value, mesh = self.program.values[parts[0]], self._mesh(self.program.values[parts[0]].place)
+            to = sharding_of(_joined(value, role.dim, len(parts)), mesh)
+            key = self._traced.out_keys.get(k)
+            if not _is_here(mesh):
+                to = NamedSharding(mesh, PartitionSpec(*to.spec[: len(form.shape)]))
+                yield without_shards(form.shape, form.dtype, to)
+                continue
+            array = held[parts[0]]
+            if len(parts) > 1:
+                array = _join(role.dim, to)(*(held[part] for part in parts))
+            yield array if key is None else jax.random.wrap_key_data(array, impl=key)
+
+
+def _is_here(mesh: jax.sharding.Mesh) -> bool:
+    return any(device.process_index == jax.process_index() for device in mesh.devices.flat)
+
+
+def _is_elsewhere(array: Any, to: NamedSharding) -> bool:
+    """Whether an array lies on devices, and has to go to others or be cut otherwise."""
+    if not isinstance(array, jax.Array) or _lies_so(array, to):
+        return False
+    return jax.process_count() == 1 or not array.is_fully_addressable
+
+
+def _lies_so(array: jax.Array, to: NamedSharding) -> bool:
+    same = array.sharding.device_set == to.device_set and array.sharding.is_equivalent_to(to, array.ndim)
+    return same and array.committed
+
+
+def _from_host(array: Any, to: jax.ShapeDtypeStruct) -> jax.Array:
+    whole = np.asarray(array, to.dtype)
+    placed: jax.Array = jax.make_array_from_callback(to.shape, to.sharding, lambda index: whole[index], dtype=to.dtype)
+    return placed
+
+
+def _resharded(arrays: Sequence[Any], shardings: Sequence[Any]) -> Sequence[jax.Array]:
+    if not arrays:
+        return []
+    moved: list[jax.Array] = reshard(
+        list(arrays),
+        list(shardings),
+        source=None,
+        logical_shape=None,
+        donate=False,
+        memory_limit=None,
+        model=None,
+        accumulate=None,
+        order=None,
+        check=False,
+        progress=False,
+    )
+    return moved
+
+
+def _joined(value: Value, dim: int, count: int) -> Value:
+    """The value of so many microbatches."""
+    dims = list(value.type.dims)
+    if count > 1:
+        dims[dim] = DimType(dims[dim].tile * count, dims[dim].axes, dims[dim].size * count)
+    return replace(value, type=DistType(tuple(dims)))
+
+
+def _join(dim: int, to: NamedSharding) -> Callable[..., jax.Array]:
+    return jax.jit(lambda *parts: jnp.concatenate(parts, dim), out_shardings=to)

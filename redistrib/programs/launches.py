@@ -1,0 +1,144 @@
+"""A program on several places as launches: stretches that one place runs by itself, and what is sent in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from redistrib.programs.data import Call, Free, Move, Op, Place, ProgramData, Value, made_by, used_by
+from redistrib.programs.inline import inlined
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Operations that one place runs one after the other, and nothing but them.
+
+    Attributes:
+        program: the operations, its inputs and outputs on the place; what is called often is one object.
+        place: the devices.
+        ins: the value of the whole program for each input.
+        outs: the value that each output becomes.
+        drops: values that nothing reads afterwards.
+    """
+
+    program: ProgramData
+    place: Place
+    ins: tuple[str, ...]
+    outs: tuple[Value, ...]
+    drops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """Values that go from one place to another, on other devices or of another mesh, at once.
+
+    Attributes:
+        ins: the values.
+        outs: what they become.
+        drops: values that nothing reads afterwards.
+    """
+
+    ins: tuple[str, ...]
+    outs: tuple[Value, ...]
+    drops: tuple[str, ...] = ()
+
+
+Item: TypeAlias = Launch | Transfers
+
+
+def launches(program: ProgramData) -> list[Item]:
+    """The operations of a program, stretch by stretch.
+
+    On every place they stay in order; a stretch is put off until something else needs what it makes, or the place runs
+    a called program, so that small operations in turns on several places are few stretches.
+    """
+    if any(isinstance(op, Call) and len(_places(op.program)) > 1 for op in program.ops):
+        program = inlined(program)
+    made = _Stretches(program)
+    for op in program.ops:
+        made.add(op)
+    for place in list(made.waiting):
+        made.finish(place)
+    return _dropping(made.items, program)
+
+
+def _places(program: ProgramData) -> dict[Place, None]:
+    return dict.fromkeys(value.place for value in program.values.values())
+
+
+@dataclass
+class _Stretches:
+    """Stretches in the making.
+
+    Attributes:
+        items: what is complete.
+        waiting: for every place the operations that are not.
+        makers: the place at which a value waits to be made.
+    """
+
+    program: ProgramData
+    items: list[Item] = field(default_factory=list)
+    waiting: dict[Place, list[Op]] = field(default_factory=dict)
+    makers: dict[str, Place] = field(default_factory=dict)
+
+    def add(self, op: Op) -> None:
+        match op:
+            case Free():
+                pass  # what nothing reads any more is dropped
+            case Call():
+                (place,) = _places(op.program)
+                self.finish(place)
+                self.items.append(Launch(op.program, place, op.ins, op.outs))
+            case Move() if self.program.values[op.value].place != op.out.place:
+                if op.value in self.makers:
+                    self.finish(self.makers[op.value])
+                self._send(op)
+            case _:
+                place = next(iter(made_by(op))).place
+                self.waiting.setdefault(place, []).append(op)
+                self.makers |= {value.name: place for value in made_by(op)}
+
+    def finish(self, place: Place) -> None:
+        """Complete the stretch of a place; what it reads is there, or it would have been sent for."""
+        ops = self.waiting.pop(place, [])
+        if not ops:
+            return
+        made = {value.name: value for op in ops for value in made_by(op)}
+        values = self.program.values
+        ins = tuple(dict.fromkeys(name for op in ops for name in used_by(op) if name not in made))
+        inside = ProgramData(tuple(values[name] for name in ins), tuple(ops), tuple(made))
+        self.items.append(Launch(inside, place, ins, tuple(made.values())))
+        self.makers = {name: at for name, at in self.makers.items() if at != place}
+
+    def _send(self, op: Move) -> None:
+        """A value is sent with those before it that go the same way."""
+        last = self.items[-1] if self.items else None
+        values = self.program.values
+        ends = values[op.value].place, op.out.place
+        if isinstance(last, Transfers) and (values[last.ins[0]].place, last.outs[0].place) == ends:
+            self.items[-1] = Transfers((*last.ins, op.value), (*last.outs, op.out))
+            return
+        self.items.append(Transfers((op.value,), (op.out,)))
+
+
+def _dropping(items: Sequence[Item], program: ProgramData) -> list[Item]:
+    """The items without results that nothing reads, each with the values that nothing reads after it."""
+    alive = set(program.outputs)
+    called = {id(op.program) for op in program.ops if isinstance(op, Call)}
+    found: list[Item] = []
+    for item in reversed(items):
+        if isinstance(item, Launch) and id(item.program) not in called:
+            outs = tuple(value for value in item.outs if value.name in alive)
+            item = replace(item, outs=outs, program=replace(item.program, outputs=tuple(value.name for value in outs)))
+            if not outs:
+                continue
+        ended = [name for name in _named(item) if name not in alive]
+        found.append(replace(item, drops=tuple(ended)))
+        alive.update(item.ins)
+    return found[::-1]
+
+
+def _named(item: Item) -> Iterator[str]:
+    names: Iterable[str] = (*item.ins, *(value.name for value in item.outs))
+    yield from dict.fromkeys(names)

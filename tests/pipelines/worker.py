@@ -1,0 +1,63 @@
+"""One process of several: runs pipelines whose groups are of its devices, others', and both; checks its shards."""
+
+import sys
+
+import jax
+
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.config.update("jax_num_cpu_devices", int(sys.argv[4]))
+jax.config.update("jax_disable_most_optimizations", True)
+jax.distributed.initialize(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+
+from typing import Any
+
+import numpy as np
+
+import redistrib as rd
+from redistrib.pipelines.orders import gpipe, interleaved
+from tests.distribution import models
+from tests.pipelines.steps import ARGS, BATCH, step
+
+LAYOUTS = [
+    rd.Layout(2, 2, 2, 2),
+    rd.Layout(1, 1, 8, 8, order=gpipe),
+    rd.Layout(2, 1, 2, 4, chunks=2, order=interleaved),
+    rd.Layout(4, 2, zero=1),
+    rd.Layout(2, 1, 4, 2, zero=3),
+]
+
+
+def wrong(found: Any, wanted: Any, atol: float = 0.0) -> int:
+    """Elements of this process's shards that are not what they should be."""
+    count = 0
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        whole = np.asarray(other)
+        count += (one.shape, one.dtype) != (whole.shape, whole.dtype)
+        for shard in one.addressable_shards:
+            count += int((np.abs(np.asarray(shard.data) - whole[shard.index]) > atol).sum())
+    return count
+
+
+def main() -> None:
+    at_fault, ways = 0, set()
+    here = jax.local_devices()[0]
+    with jax.default_device(here):
+        first = jax.jit(step)(*ARGS)
+        second = jax.jit(step)(first[0], *ARGS[1:])
+    for layout in LAYOUTS:
+        f = rd.pipeline(step, ARGS, BATCH, layout)
+        found = f(*ARGS)
+        at_fault += wrong(found, first)
+        at_fault += wrong(f(found[0], *ARGS[1:]), second)
+        ways |= {each.by for each in f.transfers}
+    params = models.init()
+    args = (params, models.state_of(params), models.TOKENS[:, :-1], models.TOKENS[:, 1:])
+    with jax.default_device(here):
+        wanted = jax.jit(models.step)(*args)
+    f = rd.pipeline(models.step, args, {"tokens": 0, "targets": 0}, rd.Layout(2, 2, 2, 4))
+    at_fault += wrong(f(*args), wanted, 1e-5)
+    print(f"RESULT {jax.process_index()} {len(LAYOUTS) + 1} {at_fault} {','.join(sorted(ways))}")
+
+
+main()
