@@ -15,6 +15,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.trace.inline import Traced, trace
 from redistrib.cost.model import CostModel
+from redistrib.distribution.regions import RULES as REGIONS
 from redistrib.distribution.tactics import apply, matching
 from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
@@ -45,7 +46,7 @@ def distribute(
     jax_mesh, own = _meshes(mesh)
     args = tuple(args) if isinstance(args, tuple | list) else (args,)
     names = leaf_names(function, args)
-    traced = trace(function, args, names, rules)
+    traced = trace(function, args, names, {**REGIONS, **(rules or {})})
     found = Propagation(traced.graph, own)
     inputs = _types(in_shardings, args, [array.shape for array in traced.graph.inputs], jax_mesh)
     for number, form in inputs.items():
