@@ -26,10 +26,10 @@ SAMPLE = {"U222": 16, "H222": 8, "paper": 4, "layouts": 12}
 FULL = {"U222": 120, "H222": 80, "paper": 4, "layouts": 12}
 
 
-def jax_job(network: Network) -> Job:
+def jax_job(network: Network, devices: int = DEVICES_PER_HOST, module: str = "bench.worker_cluster") -> Job:
     """The `jax.distributed` job, one process per host."""
-    environment = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2", "BENCH_CLUSTER_DEVICES": str(DEVICES_PER_HOST)}
-    return Job(network, "bench.worker_cluster", environment)
+    environment = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2", "BENCH_CLUSTER_DEVICES": str(devices)}
+    return Job(network, module, environment)
 
 
 def measure(

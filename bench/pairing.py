@@ -9,7 +9,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -22,6 +22,15 @@ from bench.summary import OURS, XLA
 
 Part = Callable[[dict[str, Any]], None]
 Barrier = Callable[[], None]
+
+
+class Runnable(Protocol):
+    """What both sides run on."""
+
+    def array(self) -> Any: ...
+
+    def check(self, result: Any) -> str | None: ...
+
 
 DTYPE = np.float32
 PLACES = 2557  # summand s has 3**s times as much: sums of up to 8 are exact, and show each summand that counts twice
@@ -150,7 +159,7 @@ def compile_both(case: Case, options: dict[str, Any], part: Part, report: bool =
 
 
 def run_paired(
-    case: Case, programs: dict[str, Any], options: dict[str, Any], part: Part, barrier: Barrier | None = None
+    case: Runnable, programs: dict[str, Any], options: dict[str, Any], part: Part, barrier: Barrier | None = None
 ) -> None:
     """Time both on one input buffer in alternating order; every result is checked once before.
 
@@ -180,7 +189,7 @@ def _seconds(program: Any, x: jax.Array, repeats: int, barrier: Barrier | None) 
         barrier()
     start = time.perf_counter()
     for _ in range(repeats):
-        program(x).block_until_ready()
+        jax.block_until_ready(program(x))
     return (time.perf_counter() - start) / repeats
 
 

@@ -10,6 +10,7 @@ from bench import partial_page, quirks, results, survivors, verdicts
 from bench.children import ROOT
 from bench.dtensor_run import speeds
 from bench.fuzz import page
+from bench.programs import page as programs_page
 from bench.quality import failures
 from bench.results import Results
 from bench.stats import bootstrap_geomean, geomean, paired_ratio, quantile
@@ -40,6 +41,8 @@ BENCHES = {
     "quality": "plans, counted (`python -m bench quality`)",
     "partial": "summands, counted (`python -m bench partial`)",
     "partial_cluster": "summands on the emulated cluster (`python -m bench cluster --sets P8 --name partial_cluster`)",
+    "programs": "programs, counted (`python -m bench programs`)",
+    "programs_cluster": "programs on the emulated cluster (`python -m bench programs-cluster`)",
     "planning": "the time of one plan (`python -m bench planning`)",
     "scaling": "planning time and quality at scale (`python -m bench scaling`)",
     "fuzz": "the fuzzer (`python -m bench fuzz`)",
@@ -243,6 +246,7 @@ def write(found: Results, path: Path) -> None:
     if found.records("quality"):
         parts += [QUALITY, _quality(found.records("quality"))]
     parts += partial_page.parts(found, table, _speeds)
+    parts += programs_page.parts(found, table)
     if found.records("planning"):
         parts += [PLANNING, _planning(found.records("planning"))]
     if found.records("scaling"):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from redistrib.cost.profiles import load_profile as load_profile
 from redistrib.errors import GlobalShapeError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType, from_named_sharding
+from redistrib.lang.specs import from_named_sharding
+from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.sizes import parse_size
 from redistrib.synthesis.synthesize import synthesize as _synthesize
@@ -153,6 +154,7 @@ def reshard(
     shardings: Any,
     *,
     source: Any = None,
+    logical_shape: Any = None,
     donate: bool = False,
     memory_limit: int | str | None = None,
     cost_model: CostModel | str | None = None,
@@ -183,6 +185,9 @@ def reshard(
             or, under `jax.set_mesh`, a `PartitionSpec`.
         source: where traced arrays are, in the same form. Needed under `jit` on meshes of Auto axes, where nothing else
             says it; not needed on Explicit axes, and not looked at for arrays that are not traced.
+        logical_shape: for arrays with padding behind the last element of some dimensions, the shape without it: of one
+            array, or a tree of shapes and None. The result has the least padding that its sharding needs, all zeros, so
+            its shape may be another; of the source's padding nothing is read.
         donate: give every source up as soon as its array has moved. Nothing is given up before all leaves have been
             checked, planned and compiled for, and what `jax.device_put` moves has arrived. An array that stays where it
             is keeps its buffers, shared by both, and a later donation of one leaves the other alive. Exceptions from
@@ -216,6 +221,7 @@ def reshard(
         tree,
         shardings,
         source,
+        logical_shape,
         donate=donate,
         memory_limit=limit,
         model=cost_model,
@@ -230,6 +236,7 @@ def reshard_plan(
     tree: Any,
     shardings: Any,
     *,
+    logical_shape: Any = None,
     donate: bool = False,
     memory_limit: int | str | None = None,
     cost_model: CostModel | str | None = None,
@@ -242,7 +249,7 @@ def reshard_plan(
 
     Args:
         tree: of arrays, or of `jax.ShapeDtypeStruct` with shardings.
-        shardings, donate, memory_limit, cost_model, accumulate, order: as for `reshard`.
+        shardings, logical_shape, donate, memory_limit, cost_model, accumulate, order: as for `reshard`.
 
     Raises:
         TreeMismatchError, LeafError, MemoryLimitError: as `reshard` does.
@@ -253,6 +260,7 @@ def reshard_plan(
     return entry.reshard_plan(
         tree,
         shardings,
+        logical_shape,
         donate=donate,
         memory_limit=limit,
         model=cost_model,

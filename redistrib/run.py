@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from redistrib.errors import RunSizeError
 from redistrib.lang.mesh import Axis, Mesh
-from redistrib.lang.types import DistType
+from redistrib.lang.types import DistType, require_even
 from redistrib.plans.plan import Plan
 from redistrib.report import rendered
 from redistrib.theory.topology import Topology
@@ -88,9 +88,11 @@ def on_virtual_devices(plan: Plan, with_xla: bool = True) -> RunReport:
     Raises:
         RunSizeError: if these are too many, or the array too large for this machine's memory.
         DtypeError: if the plan's elements are none that can be run with.
+        UnevenTypeError: if tiles are of unequal size, or padded.
     """
     from redistrib.backends.jax.measure.compare import compare, mesh_for, virtual_cpu_devices, with_all_bits
 
+    require_even("a run beside XLA", plan.source, plan.target)
     tiles = plan.devices * (plan.before.tile_size + (2 if with_xla else 1) * plan.after.tile_size)
     held = tiles * plan.itemsize + plan.source.global_size * (8 + plan.itemsize)
     if held > memory():

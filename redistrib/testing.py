@@ -10,14 +10,14 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
 from redistrib.lang.mesh import Axis, Mesh
-from redistrib.lang.notation import Reduction
+from redistrib.lang.notation import Cut, Reduction
 from redistrib.lang.types import DimType, DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.reference import run, scatter
@@ -111,11 +111,20 @@ def all_partial_types(mesh: Mesh, shape: Sequence[int], reduction: Reduction = "
                 yield replace(dist_type, partial=partial, reduction=reduction if partial else None)
 
 
-def cut_type(mesh: Mesh, shape: Sequence[int], cut: Sequence[Sequence[str]]) -> DistType:
-    """The type of a global shape whose dimensions are cut by the given axes, minor to major."""
-    return DistType(
-        tuple(DimType(size // _tiles(mesh, names), tuple(names), size) for size, names in zip(shape, cut, strict=True))
-    )
+def cut_type(
+    mesh: Mesh, shape: Sequence[int], cut: Sequence[Sequence[str]], how: Sequence[Cut] | None = None
+) -> DistType:
+    """The type of a global shape whose dimensions are cut by the given axes, minor to major.
+
+    Args:
+        how: for each dimension how it is cut where the axes do not divide it.
+    """
+    ways = ["even"] * len(shape) if how is None else how
+    dims = []
+    for size, names, way in zip(shape, cut, ways, strict=True):
+        tiles = _tiles(mesh, names)
+        dims.append(DimType(-(-size // tiles), tuple(names), size, cast(Cut, way if size % tiles else "even")))
+    return DistType(tuple(dims))
 
 
 def _tiles(mesh: Mesh, names: Sequence[str]) -> int:
@@ -196,6 +205,35 @@ def redistributions(
         shape = [1] * rank
         source = target = ((),) * rank
     return Redistribution(cut_type(mesh, shape, source), cut_type(target_mesh, shape, target), mesh, target_mesh)
+
+
+@st.composite
+def uneven_redistributions(
+    draw: st.DrawFn, max_devices: int = 12, max_rank: int = 3, max_size: int = 2_000
+) -> Redistribution:
+    """Pairs of types of one global shape of any sizes, now and then on meshes of different devices, or padded."""
+    meshes_drawn = [draw(meshes(max_devices, 3)) for _ in range(2)]
+    if draw(st.booleans()):
+        meshes_drawn[1] = meshes_drawn[0]
+    elif draw(st.booleans()):
+        first = draw(st.integers(0, 3))
+        other = meshes_drawn[1]
+        meshes_drawn[1] = Mesh(other.axes, tuple(range(first, first + other.size)))
+    rank = draw(st.integers(1, max_rank))
+    shape = [draw(st.integers(1, 14)) for _ in range(rank)]
+    while math.prod(shape) > max_size:
+        shape[shape.index(max(shape))] //= 2
+    sides = []
+    for mesh in meshes_drawn:
+        cut = draw(cuts(mesh, rank))
+        ways: tuple[Cut, ...] = ("balanced", "chunk")
+        dims = list(cut_type(mesh, shape, cut, [draw(st.sampled_from(ways)) for _ in shape]).dims)
+        for i in range(rank):
+            if draw(st.integers(0, 2)) == 0:
+                tile = dims[i].tile + draw(st.integers(0, 3))
+                dims[i] = DimType(tile, dims[i].axes, shape[i], padding=tile * _tiles(mesh, cut[i]) - shape[i])
+        sides.append(DistType(tuple(dims)))
+    return Redistribution(sides[0], sides[1], meshes_drawn[0], meshes_drawn[1])
 
 
 @st.composite

@@ -18,10 +18,12 @@ from redistrib.cost.model import CostModel
 from redistrib.distribution.tactics import apply
 from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType, from_named_sharding
+from redistrib.lang.specs import from_named_sharding
+from redistrib.lang.types import DistType, require_even
 from redistrib.partition.build import build
 from redistrib.partition.ends import losses, recut
 from redistrib.partition.propagate import Choice, Propagation
+from redistrib.programs.fused import compiled_peak_bytes
 from redistrib.programs.live import peak_bytes
 from redistrib.programs.program import Compute, Program
 from redistrib.simulate import simulate
@@ -181,6 +183,11 @@ class Distributed:
         """Bytes that the fullest device holds at the worst moment, as the program predicts."""
         return _peak(self.program)
 
+    @cached_property
+    def compiled_memory(self) -> int:
+        """The same where the compiler fuses what works element by element, as those of XLA do."""
+        return max(compiled_peak_bytes(self.program).values(), default=0)
+
     def picture(self, path: str | Path) -> Path:
         """Draw the program into a file; see `redistrib.explain.draw_program`."""
         from redistrib.explain import draw_program
@@ -271,7 +278,9 @@ class _Asked:
 
 def _type(spec: Any, shape: tuple[int, ...], mesh: jax.sharding.Mesh) -> DistType:
     if isinstance(spec, str | DistType):
-        return DistType.of(spec)
+        form = DistType.of(spec)
+        require_even("distribute", form)
+        return form
     sharding = spec if isinstance(spec, NamedSharding) else NamedSharding(mesh, spec)
     return from_named_sharding(sharding, shape)[0]
 

@@ -27,6 +27,7 @@ from redistrib.errors.lang import (
     SpecDivisionError,
     SpecError,
     TypeFormError,
+    UnevenTypeError,
     UnknownAxisError,
 )
 from redistrib.errors.plans import (
@@ -102,6 +103,7 @@ __all__ = [
     "TracedError",
     "TreeMismatchError",
     "TypeFormError",
+    "UnevenTypeError",
     "UnknownAxisError",
     "VerificationError",
 ]

@@ -94,6 +94,8 @@ function; donate the arguments of that function with jax.jit(..., donate_argnums
         "source=, a sharding or a tree of them, or use a mesh of Explicit axes",
         "traced donation": "donate=True has no meaning for a traced array, whose memory belongs to the compiled "
         "function; donate the arguments of that function with jax.jit(..., donate_argnums=...)",
+        "no plan back": "from {source!c} to {target!c} arrays change their padding, so only a plan knows the way of a "
+        "cotangent back; give one as reverse=",
         "derivative": "{what} has no derivative here; reduce the array inside the function instead",
     }
 

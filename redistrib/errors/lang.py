@@ -110,6 +110,8 @@ class TypeFormError(RuleBroken):
         "'[3{{x}}12, 24]', or a sequence of DimType",
         "type size": "the type has {what}, and at most {most} are possible; take a smaller array",
         "dim size": "the {what} {value!v} of a dimension is not an integer from 0 to 2**63 - 1",
+        "dim cut": "a dimension is cut as {value!v}; it is cut in one of the ways {known!l}",
+        "cut padding": "dimension {dim} is cut as {cut!v}, which needs no padding; leave the padding out",
         "axis reused": "axis {name!v} is used twice in {where!c}; a mesh axis may cut at most one dimension, once",
     }
 
@@ -148,6 +150,22 @@ def tile_product_error(dist_type: str, dim: int, tile: int, tiles: int, size: in
     )
 
 
+def largest_tile_error(
+    dist_type: str, dim: int, tile: int, tiles: int, size: int, largest: int, remedy: str
+) -> TypeFormError:
+    """A dimension cut into unequal tiles, of which the largest is not the one that is told."""
+    return TypeFormError(
+        "largest tile",
+        f"dimension {dim} of {cut(dist_type, 200)}: {size} elements in {tiles} tile{'s' if tiles != 1 else ''} make "
+        f"largest tiles of {largest}, not {tile}; {remedy}",
+        dist_type=dist_type,
+        dim=dim,
+        tile=tile,
+        tiles=tiles,
+        size=size,
+    )
+
+
 class PartialTypeError(TypeFormError):
     """A type whose tiles are summands, given to what takes whole tiles only.
 
@@ -171,11 +189,31 @@ sum{x} are summands; reduce it first, for example with jax.lax.psum or MPI's All
         )
 
 
+class UnevenTypeError(TypeFormError):
+    """A type whose tiles are of unequal size or padded, given to what takes equal tiles only.
+
+    >>> from redistrib.lang.types import DistType, require_even
+    >>> require_even("the paper's algorithm", DistType.parse("[3~{x}8]"))
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.UnevenTypeError: the paper's algorithm takes tiles of one size, and those of [3~{x}8] are of \
+unequal size or padded; take axes that divide the array, or an array with padding as elements like any others
+
+    Attributes:
+        dist_type: the type.
+    """
+
+    def __init__(self, what: str, dist_type: str, remedy: str = "") -> None:
+        remedy = remedy or "take axes that divide the array, or an array with padding as elements like any others"
+        fault = f"{what} takes tiles of one size, and those of {cut(dist_type, 200)} are of unequal size or padded"
+        super().__init__("uneven type", f"{fault}; {remedy}", dist_type=dist_type)
+
+
 class SpecError(TypeFormError):
     """A partition spec or a sharding that has no meaning as a distributed type.
 
     >>> from redistrib.lang.mesh import Mesh
-    >>> from redistrib.lang.types import from_partition_spec
+    >>> from redistrib.lang.specs import from_partition_spec
     >>> from_partition_spec((3,), (12,), Mesh.of("x=4"))
     Traceback (most recent call last):
         ...
@@ -217,7 +255,7 @@ class SpecDivisionError(SpecError):
     """A dimension that the axes of its entry do not divide.
 
     >>> from redistrib.lang.mesh import Mesh
-    >>> from redistrib.lang.types import from_partition_spec
+    >>> from redistrib.lang.specs import from_partition_spec
     >>> from_partition_spec(("x",), (10,), Mesh.of("x=4"))
     Traceback (most recent call last):
         ...

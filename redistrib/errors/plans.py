@@ -32,8 +32,10 @@ class PlanFormError(RedistribError):
 VERIFICATION_RULES = {
     "shape mismatch": "Source, target and all placements must be of one global shape.",
     "placed devices": "Every placement must say what each device of the mesh holds, and no more.",
-    "tile index": "A grid must divide the global shape, and a tile index lie on the grid, or be -1 throughout.",
+    "tile index": "A grid must divide the global shape or have split points that rise to its sizes, and a tile index "
+    "lie on the grid, or be -1 throughout.",
     "unknown step": "A step must be of a kind that there is.",
+    "uneven step": "Tiles of unequal size must move by exchanges.",
     "wrong start": "The first step must start from the source's placement.",
     "disconnected steps": "A step must start where the last one ended.",
     "wrong end": "The last step must end at the target's placement.",

@@ -58,6 +58,8 @@ class MeshDevicesError(RuleBroken):
         "between processes": "the array is in memory of {source} and is to go to {target}, and these belong to several "
         "processes, between which an array moves among devices and memory of one kind only; give it a target there, "
         "and move it on inside each process",
+        "padded array": "the array is in memory of {source} and is to go to {target}, and one with padding moves among "
+        "devices and memory of one kind only; give it a target there, and move it on from there",
     }
 
 

@@ -12,6 +12,7 @@ from redistrib.cost.model import CostModel, prices_of
 from redistrib.cost.presets import cost_model
 from redistrib.errors import PictureError
 from redistrib.explain.tiles import canvas
+from redistrib.lang.types import require_even
 from redistrib.plans.plan import Plan
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import EdgeKind, Grid, WeakSpace, edges
@@ -44,6 +45,7 @@ def weak_graph(
         ChoiceError: if the plan names a model of one's own and none is given.
         PictureError: if the graph has too many nodes to be looked at, or some device holds nothing.
         PartialTypeError: if tiles of the plan are summands.
+        UnevenTypeError: if they are of unequal size.
 
     >>> from redistrib import synthesize
     >>> plan = synthesize("[2{x}4, 4]", "[4, 2{x}4]", {"x": 2}, cost_model="exact")
@@ -54,6 +56,7 @@ def weak_graph(
     ('alltoall', 8)
     """
     plan.require_whole("the weak graph")
+    require_even("the weak graph", plan.source, plan.target)
     if plan.leaves_devices_out:
         raise PictureError("a weak graph is of the types on all devices, and some hold nothing at an end of this plan")
     import networkx as nx  # slow to import, seldom needed

@@ -21,8 +21,10 @@ from redistrib.errors.base import shown
 
 Kind: TypeAlias = Literal["blank", "number", "name", "string", "mark", "end", "stray"]
 Reduction: TypeAlias = Literal["sum", "max", "min"]
+Cut: TypeAlias = Literal["even", "balanced", "chunk"]
 
 REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
+CUTS: dict[Cut, str] = {"even": "", "balanced": "~", "chunk": "^"}  # and the mark behind the tile that says so
 
 _TOKEN = re.compile(
     r"""
@@ -30,7 +32,7 @@ _TOKEN = re.compile(
   | (?P<number> [0-9]+ )
   | (?P<name> [^\W\d]\w* )
   | (?P<string> "(?:[^"\\]|\\["\\])*+" )
-  | (?P<mark> [\[\]{},:=] )
+  | (?P<mark> [\[\]{},:=~^+] )
   | (?P<stray> . )
     """,
     re.VERBOSE | re.DOTALL,
@@ -60,12 +62,17 @@ class AxisNode(NamedTuple):
 
 
 class DimNode(NamedTuple):
-    """One dimension: tile size, axes minor to major, global size. An unpartitioned `12` has tile and size 12."""
+    """One dimension: tile size, axes minor to major, global size. An unpartitioned `12` has tile and size 12.
+
+    `cut` says how unequal tiles come about, and `padding` how many elements tiles have beyond the global size.
+    """
 
     tile: int
     axes: tuple[AxisNode, ...]
     size: int
     span: Span
+    cut: Cut = "even"
+    padding: int = 0
 
 
 class PartialNode(NamedTuple):
@@ -258,19 +265,25 @@ class _Parser:
         return PartialNode(cast(Reduction, kind.text), tuple(axes), Span(kind.start, closing.end))
 
     def dim(self, expected: str) -> DimNode:
-        """dim := NUMBER | NUMBER "{" ( axis ( "," axis )* )? "}" NUMBER"""
+        """dim := NUMBER | NUMBER ( "~" | "^" )? "{" ( axis ( "," axis )* )? "}" NUMBER ( "+" NUMBER )?"""
         start = self.token.start
         tile = size = self.number(expected)
+        cut: Cut = "balanced" if self.skip("~") else "chunk" if self.skip("^") else "even"
         axes: list[AxisNode] = []
+        padding = 0
         if self.skip("{"):
             if not self.at("}"):
                 axes = self.several(self.axis, "axis name", "an axis name or '}'")
             self.require("}", "',' or '}' after an axis name")
             size = self.number("the global size after '}'")
+            if cut == "even" and self.skip("+"):
+                padding = self.number("the padding after '+'")
             self.follow((",", "]"), "',' or ']' after a dimension")
+        elif cut != "even":
+            self.fail(f"'{{' after {CUTS[cut]!r}")
         else:
             self.follow(("{", ",", "]"), "'{', ',' or ']' after a size")
-        return DimNode(tile, tuple(axes), size, Span(start, self.last_end))
+        return DimNode(tile, tuple(axes), size, Span(start, self.last_end), cut, padding)
 
     def mesh(self) -> MeshNode:
         """mesh := entries | "{" entries? "}"; entries := entry ( "," entry )*"""
@@ -310,21 +323,26 @@ def print_axis(name: str) -> str:
     return f'"{escaped}"'
 
 
-def print_dim(tile: int, axes: Sequence[str], size: int) -> str:
+def print_dim(tile: int, axes: Sequence[str], size: int, cut: Cut = "even", padding: int = 0) -> str:
     """One dimension; the short form when it is unpartitioned.
 
     >>> print_dim(3, ("x", "y"), 24), print_dim(12, (), 12)
     ('3{x,y}24', '12')
+    >>> print_dim(3, ("x",), 11, "balanced"), print_dim(3, ("x",), 11, "chunk"), print_dim(3, ("x",), 11, "even", 1)
+    ('3~{x}11', '3^{x}11', '3{x}11+1')
     """
-    if not axes and tile == size:
+    if not axes and tile == size and cut == "even" and not padding:
         return str(size)
-    return f"{tile}{{{','.join(print_axis(name) for name in axes)}}}{size}"
+    more = f"+{padding}" if padding else ""
+    return f"{tile}{CUTS[cut]}{{{','.join(print_axis(name) for name in axes)}}}{size}{more}"
 
 
 def print_type(
-    dims: Iterable[tuple[int, Sequence[str], int]], partial: Sequence[str] = (), reduction: Reduction | None = None
+    dims: Iterable[tuple[int, Sequence[str], int] | tuple[int, Sequence[str], int, Cut, int]],
+    partial: Sequence[str] = (),
+    reduction: Reduction | None = None,
 ) -> str:
-    """A distributed type from (tile, axes minor to major, size) of each dimension, and the axes of its summands.
+    """A distributed type from what `print_dim` takes of each dimension, and the axes of its summands.
 
     >>> print_type([(3, ("x",), 12), (12, (), 12)])
     '[3{x}12, 12]'

@@ -1,20 +1,25 @@
-"""Distributed types: how the dimensions of an array are cut over the axes of a mesh (Figures 6 and 7b)."""
+"""Distributed types: how the dimensions of an array are cut over the axes of a mesh (Figures 6 and 7b).
+
+Beyond the paper, tiles may be of unequal size. Where the axes of a dimension do not divide it, it is cut axis by axis,
+the most major first, every part on its own: balanced, so that the first parts have one element more than the others, or
+in chunks, so that every part has as many as the first while there are any (`torch.chunk`). Or tiles are those of an
+array with padding behind its last element, of which only those before it are the array's.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
 
 from redistrib.arith import as_integer
-from redistrib.errors import MeshError, PartialTypeError, SpecDivisionError, SpecError, TypeFormError
+from redistrib.errors import MeshError, PartialTypeError, TypeFormError, UnevenTypeError
 from redistrib.errors import lang as errors
 from redistrib.errors.base import cut, listed, shown
 from redistrib.lang import notation
 from redistrib.lang.mesh import Mesh, PrimeMesh
-from redistrib.lang.notation import REDUCTIONS, Reduction
+from redistrib.lang.notation import CUTS, REDUCTIONS, Cut, Reduction
 
 _LARGEST = 2**63 - 1  # offsets are held in 64 bits
 _MOST_ELEMENTS = 2**512  # prices and ratios, which are floats, stay finite
@@ -25,33 +30,65 @@ class DimType:
     """One dimension of a distributed type, `tile{axes}size`.
 
     Attributes:
-        tile: elements of a tile along this dimension.
+        tile: elements of a tile along this dimension; of the largest one where they differ.
         axes: the mesh axes that cut it, minor to major: consecutive coordinates of the first hold neighbouring tiles.
         size: elements of the global array along this dimension.
+        cut: how the axes cut it: `"even"`, or into tiles of unequal size `"balanced"`, printed `~`, or `"chunk"`,
+            printed `^`.
+        padding: elements that the tiles have, all together, beyond the last of the array, printed `+`; they are no
+            part of it.
 
-    >>> print(DimType(3, ("x",), 12))
-    3{x}12
+    >>> print(DimType(3, ("x",), 12), DimType(3, ("x",), 11, "balanced"), DimType(3, ("x",), 11, padding=1))
+    3{x}12 3~{x}11 3{x}11+1
     """
 
     tile: int
     axes: tuple[str, ...]
     size: int
+    cut: Cut = "even"
+    padding: int = 0
 
     def __post_init__(self) -> None:
         if type(self.axes) is not tuple:
             object.__setattr__(self, "axes", tuple(self.axes))
-        for what, given in (("size", self.size), ("tile", self.tile)):
+        for what, given in (("size", self.size), ("tile", self.tile), ("padding", self.padding)):
             value = given if type(given) is int else as_integer(given)
             if value is None or not 0 <= value <= _LARGEST:
                 raise TypeFormError("dim size", what="global size" if what == "size" else what, value=given)
             if value is not given:
                 object.__setattr__(self, what, value)
+        if self.uneven:
+            self._check_cut()
         for name in self.axes:
             if not isinstance(name, str) or not name:
                 raise MeshError("axis name", name=name)
 
+    def _check_cut(self) -> None:
+        if self.cut not in CUTS:
+            raise TypeFormError("dim cut", value=self.cut, known=tuple(CUTS))
+        if self.padding and self.cut != "even":
+            raise TypeFormError("cut padding", dim=str(self), cut=self.cut)
+        if self.padded_size > _LARGEST:
+            raise TypeFormError("dim size", what="size with padding", value=self.padded_size)
+
     def __str__(self) -> str:
-        return notation.print_dim(self.tile, self.axes, self.size)
+        return notation.print_dim(self.tile, self.axes, self.size, self.cut, self.padding)
+
+    @property
+    def uneven(self) -> bool:
+        """Whether tiles may be of unequal size, or hold elements that are not the array's."""
+        return self.cut != "even" or self.padding > 0
+
+    @property
+    def padded_size(self) -> int:
+        """Elements of the array that the tiles make, those beyond its last one counted."""
+        return self.size + self.padding
+
+    def tile_over(self, tiles: int) -> bool:
+        """Whether so many tiles are of the size told."""
+        if self.cut == "even":
+            return self.tile * tiles == self.padded_size
+        return self.tile == -(-self.size // tiles)
 
 
 @dataclass(frozen=True)
@@ -89,6 +126,7 @@ class DistType:
             raise TypeFormError("type size", what="too many elements", most="2**512")
         if self.partial or self.reduction is not None:
             self._sort_partial()
+            require_even("a reduction", self)
 
     def _sort_partial(self) -> None:
         axes, kind = tuple(self.partial), self.reduction
@@ -123,7 +161,10 @@ class DistType:
         if not isinstance(text, str):
             raise TypeFormError("type value", value=text)
         node = notation.parse_type(text)
-        dims = tuple(DimType(dim.tile, tuple(axis.name for axis in dim.axes), dim.size) for dim in node.dims)
+        dims = tuple(
+            DimType(dim.tile, tuple(axis.name for axis in dim.axes), dim.size, dim.cut, dim.padding)
+            for dim in node.dims
+        )
         if node.partial is None:
             return cls(dims)
         return cls(dims, tuple(axis.name for axis in node.partial.axes), node.partial.reduction)
@@ -146,7 +187,7 @@ class DistType:
         raise TypeFormError("type value", value=value)
 
     def __str__(self) -> str:
-        dims = ((dim.tile, dim.axes, dim.size) for dim in self.dims)
+        dims = ((dim.tile, dim.axes, dim.size, dim.cut, dim.padding) for dim in self.dims)
         return notation.print_type(dims, self.partial, self.reduction)
 
     @property
@@ -161,8 +202,18 @@ class DistType:
 
     @cached_property
     def local_shape(self) -> tuple[int, ...]:
-        """Shape of one tile, in elements (localtype of Figure 6)."""
+        """Shape of one tile, in elements (localtype of Figure 6); of the largest where they differ."""
         return tuple(dim.tile for dim in self.dims)
+
+    @cached_property
+    def padded_shape(self) -> tuple[int, ...]:
+        """Shape of the array that the tiles make, those elements counted that are not the array's."""
+        return tuple(dim.padded_size for dim in self.dims)
+
+    @cached_property
+    def uneven(self) -> bool:
+        """Whether tiles may be of unequal size along some dimension, or hold elements that are not the array's."""
+        return any(dim.uneven for dim in self.dims)
 
     @property
     def global_size(self) -> int:
@@ -195,8 +246,8 @@ class DistType:
                 if name in seen:
                     raise TypeFormError("axis reused", name=name, where=f"type {self}")
                 seen.add(name)
-            if dim.tile * tiles != dim.size:
-                raise errors.tile_product_error(str(self), i, dim.tile, tiles, dim.size, _remedy(dim, tiles))
+            if not dim.tile_over(tiles):
+                raise _tile_error(str(self), i, dim, tiles)
         for name in self.partial:
             mesh.axis(name)
             if name in seen:
@@ -207,12 +258,39 @@ class DistType:
                 )
 
 
-def _remedy(dim: DimType, tiles: int) -> str:
-    if dim.size % tiles == 0:
-        return f"write {DimType(dim.size // tiles, dim.axes, dim.size)}"
-    return (
-        f"{tiles} does not divide {dim.size}: take other axes, or pad the dimension to {-(-dim.size // tiles) * tiles}"
+def _tile_error(dist_type: str, number: int, dim: DimType, tiles: int) -> TypeFormError:
+    """A dimension that has not as many elements as its tiles make, or is not cut into tiles as large as it says."""
+    largest = -(-dim.size // tiles)
+    if dim.cut != "even":
+        remedy = f"write {replace(dim, tile=largest)}"
+        return errors.largest_tile_error(dist_type, number, dim.tile, tiles, dim.size, largest, remedy)
+    if dim.padding:
+        remedy = f"write {replace(dim, tile=max(dim.tile, largest), padding=max(dim.tile, largest) * tiles - dim.size)}"
+    elif dim.size % tiles == 0:
+        remedy = f"write {replace(dim, tile=largest)}"
+    else:
+        remedy = (
+            f"{tiles} does not divide {dim.size}: take other axes, pad the dimension to {largest * tiles}, or write "
+            f"{replace(dim, tile=largest, cut='balanced')} for tiles of unequal size"
+        )
+    return errors.tile_product_error(dist_type, number, dim.tile, tiles, dim.padded_size, remedy)
+
+
+def as_even(dist_type: DistType, mesh: Mesh) -> DistType:
+    """The same type, said as one of equal tiles along every dimension that its axes divide.
+
+    Raises:
+        UnknownAxisError: an axis that the mesh lacks.
+
+    >>> print(as_even(DistType.parse("[3~{x}12, 3~{y}8]"), Mesh.of("x=4,y=3")))
+    [3{x}12, 3~{y}8]
+    """
+    tiles = (math.prod(mesh.axis(name).size for name in dim.axes) for dim in dist_type.dims)
+    dims = tuple(
+        replace(dim, cut="even") if dim.cut != "even" and dim.size % count == 0 else dim
+        for dim, count in zip(dist_type.dims, tiles, strict=True)
     )
+    return dist_type if dims == dist_type.dims else replace(dist_type, dims=dims)
 
 
 def prime_type(dist_type: DistType, prime: PrimeMesh) -> DistType:
@@ -220,10 +298,12 @@ def prime_type(dist_type: DistType, prime: PrimeMesh) -> DistType:
 
     Raises:
         TypeFormError: if the type is not well-formed over the user's mesh.
+        UnevenTypeError: if its tiles are of unequal size; axis by axis, these are not those of the axes' factors.
 
     >>> print(prime_type(DistType.parse("[3{x}12, 2{y}12]"), Mesh.of("x=4,y=6").prime()))
     [3{x0,x1}12, 2{y0,y1}12]
     """
+    require_even("a type on prime axes", dist_type)
     dist_type.check(prime.user)
     dims = tuple(
         DimType(dim.tile, tuple(part.name for name in dim.axes for part in prime.of_axis(name)), dim.size)
@@ -247,135 +327,15 @@ def require_whole(what: str, *types: DistType) -> None:
             raise PartialTypeError(what, str(dist_type))
 
 
-# ----------------------------------------------------------------------------------------- partition specs
-
-SpecEntry: TypeAlias = str | tuple[str, ...] | None
-
-
-def _turned(axes: tuple[str, ...]) -> tuple[str, ...]:
-    """Axes minor to major from axes major to minor, and back.
-
-    The one place where the order of a `PartitionSpec` (major to minor) meets ours: `P(('y', 'x'))` is `3{x,y}12`.
-    """
-    return axes[::-1]
-
-
-def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh) -> DistType:
-    """The type of an array of global `shape` cut by a partition spec over `mesh`.
+def require_even(what: str, *types: DistType) -> None:
+    """Refuse types whose tiles are of unequal size, or padded, where only tiles of one size are taken.
 
     Args:
-        spec: a `jax.sharding.PartitionSpec`, or a sequence of its entries: None, an axis name, or a tuple of axis
-            names major to minor. Missing trailing entries mean None. JAX is not imported. The axes of a spec's
-            `unreduced` are those along which tiles are summands; those of its `reduced` are axes like any other that
-            does not cut: they say how a gradient travels and nothing of where data is.
-        shape: global shape, in elements.
-        mesh: the mesh whose axes the spec names.
+        what: who takes equal tiles only, at the head of the message.
 
     Raises:
-        SpecError: a spec that has no meaning here; `SpecDivisionError` where axes do not divide a dimension.
-        UnknownAxisError: an axis that the mesh lacks.
-        TypeFormError: an axis that cuts twice, or is unreduced and cuts.
-
-    >>> print(from_partition_spec((("y", "x"), None), (48, 5), Mesh.of("x=4,y=6")))
-    [2{x,y}48, 5]
+        UnevenTypeError: for the first such type.
     """
-    entries = _spec_entries(spec)
-    whole = DistType(tuple(DimType(size, (), size) for size in shape))
-    if len(entries) > whole.rank:
-        raise errors.spec_rank_error(len(entries), whole.global_shape)
-    cuts = [_turned(_entry_axes(i, entry)) for i, entry in enumerate(entries)]
-    cuts += [()] * (whole.rank - len(entries))
-    seen: set[str] = set()
-    dims = []
-    for i, (axes, size) in enumerate(zip(cuts, whole.global_shape, strict=True)):
-        for name in axes:
-            mesh.axis(name)
-            if name in seen:
-                raise TypeFormError("axis reused", name=name, where=f"partition spec {entries}")
-            seen.add(name)
-        tiles = math.prod(mesh.axis(name).size for name in axes)
-        if size % tiles:
-            raise SpecDivisionError(i, size, _turned(axes), tiles)
-        dims.append(DimType(size // tiles, axes, size))
-    for name in getattr(spec, "reduced", None) or ():
-        mesh.axis(name)
-    unreduced = tuple(getattr(spec, "unreduced", None) or ())
-    if not unreduced:
-        return DistType(tuple(dims))
-    dist_type = DistType(tuple(dims), unreduced, _spec_reduction(spec, unreduced))
-    dist_type.check(mesh)
-    return dist_type
-
-
-def _spec_reduction(spec: Any, unreduced: Sequence[str]) -> Reduction:
-    """The kind of reduction of a spec: the name of its `unreduced_kind`, which JAX has from 0.11 on, else a sum."""
-    kind = getattr(spec, "unreduced_kind", None)
-    name = "sum" if kind is None else str(getattr(kind, "name", kind)).lower()
-    if name not in REDUCTIONS:
-        raise SpecError("unreduced spec", reduction=name, axes=tuple(sorted(unreduced)))
-    return name
-
-
-def _spec_entries(spec: Any) -> tuple[object, ...]:
-    entries = getattr(spec, "partitions", spec)
-    if not isinstance(entries, tuple | list):
-        raise SpecError("spec form", value=spec)
-    return tuple(entries)
-
-
-def to_partition_entries(dist_type: DistType) -> tuple[SpecEntry, ...]:
-    """The entries of the partition spec that means `dist_type`, one for each dimension: `PartitionSpec(*entries)`.
-
-    >>> to_partition_entries(DistType.parse("[2{x,y}48, 3{x}12, 5]"))
-    (('y', 'x'), 'x', None)
-    """
-    return tuple(_entry(_turned(dim.axes)) for dim in dist_type.dims)
-
-
-def to_unreduced(dist_type: DistType) -> frozenset[str]:
-    """What `unreduced` is in the partition spec that means `dist_type`, empty where tiles are no summands.
-
-    Raises:
-        SpecError: for a maximum or minimum, which specs cannot say before JAX 0.11.
-
-    >>> sorted(to_unreduced(DistType.parse("[2{x}8] sum{y,z}")))
-    ['y', 'z']
-    """
-    if dist_type.reduction in (None, "sum"):
-        return frozenset(dist_type.partial)
-    raise SpecError("unreduced spec", reduction=str(dist_type.reduction), axes=dist_type.partial)
-
-
-def _entry(axes: tuple[str, ...]) -> SpecEntry:
-    if len(axes) > 1:
-        return axes
-    return axes[0] if axes else None
-
-
-def _entry_axes(dim: int, entry: object) -> tuple[str, ...]:
-    if entry is None:
-        return ()
-    if isinstance(entry, str):
-        return (entry,)
-    if isinstance(entry, tuple | list) and all(isinstance(name, str) for name in entry):
-        return tuple(entry)
-    # JAX has one such value, PartitionSpec.UNCONSTRAINED; its class is recognised by name, JAX not being imported
-    if type(entry).__name__ == "UnconstrainedSingleton":
-        raise SpecError("unconstrained spec", dim=dim)
-    raise SpecError("spec entry", dim=dim, entry=entry)
-
-
-def from_named_sharding(sharding: Any, shape: Sequence[int]) -> tuple[DistType, Mesh]:
-    """The type and the mesh of an array of global `shape` under a `jax.sharding.NamedSharding`.
-
-    Devices are numbered by their row-major position in the sharding's mesh.
-
-    Raises:
-        SpecError: another kind of sharding.
-        UnknownAxisError, TypeFormError: see `from_partition_spec`.
-        MeshError: if the sharding's mesh cannot be read.
-    """
-    if not hasattr(sharding, "mesh") or not hasattr(sharding, "spec"):
-        raise SpecError("sharding form", value=sharding)
-    mesh = Mesh.of(sharding.mesh)
-    return from_partition_spec(sharding.spec, shape, mesh), mesh
+    for dist_type in types:
+        if dist_type.uneven:
+            raise UnevenTypeError(what, str(dist_type))

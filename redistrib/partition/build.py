@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from redistrib.cost.model import CostModel
 from redistrib.errors import ProgramError
-from redistrib.lang.types import DistType
+from redistrib.lang.types import DimType, DistType
 from redistrib.partition.propagate import Propagation
 from redistrib.partition.versions import Versions, freed
 from redistrib.programs.check import check, group_of
 from redistrib.programs.graph import Array, Operation
+from redistrib.programs.nest import Nest
 from redistrib.programs.program import Compute, Place, Program, Value
 from redistrib.programs.pullback import Part
 
@@ -47,6 +48,9 @@ class _Build:
     place: Place
     known: Versions
 
+    def __post_init__(self) -> None:
+        self.known.again = self._again
+
     def run(self, inputs: Mapping[str, DistType], outputs: Mapping[int, DistType], name: str) -> Program:
         graph = self.found.graph
         starts = []
@@ -77,22 +81,51 @@ class _Build:
         return Value(array.name, form, self.place, array.dtype)
 
     def _add(self, number: int, operation: Operation) -> None:
-        nest = operation.nest
         carries = self.found.carries[number]
-        carried = tuple(tuple(axis for axis in carries if carries[axis] == g) for g in range(len(nest.linear)))
-        part = Part(nest, self.found.cut(number), carried if carries else ())
+        carried = tuple(
+            tuple(axis for axis in carries if carries[axis] == g) for g in range(len(operation.nest.linear))
+        )
+        for value in self._compute(operation, Part(operation.nest, self.found.cut(number), carried if carries else ())):
+            self.known.versions[value.name] = [value]
+
+    def _compute(self, operation: Operation, part: Part, name: str = "") -> list[Value]:
+        """Add an operation, and the moves that it needs before; the values it makes, the first under another name."""
         try:
             signature = part.signature(self.place.mesh)
         except ProgramError as error:
             raise error.at(operation.source) from None
-        ins = []
-        for access, name, needed in zip(nest.reads, operation.ins, signature.ins, strict=True):
-            value = self.known.moved(name, self._value(self.found.arrays[name], needed))
+        nest, ins = operation.nest, []
+        for access, array, needed in zip(nest.reads, operation.ins, signature.ins, strict=True):
+            value = self.known.moved(array, self._value(self.found.arrays[array], needed))
             ins.append((access.array, value.name))
         made = group_of(nest.name, (part,), self.place).writes
-        outs = []
-        for access, array in zip(nest.writes, operation.outs, strict=True):
-            value = self._value(array, made[access.array])
-            self.known.versions[array.name] = [value]
-            outs.append((access.array, value))
+        outs = [
+            (access.array, self._value(array, made[access.array]))
+            for access, array in zip(nest.writes, operation.outs, strict=True)
+        ]
+        if name:
+            outs = [(array, replace(value, name=name)) for array, value in outs]
         self.known.ops.append(Compute(nest.name, (part,), self.place, tuple(ins), tuple(outs), operation.source))
+        return [value for _, value in outs]
+
+    def _again(self, array: str, wanted: Value) -> Value | None:
+        """An array that depends on no input, made once more as it is wanted now."""
+        number = self.found.constants.get(array)
+        if number is None or wanted.type.partial:
+            return None
+        operation = self.found.graph.operations[number]
+        cut = _cut_that_gives(operation.nest, wanted.type)
+        return None if cut is None else self._compute(operation, Part(operation.nest, cut), wanted.name)[0]
+
+
+def _cut_that_gives(nest: Nest, wanted: DistType) -> DistType | None:
+    """The cut of a nest that writes one array so, if there is one."""
+    (access,) = nest.writes
+    dims = {name: DimType(size, (), size) for name, size in zip(nest.position, nest.sizes, strict=True)}
+    for names, dim in zip(access.dims, wanted.dims, strict=True):
+        if not dim.axes:
+            continue
+        if len(names) != 1:
+            return None
+        dims[names[0]] = dim
+    return DistType(tuple(dims.values()))

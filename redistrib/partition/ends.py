@@ -47,7 +47,7 @@ def _lost(found: Propagation, number: int, axis: str) -> list[tuple[Access, int,
     operation = found.graph.operations[number]
     reads = zip(operation.nest.reads, operation.ins, strict=True)
     known = ((access, found.where(name, axis), name) for access, name in reads)
-    return [(access, at, name) for access, at, name in known if at is not None]
+    return [(access, at, name) for access, at, name in known if at is not None and name not in found.constants]
 
 
 def _why_lost(found: Propagation, number: int, axis: str, access: Access, at: int, name: str) -> str:

@@ -46,6 +46,8 @@ class Propagation:
         carries: for every operation the axes of summands that pass through it, each with the group of linear reads.
         pins: for inputs the axes that cut them by order of a tactic, each with the dimension; None, left whole.
         wants: the same for outputs.
+        constants: arrays that depend on no input, each with the operation that makes it: they are made again where they
+            are needed otherwise, and so never moved.
         order: the axes as tactics came to them; the first is the most major where several cut one dimension.
         choices: where it had to choose.
     """
@@ -68,6 +70,15 @@ class Propagation:
             for k, operation in enumerate(self.graph.operations)
             for w, array in enumerate(operation.outs)
         }
+        self.constants: dict[str, int] = {}
+        for k, operation in enumerate(self.graph.operations):
+            if _is_cheap(operation) and all(name in self.constants for name in operation.ins):
+                self.constants[operation.outs[0].name] = k
+            for axis, size, dim in operation.pinned.cut if operation.pinned else ():
+                if axis not in self.mesh.names or self.mesh.axis(axis).size != size:
+                    why = f"its sharding is over an axis {axis!r} of {size}, and the mesh is {self.mesh}; name its axes"
+                    raise CutError(operation.name, "", "Schedule", why).at(operation.source)
+                self.cut_operation(k, axis, dim)
 
     # ------------------------------------------------------------------------------------- tactics
 
@@ -116,6 +127,14 @@ class Propagation:
         if why:
             raise self._refusal(number, axis, dim, why)
         self.cuts[number][axis] = dim
+        self._moves(number)
+
+    def _moves(self, number: int) -> None:
+        """What an operation makes, and all that is made of it, is no longer made again at no cost."""
+        for array in self.graph.operations[number].outs:
+            if self.constants.pop(array.name, None) is not None:
+                for k, _ in self.readers.get(array.name, ()):
+                    self._moves(k)
 
     def _refusal(self, number: int, axis: str, dim: str, why: str) -> ProgramError:
         """The error of the rule of derivation that a cut breaks; where it breaks none, why it cannot be."""
@@ -172,6 +191,9 @@ class Propagation:
             return f"it cuts {known[axis]!r}"
         if dim in nest.whole:
             return "it must stay whole"
+        pinned = self.graph.operations[number].pinned
+        if pinned and dim not in pinned.free and (axis, dim) not in ((a, d) for a, _, d in pinned.cut):
+            return "a sharding constraint has it otherwise"
         tile = self._tile(number, dim)
         size = self.mesh.axis(axis).size
         if tile % size:
@@ -212,7 +234,7 @@ class Propagation:
         asked: dict[str, list[str]] = {}
         for access, name in zip(operation.nest.reads, operation.ins, strict=True):
             at = self.where(name, axis)
-            if at is None:
+            if at is None or name in self.constants:
                 continue
             dim = self._dim_of(number, access.dims[at], axis)
             if dim is not None:
@@ -236,7 +258,7 @@ class Propagation:
         n, total = self.mesh.axis(axis).size, 0
         for access, name in zip(operation.nest.reads, operation.ins, strict=True):
             at, needed = self.where(name, axis), _position(access, dim)
-            if at is not None and at != needed:
+            if at is not None and at != needed and name not in self.constants:
                 total += self._bytes(name) * (n - 1) // (n if needed is not None else 1)
         for access, array in zip(operation.nest.writes, operation.outs, strict=True):
             if dim not in access.names:
@@ -343,6 +365,11 @@ class Propagation:
             axes = tuple(axis for axis in reversed(self.order) if at.get(axis) == k)
             dims.append(DimType(size // math.prod(self.mesh.axis(a).size for a in axes), axes, size))
         return DistType(tuple(dims))
+
+
+def _is_cheap(operation: Operation) -> bool:
+    """Whether the result may be computed again rather than moved: one array, and nothing is combined for it."""
+    return len(operation.outs) == 1 and not operation.nest.combine and not operation.pinned
 
 
 def _position(access: Access, dim: str) -> int | None:

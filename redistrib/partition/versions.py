@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -26,12 +26,14 @@ class Versions:
         keep: for how many operations a version that was moved is kept; None: to the end.
         ops: the operations so far.
         versions: for every array its values, the first as it was made.
+        again: makes an array as it is wanted without moving anything, where it can; None where it cannot.
     """
 
     model: CostModel | str
     keep: int | None = None
     ops: list[Op] = field(default_factory=list)
     versions: dict[str, list[Value]] = field(default_factory=dict)
+    again: Callable[[str, Value], Value | None] = field(default=lambda array, wanted: None)
     _used: dict[str, int] = field(default_factory=dict)
     _plans: dict[tuple[DistType, Mesh, DistType, Mesh, str], Plan] = field(default_factory=dict)
 
@@ -42,6 +44,10 @@ class Versions:
         self._used[nearest.name] = len(self.ops)
         if nearest.means(wanted):
             return nearest
+        made = self.again(array, replace(wanted, name=f"{array}.{len(known)}"))
+        if made is not None:
+            known.append(made)
+            return made
         out = replace(wanted, name=f"{array}.{len(known)}")
         elsewhere = nearest.place.devices != wanted.place.devices
         if elsewhere and nearest.type.partial:  # reduced where the summands are, before anything leaves

@@ -273,7 +273,8 @@ def _resharded(arrays: Sequence[Any], shardings: Sequence[Any]) -> Sequence[jax.
     moved: list[jax.Array] = reshard(
         list(arrays),
         list(shardings),
-        None,
+        source=None,
+        logical_shape=None,
         donate=False,
         memory_limit=None,
         model=None,

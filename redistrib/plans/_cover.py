@@ -18,6 +18,8 @@ _MOST_CUTS = 10  # a box has 2**10 corners
 def cut_dimensions(step: int, kind: str, low: Int64, high: Int64, tile: Int64) -> Int64:
     """The dimensions along which some box, relative to the tile of its owner, is a part of the tile.
 
+    `tile` is the extent of all tiles, or of that of each box's owner, `[boxes, dimensions]`.
+
     Raises:
         VerificationError: if they are more than can be checked.
     """
@@ -34,19 +36,21 @@ def cut_dimensions(step: int, kind: str, low: Int64, high: Int64, tile: Int64) -
     return cut
 
 
-def first_not_filled_once(low: Int64, high: Int64, owner: Int64, tile: Int64, devices: int) -> int | None:
+def first_not_filled_once(low: Int64, high: Int64, owner: Int64, tile: Int64) -> int | None:
     """The first device whose tile the boxes, relative to the tile of their owner, do not fill once.
+
+    `tile` is the extent of the tile of each device, `[devices, dimensions]`.
 
     They do iff their signed corners add up to those of the tile, since a function of bounded support is determined
     by its mixed difference. That needs neither volumes, which may exceed 64 bits, nor all pairs of boxes.
     """
-    low = np.concatenate([np.zeros((devices, len(tile)), dtype=np.int64), low])
-    high = np.concatenate([np.broadcast_to(tile, (devices, len(tile))), high])
+    devices = len(tile)
+    low, high = np.concatenate([np.zeros_like(tile), low]), np.concatenate([tile, high])
     owner = np.concatenate([np.arange(devices), owner])
     key, span = owner, devices
     sign = np.ones(len(key), dtype=np.int64)
     sign[:devices] = -1
-    for i, extent in enumerate(tile.tolist()):
+    for i, extent in enumerate(tile.max(axis=0, initial=0).tolist()):
         repeats = len(key) // len(low)
         corner = np.concatenate([np.tile(low[:, i], repeats), np.tile(high[:, i], repeats)])
         key, span = joined(np.tile(key, 2), span, corner, extent + 1)
@@ -119,7 +123,7 @@ def _is_overfull(low: Int64, high: Int64, start: Int64, stop: Int64) -> bool:
 def _is_not_filled_once(low: Int64, high: Int64, start: Int64, stop: Int64) -> bool:
     low, high = _clipped(low, high, start, stop)
     alone = np.zeros(len(low), dtype=np.int64)
-    return first_not_filled_once(low - start, high - start, alone, stop - start, 1) is not None
+    return first_not_filled_once(low - start, high - start, alone, (stop - start)[None]) is not None
 
 
 def _clipped(low: Int64, high: Int64, start: Int64, stop: Int64) -> tuple[Int64, Int64]:

@@ -141,11 +141,11 @@ def _both(old: Sequence[int], old_size: _Ints, new: Sequence[int], new_size: _In
 def _exchange(step: Exchange, tiles: Sequence[Tile]) -> list[Tile]:
     before, after, shares = step.before, step.after, step.shares
     starts_before, starts_after = before.start.tolist(), after.start.tolist()
-    gives_up, empty = _nowhere(after), _nowhere(before)
-    result = [_nothing(tile) if d in gives_up else np.zeros(after.tile, tile.dtype) for d, tile in enumerate(tiles)]
+    sizes_before, sizes_after = _extents(before), _extents(after)
+    result = [np.zeros(size, tile.dtype) for size, tile in zip(sizes_after, tiles, strict=True)]
     for d, (old, new) in enumerate(zip(starts_before, starts_after, strict=True)):
-        low, size = _both(old, before.tile, new, after.tile)
-        if all(n > 0 for n in size) and d not in gives_up | empty:
+        low, size = _both(old, sizes_before[d], new, sizes_after[d])
+        if all(n > 0 for n in size):
             kept = _read(tiles[d], _minus(low, old), size)
             _write(result[d], _minus(low, new), kept)
     for k in np.argsort(shares.round, kind="stable").tolist():
@@ -212,6 +212,11 @@ def _nowhere(placement: Placement) -> set[int]:
     return {d for d, index in enumerate(rows) if index and min(index) < 0}
 
 
+def _extents(placement: Placement) -> list[_Ints]:
+    """Shape of the tile of each device, `(0, 0, ...)` where it holds nothing."""
+    return [tuple(size) for size in placement.boxes.size.tolist()]
+
+
 def _nothing(tile: Tile) -> Tile:
     """What a device holds that holds nothing: an array of no elements."""
     return np.zeros((0,) * tile.ndim, dtype=tile.dtype)
@@ -267,9 +272,9 @@ def scatter(array: npt.ArrayLike, placement: Placement) -> list[Tile]:
 def _cut(whole: Tile, placement: Placement) -> list[Tile]:
     if whole.shape != placement.shape:
         raise TilesError(f"an array of shape {whole.shape} cannot be placed as one of shape {placement.shape}")
-    empty = _nowhere(placement)
+    empty, sizes = _nowhere(placement), _extents(placement)
     return [
-        _nothing(whole) if d in empty else _read(whole, start, placement.tile)
+        _nothing(whole) if d in empty else _read(whole, start, sizes[d])
         for d, start in enumerate(placement.start.tolist())
     ]
 
@@ -299,7 +304,7 @@ def tile_of(array: npt.ArrayLike, dist_type: DistType | str, mesh: Any, device: 
     whole = np.asarray(array)
     if whole.shape != placement.shape:
         raise TilesError(f"an array of shape {whole.shape} is not of type {form}, whose shape is {placement.shape}")
-    return _read(whole, placement.start[device].tolist(), placement.tile)
+    return _read(whole, placement.start[device].tolist(), placement.box(device).size)
 
 
 def assemble(tiles: Sequence[Tile], placement: Placement) -> Tile:
@@ -337,8 +342,6 @@ def assemble(tiles: Sequence[Tile], placement: Placement) -> Tile:
 def _check_tiles(tiles: Sequence[Tile], placement: Placement, whose: str) -> None:
     if len(tiles) != placement.devices:
         raise TilesError(f"{len(tiles)} tiles were given, {whose} has {placement.devices} devices")
-    empty = _nowhere(placement)
-    for d, tile in enumerate(tiles):
-        expected = (0,) * placement.rank if d in empty else placement.tile
+    for d, (tile, expected) in enumerate(zip(tiles, _extents(placement), strict=True)):
         if tile.shape != expected:
             raise TilesError(f"device {d} holds a tile of shape {tile.shape}, {whose} gives it {expected}")

@@ -5,8 +5,9 @@ groups, pairs and shares stand in it as they do in `steps`; a share is `[src, ds
 SHA-256 of the text without it, keys sorted and no spaces: it tells accident from intent no better than a
 checksum, so a loaded plan is verified as well.
 
-A plan is written in the least version that can say it: 1 if all its tiles are parts of the array and every device holds
-one, 2 if some are summands, or some device holds nothing. Both are read. Their fields are listed in docs/format.md.
+A plan is written in the least version that can say it: 1 if all its tiles are equal parts of the array and every device
+holds one, 2 if some are summands or of unequal size, or some device holds nothing. Both are read. Their fields are
+listed in docs/format.md.
 
 The schema is made by hand. Of 13 hostile texts msgspec's typed decoder takes 8: a field given twice, 100,000 objects,
 prices and limits of any size, ragged tables, positions out of range, a wrong digest. Those of attrs begin where
@@ -39,6 +40,7 @@ from redistrib.plans._json import (
     table_of,
     text_of,
 )
+from redistrib.plans._placements import placement_form, placement_from
 from redistrib.plans.data import PlanData
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.steps import (
@@ -70,7 +72,6 @@ _PLAN_FIELDS = (
     "format", "version", "dtype", "source", "target", "algorithm", "cost_model", "cost", "unit", "memory_limit",
     "placements", "steps", "digest",
 )  # fmt: skip
-_SUMMAND_FIELDS = ("summand", "summands", "reduction")
 _STEP_FIELDS: dict[str, tuple[str, ...]] = {
     "dynslice": (),
     "allgather": ("groups",),
@@ -130,7 +131,7 @@ def to_json(plan: PlanData) -> str:
         "cost": plan.cost.item() if isinstance(plan.cost, np.generic) else plan.cost,
         "unit": plan.unit,
         "memory_limit": plan.memory_limit,
-        "placements": [_placement_form(placement) for placement in placements],
+        "placements": [placement_form(placement) for placement in placements],
         "steps": steps,
     }
     if version > 1:
@@ -146,22 +147,11 @@ def _traffic_form(plan: PlanData) -> dict[str, Any]:
 
 
 def _least_version(plan: PlanData) -> int:
-    partial = plan.source.partial or plan.target.partial or plan.accumulate is not None or plan.order != "any"
+    later = plan.accumulate is not None or plan.order != "any" or plan.leaves_devices_out
+    later |= any(end.partial or end.uneven for end in (plan.source, plan.target))
+    later |= any(step.kind in _LATER_STEP_FIELDS for step in plan.steps)
     placements = (placement for step in plan.steps for placement in (step.before, step.after))
-    later = any(step.kind in _LATER_STEP_FIELDS for step in plan.steps)
-    return (
-        2
-        if plan.leaves_devices_out or partial or later or any(placement.summands > 1 for placement in placements)
-        else 1
-    )
-
-
-def _placement_form(placement: Placement) -> dict[str, Any]:
-    form: dict[str, Any] = {"grid": list(placement.grid), "index": placement.index.tolist()}
-    if placement.summands > 1:
-        values = placement.label.tolist(), placement.summands, placement.reduction
-        form |= dict(zip(_SUMMAND_FIELDS, values, strict=True))
-    return form
+    return 2 if later or any(placement.summands > 1 or placement.cuts for placement in placements) else 1
 
 
 def _side_form(dist_type: DistType, mesh: Mesh) -> dict[str, Any]:
@@ -252,7 +242,7 @@ def _plan(make: type[_Plan], form: dict[str, Any]) -> _Plan:
     source, source_mesh = _side(form["source"], "source", version)
     target, target_mesh = _side(form["target"], "target", version)
     placements = [
-        _placement(entry, f"placements[{k}]", source, version)
+        placement_from(entry, f"placements[{k}]", source.global_shape, version)
         for k, entry in enumerate(list_of(form["placements"], "placements"))
     ]
     steps = [
@@ -321,28 +311,10 @@ def _side(value: Any, where: str, version: int) -> tuple[DistType, Mesh]:
     mesh = placed_at(f"{where}.mesh", lambda: Mesh(tuple(Axis(name, size) for name, size in axes), devices))
     dist_type = placed_at(f"{where}.type", lambda: DistType.parse(text_of(side["type"], f"{where}.type")))
     placed_at(f"{where}.type", lambda: dist_type.check(mesh))
-    if dist_type.partial and version < 2:
-        refuse(f"{where}.type", f"is {shown(side['type'])}, and summands need version 2")
+    if version < 2 and (dist_type.partial or dist_type.uneven):
+        what = "summands" if dist_type.partial else "tiles of unequal size"
+        refuse(f"{where}.type", f"is {shown(side['type'])}, and {what} need version 2")
     return dist_type, mesh
-
-
-def _placement(value: Any, where: str, source: DistType, version: int) -> Placement:
-    entry = object_of(value, where, None)
-    partial = version > 1 and not entry.keys().isdisjoint(_SUMMAND_FIELDS)
-    object_of(entry, where, ("grid", "index", *(_SUMMAND_FIELDS if partial else ())), version)
-    grid = tuple(row_of(entry["grid"], f"{where}.grid"))
-    if max(grid, default=0) > LARGEST:
-        refuse(f"{where}.grid", "has a number that does not fit 64 bits")
-    index = table_of(entry["index"], f"{where}.index", source.rank)
-    if version < 2 and (index < 0).any():
-        refuse(f"{where}.index", "has a negative number; that a device holds nothing needs version 2")
-    if not partial:
-        return placed_at(where, lambda: Placement(source.global_shape, grid, index))
-    summand = numbers_of(entry["summand"], f"{where}.summand")
-    count, reduction = entry["summands"], entry["reduction"]
-    if type(count) is not int or count < 2:
-        refuse(f"{where}.summands", f"is {shown(count)}, where an integer of at least 2 is expected")
-    return placed_at(where, lambda: Placement(source.global_shape, grid, index, summand, count, reduction))
 
 
 def _step(value: Any, where: str, placements: list[Placement], version: int) -> Step:

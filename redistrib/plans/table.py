@@ -25,7 +25,8 @@ from redistrib.plans.steps import (
     Unreduce,
 )
 from redistrib.report import ruled
-from redistrib.theory.placement import Placement, type_of
+from redistrib.theory.inverse import type_of
+from redistrib.theory.placement import Placement
 
 
 def render(plan: PlanData, width: int = 118) -> str:
@@ -101,9 +102,15 @@ class _Names:
         self._meshes += [(mesh.prime().mesh, whose) for mesh, whose in self._meshes]
         self._users = [plan.source_mesh, plan.target_mesh]
         self._used: set[str] = set()
+        there = "" if plan.target_mesh == plan.source_mesh else " on the target mesh"
+        self._own = [(plan.before, str(plan.source)), (plan.after, f"{plan.target}{there}")]
 
     def of(self, placement: Placement) -> str:
         """The notation of a placement, or its tiles and grid where no type says it."""
+        if placement.cuts:  # several types may mean it
+            for end, name in self._own:
+                if placement == end:
+                    return name
         for mesh, whose in self._meshes:
             found = type_of(placement, mesh)
             if found is not None:

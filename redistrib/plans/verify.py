@@ -33,6 +33,7 @@ from redistrib.plans.verify_exchange import check_exchange
 from redistrib.plans.verify_groups import check_allgather, check_alltoall
 from redistrib.plans.verify_reductions import as_slabs, check_reduce_exchange, check_reduction, check_unreduce
 from redistrib.theory.placement import Int64, Placement, placement_of
+from redistrib.theory.splits import checked
 
 _Plan = TypeVar("_Plan", bound=PlanData)
 
@@ -79,6 +80,13 @@ def verify(plan: _Plan, bound: int | None = None) -> _Plan:
             if step.before != here:
                 _fail_start(number, step.before, here)
         _check_placement(number, step.after, source)
+        if (step.before.cuts or step.after.cuts) and type(step) is not Exchange:
+            raise VerificationError(
+                "uneven step",
+                f"step {number} is a step {step.kind} on tiles of unequal size, which move by exchanges; make it one",
+                number,
+                kind=step.kind,
+            )
         check, reduces = _CHECKS[type(step)]
         check(number, step if reduces else as_slabs(number, step))
         _check_bound(number, step.after, bound)
@@ -143,7 +151,10 @@ def _check_placement(number: int, placement: Placement, source: Placement) -> No
             expected=source.devices,
         )
     grid = placement.grid
-    if len(grid) != source.rank or any(n < 1 or s % n for s, n in zip(source.shape, grid, strict=True)):
+    _check_splits(number, placement)
+    if len(grid) != source.rank or any(
+        n < 1 or (points is None and s % n) for s, n, points in zip(source.shape, grid, placement.points, strict=True)
+    ):
         raise VerificationError(
             "tile index",
             f"step {number} cuts an array of shape {source.shape} by the grid {grid}, which does not divide it",
@@ -165,6 +176,19 @@ def _check_placement(number: int, placement: Placement, source: Placement) -> No
                 grid=grid,
             )
     _check_summands(number, placement)
+
+
+def _check_splits(number: int, placement: Placement) -> None:
+    if not placement.cuts:
+        return
+    try:
+        proper = len(placement.grid) == placement.rank and checked(placement.cuts, placement.shape, placement.grid)
+    except PlacementError as error:
+        raise VerificationError("tile index", f"step {number} has tiles that cannot be: {error}", number) from None
+    if proper != placement.cuts:
+        raise VerificationError(
+            "tile index", f"step {number} has split points for tiles of one size, or no grid for them", number
+        )
 
 
 def _check_summands(number: int, placement: Placement) -> None:
@@ -313,7 +337,7 @@ def _first_difference(one: Placement, other: Placement) -> int:
     """The first device that holds different boxes in two unequal placements of one shape."""
     if one.tile != other.tile or one.partial[1:] != other.partial[1:]:
         return 0
-    tiles = (one.start != other.start).any(axis=1)
+    tiles = ((one.start != other.start) | (one.boxes.size != other.boxes.size)).any(axis=1)
     return first(tiles if tiles.any() else one.ranked != other.ranked)
 
 

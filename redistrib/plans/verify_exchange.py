@@ -114,10 +114,10 @@ def _check_boxes(step: int, exchange: Exchange | ReduceExchange) -> None:
 def _first_outside(exchange: Exchange | ReduceExchange, placement: Placement, device: Int64) -> int | None:
     """The first share that is not inside the tile of its device."""
     shares = exchange.shares
-    low = placement.start[device]
+    low, extent = placement.start[device], placement.boxes.size[device]
     nowhere = placement.nowhere[device]
     # never start + size, which a hostile plan can make exceed 64 bits
-    outside = (shares.start < low) | (shares.size > low + np.array(placement.tile, dtype=np.int64) - shares.start)
+    outside = (shares.start < low) | (shares.size > low + extent - shares.start)
     if not outside.any() and not nowhere.any():
         return None
     return first(outside.any(axis=1) | nowhere)
@@ -171,19 +171,19 @@ def _check_cover(step: int, exchange: Exchange) -> None:
     before, after, shares = exchange.before, exchange.after, exchange.shares
     if not after.tile_size or not len(after.holders):
         return  # nothing to fill, and no share fits in
-    goal, tile = after.start, np.array(after.tile, dtype=np.int64)
+    goal, tile = after.start, after.boxes.size
     low = np.maximum(before.start, goal)
-    high = np.minimum(before.start + np.array(before.tile, dtype=np.int64), goal + tile)
+    high = np.minimum(before.start + before.boxes.size, goal + tile)
     keeps = np.flatnonzero((low < high).all(axis=1) & ~before.nowhere & ~after.nowhere)
     holder, owner = np.concatenate([keeps, shares.src]), np.concatenate([keeps, shares.dst])
-    if _are_meets(exchange) and _are_all_cells(exchange, holder, owner):
+    if not before.cuts and not after.cuts and _are_meets(exchange) and _are_all_cells(exchange, holder, owner):
         return
     start, size = (table.reshape(len(shares), before.rank) for table in (shares.start, shares.size))
     start, stop = np.concatenate([low[keeps], start]), np.concatenate([high[keeps], start + size])
     low, high = start - goal[owner], stop - goal[owner]
-    cut = cut_dimensions(step, exchange.kind, low, high, tile)
-    filled = after.holders  # only these have a tile to fill, and only these own boxes
-    device = first_not_filled_once(low[:, cut], high[:, cut], np.searchsorted(filled, owner), tile[cut], len(filled))
+    cut = cut_dimensions(step, exchange.kind, low, high, tile[owner])
+    filled = np.flatnonzero(~after.boxes.empty)  # only these have a tile to fill, and only these own boxes
+    device = first_not_filled_once(low[:, cut], high[:, cut], np.searchsorted(filled, owner), tile[filled][:, cut])
     if device is not None:
         device = int(filled[device])
         own = owner == device
@@ -195,7 +195,7 @@ def _are_meets(exchange: Exchange) -> bool:
     before, after, shares = exchange.before, exchange.after, exchange.shares
     held_start, goal = before.start[shares.src], after.start[shares.dst]
     low = np.maximum(held_start, goal)
-    high = np.minimum(held_start + np.array(before.tile, dtype=np.int64), goal + np.array(after.tile, dtype=np.int64))
+    high = np.minimum(held_start + before.boxes.size[shares.src], goal + after.boxes.size[shares.dst])
     return bool((high - low == shares.size).all())
 
 
@@ -222,19 +222,19 @@ def _fail_cover(
 ) -> NoReturn:
     """Say where the boxes of a device, parts of its tile along some dimensions, overlap, or how many they leave."""
     after = exchange.after
-    filled = sum(volumes(stop - start))
-    if filled < after.tile_size:
+    filled, needed = sum(volumes(stop - start)), after.box(device).volume
+    if filled < needed:
         raise VerificationError(
             "uncovered tile",
-            f"step {step} (exchange) fills only {filled} of the {after.tile_size} elements {held(after, device)} "
+            f"step {step} (exchange) fills only {filled} of the {needed} elements {held(after, device)} "
             f"of device {device}; what it keeps and what it receives must fill its tile",
             step,
             device,
             filled=filled,
-            needed=after.tile_size,
+            needed=needed,
         )
     goal = after.start[device, cut]
-    one, other = overlapping(start[:, cut], stop[:, cut], goal, goal + np.array(after.tile, dtype=np.int64)[cut])
+    one, other = overlapping(start[:, cut], stop[:, cut], goal, goal + after.boxes.size[device, cut])
     low, high = np.maximum(start[one], start[other]), np.minimum(stop[one], stop[other])
     giver, rival = int(sender[one]), int(sender[other])
     first_box = box(start[one], stop[one] - start[one])

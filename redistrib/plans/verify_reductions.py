@@ -229,7 +229,7 @@ def _first_not_added_once(low: Int64, high: Int64, owner: Int64, stack: Int64, b
     unused_low[1, :, 0] = end
     some = (unused_high > unused_low).all(axis=2)
     low, high = np.concatenate([low, unused_low[some]]), np.concatenate([high, unused_high[some]])
-    return first_not_filled_once(low, high, np.concatenate([owner, np.nonzero(some)[1]]), stack, devices)
+    return first_not_filled_once(low, high, np.concatenate([owner, np.nonzero(some)[1]]), np.tile(stack, (devices, 1)))
 
 
 def _fail_sum(

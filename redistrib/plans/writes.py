@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from redistrib.errors import PartialTypeError
-from redistrib.plans.steps import ReduceExchange, Step
+from redistrib.plans.steps import ReduceExchange, ReduceScatter, Step
 from redistrib.plans.transfers import Transfers, transfers
 from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Int64, Placement
@@ -108,7 +108,7 @@ def schedule(held: Placement, step: Step) -> list[Write]:
     return min(settled, key=_masked_volume)
 
 
-def additions(step: ReduceExchange) -> list[Write]:
+def additions(step: ReduceScatter | ReduceExchange) -> list[Write]:
     """What each device adds to its output tile, which starts as neutral elements: first what it holds, then by rounds.
 
     Who has nothing to add in some turn must add nothing.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from redistrib.errors import InconsistentGroupError, ProgramError, TypeFormError
-from redistrib.lang.types import DistType
+from redistrib.lang.types import DistType, require_even
 from redistrib.programs.data import Call, Compute, Free, Move, Op, Place, ProgramData, Value, made_by, used_by
 from redistrib.programs.pullback import Part
 
@@ -69,6 +69,7 @@ def _define(value: Value, live: dict[str, Value], known: set[str], by: str) -> N
     if value.name in known:
         raise ProgramError(by, value.name, "SSA", "the value is defined a second time; give every result a new name")
     try:
+        require_even("a program", value.type)
         value.type.check(value.place.mesh)
     except TypeFormError as error:
         raise ProgramError(by, value.name, "SSA", str(error)) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from redistrib.programs.nest import Nest
 
@@ -23,6 +24,18 @@ class Array:
     dtype: str
 
 
+class Pinned(NamedTuple):
+    """How an operation must be cut.
+
+    Attributes:
+        cut: the axes that cut it, each with its size and an iteration dimension, the most major first.
+        free: iteration dimensions that other axes may cut.
+    """
+
+    cut: tuple[tuple[str, int, str], ...]
+    free: frozenset[str]
+
+
 @dataclass(frozen=True)
 class Operation:
     """A nest between values.
@@ -34,6 +47,7 @@ class Operation:
         outs: for each write of the nest the value it makes.
         source: where it comes from, `file:line`.
         opaque: why nothing is known of it, so that every device runs all of it; empty where it can be cut.
+        pinned: the cut that it must have and the dimensions that any other axis may cut; None where all is free.
     """
 
     nest: Nest
@@ -42,6 +56,7 @@ class Operation:
     outs: tuple[Array, ...]
     source: str = ""
     opaque: str = ""
+    pinned: Pinned | None = None
 
     @property
     def name(self) -> str:

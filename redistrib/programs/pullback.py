@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, ProgramError, TypeFormError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DimType, DistType
+from redistrib.lang.types import DimType, DistType, require_even
 from redistrib.programs.nest import Access, Nest
 
 
@@ -144,6 +144,7 @@ def check_cut(nest: Nest, cut: DistType, mesh: Mesh) -> None:
     if cut.partial:
         raise CutError(nest.name, "", "Nest", f"the cut {cut} has summands; work is cut into tiles only")
     try:
+        require_even("the cut of a nest", cut)
         cut.check(mesh)
     except TypeFormError as error:
         raise CutError(nest.name, "", "Nest", f"the cut of ({', '.join(nest.position)}): {error}") from error

@@ -13,8 +13,11 @@ from jax.sharding import NamedSharding, Sharding
 from redistrib.arith import prime_factors
 from redistrib.errors import MeshDevicesError, PlacementError, SpecError
 from redistrib.lang.mesh import Axis, Mesh
-from redistrib.lang.types import DistType, from_named_sharding
-from redistrib.theory.placement import Placement, placement_of, type_of
+from redistrib.lang.specs import from_named_sharding
+from redistrib.lang.types import DistType
+from redistrib.resharding.padding import Padding, padded_types
+from redistrib.theory.inverse import type_of
+from redistrib.theory.placement import Placement, placement_of
 from redistrib.theory.topology import Topology
 
 Action: TypeAlias = Literal["keep", "move", "empty", "via_device_put", "elsewhere"]
@@ -54,14 +57,23 @@ class LeafRoute:
     devices: tuple[Any, ...] = ()
 
 
-def route(shape: tuple[int, ...], source: Sharding | None, target: Sharding) -> LeafRoute:
+def route(
+    shape: tuple[int, ...], source: Sharding | None, target: Sharding, padding: Padding | None = None
+) -> LeafRoute:
     """What is done with an array of global `shape`; `source` is None for a value that is no `jax.Array`.
+
+    Args:
+        shape: global shape, in elements; that of the source where it differs.
+        source, target: where the array is, and where it is to be.
+        padding: of an array that is only a part of that at the source, and of that at the target.
 
     Raises:
         RedistribError: a sharding that no type says, or that does not divide the shape; devices of other kinds, where
             they belong to several processes.
         ValueError: JAX's own, for a target that cannot hold the shape.
     """
+    if padding is not None and source is not None:
+        return _padded(shape, source, target, padding)
     partial = [
         dist_type
         for side in (source, target)
@@ -95,15 +107,24 @@ def is_elsewhere(source: Sharding | None, target: Sharding) -> bool:
     return all(device.process_index != jax.process_index() for device in devices)
 
 
-def _moved(shape: tuple[int, ...], source: Sharding, target: Sharding) -> LeafRoute:
+def _padded(shape: tuple[int, ...], source: Sharding, target: Sharding, padding: Padding) -> LeafRoute:
+    """What is done with an array that is only a part of those at both ends: it is moved, so that all else is zero."""
+    kinds = [_kinds(side) for side in (source, target)]
+    if len({*kinds[0], *kinds[1]}) > 1:
+        raise MeshDevicesError("padded array", source=", ".join(kinds[0]), target=", ".join(kinds[1]))
+    return _moved(shape, source, target, padding)
+
+
+def _moved(shape: tuple[int, ...], source: Sharding, target: Sharding, padding: Padding | None = None) -> LeafRoute:
     source_type, source_mesh, devices = typed(source, shape)
-    target_type, target_mesh, order = typed(target, shape)
+    target_type, target_mesh, order = typed(target, shape if padding is None else padding.target)
+    source_type, target_type = padded_types(source_type, target_type, padding)
     if source.device_set != target.device_set:  # then by id, as hosts are
         devices, here = tuple(sorted({*devices, *order}, key=lambda device: int(device.id))), devices
         source_mesh = _over(source_mesh, here, devices)
     topology = Topology.of_devices(devices)
     ends = SourceTarget(source_type, source_mesh, target_type, _over(target_mesh, order, devices), topology)
-    if placement_of(ends.source, ends.source_mesh) == placement_of(ends.target, ends.target_mesh):
+    if padding is None and placement_of(ends.source, ends.source_mesh) == placement_of(ends.target, ends.target_mesh):
         return LeafRoute("keep")
     return LeafRoute("move", ends, devices)
 
@@ -120,10 +141,7 @@ def _to_others(shape: tuple[int, ...], source: Sharding, target: Sharding) -> Le
     In one process `jax.device_put` copies buffer by buffer where tiles stay what they are.
     """
     sides: list[set[Any]] = [source.device_set, target.device_set]
-    kinds = [
-        sorted({f"{device.platform} ({device.device_kind}, {_memory(side)})" for device in devices})
-        for side, devices in zip((source, target), sides, strict=True)
-    ]
+    kinds = [_kinds(side) for side in (source, target)]
     alike = len({*kinds[0], *kinds[1]}) == 1
     if len({device.process_index for devices in sides for device in devices}) > 1:
         if not alike:
@@ -139,6 +157,12 @@ def _to_others(shape: tuple[int, ...], source: Sharding, target: Sharding) -> Le
         return LeafRoute("via_device_put")
     same = found.ends is not None and found.ends.source.local_shape == found.ends.target.local_shape
     return LeafRoute("via_device_put") if same else found
+
+
+def _kinds(sharding: Sharding) -> list[str]:
+    """The kinds of devices and memory of a sharding."""
+    devices: set[Any] = sharding.device_set
+    return sorted({f"{device.platform} ({device.device_kind}, {_memory(sharding)})" for device in devices})
 
 
 def typed(sharding: Any, shape: tuple[int, ...]) -> tuple[DistType, Mesh, tuple[Any, ...]]:

@@ -120,8 +120,9 @@ class PreparedReshard:
         `jax.device_put` is never told to donate: it would take buffers from other arrays.
         """
         for k in self._of("elsewhere"):
-            value = self._leaves[k].value
-            results[k] = without_shards(value.shape, value.dtype, self._leaves[k].target)
+            value, padding = self._leaves[k].value, self._leaves[k].padding
+            shape = value.shape if padding is None else padding.target
+            results[k] = without_shards(shape, value.dtype, self._leaves[k].target)
         for k in self._of("empty"):
             results[k] = zeros_like(self._leaves[k].value, self._leaves[k].target)
         brought = list(self._of("via_device_put"))
@@ -312,15 +313,15 @@ def _signature(leaf: Leaf) -> Hashable:
     """All of a leaf that matters for what is done with it, but for the buffers that it has in common with others."""
     value = leaf.value
     if isinstance(value, jax.Array):
-        return (leaf.path, value.aval, value.sharding, leaf.target)
+        return (leaf.path, value.aval, value.sharding, leaf.target, leaf.padding)
     dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
-    return (leaf.path, np.shape(value), dtype, getattr(value, "sharding", None), leaf.target)
+    return (leaf.path, np.shape(value), dtype, getattr(value, "sharding", None), leaf.target, leaf.padding)
 
 
 def _routed(leaf: Leaf) -> LeafRoute:
     source = getattr(leaf.value, "sharding", None)
     with placing(leaf):
-        found = route_of(np.shape(leaf.value), source, leaf.target)
+        found = route_of(np.shape(leaf.value), source, leaf.target, leaf.padding)
     return replace(found, action="elsewhere") if is_elsewhere(source, leaf.target) else found
 
 

@@ -21,6 +21,7 @@ def reshard(
     tree: Any,
     shardings: Any,
     source: Any,
+    logical_shape: Any,
     *,
     donate: bool,
     memory_limit: int | None,
@@ -31,7 +32,7 @@ def reshard(
     progress: bool | None,
 ) -> Any:
     """See `redistrib.api.reshard`; the memory limit is in bytes."""
-    leaves, structure = matched(tree, shardings, source)
+    leaves, structure = matched(tree, shardings, source, logical_shape)
     if check:
         check_replicas(tree)
     leaves = list(map(present, leaves))
@@ -56,6 +57,7 @@ def reshard(
 def reshard_plan(
     tree: Any,
     shardings: Any,
+    logical_shape: Any,
     *,
     donate: bool,
     memory_limit: int | None,
@@ -64,5 +66,5 @@ def reshard_plan(
     order: Order | None,
 ) -> TreePlan:
     """See `redistrib.api.reshard_plan`."""
-    leaves, _ = matched(tree, shardings)
+    leaves, _ = matched(tree, shardings, None, logical_shape)
     return PreparedReshard(leaves, Planner(model, accumulate, order), donate=donate, memory_limit=memory_limit).plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from redistrib.backends.jax.dummies import without_shards, zeros
 from redistrib.backends.jax.with_sharding import devices_of, with_sharding
 from redistrib.cache import Cache
 from redistrib.errors import LeafError, TreeMismatchError
+from redistrib.resharding.padding import Padding, is_shape, padding_of
 
 
 @dataclass(frozen=True)
@@ -24,15 +26,17 @@ class Leaf:
         value: the leaf.
         target: the sharding asked for.
         source: the sharding that the caller says the leaf has; None where the leaf itself tells.
+        padding: of an array that is only a part of the leaf, and of what the leaf becomes; None of any other.
     """
 
     path: str
     value: Any
     target: Sharding
     source: Sharding | None = None
+    padding: Padding | None = None
 
 
-def matched(tree: Any, shardings: Any, sources: Any = None) -> tuple[list[Leaf], Any]:
+def matched(tree: Any, shardings: Any, sources: Any = None, logical_shape: Any = None) -> tuple[list[Leaf], Any]:
     """The leaves of a tree with the shardings asked for, and its structure.
 
     Args:
@@ -40,18 +44,20 @@ def matched(tree: Any, shardings: Any, sources: Any = None) -> tuple[list[Leaf],
         shardings: a tree of the same structure, a prefix of it, or one sharding for all. A leaf of it is a
             `jax.sharding.Sharding`, a device, or, where `jax.set_mesh` has said over which mesh, a partition spec.
         sources: the same, or None.
+        logical_shape: the same of shapes, or None: of the array that each leaf has at its front.
 
     Raises:
-        TreeMismatchError: if the shardings are no prefix of the tree.
-        LeafError: if a leaf of `shardings` is no sharding.
+        TreeMismatchError: if the shardings, or the shapes, are no prefix of the tree.
+        LeafError: if a leaf of `shardings` is no sharding, or one of the tree has no part of its logical shape.
     """
     values, structure = jax.tree.flatten(tree)
     wanted = _spread(tree, structure, shardings)
     known = [None] * len(values) if sources is None else _spread(tree, structure, sources)
+    shapes = [None] * len(values) if logical_shape is None else _spread(tree, structure, logical_shape, is_shape)
     result = []
-    for name, value, target, source in zip(_paths(tree, structure), values, wanted, known, strict=True):
-        given = None if source is None else _sharding(name, source)
-        result.append(Leaf(name, value, _sharding(name, target), given))
+    for name, value, target, source, shape in zip(_paths(tree, structure), values, wanted, known, shapes, strict=True):
+        given, there = None if source is None else _sharding(name, source), _sharding(name, target)
+        result.append(Leaf(name, value, there, given, padding_of(name, value, shape, there)))
     return result, structure
 
 
@@ -68,19 +74,19 @@ def forget() -> None:
     _PATHS.clear()
 
 
-def _spread(tree: Any, structure: Any, shardings: Any) -> list[Any]:
-    flat, same = jax.tree.flatten(shardings, is_leaf=_is_sharding)
+def _is_sharding(value: Any) -> bool:
+    return isinstance(value, Sharding | PartitionSpec | jax.Device) or value is None
+
+
+def _spread(tree: Any, structure: Any, shardings: Any, is_leaf: Callable[[Any], bool] = _is_sharding) -> list[Any]:
+    flat, same = jax.tree.flatten(shardings, is_leaf=is_leaf)
     if same == structure:
         return list(flat)
     try:
-        spread = jax.tree.broadcast(shardings, tree, is_leaf=_is_sharding)
+        spread = jax.tree.broadcast(shardings, tree, is_leaf=is_leaf)
     except (ValueError, TypeError) as error:
         raise TreeMismatchError(str(error).splitlines()[0].rstrip(".")) from None
     return list(structure.flatten_up_to(spread))
-
-
-def _is_sharding(value: Any) -> bool:
-    return isinstance(value, Sharding | PartitionSpec | jax.Device) or value is None
 
 
 def _sharding(path: str, value: Any) -> Sharding:

@@ -29,6 +29,7 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.slabs import has_summands
 from redistrib.resharding import leaves
 from redistrib.resharding.actions import LeafRoute, SourceTarget, route
+from redistrib.resharding.padding import Padding
 from redistrib.synthesis.partial.arithmetic import ROUNDED_ONCE
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.topology import Topology
@@ -39,7 +40,7 @@ COALESCED_BYTES = 512 * 1024  # of tile up to which a collective costs more than
 
 # (of every leaf: its path, abstract value and shardings; which share buffers, donation, memory limit, cost model)
 TREES: Cache[Any] = Cache(64)
-# What a leaf's shape and shardings ask for: (shape, source sharding, target sharding).
+# What a leaf's shape and shardings ask for: (shape, source sharding, target sharding, padding).
 ROUTES: Cache[LeafRoute] = Cache(8192)
 # (source type and mesh, target type, mesh and device order, dtype, cost model, memory limit)
 PLANS: Cache[Plan] = Cache(2048)
@@ -63,9 +64,11 @@ def clear_caches() -> None:
         module.forget()
 
 
-def route_of(shape: tuple[int, ...], source: Sharding | None, target: Sharding) -> LeafRoute:
+def route_of(
+    shape: tuple[int, ...], source: Sharding | None, target: Sharding, padding: Padding | None = None
+) -> LeafRoute:
     """What is done with a leaf; see `actions.route`."""
-    return ROUTES.get((shape, source, target), lambda: route(shape, source, target))
+    return ROUTES.get((shape, source, target, padding), lambda: route(shape, source, target, padding))
 
 
 class Planner:
@@ -147,7 +150,7 @@ class Planner:
         """What a program does with leaves like one, and what that is known by."""
         spec = known_spec(item)
         plan = item.plan if limit is None else self.plan(spec.ends, spec.dtype, spec.platform, limit)
-        reuses = item.donated and not stacked and plan.before.tile == plan.after.tile
+        reuses = item.donated and not stacked and plan.source.local_shape == plan.target.local_shape
         made_by = (self._model_key(spec.platform), *self._arithmetic(spec.ends))
         key = (spec, *made_by, limit, schedule, count, stacked, reuses)
         return key, BucketEntry(plan, dtype, count, stacked, reuses, schedule)

@@ -8,17 +8,20 @@ import jax
 from jax.sharding import AxisType, NamedSharding
 
 from redistrib.backends.jax import private
-from redistrib.backends.jax.cross_mesh import CrossMeshRedistribution, emptied, platform_of
+from redistrib.backends.jax.context import Platform
+from redistrib.backends.jax.cross_mesh import CrossMeshRedistribution, emptied
 from redistrib.backends.jax.execute import to_jax
 from redistrib.backends.jax.sharding import check_names, constrained, partition_spec, with_auto_axes
 from redistrib.errors import SpecError, TracedError
 from redistrib.errors.backends import traced_order_error
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType, from_named_sharding
+from redistrib.lang.specs import from_named_sharding
+from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.resharding.actions import SourceTarget
 from redistrib.resharding.checks import placing
 from redistrib.resharding.leaves import Leaf
+from redistrib.resharding.padding import Padding, padded_types
 from redistrib.resharding.planning import Planner
 from redistrib.theory.topology import topology_of_mesh
 
@@ -51,28 +54,42 @@ def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     for side in (source, target):
         check_names(side.mesh)
     _check_order(source.mesh, target.mesh)
-    source_type, target_type = (from_named_sharding(side, array.shape)[0] for side in (source, target))
+    source_type, target_type = (end for end, _ in _ends(array, source, target, leaf.padding))
     if getattr(source.spec, "reduced", None):  # JAX's own mark is taken off and put on by JAX, at no cost
         source = NamedSharding(source.mesh, partition_spec(source_type))
         array = constrained(array, source.mesh, source.spec)
     if getattr(target.spec, "reduced", None):
         bare = NamedSharding(target.mesh, partition_spec(target_type))
-        return constrained(_bare(array, source, bare, planner, memory_limit), target.mesh, target.spec)
-    return _bare(array, source, target, planner, memory_limit)
+        return constrained(_bare(array, source, bare, leaf.padding, planner, memory_limit), target.mesh, target.spec)
+    return _bare(array, source, target, leaf.padding, planner, memory_limit)
+
+
+def _ends(
+    array: jax.Array, source: NamedSharding, target: NamedSharding, padding: Padding | None
+) -> tuple[tuple[DistType, Mesh], tuple[DistType, Mesh]]:
+    """Types and meshes of a traced array before and after."""
+    source_type, source_mesh = from_named_sharding(source, array.shape)
+    target_type, target_mesh = from_named_sharding(target, array.shape if padding is None else padding.target)
+    source_type, target_type = padded_types(source_type, target_type, padding)
+    return (source_type, source_mesh), (target_type, target_mesh)
 
 
 def _bare(
-    array: jax.Array, source: NamedSharding, target: NamedSharding, planner: Planner, memory_limit: int | None
+    array: jax.Array,
+    source: NamedSharding,
+    target: NamedSharding,
+    padding: Padding | None,
+    planner: Planner,
+    memory_limit: int | None,
 ) -> jax.Array:
     """The same, of shardings without reduced axes."""
-    source_type, source_mesh = from_named_sharding(source, array.shape)
-    target_type, target_mesh = from_named_sharding(target, array.shape)
+    (source_type, source_mesh), (target_type, target_mesh) = _ends(array, source, target, padding)
     if 0 in array.shape:
         return emptied(array, source, target)
     topology = topology_of_mesh(source.mesh) or topology_of_mesh(target.mesh)
     there = SourceTarget(source_type, source_mesh, target_type, target_mesh, topology)
     back = SourceTarget(DistType(target_type.dims), target_mesh, DistType(source_type.dims), source_mesh, topology)
-    platform, dtype = platform_of(target.mesh), str(array.dtype)
+    platform, dtype = Platform.of(target.mesh).name, str(array.dtype)
     plan = planner.plan(there, dtype, platform, memory_limit)
 
     def reverse() -> Plan:

@@ -14,7 +14,7 @@ What happens inside one side is found as for any other problem, on that side's d
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -55,10 +55,28 @@ def best_steps_between(problem: Problem, model: CostModel) -> list[Step]:
         return dropped
     if np.array_equal(source.devices, target.devices):
         return source.steps(best_steps(_inside(problem, source, problem.before, problem.after), model))
+    return _cheapest(problem, model, prices, _candidates(problem, source, target, model, prices))
+
+
+def best_exchange(problem: Problem, model: CostModel) -> list[Step]:
+    """The cheapest plan of at most one exchange, in which every device pulls what it lacks: for tiles of unequal size.
+
+    Raises:
+        MemoryLimitError: if it does not fit the memory limit.
+        ProfileError: if the model gives it no finite price.
+    """
+    if problem.before == problem.after:
+        return []
+    ways = exchange.in_rounds(problem) or filter(None, [exchange.direct(problem)])
+    return _cheapest(problem, model, prices_of(model, problem.itemsize, problem.topology), ways)
+
+
+def _cheapest(problem: Problem, model: CostModel, prices: Prices, ways: Iterable[list[Step]]) -> list[Step]:
+    """The cheapest of some plans."""
     best: list[Step] | None = None
     best_key: tuple[float, ...] = (math.inf,)
     least = math.inf
-    for steps in _candidates(problem, source, target, model, prices):
+    for steps in ways:
         if model.fused_exchange:
             steps = [replace(step, implementation="ragged") if isinstance(step, Exchange) else step for step in steps]
         if not problem.fits(steps):

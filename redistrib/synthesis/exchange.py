@@ -119,7 +119,7 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
     """
     before, after, topology = problem.before, problem.after, problem.topology
     count = share_count(problem)
-    if problem.everywhere and nested(before.grid, after.grid):
+    if problem.nests:
         tables = [_equal_shares(problem)] if count <= most_shares else []
         if topology.hosts is not None and count <= min(most_shares, MOST_UNEQUAL):  # senders on the receivers' hosts
             lacking = _unequal_shares(before, after)
@@ -150,19 +150,19 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
 
 def most_direct(problem: Problem) -> int:
     """The shares up to which `direct` is planned."""
-    closed = problem.everywhere and nested(problem.before.grid, problem.after.grid)
-    return MOST_DIRECT if closed else MOST_DIRECT_UNEQUAL
+    return MOST_DIRECT if problem.nests else MOST_DIRECT_UNEQUAL
 
 
 def direct(problem: Problem) -> list[Step] | None:
     """The direct exchange in rounds of equal volumes, which receives exactly the lower bound, found in one attempt.
 
-    For more shares than `in_rounds` has the time to arrange; None where there are more than `most_direct`.
+    For more shares than `in_rounds` has the time to arrange; None where there are more than `most_direct`, unless tiles
+    are of unequal size: then there is no other way.
     """
     before, after = problem.before, problem.after
-    if share_count(problem) > most_direct(problem):
+    if not problem.uneven and share_count(problem) > most_direct(problem):
         return None
-    if problem.everywhere and nested(before.grid, after.grid):
+    if problem.nests:
         return [Exchange(before, after, _equal_shares(problem))]
     shares = colour_rounds(_unequal_shares(before, after), before, problem.topology, volume_of)
     return [Exchange(before, after, shares)]
@@ -209,10 +209,23 @@ def _meet(before: Placement, after: Placement, fine: Grid) -> Placement:
 
 def _span(before: Placement, after: Placement) -> tuple[Int64, Int64]:
     """First and one past the last tile of `before`, per dimension, that each device's target tile touches."""
+    if before.cuts or after.cuts:
+        low, high = after.start, after.start + after.boxes.size
+        edges = [before.edges(_along(before, i))[:, i] for i in range(before.rank)]
+        first = np.stack([np.searchsorted(edge, low[:, i], "right") - 1 for i, edge in enumerate(edges)], axis=1)
+        stop = np.stack([np.searchsorted(edge, high[:, i], "left") for i, edge in enumerate(edges)], axis=1)
+        return first, np.maximum(first, stop)
     fine_b, fine_a = np.array(before.grid, dtype=np.int64), np.array(after.grid, dtype=np.int64)
     first = after.index * fine_b // fine_a
     stop = -((-(after.index + 1) * fine_b) // fine_a)
     return first, stop
+
+
+def _along(placement: Placement, dim: int) -> Int64:
+    """`[tiles + 1, rank]` indices of the tiles along one dimension, and the one behind the last."""
+    index = np.zeros((placement.grid[dim] + 1, placement.rank), dtype=np.int64)
+    index[:, dim] = np.arange(len(index))
+    return index
 
 
 def share_count(problem: Problem) -> int:
@@ -262,15 +275,16 @@ def _unequal_shares(before: Placement, after: Placement) -> list[Lack]:
         return []
     first, stop = _span(before, after)
     extent = stop - first
-    tile_b, tile_a = np.array(before.tile, dtype=np.int64), np.array(after.tile, dtype=np.int64)
     count = extent.prod(axis=1)
     receiver = np.repeat(after.holders, count[after.holders])
     tile = first[receiver] + unravel(position_in_run(receiver), extent[receiver])
     away = (tile != before.index[receiver]).any(axis=1)
     receiver, tile = receiver[away], tile[away]
     low = after.start[receiver]
-    start, stop = np.maximum(tile * tile_b, low), np.minimum((tile + 1) * tile_b, low + tile_a)
-    return list(zip(receiver.tolist(), number_of(tile, before.grid).tolist(), start, stop - start, strict=True))
+    high = low + after.boxes.size[receiver]
+    start, stop = np.maximum(before.edges(tile), low), np.minimum(before.edges(tile + 1), high)
+    rows = zip(receiver.tolist(), number_of(tile, before.grid).tolist(), start, stop - start, strict=True)
+    return [row for row, some in zip(rows, (start < stop).all(axis=1).tolist(), strict=True) if some]
 
 
 def _units(before: Placement, after: Placement) -> list[Int64 | None]:
@@ -278,6 +292,8 @@ def _units(before: Placement, after: Placement) -> list[Int64 | None]:
 
     Cut into equal units, shares of different sizes can fill each other's rounds.
     """
+    if before.cuts or after.cuts:
+        return [None]
     crossing = [i for i, (b, a) in enumerate(zip(before.grid, after.grid, strict=True)) if b % a and a % b]
     fine = refined(before.grid, after.grid)
     units: list[Int64 | None] = [None]

@@ -31,13 +31,13 @@ class Members:
 
     def alone(self, placement: Placement) -> Placement:
         """What the members hold, by member."""
-        return Placement.unchecked(placement.shape, placement.grid, placement.index[self.devices])
+        return Placement.unchecked(placement.shape, placement.grid, placement.index[self.devices], placement.cuts)
 
     def among_all(self, placement: Placement) -> Placement:
         """What members hold, by device; the other devices hold nothing."""
         index = np.full((self.count, placement.rank), -1, dtype=np.int64)
         index[self.devices] = placement.index
-        return Placement.unchecked(placement.shape, placement.grid, index)
+        return Placement.unchecked(placement.shape, placement.grid, index, placement.cuts)
 
     def topology(self, topology: Topology) -> Topology:
         """The links between the members."""

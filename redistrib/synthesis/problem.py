@@ -10,7 +10,7 @@ from redistrib.plans.memory import peak_bytes
 from redistrib.plans.steps import Step
 from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
-from redistrib.theory.weak import WeakSpace
+from redistrib.theory.weak import WeakSpace, nested
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,16 @@ class Problem:
     def everywhere(self) -> bool:
         """Whether every device holds a tile at both ends."""
         return not (self.before.nowhere.any() or self.after.nowhere.any())
+
+    @cached_property
+    def uneven(self) -> bool:
+        """Whether tiles are of unequal size, at one end or at both."""
+        return bool(self.before.cuts or self.after.cuts)
+
+    @cached_property
+    def nests(self) -> bool:
+        """Whether every device holds a tile at both ends, and these, of one size, are made of one another."""
+        return self.everywhere and not self.uneven and nested(self.before.grid, self.after.grid)
 
     @cached_property
     def bound(self) -> int:

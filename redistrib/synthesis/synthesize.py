@@ -9,14 +9,14 @@ from redistrib.cost.presets import cost_model
 from redistrib.errors import ChoiceError, MemoryLimitError, MeshDevicesError
 from redistrib.errors.synthesis import global_shape_error, mesh_devices_error
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType, require_whole
+from redistrib.lang.types import DistType, as_even, require_even, require_whole
 from redistrib.plans.data import Order
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import Step
 from redistrib.plans.verify import verify
 from redistrib.synthesis.best import best_steps, limit_met
-from redistrib.synthesis.between import best_steps_between
+from redistrib.synthesis.between import best_exchange, best_steps_between
 from redistrib.synthesis.exchange import without_elements
 from redistrib.synthesis.paper.algorithm import paper_steps
 from redistrib.synthesis.paper.search import Search
@@ -69,8 +69,10 @@ def synthesize(
     if algorithm not in get_args(Algorithm):
         raise ChoiceError("unknown algorithm", value=algorithm, known=get_args(Algorithm))
     size = itemsize_of(dtype)
+    source, target = as_even(source, source_mesh), as_even(target, target_mesh)
     if algorithm == "paper":
         require_whole("the paper's algorithm", source, target)
+        require_even("the paper's algorithm", source, target)
     partial = bool(source.partial or target.partial)
     added_in = check_reduction(source, target, dtype, accumulate)
     devices = max(source_mesh.span, target_mesh.span)
@@ -131,6 +133,8 @@ def _steps(
         return without_elements(problem), None
     if max(problem.before.summands, problem.after.summands) > 1:
         return best_partial_steps(problem, model, fixed), None
+    if problem.uneven:
+        return best_exchange(problem, model), None
     if not problem.everywhere:
         return best_steps_between(problem, model), None
     if algorithm == "best":

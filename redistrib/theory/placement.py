@@ -4,24 +4,23 @@ The meaning of a type is which tile each device holds (Section 4.1, Figure 7a). 
 as an integer array of tile indices on a grid. This module knows nothing of the typing rules in `rules`: soundness
 is a statement between the two.
 
-One value holds all that a device can be given. It has four fields:
+One value holds all that a device can be given. It has these fields:
 
 ==========================================  =========================================================================
 field                                       meaning
 ==========================================  =========================================================================
 `shape`                                     the global shape
-`grid`                                      per dimension the number of equal tiles. For tiles of unequal size, the
-                                            split points themselves (`(0, 3, 5, 7)`) are to stand in its place; then a
-                                            device's box is from split point `index[d, i]` to the next, and `tile` and
-                                            `start` are read off that
+`grid`, `cuts`                              per dimension the number of tiles, and, where these are of unequal size,
+                                            their split points (`(0, 3, 5, 7)`): a device's box is from split point
+                                            `index[d, i]` to the next
 `index`                                     which tile each device holds; a row of -1 means *nowhere*: the device holds
                                             nothing of the array
 `summand`, `summands`, `reduction`          which of how many summands of its tile each device holds; absent where
                                             tiles are parts of the array itself
 ==========================================  =========================================================================
 
-Split points are a name kept free, in the JSON form of plans too; nothing makes or reads them yet. Equal tiles,
-everywhere, whole: that stays the common case, and costs what it does without the others.
+Equal tiles, everywhere, whole: that stays the common case, and costs what it does without the others. Tiles of unequal
+size are never summands.
 
 Nowhere is the tile before the first one, where no element is: boxes of devices that hold nothing are empty, and no
 other tile meets it. Summands are everywhere, and so are tiles of rank 0, which have no index to tell it by.
@@ -37,6 +36,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -47,8 +47,10 @@ from redistrib.errors import PlacementError
 from redistrib.errors.base import shown
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.notation import REDUCTIONS, Reduction
-from redistrib.lang.types import DimType, DistType
+from redistrib.lang.types import DistType
+from redistrib.theory import splits
 from redistrib.theory.boxes import Box, Boxes
+from redistrib.theory.splits import Cuts
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,13 +59,14 @@ class Placement:
 
     Attributes:
         shape: global shape, in elements.
-        grid: number of tiles along each dimension; divides `shape`.
+        grid: number of tiles along each dimension; divides `shape` where there are no split points.
         index: `[devices, rank]` tile indices, `0 <= index[d, i] < grid[i]`, or -1 in a whole row; read-only. Row `d`
             belongs to device number `d`, whatever mesh the devices form.
         summand: `[devices]`, `0 <= summand[d] < summands`: which summand of its tile each device holds; read-only.
             None where tiles are parts of the array itself, and then `summands` is 1 and `reduction` None.
         summands: how many summands every element has.
         reduction: what makes the array of them.
+        cuts: for each dimension the split points of its tiles, None where they are of one size; empty where all are.
     """
 
     shape: tuple[int, ...]
@@ -72,6 +75,7 @@ class Placement:
     summand: Int64 | None = None
     summands: int = 1
     reduction: Reduction | None = None
+    cuts: Cuts = ()
 
     def __post_init__(self) -> None:
         index = np.asarray(self.index, dtype=np.int64)
@@ -80,8 +84,9 @@ class Placement:
                 f"a placement of rank {len(self.shape)} needs one grid entry and one index column per dimension, "
                 f"got grid {self.grid} and index of shape {index.shape}"
             )
-        for size, count in zip(self.shape, self.grid, strict=True):
-            if count < 1 or size % count:
+        object.__setattr__(self, "cuts", splits.checked(self.cuts, self.shape, self.grid))
+        for size, count, points in zip(self.shape, self.grid, self.points, strict=True):
+            if count < 1 or (points is None and size % count):
                 raise PlacementError(f"{count} tiles do not divide a dimension of {size} elements")
         if index.size and (index.max(axis=0) >= self.grid).any():
             raise PlacementError(f"a tile index lies outside the grid {self.grid}")
@@ -105,6 +110,8 @@ class Placement:
                 f"a placement of {self.devices} devices names one summand for each, of at most as many, "
                 f"got {shown(count)} summands and numbers of shape {summand.shape}"
             )
+        if count > 1 and self.cuts:
+            raise PlacementError(f"a placement of {count} summands has tiles of unequal size; summands are of one size")
         if count > 1 and self.nowhere.any():
             raise PlacementError(f"a placement of {count} summands leaves some devices without any; all hold one")
         if summand.size and (summand.min() < 0 or summand.max() >= count):
@@ -116,11 +123,11 @@ class Placement:
         object.__setattr__(self, "reduction", self.reduction if count > 1 else None)
 
     @classmethod
-    def unchecked(cls, shape: tuple[int, ...], grid: tuple[int, ...], index: Int64) -> Placement:
+    def unchecked(cls, shape: tuple[int, ...], grid: tuple[int, ...], index: Int64, cuts: Cuts = ()) -> Placement:
         """A placement that is right by construction, from an array that nobody else has."""
         placement = object.__new__(cls)
         index.flags.writeable = False
-        for name, value in (("shape", shape), ("grid", grid), ("index", index)):
+        for name, value in (("shape", shape), ("grid", grid), ("index", index), ("cuts", cuts)):
             object.__setattr__(placement, name, value)
         return placement
 
@@ -133,6 +140,7 @@ class Placement:
         return (
             self.shape == other.shape
             and self.grid == other.grid
+            and self.cuts == other.cuts
             and np.array_equal(self.index, other.index)
             and self.summands == other.summands
             and self.reduction == other.reduction
@@ -208,14 +216,25 @@ class Placement:
         """The devices that hold a tile, ascending."""
         return np.flatnonzero(~self.nowhere)
 
+    @property
+    def points(self) -> Cuts:
+        """Split points, None of each dimension whose tiles are of one size."""
+        return self.cuts or (None,) * self.rank
+
     @cached_property
     def tile(self) -> tuple[int, ...]:
-        """Shape of one tile, in elements."""
-        return tuple(size // count for size, count in zip(self.shape, self.grid, strict=True))
+        """Shape of one tile, in elements; of the largest where they differ."""
+        return tuple(
+            size // count if points is None else max(b - a for a, b in pairwise(points))
+            for size, count, points in zip(self.shape, self.grid, self.points, strict=True)
+        )
 
     @cached_property
     def tile_size(self) -> int:
-        """Elements in one tile (localsize of Figure 6); a Python integer, since it may exceed 64 bits."""
+        """Elements in one tile (localsize of Figure 6); a Python integer, since it may exceed 64 bits.
+
+        Of the largest tile where they differ.
+        """
         return math.prod(self.tile)
 
     @cached_property
@@ -226,14 +245,27 @@ class Placement:
     @cached_property
     def start(self) -> Int64:
         """`[devices, rank]` base offsets in elements: the base offset map itself; read-only. Nowhere it is negative."""
-        start = self.index * np.array(self.tile, dtype=np.int64)
+        start = self.edges(self.index)
+        if self.cuts:
+            start[self.nowhere] = -1
         start.flags.writeable = False
         return start
+
+    def edges(self, index: Int64) -> Int64:
+        """First elements of the tiles of some indices `[..., rank]`; the index behind the last gives the size."""
+        edges: Int64 = index * np.array(self.tile, dtype=np.int64)
+        for i, points in enumerate(self.cuts):
+            if points is not None:
+                edges[..., i] = np.array(points, dtype=np.int64)[index[..., i]]
+        return edges
 
     @cached_property
     def boxes(self) -> Boxes:
         """The box of the array that each device holds, by device number."""
-        size = np.broadcast_to(np.array(self.tile, dtype=np.int64), self.start.shape)
+        if self.cuts:
+            size = self.edges(self.index + 1) - self.start
+        else:
+            size = np.broadcast_to(np.array(self.tile, dtype=np.int64), self.start.shape)
         return Boxes(self.start, np.where(self.nowhere[:, None], 0, size) if self.nowhere.any() else size)
 
     def box(self, device: int) -> Box:
@@ -260,7 +292,7 @@ class Placement:
         return bool((counts * self.tiles == len(self.holders)).all())
 
     def coarse(self, grid: tuple[int, ...]) -> Int64:
-        """`[devices, rank]` index of the cell of the coarser `grid` that holds each device's tile."""
+        """`[devices, rank]` index of the cell of the coarser `grid` that holds each device's tile, all of one size."""
         factor = [fine // count for fine, count in zip(self.grid, grid, strict=True)]
         return self.index // np.array(factor, dtype=np.int64)
 
@@ -306,12 +338,13 @@ def placement_of(dist_type: DistType, mesh: Mesh, devices: int | None = None) ->
             weights[column[name], i] = weight
             weight *= mesh.axes[column[name]].size
         grid.append(weight)
+    cuts = splits.cuts_of(dist_type, mesh)
     count = mesh.span if devices is None else devices
     index = mesh.coordinates @ weights
     if count > mesh.size:
         index = _spread(dist_type, mesh, index, count)
     if not dist_type.partial:
-        return Placement.unchecked(dist_type.global_shape, tuple(grid), index)
+        return Placement.unchecked(dist_type.global_shape, tuple(grid), index, cuts)
     columns = [column[name] for name in dist_type.partial]
     sizes = [mesh.axes[k].size for k in columns]
     summand = from_digits(mesh.coordinates[:, columns], sizes)
@@ -328,41 +361,6 @@ def _spread(dist_type: DistType, mesh: Mesh, index: Int64, devices: int) -> Int6
     spread = np.full((devices, dist_type.rank), -1, dtype=np.int64)
     spread[list(mesh.devices)] = index[list(mesh.devices)]
     return spread
-
-
-def type_of(placement: Placement, mesh: Mesh) -> DistType | None:
-    """A type that means a placement on a mesh, the inverse of `placement_of`; None where no type does.
-
-    >>> mesh = Mesh.of("x=4,y=6")
-    >>> print(type_of(placement_of(DistType.of("[3{x}12, 2{y}12]"), mesh), mesh))
-    [3{x}12, 2{y}12]
-    """
-    if placement.devices < mesh.span:
-        return None
-    cuts: list[list[tuple[int, str, int]]] = [[] for _ in placement.shape]  # per dimension: weight, axis name, size
-    partial = []
-    stride = mesh.size
-    for axis in mesh.axes:
-        stride //= axis.size
-        if axis.size > 1:
-            near = mesh.devices[stride]  # the device with coordinate 1 on this axis, 0 on all others
-            step = placement.index[near]
-            if not step.any() and placement.label[near] != placement.label[mesh.devices[0]]:
-                partial.append(axis.name)
-            for i in np.flatnonzero(step).tolist():
-                cuts[i].append((int(step[i]), axis.name, axis.size))
-    dims = []
-    for size, count, cut in zip(placement.shape, placement.grid, cuts, strict=True):
-        if math.prod(extent for _, _, extent in cut) != count:
-            return None
-        dims.append(DimType(size // count, tuple(name for _, name, _ in sorted(cut)), size))
-    names = [name for dim in dims for name in dim.axes] + partial
-    if len(set(names)) < len(names) or bool(partial) != (placement.summands > 1):
-        return None
-    candidate = DistType(tuple(dims), tuple(partial), placement.reduction)
-    if placement.devices > mesh.size and (candidate.partial or not candidate.rank):
-        return None
-    return candidate if placement_of(candidate, mesh, placement.devices) == placement else None
 
 
 def lower_bound(source: Placement, target: Placement) -> list[int]:

@@ -37,7 +37,7 @@ from redistrib.errors.base import listed
 from redistrib.errors.rules import rule_dimension_error
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.notation import Reduction, print_axis
-from redistrib.lang.types import DimType, DistType
+from redistrib.lang.types import DimType, DistType, require_even
 
 Place: TypeAlias = int | Literal["partial"] | None  # a dimension, the set of partial axes, or neither
 
@@ -100,6 +100,7 @@ class AxesCollective(Collective):
 
     @final
     def apply(self, dist_type: DistType, mesh: Mesh) -> DistType:
+        require_even("a typing rule", dist_type)
         dist_type.check(mesh)
         for premise in PREMISES[type(self)]:
             premise(self, dist_type, mesh)
@@ -109,6 +110,7 @@ class AxesCollective(Collective):
 
     @final
     def lower(self, dist_type: DistType, mesh: Mesh) -> tuple[DistType, Mesh]:
+        require_even("a typing rule", dist_type)
         dist_type.check(mesh)
         for premise in PREMISES[type(self)]:
             premise(self, dist_type, mesh)
@@ -254,6 +256,7 @@ class AllPermute(Collective):
         return self.target, onto
 
     def _check(self, dist_type: DistType, mesh: Mesh, onto: Mesh) -> None:
+        require_even("a typing rule", dist_type, self.target)
         dist_type.check(mesh)
         ends = {"collective": f"allpermute to {self.target}", "source": str(dist_type), "target": str(self.target)}
         if dist_type.global_shape != self.target.global_shape:

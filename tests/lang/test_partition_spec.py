@@ -14,7 +14,8 @@ import pytest
 
 from redistrib.errors import RedistribError, SpecDivisionError, SpecError, TypeFormError, UnknownAxisError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DistType, from_named_sharding, from_partition_spec, to_partition_entries
+from redistrib.lang.specs import from_named_sharding, from_partition_spec, to_partition_entries
+from redistrib.lang.types import DistType
 from redistrib.theory.placement import placement_of
 
 XY = Mesh.of("x=4,y=6")
@@ -152,7 +153,7 @@ JAX_AGREES = """
 import itertools
 import jax, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from redistrib.lang.types import from_named_sharding
+from redistrib.lang.specs import from_named_sharding
 from redistrib.theory.placement import placement_of
 
 devices = np.array(jax.devices()).reshape(2, 3, 2)[:, :, ::-1]

@@ -76,7 +76,7 @@ REFUSED = [
      "dimension 0 of [5{}12]: 1 tile of 5 makes 5 elements, not 12; write 12"),
     (lambda: DistType.parse("[2{x}10]").check(XY), TypeFormError,
      "dimension 0 of [2{x}10]: 4 tiles of 2 make 8 elements, not 10; 4 does not divide 10: "
-     "take other axes, or pad the dimension to 12"),
+     "take other axes, pad the dimension to 12, or write 3~{x}10 for tiles of unequal size"),
     (lambda: DistType.parse("[0{x}4]").check(XY), TypeFormError,
      "dimension 0 of [0{x}4]: 4 tiles of 0 make 0 elements, not 4; write 1{x}4"),
 ]  # fmt: skip

@@ -67,7 +67,7 @@ def without_share(name: str, row: int) -> Plan:
 def forged(placement: Placement, **changes: Any) -> Placement:
     """A placement that its constructor would refuse."""
     made = object.__new__(Placement)
-    for name in ("shape", "grid", "index"):
+    for name in ("shape", "grid", "index", "cuts"):
         value = changes.get(name, getattr(placement, name))
         object.__setattr__(made, name, np.array(value) if name == "index" else value)
     return made

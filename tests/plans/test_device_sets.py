@@ -19,7 +19,8 @@ from redistrib.plans.steps import AllToAll
 from redistrib.plans.verify import verify
 from redistrib.testing import Redistribution, plans, redistributions
 from redistrib.theory.crossing import least_crossing, least_sent, sides_of
-from redistrib.theory.placement import Placement, placement_of, type_of
+from redistrib.theory.inverse import type_of
+from redistrib.theory.placement import Placement, placement_of
 from tests.plans.corrupt_devices import HERE, THERE, good, on
 
 

@@ -205,7 +205,7 @@ def test_boxes_that_fill_a_tile_once_and_boxes_that_do_not(data: st.DataObject) 
     for one, other in boxes:
         times[tuple(slice(a, b) for a, b in zip(one, other, strict=True))] += 1
     extent = np.array(tile, dtype=np.int64)
-    fault = first_not_filled_once(low, high, np.zeros(len(boxes), dtype=np.int64), extent, 1)
+    fault = first_not_filled_once(low, high, np.zeros(len(boxes), dtype=np.int64), extent[None])
     assert (fault is None) == bool((times == 1).all())
     if fault is not None:
         start, stop, count = wrong_cell(low, high, 0 * extent, extent)

@@ -17,6 +17,7 @@ from tests.plans.corrupt_devices import DEVICE_CORRUPTIONS
 from tests.plans.corrupt_exchanges import EXCHANGE_CORRUPTIONS
 from tests.plans.corrupt_plans import PLAN_CORRUPTIONS
 from tests.plans.corrupt_reductions import REDUCTION_CORRUPTIONS
+from tests.plans.corrupt_uneven import UNEVEN_CORRUPTIONS
 from tests.plans.hand import GOOD, place, plan, pulled, shares
 
 CORRUPTIONS = [
@@ -25,6 +26,7 @@ CORRUPTIONS = [
     *EXCHANGE_CORRUPTIONS,
     *REDUCTION_CORRUPTIONS,
     *DEVICE_CORRUPTIONS,
+    *UNEVEN_CORRUPTIONS,
 ]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import redistrib as rd
 from bench.problems import Problem, draw
-from redistrib.cost.latency import Latency, LatencyBandwidth
+from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
 from redistrib.cost.presets import PRESETS
 from redistrib.errors import MeshDevicesError
 from redistrib.lang.mesh import Mesh
@@ -244,3 +244,29 @@ def test_where_jax_devices_stand() -> None:
     for name in ("tpu", "gpu", "cpu"):  # every preset knows how much slower links between hosts are
         assert PRESETS[name].topology(Mesh.of("x=2,y=2"), Topology.of("abba")) == Topology.of("abba")
     assert BY_AXIS.topology(Mesh.of("x=2,y=2"), Topology.of("abba")).axes  # links by axes say more
+
+
+def shared_link(**figures: float) -> LatencyBandwidth:
+    """Two devices a host, whose link takes a byte a second each way; all else takes no time."""
+    nothing = {kind: Latency(0.0, 0.0) for kind in KINDS}
+    figures = {"slow_bandwidth": 1.0, "host_bandwidth": 1.0, **figures}
+    return LatencyBandwidth("shared", nothing, bandwidth=1e30, memory_bandwidth=1e30, devices_per_host=2, **figures)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "alone", "shared"),
+    [  # tiles of 16 int8; hosts (x, y) of two devices along z
+        ("[16{x}32]", "[16{z}32]", 16, 16),  # of each host of the first or of the second half one device gets its tile
+        ("[16{x}32]", "[16{y}32]", 16, 32),  # both devices of the hosts that swap
+        ("[16{x}32]", "[32]", 16, 32),  # the same
+        ("[8{z,x}32]", "[32]", 16, 24),  # around rings of two hosts: three shares pass every link
+        ("[8{x,z}32]", "[32]", 16, 48),  # around rings that change hosts at every device
+    ],
+)
+def test_devices_of_a_host_share_its_link(source: str, target: str, alone: float, shared: float) -> None:
+    """Seconds of a step of one tile for each device, and of the same where hosts have a link for all of them."""
+    plan = rd.synthesize(source, target, {"x": 2, "y": 2, "z": 2}, dtype="int8")
+    (step,) = plan.steps
+    for model, seconds in ((shared_link(host_bandwidth=1e30), alone), (shared_link(), shared)):
+        topology = model.topology(plan.source_mesh)
+        assert model.step(step, 1, topology) == pytest.approx(seconds)

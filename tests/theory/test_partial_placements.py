@@ -11,7 +11,8 @@ from redistrib.errors import PlacementError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.testing import all_partial_types
-from redistrib.theory.placement import Placement, placement_of, type_of
+from redistrib.theory.inverse import type_of
+from redistrib.theory.placement import Placement, placement_of
 
 MESHES = [Mesh.of("x=4"), Mesh.of("x=2,y=2"), Mesh.of("x=2,y=3")]
 SHAPES = [(), (12,), (12, 12)]

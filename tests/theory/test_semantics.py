@@ -15,12 +15,12 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.testing import Redistribution, meshes, redistributions, types
 from redistrib.theory.boxes import summed_volumes, volumes
+from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import (
     Placement,
     lower_bound,
     number_of,
     placement_of,
-    type_of,
 )
 
 

@@ -12,6 +12,7 @@ from jax import lax
 
 from redistrib.backends.jax.adding import Adding, adding_of
 from redistrib.backends.jax.groups import axes_of_groups
+from redistrib.backends.jax.one_way import two_turns
 from redistrib.backends.jax.xla_cpu import Quirks, quirks_of
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.plan import Plan
@@ -44,6 +45,7 @@ class LoweringContext:
         apart: whether gathers heed the quirk of this name.
         numbers: 0, 1, 2 and so on, as values that the compiler does not see.
         adding: how sums are made; None where no tiles are summands.
+        processes: of every device, by its number.
     """
 
     MOST_PIECES: ClassVar[int] = 32  # members; above, a program of one slice for each becomes too long
@@ -61,6 +63,7 @@ class LoweringContext:
     apart: bool = False
     numbers: tuple[jax.Array, ...] = field(default=(), repr=False, compare=False)
     adding: Adding | None = None
+    processes: tuple[int, ...] = ()
     position: Int64 = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -111,8 +114,48 @@ class LoweringContext:
 
     def permute(self, tile: jax.Array, pairs: Int64) -> jax.Array:
         """`lax.ppermute` between device numbers; devices that receive nothing get zeros."""
-        moved: jax.Array = lax.ppermute(tile, self.names, [(a, b) for a, b in self.position[pairs].tolist()])
-        return moved
+
+        def sent(pairs: Int64) -> jax.Array:
+            moved: jax.Array = lax.ppermute(tile, self.names, [(a, b) for a, b in self.position[pairs].tolist()])
+            return moved
+
+        turns = two_turns(pairs, self.processes) if self.goes_one_way(tile.size * tile.dtype.itemsize) else None
+        if turns is None:
+            return sent(pairs)
+        first, second = turns
+        late = self.lookup(np.isin(np.arange(len(self.order)), second[:, 1]))
+        return jnp.where(late, sent(second), sent(first))
+
+    def goes_one_way(self, size: int) -> bool:
+        """Whether what travels, so many bytes for each device, had better not meet what comes from the other side."""
+        least = self.quirks.one_way_bytes
+        return least is not None and size >= least and self.schedule == "overlap"
+
+    def crosses(self, groups: Int64) -> bool:
+        """Whether a group has members in several processes."""
+        where = np.array(self.processes)[groups]
+        return bool((where != where[:, :1]).any())
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What runs the programs of a mesh.
+
+    Attributes:
+        name: of the platform.
+        processes: of the devices, in mesh order; empty where they are not known.
+    """
+
+    name: str
+    processes: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh) -> Platform:
+        """That of the devices of a mesh; the default backend's where the mesh is abstract."""
+        if not isinstance(mesh, jax.sharding.Mesh):
+            return cls(str(jax.default_backend()))
+        devices = mesh.devices.ravel().tolist()
+        return cls(str(devices[0].platform), tuple(int(device.process_index) for device in devices))
 
 
 def idle(groups: Int64, devices: int) -> Int64:
@@ -131,14 +174,15 @@ def context_of(
     sizes: tuple[int, ...],
     order: tuple[int, ...],
     schedule: Schedule | None,
-    platform: str,
+    platform: Platform,
 ) -> LoweringContext:
     """The context of a plan; one that has a memory limit, and no schedule of its own, runs in sequence within it.
 
     Raises:
         MemoryLimitError: if source and target alone take more than that limit.
     """
-    scratch, quirks = None, quirks_of(platform)
+    scratch, quirks = None, quirks_of(platform.name, len(set(platform.processes)) or 1)
+    processes = dict(zip(order, platform.processes, strict=False))
     if schedule is None and plan.memory_limit is not None:
         schedule = "sequential"
         tiles = plan.before.tile_size + plan.after.tile_size
@@ -158,9 +202,10 @@ def context_of(
         order,
         schedule or "overlap",
         scratch=scratch,
-        chunk=TPU_CHUNK if platform == "tpu" else quirks.chunk,
-        copies_results=platform == "tpu",
-        ragged=platform != "cpu",
+        chunk=TPU_CHUNK if platform.name == "tpu" else quirks.chunk,
+        copies_results=platform.name == "tpu",
+        ragged=platform.name != "cpu",
         quirks=quirks,
-        adding=adding_of(plan, platform),
+        adding=adding_of(plan, platform.name),
+        processes=tuple(process for _, process in sorted(processes.items())),
     )

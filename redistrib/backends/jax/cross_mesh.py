@@ -15,8 +15,8 @@ from typing import Any
 import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, use_abstract_mesh
 
-from redistrib.backends.jax.context import context_of
-from redistrib.backends.jax.lowering import local_program
+from redistrib.backends.jax.context import Platform, context_of
+from redistrib.backends.jax.padding import tile_program
 from redistrib.backends.jax.sharding import abstract, constrained, partition_spec
 from redistrib.backends.jax.values import Program, as_integer_bits, differentiable, underivable
 from redistrib.lang.mesh import Mesh
@@ -62,8 +62,8 @@ class CrossMeshRedistribution:
     def _mapped(self, array: jax.Array, specs: tuple[PartitionSpec, PartitionSpec] | None = None) -> jax.Array:
         mesh = self.plan.target_mesh
         source, target = specs or (partition_spec(self.plan.source), partition_spec(self.plan.target))
-        context = context_of(self.plan, mesh.names, mesh.shape, mesh.devices, None, platform_of(self.target))
-        program = as_integer_bits(local_program(self.plan.steps, context))
+        context = context_of(self.plan, mesh.names, mesh.shape, mesh.devices, None, Platform.of(self.target))
+        program = as_integer_bits(tile_program(self.plan, context))
         moved = _across(constrained(array, self.source, source), self.source, source, self.target, target, program)
         return constrained(moved, self.target, target)
 
@@ -115,13 +115,6 @@ def _common_refinement(source: tuple[int, ...], target: tuple[int, ...]) -> tupl
     if set(both) in strides or any(fine % coarse for coarse, fine in pairwise(both)):
         return ()
     return tuple(fine // coarse for coarse, fine in pairwise(both))
-
-
-def platform_of(mesh: Any) -> str:
-    """Platform of the devices of a mesh; that of the default backend where the mesh is abstract."""
-    if isinstance(mesh, jax.sharding.Mesh):
-        return str(mesh.devices.flat[0].platform)
-    return str(jax.default_backend())
 
 
 def _mapping(function: Program, mesh: Any, source: PartitionSpec, target: PartitionSpec) -> Program:

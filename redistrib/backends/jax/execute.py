@@ -9,8 +9,8 @@ from typing import Any, TypeAlias, get_args
 import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from redistrib.backends.jax.context import LoweringContext, Schedule, context_of
-from redistrib.backends.jax.lowering import local_program
+from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
+from redistrib.backends.jax.padding import require_arrays, tile_program
 from redistrib.backends.jax.sharding import alone_on, constrained, named_sharding, partition_spec, stacked_type
 from redistrib.backends.jax.values import as_integer_bits, differentiable, underivable
 from redistrib.backends.jax.with_sharding import with_sharding
@@ -39,6 +39,8 @@ def to_jax(
     there first if it was elsewhere. On a mesh of Explicit axes the placement is part of the traced type, and another
     one is refused.
 
+    Where a type has padding, arrays are of its `padded_shape`; of padding nothing is read, and it comes out zero.
+
     Args:
         plan: from a type on the mesh to another type on the same mesh.
         mesh: a JAX mesh with the axes of the plan's mesh; its devices are numbered row by row.
@@ -56,6 +58,7 @@ def to_jax(
         ForeignMeshError: if source and target live on different meshes.
         ChoiceError: if there is no such schedule.
         SpecError: if JAX has no array of the plan's summands.
+        UnevenTypeError: if it has none of the plan's tiles.
         ReductionError: if sums are to be made in 64 bits, and JAX has not been told to have them.
     """
     return Redistribution(plan, mesh, reverse=reverse, schedule=schedule, donate=donate, stacked=stacked)
@@ -87,6 +90,7 @@ class Redistribution:
             raise ForeignMeshError("two meshes", **meshes)
         if not plan.source_mesh.is_whole:
             raise ForeignMeshError("some devices", mesh=_described(plan.source_mesh), devices=plan.devices)
+        require_arrays(plan.source, plan.target)
         self.plan, self.mesh = plan, mesh
         self._ends = [stacked_type(each, plan.source_mesh) if stacked else each for each in (plan.source, plan.target)]
         self.source_sharding, self.target_sharding = (
@@ -142,7 +146,7 @@ class Redistribution:
         return jax.jit(run, donate_argnums=(0,) if self._donates else ())
 
     def _check_value(self, array: jax.Array) -> None:
-        shape = self._ends[0].global_shape
+        shape = self._ends[0].padded_shape
         if array.shape != shape:
             raise _refused("shape", shape, array.shape, "plan for this shape")
         if str(array.dtype) != self.plan.dtype:
@@ -175,12 +179,11 @@ class Redistribution:
     @cached_property
     def _context(self) -> LoweringContext:
         mesh = self.plan.source_mesh
-        platform = self.mesh.devices.flat[0].platform
-        return context_of(self.plan, mesh.names, mesh.shape, mesh.devices, self._schedule, platform)
+        return context_of(self.plan, mesh.names, mesh.shape, mesh.devices, self._schedule, Platform.of(self.mesh))
 
     def _mapped(self, array: jax.Array, specs: tuple[PartitionSpec, PartitionSpec] | None = None) -> jax.Array:
         """The one `shard_map`, between its own partition specs or others of the same tiles."""
-        program = as_integer_bits(local_program(self.plan.steps, self._context))
+        program = as_integer_bits(tile_program(self.plan, self._context))
         of_slabs, to_slabs = (
             end is not each for end, each in zip(self._ends, (self.plan.source, self.plan.target), strict=True)
         )
@@ -204,6 +207,8 @@ class Redistribution:
     def _back(self, cotangent: jax.Array) -> jax.Array:
         """A cotangent, moved from the target's sharding to the source's; of summands, to every one of them."""
         before, after = (partition_spec(each, cotangent=True) for each in (self.plan.target, self.plan.source))
+        if self._reverse is None and self.plan.source.padded_shape != self.plan.target.padded_shape:
+            raise TracedError("no plan back", source=str(self.plan.source), target=str(self.plan.target))
         if self._reverse is None:
             return constrained(cotangent, self.mesh, after)
         return self._returning._mapped(self._returning._placed(cotangent), (before, after))

@@ -12,6 +12,7 @@ all-to-alls and strided gathers as such rounds too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -67,7 +68,7 @@ def local_program(steps: Sequence[Step], context: LoweringContext) -> Callable[[
                 pending = DynSlice(pending.before if pending else step.before, step.after)
                 continue
             # Shares are read from the larger tile at once; summands may be numbered otherwise there.
-            if pending is not None and not has_summands(step) and _in_rounds(step, context, between):
+            if pending is not None and not has_summands(step) and _in_rounds(step, context, between, tile):
                 tile = _rounds(pending.before, step, tile, context, limits)
             else:
                 if pending is not None:
@@ -119,7 +120,7 @@ def _step(step: Step, tile: jax.Array, context: LoweringContext, limits: _Limits
         pairs = of_all(step.pairs, step.devices)
         if pairs is not None:  # the one write that `_rounds` would find
             return context.permute(tile, pairs)
-    if _in_rounds(step, context, between):
+    if _in_rounds(step, context, between, tile):
         return _rounds(step.before, step, tile, context, limits)
     if isinstance(step, AllGather):
         return gather(step, tile, context) if step.group_size > 1 else tile
@@ -127,18 +128,31 @@ def _step(step: Step, tile: jax.Array, context: LoweringContext, limits: _Limits
     return all_to_all(step, tile, context)
 
 
-def _in_rounds(step: Step, context: LoweringContext, between: int) -> bool:
+def _in_rounds(step: Step, context: LoweringContext, between: int, tile: jax.Array) -> bool:
     if isinstance(step, AllPermute | Exchange):
         return True
     if isinstance(step, AllToAll) and step.group_size == 1:
         return True
-    if isinstance(step, AllGather | AllToAll) and not closes(step):
+    if isinstance(step, AllGather | AllToAll) and (not closes(step) or _goes_one_way(step, context, tile)):
         return True
     if context.schedule == "overlap" or isinstance(step, DynSlice):
         return False
     if context.scratch is not None and buffers(step) + between <= context.scratch:
         return False
     return not (isinstance(step, AllGather) and is_leading(step))
+
+
+def _goes_one_way(step: AllGather | AllToAll, context: LoweringContext, tile: jax.Array) -> bool:
+    """Whether members of different processes would send to one another at the same time; gathers go around a ring."""
+    if isinstance(step, AllGather) and step.group_size > 2:
+        return False
+    share = step.before.tile if isinstance(step, AllGather) else step.share
+    return context.goes_one_way(_bytes(share, step, tile)) and context.crosses(step.groups)
+
+
+def _bytes(share: Sequence[int], step: Step, tile: jax.Array) -> int:
+    """Of a share of a tile, which may have more dimensions than the plan."""
+    return math.prod((*share, *tile.shape[step.before.rank :])) * tile.dtype.itemsize
 
 
 # ------------------------------------------------------------------------------------------- summands
@@ -156,6 +170,8 @@ def _on_summands(step: Step, tile: jax.Array, context: LoweringContext, limits: 
         if not own:
             parts = ratio(step.after, step.before)
             return adding.scattered(step, tile, parts, context.groups(step.groups))
+        if not adding.fixed and context.goes_one_way(_bytes(step.after.tile, step, tile)):
+            return _added_in_place(step, tile, context, limits)
     elif isinstance(step, ReduceExchange):
         if not (adding.fixed or step.after.rank == 0 or (step.implementation == "ragged" and context.ragged)):
             return _added_in_place(step, tile, context, limits)
@@ -178,7 +194,9 @@ def _unreduced(step: Unreduce, tile: jax.Array, context: LoweringContext) -> jax
     return filled if keeps.all() else jnp.where(context.lookup(keeps), filled, nothing)
 
 
-def _added_in_place(step: ReduceExchange, tile: jax.Array, context: LoweringContext, limits: _Limits) -> jax.Array:
+def _added_in_place(
+    step: ReduceScatter | ReduceExchange, tile: jax.Array, context: LoweringContext, limits: _Limits
+) -> jax.Array:
     """Each device adds what arrives, in the order in which it does, to what it holds of its sum."""
     adding, after, reduction = context.adding, step.after, reduction_of(step)
     assert adding is not None

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from redistrib.backends.jax.context import LoweringContext, Schedule, context_of
+from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
 from redistrib.backends.jax.lowering import local_program, zero_after
 from redistrib.backends.jax.sharding import named_sharding, partition_spec
 from redistrib.backends.jax.values import as_integer_bits
@@ -48,7 +48,7 @@ def mapped(
     flat = inlined(program)
     specs = [partition_spec(value.type) for value in flat.inputs]
     ends = [partition_spec(flat.values[name].type) for name in flat.outputs]
-    platform = mesh.devices.flat[0].platform
+    platform = Platform.of(mesh)
 
     def local(*tiles: jax.Array) -> list[jax.Array]:
         return run_local(flat, tiles, platform, schedule, in_order=in_order)
@@ -64,7 +64,7 @@ def shardings(values: Sequence[Value], mesh: jax.sharding.Mesh) -> list[jax.shar
 def run_local(
     program: ProgramData,
     tiles: Sequence[jax.Array],
-    platform: str,
+    platform: Platform,
     schedule: Schedule | None = None,
     *,
     in_order: bool = False,
@@ -117,7 +117,7 @@ def _after(latest: jax.Array, tile: jax.Array, plan: Plan) -> jax.Array:
     return lax.select(jnp.broadcast_to(zero == 0, tile.shape), tile, jnp.zeros_like(tile))
 
 
-def _moved(plan: Plan, tile: jax.Array, platform: str, schedule: Schedule | None) -> jax.Array:
+def _moved(plan: Plan, tile: jax.Array, platform: Platform, schedule: Schedule | None) -> jax.Array:
     mesh = plan.source_mesh
     context = context_of(plan, mesh.names, mesh.shape, mesh.devices, schedule, platform)
     return as_integer_bits(local_program(plan.steps, context))(tile)

@@ -13,7 +13,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, use_abstract_me
 
 from redistrib.errors import ForeignMeshError, SpecError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.types import DimType, DistType, to_partition_entries, to_unreduced
+from redistrib.lang.specs import to_partition_entries, to_unreduced
+from redistrib.lang.types import DimType, DistType
 
 
 def partition_spec(dist_type: DistType, cotangent: bool = False) -> PartitionSpec:

@@ -60,7 +60,7 @@ def hash_of(plan: Plan) -> str:
         digest.update(f"{step.kind}|{getattr(step, 'implementation', '')}|{getattr(step, 'splits', '')}".encode())
         for end in (step.before, step.after):
             digest.update(end.index.tobytes())
-            digest.update(f"{end.reduction}|{end.label.tolist()}".encode())
+            digest.update(f"{end.grid}|{end.cuts}|{end.reduction}|{end.label.tolist()}".encode())
         for name in ("groups", "pairs", "keeps"):
             if hasattr(step, name):
                 array = getattr(step, name)

@@ -88,9 +88,11 @@ class Executor:
         self.comm: MPI.Intracomm = comm.Dup()
         self._groups = Groups(self.comm)
         self._staged: StagedPlan = staged(plan, comm.rank)
-        self._source_shape, self._target_shape = plan.before.tile, plan.after.tile
-        self._has_source, self._has_target = (not end.nowhere[comm.rank] for end in (plan.before, plan.after))
-        self._target_bytes = plan.after.tile_size * plan.itemsize
+        ends = plan.before, plan.after
+        self._source_shape, self._target_shape = (end.box(comm.rank).size for end in ends)
+        self._has_source, self._has_target = (not end.nowhere[comm.rank] for end in ends)
+        self._target_bytes = plan.after.tile_size * plan.itemsize  # of the largest tile: shared blocks are alike
+        self._own_bytes = plan.after.box(comm.rank).volume * plan.itemsize
         self._replacement: Replacement | None = None
         self.transports = self._choose(memory_limit, model, transport)
         self._blocks: list[SharedTile] = []
@@ -116,10 +118,11 @@ class Executor:
         """Redistribute: this rank's source tile in, its target tile out.
 
         Args:
-            x: the tile, of shape `plan.before.tile`; never written. A C-contiguous one is not copied. None on a rank
-                that holds nothing of the source.
-            out: where to put the target tile, of shape `plan.after.tile`, C-contiguous; a new array by default. New
-                arrays may lie in memory shared between ranks, which saves a copy; they are the caller's to keep.
+            x: the tile, of shape `plan.before.box(rank).size`; never written. A C-contiguous one is not copied. None
+                on a rank that holds nothing of the source; where tiles are of unequal size, one may have no elements.
+            out: where to put the target tile, of shape `plan.after.box(rank).size`, C-contiguous; a new array by
+                default. New arrays may lie in memory shared between ranks, which saves a copy; they are the caller's to
+                keep.
 
         Returns:
             The target tile, a NumPy array; None on a rank that is to hold nothing.
@@ -283,7 +286,7 @@ class Executor:
                 f"no shared memory is left for another result of {self._target_bytes:,} bytes beside the "
                 f"{len(self._blocks)} in use; drop results no longer needed, or take transport='packed'"
             )
-        block = SharedTile(self._groups.host, self._groups.barrier, self._target_bytes)
+        block = SharedTile(self._groups.host, self._groups.barrier, self._target_bytes, self._own_bytes)
         self._blocks.append(block)
         return block
 
@@ -291,7 +294,7 @@ class Executor:
         """Memory for a result that no other rank writes; memory seen before costs no page faults."""
         block = next((b for b in self._private if b.free), None)
         if block is None:
-            block = Block(np.empty(self._target_bytes, np.uint8))
+            block = Block(np.empty(self._own_bytes, np.uint8))
             self._private.append(block)
         return block
 

@@ -46,12 +46,13 @@ def scatter(
     note = _note(line)
     comm.Bcast(note, root)
     told = _read(note, root)
-    tile = np.empty(placement.tile, told)
+    tile = np.empty(placement.box(comm.rank).size, told)
     types = _Types()
-    if tile.nbytes:
+    if placement.tile_size * tile.itemsize:
         if whole is not None:
-            types.out = _boxes(placement, tile.itemsize)
-        types.into = {root: run_type(tile.nbytes)}
+            types.out = _boxes(placement, tile.itemsize, range(placement.devices))
+        if tile.nbytes:
+            types.into = {root: run_type(tile.nbytes)}
         _move(comm, None if whole is None else flat(whole), flat(tile), types)
     return tile
 
@@ -64,7 +65,7 @@ def gather(
     Where several ranks hold the same tile, the lowest sends it.
 
     Args:
-        tile: this rank's tile, of shape `dist_type.local_shape`.
+        tile: this rank's tile, of shape `dist_type.local_shape`; smaller where tiles are of unequal size.
         dist_type, mesh, comm, root: as for `scatter`.
 
     Returns:
@@ -75,7 +76,7 @@ def gather(
         ArrayMismatchError: on every rank, with one message, if any tile does not fit.
     """
     placement = _placed(dist_type, mesh, comm, root)
-    mine, line = _described(tile, "the tile", placement.tile, None)
+    mine, line = _described(tile, "the tile", placement.box(comm.rank).size, None)
     notes = np.empty((comm.size, _NOTE), np.uint8)
     comm.Allgather(_note(line), notes)
     told = [_read(note, rank) for rank, note in enumerate(notes)]
@@ -84,9 +85,9 @@ def gather(
             raise ArrayMismatchError(f"rank {rank}: the tile has dtype {dtype} where that of rank 0 has {told[0]}")
     whole = np.empty(placement.shape, told[0]) if comm.rank == root else None
     types = _Types()
-    if mine is not None and mine.nbytes:
+    if mine is not None and placement.tile_size * mine.itemsize:
         first = _first_holders(placement)
-        if comm.rank in first:
+        if comm.rank in first and mine.nbytes:
             types.out = {root: run_type(mine.nbytes)}
         if whole is not None:
             boxes = _boxes(placement, mine.itemsize, first)
@@ -114,13 +115,11 @@ def _move(comm: MPI.Intracomm, source: Bytes | None, target: Bytes | None, types
         datatype.Free()
 
 
-def _boxes(placement: Placement, itemsize: int, ranks: Collection[int] | None = None) -> dict[int, MPI.Datatype]:
-    """The tiles of some ranks (default: all) inside the global array."""
+def _boxes(placement: Placement, itemsize: int, ranks: Collection[int]) -> dict[int, MPI.Datatype]:
+    """The tiles of some ranks inside the global array, those without elements left out."""
     whole = Box((0,) * placement.rank, placement.shape)
-    return {
-        rank: strided_type([inside(placement.box(rank), whole, itemsize)])
-        for rank in (range(placement.devices) if ranks is None else ranks)
-    }
+    boxes = {rank: placement.box(rank) for rank in ranks}
+    return {rank: strided_type([inside(box, whole, itemsize)]) for rank, box in boxes.items() if box.volume}
 
 
 def _first_holders(placement: Placement) -> set[int]:

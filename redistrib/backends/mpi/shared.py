@@ -65,11 +65,17 @@ class _Lease:
 class SharedTile(Block):
     """One block of memory per rank of a host, which all of them can write.
 
+    Args:
+        host: the ranks.
+        barrier: to wait in.
+        nbytes: of every block.
+        own: of these, what this rank has use for, from the first on; by default all.
+
     Attributes:
         tiles: the block of every rank of the host, by host rank.
     """
 
-    def __init__(self, host: MPI.Intracomm, barrier: SharedMemoryBarrier, nbytes: int) -> None:
+    def __init__(self, host: MPI.Intracomm, barrier: SharedMemoryBarrier, nbytes: int, own: int | None = None) -> None:
         self.host = host
         self.barrier = barrier
         self.window = MPI.Win.Allocate_shared(64 + nbytes, 1, comm=host)
@@ -80,7 +86,7 @@ class SharedTile(Block):
             memory = np.asarray(self.window.Shared_query(rank)[0]).view(np.uint8)
             start = -memory.ctypes.data % 64  # a cache line of its own
             self.tiles.append(memory[start : start + nbytes])
-        super().__init__(self.tiles[host.rank])
+        super().__init__(self.tiles[host.rank][:own])
 
     def put(self, rank: int, to: Strided, source: Bytes, of: Strided) -> None:
         """Write a box into the block of a host rank: the one way in which data leaves a rank here."""

@@ -21,9 +21,9 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax.boxes import box, ratio
 from redistrib.backends.jax.buckets.coalesced import coalesced, coalescing_key, pattern_of
-from redistrib.backends.jax.context import Schedule, context_of
+from redistrib.backends.jax.context import Platform, Schedule, context_of
 from redistrib.backends.jax.dummies import on_some, over_all
-from redistrib.backends.jax.lowering import local_program
+from redistrib.backends.jax.padding import tile_program
 from redistrib.backends.jax.private import compiled_with
 from redistrib.backends.jax.sharding import alone_on
 from redistrib.backends.jax.values import as_dtype, as_integer_bits, bits_of
@@ -141,7 +141,7 @@ class CompiledBucket:
     def _lower(self, movers: Sequence[_Placed]) -> tuple[Any, Any]:
         """The program, and the same lowered."""
         arrays = [
-            jax.ShapeDtypeStruct(entry.rows(entry.plan.before.tile), entry.dtype, sharding=self._rows(entry))
+            jax.ShapeDtypeStruct(entry.rows(entry.plan.source.local_shape), entry.dtype, sharding=self._rows(entry))
             for entry in self._each()
         ]
         reused = tuple(k for k, entry in enumerate(self._each(), start=1) if entry.reuses)
@@ -200,7 +200,7 @@ class CompiledBucket:
     def __call__(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> list[jax.Array]:
         """Move arrays, each to its target: both are on devices of the program, all of them or some."""
         entries = list(self._each())
-        shapes = [entry.rows(entry.plan.before.tile) for entry in entries]
+        shapes = [entry.rows(entry.plan.source.local_shape) for entry in entries]
         if self._packed:
             rows = [
                 with_sharding(array, shape, self._rows(entry), weak=False)
@@ -218,7 +218,7 @@ class CompiledBucket:
             ]
             moved = self._compiled(self._numbers, *rows)
         return [
-            with_sharding(result, entry.plan.shape, target, weak=bool(array.aval.weak_type))
+            with_sharding(result, entry.plan.target.padded_shape, target, weak=bool(array.aval.weak_type))
             if array.ndim == len(entry.plan.shape)
             else on_some(result, array.shape, target)
             for array, result, entry, target in zip(arrays, moved, entries, targets, strict=True)
@@ -243,7 +243,8 @@ class _Mover:
         plan, self._stacked = self._first.plan, self._first.stacked
         self._pattern = pattern_of(plan) if together else None
         self._plain = plain and _is_bfloat16(self._first)
-        order, platform = tuple(range(plan.devices)), devices[0].platform
+        order = tuple(range(plan.devices))
+        platform = Platform(devices[0].platform, tuple(device.process_index for device in devices))
         context = context_of(plan, (AXIS,), (plan.devices,), order, self._first.schedule, platform)
         self._context = replace(context, batched=self._stacked, apart=context.quirks.apart)
         parts = [max(ratio(step.after, step.before)) for step in plan.steps if isinstance(step, AllToAll)]
@@ -268,7 +269,7 @@ class _Mover:
         return [as_dtype(row, bits and dtype) for row in rows]
 
     def _moved(self, tile: jax.Array, numbers: tuple[jax.Array, ...]) -> jax.Array:
-        program = local_program(self._first.plan.steps, replace(self._context, numbers=numbers))
+        program = tile_program(self._first.plan, replace(self._context, numbers=numbers))
         return program(tile) if self._plain else as_integer_bits(program)(tile)
 
 

@@ -159,7 +159,7 @@ def _masked(rows: Any, size: int, mode: Any) -> Any:
 
 @rule("scatter-add", "scatter_add", "scatter", "scatter-mul", "scatter_mul", "scatter-min", "scatter-max")
 def _scatter(equation: Equation) -> Nest | None:
-    """Windows may be cut; sums also along the updates and along the dimension that is picked."""
+    """Windows may be cut, and the dimension that is picked from; sums also along the updates."""
     numbers = equation.params["dimension_numbers"]
     shape, index, updates = (form.shape for form in equation.ins)
     if equation.literals:
@@ -180,7 +180,7 @@ def _scatter(equation: Equation) -> Nest | None:
         operand[k] = name
     for k, j in batching.items():
         operand[k] = f"b{j}"
-    one = _one_picked(numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims, equation) if adds else None
+    one = _one_picked(numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims, equation)
     if one is not None:
         operand[one] = "p"
         sizes["p"] = shape[one]

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import numpy as np
 from jax.extend import core as jex
+from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.private import source_line
 from redistrib.backends.jax.trace import indexed, layout, pointwise, reduce  # noqa: F401  # they fill the table
 from redistrib.backends.jax.trace.equation import RULES, Equation, Form, Rule, is_key, whole
-from redistrib.programs.graph import Array, Graph, Operation
+from redistrib.programs.graph import Array, Graph, Operation, Pinned
 
 UNROLLED = 64  # steps of a scan
 
@@ -119,6 +120,8 @@ class _Tracer:
     operations: list[Operation] = field(default_factory=list)
     taken: set[str] = field(default_factory=set)
     count: dict[str, int] = field(default_factory=dict)
+    stacks: dict[str, list[Atom]] = field(default_factory=dict)  # what scans have left, by step
+    zeros: set[str] = field(default_factory=set)
 
     def read(self, env: Mapping[Any, Atom], var: Any) -> Atom:
         return Lit(var.val) if isinstance(var, jex.Literal) else env[var]
@@ -146,11 +149,15 @@ class _Tracer:
             return ins
         if kind == "optimization_barrier":  # one for each operand does as well
             return [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
+        if kind == "sharding_constraint" and kind not in self.rules:
+            return [self.constrained(eqn, ins[0], source)]
         if kind in _INLINED and kind not in self.rules:
             inner = eqn.params[_INLINED[kind]]
             if kind in ("remat2", "checkpoint") and eqn.params.get("differentiated") and eqn.params.get("prevent_cse"):
                 ins = [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
             return self.inlined(inner, ins, source)
+        if kind == "add_any" and any(atom in self.zeros for atom in ins):  # where a scan begins to add up gradients
+            return [next((atom for atom in ins if atom not in self.zeros), ins[0])]
         if kind == "scan" and eqn.params["length"] <= UNROLLED:
             return self.unrolled(eqn, ins, source)
         return self.equation(eqn, ins, source)
@@ -170,7 +177,10 @@ class _Tracer:
             tuple(form_of(var.aval) for var in eqn.outvars),
             {k: atom.value for k, atom in enumerate(ins) if isinstance(atom, Lit)},
         )
-        return list(self.add(equation, [atom for atom in ins if isinstance(atom, str)], source))
+        outs = self.add(equation, [atom for atom in ins if isinstance(atom, str)], source)
+        if equation.kind == "broadcast_in_dim" and equation.literals and not np.any(equation.literals[0]):
+            self.zeros.update(outs)
+        return list(outs)
 
     def add(self, equation: Equation, ins: Sequence[str], source: str) -> list[str]:
         """Add an operation; returns the names of what it makes."""
@@ -198,6 +208,22 @@ class _Tracer:
             jax.lax.optimization_barrier_p, {}, (form._replace(key=None),), (form._replace(key=None),), {}
         )
         return self.add(barrier, [atom], source)[0]
+
+    def constrained(self, eqn: Any, atom: Atom, source: str) -> Atom:
+        """The value as a copy of it, which is cut as a sharding says."""
+        if isinstance(atom, Lit) or not isinstance(eqn.params["sharding"], NamedSharding):
+            return atom
+        form = form_of(eqn.invars[0].aval)._replace(key=None)
+        name = self.add(Equation(jax.lax.copy_p, {}, (form,), (form,), {}), [atom], source)[0]
+        sizes, cut = eqn.params["sharding"].mesh.shape, []
+        for k, entry in enumerate(eqn.params["sharding"].spec):
+            axes = (entry,) if isinstance(entry, str) else entry if isinstance(entry, tuple) else ()
+            cut += [(axis, sizes[axis], f"d{k}") for axis in axes]
+        free = frozenset(f"d{k}" for k in eqn.params["unconstrained_dims"])
+        operation = self.operations[-1]
+        nest = replace(operation.nest, linear=())
+        self.operations[-1] = replace(operation, nest=nest, pinned=Pinned(tuple(cut), free))
+        return name
 
     def materialized(self, atom: Atom, form: Form) -> str:
         """The name of a value; one that is known becomes an operation that reads nothing."""
@@ -231,6 +257,8 @@ class _Tracer:
         """One of what a scan runs over."""
         if isinstance(atom, Lit):
             return Lit(atom.value[step])
+        if atom in self.stacks:
+            return self.stacks[atom][step]
         rest = form.shape[1:]
         params = {"start_indices": (step, *[0] * len(rest)), "limit_indices": (step + 1, *rest), "strides": None}
         one = Form((1, *rest), form.dtype)
@@ -242,10 +270,12 @@ class _Tracer:
         rest = form.shape[1:]
         element, one = Form(rest, form.dtype), Form((1, *rest), form.dtype)
         params = {"shape": one.shape, "broadcast_dimensions": tuple(range(1, len(one.shape))), "sharding": None}
-        values = [self.materialized(atom, element) for atom in atoms]
+        values: list[str] = [self.materialized(atom, element) for atom in atoms]
         rows = [self.one(jax.lax.broadcast_in_dim_p, params, element, one, value, source) for value in values]
         join = Equation(jax.lax.concatenate_p, {"dimension": 0}, (one,) * len(rows), (form._replace(key=None),), {})
-        return self.add(join, rows, source)[0]
+        stacked = self.add(join, rows, source)[0]
+        self.stacks[stacked] = list(values)
+        return stacked
 
     def one(self, primitive: Any, params: Mapping[str, Any], before: Form, after: Form, name: str, source: str) -> str:
         """Add an operation with one operand and one result, keys as the integers they are made of."""

@@ -155,7 +155,7 @@ def _fft(equation: Equation) -> Nest:
 )
 def _matrices(equation: Equation) -> Nest:
     """Matrices are whole, what they are stacked in may be cut."""
-    stacked = len(equation.ins[0].shape) - 2
+    stacked = len(equation.ins[0].shape) - (1 if equation.kind == "tridiagonal_solve" else 2)
     sizes = letters("d", equation.ins[0].shape[:stacked])
     ins, outs = (
         [[*sizes, *[""] * (len(form.shape) - stacked)] for form in side] for side in (equation.ins, equation.outs)

@@ -55,32 +55,34 @@ def _dot(equation: Equation) -> Nest:
 
 @rule("conv_general_dilated")
 def _conv(equation: Equation) -> Nest:
-    """Batch and channels may be cut; what slides stays whole."""
-    numbers = equation.params["dimension_numbers"]
+    """Batch, channels and groups of channels may be cut; what slides stays whole."""
+    numbers, groups = equation.params["dimension_numbers"], equation.params["feature_group_count"]
     image, kernel = equation.ins[0].shape, equation.ins[1].shape
-    grouped = equation.params["feature_group_count"] > 1 or equation.params["batch_group_count"] > 1
+    if equation.params["batch_group_count"] > 1:
+        return equation.nest({}, *([[""] * len(f.shape) for f in side] for side in (equation.ins, equation.outs)))
 
-    def dims(spec: Any, first: str, second: str) -> Dims:
-        named = [""] * len(spec)
+    def dims(spec: Any, first: str | tuple[str, ...], second: str | tuple[str, ...]) -> Dims:
+        named: list[str | tuple[str, ...]] = [""] * len(spec)
         named[spec[0]], named[spec[1]] = first, second
         return named
 
-    sizes = {"n": image[numbers.lhs_spec[0]]}
-    if equation.params["batch_group_count"] > 1:
-        return equation.nest({}, *([[""] * len(f.shape) for f in side] for side in (equation.ins, equation.outs)))
-    if not grouped:
-        sizes |= {"i": image[numbers.lhs_spec[1]], "o": kernel[numbers.rhs_spec[0]]}
-    i, o = ("", "") if grouped else ("i", "o")
-    taps = 2 * image[numbers.lhs_spec[1]] if grouped else 2
+    sizes = {
+        "n": image[numbers.lhs_spec[0]],
+        "g": groups,
+        "i": kernel[numbers.rhs_spec[1]],
+        "o": kernel[numbers.rhs_spec[0]] // groups,
+    }
+    taps = 2
     for k in numbers.rhs_spec[2:]:
         taps *= kernel[k]
     for k in numbers.out_spec[2:]:
         taps *= equation.outs[0].shape[k]
     return equation.nest(
         sizes,
-        [dims(numbers.lhs_spec, "n", i), dims(numbers.rhs_spec, o, i)],
-        [dims(numbers.out_spec, "n", o)],
-        combine={} if grouped else {"i": "sum"},
+        [dims(numbers.lhs_spec, "n", ("g", "i")), dims(numbers.rhs_spec, ("g", "o"), "i")],
+        [dims(numbers.out_spec, "n", ("g", "o"))],
+        body=lambda at, *tiles: equation.run(tiles, feature_group_count=len(at["g"])),
+        combine={"i": "sum"},
         linear=((0,), (1,)),
         flops=taps,
     )

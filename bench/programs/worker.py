@@ -1,0 +1,25 @@
+"""Child of `bench.programs.bench`: compiles programs for virtual CPU devices, and runs those of small size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from bench.children import serve
+from bench.pairing import Part
+from bench.programs.all import cases
+from bench.programs.pair import Pair
+
+
+def handle(task: dict[str, Any], part: Part) -> None:
+    pair = Pair(cases(task["size"])[task["case"]], jax.devices())
+    programs = pair.compile(task, part)
+    if task["size"] == "small":
+        args = pair.array()
+        part({"wrong": {name: wrong for name, run in programs.items() if (wrong := pair.check(run(args)))}})
+    jax.clear_caches()
+
+
+if __name__ == "__main__":
+    serve(handle)

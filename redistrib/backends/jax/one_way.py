@@ -1,0 +1,62 @@
+"""A permute in two, so that no two devices of different processes send to one another at the same time.
+
+Between processes CPUs have one connection for every two devices. One of them says on it that it is ready to receive;
+where it sends a tile itself, this word may wait behind the tile, and the tiles travel one after the other while half
+of the link idles. Sent in two turns, in each of which every host sends and receives its half, they do not wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+from redistrib.theory.placement import Int64
+
+_WORTH = 1.25  # times the load of one permute: above, the two turns take longer than the waiting
+
+
+def two_turns(pairs: Int64, processes: Sequence[int]) -> tuple[Int64, Int64] | None:
+    """The pairs of a permute in two turns; None where one is as good.
+
+    Args:
+        pairs: `[pairs, 2]` senders and receivers, each at most once.
+        processes: of every device.
+    """
+    sent = {(a, b) for a, b in pairs.tolist() if processes[a] != processes[b]}
+    swaps = [(a, b) for a, b in sent if a < b and (b, a) in sent]
+    if not swaps:
+        return None
+    first = _oriented(sorted(swaps), processes)
+    turns = [first, {(b, a) for a, b in first}]
+    for pair in sorted(sent - turns[0] - turns[1]):
+        min(turns, key=lambda turn: _load({*turn, pair}, processes)).add(pair)
+    if sum(_load(turn, processes) for turn in turns) > _WORTH * _load(sent, processes):
+        return None
+    second = np.array([tuple(pair) in turns[1] for pair in pairs.tolist()])
+    return pairs[~second], pairs[second]
+
+
+def _oriented(swaps: Sequence[tuple[int, int]], processes: Sequence[int]) -> set[tuple[int, int]]:
+    """One direction of each swap, so that every process sends as often as it receives, or once more or less: around
+    the circuits of Euler of the processes, those with an odd number of swaps joined to one more vertex."""
+    graph: Any = nx.MultiGraph()
+    for a, b in swaps:
+        graph.add_edge(processes[a], processes[b], key=(a, b))
+    outside = -1 - max(processes)
+    graph.add_edges_from([(outside, process) for process, degree in list(graph.degree) if degree % 2])
+    found = set()
+    for part in nx.connected_components(graph):
+        for start, _, key in nx.eulerian_circuit(graph.subgraph(part), source=min(part), keys=True):
+            if isinstance(key, tuple):
+                found.add(key if processes[key[0]] == start else key[::-1])
+    # A dummy edge from a real vertex to the outside has a number for its key, and is no swap.
+    return found
+
+
+def _load(pairs: set[tuple[int, int]], processes: Sequence[int]) -> int:
+    """The most tiles that a process sends, or receives."""
+    ends = np.array([(processes[a], processes[b]) for a, b in pairs], dtype=np.int64).reshape(-1, 2)
+    return max((int(np.bincount(column).max()) for column in ends.T if len(column)), default=0)

@@ -1,0 +1,238 @@
+"""The prices of a latency-bandwidth model, and what the search needs of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from operator import floordiv
+from typing import Any
+
+import numpy as np
+
+from redistrib.cost.collective import calls_at_least
+from redistrib.cost.figures import Figures
+from redistrib.cost.model import PhaseGrids, Prices
+from redistrib.plans.steps import (
+    AllGather,
+    AllPermute,
+    AllReduce,
+    AllToAll,
+    DynSlice,
+    Exchange,
+    ReduceExchange,
+    ReduceScatter,
+    Step,
+    Unreduce,
+)
+from redistrib.theory.placement import Int64
+from redistrib.theory.topology import Topology
+from redistrib.theory.weak import Grid, WeakEdge, WeakSpace, nested
+
+
+class LatencyPrices(Prices):
+    """The prices of a latency-bandwidth model, and bounds on them, with the speed of every link looked up once."""
+
+    model: Figures
+
+    def __init__(self, model: Figures, itemsize: int, topology: Topology) -> None:
+        super().__init__(model, itemsize, topology)
+        self._latency = model.latency
+        self._axis_speed = {name: float(model.axis_bandwidth.get(name, model.bandwidth)) for name, _ in topology.axes}
+        between_hosts = topology.hosts is not None and not self._axis_speed and model.slow_bandwidth is not None
+        slow = [model.slow_bandwidth] if between_hosts and model.slow_bandwidth is not None else []
+        speeds = [model.bandwidth, *self._axis_speed.values()]
+        self._fastest, self._slowest = max(speeds), min([*speeds, *slow])
+        self._is_uniform = set(self._axis_speed.values()) <= {model.bandwidth} and not between_hosts
+
+    def edge(self, edge: WeakEdge, space: WeakSpace) -> float:
+        after = space.local_size(edge.target)
+        if edge.kind == "dynslice":
+            return self._copy(after * self.itemsize)
+        share, copies = after * self.itemsize / edge.factor, 1 if edge.kind == "allgather" else 2
+        near = edge.factor // edge.slow
+        # What the step will be priced at where its groups cross hosts no more than the edge says.
+        return float(
+            self._latency[edge.kind].seconds(edge.factor)
+            + (near - 1) * share / self._fastest
+            + (edge.factor - near) * share / self._slowest
+            + self._copy(copies * after * self.itemsize)
+        )
+
+    def cross_host_permute(self, space: WeakSpace, grid: Grid) -> float:
+        return self._permute(space.local_size(grid), self._slowest)
+
+    def permute_at_least(self, space: WeakSpace, grids: Sequence[Grid]) -> float:
+        return self._permute(min(space.local_size(grid) for grid in grids), self._fastest)
+
+    def _permute(self, elements: int, speed: float) -> float:
+        """A permute of tiles of so many elements over links of one speed."""
+        size = elements * self.itemsize
+        return self._latency["allpermute"].seconds(2) + size / speed + self._copy(size)
+
+    def remaining_at_least(self, space: WeakSpace, grid: Grid, target: Grid) -> float:
+        # Every dimension to be cut less needs collectives of its own. The last one writes a whole tile, and where no
+        # replica could be sliced first, the first one copies its tile twice or gathers twice as much.
+        gather, shuffle = self._latency["allgather"], self._latency["alltoall"]
+        seconds = 0.0
+        for g, t in zip(grid, target, strict=True):
+            if t % g:
+                less = g // math.gcd(g, t)
+                seconds += min(calls_at_least(gather, less), calls_at_least(shuffle, less))
+        size = copied = space.local_size(target)
+        if not seconds:  # slices do it
+            return 0.0 if grid == target else self._copy(size * self.itemsize)
+        if math.prod(grid) == space.devices:
+            copied = max(size, 2 * space.local_size(grid))
+        moved: int = size - math.prod(map(floordiv, space.shape, map(max, grid, target)))
+        return seconds + moved * self.itemsize / self._fastest + self._copy(copied * self.itemsize)
+
+    def phases_at_least(self, space: WeakSpace, phases: PhaseGrids) -> float:
+        part = space.local_size(phases.part) * self.itemsize
+        seconds = 0.0
+        if phases.before != phases.cut:
+            seconds += self._copy(space.local_size(phases.cut) * self.itemsize)
+        if phases.cut != phases.part or phases.way != "any":
+            moved = part - phases.held(space) * self.itemsize
+            seconds += moved / self._fastest + self._exchange_at_least(phases, part, moved, space)
+        if phases.part != phases.after:
+            factor = math.prod(phases.part) // math.prod(phases.after)
+            seconds += self.edge(WeakEdge("allgather", phases.part, phases.after, 0, 0, factor), space)
+        return seconds
+
+    def _exchange_at_least(self, phases: PhaseGrids, size: int, moved: int, space: WeakSpace) -> float:
+        """Latency and copies of an exchange to tiles of `size` bytes, of which every device receives `moved`."""
+        dense, permute = (
+            self._latency["alltoall"].seconds(phases.chunks),
+            self._latency["allpermute"].seconds(2),
+        )
+        rounds = max(1, phases.chunks - 1) * permute
+        in_rounds = (min(rounds, dense) if self.model.fused_exchange else rounds) + self._copy(size + 2 * moved)
+        if phases.way == "rounds":
+            return in_rounds
+        if phases.way == "permute":
+            whole = min(size, space.local_size(phases.cut) * self.itemsize)
+            return dense + permute + whole / self._fastest + self._copy(2 * size + whole)
+        if phases.chunks == 1:
+            return self._copy(size)  # a slice may do
+        ways = [in_rounds]
+        if nested(phases.cut, phases.part):
+            ways.append(dense + self._copy(2 * size))
+            ways.append(self._latency["allgather"].seconds(phases.chunks) + self._copy(size))  # each may cut its part
+        return min(ways)
+
+    def step(self, step: Step) -> float:
+        match step:
+            case DynSlice():
+                return self._copy(step.after.tile_size * self.itemsize)
+            case AllGather():
+                share = step.before.tile_size * self.itemsize
+                return self._grouped(step.groups, "allgather", share) + self._copy(step.after.tile_size * self.itemsize)
+            case AllToAll():
+                share = math.prod(step.share) * self.itemsize
+                copied = share * step.group_size + step.after.tile_size * self.itemsize
+                return self._grouped(step.groups, "alltoall", share) + self._copy(copied)
+            case AllPermute():
+                size = step.before.tile_size * self.itemsize
+                return self._paired(step.pairs, size) + self._copy(size)
+            case Exchange():
+                return self._rounds(step)
+            case ReduceScatter():
+                own = "alltoall" if step.implementation == "alltoall" else self._scatter
+                return self._scattered(step.groups, own, step.before.tile_size)
+            case AllReduce():
+                part = -(-step.before.tile_size // step.group_size)  # as a reduce-scatter and a gather of the parts
+                kind = "all_reduce" if "all_reduce" in self._latency else self._scatter
+                seconds = self._scattered(step.groups, kind, part * step.group_size)
+                seconds += self._grouped(step.groups, "allgather", part * self.itemsize)
+                if kind == "all_reduce":
+                    seconds -= self._latency["allgather"].seconds(step.group_size)
+                return seconds + self._copy(step.after.tile_size * self.itemsize)
+            case ReduceExchange():
+                return self._rounds(step) + self._copy(sum(step.round_sizes()) * self.itemsize)  # each share is added
+            case Unreduce():
+                return self._copy(step.after.tile_size * self.itemsize)
+
+    @property
+    def _scatter(self) -> str:
+        return "reduce_scatter" if "reduce_scatter" in self._latency else "alltoall"
+
+    def _scattered(self, groups: Int64, kind: str, tile: int) -> float:
+        """An all-to-all of so many elements of each device, packed and unpacked, and the parts received added up."""
+        size = tile * self.itemsize
+        return self._grouped(groups, kind, size // groups.shape[1]) + self._copy(2 * size + size)
+
+    def _rounds(self, step: Exchange | ReduceExchange) -> float:
+        seconds = self._copy(step.after.tile_size * self.itemsize)
+        if not len(step.shares):
+            return seconds
+        sizes = step.round_sizes()
+        # Each shape of a round is cut out and written on its own.
+        shapes = step.shares.shapes()
+        seconds += self._copy(2 * sum(size * count for size, count in zip(sizes, shapes, strict=True)) * self.itemsize)
+        if self._is_uniform:
+            seconds += (
+                len(sizes) * self._latency["allpermute"].seconds(2) + sum(sizes) * self.itemsize / self.model.bandwidth
+            )
+        else:
+            volumes = np.array(step.shares.volumes(), dtype=np.int64)
+            order = np.argsort(step.shares.round, kind="stable")
+            stops = np.flatnonzero(np.diff(step.shares.round[order])) + 1
+            for rows, size in zip(np.split(order, stops), sizes, strict=True):
+                pairs = np.stack([step.shares.src[rows], step.shares.dst[rows]], axis=1)
+                seconds += self._paired(pairs, size * self.itemsize, volumes[rows] * self.itemsize)
+        if step.implementation == "ragged":
+            seconds -= self._latency["allpermute"].seconds(2) * step.shares.rounds
+            seconds += self._latency["alltoall"].seconds(step.shares.rounds + 1)
+        return seconds
+
+    def _copy(self, size: int) -> float:
+        return float(size / self.model.memory_bandwidth)
+
+    def _grouped(self, groups: Int64, kind: str, share: int) -> float:
+        """A collective in which every member receives `share` bytes from every other."""
+        members = groups.shape[1]
+        seconds = self._latency[kind].seconds(members)
+        if self._is_uniform:
+            return float(seconds + (members - 1) * share / self.model.bandwidth)
+        worst = 0.0
+        for k in range(members):
+            per_byte = self._seconds_per_byte(groups, np.broadcast_to(groups[:, k : k + 1], groups.shape))
+            worst = max(worst, float(per_byte.sum(axis=1).max()))
+        # Gathers go around a ring, in which every member gets all from the one before it.
+        near = range(1, 2) if kind == "allgather" else range(1, members)
+        sent = np.concatenate([np.stack([groups, np.roll(groups, -k, axis=1)], axis=2).reshape(-1, 2) for k in near])
+        through = self._through_hosts(sent, np.array(share * (members - 1) if kind == "allgather" else share))
+        return seconds + max(share * worst, through)
+
+    def _paired(self, pairs: Int64, size: int, sizes: Int64 | None = None) -> float:
+        """A permute in which the largest tile has so many bytes, and each has its own where they differ."""
+        seconds = self._latency["allpermute"].seconds(2)
+        if not len(pairs):
+            return 0.0
+        if self._is_uniform:
+            return seconds + size / self.model.bandwidth
+        alone = size * float(self._seconds_per_byte(pairs[:, 0], pairs[:, 1]).max())
+        return seconds + max(alone, self._through_hosts(pairs, np.array(size) if sizes is None else sizes))
+
+    def _through_hosts(self, pairs: Int64, size: Int64) -> float:
+        """How long the busiest link of a host is at it, where its devices share one; `size` bytes for each pair."""
+        hosts, speed = self.topology.hosts, self.model.host_bandwidth
+        if hosts is None or speed is None or self._axis_speed:
+            return 0.0
+        ends = hosts[pairs]
+        away = ends[:, 0] != ends[:, 1]
+        weights = np.broadcast_to(size, len(pairs))[away]
+        return max(float(np.bincount(end, weights, 1).max()) for end in ends[away].T) / speed
+
+    def _seconds_per_byte(self, sender: Int64, receiver: Int64) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Inverse bandwidth of the slowest link between two devices; zero from a device to itself."""
+        slowest = np.zeros(np.broadcast(sender, receiver).shape)
+        for name, along in self.topology.coordinates.items():
+            crosses = along[sender] != along[receiver]
+            slowest = np.where(crosses, np.maximum(slowest, 1 / self._axis_speed[name]), slowest)
+        if self._axis_speed:
+            return slowest
+        hosts = self.topology.hosts
+        assert hosts is not None  # or all links were alike
+        away = hosts[sender] != hosts[receiver]
+        return np.where(away, 1 / self._slowest, np.where(sender == receiver, 0.0, 1 / self.model.bandwidth))

@@ -1,0 +1,185 @@
+"""Our factors of every primitive beside those of Shardy's own registry; where they differ, why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import product
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax import lax
+
+from redistrib.backends.jax.trace.equation import RULES
+from redistrib.backends.jax.trace.inline import trace
+from redistrib.distribution.entry import leaf_names
+from redistrib.programs.graph import Graph
+from tests.distribution.primitives import CASES, KERNEL, PICTURE, A, Case, ints
+from tests.distribution.shardy import ours, theirs
+
+MATRIX = np.tile(np.eye(3, dtype=np.float32), (12, 1, 1))
+WINDOW = {"window_dimensions": (1, 1, 2, 2), "window_strides": (1, 1, 1, 1), "padding": "VALID"}
+
+MORE: dict[str, Case] = {
+    "squeeze a dimension in the middle": Case(lambda a: lax.squeeze(a, (1,)), (ints(12, 1, 24),)),
+    "cumprod": Case(lambda a: lax.cumprod(a, 1), (A,)),
+    "cummax": Case(lambda a: lax.cummax(a, 1), (A,)),
+    "cummin": Case(lambda a: lax.cummin(a, 1), (A,)),
+    "cumlogsumexp": Case(lambda a: lax.cumlogsumexp(a, 1), (A,)),
+    "approx_top_k": Case(lambda a: lax.approx_max_k(a, 3), (A,)),
+    "reduce_or": Case(lambda a: (a > 0).any(0), (A,)),
+    "reduce_xor": Case(lambda a: lax.reduce_xor(a.astype(np.int32), (0,)), (A,)),
+    "argmin": Case(lambda a: lax.argmin(a, 1, np.int32), (A,)),
+    "scatter-mul": Case(lambda t, k, u: t.at[k].mul(u), (jax.numpy.asarray(A), np.arange(6) * 2, ints(6, 24))),
+    "scatter-min": Case(lambda t, k, u: t.at[k].min(u), (jax.numpy.asarray(A), np.arange(6) * 2, ints(6, 24))),
+    "scatter-max": Case(lambda t, k, u: t.at[k].max(u), (jax.numpy.asarray(A), np.arange(6) * 2, ints(6, 24))),
+    "reduce_window_sum": Case(lambda x: lax.reduce_window(x, 0.0, lax.add, *WINDOW.values()), (PICTURE,)),
+    "reduce_window_min": Case(lambda x: lax.reduce_window(x, np.inf, lax.min, *WINDOW.values()), (PICTURE,)),
+    "max pooling, backward": Case(
+        jax.grad(lambda x: lax.reduce_window(x, -np.inf, lax.max, *WINDOW.values()).sum()), (PICTURE,)
+    ),
+    "convolution, backward": Case(
+        jax.grad(lambda x, w: lax.conv(x, w, (1, 1), "SAME").sum(), argnums=(0, 1)), (PICTURE, KERNEL)
+    ),
+    "cholesky": Case(jax.numpy.linalg.cholesky, (MATRIX,)),
+    "lu": Case(lax.linalg.lu, (MATRIX,)),
+    "qr": Case(jax.numpy.linalg.qr, (MATRIX,)),
+    "eigh": Case(jax.numpy.linalg.eigh, (MATRIX,)),
+    "eig": Case(jax.numpy.linalg.eig, (MATRIX,)),
+    "svd": Case(jax.numpy.linalg.svd, (MATRIX,)),
+    "tridiagonal_solve": Case(lax.linalg.tridiagonal_solve, (*[np.ones((12, 3), np.float32)] * 3, ints(12, 3, 2))),
+}
+UNMET = {  # kinds without a case here: others of the same rule, or that nothing is lowered to
+    "add_any", "copy", "copy_p", "eq_to", "expand_dims", "geqrf", "householder_product", "le_to", "lt_to",
+    "reduce_precision", "regularized_incomplete_beta", "scatter_add", "scatter_mul", "select_and_gather_add",
+    "threefry2x32",
+}  # fmt: skip
+KINDS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_not"}
+
+ALONE = "Shardy gives a dimension that must be whole a factor that no other array has: to cut it says nothing of others"
+NO_SUCH = "there are summands of sums, of the largest and of the least, and none of these"
+PAIRS = "what is combined is a number and where it stands: no summand that we have"
+UPDATES = "updates that are not added are not combined by a sum"
+DIFFER: dict[tuple[str, str], tuple[str, list[str]]] = {
+    ("reshape without common factors", "reshape"): (
+        "6 x 12 becomes 9 x 8: a cut by 3 of what 6 and 9 have in common is possible, and we take only whole factors; "
+        "what remains of each is a factor of that array alone, and the 4 in common stands below cuts by 3 and by 2",
+        [
+            "Shardy: pass of 2 in in0.1", "Shardy: pass of 2 in out0.2/4", "Shardy: pass of 3 in in0.1/2 out0.1/3",
+            "Shardy: pass of 3 in in0.2/4", "Shardy: pass of 3 in out0.1", "Shardy: pass of 4 in in0.2 out0.2",
+        ],
+    ),
+    ("dynamic_update_slice", "dynamic_update_slice"): (
+        "the update is whole, and each part would have to take what of it is its own",
+        ["Shardy: pass of 24 in in0.1 out0.1"],
+    ),
+    ("scatter along an axis", "scatter-add"): (
+        "we cut what is picked from where one dimension is, here two are picked at once",
+        ["Shardy: pass of 12 in in0.0 out0.0", "Shardy: pass of 24 in in0.1 out0.1"],
+    ),
+    ("reduce_prod", "reduce_prod"): (NO_SUCH, ["Shardy: sum of 12 in in0.0"]),
+    ("reduce_and", "reduce_and"): (NO_SUCH, ["Shardy: sum of 12 in in0.0"]),
+    ("reduce_or", "reduce_or"): (NO_SUCH, ["Shardy: sum of 12 in in0.0"]),
+    ("reduce_xor", "reduce_xor"): (NO_SUCH, ["Shardy: sum of 12 in in0.0"]),
+    ("argmax", "argmax"): (PAIRS, ["Shardy: sum of 24 in in0.1"]),
+    ("argmin", "argmin"): (PAIRS, ["Shardy: sum of 24 in in0.1"]),
+    ("scatter-mul", "scatter-mul"): (UPDATES, ["Shardy: sum of 6 in in1.0 in2.0"]),
+    ("scatter-min", "scatter-min"): (UPDATES, ["Shardy: sum of 6 in in1.0 in2.0"]),
+    ("scatter-max", "scatter-max"): (UPDATES, ["Shardy: sum of 6 in in1.0 in2.0"]),
+    ("convolution, backward", "conv_general_dilated"): (
+        "the gradient of a kernel sums over the picture, along which the kernel slides: we keep whole what slides",
+        ["Shardy: sum of 5 in in0.2 in1.2", "Shardy: sum of 5 in in0.3 in1.3"],
+    ),
+    ("approx_top_k", "approx_top_k"): (ALONE, ["Shardy: pass of 24 in in0.1"]),
+    ("triangular solve", "triangular_solve"): (
+        ALONE,
+        [
+            "Shardy: pass of 2 in in1.2", "Shardy: pass of 2 in out0.2",
+            *(f"Shardy: pass of 3 in {place}" for place in ("in0.1", "in0.2", "in1.1", "out0.1")),
+        ],
+    ),
+    ("tridiagonal_solve", "tridiagonal_solve"): (
+        ALONE,
+        [
+            "Shardy: pass of 2 in in3.2", "Shardy: pass of 2 in out0.2",
+            *(f"Shardy: pass of 3 in {place}" for place in ("in0.1", "in1.1", "in2.1", "in3.1", "out0.1")),
+        ],
+    ),
+    ("lu", "lu"): (
+        f"{ALONE}; and it knows nothing of the loop that makes the permutation",
+        [
+            "Shardy: pass of 12 in in0.0 out0.0 out1.0",
+            *(f"Shardy: pass of 3 in {place}" for place in ("in0.1", "in0.2", "out0.1", "out0.2", "out1.1")),
+            "ours: pass of 12 in in0.0 out0.0 out1.0 out2.0",
+        ],
+    ),
+    **{
+        (kind, kind): (ALONE, [f"Shardy: pass of 3 in {place}" for place in ("in0.1", "in0.2", *outs.split())])
+        for kind, outs in {
+            "cholesky": "out0.1 out0.2",
+            "qr": "out0.1 out0.2 out1.1 out1.2",
+            "eigh": "out0.1 out0.2 out1.1",
+            "eig": "out0.1 out1.1 out1.2",
+            "svd": "out0.1 out1.1 out1.2 out2.1 out2.2",
+        }.items()
+    },
+}  # fmt: skip
+
+
+def graph_of(case: Case) -> Graph:
+    return trace(case.function, case.args, leaf_names(case.function, case.args)).graph
+
+
+def pointwise() -> Iterator[tuple[str, Case]]:
+    """Element by element, each kind that `lax` has a function for, on the first arguments that it takes."""
+    filled = [A * 0 + A.dtype.type(0.5), A.astype(np.int32), A > 0, A.astype(np.complex64)]
+    for kind in sorted(kind for kind, rule in RULES.items() if rule.__name__ == "_pointwise"):
+        function: Callable[..., Any] | None = getattr(lax, KINDS.get(kind, kind), None)
+        for count, value in product((1, 2, 3), filled) if function else ():
+            case = Case(function, (value,) * count)  # type: ignore[arg-type]
+            try:
+                graph = graph_of(case)
+            except (TypeError, ValueError, NotImplementedError):
+                continue
+            if any(operation.kind == kind for operation in graph.operations):
+                yield kind, case
+                break
+
+
+ALL = {**CASES, **MORE, **dict(pointwise())}
+
+
+@cache
+def compared(name: str) -> tuple[dict[str, list[str]], int]:
+    """For each kind of operation of a case what only one of us says; and how many both say something of."""
+    found: dict[str, list[str]] = {}
+    graph, count = graph_of(ALL[name]), 0
+    arrays = graph.arrays()
+    for operation in graph.operations:
+        other = None if operation.opaque else theirs(operation, arrays)
+        if other is None:
+            continue
+        count, mine = count + 1, ours(operation)
+        if mine != other:
+            found[operation.kind] = [f"Shardy: {factor}" for factor in sorted(map(str, other - mine))]
+            found[operation.kind] += [f"ours: {factor}" for factor in sorted(map(str, mine - other))]
+    return found, count
+
+
+def test_every_rule_is_met() -> None:
+    met = {op.kind for case in ALL.values() for op in graph_of(case).operations if not op.opaque}
+    assert set(RULES) - met == UNMET
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_factors_agree_with_shardys(name: str) -> None:
+    found, _ = compared(name)
+    assert found == {kind: said for (case, kind), (_, said) in DIFFER.items() if case == name}
+
+
+def test_how_many_differ() -> None:
+    """Of the operations of all cases of which both say something."""
+    assert set(ALL) >= {case for case, _ in DIFFER}
+    assert (sum(compared(name)[1] for name in ALL), len(DIFFER)) == (209, 22)

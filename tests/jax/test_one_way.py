@@ -1,0 +1,149 @@
+"""Permutes between processes in two turns: which pairs go when, and that nothing else changes."""
+
+import itertools
+import re
+from collections import Counter
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import redistrib as rd
+from redistrib.backends.jax.context import Platform
+from redistrib.backends.jax.one_way import two_turns
+from redistrib.backends.jax.xla_cpu import quirks_of
+
+
+def load(pairs, processes):
+    """The most tiles that a process sends, or receives, from elsewhere."""
+    crossing = [(processes[a], processes[b]) for a, b in pairs if processes[a] != processes[b]]
+    return max((n for k in (0, 1) for n in Counter(pair[k] for pair in crossing).values()), default=0)
+
+
+def meets(pairs, processes):
+    """Whether two devices of different processes send to one another."""
+    return any((b, a) in set(pairs) and processes[a] != processes[b] for a, b in pairs)
+
+
+def checked(pairs, processes):
+    """The turns, which have all pairs between them, no swap, and not much more for the busiest process to do."""
+    turns = two_turns(np.array(pairs).reshape(-1, 2), processes)
+    if turns is None:
+        return None
+    found = [[tuple(pair) for pair in turn.tolist()] for turn in turns]
+    assert sorted(found[0] + found[1]) == sorted(pairs)
+    assert not any(meets(turn, processes) for turn in found)
+    assert sum(load(turn, processes) for turn in found) <= 1.25 * load(pairs, processes)
+    return found
+
+
+def test_every_permutation_of_six_devices_on_three_hosts():
+    """Two turns are found wherever there are any that are worth it."""
+    processes = (0, 0, 1, 1, 2, 2)
+    for order in itertools.permutations(range(6)):
+        pairs = list(enumerate(order))
+        crossing = [pair for pair in pairs if processes[pair[0]] != processes[pair[1]]]
+        found = checked(pairs, processes)
+        assert (found is not None) == (meets(pairs, processes) and worth_it(crossing, processes)), pairs
+
+
+def worth_it(crossing, processes):
+    for late in itertools.product((False, True), repeat=len(crossing)):
+        turns = [[pair for pair, is_late in zip(crossing, late, strict=True) if is_late == turn] for turn in (0, 1)]
+        apart = not any(meets(turn, processes) for turn in turns)
+        if apart and sum(load(turn, processes) for turn in turns) <= 1.25 * load(crossing, processes):
+            return True
+    return False
+
+
+def test_two_hosts_that_swap_send_half_of_it_each_way_in_each_turn():
+    processes = [0, 0, 0, 0, 1, 1, 1, 1]
+    turns = checked([(k, k ^ 4) for k in range(8)], processes)
+    assert [load(turn, processes) for turn in turns] == [2, 2]
+
+
+def test_one_pair_alone_cannot_but_meet():
+    assert checked([(0, 1), (1, 0)], [0, 1]) is None
+
+
+def test_a_ring_never_meets():
+    assert checked([(k, (k + 1) % 4) for k in range(4)], range(4)) is None
+
+
+def test_within_a_process_nothing_waits():
+    assert checked([(0, 1), (1, 0)], [0, 0]) is None
+
+
+@given(st.data())
+def test_any_pairs_on_any_hosts(data):
+    devices = data.draw(st.integers(2, 12))
+    processes = data.draw(st.lists(st.integers(0, 3), min_size=devices, max_size=devices))
+    receivers = data.draw(st.permutations(range(devices)))
+    kept = data.draw(st.lists(st.booleans(), min_size=devices, max_size=devices))
+    checked([pair for pair, keep in zip(enumerate(receivers), kept, strict=True) if keep], processes)
+
+
+CASES = [  # on hosts of two devices each: swaps, an all-to-all over all hosts, sums, gathers of two
+    ("[512{x}1024, 1024]", "[1024, 512{x}1024]"),
+    ("[512{x}1024, 512{y}1024]", "[512{y}1024, 512{x}1024]"),
+    ("[512{x,y}2048, 2048]", "[2048, 512{x,y}2048]"),
+    ("[256{x,y}1024, 1024]", "[512{x}1024, 1024]"),
+    ("[1024, 1024] sum{x}", "[512{x}1024, 1024]"),
+    ("[1024, 1024] sum{x,y}", "[256{x,y}1024, 1024]"),
+]
+
+
+def compiled(source, target, dtype="float32", **options):
+    mesh = jax.make_mesh((2, 2, 2), ("x", "y", "z"), axis_types=(jax.sharding.AxisType.Explicit,) * 3)
+    plan = rd.synthesize(source, target, {"x": 2, "y": 2, "z": 2}, dtype=dtype)
+    return plan, rd.to_jax(plan, mesh, stacked="sum" in source, **options)
+
+
+@pytest.fixture
+def two_devices_a_process(monkeypatch):
+    """Eight devices as four processes would have them: what is lowered for them, run here."""
+    monkeypatch.setattr(Platform, "of", classmethod(lambda cls, mesh: Platform("cpu", (0, 0, 1, 1, 2, 2, 3, 3))))
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)  # then no sum is left to the platform
+
+
+@pytest.mark.parametrize(("source", "target"), CASES)
+def test_the_same_values_and_no_swap(source, target, two_devices_a_process):
+    plan, move = compiled(source, target)
+    summands = plan.before.summands if "sum" in source else 1
+    values = (
+        np.arange(summands * plan.source.global_size, dtype=np.float32).reshape(-1, *plan.source.global_shape) % 251
+    )
+    given_ = jax.device_put(values if "sum" in source else values[0], move.source_sharding)
+    result = move(given_)
+    np.testing.assert_array_equal(np.asarray(result), values.sum(0))
+    text = jax.jit(move).lower(given_).compile().as_text()
+    sent = [
+        [tuple(map(int, pair)) for pair in re.findall(r"\{(\d+),(\d+)\}", found)]
+        for found in re.findall(r"collective-permute\(.*source_target_pairs=\{(.*?)\}[,}] ?", text)
+    ]
+    assert sent
+    assert not any(meets(pairs, (0, 0, 1, 1, 2, 2, 3, 3)) for pairs in sent)
+    assert "all-to-all(" not in text
+    gathers = re.findall(r"all-gather\(.*replica_groups=(\S+),", text)
+    assert set(gathers) <= {"{{0,1},{2,3},{4,5},{6,7}}"}  # within hosts
+
+
+def test_small_shares_meet(two_devices_a_process):
+    _, move = compiled("[4{x}8, 8]", "[8, 4{x}8]")
+    text = jax.jit(move).lower(jax.ShapeDtypeStruct((8, 8), "float32", sharding=move.source_sharding)).compile()
+    assert "all-to-all(" in text.as_text()
+
+
+@pytest.mark.parametrize(("schedule", "permutes"), [(None, 2), ("sequential", 1)])
+def test_in_sequence_there_is_no_room_for_a_second_buffer(schedule, permutes, two_devices_a_process):
+    _, move = compiled("[512{x}1024, 512{y}1024]", "[512{y}1024, 512{x}1024]", schedule=schedule)
+    argument = jax.ShapeDtypeStruct((1024, 1024), "float32", sharding=move.source_sharding)
+    pairs = re.findall(r"source_target_pairs = dense<(\[\[.*?\]\])>", jax.jit(move).lower(argument).as_text())
+    assert len(set(pairs)) == permutes
+
+
+@pytest.mark.parametrize(("platform", "processes", "least"), [("cpu", 1, None), ("cpu", 4, 2**19), ("gpu", 4, None)])
+def test_only_between_processes_on_cpus(platform, processes, least):
+    assert quirks_of(platform, processes).one_way_bytes == least
