@@ -21,6 +21,7 @@ COMMANDS = {
     "programs-cluster": ("bench.programs.cluster", "the same programs on the emulated cluster, paired"),
     "planning": ("bench.planning", "seconds of one call of synthesize, on 8, 4,096 and 65,536 devices"),
     "distir": ("bench.distir", "DistIR's tables by simulation, every layout of every model and batch size"),
+    "pipelines": ("bench.pipelines", "a transformer in stages on four emulated hosts, beside what was predicted"),
     "scaling": ("bench.scaling", "planning time and quality against devices, rank and primes"),
     "fuzz": (
         "bench.fuzz.bench",
