@@ -282,6 +282,7 @@ def distribute(
     memory_limit: int | str | None = None,
     cost_model: CostModel | str | None = None,
     rules: Mapping[str, Any] | None = None,
+    donate: Sequence[str] = (),
 ) -> Distributed:
     """Distribute a JAX function: cut its operations by a schedule, derive every layout, plan every move.
 
@@ -302,6 +303,7 @@ def distribute(
         cost_model: what the plans of moves minimise; by default the preset of the devices' platform.
         rules: for primitives, by name, a function from an equation (`redistrib.backends.jax.trace.equation.Equation`)
             to a `Nest`, or None to leave it whole; they come before those of the library.
+        donate: arguments, by names as in `rd.along`, whose memory the call may use for its results: they are given up.
 
     Returns:
         A function of the same arguments, with `program`, `lower`, `cost`, `memory`, `choices` and `opaque`.
@@ -329,6 +331,7 @@ def distribute(
         memory_limit=limit,
         cost_model=cost_model,
         rules=rules,
+        donate=(donate,) if isinstance(donate, str) else donate,
     )
 
 
