@@ -15,7 +15,7 @@ step            what device d holds afterwards
                 largest of their round
 ==============  =======================================================================================
 
-Devices that hold nothing are in no group and send nothing. An exchange may bring them a tile, a permute too; a slice
+Tiles of unequal size move by exchanges alone. Devices that hold nothing are in no group and send nothing. An exchange may bring them a tile, a permute too; a slice
 may leave a device with nothing, and so may an exchange.
 
 Where tiles are summands, these five move slabs of the stack of summands (`Placement.stacked`) like any others: a
