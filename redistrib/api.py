@@ -46,7 +46,8 @@ def synthesize(
 
     Args:
         source, target: a type, its notation such as `"[3{x}12, 2{y}12]"`, or a `jax.sharding.NamedSharding`
-            (then `shape` is needed, and the sharding brings its own mesh).
+            (then `shape` is needed, and the sharding brings its own mesh). Tiles may be of unequal size:
+            `"[3~{x}11]"`, see docs/uneven.md.
         mesh: the devices: a `Mesh`, a dict or text of axis sizes (`{"x": 4}`, `"x=4,y=6"`), or a `jax.sharding.Mesh`.
         target_mesh: the mesh of the target type where it is another one, over the same devices or others: those whose
             numbers it gives, as in `Mesh.of("x=4", range(4, 8))`.
@@ -187,7 +188,8 @@ def reshard(
             says it; not needed on Explicit axes, and not looked at for arrays that are not traced.
         logical_shape: for arrays with padding behind the last element of some dimensions, the shape without it: of one
             array, or a tree of shapes and None. The result has the least padding that its sharding needs, all zeros, so
-            its shape may be another; of the source's padding nothing is read.
+            its shape may be another; or that of a `jax.ShapeDtypeStruct` in the place of its sharding. Of the source's
+            padding nothing is read.
         donate: give every source up as soon as its array has moved. Nothing is given up before all leaves have been
             checked, planned and compiled for, and what `jax.device_put` moves has arrived. An array that stays where it
             is keeps its buffers, shared by both, and a later donation of one leaves the other alive. Exceptions from

@@ -24,6 +24,7 @@ from redistrib.lang.types import DistType, require_even
 from redistrib.partition.build import build
 from redistrib.partition.ends import losses, recut
 from redistrib.partition.propagate import Choice, Propagation
+from redistrib.programs.fused import compiled_peak_bytes
 from redistrib.programs.live import peak_bytes
 from redistrib.programs.program import Compute, Program
 from redistrib.simulate import simulate
@@ -186,6 +187,11 @@ class Distributed:
     def memory(self) -> int:
         """Bytes that the fullest device holds at the worst moment, as the program predicts."""
         return _peak(self.program, self._donated)
+
+    @cached_property
+    def compiled_memory(self) -> int:
+        """The same where the compiler fuses what works element by element, as those of XLA do."""
+        return max(compiled_peak_bytes(self.program).values(), default=0)
 
     def picture(self, path: str | Path) -> Path:
         """Draw the program into a file; see `redistrib.explain.draw_program`."""
