@@ -304,7 +304,7 @@ def distribute(
         memory_limit: bytes per device that the program may hold at its worst moment, predicted.
         cost_model: what the plans of moves minimise; by default the preset of the devices' platform.
         rules: for primitives, by name, a function from an equation (`redistrib.backends.jax.trace.equation.Equation`)
-            to a `Nest`, or None to leave it whole; they come before those of the library.
+            to a `Nest`, or None to leave it whole; or `rd.proxy(...)`. They come before those of the library.
         donate: arguments, by names as in `rd.along`, whose memory the call may use for its results: they are given up.
 
     Returns:

@@ -297,20 +297,22 @@ def test_results_that_nothing_combines() -> None:
 
 def test_operations_without_a_rule_are_listed_and_cannot_be_cut() -> None:
     def function(x: Any) -> Any:
-        return jax.lax.cond(x[0, 0] < 3, lambda x: x * 8, lambda x: x, x)
+        return jax.pure_callback(lambda x: x * 8, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
 
     x = models.whole(8, 16)
     f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}))
     ((name, source, why),) = f.opaque
-    assert (name, why) == ("cond", "no rule for cond")
-    assert str(f).endswith("is run whole by every device: no rule for cond")
+    assert (name, why) == ("pure_callback", "no rule for pure_callback")
+    assert str(f).endswith("is run whole by every device: no rule for pure_callback")
     assert "test_distribute.py:" in source
-    assert [choice.why for choice in f.choices if choice.operation == "cond"] == [
-        "dimension 0 of 'x' is cut, and the operation needs it whole: no rule for cond"
+    assert [choice.why for choice in f.choices if choice.operation == "pure_callback"] == [
+        "dimension 0 of 'x' is cut, and the operation needs it whole: no rule for pure_callback"
     ]
     np.testing.assert_array_equal(f(x), x * 8)
-    with pytest.raises(CutError, match=r"operation 'cond': no rule for cond, so every device runs all of it"):
-        rd.distribute(function, (x,), {"d": 8}, schedule=rd.work("d", {"cond": "i"}))
+    with pytest.raises(
+        CutError, match=r"operation 'pure_callback': no rule for pure_callback, so every device runs all of it"
+    ):
+        rd.distribute(function, (x,), {"d": 8}, schedule=rd.work("d", {"pure_callback": "i"}))
 
 
 def test_a_memory_limit_moves_again_and_then_says_what_fits() -> None:
