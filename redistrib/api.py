@@ -46,7 +46,8 @@ def synthesize(
 
     Args:
         source, target: a type, its notation such as `"[3{x}12, 2{y}12]"`, or a `jax.sharding.NamedSharding`
-            (then `shape` is needed, and the sharding brings its own mesh).
+            (then `shape` is needed, and the sharding brings its own mesh). Tiles may be of unequal size:
+            `"[3~{x}11]"`, see docs/uneven.md.
         mesh: the devices: a `Mesh`, a dict or text of axis sizes (`{"x": 4}`, `"x=4,y=6"`), or a `jax.sharding.Mesh`.
         target_mesh: the mesh of the target type where it is another one, over the same devices or others: those whose
             numbers it gives, as in `Mesh.of("x=4", range(4, 8))`.
@@ -187,7 +188,8 @@ def reshard(
             says it; not needed on Explicit axes, and not looked at for arrays that are not traced.
         logical_shape: for arrays with padding behind the last element of some dimensions, the shape without it: of one
             array, or a tree of shapes and None. The result has the least padding that its sharding needs, all zeros, so
-            its shape may be another; of the source's padding nothing is read.
+            its shape may be another; or that of a `jax.ShapeDtypeStruct` in the place of its sharding. Of the source's
+            padding nothing is read.
         donate: give every source up as soon as its array has moved. Nothing is given up before all leaves have been
             checked, planned and compiled for, and what `jax.device_put` moves has arrived. An array that stays where it
             is keeps its buffers, shared by both, and a later donation of one leaves the other alive. Exceptions from
@@ -280,6 +282,7 @@ def distribute(
     memory_limit: int | str | None = None,
     cost_model: CostModel | str | None = None,
     rules: Mapping[str, Any] | None = None,
+    donate: Sequence[str] = (),
 ) -> Distributed:
     """Distribute a JAX function: cut its operations by a schedule, derive every layout, plan every move.
 
@@ -300,6 +303,7 @@ def distribute(
         cost_model: what the plans of moves minimise; by default the preset of the devices' platform.
         rules: for primitives, by name, a function from an equation (`redistrib.backends.jax.trace.equation.Equation`)
             to a `Nest`, or None to leave it whole; they come before those of the library.
+        donate: arguments, by names as in `rd.along`, whose memory the call may use for its results: they are given up.
 
     Returns:
         A function of the same arguments, with `program`, `lower`, `cost`, `memory`, `choices` and `opaque`.
@@ -327,6 +331,7 @@ def distribute(
         memory_limit=limit,
         cost_model=cost_model,
         rules=rules,
+        donate=(donate,) if isinstance(donate, str) else donate,
     )
 
 

@@ -15,7 +15,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.trace.inline import Traced, trace
 from redistrib.cost.model import CostModel
-from redistrib.distribution.tactics import apply
+from redistrib.distribution.regions import RULES as REGIONS
+from redistrib.distribution.tactics import apply, matching
 from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import from_named_sharding
@@ -40,12 +41,13 @@ def distribute(
     memory_limit: int | None = None,
     cost_model: CostModel | str | None = None,
     rules: Mapping[str, Any] | None = None,
+    donate: Sequence[str] = (),
 ) -> Distributed:
     """See `redistrib.api.distribute`."""
     jax_mesh, own = _meshes(mesh)
     args = tuple(args) if isinstance(args, tuple | list) else (args,)
     names = leaf_names(function, args)
-    traced = trace(function, args, names, rules)
+    traced = trace(function, args, names, {**REGIONS, **(rules or {})})
     found = Propagation(traced.graph, own)
     inputs = _types(in_shardings, args, [array.shape for array in traced.graph.inputs], jax_mesh)
     for number, form in inputs.items():
@@ -63,25 +65,26 @@ def distribute(
     starts = {traced.graph.inputs[number].name: form for number, form in inputs.items()}
     name = getattr(function, "__name__", "main")
     program = build(found, cost_model or known, starts, outputs, name)
+    given_up = tuple(dict.fromkeys(array.name for name in donate for array in matching(name, traced.graph.inputs)))
     tight = False
-    if memory_limit is not None and (needed := _peak(program)) > memory_limit:
+    if memory_limit is not None and (needed := _peak(program, given_up)) > memory_limit:
         tight = True
         program = build(found, cost_model or known, starts, outputs, name, keep=KEPT)
-        if (least := _peak(program)) > memory_limit:
+        if (least := _peak(program, given_up)) > memory_limit:
             raise MemoryLimitError(
                 memory_limit,
                 min(least, needed),
                 f"{name} distributed so takes {min(least, needed):,} bytes on a device at the least, more than the "
                 f"limit of {memory_limit:,}; cut more arrays, or cut them further",
             )
-    return Distributed(program, traced, found, jax_mesh, args, known, in_order=tight)
+    return Distributed(program, traced, found, jax_mesh, args, known, given_up, in_order=tight)
 
 
 KEPT = 16  # operations for which a moved array is kept, where memory is short
 
 
-def _peak(program: Program) -> int:
-    return max(peak_bytes(program).values(), default=0)
+def _peak(program: Program, donated: Sequence[str]) -> int:
+    return max(peak_bytes(program, donated).values(), default=0)
 
 
 class Cost(NamedTuple):
@@ -116,10 +119,12 @@ class Distributed:
         mesh: jax.sharding.Mesh,
         args: tuple[Any, ...],
         platform: str,
+        donated: Sequence[str],
         *,
         in_order: bool,
     ) -> None:
         self.program, self.mesh, self._model, self._in_order = program, mesh, platform, in_order
+        self._donated = donated
         self.choices: tuple[Choice, ...] = (*found.choices, *losses(found))
         self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
         self._traced = traced
@@ -181,7 +186,7 @@ class Distributed:
     @cached_property
     def memory(self) -> int:
         """Bytes that the fullest device holds at the worst moment, as the program predicts."""
-        return _peak(self.program)
+        return _peak(self.program, self._donated)
 
     @cached_property
     def compiled_memory(self) -> int:
@@ -220,7 +225,8 @@ class Distributed:
             return jax.tree_util.tree_unflatten(self._traced.out_tree, found)
 
         call.__name__ = self.program.name
-        return jax.jit(call)
+        names = [value.name for value in self.program.inputs]
+        return jax.jit(call, donate_argnums=[names.index(name) for name in self._donated])
 
 
 def _of_keys(sharding: NamedSharding) -> NamedSharding:

@@ -56,7 +56,15 @@ def test_wrong_use_is_refused_on_every_rank_with_one_message():
     assert "rank 2: the tile has shape [5]" in message["gather"]
     assert "rank 2: the tile has dtype int8 where that of rank 0 has int16" in message["gather dtype"]
     assert "rank 1 gives another plan" in message["sums"]
-    assert message["scatter partial"].startswith("PartialTypeError: ")
+    no_sum = "ReductionError: elements of bool have no sum; take max for 'any' and min for 'all', or an integer type"
+    assert message["scatter bool sums"] == message["gather bool sums"] == no_sum
+    assert message["gather complex max"] == (
+        "ReductionError: elements of complex64 have no max, since they have no order; reduce a real type"
+    )
+    assert message["gather nothing"] == "ArrayMismatchError: rank 3: the tile is None; pass an array of shape [4]"
+    assert message["gather left out"] == (
+        "ArrayMismatchError: rank 1: a tile is given where the mesh leaves this rank out; pass None"
+    )
 
 
 @pytest.mark.parametrize("how", ["shared", "packed", "datatypes"])

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding
 
+from redistrib.backends.jax.context import Platform
 from redistrib.backends.jax.program import run_local
 from redistrib.backends.jax.sharding import partition_spec, stacked_type
 from redistrib.programs.data import Place, ProgramData, Value
@@ -37,7 +38,7 @@ def staged(program: ProgramData, mesh: jax.sharding.Mesh) -> Callable[..., list[
     """A program on one place as a jitted function of its inputs, one `shard_map` over the mesh of the place."""
     flat = inlined(program)
     outputs = [flat.values[name] for name in flat.outputs]
-    platform = mesh.devices.flat[0].platform
+    platform = Platform.of(mesh)
 
     def local(*tiles: jax.Array) -> list[jax.Array]:
         given = [tile[0] if value.type.partial else tile for value, tile in zip(flat.inputs, tiles, strict=True)]
