@@ -24,10 +24,10 @@ is simulated to fit in {gigabytes:g} GB, and "over ours" the simulated time of t
 CLUSTER = """## Pipelines on the emulated cluster
 
 A training step of a transformer of {layers} layers, AdamW included, in every layout of four devices, one on each of
-{hosts} hosts with links of {rate} in each direction. The simulator's machine is fitted to single operations timed alone;
-then each step is predicted before it runs. Times are medians over {rounds} steps of the slowest host; results were
-compared with the step on one device. The hosts share two cores, so layouts that compute at once on all of them are
-slower than on machines of their own.
+{hosts} hosts with links of {rate} in each direction. The simulator's machine is fitted to single operations timed
+alone; then each step is predicted before it runs. Times are medians over {rounds} steps of the slowest host; results
+were compared with the step on one device. The hosts share two cores, so layouts that compute at once on all of them
+are slower than on machines of their own.
 """
 
 
