@@ -257,6 +257,9 @@ def main(arguments: argparse.Namespace) -> int:
             old = [record for record in known if record["room"] == room]
             if arguments.survivors:
                 chosen = same([record for record in old if not record["killed_by"]])
+                there = {(mutant.path, mutant.before, mutant.after) for mutant in chosen}
+                old = [r for r in old if r["killed_by"] or (r["path"], r["before"], r["after"]) in there]
+                keep(room, [], old, arguments.seed, arguments.count)  # without those whose code is no more
             else:
                 chosen = sample(room, arguments.count, arguments.seed)
                 keys = {(mutant.path, mutant.before, mutant.after) for mutant in chosen}
