@@ -71,9 +71,12 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "top": (
         ".",
-        tuple(
-            f"tests/test_{name}.py"
-            for name in ("arith", "api", "partial_refusals", "package", "explain", "cli", "demo", "strict")
+        (
+            *(f"redistrib/{name}.py" for name in ("api", "arith", "report", "sizes", "testing")),  # their doctests
+            *(
+                f"tests/test_{name}.py"
+                for name in ("arith", "api", "partial_refusals", "package", "explain", "cli", "demo", "strict")
+            ),
         ),
     ),
 }
