@@ -56,7 +56,12 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "resharding": ("resharding", ("redistrib/resharding", *files("tests/reshard", *SLOW_RESHARDING))),
     "jax": (
         "backends/jax",
-        ("redistrib/backends/jax", *files("tests/jax", "test_jax_execute.py", "test_jax_sample.py")),
+        (
+            "redistrib/backends/jax",
+            "tests/distribution/test_rules.py",
+            *files("tests/jax", "test_jax_execute.py", "test_jax_sample.py"),
+            "tests/reshard/test_reshard_jit.py",
+        ),
     ),
     "mpi": ("backends/mpi", ("redistrib/backends/mpi", *files("tests/mpi", "test_mpi_portable.py"))),
     "distribution": ("distribution", ("redistrib/distribution", *files("tests/distribution"))),
