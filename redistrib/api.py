@@ -6,16 +6,14 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from redistrib.arguments import dtype_name, is_sharding, numbered, typed
 from redistrib.cost.profiles import load_profile as load_profile
-from redistrib.errors import GlobalShapeError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.specs import from_named_sharding
-from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.search import search
 from redistrib.sizes import parse_size as parse_size
 from redistrib.synthesis.synthesize import synthesize as _synthesize
-from redistrib.theory.topology import Topology, topology_of_devices, topology_of_mesh
+from redistrib.theory.topology import Topology, topology_of_mesh
 
 if TYPE_CHECKING:
     from redistrib.cache import CacheInfo
@@ -79,11 +77,11 @@ def synthesize(
     >>> plan.height, sum(plan.received) == sum(plan.lower_bound)
     (6, True)
     """
-    source_type, source_mesh = _typed(source, mesh, shape)
-    target_type, other_mesh = _typed(target, target_mesh if target_mesh is not None else mesh, shape)
-    known = topology_of_mesh(source.mesh if _is_sharding(source) else mesh)
-    if _is_sharding(source) and _is_sharding(target):
-        source_mesh, other_mesh, known = _numbered(source.mesh, target.mesh, source_mesh, other_mesh)
+    source_type, source_mesh = typed(source, mesh, shape)
+    target_type, other_mesh = typed(target, target_mesh if target_mesh is not None else mesh, shape)
+    known = topology_of_mesh(source.mesh if is_sharding(source) else mesh)
+    if is_sharding(source) and is_sharding(target):
+        source_mesh, other_mesh, known = numbered(source.mesh, target.mesh, source_mesh, other_mesh)
     return _synthesize(
         source_type,
         source_mesh,
@@ -378,33 +376,3 @@ def clear_caches() -> None:
     from redistrib.resharding import planning
 
     planning.clear_caches()
-
-
-def dtype_name(dtype: Any) -> str:
-    """The name of an element type given as a name, a NumPy dtype or a scalar type."""
-    if isinstance(dtype, str):
-        return dtype
-    return str(getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype)
-
-
-def _is_sharding(value: Any) -> bool:
-    return hasattr(value, "spec") and hasattr(value, "mesh")
-
-
-def _typed(value: Any, mesh: Any, shape: Sequence[int] | None) -> tuple[DistType, Mesh]:
-    if _is_sharding(value):
-        if shape is None:
-            raise GlobalShapeError("missing shape", value=value)
-        return from_named_sharding(value, tuple(shape))
-    return DistType.of(value), Mesh.of(mesh)
-
-
-def _numbered(source: Any, target: Any, source_mesh: Mesh, target_mesh: Mesh) -> tuple[Mesh, Mesh, Topology | None]:
-    """The meshes of two JAX meshes with their devices numbered, and where these stand: by their place in the source
-    mesh, or where the target has others, by the order of their ids."""
-    here, there = list(source.devices.flat), list(target.devices.flat)
-    devices = here if set(here) == set(there) else sorted({*here, *there}, key=lambda device: int(device.id))
-    number = {device: k for k, device in enumerate(devices)}
-    meshes = ((source_mesh, here), (target_mesh, there))
-    first, second = (Mesh(mesh.axes, tuple(number[device] for device in order)) for mesh, order in meshes)
-    return first, second, topology_of_devices(devices)

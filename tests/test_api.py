@@ -11,7 +11,7 @@ import pytest
 
 import redistrib as rd
 from redistrib import errors
-from redistrib.api import dtype_name
+from redistrib.arguments import dtype_name
 from redistrib.cost.presets import PRESETS
 from redistrib.plans.steps import Exchange
 from redistrib.sizes import parse_size
