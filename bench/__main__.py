@@ -16,10 +16,12 @@ COMMANDS = {
     "quirks": ("bench.quirks", "what each quirk of XLA on virtual CPU devices brings, on and off in turns"),
     "quality": ("bench.quality", "bytes, tiles and collectives of plans, counted, on every problem set"),
     "partial": ("bench.partial", "summands: bytes of plans over the bound, and XLA's for CPU and TPU, counted"),
+    "gradients": ("bench.gradients", "the gradients of the example on the emulated cluster, three ways"),
     "programs": ("bench.programs.bench", "twenty programs by rd.distribute and by XLA with the same pins, counted"),
     "programs-cluster": ("bench.programs.cluster", "the same programs on the emulated cluster, paired"),
     "planning": ("bench.planning", "seconds of one call of synthesize, on 8, 4,096 and 65,536 devices"),
     "distir": ("bench.distir", "DistIR's tables by simulation, every layout of every model and batch size"),
+    "pipelines": ("bench.pipelines", "a transformer in stages on four emulated hosts, beside what was predicted"),
     "scaling": ("bench.scaling", "planning time and quality against devices, rank and primes"),
     "fuzz": (
         "bench.fuzz.bench",

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench import results
 from bench.children import progress
-from bench.cluster import DEVICES_PER_HOST, HOSTS, jax_job
+from bench.cluster import CONSECUTIVE, DEVICES_PER_HOST, HOSTS, jax_job
 from bench.dtensor import PLANNERS, torch_version
 from bench.job import Job
 from bench.network import Network, why_not
@@ -48,7 +48,7 @@ def measure(
     ):
         for problem in progress(problems, "DTensor on the cluster"):
             small = problem.scaled(int(megabytes * MEGABYTE))
-            task = {"problem": small.to_json(), "rounds": rounds, "planners": PLANNERS}
+            task = {"problem": small.to_json(), "rounds": rounds, "planners": PLANNERS, "hosts": CONSECUTIVE}
             mine = ours.ask({**options, **task, "skip": [XLA]}, 240)
             other = theirs.ask(task, 240)
             wrong = {**mine.get("wrong", {}), **other.get("wrong", {})}

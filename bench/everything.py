@@ -22,6 +22,7 @@ BENCHES: tuple[tuple[str, float, float], ...] = (
     ("tpu", 4, 240),
     ("partial", 2, 60),
     ("cluster --name partial_cluster --sets P8=100", 2, 30),
+    ("gradients", 10, 20),
     ("programs", 10, 20),
     ("programs-cluster", 4, 30),
     ("dtensor", 1, 60),
@@ -29,6 +30,8 @@ BENCHES: tuple[tuple[str, float, float], ...] = (
     ("trees", 2, 30),
     ("quality", 2, 5),
     ("planning", 2, 2),
+    ("distir", 5, 60),
+    ("pipelines", 10, 90),
     ("scaling", 2, 60),
     ("fuzz", 5, 60),
 )

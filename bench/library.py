@@ -22,13 +22,15 @@ def model_of(name: str) -> Any:
 
 
 def plan_of(problem: Problem, options: dict[str, Any] | None = None) -> tuple[rd.Plan, float]:
-    """The plan under `options["algorithm"]` and `options["cost_model"]` where given, and the processor seconds it took.
+    """The plan under `options` "algorithm", "cost_model" and "topology" where given, and the processor seconds it took.
 
     Planning is one thread's work, so processor time is what it takes, whatever else the machine does.
     """
     chosen = {key: options[key] for key in ("algorithm", "cost_model") if options and options.get(key)}
     if "cost_model" in chosen:
         chosen["cost_model"] = model_of(chosen["cost_model"])
+    if options and options.get("topology"):
+        chosen["topology"] = options["topology"]
     start = time.process_time()
     plan = rd.synthesize(problem.source, problem.target, problem.axes, dtype="float32", **chosen)
     return plan, time.process_time() - start

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import sys
 from collections.abc import Generator
 from typing import Any
 
@@ -61,14 +62,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED)
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for XLA to compile a problem")
     parser.add_argument("--minutes", type=float, default=None, help="take no new problem after this time")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on where a run was cut short, under the settings that it had"
+    )
     parser.add_argument("--name", default="partial", help="name of the results file")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    sets = parse_sets(arguments.sets, FULL if arguments.full else SAMPLE)
-    settings = {"seed": arguments.seed, "sets": sets, "limit_s": arguments.limit}
-    run = measure(in_turn(sets, arguments.seed), arguments.limit)
-    records = results.collect(arguments.name, run, settings, arguments.minutes)
+    settings = {
+        "seed": arguments.seed,
+        "sets": parse_sets(arguments.sets, FULL if arguments.full else SAMPLE),
+        "limit_s": arguments.limit,
+    }
+    earlier: list[Record] = []
+    if arguments.resume:
+        cut_short = results.unfinished(arguments.name)
+        if cut_short is None:
+            print(f"nothing to resume: {arguments.name} was not cut short", file=sys.stderr)
+            return 2
+        earlier, settings = cut_short
+    problems = in_turn(settings["sets"], settings["seed"])[len(earlier) :]
+    run = measure(problems, settings["limit_s"])
+    records = results.collect(arguments.name, run, settings, arguments.minutes, earlier)
     head, *rows = partial_page.counted(records)
     for row in [head, *rows]:
         print(" | ".join(row))

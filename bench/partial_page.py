@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bench import wire
 from bench.problem import Problem
 from bench.results import Results
 from bench.stats import geomean
@@ -21,7 +22,7 @@ for TPU v5e 2x4, each problem within {limit_s:g} s. Where the bound cannot be re
 of one size, problems are counted apart, and listed with the least that such plans receive, found by trying all of them.
 """
 
-CLUSTER = """Run on the emulated cluster ({hosts} hosts of {devices_per_host} devices, {rate}, arrays of at most
+CLUSTER = """Run on the emulated cluster (4 hosts of {devices_per_host} devices, {rate}, arrays of at most
 {megabytes:g} MB), paired as above:
 """
 
@@ -36,7 +37,8 @@ def parts(
         listed, *apart = unreachable(records)
         made += [COUNTED.format(**found.settings("partial")), table(head, rows), table(listed, apart)]
     if records := found.records("partial_cluster"):
-        made += [CLUSTER.format(**found.settings("partial_cluster")), speeds(_by_target(records), 0.95)]
+        settings = found.settings("partial_cluster")
+        made += [CLUSTER.format(**settings), speeds(_by_target(records), 0.95), wire.table(records, settings)]
     return made
 
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import partial_page, quirks, results, survivors, verdicts
+from bench import gradients, partial_page, pipelines_page, quirks, results, survivors, verdicts, wire
 from bench.children import ROOT
 from bench.dtensor_run import speeds
 from bench.fuzz import page
@@ -41,9 +41,12 @@ BENCHES = {
     "quality": "plans, counted (`python -m bench quality`)",
     "partial": "summands, counted (`python -m bench partial`)",
     "partial_cluster": "summands on the emulated cluster (`python -m bench cluster --sets P8 --name partial_cluster`)",
+    "gradients": "gradients on the emulated cluster (`python -m bench gradients`)",
     "programs": "programs, counted (`python -m bench programs`)",
     "programs_cluster": "programs on the emulated cluster (`python -m bench programs-cluster`)",
     "planning": "the time of one plan (`python -m bench planning`)",
+    "distir": "DistIR's tables, simulated (`python -m bench distir`)",
+    "pipelines": "a transformer in stages on emulated hosts (`python -m bench pipelines`)",
     "scaling": "planning time and quality at scale (`python -m bench scaling`)",
     "fuzz": "the fuzzer (`python -m bench fuzz`)",
     "mutants": "faults put into the code (`python -m bench mutants`)",
@@ -100,6 +103,8 @@ def draw(found: Results, folder: Path) -> list[str]:
     if found.records("scaling"):
         limit = float(found.settings("scaling")["limit_s"])
         picture("planning.png", lambda path: pictures.planning(found.records("scaling"), limit, path))
+    if any("times" in record for record in found.records("pipelines")):
+        picture("pipelines.png", lambda path: pictures.predicted(found.records("pipelines"), path))
     return made
 
 
@@ -224,7 +229,8 @@ def write(found: Results, path: Path) -> None:
     parts = [INTRODUCTION, "## What must hold, and whether it does\n", verdicts.goals_table(found)]
     if found.records("cluster"):
         s = found.settings("cluster")
-        parts += [CLUSTER.format(**s), _speeds(found.records("cluster"), 0.95), picture.get("run-times.png", ""),
+        parts += [CLUSTER.format(**s), _speeds(found.records("cluster"), 0.95),
+                  wire.table(found.records("cluster"), s), picture.get("run-times.png", ""),
                   picture.get("ratios.png", ""), verdicts.noise(found, "cluster_null")]  # fmt: skip
     if found.records("xla_cpu"):
         parts += [CPU.format(**found.settings("xla_cpu")), _speeds(found.records("xla_cpu"), 0.9),
@@ -246,11 +252,13 @@ def write(found: Results, path: Path) -> None:
     if found.records("quality"):
         parts += [QUALITY, _quality(found.records("quality"))]
     parts += partial_page.parts(found, table, _speeds)
+    parts += gradients.parts(found, table)
     parts += programs_page.parts(found, table)
     if found.records("planning"):
         parts += [PLANNING, _planning(found.records("planning"))]
     if found.records("scaling"):
         parts += [SCALING, picture["planning.png"]]
+    parts += pipelines_page.parts(found, table, picture.get("pipelines.png", ""))
     if found.records("fuzz"):
         parts += [page.text(found.settings("fuzz")), table(*page.rows(found.records("fuzz")))]
     if found.records("mutants"):
@@ -388,7 +396,7 @@ parallel, checkpoints onto another topology).
 
 CLUSTER = """## Emulated cluster
 
-{hosts} hosts as network namespaces on one machine, {devices_per_host} JAX CPU devices in each, links of {rate} in each
+4 hosts as network namespaces on one machine, {devices_per_host} JAX CPU devices in each, links of {rate} in each
 direction (token bucket), XLA's gloo collectives; arrays of up to {megabytes:g} MB. Bytes that leave a host cost what
 they would cost on such a network; the hosts share this machine's cores.
 """

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,28 @@ def save(name: str, records: list[dict[str, Any]], settings: dict[str, Any], dir
     return path
 
 
+def unfinished(name: str) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
+    """The records and settings of a bench that was cut short, for `collect` to go on from; None where none was.
+
+    The settings say what was measured `earlier`: at which commit, when, and how many records.
+    """
+    file = load(name)
+    if file is None or not file["settings"].get("unfinished"):
+        return None
+    records, settings = file["records"], {**file["settings"]}
+    del settings["unfinished"]
+    before = settings.get("earlier", [])
+    this = {key: file["machine"][key] for key in ("commit", "date")}
+    new = len(records) - sum(part["records"] for part in before)
+    return records, {**settings, "earlier": [*before, {**this, "records": new}]}
+
+
 def collect(
-    name: str, records: Generator[dict[str, Any]], settings: dict[str, Any], minutes: float | None = None
+    name: str,
+    records: Generator[dict[str, Any]],
+    settings: dict[str, Any],
+    minutes: float | None = None,
+    earlier: Iterable[dict[str, Any]] = (),
 ) -> list[dict[str, Any]]:
     """All records of a bench, saved now and then on the way: a bench that is cut off keeps what it had.
 
@@ -57,8 +77,9 @@ def collect(
         records: the bench; closed when the time is up.
         settings: kept beside the records, which `unfinished` joins where not all were taken.
         minutes: time after which no further record is taken.
+        earlier: records that there were before, see `unfinished`.
     """
-    found: list[dict[str, Any]] = []
+    found = list(earlier)
     start = saved = time.monotonic()
     for record in records:
         found.append(record)

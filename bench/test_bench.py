@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import re
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import redistrib as rd
-from bench import compare, network, summary, survivors, verdicts, watched
+from bench import compare, gradients, network, partial, results, summary, survivors, verdicts, watched
 from bench.children import ROOT, Child
 from bench.dtensor_run import in_mesh_order
 from bench.mutations import mutants
@@ -28,7 +29,7 @@ from bench.problems import (
     problem_set,
     swap_problem,
 )
-from bench.report import Results, write
+from bench.report import Results, table, write
 from bench.stats import bootstrap_median, geomean, paired_ratio
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
@@ -129,6 +130,27 @@ def test_a_child_that_dies_is_counted_and_replaced(tmp_path: Path) -> None:
         assert child.restarts == 2
 
 
+def test_a_bench_that_was_cut_short_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "DIRECTORY", tmp_path)
+    monkeypatch.setattr(partial, "counted", lambda problem: problem.record())
+    monkeypatch.setattr(Child, "ask", lambda *_: {"status": "ok"})
+    parser = argparse.ArgumentParser()
+    partial.add_arguments(parser)
+    monkeypatch.setattr(partial.partial_page, "counted", lambda records: [[], [str(len(records))]])
+    assert partial.main(parser.parse_args(["--sets", "P8=3,P24=2", "--minutes", "0", "--limit", "7"])) == 0
+    for minutes, taken in ((["--minutes", "0"], 2), ([], 5)):
+        assert partial.main(parser.parse_args(["--resume", *minutes])) == 0
+        file = results.load("partial")
+        assert file is not None
+        names = [record["problem"]["name"] for record in file["records"]]
+        assert names == ["P8/0", "P24/0", "P8/1", "P24/1", "P8/2"][:taken]
+        assert file["settings"]["limit_s"] == 7
+        assert [part["records"] for part in file["settings"]["earlier"]] == [1] * min(taken - 1, 2)
+    assert "unfinished" not in file["settings"]
+    assert "partial, 1 records on" in verdicts.provenance(Results({"partial": file}))
+    assert partial.main(parser.parse_args(["--resume"])) == 2
+
+
 def test_statistics() -> None:
     assert geomean([1.0, 4.0]) == pytest.approx(2.0)
     assert math.isnan(geomean([]))
@@ -217,6 +239,23 @@ def test_the_same_plan_is_priced_for_the_cluster_and_by_bytes() -> None:
     assert isinstance(plan, rd.Plan)
     assert plan.unit == "seconds"
     assert seconds > 0
+
+
+@pytest.mark.parametrize(("received", "same", "word"), [(7, True, "yes"), (8, True, "**no**"), (7, False, "**no**")])
+def test_the_report_shows_gradients(received: int, same: bool, word: str) -> None:
+    ways = {gradients.OURS: (received, 1.0, same), "psum, then slice": (14, 2.0, True)}
+    record: summary.Record = {"status": "ok", "bound": 7, "gradients": 101, "bytes": 90_000_000}
+    for k, key in enumerate(("received", "times", "same")):
+        record[key] = {name: [figures[1]] * 3 if key == "times" else figures[k] for name, figures in ways.items()}
+    found = Results({"gradients": {"settings": {"layers": 6}, "records": [record]}})
+    (goal,) = [line for line in verdicts.goals_table(found).splitlines() if line.startswith("| gradients of MiniLM")]
+    assert goal.endswith(f"| {word} |")
+    text, shown = gradients.parts(found, table)
+    assert "(6 layers, 101 arrays, 90.0 MB)" in text
+    assert shown.splitlines()[3] == "| psum, then slice | 0.0 | 2.00 | 2.00 | 2.00 [2.00, 2.00] | yes |"
+    failed = Results({"gradients": {"settings": {}, "records": [{"status": "limit"}]}})
+    assert gradients.parts(failed, table) == []
+    assert "bits on two device orders |  | not measured |" in verdicts.goals_table(failed)
 
 
 @pytest.mark.parametrize(("killers", "word"), [(["a", "b", ""], "**no**"), (["a", "time", "b"], "not measured")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench import partial_page, survivors
+from bench import gradients, partial_page, survivors
 from bench.problems import Problem
 from bench.results import Results
 from bench.stats import geomean, quantile
@@ -78,6 +78,10 @@ def goals_table(found: Results) -> str:
             "TPU v5e 2x4, aligned tiles of 128 MiB and more: scratch at most 2 tiles", found.of_set("tpu", "A222")
         ),
         *_partial_goals(found.records("partial"), found.records("partial_cluster")),
+        _row(
+            'gradients of MiniLM to FSDP shards, order="fixed": at the bound, the same bits on two device orders',
+            *gradients.verdict(found.records("gradients")),
+        ),
         *_planning_goals({r["test"]: r for r in found.records("planning")}),
         _mutants_goal(found.records("mutants")),
         _fuzz_goal({r["kind"]: r for r in found.records("fuzz")}),
@@ -260,6 +264,7 @@ def provenance(found: Results) -> str:
         if "torch" in s:
             versions += f", torch {s['torch']}"
         part = ", cut short by its time budget" if s.get("unfinished") else ""
+        part += "".join(f", {e['records']} records on {e['date']} at {e['commit']}" for e in s.get("earlier", []))
         lines.append(
             f"| {name}{part} | {m['date']} | {m['commit']} | {s.get('seed', 'fixed')} | "
             f"{m['processor']}, {m['cores']} cores, {m['memory_gib']} GiB, {m['system']}, load {m['load']} | "

@@ -23,7 +23,8 @@ ADDRESS, PROCESSES, NUMBER, DEVICES = (f"BENCH_CLUSTER_{n}" for n in ("ADDRESS",
 def start() -> None:
     """Join the job that the environment describes."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.config.update("jax_num_cpu_devices", int(os.environ[DEVICES]))
+    counts = [int(count) for count in os.environ[DEVICES].split(",")]  # of every process, or one for all
+    jax.config.update("jax_num_cpu_devices", counts[int(os.environ[NUMBER]) % len(counts)])
     jax.distributed.initialize(os.environ[ADDRESS], int(os.environ[PROCESSES]), int(os.environ[NUMBER]))
 
 
@@ -37,8 +38,14 @@ def agree(fine: bool) -> bool:
     return bool(np.all(multihost_utils.process_allgather(jnp.array([fine]))))
 
 
+def placed(hosts: list[int]) -> list[jax.Device]:
+    """The devices in an order in which each is of its host's process."""
+    left = {process: [d for d in jax.devices() if d.process_index == process] for process in range(max(hosts) + 1)}
+    return [left[host].pop(0) for host in hosts]
+
+
 def handle(task: dict[str, Any], part: Part) -> None:
-    case = Case(Problem.from_json(task["problem"]), jax.devices())
+    case = Case(Problem.from_json(task["problem"]), placed(task["hosts"]))
     first = jax.process_index() == 0
     programs = compile_both(case, task, part, report=first)
     wanted = 2 - len(task.get("skip", ()))

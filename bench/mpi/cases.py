@@ -1,4 +1,7 @@
-"""The redistributions that are timed: what mpi4py-fft can express, what HeAT can, and what neither can."""
+"""The redistributions that are timed: what mpi4py-fft can express, what HeAT can, and what neither can.
+
+Those of the last group cut sizes that do not divide.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ def cases(ranks: int, scale: float) -> dict[str, list[Case]]:
     n = int(64 * scale)
 
     def d(size: int, axes: str = "", tiles: int = 1) -> str:
-        return f"{size // tiles}{{{axes}}}{size}" if axes else str(size)
+        """A dimension, cut balanced where the tiles do not divide it."""
+        return f"{-(-size // tiles)}{'~' if size % tiles else ''}{{{axes}}}{size}" if axes else str(size)
 
     def t(*dims: str) -> str:
         return "[" + ", ".join(dims) + "]"
@@ -42,4 +46,13 @@ def cases(ranks: int, scale: float) -> dict[str, list[Case]]:
         Case(t(d(n, "x,y", p), d(64), d(128)), t(d(n), d(64, "y", b), d(128)), two, "float64"),
         Case(t(d(n, "x", a), d(64, "y", b), d(128)), t(d(n), d(64, "x", a), d(128, "y", b)), two, "float32"),
     ]
-    return {"slab": slab, "pencil": pencil, "gather": whole, "mixed": free}
+    uneven = [  # the same with sizes that are odd or prime
+        Case(t(d(8 * n + 1, "x", p), d(1021)), t(d(8 * n + 1), d(1021, "x", p)), one, "float64"),
+        Case(t(d(8 * n + 1), d(1021, "x", p)), t(d(8 * n + 1, "x", p), d(1021)), one, "float64"),
+        Case(t(d(n + 1, "x", p), d(61), d(127)), t(d(n + 1), d(61, "x", p), d(127)), one, "float64"),
+        Case(t(d(n + 1), d(61, "x", p), d(127)), t(d(n + 1, "x", p), d(61), d(127)), one, "complex128"),
+        Case(t(d(n + 1), d(61), d(127, "x", p)), t(d(n + 1), d(61, "x", p), d(127)), one, "complex64"),
+        Case(t(d(n + 1, "x", a), d(61, "y", b), d(127)), t(d(n + 1, "x", a), d(61), d(127, "y", b)), two, "float64"),
+        Case(t(d(n + 1, "x", a), d(61), d(127, "y", b)), t(d(n + 1), d(61, "x", a), d(127, "y", b)), two, "complex64"),
+    ]
+    return {"slab": slab, "pencil": pencil, "gather": whole, "mixed": free, "uneven": uneven}

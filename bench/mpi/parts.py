@@ -24,7 +24,7 @@ def transport(name: str) -> Maker:
     """Every step by one transport, into an array made before, as the peers do."""
 
     def make(case: Case, comm: MPI.Intracomm, plan: Plan, x: Array) -> Run:
-        run, out = to_mpi(plan, comm, transport=name), np.zeros(plan.after.tile, plan.dtype)
+        run, out = to_mpi(plan, comm, transport=name), np.zeros(plan.after.box(comm.rank).size, plan.dtype)
         return lambda: run(x, out)
 
     return make
@@ -34,7 +34,7 @@ def mpi_barrier(own_out: bool) -> Maker:
     """MPI's `Allreduce` in the place of the barrier in shared memory."""
 
     def make(case: Case, comm: MPI.Intracomm, plan: Plan, x: Array) -> Run:
-        run, out = to_mpi(plan, comm), np.zeros(plan.after.tile, plan.dtype) if own_out else None
+        run, out = to_mpi(plan, comm), np.zeros(plan.after.box(comm.rank).size, plan.dtype) if own_out else None
         host = run._groups.barrier.host
         word = np.zeros(1, np.int64)
 

@@ -37,8 +37,8 @@ class Case:
 
 def box(plan: Plan, rank: int, after: bool) -> tuple[slice, ...]:
     """Where a rank's tile lies in the global array."""
-    placement = plan.after if after else plan.before
-    return tuple(slice(int(s), int(s) + n) for s, n in zip(placement.start[rank], placement.tile, strict=True))
+    found = (plan.after if after else plan.before).box(rank)
+    return tuple(slice(start, start + size) for start, size in zip(found.start, found.size, strict=True))
 
 
 def tile_for(plan: Plan, rank: int, after: bool = False) -> Array:
@@ -61,7 +61,7 @@ def ours(case: Case, comm: MPI.Intracomm, plan: Plan, x: Array, **options: Any) 
 def ours_into(case: Case, comm: MPI.Intracomm, plan: Plan, x: Array, **options: Any) -> Run:
     """The executor, into an array that the caller made before."""
     run = to_mpi(plan, comm, **options)
-    out = np.zeros(plan.after.tile, plan.dtype)
+    out = np.zeros(plan.after.box(comm.rank).size, plan.dtype)
     return lambda: run(x, out)
 
 
@@ -80,13 +80,14 @@ def mpi4py_fft(case: Case, comm: MPI.Intracomm, plan: Plan, x: Array) -> Run | N
     first = Pencil(pencils, plan.shape, axis=free_before)
     second = first.pencil(free_after)
     same = all(
-        tuple(pencil.subshape) == placement.tile and (placement.start[comm.rank] == pencil.substart).all()
+        tuple(pencil.subshape) == placement.box(comm.rank).size
+        and (placement.start[comm.rank] == pencil.substart).all()
         for pencil, placement in ((first, plan.before), (second, plan.after))
     )
     if not comm.allreduce(same, MPI.LAND):  # other ranks may differ in where their tiles lie
         return None
     transfer = first.transfer(second, np.dtype(plan.dtype).char)
-    out = np.zeros(plan.after.tile, plan.dtype)
+    out = np.zeros(plan.after.box(comm.rank).size, plan.dtype)
 
     def run() -> Array:
         transfer.forward(x, out)
@@ -132,8 +133,10 @@ def heat(case: Case, comm: MPI.Intracomm, plan: Plan, x: Array) -> Run | None:
     return lambda: ht.resplit(array, splits[1]).larray.numpy()
 
 
-def gather_scatter(case: Case, comm: MPI.Intracomm, plan: Plan, x: Array) -> Run:
-    """Everything to rank 0, put together there, cut again, and out to everyone."""
+def gather_scatter(case: Case, comm: MPI.Intracomm, plan: Plan, x: Array) -> Run | None:
+    """Everything to rank 0, put together there, cut again, and out to everyone; of tiles of one size."""
+    if plan.source.uneven or plan.target.uneven:
+        return None
     root = comm.rank == 0
     parts = np.zeros((comm.size, *plan.before.tile), plan.dtype) if root else None
     whole = np.zeros(plan.shape, plan.dtype) if root else None

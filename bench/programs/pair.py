@@ -50,7 +50,7 @@ class Pair:
         compiled = f.lower().compile()
         entry = {
             "predicted": f.program.received_bytes,
-            "predicted_peak": f.memory,
+            "predicted_peak": f.compiled_memory,
             "opaque": [name for name, _, _ in f.opaque],
             "moves": len(f.program.moves),
         }

@@ -16,8 +16,9 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.trace.inline import Traced, trace
 from redistrib.cost.model import CostModel
+from redistrib.distribution.regions import RULES as REGIONS
 from redistrib.distribution.schedule import Schedule
-from redistrib.distribution.tactics import apply
+from redistrib.distribution.tactics import apply, matching
 from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import from_named_sharding, from_partition_spec
@@ -26,6 +27,7 @@ from redistrib.partition.build import build
 from redistrib.partition.ends import losses, recut
 from redistrib.partition.propagate import Choice, Propagation
 from redistrib.partition.versions import Versions
+from redistrib.programs.fused import compiled_peak_bytes
 from redistrib.programs.live import peak_bytes
 from redistrib.programs.program import Compute, Program
 from redistrib.simulate import simulate
@@ -42,6 +44,7 @@ def distribute(
     memory_limit: int | None = None,
     cost_model: CostModel | str | None = None,
     rules: Mapping[str, Any] | None = None,
+    donate: Sequence[str] = (),
 ) -> Distributed:
     """See `redistrib.api.distribute`."""
     jax_mesh, own = meshes(mesh)
@@ -66,18 +69,20 @@ def distribute(
         return build(found, cost_model or known, starts, ends, given.name, versions)
 
     program = built(None)
+    inputs = given.traced.graph.inputs
+    donated = tuple(dict.fromkeys(array.name for name in donate for array in matching(name, inputs)))
     tight = False
-    if memory_limit is not None and (needed := peak(program)) > memory_limit:
+    if memory_limit is not None and (needed := peak(program, donated)) > memory_limit:
         tight = True
         program = built(KEPT)
-        if (least := peak(program)) > memory_limit:
+        if (least := peak(program, donated)) > memory_limit:
             raise MemoryLimitError(
                 memory_limit,
                 min(least, needed),
                 f"{given.name} distributed so takes {min(least, needed):,} bytes on a device at the least, more than "
                 f"the limit of {memory_limit:,}; cut more arrays, or cut them further",
             )
-    return Distributed(program, given, found, jax_mesh, in_order=tight)
+    return Distributed(program, given, found, jax_mesh, donated, in_order=tight)
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,7 @@ def prepare(
 ) -> Prepared:  # fmt: skip
     """Trace a function, and read what is asked of its arguments and results."""
     args = tuple(args) if isinstance(args, tuple | list) else (args,)
-    traced = trace(function, args, leaf_names(function, args), rules)
+    traced = trace(function, args, leaf_names(function, args), {**REGIONS, **(rules or {})})
     arrays, graph = traced.graph.arrays(), traced.graph
     inputs = _types(in_shardings, args, [array.shape for array in graph.inputs], mesh)
     tree = jax.tree_util.tree_unflatten(traced.out_tree, traced.outputs)
@@ -123,9 +128,9 @@ def platform_of(mesh: jax.sharding.Mesh) -> str:
 KEPT = 16  # operations for which a moved array is kept, where memory is short
 
 
-def peak(program: Program) -> int:
-    """Bytes that the fullest device holds at the worst moment."""
-    return max(peak_bytes(program).values(), default=0)
+def peak(program: Program, donated: Sequence[str] = ()) -> int:
+    """Bytes that the fullest device holds at the worst moment; inputs that are donated end with their last use."""
+    return max(peak_bytes(program, donated).values(), default=0)
 
 
 class Cost(NamedTuple):
@@ -158,10 +163,11 @@ class Distributed:
         given: Prepared,
         found: Propagation,
         mesh: jax.sharding.Mesh,
+        donated: Sequence[str] = (),
         *,
         in_order: bool,
     ) -> None:
-        self.program, self.mesh, self._in_order = program, mesh, in_order
+        self.program, self.mesh, self._in_order, self._donated = program, mesh, in_order, donated
         traced = given.traced
         self.choices: tuple[Choice, ...] = (*found.choices, *losses(found))
         self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
@@ -224,7 +230,12 @@ class Distributed:
     @cached_property
     def memory(self) -> int:
         """Bytes that the fullest device holds at the worst moment, as the program predicts."""
-        return peak(self.program)
+        return peak(self.program, self._donated)
+
+    @cached_property
+    def compiled_memory(self) -> int:
+        """The same where the compiler fuses what works element by element, as those of XLA do."""
+        return max(compiled_peak_bytes(self.program).values(), default=0)
 
     def picture(self, path: str | Path) -> Path:
         """Draw the program into a file; see `redistrib.explain.draw_program`."""
@@ -258,7 +269,8 @@ class Distributed:
             return jax.tree_util.tree_unflatten(self._traced.out_tree, found)
 
         call.__name__ = self.program.name
-        return jax.jit(call)
+        names = [value.name for value in self.program.inputs]
+        return jax.jit(call, donate_argnums=[names.index(name) for name in self._donated])
 
 
 def _of_keys(sharding: NamedSharding) -> NamedSharding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -24,12 +24,7 @@ class Along:
     def begin(self, found: Propagation) -> None:
         """Cut the arrays."""
         for pattern, dim in self.arrays:
-            arrays = matching(pattern, found.graph.inputs)
-            if not arrays:
-                raise CutError(
-                    "", pattern, "Schedule", f"no argument is called so; there are {_some(found.graph.inputs)}"
-                )
-            for array in arrays:
+            for array in matching(pattern, found.graph.inputs):
                 taken = _dim(dim, array, found, self.axis)
                 if taken is not None or dim is None:
                     found.cut_array(array.name, self.axis, taken)
@@ -87,13 +82,20 @@ def work(axis: str, operations: Mapping[str, str]) -> Work:
     return Work(axis, tuple(operations.items()))
 
 
-def matching(pattern: str, arrays: Iterable[Array]) -> list[Array]:
-    """The arrays that a name stands for."""
+def matching(pattern: str, arrays: Sequence[Array]) -> list[Array]:
+    """The arguments that a name stands for.
+
+    Raises:
+        CutError: if there is none.
+    """
 
     def stands_for(name: str) -> bool:
         return name == pattern or name.startswith(f"{pattern}/") or name.endswith(f"/{pattern}")
 
-    return [array for array in arrays if stands_for(array.name) or fnmatch.fnmatchcase(array.name, pattern)]
+    found = [array for array in arrays if stands_for(array.name) or fnmatch.fnmatchcase(array.name, pattern)]
+    if not found:
+        raise CutError("", pattern, "Schedule", f"no argument is called so; there are {_some(arrays)}")
+    return found
 
 
 def _dim(dim: Dim, array: Array, found: Propagation, axis: str) -> int | None:

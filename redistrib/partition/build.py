@@ -9,7 +9,7 @@ from redistrib.cost.model import CostModel
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DimType, DistType
 from redistrib.partition.propagate import Propagation
-from redistrib.partition.versions import Versions, freed
+from redistrib.partition.versions import Versions, freed, still_read
 from redistrib.programs.check import check, group_of
 from redistrib.programs.graph import Array, Operation
 from redistrib.programs.nest import Nest
@@ -74,7 +74,7 @@ class _Build:
                 end(array)
         for array in graph.inputs:
             end(array)
-        return check(Program(tuple(starts), tuple(freed(self.known.ops, ends)), tuple(ends), name))
+        return check(Program(tuple(starts), tuple(freed(still_read(self.known.ops, ends), ends)), tuple(ends), name))
 
     def _value(self, array: Array, form: DistType) -> Value:
         return Value(array.name, form, self.place, array.dtype)

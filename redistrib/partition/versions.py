@@ -112,6 +112,16 @@ def uncut(shape: Sequence[int]) -> DistType:
     return DistType(tuple(DimType(size, (), size) for size in shape))
 
 
+def still_read(ops: Sequence[Op], outputs: Sequence[str]) -> list[Op]:
+    """The operations without those that make what nothing reads: constants that were made again for all who do."""
+    used, kept = set(outputs), []
+    for op in reversed(ops):
+        if any(value.name in used for value in made_by(op)):
+            used.update(used_by(op))
+            kept.append(op)
+    return kept[::-1]
+
+
 def freed(ops: Sequence[Op], outputs: Sequence[str]) -> list[Op]:
     """The operations, each followed by a `Free` of what it reads last, inputs and outputs excepted."""
     last = {name: k for k, op in enumerate(ops) for name in used_by(op)}

@@ -6,7 +6,8 @@ import re
 
 import numpy as np
 
-from redistrib.errors import DtypeError
+from redistrib.errors import DtypeError, ReductionError
+from redistrib.lang.notation import Reduction
 
 # bytes of the types of ml_dtypes; those below a byte take a whole one in an array
 _EXTENDED = {"bfloat16": 2, "bcomplex32": 4, "complex32": 4} | dict.fromkeys(
@@ -19,6 +20,8 @@ _EXTENDED = {"bfloat16": 2, "bcomplex32": 4, "complex32": 4} | dict.fromkeys(
 )  # fmt: skip
 # what of a name reaches NumPy's own parser, which warns of "a5"
 _NUMPY = re.compile(r"[<>=|]?(?!a\d*$)[A-Za-z?][A-Za-z_]{0,15}\d{0,3}")
+_NUMBERS = re.compile(r"(?P<real>b?float|u?int)\d+.*|b?complex\d+.*")
+_ROUNDED_ONCE = ("bfloat16", "float16")  # added in float32 unless something else is asked for
 _KEYS = {"key<fry>": 8, "key<rbg>": 16, "key<unsafe_rbg>": 16}  # JAX's random keys, by implementation
 
 
@@ -42,3 +45,27 @@ def itemsize_of(dtype: str) -> int:
         if found.kind in "biufc":
             return int(found.itemsize)
     raise DtypeError(dtype)
+
+
+def require_reduction(kind: Reduction, dtype: str) -> None:
+    """Check that elements can be reduced: numbers are added, and what has an order has a maximum and a minimum.
+
+    Raises:
+        ReductionError: if they cannot.
+    """
+    number = _NUMBERS.fullmatch(dtype)
+    if kind == "sum" and not number:
+        raise ReductionError(
+            f"elements of {dtype} have no sum; take max for 'any' and min for 'all', or an integer type"
+        )
+    if kind != "sum" and dtype != "bool" and not (number and number["real"]):
+        raise ReductionError(f"elements of {dtype} have no {kind}, since they have no order; reduce a real type")
+
+
+def added_in(kind: Reduction, dtype: str) -> str | None:
+    """The element type that summands of a type are added in unless another is asked for; None for their own.
+
+    >>> added_in("sum", "bfloat16"), added_in("max", "bfloat16"), added_in("sum", "float64")
+    ('float32', None, None)
+    """
+    return "float32" if kind == "sum" and dtype in _ROUNDED_ONCE else None

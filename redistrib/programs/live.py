@@ -143,12 +143,12 @@ def scratch_bytes(op: Op, program: ProgramData) -> int:
             return 0
 
 
-def peak_bytes(program: ProgramData) -> dict[int, int]:
-    """The most bytes that each device holds at once, by its number in the machine."""
+def peak_bytes(program: ProgramData, donated: Collection[str] = ()) -> dict[int, int]:
+    """The most bytes that each device holds at once, by its number in the machine; see `changes`."""
     live: dict[int, int] = dict.fromkeys(program.devices, 0)
     _hold(program.inputs, live, 1)
     peak = dict(live)
-    _run(program, changes(program), live, peak, {})
+    _run(program, changes(program, donated), live, peak, {})
     return peak
 
 

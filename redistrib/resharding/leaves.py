@@ -44,7 +44,8 @@ def matched(tree: Any, shardings: Any, sources: Any = None, logical_shape: Any =
         shardings: a tree of the same structure, a prefix of it, or one sharding for all. A leaf of it is a
             `jax.sharding.Sharding`, a device, or, where `jax.set_mesh` has said over which mesh, a partition spec.
         sources: the same, or None.
-        logical_shape: the same of shapes, or None: of the array that each leaf has at its front.
+        logical_shape: the same of shapes, or None: of the array that each leaf has at its front. Then a leaf of
+            `shardings` may be a `jax.ShapeDtypeStruct` too, which tells the shape that the leaf is to have.
 
     Raises:
         TreeMismatchError: if the shardings, or the shapes, are no prefix of the tree.
@@ -56,8 +57,11 @@ def matched(tree: Any, shardings: Any, sources: Any = None, logical_shape: Any =
     shapes = [None] * len(values) if logical_shape is None else _spread(tree, structure, logical_shape, is_shape)
     result = []
     for name, value, target, source, shape in zip(_paths(tree, structure), values, wanted, known, shapes, strict=True):
-        given, there = None if source is None else _sharding(name, source), _sharding(name, target)
-        result.append(Leaf(name, value, there, given, padding_of(name, value, shape, there)))
+        given, size = None if source is None else _sharding(name, source), None
+        if isinstance(target, jax.ShapeDtypeStruct) and shape is not None:
+            target, size = target.sharding, target.shape
+        there = _sharding(name, target)
+        result.append(Leaf(name, value, there, given, padding_of(name, value, shape, there, size)))
     return result, structure
 
 

@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding, Sharding
 
 from redistrib.arith import as_integer
 from redistrib.errors import LeafError
+from redistrib.errors.base import shown
 from redistrib.lang.specs import with_padding
 from redistrib.lang.types import DistType
 
@@ -34,22 +35,24 @@ def is_shape(value: Any) -> bool:
     return value is None or (isinstance(value, tuple | list) and all(as_integer(size) is not None for size in value))
 
 
-def padding_of(path: str, value: Any, logical: Sequence[int] | None, target: Sharding) -> Padding | None:
+def padding_of(
+    path: str, value: Any, logical: Sequence[int] | None, target: Sharding, wanted: Sequence[int] | None = None
+) -> Padding | None:
     """The padding of a leaf whose array has a logical shape; None where source and target have none.
 
-    On the target the array is padded to the least that the sharding divides.
+    On the target the array is padded to the shape wanted, by default to the least that the sharding divides.
 
     Raises:
-        LeafError: if the value is no array, or has no part of that shape.
+        LeafError: if the value is no array, or has no part of that shape, or the shape wanted cannot be.
     """
     if logical is None:
         return None
-    shape, sizes = np.shape(value), [as_integer(size) for size in logical]
+    shape, sizes = np.shape(value), [as_integer(size) for size in logical] if is_shape(logical) else []
     given = [size for size in sizes if size is not None]
     if len(given) != len(shape) or any(not 1 <= size <= whole for size, whole in zip(given, shape, strict=True)):
         raise LeafError(
             path,
-            f"the logical shape {tuple(logical)} is not at the front of an array of shape {shape}; give one size for "
+            f"the logical shape {shown(logical)} is not at the front of an array of shape {shape}; give one size for "
             "each dimension, from 1 to that of the array",
         )
     if not isinstance(value, jax.Array | jax.ShapeDtypeStruct):
@@ -57,6 +60,16 @@ def padding_of(path: str, value: Any, logical: Sequence[int] | None, target: Sha
     count = target.mesh.size if isinstance(target, NamedSharding) else len(target.device_set)
     tiles = [count // part for part in target.shard_shape((count,) * len(shape))]
     padded = tuple(-(-size // n) * n for size, n in zip(given, tiles, strict=True))
+    if wanted is not None:
+        if len(wanted) != len(padded) or any(
+            size < least or size % n for size, least, n in zip(wanted, padded, tiles, strict=True)
+        ):
+            raise LeafError(
+                path,
+                f"the shape {tuple(wanted)} has no room for {tuple(given)} in equal tiles on the target; each size "
+                f"must be a multiple of {tuple(tiles)} and at least {padded}",
+            )
+        padded = tuple(wanted)
     return None if tuple(given) == shape == padded else Padding(tuple(given), padded)
 
 

@@ -24,13 +24,12 @@ from redistrib.cost.presets import cost_model
 from redistrib.errors import MemoryLimitError
 from redistrib.packing.moves import Group, LeafMove
 from redistrib.plans.data import Order
-from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.dtypes import added_in, itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.slabs import has_summands
 from redistrib.resharding import leaves
 from redistrib.resharding.actions import LeafRoute, SourceTarget, route
 from redistrib.resharding.padding import Padding
-from redistrib.synthesis.partial.arithmetic import ROUNDED_ONCE
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.topology import Topology
 
@@ -98,7 +97,8 @@ class Planner:
         return PLANS.get(key, lambda: self._synthesized(ends, dtype, platform, memory_limit))
 
     def _synthesized(self, ends: SourceTarget, dtype: str, platform: str, memory_limit: int | None) -> Plan:
-        rounded = ends.source.reduction == "sum" and dtype in ROUNDED_ONCE
+        kind = ends.source.reduction
+        rounded = kind is not None and added_in(kind, dtype) is not None
         return synthesize(
             ends.source,
             ends.source_mesh,

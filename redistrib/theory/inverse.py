@@ -61,6 +61,6 @@ def _dim_of(points: Splits | None, size: int, axes: Sequence[str], sizes: Sequen
         return DimType(size // tiles, tuple(axes), size)
     cuts: tuple[Cut, ...] = ("balanced", "chunk")
     ways = [DimType(-(-size // tiles), tuple(axes), size, cut) for cut in cuts]
-    if points[1] * tiles > size:
+    if size < points[1] * tiles < 2**63:
         ways.append(DimType(points[1], tuple(axes), size, padding=points[1] * tiles - size))
     return next((dim for dim in ways if split_points(dim, sizes) == points), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -56,7 +57,15 @@ def test_wrong_use_is_refused_on_every_rank_with_one_message():
     assert "rank 2: the tile has shape [5]" in message["gather"]
     assert "rank 2: the tile has dtype int8 where that of rank 0 has int16" in message["gather dtype"]
     assert "rank 1 gives another plan" in message["sums"]
-    assert message["scatter partial"].startswith("PartialTypeError: ")
+    no_sum = "ReductionError: elements of bool have no sum; take max for 'any' and min for 'all', or an integer type"
+    assert message["scatter bool sums"] == message["gather bool sums"] == no_sum
+    assert message["gather complex max"] == (
+        "ReductionError: elements of complex64 have no max, since they have no order; reduce a real type"
+    )
+    assert message["gather nothing"] == "ArrayMismatchError: rank 3: the tile is None; pass an array of shape [4]"
+    assert message["gather left out"] == (
+        "ArrayMismatchError: rank 1: a tile is given where the mesh leaves this rank out; pass None"
+    )
 
 
 @pytest.mark.parametrize("how", ["shared", "packed", "datatypes"])
@@ -98,6 +107,15 @@ def test_the_command_runs_under_mpiexec():
     assert done.returncode == 0, done.stderr
     assert "run on 4 MPI ranks" in done.stdout
     assert "64 elements compared: every element is right" in done.stdout
+    table = done.stdout.split("run on 4 MPI ranks\n")[1].splitlines()[2:-1]
+    figures = dict(re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in table)
+    assert list(figures) == [
+        "MPI library", "steps", "bytes received, all ranks", "over the lower bound", "staging per rank, bytes",
+        "milliseconds, slowest rank", "elements that differ",
+    ]  # fmt: skip
+    assert re.fullmatch(r"allpermute \(\w+\)", figures["steps"])
+    assert figures["bytes received, all ranks"] == "128"  # two of the four tiles of 64 bytes
+    assert (figures["over the lower bound"], figures["elements that differ"]) == ("1.00x", "0")
 
 
 def test_a_tight_limit_needs_no_memory_beside_source_and_target():

@@ -32,6 +32,10 @@ def test_many_sums(ranks: int, plans: int) -> None:
     assert launch(ranks, "sums", str(plans), timeout=1500).figures()["plans"] >= plans
 
 
+def test_summands_are_scattered_from_a_root_and_gathered_as_their_sum() -> None:
+    assert launch(6, "summed_gather").figures() == {"cases": 84}
+
+
 @pytest.mark.parametrize(
     ("source", "target"),
     [("[8{x}16, 8] sum{y}", "[16, 2{x,y}8]"), ("[16, 8] max{x}", "[16, 8]"), ("[8{x}16, 8]", "[16, 8] sum{x}")],

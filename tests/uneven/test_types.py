@@ -191,6 +191,13 @@ def test_split_points_of_tiles_of_one_size_are_none(tile, tiles):
     assert Placement((tile * tiles,), (tiles,), np.arange(tiles)[:, None], cuts=(points,)) == even
 
 
+def test_cuts_that_no_type_says_have_none():
+    """Neither small ones nor such as would need padding beyond what a type can have."""
+    for points in ((0, 1, 3, 4), (0, 2**62, 2**62 + 1, 2**62 + 2)):
+        placement = Placement((points[-1],), (3,), np.arange(3)[:, None], cuts=(points,))
+        assert type_of(placement, Mesh.of("x=3")) is None
+
+
 def test_sizes_near_the_largest_do_not_overflow():
     size = 2**63 - 1
     for cut in ("balanced", "chunk"):

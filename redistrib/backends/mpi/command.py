@@ -98,7 +98,7 @@ def _bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 def _report(plan: Plan, execute: Executor, as_json: bool, wrong: int, received: int, seconds: float) -> None:
     bound = plan.least_received * plan.itemsize
-    compared = math.prod(plan.shape) if plan.after.summands > 1 else plan.after.tile_size * plan.devices
+    compared = math.prod(plan.shape) if plan.after.summands > 1 else sum(plan.after.boxes.volumes())
     if as_json:
         figures = {
             "source": str(plan.source),

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from redistrib.errors import ReductionError
 from redistrib.lang.types import DistType
-from redistrib.plans.dtypes import itemsize_of
-
-ROUNDED_ONCE = ("bfloat16", "float16")  # added in float32 unless something else is asked for
-_NUMBERS = re.compile(r"(?:b?float|u?int|b?complex)\d+.*")
+from redistrib.plans.dtypes import added_in, itemsize_of, require_reduction
 
 
 def check_reduction(source: DistType, target: DistType, dtype: str, accumulate: str | None) -> str | None:
@@ -30,16 +25,11 @@ def check_reduction(source: DistType, target: DistType, dtype: str, accumulate: 
             f"summands by {source.reduction} cannot become summands by {target.reduction}; "
             f"reduce {source} first, and make {target} of the result"
         )
-    if kind == "sum" and not _NUMBERS.fullmatch(dtype):
-        raise ReductionError(
-            f"elements of {dtype} have no sum; take max for 'any' and min for 'all', or an integer type"
-        )
-    if kind != "sum" and ("complex" in dtype or dtype.startswith("key<")):
-        raise ReductionError(f"elements of {dtype} have no {kind}, since they have no order; reduce a real type")
+    require_reduction(kind, dtype)
     if kind != "sum" or not source.partial:
         return None
     if accumulate is None:
-        return "float32" if dtype in ROUNDED_ONCE else None
+        return added_in(kind, dtype)
     if accumulate == dtype:
         return None
     if _family(accumulate) != _family(dtype) or size < itemsize_of(dtype):

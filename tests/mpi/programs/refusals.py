@@ -13,6 +13,7 @@ from redistrib.api import synthesize
 from redistrib.backends.mpi import gather, scatter, to_mpi
 from redistrib.cost.presets import PRESETS
 from redistrib.errors import RedistribError
+from redistrib.lang.mesh import Mesh
 
 comm = MPI.COMM_WORLD
 rank = comm.rank
@@ -69,6 +70,11 @@ refused("gather dtype", lambda: gather(np.zeros(4, np.int8 if rank == 2 else np.
 summed = synthesize("[16, 8] sum{x}", "[4{x}16, 8]", "x=4")
 native = replace(summed, accumulate="float64")
 refused("sums", lambda: to_mpi(native if rank == 1 else summed, comm))
-refused("scatter partial", lambda: scatter(None, summed.source, summed.source_mesh, comm))
+truth = np.zeros((16, 8), np.bool_)
+refused("scatter bool sums", lambda: scatter(truth if rank == 0 else None, summed.source, "x=4", comm))
+refused("gather bool sums", lambda: gather(truth, summed.source, "x=4", comm))
+refused("gather complex max", lambda: gather(np.zeros(4, np.complex64), "[4] max{x}", "x=4", comm))
+refused("gather nothing", lambda: gather(None if rank == 3 else np.zeros(4), "[4] sum{x}", "x=4", comm))
+refused("gather left out", lambda: gather(np.zeros(2), "[2{x}4]", Mesh.of("x=2", (0, 3)), comm))
 if rank == 0:
     print(json.dumps(said))

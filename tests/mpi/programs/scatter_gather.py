@@ -61,6 +61,11 @@ for dtype in ("float64", "bfloat16", "uint8"):
                     assert back.tobytes() == whole.tobytes(), (text, dtype)
                 else:
                     assert back is None
+few = Mesh.of("x=2", (1, 5))  # all other ranks are left out
+tile = scatter(np.arange(4) if rank == 0 else None, "[2{x}4]", few, comm)
+assert (tile is None) == (rank not in (1, 5)) and (tile is None or tile.tolist() == [[0, 1], [2, 3]][rank // 5])
+back = gather(tile, "[2{x}4]", few, comm, root=2)
+assert (back is None) == (rank != 2) and (back is None or back.tolist() == [0, 1, 2, 3])
 most = MPI.COMM_WORLD.allreduce(max(counts), MPI.MAX)
 least = MPI.COMM_WORLD.allreduce(min(counts), MPI.MIN)
 if rank == 0:

@@ -10,7 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from redistrib.api import synthesize
-from redistrib.backends.mpi import gather, scatter, to_mpi
+from redistrib.backends.mpi import gather, run_command, scatter, to_mpi
 from redistrib.errors import ArrayMismatchError, CommunicatorError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans import reference
@@ -24,7 +24,7 @@ meshes = [Mesh.of({"x": comm.size}), Mesh.of({"x": 2, "y": comm.size // 2}), Mes
 shapes = [(7,), (3, 5), (13, 6, 5), (50, 7), (1, 9), (2, 3, 2, 5)]
 moved_elements = bound_elements = 0
 
-for k in range(48):
+for k in range(30):
     shape = shapes[k % len(shapes)]
     here = draw.choice(meshes)
     there = here if k % 2 else Mesh(draw.choice(meshes).axes, tuple(draw.sample(range(comm.size), comm.size)))
@@ -74,6 +74,8 @@ try:
 except CommunicatorError as error:
     messages.append(str(error))
 assert comm.allgather(messages) == [messages] * comm.size
+size = 2 * comm.size + 1
+assert run_command(synthesize(f"[3~{{x}}{size}, 7]", f"[{size}, 7]", {"x": comm.size}), comm=comm) == 0
 total, bound = comm.allreduce(moved_elements), comm.allreduce(bound_elements)
 if rank == 0:
     print(json.dumps({"ran": dict(ran), "received": total, "bound": bound, "messages": messages}))

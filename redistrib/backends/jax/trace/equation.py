@@ -38,6 +38,7 @@ class Equation:
         params: its parameters, for whole arrays.
         ins, outs: operands and results.
         literals: values of the operands that are no arrays of the program, by position.
+        called: name of the function, where the primitive is a call of one.
     """
 
     primitive: Any
@@ -45,11 +46,12 @@ class Equation:
     ins: tuple[Form, ...]
     outs: tuple[Form, ...]
     literals: Mapping[int, Any]
+    called: str = ""
 
     @property
     def kind(self) -> str:
-        """Name of the primitive."""
-        return str(self.primitive.name)
+        """Name of the primitive, or of the function that is called."""
+        return self.called or str(self.primitive.name)
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -122,6 +124,18 @@ def access(array: str, dims: Dims, shape: Sequence[int]) -> Access:
 
 
 Rule: TypeAlias = Callable[[Equation], Nest | None]
+
+
+@dataclass(frozen=True)
+class CallRule:
+    """A rule that stands for calls of jitted functions of its name too."""
+
+    rule: Rule
+
+    def __call__(self, equation: Equation) -> Nest | None:
+        return self.rule(equation)
+
+
 RULES: dict[str, Rule] = {}
 
 

@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.private import source_line
 from redistrib.backends.jax.trace import indexed, layout, pointwise, reduce  # noqa: F401  # they fill the table
-from redistrib.backends.jax.trace.equation import RULES, Equation, Form, Rule, is_key, whole
+from redistrib.backends.jax.trace.equation import RULES, CallRule, Equation, Form, Rule, is_key, whole
 from redistrib.programs.graph import Array, Graph, Operation, Pinned
 
 UNROLLED = 64  # steps of a scan
@@ -151,13 +151,18 @@ class _Tracer:
             return [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
         if kind == "sharding_constraint" and kind not in self.rules:
             return [self.constrained(eqn, ins[0], source)]
+        called = str(eqn.params.get("name", "")) if kind in ("jit", "pjit") else ""
+        if isinstance(self.rules.get(called), CallRule):
+            return self.equation(eqn, ins, source, called)
         if kind in _INLINED and kind not in self.rules:
             inner = eqn.params[_INLINED[kind]]
             if kind in ("remat2", "checkpoint") and eqn.params.get("differentiated") and eqn.params.get("prevent_cse"):
                 ins = [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
             return self.inlined(inner, ins, source)
-        if kind == "add_any" and any(atom in self.zeros for atom in ins):  # where a scan begins to add up gradients
-            return [next((atom for atom in ins if atom not in self.zeros), ins[0])]
+        if kind == "add_any":  # where a scan begins to add up gradients
+            others = [atom for atom in ins if not (isinstance(atom, str) and atom in self.zeros)]
+            if len(others) < len(ins):
+                return others or ins[:1]
         if kind == "scan" and eqn.params["length"] <= UNROLLED:
             return self.unrolled(eqn, ins, source)
         return self.equation(eqn, ins, source)
@@ -169,13 +174,14 @@ class _Tracer:
         self.walk(jaxpr, env, source)
         return [self.read(env, var) for var in jaxpr.outvars]
 
-    def equation(self, eqn: Any, ins: Sequence[Atom], source: str) -> list[Atom]:
+    def equation(self, eqn: Any, ins: Sequence[Atom], source: str, called: str = "") -> list[Atom]:
         equation = Equation(
             eqn.primitive,
             eqn.params,
             tuple(form_of(var.aval) for var in eqn.invars),
             tuple(form_of(var.aval) for var in eqn.outvars),
             {k: atom.value for k, atom in enumerate(ins) if isinstance(atom, Lit)},
+            called,
         )
         outs = self.add(equation, [atom for atom in ins if isinstance(atom, str)], source)
         if equation.kind == "broadcast_in_dim" and equation.literals and not np.any(equation.literals[0]):

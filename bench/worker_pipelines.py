@@ -1,0 +1,126 @@
+"""Child of `bench.pipelines`: one host of the emulated cluster, which runs its part of every layout.
+
+All processes get the same tasks in the same order. A calibration times single operations alone; a layout is compiled,
+compared with the step on one device, and timed.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+import redistrib as rd
+from bench import step as model
+from bench.children import serve
+from bench.worker_cluster import barrier, start
+from redistrib.backends.jax.measure.calibrate import measure
+from redistrib.cost.latency import LatencyBandwidth
+from redistrib.programs.fused import fused
+from redistrib.simulate.machine import Machine, Rates
+
+Part = Callable[[dict[str, Any]], None]
+REPEATS = 16  # of an operation inside one program, so that what starting the program takes is left out
+
+
+def handle(task: dict[str, Any], part: Part) -> None:
+    if task["task"] == "calibrate":
+        part({"operations": list(_operations())})
+        part({"collectives": [vars(sample) for sample in measure(jax.devices(), task["tiles"], progress=False)]})
+        part({"sends": list(_sends(task["tiles"]))})
+    else:
+        _layout(task, part)
+
+
+def _seconds(call: Callable[[], Any], rounds: int = 7) -> float:
+    taken = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        jax.block_until_ready(call())
+        taken.append(time.perf_counter() - begin)
+    return statistics.median(taken[1:])
+
+
+def _operations() -> Iterator[dict[str, Any]]:
+    """Products and sums of several sizes on the one device of this process, while the other hosts do the same."""
+
+    def repeated(function: Callable[[Any], Any], times: int) -> Any:
+        def run(x: Any) -> Any:
+            for _ in range(times):
+                x = lax.optimization_barrier(function(x))
+            return x
+
+        return jax.jit(run)
+
+    device = jax.local_devices()[0]
+    cases: list[tuple[Callable[[Any], Any], tuple[int, int], int, int]] = []
+    for n in (32, 128, 512):
+        w = jnp.ones((n, n), jnp.float32) / n
+        cases.append((lambda x, w=w: x @ w, (256, n), 4 * (2 * 256 * n + n * n), 2 * 256 * n * n))  # type: ignore[misc]
+    cases += [(lambda x: x + 1.0, (n, 256), 8 * n * 256, n * 256) for n in (16, 256, 4096)]
+    for function, shape, size, flops in cases:
+        x = jax.device_put(np.ones(shape, np.float32), device)
+        several, once = repeated(function, REPEATS), repeated(function, 1)
+        barrier()
+        taken = (_seconds(lambda: several(x)) - _seconds(lambda: once(x))) / (REPEATS - 1)  # noqa: B023
+        yield {"bytes": size, "flops": flops, "seconds": max(taken, 1e-7)}
+
+
+def _sends(tiles: list[int]) -> Iterator[dict[str, Any]]:
+    """An array from the first host to the second, as values go from stage to stage."""
+    meshes = [Mesh(np.array([device]), ("one",), axis_types=(AxisType.Auto,)) for device in jax.devices()[:2]]
+    here, there = (NamedSharding(mesh, PartitionSpec()) for mesh in meshes)
+    for tile in tiles:
+        shape = (tile // 4,)
+        barrier()
+        if jax.process_index() < 2:
+            x = jax.make_array_from_callback(shape, here, lambda _: np.ones(shape, np.float32), dtype=np.float32)  # noqa: B023
+            yield {"bytes": tile, "seconds": _seconds(lambda: rd.reshard(x, there))}  # noqa: B023
+        barrier()
+
+
+def machine_of(given: dict[str, Any]) -> Machine:
+    """A machine from what the parent has fitted."""
+    return Machine("cluster", Rates(**given["rates"]), LatencyBandwidth.from_json(given["links"]))
+
+
+def _layout(task: dict[str, Any], part: Part) -> None:
+    layout = rd.Layout(*task["layout"])
+    params, state = model.init()
+    tokens, targets = model.batch(task["batch"])
+    args = (params, state, tokens, targets)
+    f = rd.pipeline(model.step, args, {"tokens": 0, "targets": 0}, layout, cost_model=task["links"])
+    found = rd.simulate(fused(f.program), machine_of(task["machine"]), record=False)
+    received = rd.simulate(f.program, machine_of(task["machine"]), record=False).received_bytes
+    part({"predicted": found.seconds, "received": max(received.values()), "peak": max(found.peak_bytes.values())})
+    begin = time.perf_counter()
+    made = jax.block_until_ready(f(*args))
+    part({"first_s": time.perf_counter() - begin})
+    with jax.default_device(jax.local_devices()[0]):
+        wanted = jax.jit(model.step)(*args)
+    away = 0.0
+    for one, other in zip(jax.tree.leaves(made), jax.tree.leaves(wanted), strict=True):
+        for shard in one.addressable_shards:
+            away = max(away, float(np.abs(np.asarray(shard.data) - np.asarray(other)[shard.index]).max()))
+    if away > 1e-3:  # the first step of AdamW moves parameters by the sign of a gradient
+        part({"wrong": f"results are away by {away:.3g}"})
+    params, state = made[:2]
+    taken = []
+    for _ in range(task["rounds"]):
+        barrier()
+        begin = time.perf_counter()
+        params, state, _ = jax.block_until_ready(f(params, state, tokens, targets))
+        taken.append(time.perf_counter() - begin)
+    part({"times": {"step": taken}})
+
+
+if __name__ == "__main__":
+    start()
+    serve(handle)

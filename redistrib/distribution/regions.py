@@ -1,0 +1,250 @@
+"""Rules of operations that are whole functions: loops, branches, and what a proxy stands for.
+
+Such an operation is cut along the factors of the function's own graph, and nothing is moved inside: a loop runs as a
+loop on every device, its body once in the program, on the tiles of what it carries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend import core as jex
+
+from redistrib.backends.jax.program import Part
+from redistrib.backends.jax.trace.equation import At, CallRule, Equation, Form, Rule, results
+from redistrib.backends.jax.trace.inline import trace
+from redistrib.errors import ProgramError
+from redistrib.partition.factors import Factor, factors
+from redistrib.programs.graph import Graph
+from redistrib.programs.nest import Nest
+
+
+class _Region:
+    """A function as a graph, with its factors."""
+
+    def __init__(
+        self, function: Callable[..., Any], forms: Sequence[Form], carried: Mapping[int, int] | None = None
+    ) -> None:
+        args = [jax.ShapeDtypeStruct(form.shape, form.dtype) for form in forms]
+        traced = trace(function, args, [f"a{k}" for k in range(len(args))], RULES)
+        self.graph: Graph = traced.graph
+        self.constants = traced.constants
+        self.factors = [
+            factor for factor in factors(self.graph, carried) if all(dim is None for dim in factor.ins[len(args) :])
+        ]
+
+    @property
+    def flops(self) -> int:
+        return sum(operation.nest.flops * operation.nest.points for operation in self.graph.operations)
+
+    def run(self, at: At, tiles: Sequence[Any]) -> list[Any]:
+        """The outputs' tiles, where `at` says which part of each factor runs."""
+        inputs = (array.name for array in self.graph.inputs)
+        held = dict(zip(inputs, [*tiles, *self.constants], strict=True))
+        for k, operation in enumerate(self.graph.operations):
+            parts = {name: Part(over.start, len(over)) for name, over in operation.nest.ranges}
+            for number, factor in enumerate(self.factors):
+                if k in factor.work:
+                    dim, own = factor.work[k], at[f"f{number}"]
+                    times = operation.nest.size(dim) // factor.size
+                    parts[dim] = Part(own.start * times, len(own) * times)
+            assert operation.nest.body is not None
+            made = operation.nest.body(parts, *(held[name] for name in operation.ins))
+            made = made if isinstance(made, tuple) else (made,)
+            held.update({array.name: tile for array, tile in zip(operation.outs, made, strict=True)})
+        return [held[name] for name in self.graph.outputs]
+
+
+def _nest(
+    equation: Equation,
+    found: Sequence[Factor],
+    run: Callable[[At, Sequence[Any]], Sequence[Any]],
+    flops: int,
+    stacked_ins: Sequence[int] = (),
+    stacked_outs: Sequence[int] = (),
+) -> Nest | None:
+    """The nest of an operation with such factors.
+
+    Args:
+        equation: the operation.
+        found: the factors, of which those that cannot be cut here are left whole.
+        run: from tiles of all operands to those of all results.
+        flops: of the whole.
+        stacked_ins, stacked_outs: operands and results that have one more dimension before those of the factors.
+    """
+    ins: list[list[str]] = [[""] * len(form.shape) for form in equation.ins]
+    outs: list[list[str]] = [[""] * len(form.shape) for form in equation.outs]
+    sizes: dict[str, int] = {}
+    for number, factor in enumerate(found):
+        left = [k for k in range(len(outs)) if factor.outs[k] is None]
+        is_added = all("bool" not in equation.outs[k].dtype for k in left)
+        if not is_added or any(factor.ins[k] is not None or k in factor.begins for k in equation.literals):
+            continue
+        sizes[f"f{number}"] = factor.size
+        for dims, cut, stacked in ((ins, factor.ins, stacked_ins), (outs, factor.outs, stacked_outs)):
+            for k, dim in enumerate(cut[: len(dims)]):
+                if dim is not None:
+                    dims[k][dim + (k in stacked)] = f"f{number}"
+    if not sizes:
+        return None
+    summed = [name for name in sizes if any(name not in dims for dims in outs)]
+
+    def body(at: At, *tiles: Any) -> Any:
+        parts = {f"f{number}": at.get(f"f{number}", Part(0, factor.size)) for number, factor in enumerate(found)}
+        operands = equation.operands(tiles)
+        cut = [name for name in sizes if len(parts[name]) < sizes[name]]
+        for k in range(len(operands)):
+            own = [name for name in cut if k in found[int(name[1:])].begins]
+            operands[k] = _of_the_first(operands[k], own, parts)
+        made = list(run(parts, operands))
+        for k, dims in enumerate(outs):  # what is alike on all devices becomes one summand of it
+            alike = [name for name in cut if name not in dims and k not in found[int(name[1:])].summed]
+            made[k] = _of_the_first(made[k], alike, parts)
+        return results(made)
+
+    return equation.nest(
+        sizes,
+        ins,
+        outs,
+        body=body,
+        combine=dict.fromkeys(summed, "sum"),
+        indexed=set(sizes),
+        flops=max(1, flops // math.prod(sizes.values())),
+    )
+
+
+def _of_the_first(tile: Any, names: Sequence[str], parts: At) -> Any:
+    """A tile where the first part of these factors runs, zeros elsewhere."""
+    for name in names:
+        tile = jnp.where(jnp.asarray(parts[name].start) == 0, tile, jnp.zeros((), jnp.result_type(tile)))
+    return tile
+
+
+def _scan(equation: Equation) -> Nest | None:
+    params = equation.params
+    consts, carried = params["num_consts"], params["num_carry"]
+    stacked = range(consts + carried, len(equation.ins))
+    forms = [form._replace(shape=form.shape[1:]) if k in stacked else form for k, form in enumerate(equation.ins)]
+    region = _Region(jex.jaxpr_as_fun(params["jaxpr"]), forms, {consts + k: k for k in range(carried)})
+
+    def run(parts: At, operands: Sequence[Any]) -> list[Any]:
+        def step(carry: Any, entries: Any) -> Any:
+            found = region.run(parts, [*operands[:consts], *carry, *entries])
+            return found[:carried], found[carried:]
+
+        carry, left = lax.scan(
+            step,
+            list(operands[consts : consts + carried]),
+            list(operands[consts + carried :]),
+            length=params["length"],
+            reverse=params["reverse"],
+        )
+        return [*carry, *left]
+
+    flops = region.flops * params["length"]
+    return _nest(equation, region.factors, run, flops, stacked, range(carried, len(equation.outs)))
+
+
+def _while(equation: Equation) -> Nest | None:
+    params = equation.params
+    tests, consts = params["cond_nconsts"], params["body_nconsts"]
+    kept = len(equation.ins) - tests - consts
+    ins = equation.ins[tests:]
+    region = _Region(jex.jaxpr_as_fun(params["body_jaxpr"]), ins, {consts + k: k for k in range(kept)})
+    test = jex.jaxpr_as_fun(params["cond_jaxpr"])
+    inner = params["cond_jaxpr"].jaxpr
+    read = {id(var) for eqn in inner.eqns for var in eqn.invars} | {id(var) for var in inner.outvars}
+    looked_at = [k for k, var in enumerate(inner.invars[tests:]) if id(var) in read]
+    region.factors = [  # all devices must take the same number of steps
+        factor for factor in region.factors if all(factor.outs[k] is None and k not in factor.summed for k in looked_at)
+    ]
+    found = [
+        replace(factor, ins=(*[None] * tests, *factor.ins), begins=frozenset(k + tests for k in factor.begins))
+        for factor in region.factors
+    ]
+
+    def run(parts: At, operands: Sequence[Any]) -> Any:
+        given, fixed = operands[:tests], operands[tests : tests + consts]
+        return lax.while_loop(
+            lambda state: test(*given, *state)[0],
+            lambda state: region.run(parts, [*fixed, *state]),
+            list(operands[tests + consts :]),
+        )
+
+    return _nest(equation, found, run, region.flops)
+
+
+def _cond(equation: Equation) -> Nest | None:
+    """Along dimensions that all branches have in common; which of them runs is alike on all devices."""
+    regions = [_Region(jex.jaxpr_as_fun(branch), equation.ins[1:]) for branch in equation.params["branches"]]
+    rows = []
+    for first in regions[0].factors:
+        row = [next((other for other in region.factors if _fit(first, other, region)), None) for region in regions]
+        rows += [[factor for factor in row if factor is not None]] if None not in row else []
+    for number, region in enumerate(regions):
+        region.factors = [row[number] for row in rows]
+
+    def run(parts: At, operands: Sequence[Any]) -> Any:
+        index, *given = operands
+        return lax.switch(index, [lambda *own, one=region: one.run(parts, own) for region in regions], *given)
+
+    found = [replace(row[0], ins=(None, *row[0].ins)) for row in rows]
+    return _nest(equation, found, run, max(region.flops for region in regions))
+
+
+def _fit(one: Factor, other: Factor, region: _Region) -> bool:
+    """Whether a factor of a branch is that of the first: what this branch does not read may be cut."""
+    read = {name for operation in region.graph.operations for name in operation.ins} | {*region.graph.outputs}
+    pairs = zip(one.ins, other.ins, region.graph.inputs, strict=False)
+    same_ins = all(a == b or (b is None and array.name not in read) for a, b, array in pairs)
+    return same_ins and (one.outs, one.summed) == (other.outs, other.summed)
+
+
+def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> CallRule:
+    """A rule of an operation that nothing is known of, by a function that computes the same and can be traced.
+
+    Given to `rd.distribute` in `rules`, by the name of a primitive or of a jitted function (`rules={"flash":
+    rd.proxy(attention, run=flash)}` for calls of `flash`). The dimensions along which the proxy may be cut with nothing
+    moved inside are those along which the operation may be; the proxy itself never runs.
+
+    Args:
+        pure: takes what the operation takes and makes arrays of the same shapes and types.
+        run: called with tiles in the place of the operation; it must take any tile that a cut leaves. By default the
+            primitive with its parameters as they are; calls of jitted functions need it.
+
+    Returns:
+        The rule. Applied, it raises `ProgramError` where `pure` makes other results, or `run` is missing.
+    """
+
+    def rule(equation: Equation) -> Nest | None:
+        if equation.called and run is None:
+            raise ProgramError(
+                equation.kind, "", "Proxy", "a jitted function is traced for whole arrays; give run=, which takes tiles"
+            )
+        region = _Region(pure, equation.ins)
+        arrays = region.graph.arrays()
+        made = [(arrays[name].shape, arrays[name].dtype) for name in region.graph.outputs]
+        wanted = [(form.shape, form.dtype) for form in equation.outs]
+        if made != wanted:
+            raise ProgramError(
+                equation.kind, "", "Proxy", f"its proxy makes {made} and not {wanted}; give a function with its results"
+            )
+
+        def call(parts: At, operands: Sequence[Any]) -> Sequence[Any]:
+            if run is not None:
+                return list(jax.tree.leaves(run(*operands)))
+            found = equation.primitive.bind(*operands, **equation.params)
+            return list(found) if equation.primitive.multiple_results else [found]
+
+        return _nest(equation, region.factors, call, region.flops)
+
+    return CallRule(rule)
+
+
+RULES: dict[str, Rule] = {"scan": _scan, "while": _while, "cond": _cond}

@@ -1,0 +1,234 @@
+"""Loops that run as loops, and operations of which a proxy says how they may be cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import redistrib as rd
+from redistrib.backends.jax.measure.inspect import inspect
+from redistrib.backends.jax.trace.inline import UNROLLED
+from redistrib.errors import CutError, ProgramError
+from tests.distribution.models import whole
+from tests.distribution.primitives import CASES
+
+LONG = UNROLLED + 6
+
+
+def kinds(f: Any) -> list[str]:
+    return [step.kind for move in f.program.moves for step in move.plan.steps]
+
+
+def same(f: Any, function: Any, *args: Any, atol: float = 0) -> None:
+    for found, wanted in zip(*(jax.tree.leaves(run(*args)) for run in (f, function)), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=atol)
+    assert inspect(f.lower().compile()).received_bytes == f.program.received_bytes
+
+
+# ------------------------------------------------------------------------------------------ scans
+
+
+def recurrent(params: Any, x: Any) -> Any:
+    def cell(state: Any, entry: Any) -> Any:
+        state = jnp.tanh(entry @ params["w"] + state @ params["v"])
+        return state, state
+
+    start = jnp.zeros((x.shape[1], params["v"].shape[0]), x.dtype)
+    return jnp.sum(lax.scan(cell, start, x)[1] ** 2)
+
+
+def test_a_long_scan_is_one_loop_and_its_gradients_are_added_up_after_it() -> None:
+    params, x = {"w": whole(4, 8) / 8, "v": whole(8, 8) / 16}, whole(LONG, 16, 4)
+    f = rd.distribute(jax.grad(recurrent), (params, x), {"d": 8}, schedule=rd.along("d", {"x": 1}), cost_model="exact")
+    assert f.opaque == ()
+    assert [op.name for op in f.program.ops if getattr(op, "name", "").startswith("scan")] == ["scan", "scan_5"]
+    assert kinds(f) == ["all_reduce", "all_reduce"]
+    same(f, jax.grad(recurrent), params, x, atol=1e-3)  # sums of 1,120 terms of up to 1 in another order
+    loops = [line for line in f.lower().as_text().splitlines() if "stablehlo.while" in line]
+    assert len(loops) == 2
+
+
+def test_what_a_loop_carries_is_cut_as_it_comes_out() -> None:
+    """The carry turns at every step, so that neither dimension of it can be cut; what is stacked can.
+
+    Then the carry is alike on all devices, and as a result is that of the first, which the others are sent.
+    """
+
+    def turning(x: Any, y: Any) -> Any:
+        return lax.scan(lambda c, e: (c.T + 1, c.sum() + e), x, y)
+
+    x, y = whole(8, 8), whole(LONG, 16)
+    for cut, kind in (({"x": 0}, "allgather"), ({"y": 1}, "all_reduce")):
+        f = rd.distribute(turning, (x, y), {"d": 8}, schedule=rd.along("d", cut), cost_model="exact")
+        same(f, turning, x, y)
+        assert kinds(f) == [kind]
+
+
+def test_what_is_alike_on_all_devices_is_counted_once() -> None:
+    """A counter beside an array that is cut, both carried and both read after the loop."""
+
+    def counted(x: Any) -> Any:
+        number, x = lax.fori_loop(0, LONG, lambda _, s: (s[0] + 2, s[1] + s[0]), (jnp.int32(0), x))
+        return x + number
+
+    x = whole(16, 3)
+    f = rd.distribute(counted, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    assert f.out_shardings.spec[0] == "d"
+    same(f, counted, x)
+
+
+def test_summands_are_carried_from_what_they_begin_with() -> None:
+    def added(total: Any, x: Any, w: Any) -> Any:
+        return lax.scan(lambda c, e: (c + e.T @ w, None), total, x)[0]
+
+    args = (whole(3, 5), whole(LONG, 16, 3), whole(16, 5))
+    f = rd.distribute(added, args, {"d": 8}, schedule=rd.along("d", {"x": 1}), cost_model="exact")
+    assert kinds(f) == ["all_reduce"]
+    same(f, added, *args)
+
+
+def test_a_loop_in_a_loop() -> None:
+    def nested(x: Any) -> Any:
+        return lax.scan(lambda c, _: (lax.fori_loop(0, LONG, lambda i, d: d + i, c), None), x, length=LONG)[0]
+
+    x = whole(16, 3)
+    f = rd.distribute(nested, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}))
+    assert not f.program.moves
+    same(f, nested, x)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CASES)
+def test_every_primitive_in_a_loop_under_every_cut_of_its_arguments(name: str) -> None:
+    function, args = CASES[name]
+
+    def looped(*own: Any) -> Any:
+        return lax.scan(lambda c, _: (c + 1, function(*own)), jnp.int32(0), length=LONG)
+
+    for k, arg in enumerate(args):
+        for dim, size in enumerate(np.shape(arg)):
+            if size % 3 == 0:
+                f = rd.distribute(looped, args, {"d": 3}, schedule=rd.along("d", {f"arg{k}": dim}), cost_model="exact")
+                same(f, looped, *args)
+
+
+# ------------------------------------------------------------------------------------------ while
+
+
+def test_a_while_loop_is_cut_along_what_its_test_does_not_read() -> None:
+    def until(x: Any, limit: Any) -> Any:
+        return lax.while_loop(lambda s: s[0] < limit, lambda s: (s[0] * 2, s[1] + s[0]), (jnp.int32(1), x))
+
+    args = (whole(16, 3), np.int32(100))
+    f = rd.distribute(until, args, {"d": 8}, schedule=rd.along("d", {"x": 0}))
+    assert not f.program.moves or kinds(f) == ["all_reduce"]  # the counter, which is a result
+    assert f.opaque == ()
+    same(f, until, *args)
+
+
+def test_a_while_loop_whose_test_reads_what_is_cut_is_whole() -> None:
+    def until(x: Any) -> Any:
+        return lax.while_loop(lambda x: jnp.max(x) < 100, lambda x: x * 2, x)
+
+    x = whole(16, 8)
+    f = rd.distribute(until, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    assert kinds(f) == ["allgather"]
+    assert [name for name, _, _ in f.opaque] == ["while"]
+    same(f, until, x)
+
+
+# ------------------------------------------------------------------------------------------ branches
+
+
+def test_branches_are_cut_along_what_they_have_in_common() -> None:
+    def either(flag: Any, x: Any, w: Any) -> Any:
+        return lax.cond(flag, lambda x, w: (x @ w, x.sum(1)), lambda x, w: (x + 1, x[:, 0]), x, w)
+
+    args = (whole(16, 8), whole(8, 8))
+    for flag in (True, False):
+        f = rd.distribute(either, (flag, *args), {"d": 8}, schedule=rd.along("d", {"x": 0}))
+        assert f.opaque == ()
+        assert not f.program.moves
+        assert f.out_shardings[0].spec[0] == f.out_shardings[1].spec[0] == "d"
+        same(f, either, np.bool_(flag), *args)
+    f = rd.distribute(either, (flag, *args), {"d": 8}, schedule=rd.along("d", {"x": 1}), cost_model="exact")
+    assert kinds(f) == ["alltoall"]  # the one that they have not in common
+    same(f, either, np.bool_(flag), *args)
+
+
+# ------------------------------------------------------------------------------------------ proxies
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    return jnp.einsum("bst,bte->bse", jax.nn.softmax(jnp.einsum("bse,bte->bst", q, k)), v)
+
+
+@jax.jit
+def flash(q: Any, k: Any, v: Any) -> Any:
+    return jax.pure_callback(lambda *own: np.asarray(attention(*own)), jax.ShapeDtypeStruct(q.shape, q.dtype), q, k, v)
+
+
+def test_a_proxy_says_how_an_opaque_function_is_cut() -> None:
+    met = []
+
+    def run(q: Any, k: Any, v: Any) -> Any:
+        met.append(q.shape)
+        return attention(q, k, v)
+
+    def function(q: Any, k: Any, v: Any) -> Any:
+        return flash(q, k, v) * 2
+
+    args = [whole(8, 4, 6) / 4] * 3
+    plain = rd.distribute(function, args, {"d": 8}, schedule=rd.along("d", {"q": 0}))
+    assert [name for name, _, _ in plain.opaque] == ["pure_callback"]
+    for dim, moved in ((0, []), (1, []), (2, ["alltoall"])):
+        f = rd.distribute(
+            function, args, {"d": 2}, schedule=rd.along("d", {"q": dim}), cost_model="exact",
+            rules={"flash": rd.proxy(attention, run=run)},
+        )  # fmt: skip
+        assert f.opaque == ()
+        assert [op.name for op in f.program.ops if getattr(op, "name", "") in ("flash", "pure_callback")] == ["flash"]
+        same(f, function, *args, atol=1e-5)
+        assert [kind for kind in kinds(f) if kind != "allgather"] == moved
+    assert {(4, 4, 6), (8, 2, 6)} <= set(met)
+
+
+def test_a_proxy_of_a_primitive() -> None:
+    def host(x: Any) -> Any:
+        return jax.pure_callback(lambda a: np.cumsum(a, 1), jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    x = whole(16, 3)
+    rules = {"pure_callback": rd.proxy(lambda x: jnp.cumsum(x, 1), run=host)}
+    f = rd.distribute(host, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), rules=rules)
+    assert f.opaque == ()
+    assert not f.program.moves
+    same(f, host, x)
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        (rd.proxy(attention), "traced for whole arrays; give run="),
+        (rd.proxy(lambda q, k, v: q.sum(0), run=attention), r"its proxy makes .*\(4, 6\).* and not .*\(8, 4, 6\)"),
+    ],
+)
+def test_proxies_that_make_no_sense(rule: Any, says: str) -> None:
+    with pytest.raises(ProgramError, match=f"operation 'flash': .*{says}"):
+        rd.distribute(flash, [whole(8, 4, 6)] * 3, {"d": 8}, schedule=rd.along("d", {"q": 0}), rules={"flash": rule})
+
+
+def test_work_of_a_loop_is_cut_by_its_factors() -> None:
+    x = whole(16, 3)
+
+    def function(x: Any) -> Any:
+        return lax.fori_loop(0, LONG, lambda _, x: x + 1, x)
+
+    f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.work("d", {"scan": "f0"}))
+    assert f.out_shardings.spec[0] == "d"
+    with pytest.raises(CutError, match="no iteration dimension 'd0'; it has f0, f1"):
+        rd.distribute(function, (x,), {"d": 8}, schedule=rd.work("d", {"scan": "d0"}))

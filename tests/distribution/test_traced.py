@@ -1,0 +1,188 @@
+"""What tracing and propagation make of constraints, constants, scans, and a few rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import redistrib as rd
+from redistrib.backends.jax.measure.inspect import inspect
+from redistrib.errors import CutError
+from redistrib.programs.program import Compute
+from tests.distribution.models import whole
+
+
+def held(array: Any, spec: Any, **sizes: int) -> Any:
+    mesh = AbstractMesh(tuple(sizes.values()), tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
+    return lax.with_sharding_constraint(array, NamedSharding(mesh, spec))
+
+
+def kinds(f: Any) -> list[str]:
+    return [step.kind for move in f.program.moves for step in move.plan.steps]
+
+
+def compiled_as_predicted(f: Any) -> int:
+    assert inspect(f.lower().compile()).received_bytes == f.program.received_bytes
+    return int(f.program.received_bytes)
+
+
+# ------------------------------------------------------------------------------------------ constraints
+
+
+def test_a_sharding_constraint_cuts_what_follows() -> None:
+    def turned(x: Any) -> Any:
+        return jnp.sin(held(x * 2, P(None, "d"), d=8)) + 1
+
+    x = whole(16, 24)
+    f = rd.distribute(turned, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    assert kinds(f) == ["alltoall"]
+    assert f.out_shardings.spec == P(None, "d")
+    assert f.opaque == ()
+    np.testing.assert_allclose(f(x), np.sin(2 * x) + 1, atol=1e-6)
+    compiled_as_predicted(f)
+
+
+def test_a_constraint_leaves_other_axes_out_unless_it_is_open() -> None:
+    def twice(spec: Any) -> Any:
+        x = whole(16, 24)
+        f = rd.distribute(
+            lambda x: held(x, spec, d=2, t=4), (x,), {"d": 2, "t": 4}, schedule=rd.along("t", {"x": 1}),
+            cost_model="exact",
+        )  # fmt: skip
+        np.testing.assert_array_equal(f(x), x)
+        return f.out_shardings.spec
+
+    assert twice(P("d", None)) == P("d", None)
+    assert twice(P("d", P.UNCONSTRAINED)) == P("d", "t")
+
+
+def test_a_constraint_over_another_mesh_is_refused() -> None:
+    with pytest.raises(CutError, match=r"test_traced.py:\d+: .*over an axis 'd' of 4, and the mesh is"):
+        rd.distribute(lambda x: held(x, P("d"), d=4), (whole(16),), {"d": 8})
+
+
+# ------------------------------------------------------------------------------------------ constants
+
+
+def test_what_depends_on_no_input_is_made_again_and_not_moved() -> None:
+    def function(x: Any, w: Any) -> Any:
+        mask = jnp.tril(jnp.ones((8, 8)))
+        return mask * x, jnp.cumsum(mask @ w, 0)
+
+    x, w = whole(8, 8), whole(8, 8)
+    schedule = [rd.along("d", {"x": 0}), rd.along("d", {"w": 1})]
+    f = rd.distribute(function, (x, w), {"d": 8}, schedule=schedule, cost_model="exact")
+    assert not f.program.moves
+    for found, wanted in zip(f(x, w), function(x, w), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    made = [str(op.outs[0][1].type) for op in f.program.ops if isinstance(op, Compute) and "select_n" in op.name]
+    assert sorted(made) == ["[1{d}8, 8]", "[8, 8]"]  # each as one of the two readers needs it
+    assert f.choices == ()
+
+
+def test_constants_whose_work_a_tactic_cuts_decide_as_others_do() -> None:
+    def drawn(scale: Any) -> Any:
+        return jnp.sum(jax.random.bits(jax.random.key(1), (64,)) >> 20) * scale
+
+    f = rd.distribute(drawn, (np.uint32(2),), {"d": 8}, schedule=rd.work("d", {"random_bits": "d0"}))
+    assert kinds(f) == ["all_reduce"]
+    assert f(np.uint32(2)) == drawn(np.uint32(2))
+
+
+# ------------------------------------------------------------------------------------------ scans
+
+
+def recurrent(params: Any, x: Any) -> Any:
+    def cell(state: Any, entry: Any) -> Any:
+        state = jnp.tanh(entry @ params["w"] + state @ params["v"])
+        return state, state
+
+    start = jnp.zeros((x.shape[1], params["v"].shape[0]), x.dtype)
+    return jnp.sum(lax.scan(cell, start, x)[1] ** 2)
+
+
+def test_gradients_of_a_scan_are_added_up_once() -> None:
+    params, x = {"w": whole(8, 16) / 8, "v": whole(16, 16) / 16}, whole(4, 8, 8)
+    f = rd.distribute(jax.grad(recurrent), (params, x), {"d": 8}, schedule=rd.along("d", {"x": 1}), cost_model="exact")
+    assert kinds(f) == ["all_reduce", "all_reduce"]
+    assert compiled_as_predicted(f) == 2 * 7 * (8 * 16 + 16 * 16) * 4
+    wanted = jax.grad(recurrent)(params, x)
+    for found, want in zip(jax.tree.leaves(f(params, x)), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(found, want, atol=1e-4)
+
+
+def test_what_one_scan_leaves_the_next_takes_step_by_step() -> None:
+    """The states that the forward pass gathers are those of the backward pass: no second gather, as compiled."""
+    params, x = {"w": whole(8, 16) / 8, "v": whole(16, 16) / 16}, whole(4, 8, 8)
+    f = rd.distribute(
+        jax.grad(recurrent), (params, x), {"d": 8}, schedule=rd.along("d", {"w": 1, "v": 1}), cost_model="exact"
+    )
+    compiled_as_predicted(f)
+    assert kinds(f).count("allgather") == 3
+
+
+def test_gradients_that_are_numbers_are_added_up_too() -> None:
+    f = rd.distribute(jax.grad(lambda x: x + x), (np.float32(3),), {"d": 8})
+    assert f(np.float32(3)) == 2
+
+
+# ------------------------------------------------------------------------------------------ arguments
+
+
+def test_donated_arguments_make_room_for_results() -> None:
+    def step(params: Any, x: Any) -> Any:
+        return jax.tree.map(lambda p: p - 0.5 * jnp.sum(x), params)
+
+    params, x = {"w": whole(64, 64), "v": whole(64, 64)}, whole(8)
+    options: Any = {"schedule": rd.along("d", {"params": 0, "x": 0}), "cost_model": "exact"}
+    plain = rd.distribute(step, (params, x), {"d": 8}, **options)
+    f = rd.distribute(step, (params, x), {"d": 8}, donate="params", **options)
+    assert f.memory <= plain.memory - 64 * 64 // 8 * 4
+    assert f.lower().compile().memory_analysis().alias_size_in_bytes == 2 * 64 * 64 // 8 * 4
+    given = jax.device_put((params, x), f.in_shardings)
+    np.testing.assert_array_equal(f(*given)["w"], params["w"] - 0.5 * x.sum())
+    assert [array.is_deleted() for array in jax.tree.leaves(given)] == [True, True, False]
+    with pytest.raises(CutError, match="array 'parms': no argument is called so; there are 'params/v'"):
+        rd.distribute(step, (params, x), {"d": 8}, donate="parms", **options)
+
+
+# ------------------------------------------------------------------------------------------ rules
+
+
+def test_groups_of_a_convolution_are_cut() -> None:
+    def grouped(x: Any, w: Any) -> Any:
+        return lax.conv_general_dilated(x, w, (1, 1), "SAME", feature_group_count=4)
+
+    x, w = whole(2, 8, 5, 5), whole(12, 2, 3, 3)
+    f = rd.distribute(grouped, (x, w), {"d": 4}, schedule=rd.along("d", {"x": 1}))
+    assert not f.program.moves
+    assert f.in_shardings[1].spec[0] == "d"
+    np.testing.assert_array_equal(f(x, w), grouped(x, w))
+
+
+@pytest.mark.parametrize("how", ["set", "multiply", "min", "max"])
+def test_where_updates_go_is_cut(how: str) -> None:
+    def scattered(x: Any, k: Any, u: Any) -> Any:
+        return getattr(x.at[k], how)(u)
+
+    args = (whole(16, 3), np.array([3, 17, 0, 9], np.int32), whole(4, 3) + 5)
+    f = rd.distribute(scattered, args, {"d": 8}, schedule=rd.along("d", {"x": 0}))
+    assert not f.program.moves
+    assert f.out_shardings.spec == P("d", None)
+    np.testing.assert_array_equal(f(*args), scattered(jnp.asarray(args[0]), *args[1:]))
+
+
+def test_solves_that_are_stacked_are_cut() -> None:
+    ones = np.ones((8, 3), np.float32)
+    args = (ones * 0, ones * 2, ones * 0, whole(8, 3, 2))
+    f = rd.distribute(lambda *a: lax.linalg.tridiagonal_solve(*a), args, {"d": 8}, schedule=rd.along("d", {"arg3": 0}))
+    assert not f.program.moves
+    assert f.in_shardings[0].spec == P("d", None)
+    np.testing.assert_array_equal(f(*args), args[3] / 2)
