@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -107,8 +108,7 @@ class AxesProblem:
         self._nodes()
         self.charges = Charges(task.held, len(self.options))
         self._flows()
-        base = sum(max(o.seconds for o in options) * n for options, n in zip(self.options, self.times, strict=True))
-        self._tie = task.ties * (base or 1.0) / sum(self.times)
+        self._tie = task.ties * self._whole() / sum(self.times)
         self.problem = Problem(tuple(map(self._priced, range(len(self.options)))), tuple(self.flows))
 
     # ------------------------------------------------------------------------------------------ nodes
@@ -170,6 +170,19 @@ class AxesProblem:
         prices = [times * (option.seconds + self._tie * option.share) for option in self.options[number]]
         held = self.charges.of_nodes[number] or [0.0] * len(prices)
         return Node(self.names[number], tuple(price + own for price, own in zip(prices, held, strict=True)))
+
+    def _whole(self) -> float:
+        """Seconds of all operations on one device, the same whatever is decided."""
+        if self.task.moves.objective == "bytes":
+            return 1.0
+        total = 0.0
+        for operation in self.graph.operations:
+            names = dict.fromkeys((*operation.ins, *(array.name for array in operation.outs)))
+            arrays = (self.found.arrays[name] for name in names)
+            size = sum(math.prod(array.shape) * itemsize_of(array.dtype) for array in arrays)
+            rates = self.task.machine.rates_of(operation.name)
+            total += rates.seconds(size, operation.nest.points * operation.nest.flops)
+        return total
 
     def _size(self, form: DistType, dtype: str) -> int:
         return form.local_size * itemsize_of(dtype)

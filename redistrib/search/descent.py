@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice, permutations
+from itertools import islice, permutations
 
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
@@ -55,10 +55,13 @@ def searched(task: Task, limit: float | None = None, told: Callable[[str], None]
     classes = classes_of(task)
     axes = [axis.name for axis in task.moves.mesh.axes if axis.size > 1]
     best: Found | None = None
-    for number, order in enumerate(islice(chain([axes], permutations(axes)), 1 + ORDERS)):
+    starts: list[Decisions | None] = [None] * ORDERS
+    orders = list(islice(permutations(axes), ORDERS))
+    if axes and (task.starts or task.ends or task.pins or task.work):
+        starts, orders = [propagated(task), *starts], [tuple(axes), *orders]
+    for start, order in zip(starts, orders, strict=False):
         if best is not None and time.monotonic() > end:
             break
-        start = propagated(task) if number == 0 and axes else None
         found = _in_order(task, order, classes, end, told, start)
         if best is None or found.price < best.price * (1 - 1e-9):
             best = found
