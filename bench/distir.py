@@ -68,20 +68,23 @@ def simulated(job: tuple[str, int]) -> list[dict[str, Any]]:
     ]
 
 
-def jobs() -> list[tuple[str, int]]:
-    """Every model with its batch sizes, the largest models first."""
+def jobs(full: bool) -> list[tuple[str, int]]:
+    """Every model with the batch sizes that DistIR's tables have, or with all, the largest models first."""
     found = [(model, examples) for model, rows in TABLE_2.items() for examples in rows]
-    found += [(model, examples) for model in GPT2 for examples in BATCHES]
+    found += [(model, examples) for model in GPT2 for examples in (BATCHES if full else [TABLE_3[model][0]])]
     return sorted(found, key=lambda job: -{**MLP, **GPT2}[job[0]][0])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--models", nargs="*", help="only these")
+    parser.add_argument("--full", action="store_true", help="all batch sizes of inference, 1035 layouts of each model")
+    parser.add_argument("--seed", type=int, default=0, help="not used")
+    parser.add_argument("--minutes", type=float, default=None, help="take no new layout after this time")
 
 
 def _records(options: argparse.Namespace) -> Generator[dict[str, Any]]:
-    wanted = [job for job in jobs() if not options.models or job[0] in options.models]
+    wanted = [job for job in jobs(options.full) if not options.models or job[0] in options.models]
     with Pool(options.processes) as pool:
         for records in pool.imap(simulated, wanted):
             yield from records
@@ -89,6 +92,6 @@ def _records(options: argparse.Namespace) -> Generator[dict[str, Any]]:
 
 def main(options: argparse.Namespace) -> int:
     settings = {"machine": "v100", "memory": V100_MEMORY, "devices": 16, "sequence": 8}
-    records = collect("distir", _records(options), settings)
+    records = collect("distir", _records(options), settings, options.minutes)
     print(f"{len(records)} layouts")
     return 0

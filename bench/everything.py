@@ -30,6 +30,8 @@ BENCHES: tuple[tuple[str, float, float], ...] = (
     ("trees", 2, 30),
     ("quality", 2, 5),
     ("planning", 2, 2),
+    ("distir", 5, 60),
+    ("pipelines", 10, 90),
     ("scaling", 2, 60),
     ("fuzz", 5, 60),
 )

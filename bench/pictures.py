@@ -238,3 +238,27 @@ def over_bound_values(records: list[Record], side: str) -> tuple[list[float], in
 
 def scratch_values(records: list[Record], side: str) -> list[float]:
     return [(r[side]["scratch"] or 0) / r["tile"] for r in records if compiled(r, side)]
+
+
+def predicted(records: list[Record], path: Path) -> None:
+    """Predicted against measured seconds of a step, a point for each layout, log axes, a colour for each batch size."""
+    from bench.pipelines import measured
+
+    figure, ax = plt.subplots(figsize=(5.6, 5.0))
+    fine = [record for record in records if "times" in record]
+    for k, batch in enumerate(dict.fromkeys(record["batch"] for record in fine)):
+        own = [record for record in fine if record["batch"] == batch]
+        xs, ys = [record["predicted"] for record in own], [measured(record) for record in own]
+        ax.scatter(xs, ys, s=26, c=f"C{k}", marker=MARKS[k % len(MARKS)], linewidths=0, label=f"{batch} examples")
+        for record, x, y in zip(own, xs, ys, strict=True):
+            ax.annotate(record["layout"], (x, y), xytext=(4, 2), textcoords="offset points", fontsize=6)
+    ends = [value for record in fine for value in (record["predicted"], measured(record))]
+    low, high = min(ends) / 1.3, max(ends) * 1.3
+    ax.plot([low, high], [low, high], color="black", linewidth=1)
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
+    ax.set(title="A step of a transformer, D/T/P/K on four hosts", xlabel="predicted, s", ylabel="measured, s")
+    for axis in (ax.xaxis, ax.yaxis):
+        _plain_ticks(axis)
+    ax.legend(loc="lower right")
+    figure.savefig(path)
+    plt.close(figure)

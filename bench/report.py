@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import gradients, partial_page, quirks, results, survivors, verdicts, wire
+from bench import gradients, partial_page, pipelines_page, quirks, results, survivors, verdicts, wire
 from bench.children import ROOT
 from bench.dtensor_run import speeds
 from bench.fuzz import page
@@ -45,6 +45,8 @@ BENCHES = {
     "programs": "programs, counted (`python -m bench programs`)",
     "programs_cluster": "programs on the emulated cluster (`python -m bench programs-cluster`)",
     "planning": "the time of one plan (`python -m bench planning`)",
+    "distir": "DistIR's tables, simulated (`python -m bench distir`)",
+    "pipelines": "a transformer in stages on emulated hosts (`python -m bench pipelines`)",
     "scaling": "planning time and quality at scale (`python -m bench scaling`)",
     "fuzz": "the fuzzer (`python -m bench fuzz`)",
     "mutants": "faults put into the code (`python -m bench mutants`)",
@@ -101,6 +103,8 @@ def draw(found: Results, folder: Path) -> list[str]:
     if found.records("scaling"):
         limit = float(found.settings("scaling")["limit_s"])
         picture("planning.png", lambda path: pictures.planning(found.records("scaling"), limit, path))
+    if any("times" in record for record in found.records("pipelines")):
+        picture("pipelines.png", lambda path: pictures.predicted(found.records("pipelines"), path))
     return made
 
 
@@ -254,6 +258,7 @@ def write(found: Results, path: Path) -> None:
         parts += [PLANNING, _planning(found.records("planning"))]
     if found.records("scaling"):
         parts += [SCALING, picture["planning.png"]]
+    parts += pipelines_page.parts(found, table, picture.get("pipelines.png", ""))
     if found.records("fuzz"):
         parts += [page.text(found.settings("fuzz")), table(*page.rows(found.records("fuzz")))]
     if found.records("mutants"):

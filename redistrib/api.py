@@ -6,15 +6,14 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from redistrib.arguments import dtype_name, is_sharding, numbered, typed
 from redistrib.cost.profiles import load_profile as load_profile
-from redistrib.errors import GlobalShapeError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.specs import from_named_sharding
-from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
-from redistrib.sizes import parse_size
+from redistrib.search import search
+from redistrib.sizes import parse_size as parse_size
 from redistrib.synthesis.synthesize import synthesize as _synthesize
-from redistrib.theory.topology import Topology, topology_of_devices, topology_of_mesh
+from redistrib.theory.topology import Topology, topology_of_mesh
 
 if TYPE_CHECKING:
     from redistrib.cache import CacheInfo
@@ -78,11 +77,11 @@ def synthesize(
     >>> plan.height, sum(plan.received) == sum(plan.lower_bound)
     (6, True)
     """
-    source_type, source_mesh = _typed(source, mesh, shape)
-    target_type, other_mesh = _typed(target, target_mesh if target_mesh is not None else mesh, shape)
-    known = topology_of_mesh(source.mesh if _is_sharding(source) else mesh)
-    if _is_sharding(source) and _is_sharding(target):
-        source_mesh, other_mesh, known = _numbered(source.mesh, target.mesh, source_mesh, other_mesh)
+    source_type, source_mesh = typed(source, mesh, shape)
+    target_type, other_mesh = typed(target, target_mesh if target_mesh is not None else mesh, shape)
+    known = topology_of_mesh(source.mesh if is_sharding(source) else mesh)
+    if is_sharding(source) and is_sharding(target):
+        source_mesh, other_mesh, known = numbered(source.mesh, target.mesh, source_mesh, other_mesh)
     return _synthesize(
         source_type,
         source_mesh,
@@ -296,7 +295,8 @@ def distribute(
         args: its arguments, as arrays or as `jax.ShapeDtypeStruct`.
         mesh: a `jax.sharding.Mesh`, or axes and sizes (`{"d": 2, "t": 4}`) over the first devices that JAX has.
         schedule: tactics, in order, each of one mesh axis: `rd.along("d", {"batch": 0})` cuts arguments,
-            `rd.work("t", {"dot_general*": "n0"})` cuts operations. What a tactic decides, later ones leave.
+            `rd.work("t", {"dot_general*": "n0"})` cuts operations. What a tactic decides, later ones leave. Or the
+            schedule of a search, or `"auto"`, to search for one; see `search`.
         in_shardings, out_shardings: shardings, partition specs or types of arguments and results, as a tree like
             them or a prefix of one; None leaves open what the schedule then decides. They come before the schedule.
         memory_limit: bytes per device that the program may hold at its worst moment, predicted.
@@ -320,6 +320,18 @@ def distribute(
     """
     from redistrib.distribution import entry
 
+    if isinstance(schedule, str) and schedule == "auto":
+        found = search(
+            fn,
+            args,
+            mesh,
+            in_shardings=in_shardings,
+            out_shardings=out_shardings,
+            memory_limit=memory_limit,
+            profile=cost_model,
+            rules=rules,
+        )
+        return found[0].distributed
     limit = None if memory_limit is None else parse_size(memory_limit)
     return entry.distribute(
         fn,
@@ -364,33 +376,3 @@ def clear_caches() -> None:
     from redistrib.resharding import planning
 
     planning.clear_caches()
-
-
-def dtype_name(dtype: Any) -> str:
-    """The name of an element type given as a name, a NumPy dtype or a scalar type."""
-    if isinstance(dtype, str):
-        return dtype
-    return str(getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype)
-
-
-def _is_sharding(value: Any) -> bool:
-    return hasattr(value, "spec") and hasattr(value, "mesh")
-
-
-def _typed(value: Any, mesh: Any, shape: Sequence[int] | None) -> tuple[DistType, Mesh]:
-    if _is_sharding(value):
-        if shape is None:
-            raise GlobalShapeError("missing shape", value=value)
-        return from_named_sharding(value, tuple(shape))
-    return DistType.of(value), Mesh.of(mesh)
-
-
-def _numbered(source: Any, target: Any, source_mesh: Mesh, target_mesh: Mesh) -> tuple[Mesh, Mesh, Topology | None]:
-    """The meshes of two JAX meshes with their devices numbered, and where these stand: by their place in the source
-    mesh, or where the target has others, by the order of their ids."""
-    here, there = list(source.devices.flat), list(target.devices.flat)
-    devices = here if set(here) == set(there) else sorted({*here, *there}, key=lambda device: int(device.id))
-    number = {device: k for k, device in enumerate(devices)}
-    meshes = ((source_mesh, here), (target_mesh, there))
-    first, second = (Mesh(mesh.axes, tuple(number[device] for device in order)) for mesh, order in meshes)
-    return first, second, topology_of_devices(devices)

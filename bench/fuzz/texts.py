@@ -15,7 +15,7 @@ from bench.fuzz.forge import sealed
 from bench.fuzz.guard import Failure, attempted
 from bench.fuzz.problems import draw_axes, draw_profile, profile
 from redistrib import cli
-from redistrib.api import dtype_name
+from redistrib.arguments import dtype_name
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import RedistribError
 from redistrib.lang.mesh import Mesh

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -226,6 +227,42 @@ def test_keys_have_shardings_of_keys() -> None:
     np.testing.assert_array_equal(bits, draw(*keys)[0])
     assert (jax.random.key_data(new) == jax.random.key_data(draw(*keys)[1])).all()
     assert [value.name for value in f.program.inputs] == ["arg0", "arg1"]
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of JAX, as far as planning looks at one."""
+
+    id: int
+    platform: str
+    process_index: int = 0
+    device_kind: str = ""
+
+
+@pytest.mark.parametrize(("platform", "preset"), [("tpu", "tpu"), ("gpu", "gpu"), ("cpu", "cpu"), ("neuron", "gpu")])
+def test_plans_are_for_the_platform_of_the_mesh_and_for_gpus_if_it_has_no_preset(platform: str, preset: str) -> None:
+    on = jax.sharding.Mesh(np.array([Device(k, platform) for k in range(4)]), ("d",))
+    args = (models.whole(8, 16), models.whole(16, 4))
+
+    def placed(cost_model: str | None) -> Any:
+        return rd.distribute(jnp.dot, args, on, schedule=rd.along("d", {"b": 0}), cost_model=cost_model)
+
+    found = placed(None)
+    assert str(found) == str(placed(preset))
+    assert found.cost.seconds == rd.simulate(found.program, preset).seconds
+
+
+def test_what_a_function_closes_over_is_placed_too() -> None:
+    """Arrays as they are, and keys of random numbers as the integers that they are made of."""
+    table, hidden = jnp.asarray(models.whole(16, 4)), jax.random.key(3)
+
+    def closed(key: Any, x: Any) -> Any:
+        return x @ table, jax.random.bits(hidden, (8,)) + jax.random.bits(key, (8,))
+
+    args = (jax.random.key(5), models.whole(8, 16))
+    f = rd.distribute(closed, args, {"d": 4}, schedule=rd.along("d", {"x": 0}))
+    assert [value.name for value in f.program.inputs] == ["key", "x", "constant.0", "constant.1"]
+    agree(f(*args), closed(*args), exact=True)
 
 
 @pytest.mark.parametrize("fill", [0, 7])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import redistrib as rd
+from bench.distir import MLP, TABLE_2
 from redistrib.errors import ProgramError
 from redistrib.pipelines import spread
 from redistrib.pipelines.grid import grid, layouts
@@ -110,6 +111,17 @@ def test_d15_layouts_are_75_and_1035() -> None:
     """Table 1, N_grid: all batch sizes of powers of two from 128 to 1048576 for inference."""
     assert len(list(layouts(16, 1 << 20))) == 75
     assert sum(len(list(layouts(16, 1 << k))) for k in range(7, 21)) == 1035
+
+
+def test_d18_winners_without_stages_receive_the_least() -> None:
+    """Table 2: without stages a device receives d (D - 1) of gradients and B (T - 1) of activations, to a factor."""
+    rows = [(MLP[model][1], batch, row[0]) for model, table in TABLE_2.items() for batch, row in table.items()]
+    least = 0
+    for width, batch, winner in rows:
+        replicas, parts, stages, _ = map(int, winner.split("/"))
+        costs = {d: width * (d - 1) + batch * (16 // d - 1) for d in (1, 2, 4, 8, 16)}
+        least += stages == 1 and parts == 16 // replicas and costs[replicas] == min(costs.values())
+    assert (least, len(rows)) == (24, 27)
 
 
 def test_d19_small_batches_are_cut_by_tensor_and_large_ones_by_data() -> None:

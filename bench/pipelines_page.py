@@ -1,0 +1,136 @@
+"""What the report says of layouts of replicas, tensor parts, stages and microbatches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from bench.distir import PURE, TABLE_2, TABLE_3
+from bench.pipelines import measured, ranked
+from bench.results import Results
+from bench.summary import Record
+
+LAYERS = 4  # of the transformer; see bench/step.py
+
+DISTIR = """## DistIR's tables, simulated
+
+Every layout D/T/P/K of powers of two on 16 devices, for the models of DistIR's Tables 2 and 3, on the machine `v100`.
+Its constants were fixed, with their sources, before any table was simulated (redistrib/simulate/constants.py), and
+nothing is fitted: DistIR does not print its own. "Theirs" is the winner that DistIR measured, "ours" the fastest that
+is simulated to fit in {gigabytes:g} GB, and "over ours" the simulated time of theirs over that of ours.
+"""
+
+CLUSTER = """## Pipelines on the emulated cluster
+
+A training step of a transformer of {layers} layers, AdamW included, in every layout of four devices, one on each of
+{hosts} hosts with links of {rate} in each direction. The simulator's machine is fitted to single operations timed
+alone; then each step is predicted before it runs. Times are medians over {rounds} steps of the slowest host; results
+were compared with the step on one device. The hosts share two cores, so layouts that compute at once on all of them
+are slower than on machines of their own.
+"""
+
+
+def parts(found: Results, table: Callable[[list[str], list[list[str]]], str], picture: str) -> list[str]:
+    """The parts of the page; `table` makes one of its head and rows."""
+    made = []
+    if records := found.records("distir"):
+        memory = found.settings("distir")["memory"]
+        head, *rows = winners(records, memory)
+        made += [DISTIR.format(gigabytes=memory / 1e9), table(head, rows), summary(records, memory)]
+    if records := found.records("pipelines"):
+        steps = [record for record in records if "times" in record]
+        head, *rows = correlations(steps)
+        text = CLUSTER.format(layers=LAYERS, **found.settings("pipelines"))
+        made += [text, table(head, rows), picture, table(*layouts(steps))]
+    return made
+
+
+def _cells(records: list[Record]) -> dict[tuple[str, int], dict[str, Record]]:
+    found: dict[tuple[str, int], dict[str, Record]] = {}
+    for record in records:
+        found.setdefault((record["model"], record["batch"]), {})[record["layout"]] = record
+    return found
+
+
+def _theirs() -> dict[tuple[str, int], str]:
+    found = {(model, batch): row[0] for model, rows in TABLE_2.items() for batch, row in rows.items()}
+    return found | {(model, batch): winner for model, (batch, winner) in TABLE_3.items()}
+
+
+def _fitting(group: dict[str, Record], memory: int) -> list[Record]:
+    fits = [record for record in group.values() if record["peak_bytes"] <= memory]
+    return sorted(fits, key=lambda record: float(record["seconds"]))
+
+
+def winners(records: list[Record], memory: int) -> list[list[str]]:
+    """For every row of the tables theirs, ours, and how theirs does in ours; the head first."""
+    rows = [["model", "batch", "theirs", "ours", "theirs over ours", "place of theirs among those that fit"]]
+    cells = _cells(records)
+    for (model, batch), winner in _theirs().items():
+        if (model, batch) not in cells:
+            continue
+        fits = _fitting(cells[model, batch], memory)
+        places = [record["layout"] for record in fits]
+        ratio, place = "does not fit", "-"
+        if winner in places:
+            ratio = f"{fits[places.index(winner)]['seconds'] / fits[0]['seconds']:.3f}"
+            place = str(places.index(winner) + 1)
+        rows.append([model, str(batch), winner, places[0] if places else "none", ratio, place])
+    return rows
+
+
+def figures(records: list[Record], memory: int) -> dict[str, int]:
+    """Counts over the rows: winners that are ours, within 5%, among the ten fastest; cells of pure layouts that fit."""
+    cells, count = _cells(records), dict.fromkeys(("rows", "same", "near", "ten", "cells", "fit"), 0)
+    for (model, batch), winner in _theirs().items():
+        if (model, batch) not in cells:
+            continue
+        group = cells[model, batch]
+        fits = _fitting(group, memory)
+        best = fits[0]["seconds"] if fits else math.inf
+        count["rows"] += 1
+        count["same"] += bool(fits) and fits[0]["layout"] == winner
+        count["near"] += any(r["layout"] == winner and r["seconds"] <= 1.05 * best for r in fits)
+        count["ten"] += winner in [record["layout"] for record in fits[:10]]
+        for layout, theirs in zip(PURE.values(), TABLE_2.get(model, {}).get(batch, ("",))[1:], strict=False):
+            if layout in group:
+                count["cells"] += 1
+                count["fit"] += (group[layout]["peak_bytes"] <= memory) == (theirs is not None)
+    return count
+
+
+def summary(records: list[Record], memory: int) -> str:
+    """A paragraph of these counts, and what simulating takes."""
+    n = figures(records, memory)
+    text = (
+        f"Of {n['rows']} rows ours is theirs on {n['same']}, theirs is within 5% of ours on {n['near']}, and among "
+        f"our ten fastest on {n['ten']}. Of {n['cells']} cells of pure layouts {n['fit']} fit or do not as DistIR "
+        "found.\n\n"
+        "Simulating takes, in seconds of one core for 1035 layouts: "
+    )
+    models = dict.fromkeys(record["model"] for record in records)
+    each = {m: [r["cpu_seconds"] for r in records if r["model"] == m] for m in models}
+    return text + ", ".join(f"{model} {1035 * sum(own) / len(own):.0f}" for model, own in each.items()) + ".\n"
+
+
+def correlations(records: list[Record]) -> list[list[str]]:
+    """Spearman's correlation with what was measured, and the regret of the first choice; the head first."""
+    rows = [["batch", "layouts", "simulated", "bytes alone", "batch alone", "regret of the first choice"]]
+    for batch, one in ranked(records).items():
+        regret = "-" if math.isnan(one["regret"]) else f"{100 * one['regret']:.0f}%"
+        told = ["-" if math.isnan(one[key]) else f"{one[key]:.3f}" for key in ("ours", "bytes", "batch")]
+        rows.append([batch, str(one["layouts"]), *told, regret])
+    return rows
+
+
+def layouts(records: list[Record]) -> tuple[list[str], list[list[str]]]:
+    """Every layout: predicted and measured."""
+    head = ["batch", "D/T/P/K", "predicted, ms", "measured, ms", "received, MB", "peak, MB"]
+
+    def row(record: dict[str, Any]) -> list[str]:
+        times = [f"{1e3 * seconds:.0f}" for seconds in (record["predicted"], measured(record))]
+        sizes = [f"{record[key] / 1e6:.2f}" for key in ("received", "peak")]
+        return [str(record["batch"]), record["layout"], *times, *sizes]
+
+    return head, [row(record) for record in records]

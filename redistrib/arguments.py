@@ -1,0 +1,48 @@
+"""What users hand over, as the library has it: types, meshes, element types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from redistrib.errors import GlobalShapeError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.specs import from_named_sharding
+from redistrib.lang.types import DistType
+from redistrib.theory.topology import Topology, topology_of_devices
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of an element type given as a name, a NumPy dtype or a scalar type."""
+    if isinstance(dtype, str):
+        return dtype
+    return str(getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype)
+
+
+def is_sharding(value: Any) -> bool:
+    """Whether a value is a JAX sharding over a mesh, to be told without importing JAX."""
+    return hasattr(value, "spec") and hasattr(value, "mesh")
+
+
+def typed(value: Any, mesh: Any, shape: Sequence[int] | None) -> tuple[DistType, Mesh]:
+    """A type in any of its forms and its mesh; a sharding brings its own, and needs the shape of the array.
+
+    Raises:
+        GlobalShapeError: for a sharding without a shape.
+    """
+    if is_sharding(value):
+        if shape is None:
+            raise GlobalShapeError("missing shape", value=value)
+        return from_named_sharding(value, tuple(shape))
+    return DistType.of(value), Mesh.of(mesh)
+
+
+def numbered(source: Any, target: Any, source_mesh: Mesh, target_mesh: Mesh) -> tuple[Mesh, Mesh, Topology | None]:
+    """The meshes of two JAX meshes with their devices numbered, and where these stand: by their place in the source
+    mesh, or where the target has others, by the order of their ids."""
+    here, there = list(source.devices.flat), list(target.devices.flat)
+    devices = here if set(here) == set(there) else sorted({*here, *there}, key=lambda device: int(device.id))
+    number = {device: k for k, device in enumerate(devices)}
+    meshes = ((source_mesh, here), (target_mesh, there))
+    first, second = (Mesh(mesh.axes, tuple(number[device] for device in order)) for mesh, order in meshes)
+    return first, second, topology_of_devices(devices)
