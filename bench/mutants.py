@@ -56,7 +56,12 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "resharding": ("resharding", ("redistrib/resharding", *files("tests/reshard", *SLOW_RESHARDING))),
     "jax": (
         "backends/jax",
-        ("redistrib/backends/jax", *files("tests/jax", "test_jax_execute.py", "test_jax_sample.py")),
+        (
+            "redistrib/backends/jax",
+            "tests/distribution/test_rules.py",
+            *files("tests/jax", "test_jax_execute.py", "test_jax_sample.py"),
+            "tests/reshard/test_reshard_jit.py",
+        ),
     ),
     "mpi": ("backends/mpi", ("redistrib/backends/mpi", *files("tests/mpi", "test_mpi_portable.py"))),
     "distribution": ("distribution", ("redistrib/distribution", *files("tests/distribution"))),
@@ -71,9 +76,12 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "top": (
         ".",
-        tuple(
-            f"tests/test_{name}.py"
-            for name in ("arith", "api", "partial_refusals", "package", "explain", "cli", "demo", "strict")
+        (
+            *(f"redistrib/{name}.py" for name in ("api", "arith", "report", "sizes", "testing")),  # their doctests
+            *(
+                f"tests/test_{name}.py"
+                for name in ("arith", "api", "partial_refusals", "package", "explain", "cli", "demo", "strict")
+            ),
         ),
     ),
 }
@@ -257,6 +265,9 @@ def main(arguments: argparse.Namespace) -> int:
             old = [record for record in known if record["room"] == room]
             if arguments.survivors:
                 chosen = same([record for record in old if not record["killed_by"]])
+                there = {(mutant.path, mutant.before, mutant.after) for mutant in chosen}
+                old = [r for r in old if r["killed_by"] or (r["path"], r["before"], r["after"]) in there]
+                keep(room, [], old, arguments.seed, arguments.count)  # without those whose code is no more
             else:
                 chosen = sample(room, arguments.count, arguments.seed)
                 keys = {(mutant.path, mutant.before, mutant.after) for mutant in chosen}

@@ -264,13 +264,7 @@ def show(figures: Mapping[str, Any]) -> None:
         taken = f"{statistics.median(figures['times'][name]):.3f}"
         over = f"{received / figures['bound']:.2f}"
         rows.append([name, f"{received:,}", over, taken, "yes" if figures["same"][name] else "no"])
-    head = (
-        "way",
-        "bytes received, all devices",
-        "over the bound",
-        "seconds, median",
-        "same bits on both device orders",
-    )
+    head = ("way", "bytes received", "over the bound", "seconds", "same bits on both orders")
     print(rendered("", head, rows))
     processes = f"{figures['processes']} process{'es' if figures['processes'] > 1 else ''}"
     print(f"{figures['gradients']} gradients, {figures['bytes']:,} bytes, on {DEVICES} devices of {processes}")
@@ -291,7 +285,7 @@ def main(layers: int = LAYERS, words: int = WORDS, time: int = 16, rounds: int =
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 8:
+    if sys.argv[1:] and not sys.argv[1].startswith("-"):
         *job, layers, words, time, rounds = sys.argv[1:]
         join(main, DEVICES, *job, *map(int, (layers, words, time, rounds)))
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 # Rooms of these names exist: importing them here, once, leaves the names to the functions.
 from redistrib.partition import partition
+from redistrib.search import search
 from redistrib.simulate import simulate
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ __all__ = [
     "proxy",
     "reshard",
     "reshard_plan",
+    "search",
     "simulate",
     "synthesize",
     "tile_of",

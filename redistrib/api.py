@@ -12,7 +12,8 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import from_named_sharding
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
-from redistrib.sizes import parse_size
+from redistrib.search import search
+from redistrib.sizes import parse_size as parse_size
 from redistrib.synthesis.synthesize import synthesize as _synthesize
 from redistrib.theory.topology import Topology, topology_of_devices, topology_of_mesh
 
@@ -296,13 +297,14 @@ def distribute(
         args: its arguments, as arrays or as `jax.ShapeDtypeStruct`.
         mesh: a `jax.sharding.Mesh`, or axes and sizes (`{"d": 2, "t": 4}`) over the first devices that JAX has.
         schedule: tactics, in order, each of one mesh axis: `rd.along("d", {"batch": 0})` cuts arguments,
-            `rd.work("t", {"dot_general*": "n0"})` cuts operations. What a tactic decides, later ones leave.
+            `rd.work("t", {"dot_general*": "n0"})` cuts operations. What a tactic decides, later ones leave. Or the
+            schedule of a search, or `"auto"`, to search for one; see `search`.
         in_shardings, out_shardings: shardings, partition specs or types of arguments and results, as a tree like
             them or a prefix of one; None leaves open what the schedule then decides. They come before the schedule.
         memory_limit: bytes per device that the program may hold at its worst moment, predicted.
         cost_model: what the plans of moves minimise; by default the preset of the devices' platform.
         rules: for primitives, by name, a function from an equation (`redistrib.backends.jax.trace.equation.Equation`)
-            to a `Nest`, or None to leave it whole; they come before those of the library.
+            to a `Nest`, or None to leave it whole; or `rd.proxy(...)`. They come before those of the library.
         donate: arguments, by names as in `rd.along`, whose memory the call may use for its results: they are given up.
 
     Returns:
@@ -320,6 +322,18 @@ def distribute(
     """
     from redistrib.distribution import entry
 
+    if isinstance(schedule, str) and schedule == "auto":
+        found = search(
+            fn,
+            args,
+            mesh,
+            in_shardings=in_shardings,
+            out_shardings=out_shardings,
+            memory_limit=memory_limit,
+            profile=cost_model,
+            rules=rules,
+        )
+        return found[0].distributed
     limit = None if memory_limit is None else parse_size(memory_limit)
     return entry.distribute(
         fn,

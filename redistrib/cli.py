@@ -113,6 +113,28 @@ def _parser() -> argparse.ArgumentParser:
     diagnose.add_argument("--json", action="store_true", help="print the figures as JSON")
     diagnose.set_defaults(command=_diagnose)
 
+    search = commands.add_parser("search", help="find the schedule of a JAX function, and say what mattered")
+    search.add_argument(
+        "target", metavar="MODULE:FUNCTION", help="a function without parameters that returns (function, arg, arg, ...)"
+    )
+    where = search.add_mutually_exclusive_group(required=True)
+    where.add_argument("--devices", type=int, help="search all meshes of so many devices")
+    where.add_argument("--mesh", help="axes and sizes, such as data=2,model=4")
+    search.add_argument("--profile", default="tpu", help="v100, gpu, tpu (default) or cpu")
+    search.add_argument("--memory-limit", help="bytes per device that the program may hold, such as 16GiB")
+    search.add_argument("--limit", type=float, metavar="SECONDS", help="take the best so far after so long")
+    search.add_argument("--objective", choices=("seconds", "bytes"), default="seconds")
+    search.add_argument(
+        "--state", action="append", default=[], metavar="ARGUMENT=RESULT",
+        help="an argument, and the number of the result that takes its place in the next call, such as params=0",
+    )  # fmt: skip
+    search.add_argument(
+        "--batch", action="append", default=[], metavar="ARGUMENT=DIMENSION",
+        help="an argument with examples and their dimension: pipelines are simulated as well",
+    )  # fmt: skip
+    search.add_argument("-o", "--output", type=Path, metavar="FILE", help="file to write the schedule to, as JSON")
+    search.set_defaults(command=_search)
+
     calibrate = commands.add_parser("calibrate", help="measure a latency-bandwidth profile on the devices at hand")
     calibrate.add_argument("--backend", choices=("jax", "mpi"), default="jax")
     calibrate.add_argument("--devices", type=int, help="devices to measure on (virtual ones on CPU); default: all")
@@ -240,6 +262,26 @@ def _diagnose(options: argparse.Namespace) -> int:
 
     found = diagnosed(options.target, options.devices)
     print(json.dumps(found.as_dict(), indent=2) if options.json else found)
+    return 0
+
+
+def _search(options: argparse.Namespace) -> int:
+    from redistrib.search.command import found
+
+    best = found(
+        options.target,
+        {"state": options.state, "batch": options.batch},
+        mesh=options.mesh,
+        devices=options.devices,
+        profile=options.profile,
+        memory_limit=options.memory_limit,
+        limit=options.limit,
+        objective=options.objective,
+    )
+    print(best)
+    if options.output is not None:
+        options.output.write_text(best.schedule.to_json() + "\n")
+        print(f"wrote {options.output}")
     return 0
 
 

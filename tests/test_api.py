@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,26 @@ def test_another_device_order_is_part_of_the_plan() -> None:
     # a replicated source needs no permute for it: every device holds its tile already
     plan = rd.synthesize("[8]", "[2{a}8]", {"a": 4}, target_mesh=turned, cost_model="exact")
     assert [step.kind for step in plan.steps] == ["dynslice"]
+
+
+def test_a_mesh_of_jax_says_which_devices_share_a_host() -> None:
+    """As `topology` would; a mesh given by its axes says nothing, and the model assumes its own hosts."""
+    jax = pytest.importorskip("jax")
+
+    @dataclass(frozen=True)
+    class Device:
+        id: int
+        process_index: int
+        platform: str = "gpu"
+        device_kind: str = ""
+
+    def asked(mesh: Any, **keywords: Any) -> rd.Plan:
+        return rd.synthesize("[512{y}1024, 64]", "[1024, 64]", mesh, cost_model="gpu", **keywords)
+
+    devices = np.array([Device(k, k // 2) for k in range(8)]).reshape(2, 2, 2)
+    found = asked(jax.sharding.Mesh(devices, ("x", "y", "z")))
+    assert found == asked("x=2,y=2,z=2", topology="aabbccdd")
+    assert found.cost > asked("x=2,y=2,z=2").cost
 
 
 def test_dtypes_by_name_or_by_type() -> None:

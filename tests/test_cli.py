@@ -60,6 +60,8 @@ HELP = {
         "explain": "say where a plan's traffic goes, and draw it",
         "run": "carry a plan out, check every element, and show XLA's beside it",
         "demo": "reshard a real transformer's weights from training to serving",
+        "simulate": "time a program, or a plan, on a machine without running it",
+        "diagnose": "list what XLA makes a jitted function communicate, by source line",
         "calibrate": "measure a latency-bandwidth profile on the devices at hand",
     },
     ("plan",): {
@@ -68,6 +70,7 @@ HELP = {
         "--mesh MESH": "axes and sizes, such as x=4,y=6",
         "--target-mesh TARGET_MESH": "mesh of the target type, if it is another one",
         "--dtype DTYPE": "element type (default: float32)",
+        "--hosts HOSTS": "host of every device, such as a,a,b,b; default: as the cost model assumes",
         "--cost-model COST_MODEL": "exact, paper, tpu (default), gpu, cpu, or a profile's JSON file",
         "--no-over-partition": "no slicing along replicated axes in between",
         "--memory-limit MEMORY_LIMIT": "bytes per device for source, target and scratch, such as 2GiB",
@@ -84,6 +87,21 @@ HELP = {
         "--backend {jax,mpi}": "default: mpi under mpiexec, else jax on virtual CPUs",
     },
     ("demo",): {"--json": "print the figures as JSON"},
+    ("simulate",): {
+        "WHAT": "module:function or file.py:function that makes a program, a program's text, a plan's JSON, or two "
+        "types",
+        "--mesh MESH": "axes and sizes, such as x=4,y=6; given to a function that takes a mesh",
+        "--profile PROFILE": "v100, gpu, tpu (default) or cpu, or a profile's JSON file",
+        "--dtype DTYPE": "element type, of two types (default: float32)",
+        "--streams {moves}": "give every device a second stream, for moves",
+        "-o FILE, --output FILE": "a trace for Perfetto (.json), or a picture of the timeline (.png, .pdf, .svg); may "
+        "be given twice",
+    },
+    ("diagnose",): {
+        "MODULE:FUNCTION": "a function without parameters that returns (jitted, arg, arg, ...)",
+        "--devices DEVICES": "virtual CPU devices to compile for; default: those there are",
+        "--json": "print the figures as JSON",
+    },
     ("calibrate",): {
         "--devices DEVICES": "devices to measure on (virtual ones on CPU); default: all",
         "--name NAME": "name recorded in the profile and in plans",

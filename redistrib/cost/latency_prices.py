@@ -198,11 +198,15 @@ class LatencyPrices(Prices):
         for k in range(members):
             per_byte = self._seconds_per_byte(groups, np.broadcast_to(groups[:, k : k + 1], groups.shape))
             worst = max(worst, float(per_byte.sum(axis=1).max()))
-        # Gathers go around a ring, in which every member gets all from the one before it.
-        near = range(1, 2) if kind == "allgather" else range(1, members)
+        near, size = range(1, members), share
+        hosts = self.topology.hosts
+        if (
+            kind == "allgather" and hosts is not None
+        ):  # around a ring of hosts: every member gets all from the one before
+            groups = np.take_along_axis(groups, np.argsort(hosts[groups], axis=1, kind="stable"), axis=1)
+            near, size = range(1, 2), share * (members - 1)
         sent = np.concatenate([np.stack([groups, np.roll(groups, -k, axis=1)], axis=2).reshape(-1, 2) for k in near])
-        through = self._through_hosts(sent, np.array(share * (members - 1) if kind == "allgather" else share))
-        return seconds + max(share * worst, through)
+        return seconds + max(share * worst, self._through_hosts(sent, np.array(size)))
 
     def _paired(self, pairs: Int64, size: int, sizes: Int64 | None = None) -> float:
         """A permute in which the largest tile has so many bytes, and each has its own where they differ."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from typing import Any
 
 from redistrib.backends.jax.measure.compare import virtual_cpu_devices
 from redistrib.distribution.diagnosis import Diagnosis, diagnose
@@ -21,6 +22,12 @@ def diagnosed(target: str, devices: int | None) -> Diagnosis:
     Raises:
         ProgramError: if there is no such function, or it returns something else.
     """
+    function, *args = returned(target, devices)
+    return diagnose(function, *args)
+
+
+def returned(target: str, devices: int | None) -> tuple[Any, ...]:
+    """What a function of a module returns: a function and its arguments; see `diagnosed`."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what XLA would warn of is in the table
     module, _, name = target.partition(":")
     if devices is not None:
@@ -40,4 +47,4 @@ def diagnosed(target: str, devices: int | None) -> Diagnosis:
         raise ProgramError(
             "", target, "Arguments", "it must return a jitted function and its arguments: return step, params, batch"
         )
-    return diagnose(given[0], *given[1:])
+    return given

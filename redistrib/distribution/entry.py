@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,14 +17,16 @@ from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.trace.inline import Traced, trace
 from redistrib.cost.model import CostModel
 from redistrib.distribution.regions import RULES as REGIONS
+from redistrib.distribution.schedule import Schedule
 from redistrib.distribution.tactics import apply, matching
 from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.specs import from_named_sharding
+from redistrib.lang.specs import from_named_sharding, from_partition_spec
 from redistrib.lang.types import DistType, require_even
 from redistrib.partition.build import build
 from redistrib.partition.ends import losses, recut
 from redistrib.partition.propagate import Choice, Propagation
+from redistrib.partition.versions import Versions
 from redistrib.programs.fused import compiled_peak_bytes
 from redistrib.programs.live import peak_bytes
 from redistrib.programs.program import Compute, Program
@@ -44,46 +47,89 @@ def distribute(
     donate: Sequence[str] = (),
 ) -> Distributed:
     """See `redistrib.api.distribute`."""
-    jax_mesh, own = _meshes(mesh)
-    args = tuple(args) if isinstance(args, tuple | list) else (args,)
-    names = leaf_names(function, args)
-    traced = trace(function, args, names, {**REGIONS, **(rules or {})})
-    found = Propagation(traced.graph, own)
-    inputs = _types(in_shardings, args, [array.shape for array in traced.graph.inputs], jax_mesh)
-    for number, form in inputs.items():
-        _pin(found, traced.graph.inputs[number].name, form)
-    tree = jax.tree_util.tree_unflatten(traced.out_tree, traced.outputs)
-    arrays = traced.graph.arrays()
-    outputs = _types(out_shardings, tree, [arrays[name].shape for name in traced.graph.outputs], jax_mesh)
-    for number, form in outputs.items():
-        _pin(found, traced.graph.outputs[number], form)
-    apply(schedule, found)
-    for axis in own.names:
-        recut(found, axis)
-    platform = jax_mesh.devices.flat[0].platform
-    known = platform if platform in ("cpu", "gpu", "tpu") else "gpu"
-    starts = {traced.graph.inputs[number].name: form for number, form in inputs.items()}
-    name = getattr(function, "__name__", "main")
-    program = build(found, cost_model or known, starts, outputs, name)
-    given_up = tuple(dict.fromkeys(array.name for name in donate for array in matching(name, traced.graph.inputs)))
+    jax_mesh, own = meshes(mesh)
+    given = prepare(function, args, own, in_shardings, out_shardings, rules)
+    found = Propagation(given.traced.graph, own)
+    for array, form in given.starts.items():
+        _pin(found, array, form)
+    for number, form in given.ends.items():
+        _pin(found, given.traced.graph.outputs[number], form)
+    starts, ends, sources = given.starts, given.ends, None
+    if isinstance(schedule, Schedule):
+        schedule.decide(found)
+        starts, ends, sources = schedule.starts | starts, schedule.ends | ends, schedule.sources
+    else:
+        apply(schedule, found)
+        for axis in own.names:
+            recut(found, axis)
+    known = platform_of(jax_mesh)
+
+    def built(keep: int | None) -> Program:
+        versions = Versions(cost_model or known, keep, sources=sources)
+        return build(found, cost_model or known, starts, ends, given.name, versions)
+
+    program = built(None)
+    inputs = given.traced.graph.inputs
+    donated = tuple(dict.fromkeys(array.name for name in donate for array in matching(name, inputs)))
     tight = False
-    if memory_limit is not None and (needed := _peak(program, given_up)) > memory_limit:
+    if memory_limit is not None and (needed := peak(program, donated)) > memory_limit:
         tight = True
-        program = build(found, cost_model or known, starts, outputs, name, keep=KEPT)
-        if (least := _peak(program, given_up)) > memory_limit:
+        program = built(KEPT)
+        if (least := peak(program, donated)) > memory_limit:
             raise MemoryLimitError(
                 memory_limit,
                 min(least, needed),
-                f"{name} distributed so takes {min(least, needed):,} bytes on a device at the least, more than the "
-                f"limit of {memory_limit:,}; cut more arrays, or cut them further",
+                f"{given.name} distributed so takes {min(least, needed):,} bytes on a device at the least, more than "
+                f"the limit of {memory_limit:,}; cut more arrays, or cut them further",
             )
-    return Distributed(program, traced, found, jax_mesh, args, known, given_up, in_order=tight)
+    return Distributed(program, given, found, jax_mesh, donated, in_order=tight)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A function before anything is cut.
+
+    Attributes:
+        name: of the function.
+        traced: the function as a graph.
+        args: its arguments.
+        starts: types of inputs that are given, by name.
+        ends: types of outputs that are given, by number.
+    """
+
+    name: str
+    traced: Traced
+    args: tuple[Any, ...]
+    starts: dict[str, DistType]
+    ends: dict[int, DistType]
+
+
+def prepare(
+    function: Callable[..., Any], args: Any, mesh: Mesh, in_shardings: Any, out_shardings: Any,
+    rules: Mapping[str, Any] | None,
+) -> Prepared:  # fmt: skip
+    """Trace a function, and read what is asked of its arguments and results."""
+    args = tuple(args) if isinstance(args, tuple | list) else (args,)
+    traced = trace(function, args, leaf_names(function, args), {**REGIONS, **(rules or {})})
+    arrays, graph = traced.graph.arrays(), traced.graph
+    inputs = _types(in_shardings, args, [array.shape for array in graph.inputs], mesh)
+    tree = jax.tree_util.tree_unflatten(traced.out_tree, traced.outputs)
+    outputs = _types(out_shardings, tree, [arrays[name].shape for name in graph.outputs], mesh)
+    starts = {graph.inputs[number].name: form for number, form in inputs.items()}
+    return Prepared(getattr(function, "__name__", "main"), traced, args, starts, outputs)
+
+
+def platform_of(mesh: jax.sharding.Mesh) -> str:
+    """The platform of the devices, as presets are called."""
+    platform = mesh.devices.flat[0].platform
+    return platform if platform in ("cpu", "gpu", "tpu") else "gpu"
 
 
 KEPT = 16  # operations for which a moved array is kept, where memory is short
 
 
-def _peak(program: Program, donated: Sequence[str]) -> int:
+def peak(program: Program, donated: Sequence[str] = ()) -> int:
+    """Bytes that the fullest device holds at the worst moment; inputs that are donated end with their last use."""
     return max(peak_bytes(program, donated).values(), default=0)
 
 
@@ -114,21 +160,19 @@ class Distributed:
     def __init__(
         self,
         program: Program,
-        traced: Traced,
+        given: Prepared,
         found: Propagation,
         mesh: jax.sharding.Mesh,
-        args: tuple[Any, ...],
-        platform: str,
-        donated: Sequence[str],
+        donated: Sequence[str] = (),
         *,
         in_order: bool,
     ) -> None:
-        self.program, self.mesh, self._model, self._in_order = program, mesh, platform, in_order
-        self._donated = donated
+        self.program, self.mesh, self._in_order, self._donated = program, mesh, in_order, donated
+        traced = given.traced
         self.choices: tuple[Choice, ...] = (*found.choices, *losses(found))
         self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
         self._traced = traced
-        leaves, self._tree = jax.tree_util.tree_flatten(args)
+        leaves, self._tree = jax.tree_util.tree_flatten(given.args)
         self._forms = forms_of(leaves)
         values = [program.values[name] for name in program.outputs]
         self._ins, self._outs = shardings(program.inputs, mesh), shardings(values, mesh)
@@ -181,12 +225,12 @@ class Distributed:
     def cost(self) -> Cost:
         """What a call takes, as the program predicts."""
         flops = sum(op.flops for op in self.program.ops if isinstance(op, Compute))
-        return Cost(flops, self.program.received_bytes, simulate(self.program, self._model).seconds)
+        return Cost(flops, self.program.received_bytes, simulate(self.program, platform_of(self.mesh)).seconds)
 
     @cached_property
     def memory(self) -> int:
         """Bytes that the fullest device holds at the worst moment, as the program predicts."""
-        return _peak(self.program, self._donated)
+        return peak(self.program, self._donated)
 
     @cached_property
     def compiled_memory(self) -> int:
@@ -249,7 +293,8 @@ def leaf_names(function: Callable[..., Any], args: Sequence[Any]) -> list[str]:
     return names
 
 
-def _meshes(mesh: Any) -> tuple[jax.sharding.Mesh, Mesh]:
+def meshes(mesh: Any) -> tuple[jax.sharding.Mesh, Mesh]:
+    """A mesh as JAX has it, over the first devices unless it says which, and as ours."""
     if isinstance(mesh, jax.sharding.Mesh):
         return mesh, Mesh.of(mesh)
     own = Mesh.of(mesh)
@@ -260,7 +305,7 @@ def _meshes(mesh: Any) -> tuple[jax.sharding.Mesh, Mesh]:
     return jax.sharding.Mesh(devices.reshape(own.shape), own.names, axis_types=kinds), Mesh(own.axes)
 
 
-def _types(given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], mesh: jax.sharding.Mesh) -> dict[int, DistType]:
+def _types(given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], mesh: Mesh) -> dict[int, DistType]:
     """The types that a tree of shardings, or a prefix of one, asks for, by number of the leaf."""
     if given is None:
         return {}
@@ -282,13 +327,14 @@ class _Asked:
         self.spec = spec
 
 
-def _type(spec: Any, shape: tuple[int, ...], mesh: jax.sharding.Mesh) -> DistType:
+def _type(spec: Any, shape: tuple[int, ...], mesh: Mesh) -> DistType:
     if isinstance(spec, str | DistType):
         form = DistType.of(spec)
         require_even("distribute", form)
         return form
-    sharding = spec if isinstance(spec, NamedSharding) else NamedSharding(mesh, spec)
-    return from_named_sharding(sharding, shape)[0]
+    if isinstance(spec, NamedSharding):
+        return from_named_sharding(spec, shape)[0]
+    return from_partition_spec(spec, shape, mesh)
 
 
 def _pin(found: Propagation, name: str, form: DistType) -> None:

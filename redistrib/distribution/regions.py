@@ -1,4 +1,4 @@
-"""Rules of operations that are whole functions: loops, and what a proxy stands for.
+"""Rules of operations that are whole functions: loops, branches, and what a proxy stands for.
 
 Such an operation is cut along the factors of the function's own graph, and nothing is moved inside: a loop runs as a
 loop on every device, its body once in the program, on the tiles of what it carries.
@@ -180,6 +180,32 @@ def _while(equation: Equation) -> Nest | None:
     return _nest(equation, found, run, region.flops)
 
 
+def _cond(equation: Equation) -> Nest | None:
+    """Along dimensions that all branches have in common; which of them runs is alike on all devices."""
+    regions = [_Region(jex.jaxpr_as_fun(branch), equation.ins[1:]) for branch in equation.params["branches"]]
+    rows = []
+    for first in regions[0].factors:
+        row = [next((other for other in region.factors if _fit(first, other, region)), None) for region in regions]
+        rows += [[factor for factor in row if factor is not None]] if None not in row else []
+    for number, region in enumerate(regions):
+        region.factors = [row[number] for row in rows]
+
+    def run(parts: At, operands: Sequence[Any]) -> Any:
+        index, *given = operands
+        return lax.switch(index, [lambda *own, one=region: one.run(parts, own) for region in regions], *given)
+
+    found = [replace(row[0], ins=(None, *row[0].ins)) for row in rows]
+    return _nest(equation, found, run, max(region.flops for region in regions))
+
+
+def _fit(one: Factor, other: Factor, region: _Region) -> bool:
+    """Whether a factor of a branch is that of the first: what this branch does not read may be cut."""
+    read = {name for operation in region.graph.operations for name in operation.ins} | {*region.graph.outputs}
+    pairs = zip(one.ins, other.ins, region.graph.inputs, strict=False)
+    same_ins = all(a == b or (b is None and array.name not in read) for a, b, array in pairs)
+    return same_ins and (one.outs, one.summed) == (other.outs, other.summed)
+
+
 def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> CallRule:
     """A rule of an operation that nothing is known of, by a function that computes the same and can be traced.
 
@@ -221,4 +247,4 @@ def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> Ca
     return CallRule(rule)
 
 
-RULES: dict[str, Rule] = {"scan": _scan, "while": _while}
+RULES: dict[str, Rule] = {"scan": _scan, "while": _while, "cond": _cond}

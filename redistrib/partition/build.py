@@ -23,7 +23,7 @@ def build(
     inputs: Mapping[str, DistType] | None = None,
     outputs: Mapping[int, DistType] | None = None,
     name: str = "main",
-    keep: int | None = None,
+    versions: Versions | None = None,
 ) -> Program:
     """The program of a graph, checked.
 
@@ -33,13 +33,12 @@ def build(
         inputs: types of inputs that begin otherwise.
         outputs: types of outputs that end otherwise, by number.
         name: of the program.
-        keep: for how many operations an array that was moved is kept for the next that needs it so; it is moved again
-            for later ones. None keeps all.
+        versions: takes the moves, where `model` alone does not say how they are made.
 
     Raises:
         ProgramError: a subclass for each rule of derivation.
     """
-    return _Build(found, Place(found.mesh), Versions(model, keep)).run(inputs or {}, outputs or {}, name)
+    return _Build(found, Place(found.mesh), versions or Versions(model)).run(inputs or {}, outputs or {}, name)
 
 
 @dataclass
@@ -81,11 +80,7 @@ class _Build:
         return Value(array.name, form, self.place, array.dtype)
 
     def _add(self, number: int, operation: Operation) -> None:
-        carries = self.found.carries[number]
-        carried = tuple(
-            tuple(axis for axis in carries if carries[axis] == g) for g in range(len(operation.nest.linear))
-        )
-        for value in self._compute(operation, Part(operation.nest, self.found.cut(number), carried if carries else ())):
+        for value in self._compute(operation, self.found.part(number)):
             self.known.versions[value.name] = [value]
 
     def _compute(self, operation: Operation, part: Part, name: str = "") -> list[Value]:

@@ -330,7 +330,13 @@ class Propagation:
     def cut(self, number: int) -> DistType:
         """How the work of an operation is cut."""
         nest = self.graph.operations[number].nest
-        return self._type(nest.sizes, {a: nest.position[d] for a, d in self.cuts[number].items()})
+        return self.type_of(nest.sizes, {a: nest.position[d] for a, d in self.cuts[number].items()})
+
+    def part(self, number: int) -> Part:
+        """An operation as it is cut, and as summands pass through it."""
+        nest, carries = self.graph.operations[number].nest, self.carries[number]
+        carried = tuple(tuple(axis for axis in carries if carries[axis] == g) for g in range(len(nest.linear)))
+        return Part(nest, self.cut(number), carried if carries else ())
 
     def input_type(self, name: str) -> DistType:
         """How an input begins: as a tactic says, and along other axes as all need it that read it."""
@@ -344,7 +350,7 @@ class Propagation:
             parts = math.prod(self.mesh.axis(a).size for a, d in at.items() if d == dim) * self.mesh.axis(axis).size
             if shape[dim] % parts == 0:
                 at[axis] = dim
-        return self._type(shape, at)
+        return self.type_of(shape, at)
 
     def _asked_by_all(self, name: str, axis: str) -> int | None:
         for k, _ in self.readers.get(name, ()):
@@ -357,9 +363,10 @@ class Propagation:
         wanted = self.wants.get(name) or self.pins.get(name) or {}
         at = {axis: dim for dim, found in enumerate(made.dims) for axis in found.axes if axis not in wanted}
         at |= {axis: dim for axis, dim in wanted.items() if dim is not None}
-        return self._type(made.global_shape, at) if wanted else DistType(made.dims)
+        return self.type_of(made.global_shape, at) if wanted else DistType(made.dims)
 
-    def _type(self, shape: Sequence[int], at: Mapping[str, int]) -> DistType:
+    def type_of(self, shape: Sequence[int], at: Mapping[str, int]) -> DistType:
+        """The type of an array that axes cut along dimensions."""
         dims = []
         for k, size in enumerate(shape):
             axes = tuple(axis for axis in reversed(self.order) if at.get(axis) == k)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -24,6 +24,8 @@ class Versions:
     Attributes:
         model: what the plans of moves minimise.
         keep: for how many operations a version that was moved is kept; None: to the end.
+        sources: for an array as it is wanted, the type of the version to move, where it is not as it was made; None:
+            the nearest is moved.
         ops: the operations so far.
         versions: for every array its values, the first as it was made.
         again: makes an array as it is wanted without moving anything, where it can; None where it cannot.
@@ -33,6 +35,7 @@ class Versions:
     keep: int | None = None
     ops: list[Op] = field(default_factory=list)
     versions: dict[str, list[Value]] = field(default_factory=dict)
+    sources: Mapping[tuple[str, DistType], DistType] | None = None
     again: Callable[[str, Value], Value | None] = field(default=lambda array, wanted: None)
     _used: dict[str, int] = field(default_factory=dict)
     _plans: dict[tuple[DistType, Mesh, DistType, Mesh, str], Plan] = field(default_factory=dict)
@@ -40,11 +43,11 @@ class Versions:
     def moved(self, array: str, wanted: Value) -> Value:
         """The array as it is wanted: a version that is so, or the nearest one, moved."""
         known = self.versions[array]
-        nearest = min(self._kept(known), key=lambda value: distance(value, wanted))
+        nearest = self._nearest(array, wanted)
         self._used[nearest.name] = len(self.ops)
         if nearest.means(wanted):
             return nearest
-        made = self.again(array, replace(wanted, name=f"{array}.{len(known)}"))
+        made = None if self.sources is not None else self.again(array, replace(wanted, name=f"{array}.{len(known)}"))
         if made is not None:
             known.append(made)
             return made
@@ -55,6 +58,15 @@ class Versions:
         self.ops.append(self._move(nearest, out))
         known.append(out)
         return self.moved(array, wanted)
+
+    def _nearest(self, array: str, wanted: Value) -> Value:
+        kept = self._kept(self.versions[array])
+        if self.sources is None:
+            return min(kept, key=lambda value: distance(value, wanted))
+        same = next((value for value in kept if value.means(wanted)), None)
+        if same is None and (array, wanted.type) in self.sources:
+            return self.moved(array, replace(wanted, type=self.sources[array, wanted.type]))
+        return same or kept[0]
 
     def _kept(self, known: list[Value]) -> list[Value]:
         if self.keep is None:

@@ -141,26 +141,26 @@ def _balanced(batch: Batch, forward: Sequence[int], count: int) -> list[int]:
     if count == 1:
         return []
     done = [0, *accumulate(batch.steps[k].flops for k in forward)]
-    crossing = _crossing(batch, forward)
+    across = crossing(batch, forward)
     share = max(done[-1] / count, 1)
     cuts: list[int] = []
     for stage in range(1, count):
         low, high = (cuts[-1] if cuts else 0) + 1, len(forward) - (count - stage)
-        cuts.append(min(range(low, high + 1), key=_by(done, crossing, share, stage)))
+        cuts.append(min(range(low, high + 1), key=_by(done, across, share, stage)))
     return cuts
 
 
 def _by(
-    done: Sequence[int], crossing: Sequence[int], share: float, stage: int
+    done: Sequence[int], across: Sequence[int], share: float, stage: int
 ) -> Callable[[int], tuple[int, int, float]]:
     def key(k: int) -> tuple[int, int, float]:
         off = abs(done[k] / share - stage)
-        return int(off / _SLACK), crossing[k], off
+        return int(off / _SLACK), across[k], off
 
     return key
 
 
-def _crossing(batch: Batch, forward: Sequence[int]) -> list[int]:
+def crossing(batch: Batch, forward: Sequence[int]) -> list[int]:
     """For every cut the elements with examples that operations before it make and operations after it read."""
     made: dict[str, int] = {}
     change = [0] * (len(forward) + 2)

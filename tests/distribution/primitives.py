@@ -63,6 +63,12 @@ CASES: dict[str, Case] = {
     "batched matmul": Case(lambda a, b: jnp.einsum("bik,bkj->bij", a, b), (CUBE, ints(12, 12, 6))),
     "contract two": Case(lambda a, b: jnp.einsum("bik,bjk->ij", a, b), (CUBE, CUBE)),
     "cumsum": Case(lambda a: jnp.cumsum(a, 1), (A,)),
+    "scan": Case(
+        lambda c, a: lax.scan(lambda c, row: (c + row, (c * row, jnp.float32(7))), c, a), (A[0], ints(3, 24, high=5))
+    ),
+    "scan from the end": Case(
+        lambda c, a: lax.scan(lambda c, row: (c - row, c), c, a, reverse=True), (A[0], ints(3, 24, high=5))
+    ),
     "sort": Case(lambda a: jnp.sort(a, 1), (A,)),
     "sort pairs": Case(lambda a, b: lax.sort((a, b), dimension=1), (A, B)),
     "top_k": Case(lambda a: lax.top_k(a, 3), (A,)),

@@ -97,7 +97,8 @@ def test_the_command_reads_a_function_of_a_module(capsys: pytest.CaptureFixture[
     [
         ("tests.distribution.diagnosed:gone", "there is no such function"),
         ("no_such_module:f", "there is no such function"),
-        ("tests.distribution.diagnosed", "there is no such function"),
+        ("tests.distribution.diagnosed", "module 'tests.distribution.diagnosed' has no attribute"),
+        ("tests.distribution.diagnosed:hard:twice", "'tests.distribution.diagnosed' has no attribute 'hard:twice'"),
         ("tests.distribution.diagnosed:nothing", "it must return a jitted function and its arguments"),
     ],
 )

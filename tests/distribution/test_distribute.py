@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -228,6 +229,42 @@ def test_keys_have_shardings_of_keys() -> None:
     assert [value.name for value in f.program.inputs] == ["arg0", "arg1"]
 
 
+@dataclass(frozen=True)
+class Device:
+    """A device of JAX, as far as planning looks at one."""
+
+    id: int
+    platform: str
+    process_index: int = 0
+    device_kind: str = ""
+
+
+@pytest.mark.parametrize(("platform", "preset"), [("tpu", "tpu"), ("gpu", "gpu"), ("cpu", "cpu"), ("neuron", "gpu")])
+def test_plans_are_for_the_platform_of_the_mesh_and_for_gpus_if_it_has_no_preset(platform: str, preset: str) -> None:
+    on = jax.sharding.Mesh(np.array([Device(k, platform) for k in range(4)]), ("d",))
+    args = (models.whole(8, 16), models.whole(16, 4))
+
+    def placed(cost_model: str | None) -> Any:
+        return rd.distribute(jnp.dot, args, on, schedule=rd.along("d", {"b": 0}), cost_model=cost_model)
+
+    found = placed(None)
+    assert str(found) == str(placed(preset))
+    assert found.cost.seconds == rd.simulate(found.program, preset).seconds
+
+
+def test_what_a_function_closes_over_is_placed_too() -> None:
+    """Arrays as they are, and keys of random numbers as the integers that they are made of."""
+    table, hidden = jnp.asarray(models.whole(16, 4)), jax.random.key(3)
+
+    def closed(key: Any, x: Any) -> Any:
+        return x @ table, jax.random.bits(hidden, (8,)) + jax.random.bits(key, (8,))
+
+    args = (jax.random.key(5), models.whole(8, 16))
+    f = rd.distribute(closed, args, {"d": 4}, schedule=rd.along("d", {"x": 0}))
+    assert [value.name for value in f.program.inputs] == ["key", "x", "constant.0", "constant.1"]
+    agree(f(*args), closed(*args), exact=True)
+
+
 @pytest.mark.parametrize("fill", [0, 7])
 def test_what_fills_in_a_number_takes_no_summands(fill: int) -> None:
     def picked(x: Any, w: Any, k: Any) -> Any:
@@ -297,20 +334,22 @@ def test_results_that_nothing_combines() -> None:
 
 def test_operations_without_a_rule_are_listed_and_cannot_be_cut() -> None:
     def function(x: Any) -> Any:
-        return jax.lax.cond(x[0, 0] < 3, lambda x: x * 8, lambda x: x, x)
+        return jax.pure_callback(lambda x: x * 8, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
 
     x = models.whole(8, 16)
     f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}))
     ((name, source, why),) = f.opaque
-    assert (name, why) == ("cond", "no rule for cond")
-    assert str(f).endswith("is run whole by every device: no rule for cond")
+    assert (name, why) == ("pure_callback", "no rule for pure_callback")
+    assert str(f).endswith("is run whole by every device: no rule for pure_callback")
     assert "test_distribute.py:" in source
-    assert [choice.why for choice in f.choices if choice.operation == "cond"] == [
-        "dimension 0 of 'x' is cut, and the operation needs it whole: no rule for cond"
+    assert [choice.why for choice in f.choices if choice.operation == "pure_callback"] == [
+        "dimension 0 of 'x' is cut, and the operation needs it whole: no rule for pure_callback"
     ]
     np.testing.assert_array_equal(f(x), x * 8)
-    with pytest.raises(CutError, match=r"operation 'cond': no rule for cond, so every device runs all of it"):
-        rd.distribute(function, (x,), {"d": 8}, schedule=rd.work("d", {"cond": "i"}))
+    with pytest.raises(
+        CutError, match=r"operation 'pure_callback': no rule for pure_callback, so every device runs all of it"
+    ):
+        rd.distribute(function, (x,), {"d": 8}, schedule=rd.work("d", {"pure_callback": "i"}))
 
 
 def test_a_memory_limit_moves_again_and_then_says_what_fits() -> None:

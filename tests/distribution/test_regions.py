@@ -142,6 +142,25 @@ def test_a_while_loop_whose_test_reads_what_is_cut_is_whole() -> None:
     same(f, until, x)
 
 
+# ------------------------------------------------------------------------------------------ branches
+
+
+def test_branches_are_cut_along_what_they_have_in_common() -> None:
+    def either(flag: Any, x: Any, w: Any) -> Any:
+        return lax.cond(flag, lambda x, w: (x @ w, x.sum(1)), lambda x, w: (x + 1, x[:, 0]), x, w)
+
+    args = (whole(16, 8), whole(8, 8))
+    for flag in (True, False):
+        f = rd.distribute(either, (flag, *args), {"d": 8}, schedule=rd.along("d", {"x": 0}))
+        assert f.opaque == ()
+        assert not f.program.moves
+        assert f.out_shardings[0].spec[0] == f.out_shardings[1].spec[0] == "d"
+        same(f, either, np.bool_(flag), *args)
+    f = rd.distribute(either, (flag, *args), {"d": 8}, schedule=rd.along("d", {"x": 1}), cost_model="exact")
+    assert kinds(f) == ["alltoall"]  # the one that they have not in common
+    same(f, either, np.bool_(flag), *args)
+
+
 # ------------------------------------------------------------------------------------------ proxies
 
 
@@ -151,7 +170,7 @@ def attention(q: Any, k: Any, v: Any) -> Any:
 
 @jax.jit
 def flash(q: Any, k: Any, v: Any) -> Any:
-    return lax.cond(q[0, 0, 0] > 1e9, lambda: q, lambda: attention(q, k, v))  # nothing that could be traced
+    return jax.pure_callback(lambda *own: np.asarray(attention(*own)), jax.ShapeDtypeStruct(q.shape, q.dtype), q, k, v)
 
 
 def test_a_proxy_says_how_an_opaque_function_is_cut() -> None:
@@ -166,14 +185,14 @@ def test_a_proxy_says_how_an_opaque_function_is_cut() -> None:
 
     args = [whole(8, 4, 6) / 4] * 3
     plain = rd.distribute(function, args, {"d": 8}, schedule=rd.along("d", {"q": 0}))
-    assert [name for name, _, _ in plain.opaque] == ["cond"]
+    assert [name for name, _, _ in plain.opaque] == ["pure_callback"]
     for dim, moved in ((0, []), (1, []), (2, ["alltoall"])):
         f = rd.distribute(
             function, args, {"d": 2}, schedule=rd.along("d", {"q": dim}), cost_model="exact",
             rules={"flash": rd.proxy(attention, run=run)},
         )  # fmt: skip
         assert f.opaque == ()
-        assert [op.name for op in f.program.ops if getattr(op, "name", "") in ("flash", "cond")] == ["flash"]
+        assert [op.name for op in f.program.ops if getattr(op, "name", "") in ("flash", "pure_callback")] == ["flash"]
         same(f, function, *args, atol=1e-5)
         assert [kind for kind in kinds(f) if kind != "allgather"] == moved
     assert {(4, 4, 6), (8, 2, 6)} <= set(met)

@@ -128,6 +128,11 @@ def test_what_one_scan_leaves_the_next_takes_step_by_step() -> None:
     assert kinds(f).count("allgather") == 3
 
 
+def test_gradients_that_are_numbers_are_added_up_too() -> None:
+    f = rd.distribute(jax.grad(lambda x: x + x), (np.float32(3),), {"d": 8})
+    assert f(np.float32(3)) == 2
+
+
 # ------------------------------------------------------------------------------------------ arguments
 
 

@@ -130,6 +130,24 @@ def test_the_same_values_and_no_swap(source, target, two_devices_a_process):
     assert set(gathers) <= {"{{0,1},{2,3},{4,5},{6,7}}"}  # within hosts
 
 
+@pytest.mark.parametrize(
+    ("source", "groups"),
+    [
+        ("[256{x,z}1024, 1024]", "{{0,1,4,5},{2,3,6,7}}"),  # as told, {0,4,1,5}: from host to host at every device
+        ("[1024, 256{x,z}1024]", "{{0,1,4,5},{2,3,6,7}}"),
+        ("[256{z,x}1024, 1024]", "{{0,1,4,5},{2,3,6,7}}"),  # as told
+        ("[128{x,y,z}1024, 1024]", "{{0,1,2,3,4,5,6,7}}"),
+    ],
+)
+def test_gathers_go_around_a_ring_of_hosts(source, groups, two_devices_a_process):
+    _, move = compiled(source, "[1024, 1024]")
+    values = np.arange(1024 * 1024, dtype=np.float32).reshape(1024, 1024)
+    given_ = jax.device_put(values, move.source_sharding)
+    np.testing.assert_array_equal(np.asarray(move(given_)), values)
+    text = jax.jit(move).lower(given_).compile().as_text()
+    assert re.findall(r"replica_groups=(\{\{.*?\}\})", text) == [groups]
+
+
 def test_small_shares_meet(two_devices_a_process):
     _, move = compiled("[4{x}8, 8]", "[8, 4{x}8]")
     text = jax.jit(move).lower(jax.ShapeDtypeStruct((8, 8), "float32", sharding=move.source_sharding)).compile()

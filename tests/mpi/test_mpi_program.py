@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -106,6 +107,15 @@ def test_the_command_runs_under_mpiexec():
     assert done.returncode == 0, done.stderr
     assert "run on 4 MPI ranks" in done.stdout
     assert "64 elements compared: every element is right" in done.stdout
+    table = done.stdout.split("run on 4 MPI ranks\n")[1].splitlines()[2:-1]
+    figures = dict(re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in table)
+    assert list(figures) == [
+        "MPI library", "steps", "bytes received, all ranks", "over the lower bound", "staging per rank, bytes",
+        "milliseconds, slowest rank", "elements that differ",
+    ]  # fmt: skip
+    assert re.fullmatch(r"allpermute \(\w+\)", figures["steps"])
+    assert figures["bytes received, all ranks"] == "128"  # two of the four tiles of 64 bytes
+    assert (figures["over the lower bound"], figures["elements that differ"]) == ("1.00x", "0")
 
 
 def test_a_tight_limit_needs_no_memory_beside_source_and_target():

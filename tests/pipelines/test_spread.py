@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,13 +14,15 @@ from redistrib.pipelines import spread
 from redistrib.pipelines.layout import Layout
 from redistrib.pipelines.models import gpt2
 from redistrib.pipelines.orders import gpipe, interleaved
+from redistrib.programs.builder import Builder
 from redistrib.programs.parse import parse
 from redistrib.programs.program import Program
 from redistrib.programs.project import project, run_ranks
 from redistrib.programs.reference import collect, distribute, run_by_rank, run_whole
+from redistrib.programs.spec import nest
 from redistrib.programs.text import bodies_of, to_text
 from tests.pipelines.models import transformer
-from tests.simulate.mlp import deep
+from tests.simulate.mlp import deep, on
 
 BATCH = {"x": 0, "y": 0}
 EIGHT = [
@@ -78,6 +81,28 @@ def test_the_text_of_a_spread_program_is_read_back() -> None:
     again = parse(to_text(made.program), bodies_of(made.program))
     for one, other in zip(made.results(run_by_rank(again, made.arguments(arrays))), wanted, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def numbered(batch: int) -> Program:
+    """Examples times their number in the whole batch, as a mask or a position would be: the body asks where it is."""
+    b = Builder("numbered")
+    x, w = b.input("x", f"[{batch}, 4]", on(0), "int64"), b.input("w", "[4, 4]", on(0), "int64")
+    over = nest(
+        "bn->bn", (batch, 4), name="number", body=lambda at, a: a * np.arange(at["b"].start, at["b"].stop)[:, None]
+    )
+    made = b.compute(replace(over, indexed=frozenset("b")), x)
+    return b.build(b.compute(nest("bn,nm->bm", (batch, 4, 4), name="product"), made, w))
+
+
+@pytest.mark.parametrize("layout", [Layout(microbatches=4), Layout(2, 1, 2, 2)], ids=str)
+def test_an_operation_that_asks_where_it_is_knows_its_microbatch(layout: Layout) -> None:
+    program = numbered(16)
+    arrays = [np.arange(64).reshape(16, 4), np.arange(16).reshape(4, 4)]
+    (wanted,) = run_whole(program, arrays)
+    np.testing.assert_array_equal(wanted, arrays[0] * np.arange(16)[:, None] @ arrays[1])
+    made = spread(program, {"x": 0}, layout)
+    (found,) = made.results(run_by_rank(made.program, made.arguments(arrays)))
+    np.testing.assert_array_equal(found, wanted)
 
 
 def test_inference_comes_out_microbatch_by_microbatch() -> None:
@@ -139,6 +164,20 @@ def test_stages_begin_where_a_user_says() -> None:
         spread(program, BATCH, Layout(pipeline=2, starts=("loss",)))
     with pytest.raises(ProgramError, match="3 stages begin at 2 values in order"):
         spread(program, BATCH, Layout(pipeline=3, starts=(names[0],)))
+
+
+def test_there_are_as_many_stages_as_operations_at_the_most() -> None:
+    """Three products go forward: one of them on each device, and a fourth device has none."""
+    b = Builder("products")
+    value = b.input("x", "[8, 4]", on(0))
+    for k in range(3):
+        value = b.compute(nest("bn,nm->bm", (8, 4, 4), name="product"), value, b.input(f"w{k}", "[4, 4]", on(0)))
+    program = b.build(value)
+    made = spread(program, {"x": 0}, Layout(pipeline=3)).program
+    homes = {value.name: value.place.devices for value in made.inputs}
+    assert homes == {"x": (0,), "w0": (0,), "w1": (1,), "w2": (2,)}
+    with pytest.raises(ProgramError, match="3 operations go forward, and there are 4 stages"):
+        spread(program, {"x": 0}, Layout(pipeline=4))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,15 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 import redistrib as rd
-from redistrib.packing.buckets import BUCKET_BYTES, BUCKET_LEAVES, Bucket, leaves_of, pack_into_buckets, program_key
+from redistrib.packing.buckets import (
+    BUCKET_BYTES,
+    BUCKET_LEAVES,
+    Bucket,
+    grouped,
+    leaves_of,
+    pack_into_buckets,
+    program_key,
+)
 from redistrib.packing.ledger import MemoryLedger
 from redistrib.packing.moves import LeafMove
 from redistrib.packing.order import accounted, order
@@ -130,6 +138,21 @@ def test_what_takes_as_much_as_it_frees_goes_with_what_frees() -> None:
     moved, kept = (LeafMove(0, "a", Sized(64, 64), DEVICES, donated) for donated in (True, False))
     assert order([moved], 7) == (0, 64 + 7)
     assert order([kept], 7) == (1, -7)
+
+
+def test_leaves_that_one_launch_does_not_hold_are_dealt_out_evenly() -> None:
+    """In groups of one size, so that one program moves all of them, if that is above half of what fits."""
+    most = BUCKET_BYTES // 2**20
+
+    def sizes(count: int) -> list[int]:
+        items = [LeafMove(k, str(k), Sized(2**19, 2**19), DEVICES, False) for k in range(count)]
+        return [len(group) for group in grouped(items)]
+
+    assert most == 32
+    assert sizes(32) == [32]
+    assert sizes(33) == [32, 1]  # in even groups there would be three
+    assert sizes(36) == [18, 18]
+    assert sizes(75) == [25, 25, 25]
 
 
 def test_devices_that_differ_share_no_launch() -> None:

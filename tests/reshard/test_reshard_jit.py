@@ -221,6 +221,15 @@ def test_two_meshes_of_auto_axes_without_out_shardings(shapes: tuple[tuple[int, 
         assert same_shards(moved, jax.device_put(np.asarray(array), target)), spec
 
 
+def test_an_array_without_elements_has_its_target(setting: Setting) -> None:
+    """Of axes that are Auto XLA does not say how it lies, as there is nothing to lie."""
+    nothing = np.zeros((8, 0), np.float32)
+    moved = jax.jit(setting.there)(jax.device_put(nothing, setting.source))
+    assert moved.shape == (8, 0)
+    if setting.kind == AxisType.Explicit:
+        assert same_shards(moved, jax.device_put(nothing, setting.target))
+
+
 @pytest.mark.parametrize("inside", [False, True])
 def test_specs_that_do_not_fit_are_shown_whole(inside: bool) -> None:
     setting = Setting(AxisType.Explicit, two_meshes=False)

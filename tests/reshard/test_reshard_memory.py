@@ -230,6 +230,16 @@ def test_lower_and_lower_limits_one_after_the_other() -> None:
 
 
 @pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("shape", [(8, 8), (64, 128)])
+def test_what_a_leaf_needs_without_a_limit_is_a_limit_that_it_keeps(shape: tuple[int, ...]) -> None:
+    """Of small tiles, what a program in parts needs to find its way is more than it saves."""
+    leaf = matrix(COLUMNS, shape)
+    target = NamedSharding(GRID, P(None, ("a", "b")))
+    free = rd.reshard_plan(leaf, target, donate=True)
+    kept = rd.reshard_plan(leaf, target, donate=True, memory_limit=free.peak_bytes)
+    assert kept.peak_bytes <= free.peak_bytes
+
+
 def test_every_limit_has_plans_and_programs_of_its_own() -> None:
     array = matrix()
 

@@ -34,6 +34,24 @@ def test_the_constants_are_those_written_down_beforehand() -> None:
     assert V100_MEMORY == 32e9
 
 
+@pytest.mark.parametrize(
+    ("name", "launch", "bandwidth", "flops", "memory"),
+    [
+        ("v100", 10e-6, 900e9, 90e12, 32 * 10**9),
+        ("gpu", 5e-6, 3.35e12, 989e12, 80 * 10**9),  # "989 TFLOPS in bfloat16 without sparsity, 3.35 TB/s, 80 GB"
+        ("tpu", 2e-6, 819e9, 197e12, 16 * 2**30),  # "197 TFLOPS in bfloat16, 819 GB/s, 16 GiB"
+        ("cpu", 20e-6, 2e9, 10e9, None),
+    ],
+)
+def test_a_machine_by_name_has_the_figures_of_its_source(
+    name: str, launch: float, bandwidth: float, flops: float, memory: int | None
+) -> None:
+    found = MACHINES[name]
+    assert (found.name, found.links.name) == (name, name)
+    assert found.rates == Rates(launch, bandwidth, flops)
+    assert found.memory == memory
+
+
 def test_computing_is_priced_by_the_roofline_and_by_the_sum() -> None:
     size, flops = 3 * 4096**2 * 2, 2 * 4096**3
     memory, arithmetic = size / V100_BANDWIDTH, flops / V100_FLOPS
@@ -242,6 +260,16 @@ def test_a_table() -> None:
     assert "0-3" in text and "compute matmul" in text and "move out" in text
     peak, received = max(found.peak_bytes.values()), found.received_bytes[0]
     assert f"{peak:,}" in text and f"{received:,}" in text
+
+
+def test_the_table_has_the_operations_that_take_longest_first() -> None:
+    b = Builder()
+    small, large = b.input("small", "[16]", on(0)), b.input("large", "[4096, 4096]", on(0))
+    few = b.compute(nest("i->i", (16,), name="few", fn=np.negative), small)
+    many = b.compute(nest("ij->ij", (4096, 4096), name="many", fn=np.negative), large)
+    lines = str(rd.simulate(b.build(few, many), "v100")).splitlines()
+    order = [line.split()[1] for line in lines if line.startswith(" compute ")]
+    assert order == ["many", "few"]
 
 
 @pytest.mark.parametrize("profile", ["exact", "nowhere", None, ["v100"]])

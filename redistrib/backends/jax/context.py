@@ -112,6 +112,15 @@ class LoweringContext:
             return {"axis_name": tuple(self.names[axis] for axis in axes)}
         return {"axis_name": self.names, "axis_index_groups": placed.tolist()}
 
+    def ring(self, groups: Int64) -> tuple[Int64, list[int]] | None:
+        """The groups with the members of each process side by side, and where each member then stands: gathers go
+        around a ring in the order of the group. None where they stand so, or not all groups are alike."""
+        where = np.array(self.processes)[groups]
+        order = np.argsort(where, axis=1, kind="stable")
+        if (order != order[0]).any() or (_turns(where) <= _turns(np.take_along_axis(where, order, axis=1))).all():
+            return None
+        return groups[:, order[0]], np.argsort(order[0]).tolist()
+
     def permute(self, tile: jax.Array, pairs: Int64) -> jax.Array:
         """`lax.ppermute` between device numbers; devices that receive nothing get zeros."""
 
@@ -135,6 +144,12 @@ class LoweringContext:
         """Whether a group has members in several processes."""
         where = np.array(self.processes)[groups]
         return bool((where != where[:, :1]).any())
+
+
+def _turns(where: Int64) -> Int64:
+    """How often a ring around each row goes from one value to another."""
+    turns: Int64 = (where != np.roll(where, 1, axis=1)).sum(axis=1)
+    return turns
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,16 @@ def is_leading(step: AllGather) -> bool:
 def gather(step: AllGather, tile: jax.Array, context: LoweringContext) -> jax.Array:
     """The union of the tiles of the group."""
     merged = ratio(step.before, step.after)
-    straight = is_leading(step) and not context.copies_results
+    ring = context.ring(step.groups) if context.goes_one_way(tile.size * tile.dtype.itemsize) else None
+    groups, number = (step.groups, range(step.group_size)) if ring is None else ring
+    straight = is_leading(step) and not context.copies_results and ring is None
     slices = None if straight else _slices(step, step.before.tile, tile, context)
     if slices is None:
-        if context.apart and not straight and step.group_size <= context.pieces:
+        if context.apart and not straight and ring is None and step.group_size <= context.pieces:
             return _part_by_part(step, tile, context)
+        if ring is not None:
+            arrived = lax.all_gather(tile, **context.groups(groups))
+            return concatenated([arrived[k] for k in number], merged)
         if _in_rows(merged) and not context.batched:
             whole: jax.Array = lax.all_gather(tile, tiled=True, **context.groups(step.groups))
             return whole
@@ -39,8 +44,8 @@ def gather(step: AllGather, tile: jax.Array, context: LoweringContext) -> jax.Ar
         return joined(lax.all_gather(tile, **context.groups(step.groups)), merged)
 
     def run(start: Offsets, size: Sequence[int], out: jax.Array) -> jax.Array:
-        parts = lax.all_gather(box(tile, start, size), **context.groups(step.groups))
-        return _written(out, parts, merged, step.before.tile, start)
+        parts = lax.all_gather(box(tile, start, size), **context.groups(groups))
+        return _written(out, [parts[k] for k in number], merged, step.before.tile, start)
 
     return _in_slices(step, tile, slices, step.before.tile, run)
 
@@ -163,7 +168,11 @@ def _in_slices(
 
 
 def _written(
-    out: jax.Array, parts: jax.Array, factors: Sequence[int], extent: Sequence[int], start: Offsets
+    out: jax.Array,
+    parts: jax.Array | Sequence[jax.Array],
+    factors: Sequence[int],
+    extent: Sequence[int],
+    start: Offsets,
 ) -> jax.Array:
     """Slices of parts, `[parts, *size]`, each written at `start` in the place of its part; parts are row-major."""
     for k, position in enumerate(np.ndindex(*factors)):

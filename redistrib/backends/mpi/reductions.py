@@ -7,7 +7,7 @@ too, of up to 8 bytes a part, and a maximum or minimum of integers alone, becaus
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +45,8 @@ def is_native(stage: Stage) -> bool:
 
 
 def reduction_of(stage: Stage) -> Reduction:
-    return stage.step.before.reduction or stage.step.after.reduction or "sum"
+    """The reduction of a stage that adds, or makes summands."""
+    return cast(Reduction, stage.step.before.reduction or stage.step.after.reduction)
 
 
 def scratch_of(stage: Stage, transport: str) -> int:

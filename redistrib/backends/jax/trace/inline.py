@@ -159,8 +159,10 @@ class _Tracer:
             if kind in ("remat2", "checkpoint") and eqn.params.get("differentiated") and eqn.params.get("prevent_cse"):
                 ins = [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
             return self.inlined(inner, ins, source)
-        if kind == "add_any" and any(atom in self.zeros for atom in ins):  # where a scan begins to add up gradients
-            return [next((atom for atom in ins if atom not in self.zeros), ins[0])]
+        if kind == "add_any":  # where a scan begins to add up gradients
+            others = [atom for atom in ins if not (isinstance(atom, str) and atom in self.zeros)]
+            if len(others) < len(ins):
+                return others or ins[:1]
         if kind == "scan" and eqn.params["length"] <= UNROLLED:
             return self.unrolled(eqn, ins, source)
         return self.equation(eqn, ins, source)

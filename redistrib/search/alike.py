@@ -1,0 +1,101 @@
+"""Operations that are alike, as those of repeated layers are, so that one decision serves them all.
+
+Two operations are alike if they do the same to arrays of the same shapes, and so do those around them, a few steps far.
+The first and the last of many layers differ from the others where they touch what is no layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from redistrib.programs.graph import Array, Graph, Operation, readers
+
+NEAR = 3  # steps from operation to operation
+
+
+@dataclass(frozen=True)
+class Classes:
+    """What is alike, as numbers.
+
+    Attributes:
+        operations: for every operation the number of its class.
+        inputs: for every input the number of its class.
+    """
+
+    operations: tuple[int, ...]
+    inputs: tuple[int, ...]
+
+
+def alike(
+    graph: Graph,
+    tied: Mapping[int, str] = {},
+    marks: Mapping[Hashable, Hashable] = {},
+    near: int = NEAR,
+) -> Classes:
+    """The classes of a graph.
+
+    Args:
+        graph: the graph.
+        tied: outputs, by number, that become an input, by name, when the program runs again.
+        marks: what tells operations (by number), inputs (by name) and outputs (`("out", number)`) from others that
+            would be like them.
+        near: how far to look.
+    """
+    operations, arrays = graph.operations, graph.arrays()
+    number: dict[Hashable, int] = {}
+
+    def coded(key: Hashable) -> int:
+        return number.setdefault(key, len(number))
+
+    ends: dict[str, list[int]] = {}
+    for k, name in enumerate(graph.outputs):
+        ends.setdefault(name, []).append(k)
+    read_by = readers(operations)
+    made_from = {array.name: (k, w) for k, op in enumerate(operations) for w, array in enumerate(op.outs)}
+    fed_by = {name: graph.outputs[k] for k, name in tied.items()}
+
+    colours = [coded((_key(op, arrays), marks.get(k))) for k, op in enumerate(operations)]
+    starts = {array.name: coded((array.shape, array.dtype, marks.get(array.name))) for array in graph.inputs}
+
+    def source(name: str) -> Hashable:
+        return (colours[made_from[name][0]], made_from[name][1]) if name in made_from else starts[name]
+
+    def uses(name: str) -> Hashable:
+        found: list[Hashable] = [(colours[k], r) for k, r in read_by.get(name, ())]
+        found += [(-1, starts[tied[k]]) if k in tied else (-2, marks.get(("out", k))) for k in ends.get(name, ())]
+        return tuple(sorted(found, key=repr))
+
+    for _ in range(near):
+        fresh = [
+            coded((own, tuple(map(source, op.ins)), tuple(uses(array.name) for array in op.outs)))
+            for own, op in zip(colours, operations, strict=True)
+        ]
+        starts = {
+            name: coded((own, uses(name), source(fed_by[name]) if name in fed_by else None))
+            for name, own in starts.items()
+        }
+        colours = fresh
+    return Classes(_numbered(colours), _numbered([starts[array.name] for array in graph.inputs]))
+
+
+def _key(operation: Operation, arrays: Mapping[str, Array]) -> Hashable:
+    """What an operation does, whatever it is called: all that a cut of it depends on."""
+    nest = operation.nest
+    return (
+        operation.kind,
+        nest.ranges,
+        tuple((access.dims, access.extents) for access in (*nest.reads, *nest.writes)),
+        nest.combine,
+        nest.whole,
+        nest.linear,
+        nest.flops,
+        tuple(arrays[name].dtype for name in operation.ins),
+        tuple(array.dtype for array in operation.outs),
+        tuple(map(operation.ins.index, operation.ins)),
+    )
+
+
+def _numbered(colours: Sequence[int]) -> tuple[int, ...]:
+    found: dict[int, int] = {}
+    return tuple(found.setdefault(colour, len(found)) for colour in colours)

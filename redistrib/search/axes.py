@@ -1,0 +1,272 @@
+"""Some axes of the mesh decided together, the others being what they are: options, flows, and the integer program."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from redistrib.lang.types import DistType
+from redistrib.partition.propagate import Propagation
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.programs.graph import Graph
+from redistrib.search.alike import Classes
+from redistrib.search.candidates import Cut, Option, of_array, of_operation, summed
+from redistrib.search.memory import Charges, Use, uses
+from redistrib.search.moves import Moves
+from redistrib.search.problem import Flow, Node, Problem, Reader
+from redistrib.simulate.machine import Machine
+
+HEAVY = 100  # times the work of an operation that is not much beside the largest
+TIES = 2e-4  # of all that operations take: what leaving devices idle may cost where nothing else tells options apart
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is searched, and what is said of it beforehand.
+
+    Attributes:
+        graph: the operations.
+        machine: what they run on.
+        moves: prices of moves; they know the mesh.
+        starts: types of inputs that are given, by name.
+        ends: types of outputs that are given, by number.
+        pins: for inputs, by name, and for outputs, by number, the dimension that an axis cuts; None, left whole.
+        work: for operations, by number, the dimension that an axis cuts.
+        tied: outputs, by number, that become an input, by name, when the program runs again.
+        ties: what idle devices cost, see `TIES`.
+        held: what a byte costs that a device holds, by number of the operation that is about to run.
+        keep: for how many operations a value that was moved is kept; None: to the end.
+    """
+
+    graph: Graph
+    machine: Machine
+    moves: Moves
+    starts: Mapping[str, DistType] = field(default_factory=dict)
+    ends: Mapping[int, DistType] = field(default_factory=dict)
+    pins: Mapping[str | int, Mapping[str, int | None]] = field(default_factory=dict)
+    work: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    tied: Mapping[int, str] = field(default_factory=dict)
+    ties: float = TIES
+    held: Mapping[int, float] = field(default_factory=dict)
+    keep: int | None = None
+
+
+@dataclass
+class Decisions:
+    """How axes cut operations, inputs and outputs; those that are not decided yet cut nothing."""
+
+    found: Propagation
+    ins: dict[str, dict[str, int]]
+    outs: list[dict[str, int]]
+
+    @classmethod
+    def none(cls, task: Task) -> Decisions:
+        """Nothing decided."""
+        found = Propagation(task.graph, task.moves.mesh)
+        found.order += task.moves.mesh.names
+        return cls(found, {array.name: {} for array in task.graph.inputs}, [{} for _ in task.graph.outputs])
+
+    def copy(self) -> Decisions:
+        """The same, to be changed."""
+        found = Propagation(self.found.graph, self.found.mesh)
+        found.order += self.found.order
+        found.cuts = [dict(cuts) for cuts in self.found.cuts]
+        found.carries = [dict(carries) for carries in self.found.carries]
+        return Decisions(found, {k: dict(v) for k, v in self.ins.items()}, [dict(v) for v in self.outs])
+
+    def clear(self, axes: Sequence[str]) -> None:
+        """Take back what is decided along axes."""
+        known: list[dict[str, Any]] = [*self.found.cuts, *self.found.carries, *self.ins.values(), *self.outs]
+        for cuts in known:
+            for axis in axes:
+                cuts.pop(axis, None)
+
+
+class AxesProblem:
+    """The problem of deciding some axes, and the way back from its choices.
+
+    Attributes:
+        problem: nodes, flows.
+        options: of each node.
+    """
+
+    def __init__(self, task: Task, decided: Decisions, axes: Sequence[str], classes: Classes) -> None:
+        self.task, self.axes, self.classes = task, tuple(axes), classes
+        self.decided = decided.copy()
+        self.decided.clear(axes)
+        self.found = self.decided.found
+        self.graph = task.graph
+        self.options: list[list[Option]] = []
+        self.names: list[str] = []
+        self.times: list[int] = []
+        self.node_of_operation: list[int] = []
+        self.node_of_input: dict[str, int] = {}
+        self.node_of_output: list[int] = []
+        self._nodes()
+        self.charges = Charges(task.held, len(self.options))
+        self._flows()
+        base = sum(max(o.seconds for o in options) * n for options, n in zip(self.options, self.times, strict=True))
+        self._tie = task.ties * (base or 1.0) / sum(self.times)
+        self.problem = Problem(tuple(map(self._priced, range(len(self.options)))), tuple(self.flows))
+
+    # ------------------------------------------------------------------------------------------ nodes
+
+    def _nodes(self) -> None:
+        task, graph, makers = self.task, self.graph, self.found.maker
+        sums = summed(self.found)
+        known: dict[tuple[object, ...], int] = {}
+        machine = task.machine if task.moves.objective == "seconds" else None
+        for number, colour in enumerate(self.classes.operations):
+            if ("operation", colour) not in known:
+                fixed = {axis: dim for axis, dim in task.work.get(number, {}).items() if axis in self.axes}
+                options = of_operation(self.found, number, self.axes, fixed, sums, machine)
+                if machine is None and self._is_heavy(number):
+                    options = [o for o in options if all(isinstance(cut, str) for _, cut in o.cuts)] or options
+                known["operation", colour] = self._add(graph.operations[number].name, options)
+            self.node_of_operation.append(known["operation", colour])
+            self.times[self.node_of_operation[-1]] += 1
+        for array, colour in zip(graph.inputs, self.classes.inputs, strict=True):
+            if ("input", colour) not in known:
+                known["input", colour] = self._add(array.name, self._layouts(array.name, array.name))
+            self.node_of_input[array.name] = known["input", colour]
+            self.times[self.node_of_input[array.name]] += 1
+        for number, name in enumerate(graph.outputs):
+            if number in task.tied:
+                self.node_of_output.append(self.node_of_input[task.tied[number]])
+                continue
+            alone = name not in makers or number in task.ends or number in task.pins
+            end = ("output", number) if alone else ("output", self.node_of_operation[makers[name][0]], makers[name][1])
+            if end not in known:
+                known[end] = self._add(f"result {number}", self._layouts(number, name))
+            self.times[known[end]] += 1
+            self.node_of_output.append(known[end])
+
+    def _is_heavy(self, number: int) -> bool:
+        """Whether an operation has some of the work: where only bytes count, nothing else would have axes cut it."""
+        work = [operation.nest.points * operation.nest.flops for operation in self.graph.operations]
+        return work[number] * HEAVY >= max(work) > 0
+
+    def _add(self, name: str, options: list[Option]) -> int:
+        self.options.append(options)
+        self.names.append(name)
+        self.times.append(0)
+        return len(self.options) - 1
+
+    def _layouts(self, end: str | int, name: str) -> list[Option]:
+        """The layouts of an input, by name, or of an output, by number."""
+        given = self.task.starts.get(end) if isinstance(end, str) else self.task.ends.get(end)
+        if given is not None:
+            share = given.local_size / max(1, given.global_size)
+            cuts = tuple((axis, _dim(given, axis)) for axis in self.axes)
+            return [Option(cuts, (given,), (given,), 0.0, share)]
+        at = self.decided.ins[end] if isinstance(end, str) else self.decided.outs[end]
+        pinned = {axis: dim for axis, dim in self.task.pins.get(end, {}).items() if axis in self.axes}
+        return of_array(self.found, name, at, self.axes, pinned)
+
+    def _priced(self, number: int) -> Node:
+        times = self.times[number]
+        prices = [times * (option.seconds + self._tie * option.share) for option in self.options[number]]
+        held = self.charges.of_nodes[number] or [0.0] * len(prices)
+        return Node(self.names[number], tuple(price + own for price, own in zip(prices, held, strict=True)))
+
+    def _size(self, form: DistType, dtype: str) -> int:
+        return form.local_size * itemsize_of(dtype)
+
+    # ------------------------------------------------------------------------------------------ flows
+
+    def _flows(self) -> None:
+        """One flow for all values that the same nodes make and read; where memory is short, one for each time that a
+        value is moved again."""
+        self.flows: list[Flow] = []
+        self.forms: list[list[DistType]] = []
+        self.values: list[list[Use]] = []
+        groups: dict[tuple[int, int, str, tuple[tuple[int, int], ...]], list[Use]] = defaultdict(list)
+        for use in uses(self.graph, self.task.keep):
+            node = self.node_of_input[use.value] if use.maker < 0 else self.node_of_operation[use.maker]
+            ends = tuple(
+                (self.node_of_operation[k], r) if k < len(self.graph.operations) else (self.node_of_output[r], 0)
+                for k, r in use.readers
+            )
+            key = (node, use.write, self.found.arrays[use.value].dtype, tuple(sorted({*ends})))
+            groups[key].append(replace(use, nodes=ends))
+        for (node, write, dtype, distinct), each in groups.items():
+            self._flow(each, node, write, dtype, distinct)
+
+    def _flow(self, each_use: list[Use], node: int, write: int, dtype: str, ends: Sequence[tuple[int, int]]) -> None:
+        forms: dict[DistType, int] = {}
+        made = tuple(forms.setdefault(option.outs[write], len(forms)) for option in self.options[node])
+        readers = tuple(
+            Reader(end, tuple(forms.setdefault(option.ins[r], len(forms)) for option in self.options[end]))
+            for end, r in ends
+        )
+        each = list(forms)
+        prices, local = {}, set()
+        needed = dict.fromkeys(form for reader in readers for form in reader.forms)
+        sources = dict.fromkeys(made) if len(readers) == 1 else dict.fromkeys((*made, *needed))
+        for source in sources:
+            for target in needed:
+                if source == target or (source not in made and each[source].partial):
+                    continue
+                price = self.task.moves.price(each[source], each[target], dtype)
+                if price is None:
+                    continue
+                if source in made or price.is_local:
+                    prices[source, target] = price.cost
+                whole = not each[source].partial and not each[target].partial
+                if price.is_local and whole and each[source].local_size > each[target].local_size:
+                    local.add((source, target))
+        sizes = [self._size(form, dtype) for form in each]
+        held = tuple(self.charges.held(each_use, end, sizes) for end in ends)
+        self.charges.made(each_use, node, [sizes[form] for form in made])
+        self.flows.append(Flow(each_use[0].value, node, made, readers, prices, frozenset(local), len(each_use), held))
+        self.forms.append(each)
+        self.values.append(each_use)
+
+    # ------------------------------------------------------------------------------------------ back
+
+    def chosen(self, choice: Sequence[int]) -> Decisions:
+        """The decisions of a choice."""
+        made = self.decided.copy()
+        for k, node in enumerate(self.node_of_operation):
+            for axis, cut in self.options[node][choice[node]].cuts:
+                if isinstance(cut, str):
+                    made.found.cuts[k][axis] = cut
+                elif isinstance(cut, int):
+                    made.found.carries[k][axis] = cut
+        for own, node in (
+            *((made.ins[name], node) for name, node in self.node_of_input.items()),
+            *zip(made.outs, self.node_of_output, strict=True),
+        ):
+            own.update((a, dim) for a, dim in self.options[node][choice[node]].cuts if isinstance(dim, int))
+        return made
+
+    def choice_of(self, decided: Decisions) -> tuple[int, ...]:
+        """The choice that makes decisions."""
+        choice = [0] * len(self.options)
+        found = decided.found
+        ends: list[tuple[int, Mapping[str, Cut]]] = []
+        ends += [(self.node_of_operation[k], {**found.cuts[k], **found.carries[k]}) for k in range(len(found.cuts))]
+        ends += [(node, {**decided.ins[name]}) for name, node in self.node_of_input.items()]
+        ends += [(node, {**cuts}) for node, cuts in zip(self.node_of_output, decided.outs, strict=True)]
+        for node, cuts in ends:
+            for k, option in enumerate(self.options[node]):
+                if all(cuts.get(axis) == cut for axis, cut in option.cuts):
+                    choice[node] = k
+        return tuple(choice)
+
+    def sources(self, choice: Sequence[int]) -> dict[tuple[str, DistType], DistType]:
+        """For values as they are needed the type to move them from, where that is not the one they were made in."""
+        known: dict[tuple[str, DistType], DistType] = {}
+        for flow, forms, each in zip(self.problem.flows, self.forms, self.values, strict=True):
+            made = flow.forms[choice[flow.node]]
+            _, how = flow.converted(made, [reader.forms[choice[reader.node]] for reader in flow.readers])
+            for target, source in how.items():
+                if source != made:
+                    known.update(((use.value, forms[target]), forms[source]) for use in each)
+        return known
+
+
+def _dim(form: DistType, axis: str) -> int | None:
+    return next((k for k, dim in enumerate(form.dims) if axis in dim.axes), None)

@@ -1,0 +1,155 @@
+"""Dynamic programming over a problem: one node after another is decided for all options of those around it.
+
+What is left of a node is a table over its neighbours; the order is the one that makes the next table smallest. On
+chains and trees tables are of two nodes. Where they would grow too large, some nodes are decided given the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from redistrib.search.problem import Floats, Problem
+
+LARGEST = 4_000_000  # entries of a table
+MOST = 32  # nodes of a table, beside the one that is decided; NumPy has arrays of 64 dimensions
+
+
+class Factor(NamedTuple):
+    """A table of prices over some nodes, in ascending order."""
+
+    nodes: tuple[int, ...]
+    prices: Floats
+
+
+class Elimination:
+    """A problem as tables."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.sizes = [len(node.prices) for node in problem.nodes]
+        self.scopes = [tuple(sorted({flow.node, *(r.node for r in flow.readers)})) for flow in problem.flows]
+        self.touching: dict[int, list[int]] = defaultdict(list)
+        for k, scope in enumerate(self.scopes):
+            for node in scope:
+                self.touching[node].append(k)
+        self._factors: dict[int, Floats] = {}
+
+    @cached_property
+    def neighbours(self) -> list[set[int]]:
+        """For every node those that it shares a flow with."""
+        found: list[set[int]] = [set() for _ in self.sizes]
+        for scope in self.scopes:
+            for node in scope:
+                found[node] |= {*scope} - {node}
+        return found
+
+    def solve(
+        self, options: Mapping[int, Sequence[int]], choice: Sequence[int], largest: int = LARGEST
+    ) -> dict[int, int] | None:
+        """The best options of some nodes, the others being as they are; None where a table would grow too large.
+
+        Args:
+            options: for nodes that are free, those that they may take.
+            choice: an option for each node.
+            largest: entries of a table.
+        """
+        known, choice = {n: own[0] for n, own in options.items() if len(own) == 1}, list(choice)
+        for node, taken in known.items():
+            choice[node] = taken
+        touched = sorted({k for node in options for k in self.touching[node]})
+        options = {node: own for node, own in options.items() if len(own) > 1}
+        order = self._order(options, largest)
+        if order is None:
+            return None
+        factors = [Factor((n,), np.array(self.problem.nodes[n].prices)[list(own)]) for n, own in options.items()]
+        factors += [self._restricted(k, options, choice) for k in touched]
+        at: dict[int, list[Factor]] = defaultdict(list)
+        place = {node: k for k, node in enumerate(order)}
+        for factor in factors:
+            if factor.nodes:
+                at[min(factor.nodes, key=place.__getitem__)].append(factor)
+        decided: list[tuple[int, tuple[int, ...], np.ndarray]] = []
+        for node in order:
+            scope, table = _sum(at[node])
+            axis = scope.index(node)
+            rest = tuple(n for n in scope if n != node)
+            decided.append((node, rest, table.argmin(axis)))
+            if rest:
+                at[min(rest, key=place.__getitem__)].append(Factor(rest, table.min(axis)))
+        found: dict[int, int] = {}
+        for node, rest, best in reversed(decided):
+            found[node] = int(best[tuple(found[n] for n in rest)])
+        return known | {node: options[node][taken] for node, taken in found.items()}
+
+    def around(self, nodes: Iterable[int], choice: Sequence[int]) -> float:
+        """The price of some nodes and of all flows that touch them."""
+        own = list(nodes)
+        total = sum(self.problem.nodes[node].prices[choice[node]] for node in own)
+        return total + sum(self.flow(k, choice) for k in {k for node in own for k in self.touching[node]})
+
+    def flow(self, number: int, choice: Sequence[int]) -> float:
+        """The price of one flow."""
+        return float(self._factor(number)[tuple(choice[node] for node in self.scopes[number])])
+
+    def _order(self, options: Mapping[int, Sequence[int]], largest: int) -> list[int] | None:
+        around = {node: self.neighbours[node] & options.keys() for node in options}
+        size = {node: len(own) for node, own in options.items()}
+        weight = {node: size[node] * math.prod(size[n] for n in around[node]) for node in around}
+        order = []
+        while weight:
+            node = min(weight, key=lambda n: (weight[n], n))
+            if weight.pop(node) > largest or len(around[node]) >= MOST:
+                return None
+            order.append(node)
+            near = around.pop(node)
+            for other in near:
+                around[other] = (around[other] | near) - {node, other}
+            for other in near:
+                weight[other] = size[other] * math.prod(size[n] for n in around[other])
+        return order
+
+    def _restricted(self, number: int, options: Mapping[int, Sequence[int]], choice: Sequence[int]) -> Factor:
+        """The table of a flow for the options that are free, all others as they are."""
+        scope, table = self.scopes[number], self._factor(number)
+        index = np.ix_(*(list(options[node]) if node in options else [choice[node]] for node in scope))
+        kept = tuple(node for node in scope if node in options)
+        return Factor(kept, table[index].reshape([len(options[node]) for node in kept]))
+
+    def _factor(self, number: int) -> Floats:
+        """The table of a flow over its nodes, each once."""
+        if number not in self._factors:
+            flow, scope = self.problem.flows[number], self.scopes[number]
+            ends = [flow.node, *(reader.node for reader in flow.readers)]
+            shape = [self.sizes[node] for node in scope]
+            index = tuple(np.arange(self.sizes[node]).reshape([-1 if n == node else 1 for n in scope]) for node in ends)
+            self._factors[number] = np.broadcast_to(flow.table()[index], shape)
+        return self._factors[number]
+
+
+def _sum(factors: Sequence[Factor]) -> Factor:
+    """Tables added up, over all their nodes."""
+    scope = tuple(sorted({node for factor in factors for node in factor.nodes}))
+    total: Floats = np.zeros(())
+    for factor in factors:
+        shape = [1] * len(scope)
+        for node, size in zip(factor.nodes, factor.prices.shape, strict=True):
+            shape[scope.index(node)] = size
+        total = total + factor.prices.reshape(shape)
+    return Factor(scope, total)
+
+
+def ball(elimination: Elimination, centre: int, count: int) -> list[int]:
+    """The nodes nearest to one, itself first."""
+    found = dict.fromkeys([centre])
+    edge = [centre]
+    while edge and len(found) < count:
+        near: Iterable[int] = (n for node in edge for n in sorted(elimination.neighbours[node]))
+        edge = [node for node in dict.fromkeys(near) if node not in found]
+        found |= dict.fromkeys(edge)
+    return list(found)[:count]

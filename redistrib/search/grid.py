@@ -1,0 +1,197 @@
+"""What to do with so many devices: meshes of every shape, and replicas, tensor parts, stages and microbatches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from redistrib.arith import divisors
+from redistrib.distribution.entry import Prepared
+from redistrib.distribution.tactics import matching
+from redistrib.errors import ProgramError
+from redistrib.lang.mesh import Axis, Mesh
+from redistrib.partition.build import build
+from redistrib.partition.propagate import Propagation
+from redistrib.pipelines import pipeline
+from redistrib.pipelines.grid import layouts
+from redistrib.pipelines.layout import Layout
+from redistrib.pipelines.roles import Batch, batch_of
+from redistrib.pipelines.stages import crossing, forward_of
+from redistrib.pipelines.transform import spread_over
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.programs.program import Program
+from redistrib.search.measure import Measured, measured
+from redistrib.simulate import simulate
+from redistrib.simulate.machine import Machine
+from redistrib.simulate.result import Simulation
+
+AXES = 3  # of a mesh, at most
+
+
+def meshes_of(devices: int, on: Machine) -> list[Mesh]:
+    """The meshes of so many devices, of up to three axes; their order counts where some links are slower.
+
+    >>> from redistrib.simulate.constants import machine
+    >>> [str(mesh) for mesh in meshes_of(8, machine("v100"))]
+    ['{a:8}', '{a:2, b:4}', '{a:2, b:2, c:2}']
+    """
+
+    def factors(left: int, least: int, most: int) -> Iterator[tuple[int, ...]]:
+        if left >= least or left == 1:
+            yield (left,)
+        for first in divisors(left) if most > 1 else ():
+            if first >= least and left // first >= first:
+                yield from ((first, *rest) for rest in factors(left // first, first, most - 1))
+
+    shapes = dict.fromkeys(factors(devices, 2, AXES))
+    if on.links.topology(Mesh((Axis("a", devices),))).hosts is not None:
+        shapes = dict.fromkeys(order for shape in shapes for order in sorted(set(permutations(shape))))
+    return [Mesh(tuple(map(Axis, "abc", shape))) for shape in shapes]
+
+
+@dataclass
+class Staged:
+    """A function spread over replicas, tensor parts, stages and microbatches, and what it takes.
+
+    Attributes:
+        layout: how it is spread.
+        program: what every device computes and moves.
+        machine: what it was simulated on.
+        batch: for arguments with examples the dimension that runs over them.
+        function, given: the function.
+    """
+
+    layout: Layout
+    program: Program = field(repr=False)
+    machine: Machine = field(repr=False)
+    batch: Mapping[str, int] = field(repr=False)
+    function: Callable[..., Any] = field(repr=False)
+    given: Prepared = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """Replicas, tensor parts, groups of devices, microbatches."""
+        return f"D/T/P/K {self.layout}"
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        """The program, timed."""
+        return simulate(self.program, self.machine, record=False)
+
+    @property
+    def seconds(self) -> float:
+        """What a call is predicted to take."""
+        return self.simulation.seconds
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that all devices together receive from others."""
+        return self.program.received_bytes
+
+    @property
+    def rank(self) -> tuple[float, str]:
+        """What candidates are ordered by."""
+        return (self.seconds, self.name)
+
+    @cached_property
+    def memory(self) -> int:
+        """Bytes that the fullest device holds at the worst moment."""
+        return max(self.simulation.peak_bytes.values(), default=0)
+
+    @cached_property
+    def distributed(self) -> Any:
+        """The function, run in stages; it needs as many devices as the layout takes."""
+        return pipeline(self.function, self.given.args, self.batch, self.layout)
+
+    def measure(self, args: Sequence[Any], repeats: int = 5) -> Measured:
+        """Run it, and time it; see `Candidate.measure`."""
+        return measured(self.distributed, tuple(args), repeats)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.given.name} as {self.name}, {self.machine.name}: {self.seconds * 1e3:,.3f} ms, "
+            f"{self.received_bytes:,} bytes received, at most {self.memory:,} bytes on a device"
+        )
+
+
+def staged(
+    function: Callable[..., Any],
+    given: Prepared,
+    batch: Mapping[str, int],
+    devices: int,
+    microbatches: tuple[int, int],
+    on: Machine,
+) -> Iterator[Staged]:
+    """Every layout of powers of two, its stages as even as dynamic programming makes them.
+
+    Raises:
+        ProgramError: if the function cannot be run in microbatches.
+    """
+    inputs = given.traced.graph.inputs
+    examples: dict[str, int] = {}
+    for pattern, dim in batch.items():
+        if not matching(pattern, inputs):
+            raise ProgramError("", pattern, "Batch", "no argument is called so; give a parameter's name, or a path")
+        examples |= {array.name: dim for array in matching(pattern, inputs)}
+    seen = batch_of(build(Propagation(given.traced.graph, Mesh(())), on.links, name=given.name), examples)
+    for layout in layouts(devices, seen.size, microbatches[1]):
+        if layout.pipeline > 1 and layout.microbatches < microbatches[0]:
+            continue
+        chosen = replace(layout, starts=starts_of(seen, layout, on))
+        try:
+            program = spread_over(seen, chosen, on.links)
+        except ProgramError:  # more stages than operations, parts that do not divide
+            continue
+        yield Staged(chosen, program, on, batch, function, given)
+
+
+def starts_of(seen: Batch, layout: Layout, on: Machine) -> tuple[str, ...]:
+    """The values that stages begin at: contiguous, the longest of them, with what it sends, as short as can be."""
+    forward, count = forward_of(seen), layout.pipeline * layout.chunks
+    if count == 1 or len(forward) < count:
+        return ()
+    parts = layout.data * layout.tensor * layout.microbatches
+    done = [0.0]
+    for number in forward:
+        step = seen.steps[number]
+        names = (*step.reads.values(), *(value.name for _, value in step.op.outs))
+        size = sum(seen.values[name].tile_bytes for name in dict.fromkeys(names))
+        done.append(done[-1] + on.rates_of(step.op.name).seconds(size // parts, step.flops // parts))
+    element = max(itemsize_of(value.dtype) for value in seen.inputs)
+    speed = float(getattr(on.links, "bandwidth", float("inf")))
+    sent = np.array([size * element / parts / speed for size in crossing(seen, forward)][: len(forward) + 1])
+    cuts = even(np.array(done), sent, count)
+    return tuple(seen.steps[forward[cut]].op.outs[0][1].name for cut in cuts)
+
+
+def even(
+    done: np.ndarray[Any, np.dtype[np.float64]], sent: np.ndarray[Any, np.dtype[np.float64]], count: int
+) -> list[int]:
+    """Where to cut a sequence so that the longest of so many stretches is as short as can be.
+
+    Args:
+        done: seconds of all before each place, from none of it to all.
+        sent: seconds that a cut at each place costs the stretch before it.
+        count: stretches, none of them empty.
+
+    >>> even(np.array([0, 4, 5, 6, 7, 10.0]), np.zeros(6), 3)
+    [1, 4]
+    """
+    places = len(done)
+    length = done[None, :] - done[:, None] + sent[None, :places]
+    length[np.tril_indices(places)] = np.inf
+    best, last = length[0], []
+    for _ in range(count - 1):
+        longest = np.maximum(best[:, None], length)
+        last.append(longest.argmin(0))
+        best = longest.min(0)
+    cuts, at = [], places - 1
+    for before in reversed(last):
+        at = int(before[at])
+        cuts.append(at)
+    return cuts[::-1]

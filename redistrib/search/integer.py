@@ -1,0 +1,195 @@
+"""The integer program of a problem, for HiGHS: one option of each node, and conversions that serve all readers.
+
+To every reader of a value there is a flow from each form that the value may be made in to each that it may be needed
+in. Its sums are the options of the maker and of the reader, so that the relaxation of a chain is integral. A conversion
+is as large as the largest flow that needs it, and may be replaced by cutting the form out of another one that is there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_matrix
+
+from redistrib.search.problem import Floats, Flow, Problem
+
+GAP = 1e-6  # of the objective
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What was found.
+
+    Attributes:
+        choice: an option for each node; None where there is none, or none was found in time.
+        bound: a price that no choice goes below.
+        feasible: whether there may be a choice at all.
+        optimal: whether the choice is within `GAP` of the bound.
+    """
+
+    choice: tuple[int, ...] | None
+    bound: float
+    feasible: bool
+    optimal: bool
+
+
+def solve(problem: Problem, seconds: float | None = None) -> Solution:
+    """The best choice of a problem.
+
+    Args:
+        problem: the problem.
+        seconds: after which the best that was found so far is taken.
+    """
+    model = _Model(problem)
+    for flow in problem.flows:
+        model.flow(flow)
+    return model.solve(seconds)
+
+
+def relaxed(problem: Problem) -> tuple[float, list[list[float]]]:
+    """A price that no choice goes below, and how much of each option the relaxation of the integer program takes."""
+    model = _Model(problem)
+    for flow in problem.flows:
+        model.flow(flow)
+    costs, scale = model.scaled()
+    found = model.run(costs, 0, {})
+    shares = [[float(found.x[k]) for k in options] for options in model.option]
+    return model.constant + float(found.fun) * scale, shares
+
+
+@dataclass
+class _Model:
+    problem: Problem
+    costs: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    lows: list[float] = field(default_factory=list)
+    highs: list[float] = field(default_factory=list)
+    constant: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.option: list[range] = []
+        for node in self.problem.nodes:
+            least = min(node.prices)
+            self.constant += least
+            first = len(self.costs)
+            for price in node.prices:
+                self.variable(price - least)
+            self.option.append(range(first, len(self.costs)))
+            self.row(dict.fromkeys(self.option[-1], 1.0), 1.0, 1.0)
+        self.binaries = len(self.costs)
+
+    def variable(self, cost: float = 0.0, upper: float = 1.0) -> int:
+        self.costs.append(cost)
+        self.upper.append(upper)
+        return len(self.costs) - 1
+
+    def row(self, entries: dict[int, float], low: float, high: float) -> None:
+        self.rows += [len(self.lows)] * len(entries)
+        self.columns += entries.keys()
+        self.values += entries.values()
+        self.lows.append(low)
+        self.highs.append(high)
+
+    # ------------------------------------------------------------------------------------------ flows
+
+    def flow(self, flow: Flow) -> None:
+        made = self._grouped(flow.node, flow.forms)
+        paths = []
+        for reader, own in zip(flow.readers, flow.held or ({},) * len(flow.readers), strict=True):
+            needed = self._grouped(reader.node, reader.forms)
+            path: dict[tuple[int, int], int] = {}
+            for source in made:
+                for target in needed:
+                    if source == target or (source, target) in flow.prices:
+                        path[source, target] = self.variable(own.get((source, target), 0.0))
+            self._marginals(path, made, needed)
+            paths.append(path)
+        pairs = dict.fromkeys(pair for path in paths for pair in path if pair[0] != pair[1])
+        if len(flow.readers) == 1:
+            for pair in pairs:
+                self.costs[paths[0][pair]] += flow.times * flow.prices[pair]
+            return
+        converted = {pair: self.variable(flow.times * flow.prices[pair]) for pair in pairs if flow.prices[pair] > 0}
+        hubs = self._hubs(flow, converted, paths)
+        for path in paths:
+            for pair, variable in path.items():
+                if pair in converted:
+                    entries = {variable: 1.0, converted[pair]: -1.0} | dict.fromkeys(hubs.get(pair, ()), -1.0)
+                    self.row(entries, -np.inf, 0.0)
+
+    def _marginals(self, path: dict[tuple[int, int], int], made: _Forms, needed: _Forms) -> None:
+        for side, forms in ((0, made), (1, needed)):
+            for form, options in forms.items():
+                entries = {variable: 1.0 for pair, variable in path.items() if pair[side] == form}
+                self.row(entries | dict.fromkeys(options, -1.0), 0.0, 0.0)
+
+    def _hubs(
+        self, flow: Flow, converted: dict[tuple[int, int], int], paths: list[dict[tuple[int, int], int]]
+    ) -> dict[tuple[int, int], list[int]]:
+        """For every conversion the variables of cutting the form out of another, which some reader must need."""
+        found: dict[tuple[int, int], list[int]] = defaultdict(list)
+        used = set()
+        for source, target in converted:
+            for hub, other in sorted(flow.local):
+                if other != target or (source, hub) not in converted:
+                    continue
+                if flow.prices[hub, target] >= flow.prices[source, target]:
+                    continue
+                cut = self.variable(flow.times * flow.prices[hub, target])
+                self.row({cut: 1.0, converted[source, hub]: -1.0}, -np.inf, 0.0)
+                found[source, target].append(cut)
+                used.add((source, hub))
+        for pair in sorted(used):
+            needed = {path[pair]: -1.0 for path in paths if pair in path}
+            self.row({converted[pair]: 1.0} | needed, -np.inf, 0.0)
+        return found
+
+    def _grouped(self, node: int, forms: tuple[int, ...]) -> _Forms:
+        found: dict[int, list[int]] = defaultdict(list)
+        for variable, form in zip(self.option[node], forms, strict=True):
+            found[form].append(variable)
+        return found
+
+    # ------------------------------------------------------------------------------------------ the end
+
+    def scaled(self) -> tuple[Floats, float]:
+        """The costs as HiGHS likes them, and what they were divided by."""
+        costs = np.array(self.costs)
+        scale = float(costs.max(initial=0.0)) or 1.0
+        return costs / scale, scale
+
+    def run(self, costs: Floats, binaries: int, options: dict[str, float]) -> Any:
+        """HiGHS on the model, of which the first variables are integers."""
+        count = len(costs)
+        matrix = csr_matrix((self.values, (self.rows, self.columns)), shape=(len(self.lows), count))
+        return milp(
+            costs,
+            integrality=np.arange(count) < binaries,
+            bounds=Bounds(0.0, np.array(self.upper)),
+            constraints=LinearConstraint(matrix, self.lows, self.highs),
+            options=options,
+        )
+
+    def solve(self, seconds: float | None) -> Solution:
+        costs, scale = self.scaled()
+        options: dict[str, float] = {"mip_rel_gap": GAP}
+        if seconds is not None:
+            options["time_limit"] = max(seconds, 0.01)
+        found = self.run(costs, self.binaries, options)
+        bound = self.constant
+        if found.mip_dual_bound is not None and np.isfinite(found.mip_dual_bound):
+            bound += max(0.0, float(found.mip_dual_bound)) * scale
+        if found.x is None:
+            return Solution(None, bound, found.status != 2, False)
+        choice = tuple(int(np.argmax(found.x[options.start : options.stop])) for options in self.option)
+        return Solution(choice, bound, True, found.status == 0)
+
+
+_Forms = dict[int, list[int]]

@@ -1,0 +1,135 @@
+"""What is to be decided, as numbers: nodes with options, and flows of values between them.
+
+A node is one decision: how the work of an operation is cut, or how an argument begins or a result ends. Each of its
+options takes some seconds, makes values in some forms and needs others in some forms. Where a value is needed in a form
+that it was not made in, it is converted: once for each form, whoever reads it. Operations that are alike are one node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import or_
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A decision.
+
+    Attributes:
+        name: of the operation or array.
+        prices: of each option, times how often the node stands for an operation.
+    """
+
+    name: str
+    prices: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Who needs a value.
+
+    Attributes:
+        node: the node.
+        forms: the form that it needs, for each of its options.
+    """
+
+    node: int
+    forms: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A value on its way from the node that makes it to those that read it.
+
+    Attributes:
+        name: of the value.
+        node: that makes it.
+        forms: the form that it is made in, for each of the maker's options.
+        readers: each once.
+        prices: of converting it from one form to another; a pair that is missing cannot be. From a form to itself there
+            is nothing to convert.
+        local: pairs of forms of which the second is a part of the first, on every device, so that nothing travels.
+        times: for how many values it stands.
+        held: for every reader what it costs that it keeps the value waiting, by the forms made and needed; or nothing.
+    """
+
+    name: str
+    node: int
+    forms: tuple[int, ...]
+    readers: tuple[Reader, ...]
+    prices: Mapping[tuple[int, int], float]
+    local: frozenset[tuple[int, int]] = frozenset()
+    times: int = 1
+    held: tuple[Mapping[tuple[int, int], float], ...] = ()
+
+    @cached_property
+    def needed(self) -> tuple[int, ...]:
+        """The forms that some option of a reader needs, in order."""
+        return tuple(dict.fromkeys(form for reader in self.readers for form in reader.forms))
+
+    def converted(self, made: int, needed: Sequence[int]) -> tuple[float, dict[int, int]]:
+        """The least price of a value in all the forms needed, and for each the form that it is converted from.
+
+        A form is converted from what was made, or cut out of another one that is needed as well.
+        """
+        wanted = [form for form in dict.fromkeys(needed) if form != made]
+        total, how = 0.0, {}
+        for form in wanted:
+            ways = [(self.prices.get((made, form), math.inf), made)]
+            ways += [(self.prices[hub, form], hub) for hub in wanted if (hub, form) in self.local]
+            price, how[form] = min(ways, key=lambda way: way[0])
+            total += price
+        return total, how
+
+    def table(self) -> Floats:
+        """The price of all conversions, for each option of the maker and of every reader, in order."""
+        count = 1 + max(*self.forms, *self.needed)
+        sides = [np.array(side) for side in (self.forms, *(reader.forms for reader in self.readers))]
+        each = [side.reshape([-1 if k == axis else 1 for k in range(len(sides))]) for axis, side in enumerate(sides)]
+        is_needed = {form: _any(side == form for side in each[1:]) for form in self.needed}
+        total = np.zeros([len(side) for side in sides])
+        for form in self.needed:
+            direct = np.array([self.prices.get((made, form), math.inf) for made in range(count)])
+            direct[form] = 0.0
+            price = direct[each[0]]
+            for hub in self.needed:
+                if (hub, form) in self.local:
+                    cut = is_needed[hub] & (each[0] != hub)
+                    price = np.where(cut, np.minimum(price, self.prices[hub, form]), price)
+            total += np.where(is_needed[form], price, 0.0)
+        total *= self.times
+        for own, side in zip(self.held, each[1:], strict=False):
+            if own:
+                rates = np.array([[own[m, n] for n in range(count)] for m in range(count)])
+                total = total + rates[each[0], side]
+        return total
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Nodes, and the flows between them."""
+
+    nodes: tuple[Node, ...]
+    flows: tuple[Flow, ...]
+
+    def price(self, choice: Sequence[int]) -> float:
+        """What a choice of options takes in all; infinite where a value cannot be had as it is needed."""
+        total = sum(node.prices[taken] for node, taken in zip(self.nodes, choice, strict=True))
+        for flow in self.flows:
+            made = flow.forms[choice[flow.node]]
+            needed = [reader.forms[choice[reader.node]] for reader in flow.readers]
+            total += flow.times * flow.converted(made, needed)[0]
+            total += sum(own[made, form] for own, form in zip(flow.held, needed, strict=False) if own)
+        return total
+
+
+def _any(masks: Iterable[Any]) -> Any:
+    return reduce(or_, masks)

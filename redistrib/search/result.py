@@ -1,0 +1,203 @@
+"""What a search returns: candidates, the best first, each a schedule that can be used at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, overload
+
+import jax
+
+from redistrib.distribution.entry import Distributed, Prepared, meshes
+from redistrib.distribution.schedule import Schedule
+from redistrib.programs.program import Program
+from redistrib.report import counted, rendered
+from redistrib.search.axes import Task
+from redistrib.search.descent import Found
+from redistrib.search.fitting import Fitted
+from redistrib.search.grid import Staged
+from redistrib.search.measure import Measured, measured
+from redistrib.search.report import Decision, PinCost, decisions, pin_costs, table
+from redistrib.simulate import simulate
+from redistrib.simulate.result import Simulation
+
+
+@dataclass
+class Candidate:
+    """A schedule and what it takes.
+
+    Attributes:
+        made: what was searched, and what was found.
+        given: the function.
+        mesh: as it was given.
+        most: bytes that a device may hold; None for no limit.
+    """
+
+    made: Fitted = field(repr=False)
+    given: Prepared = field(repr=False)
+    mesh: Any
+    most: int | None = None
+
+    @property
+    def task(self) -> Task:
+        """What was searched."""
+        return self.made.task
+
+    @property
+    def found(self) -> Found:
+        """How everything is cut, its price, and a bound."""
+        return self.made.found
+
+    @property
+    def program(self) -> Program:
+        """What every device computes and moves."""
+        return self.made.program
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        """The program, timed on the machine that was searched for."""
+        return simulate(self.program, self.task.machine, record=False)
+
+    @property
+    def name(self) -> str:
+        """The mesh."""
+        return str(self.task.moves.mesh)
+
+    @property
+    def rank(self) -> tuple[float, str]:
+        """What candidates are ordered by."""
+        return (self.seconds if self.task.moves.objective == "seconds" else self.received_bytes, self.name)
+
+    @property
+    def seconds(self) -> float:
+        """What a call is predicted to take."""
+        return self.simulation.seconds
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that all devices together receive from others."""
+        return self.program.received_bytes
+
+    @cached_property
+    def memory(self) -> int:
+        """Bytes that the fullest device holds at the worst moment."""
+        return max(self.simulation.peak_bytes.values(), default=0)
+
+    @property
+    def schedule(self) -> Schedule:
+        """How everything is cut; `rd.distribute(fn, args, mesh, schedule=...)` takes it."""
+        decided, graph = self.found.decided, self.task.graph
+        names = [operation.name for operation in graph.operations]
+        values = self.program.values
+        return Schedule(
+            self.task.moves.mesh,
+            {name: dict(cuts) for name, cuts in zip(names, decided.found.cuts, strict=True) if cuts},
+            {name: dict(carries) for name, carries in zip(names, decided.found.carries, strict=True) if carries},
+            {value.name: value.type for value in self.program.inputs},
+            {number: values[name].type for number, name in enumerate(self.program.outputs)},
+            self.found.sources,
+        )
+
+    @cached_property
+    def distributed(self) -> Distributed:
+        """The function, distributed so; it needs as many devices as the mesh has."""
+        found, short = self.found.decided.found, self.task.keep is not None
+        return Distributed(self.program, self.given, found, meshes(self.mesh)[0], in_order=short)
+
+    @property
+    def bound(self) -> float:
+        """Seconds, or bytes, that no cuts along the axis that was decided last go below, the other axes being as they
+        are and memory not counted; of one axis, that no schedule goes below."""
+        return self.found.bound
+
+    @cached_property
+    def decisions(self) -> list[Decision]:
+        """What was decided of arguments and operations, each with the runner-up, those that mattered most first."""
+        return decisions(self.task, self.found)
+
+    def pin_costs(self, limit: float | None = None) -> list[PinCost]:
+        """What each pin costs, found by searching without it.
+
+        Args:
+            limit: seconds for each search.
+        """
+        return pin_costs(self.made, self.given.name, self.most, limit)
+
+    def picture(self, path: str | Path) -> Path:
+        """Draw the program into a file; see `redistrib.explain.draw_program`."""
+        from redistrib.explain import draw_program
+
+        return draw_program(self.program, path)
+
+    def __str__(self) -> str:
+        """What it takes, how far it may be from the optimum, and what mattered."""
+        seconds = self.task.moves.objective == "seconds"
+        own, bound = (self.found.price, self.bound) if self.task.keep is None else (self.seconds, self.bound)
+        away = 100 * (own / bound - 1) if bound else 0.0
+        axes = [axis.name for axis in self.task.moves.mesh.axes if axis.size > 1]
+        given = "" if len(axes) < 2 else ", the other axes being as they are"
+        least = f"{bound * 1e3:,.3f} ms" if seconds else f"{bound:,.0f} bytes"
+        lines = [
+            f"{self.given.name} on {self.name}, {self.task.machine.name}: {self.seconds * 1e3:,.3f} ms, "
+            f"{self.received_bytes:,} bytes received, at most {self.memory:,} bytes on a device",
+            f"no schedule takes less than {least}{given}: at most {max(0.0, away):.2f}% from the optimum",
+            table(self.decisions, self.task.moves.objective),
+        ]
+        return "\n".join(lines)
+
+    def measure(self, args: Sequence[Any], repeats: int = 5) -> Measured:
+        """Run it, and time it.
+
+        Args:
+            args: of the function.
+            repeats: calls that are timed, after one that is not.
+        """
+        return measured(self.distributed, jax.device_put(tuple(args), self.distributed.in_shardings), repeats)
+
+
+class Searched(Sequence[Candidate | Staged]):
+    """What was found, the best first."""
+
+    def __init__(self, candidates: Sequence[Candidate | Staged]) -> None:
+        self._candidates = tuple(sorted(candidates, key=lambda one: one.rank))
+
+    def __len__(self) -> int:
+        return len(self._candidates)
+
+    @overload
+    def __getitem__(self, key: int) -> Candidate | Staged: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> Sequence[Candidate | Staged]: ...
+
+    def __getitem__(self, key: int | slice) -> Candidate | Staged | Sequence[Candidate | Staged]:
+        return self._candidates[key]
+
+    @property
+    def schedule(self) -> Schedule:
+        """Of the first that is no pipeline."""
+        return next(one for one in self._candidates if isinstance(one, Candidate)).schedule
+
+    @property
+    def distributed(self) -> Any:
+        """Of the first."""
+        return self[0].distributed
+
+    def table(self, most: int = 10) -> str:
+        """The first candidates as a table."""
+        rows = [
+            [
+                one.name,
+                f"{one.seconds * 1e3:,.3f}",
+                f"{one.received_bytes:,}",
+                f"{one.memory:,}",
+            ]
+            for one in self._candidates[:most]
+        ]
+        title = f"{counted(len(self), 'candidate', 'candidates')} on {self[0].simulation.machine.name}"
+        return rendered(title, ["devices", "ms", "received bytes", "peak bytes"], rows)
+
+    def __str__(self) -> str:
+        return f"{self.table()}\n{self[0]}"

@@ -1,0 +1,38 @@
+"""A plan beside XLA's own reshard: what is run, compared and counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+import redistrib as rd
+from redistrib.backends.jax.measure.compare import Comparison, Contest, Side, compare, mesh_for, wrong_elements
+
+PLAN = rd.synthesize("[4{x}8, 8]", "[8, 4{x}8]", "x=2", cost_model="exact")  # of tiles of 128 bytes
+
+
+def test_both_sides_move_one_array() -> None:
+    found = compare(PLAN, mesh_for(PLAN, jax.devices()[:2]))
+    assert found.xla is not None
+    ours, theirs = Side(Counter({"all-to-all": 1}), 128, found.ours.scratch, 0), found.xla
+    assert found == Comparison(ours, theirs, compared=2 * 32, bound=128, peak=256, tile=128)
+    assert (theirs.received, theirs.wrong) == (128, 0)
+
+
+def test_programs_are_compiled_once_and_every_array_is_compared() -> None:
+    contest = Contest(PLAN, mesh_for(PLAN, jax.devices()[:2]), with_xla=False)
+    for k in range(3):
+        contest.move(np.full((8, 8), k, np.float32))
+    assert contest.result().compared == 3 * 2 * 32
+    assert contest.result().xla is None
+
+
+def test_every_replica_counts_and_every_bit() -> None:
+    mesh = jax.make_mesh((4,), ("x",), devices=jax.devices()[:4])
+    array = jax.device_put(np.zeros((2, 2), np.float32), NamedSharding(mesh, PartitionSpec()))
+    assert wrong_elements(array, np.zeros((2, 2), np.float32)) == 0
+    assert wrong_elements(array, np.array([[0, 1], [0, 0]], np.float32)) == 4
+    assert wrong_elements(array, np.array([[0, -0.0], [0, 0]], np.float32)) == 4  # equal, and of other bits

@@ -1,0 +1,56 @@
+"""Functions that tests search: a transformer block with its gradient and SGD, as shapes; and small exact ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def form(*shape: int) -> Any:
+    return jax.ShapeDtypeStruct(shape, np.float32)
+
+
+def normed(x: Any, scale: Any) -> Any:
+    return x * scale * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6)
+
+
+def layer(p: Any, x: Any) -> Any:
+    h = normed(x, p["g1"])
+    q, k, v = (jnp.einsum("bse,ehd->bhsd", h, p[name]) for name in ("wq", "wk", "wv"))
+    scores = jnp.einsum("bhsd,bhtd->bhst", q, k) / np.sqrt(p["wq"].shape[2])
+    mixed = jnp.einsum("bhst,bhtd->bshd", jax.nn.softmax(scores), v)
+    x = x + jnp.einsum("bshd,hde->bse", mixed, p["wo"])
+    return x + jax.nn.relu(normed(x, p["g2"]) @ p["up"]) @ p["down"]
+
+
+def params(layers: int, width: int, heads: int) -> Any:
+    size = width // heads
+    one = {
+        "g1": form(width),
+        "g2": form(width),
+        **{name: form(width, heads, size) for name in ("wq", "wk", "wv")},
+        "wo": form(heads, size, width),
+        "up": form(width, 4 * width),
+        "down": form(4 * width, width),
+    }
+    return [one] * layers
+
+
+def block_step(params: Any, x: Any, y: Any) -> Any:
+    """A step of SGD of a stack of layers."""
+
+    def loss(p: Any) -> Any:
+        h = x
+        for own in p:
+            h = layer(own, h)
+        return jnp.sum((h - y) ** 2)
+
+    value, grads = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, g: p - 0.125 * g, params, grads), value
+
+
+def block_args(layers: int, batch: int, time: int = 512, width: int = 1024, heads: int = 16) -> Any:
+    return params(layers, width, heads), form(batch, time, width), form(batch, time, width)

@@ -1,0 +1,120 @@
+"""Problems and programs drawn at random, and their optimum by trying everything."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+
+from redistrib.lang.mesh import Mesh
+from redistrib.programs.graph import Array, Graph, Operation
+from redistrib.programs.spec import nest
+from redistrib.search.axes import Task
+from redistrib.search.moves import Moves
+from redistrib.search.problem import Flow, Node, Problem, Reader
+from redistrib.simulate.constants import machine
+
+
+def by_hand(problem: Problem) -> float:
+    """The least price of all choices, each priced as `Problem.price` says."""
+    return min(problem.price(choice) for choice in itertools.product(*(range(len(n.prices)) for n in problem.nodes)))
+
+
+def by_chain(problem: Problem) -> float:
+    """The least price of a tree in which every value has one reader, from the leaves up."""
+    best = [np.array(node.prices, dtype=float) for node in problem.nodes]
+    for flow in sorted(problem.flows, key=lambda flow: -flow.readers[0].node):
+        (reader,) = flow.readers
+        table = [
+            [flow.prices.get((s, t), 0.0 if s == t else np.inf) * flow.times for t in reader.forms] for s in flow.forms
+        ]
+        best[flow.node] += (np.array(table) + best[reader.node][None, :]).min(1)
+    return float(best[0].min())
+
+
+def problem(random: Random, tree: bool = False) -> Problem:
+    """Nodes 0, 1, ...; each value is made before it is read. In a tree every node but the first reads one value."""
+    count = random.randint(3, 6)
+    options = [random.randint(1, 4) for _ in range(count)]
+    nodes = [Node(f"n{k}", tuple(float(random.randint(0, 9)) for _ in range(n))) for k, n in enumerate(options)]
+    ends: list[tuple[int, list[int]]] = []
+    if tree:
+        ends = [(random.randrange(k), [k]) for k in range(1, count)]
+    else:
+        for maker in range(count - 1):
+            later = range(maker + 1, count)
+            ends.append((maker, random.sample(later, random.randint(1, min(3, len(later))))))
+        ends.append((0, [0]))  # state, which is read where it is made
+    flows = []
+    for maker, readers in ends:
+        forms = 4
+        sizes = [random.randint(1, 3) for _ in range(forms)]
+        local = {(s, t) for s in range(forms) for t in range(forms) if sizes[s] > sizes[t] and not tree}
+        always = {0, *(t for _, t in local)}
+        price = {
+            (s, t): float(random.randint(1, 6)) for s in range(forms) for t in range(forms)
+            if s != t and (t in always or random.random() < 0.9)
+        }  # fmt: skip
+        price |= {(s, t): 1.0 + t for s, t in local}  # what is cut out takes as long whatever it is cut out of
+        made = tuple(random.randrange(forms) for _ in range(options[maker]))
+        each = tuple(Reader(r, tuple(random.randrange(forms) for _ in range(options[r]))) for r in readers)
+        flows.append(Flow(f"v{maker}", maker, made, each, price, frozenset(local), random.randint(1, 2)))
+    return Problem(tuple(nodes), tuple(flows))
+
+
+LETTERS = {"i": 4, "j": 8, "k": 4}
+
+
+def program(random: Random) -> Graph:
+    """A few products, sums and additions of matrices, each value read by any later operation."""
+    arrays = {f"x{k}": (f"x{k}", random.choice(["ij", "jk", "ik"])) for k in range(random.randint(1, 2))}
+    inputs = [Array(name, tuple(LETTERS[c] for c in dims), "float32") for name, dims in arrays.values()]
+    known = list(arrays.values())
+    operations: list[Operation] = []
+    for number in range(random.randint(2, 4)):
+        (a, first), (b, second) = random.choice(known), random.choice(known)
+        if first == second:
+            spec, kind, ins = f"{first},{second}->{first}", "add", (a, b)
+        elif set(first) & set(second):
+            out = "".join(c for c in dict.fromkeys(first + second) if not (c in first and c in second)) or first[0]
+            spec, kind, ins = f"{first},{second}->{out}", "product", (a, b)
+        else:
+            spec, kind, ins = f"{first}->{first[0]}", "sum", (a,)
+        if len(ins) == 2 and ins[0] == ins[1]:
+            spec, kind, ins = f"{first}->{first[::-1]}", "turn", (a,)
+        out = spec.rpartition("->")[2]
+        letters = sorted({c for c in spec if c.isalpha()})
+        linear = [(0, 1)] if kind == "add" else [(k,) for k in range(len(ins))]
+        made = nest(spec, {c: LETTERS[c] for c in letters}, name=f"{kind}{number}", linear=linear, flops=2 * 10**6)
+        name = f"v{number}"
+        operations.append(Operation(made, kind, ins, (Array(name, tuple(LETTERS[c] for c in out), "float32"),)))
+        if len(out) == 2 and out in ("ij", "jk", "ik"):
+            known.append((name, out))
+    read = {name for operation in operations for name in operation.ins}
+    outputs = tuple(operation.outs[0].name for operation in operations if operation.outs[0].name not in read)
+    return Graph(tuple(inputs), tuple(operations), outputs).used()
+
+
+def task(graph: Graph, mesh: str, profile: str = "gpu", **more: object) -> Task:
+    on = machine(profile)
+    made = Task(graph, on, Moves(Mesh.of(mesh), on), ties=0.0)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def least(problem: Problem) -> float:
+    """The least price of all choices at once, as one table over all nodes."""
+    sizes = [len(node.prices) for node in problem.nodes]
+    total = np.zeros(sizes)
+    for k, node in enumerate(problem.nodes):
+        total = total + np.array(node.prices).reshape([-1 if n == k else 1 for n in range(len(sizes))])
+    for flow in problem.flows:
+        ends = [flow.node, *(reader.node for reader in flow.readers)]
+        total = total + flow.table()[tuple(_along(sizes, end) for end in ends)]
+    return float(total.min())
+
+
+def _along(sizes: Sequence[int], node: int) -> np.ndarray:
+    return np.arange(sizes[node]).reshape([-1 if n == node else 1 for n in range(len(sizes))])

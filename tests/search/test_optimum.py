@@ -1,0 +1,102 @@
+"""What is found is the optimum: by trying everything, and by dynamic programming on trees."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from random import Random
+
+import pytest
+
+from redistrib.partition.build import build
+from redistrib.search import exact
+from redistrib.search.alike import Classes
+from redistrib.search.axes import AxesProblem, Decisions
+from redistrib.search.descent import classes_of, program_of, searched
+from redistrib.search.elimination import Elimination
+from redistrib.search.exact import solved
+from redistrib.search.integer import relaxed, solve
+from redistrib.simulate import simulate
+from tests.search import oracle
+
+
+def test_random_problems_by_all_ways() -> None:
+    for seed in range(200):
+        problem = oracle.problem(Random(seed))
+        best = oracle.by_hand(problem)
+        assert oracle.least(problem) == pytest.approx(best), seed
+        if math.isinf(best):
+            assert not solve(problem).feasible
+            continue
+        for found in (solve(problem), solved(problem)):
+            assert found.optimal
+            assert problem.price(found.choice) == pytest.approx(best), seed
+            assert found.bound == pytest.approx(best), seed
+        assert relaxed(problem)[0] <= best + 1e-6
+
+
+def test_wide_problems_are_solved_by_the_integer_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "SMALL", 8)
+    for seed in range(40):
+        problem = oracle.problem(Random(seed))
+        best = oracle.by_hand(problem)
+        if math.isfinite(best):
+            found = solved(problem)
+            assert found.optimal
+            assert problem.price(found.choice) == pytest.approx(best), seed
+
+
+def test_chains_and_trees_by_dynamic_programming() -> None:
+    for seed in range(100):
+        problem = oracle.problem(Random(seed), tree=True)
+        best = oracle.by_chain(problem)
+        assert best == pytest.approx(oracle.by_hand(problem))
+        if math.isfinite(best):
+            assert problem.price(solve(problem).choice) == pytest.approx(best), seed
+            assert problem.price(solved(problem).choice) == pytest.approx(best), seed
+
+
+def test_nodes_decided_given_the_others() -> None:
+    problem = oracle.problem(Random(3))
+    tables = Elimination(problem)
+    start = [0] * len(tables.sizes)
+    free = {0: range(tables.sizes[0]), 2: range(tables.sizes[2])}
+    found = tables.solve(free, start)
+    assert found is not None
+    prices = {}
+    for a, b in itertools.product(*free.values()):
+        prices[a, b] = problem.price([a, start[1], b, *start[3:]])
+    assert prices[found[0], found[2]] == min(prices.values())
+    assert tables.solve(free, start, largest=1) is None
+
+
+def test_random_programs_against_trying_everything() -> None:
+    """Every operation, argument and result on its own; what is found takes as long as the simulator says."""
+    for seed in range(200):
+        task = oracle.task(oracle.program(Random(seed)), "x=4")
+        alone = Classes(tuple(range(len(task.graph.operations))), tuple(range(len(task.graph.inputs))))
+        problem = AxesProblem(task, Decisions.none(task), ["x"], alone).problem
+        best = oracle.least(problem)
+        found = searched(task)
+        assert found.complete, seed
+        assert found.price == pytest.approx(best, rel=1e-9), seed
+        assert simulate(program_of(task, found, "p"), task.machine).seconds == pytest.approx(best, rel=1e-9), seed
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_programs_against_building_everything(seed: int) -> None:
+    """No cut of operations, arguments and results makes a program that is faster than the one found."""
+    graph = oracle.program(Random(100 + seed))
+    task = oracle.task(graph, "x=4")
+    problem = AxesProblem(task, Decisions.none(task), ["x"], classes_of(task))
+    best = searched(task).price
+    tried = itertools.product(*map(range, map(len, problem.options)))
+    for choice in itertools.islice(tried, 0, None, max(1, math.prod(map(len, problem.options)) // 150)):
+        decided = problem.chosen(choice)
+        starts = {name: decided.found.type_of(decided.found.arrays[name].shape, at) for name, at in decided.ins.items()}
+        ends = {
+            number: decided.found.type_of(decided.found.arrays[name].shape, at)
+            for number, (name, at) in enumerate(zip(graph.outputs, decided.outs, strict=True))
+        }
+        program = build(decided.found, task.machine.links, starts, ends)
+        assert simulate(program, task.machine).seconds >= best * (1 - 1e-9)

@@ -1,0 +1,54 @@
+"""Schedules that are found for JAX functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import redistrib as rd
+from redistrib.distribution.schedule import Schedule
+from tests.distribution import models as small
+from tests.search import models
+
+
+def agree(found: Any, wanted: Any) -> None:
+    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+ARGS = (small.MLP_PARAMS, small.whole(16, 8), small.whole(16, 16))
+
+
+@pytest.mark.parametrize("profile", ["gpu", "tpu"])
+def test_what_is_found_computes_the_function(profile: str) -> None:
+    found = rd.search(small.sgd, ARGS, {"a": 2, "b": 4}, state={"params": 0}, profile=profile)
+    agree(found.distributed(*ARGS), small.sgd(*ARGS))
+    ends = {value.name: value.type for value in found[0].program.inputs}
+    outs = [found[0].program.values[name].type for name in found[0].program.outputs]
+    assert outs[:3] == [ends[f"params/{name}"] for name in ("b1", "w1", "w2")]
+
+
+def test_the_schedule_distributes_the_function_the_same_way() -> None:
+    found = rd.search(small.sgd, ARGS, {"d": 8}, state={"params": 0}, profile="gpu")
+    again = Schedule.from_json(found.schedule.to_json())
+    assert again == found.schedule
+    f = rd.distribute(small.sgd, ARGS, {"d": 8}, schedule=again, cost_model="gpu")
+    assert str(f.program) == str(found[0].program)
+    agree(f(*ARGS), small.sgd(*ARGS))
+
+
+def test_auto_is_a_search() -> None:
+    f = rd.distribute(small.mlp, ARGS[:2], {"d": 8}, schedule="auto", out_shardings=P("d"))
+    agree(f(*ARGS[:2]), small.mlp(*ARGS[:2]))
+    assert f.out_shardings.spec == P("d", None)
+
+
+def test_the_price_is_what_the_simulator_says() -> None:
+    found = rd.search(models.block_step, models.block_args(1, 1), {"t": 4}, state={"params": 0}, profile="tpu")[0]
+    assert found.seconds == pytest.approx(found.found.price, rel=3e-4)
+    assert found.found.bound <= found.found.price * (1 + 1e-6)

@@ -1,0 +1,167 @@
+"""Pins, reports, numbers of devices, and the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import redistrib as rd
+from redistrib.cli import main
+from redistrib.distribution.schedule import Schedule
+from redistrib.errors import CutError, ProgramError
+from redistrib.search.grid import even
+from tests.search import models
+
+ROW = (models.form(64, 256), models.form(256, 256))
+
+
+def product(x: Any, w: Any) -> Any:
+    return x @ w
+
+
+def test_pins_hold_and_say_what_they_cost() -> None:
+    pins = [rd.along("d", {"x": 1}), rd.work("d", {"dot_general": "n0"})]
+    found = rd.search(product, ROW, {"d": 4}, pins=pins, profile="gpu")[0]
+    assert [str(value.type) for value in found.program.inputs] == ["[64, 64{d}256]", "[256, 64{d}256]"]
+    assert str(found.program.values[found.program.outputs[0]].type) == "[64, 64{d}256]"
+    argument, operation = found.pin_costs()
+    assert (argument.what, operation.what) == ("argument x", "operation dot_general")
+    assert argument.free < argument.held == pytest.approx(found.seconds, rel=1e-3)
+    assert argument.moves == (("x", 64 * 192 * 4 * 4),)
+    assert str(argument).endswith("x (196,608 bytes)")
+
+
+def test_types_of_arguments_and_results_are_pins() -> None:
+    ends = {"in_shardings": ("[16{d}64, 256]", None), "out_shardings": "[64, 64{d}256]"}
+    found = rd.search(product, ROW, {"d": 4}, profile="gpu", **ends)[0]
+    assert str(found.program.inputs[0].type) == "[16{d}64, 256]"
+    assert str(found.program.values[found.program.outputs[0]].type) == "[64, 64{d}256]"
+    assert [cost.what for cost in found.pin_costs()] == ["argument x", "results"]
+
+
+def test_a_report_has_the_bound_and_what_was_next_best() -> None:
+    args = models.form(4096, 4096), models.form(4096, 4096)
+    found = rd.search(product, args, {"d": 4}, profile="gpu", pins=rd.along("d", {"x": 0}))
+    first = found[0].decisions[0]
+    assert (first.what, first.taken) == ("dot_general", "m0")
+    worse = rd.work("d", {"dot_general": first.other})
+    other = rd.search(product, args, {"d": 4}, profile="gpu", pins=[rd.along("d", {"x": 0}), worse])
+    assert first.loss > 0
+
+    assert other[0].seconds - found[0].seconds == pytest.approx(first.loss, rel=0.02)
+    text = str(found)
+    assert "1 candidate on gpu" in text
+    assert "at most 0.00% from the optimum" in text
+    assert "runner-up" in text
+    assert found[0].received_bytes == 0
+
+
+def test_the_same_is_found_again() -> None:
+    args = models.block_args(1, 4, 64, 128, 4)
+    one, other = (rd.search(models.block_step, args, {"d": 4}, state={"params": 0}, profile="gpu") for _ in range(2))
+    assert one.schedule == other.schedule
+
+
+def test_little_time_gives_something() -> None:
+    args = models.block_args(1, 4, 64, 128, 4)
+    found = rd.search(models.block_step, args, {"a": 2, "b": 2}, profile="gpu", limit=0.01)[0]
+    assert found.seconds >= found.bound * (1 - 1e-3)
+
+
+def test_bytes_alone_do_not_run_everything_everywhere() -> None:
+    fast, few = (rd.search(product, ROW, {"d": 4}, profile="tpu", objective=what)[0] for what in ("seconds", "bytes"))
+    assert few.received_bytes == 0
+    assert all(op.parts[0].cut.axes == ("d",) for op in few.program.ops if hasattr(op, "parts"))
+    assert fast.seconds <= few.seconds
+
+
+def mlp(params: Any, x: Any) -> Any:
+    for w in params:
+        x = jnp.maximum(x @ w, 0)
+    return x
+
+
+def step(params: Any, x: Any) -> Any:
+    grads = jax.grad(lambda p: jnp.sum(mlp(p, x)))(params)
+    return jax.tree.map(lambda p, g: p - g, params, grads)
+
+
+def test_a_number_of_devices_is_meshes_and_pipelines() -> None:
+    args = ([np.ones((8, 8), np.float32)] * 2, np.ones((8, 8), np.float32))
+    best = rd.search(step, args, devices=4, pipeline=True, batch={"x": 0}, microbatches=(2, 2), profile="v100")
+    names = [one.name for one in best]
+    assert {"{a:4}", "{a:2, b:2}", "D/T/P/K 4/1/1/1", "D/T/P/K 1/1/2/2", "D/T/P/K 2/1/2/2"} & {*names} >= {
+        "{a:4}", "{a:2, b:2}", "D/T/P/K 4/1/1/1", "D/T/P/K 2/1/2/2",
+    }  # fmt: skip
+    assert [one.seconds for one in best] == sorted(one.seconds for one in best)
+    assert best.table(2).count("\n") == 4
+    wanted = step(*args)
+    for name in ("{a:4}", "D/T/P/K 2/1/2/2"):
+        one = best[names.index(name)]
+        for a, b in zip(jax.tree.leaves(one.distributed(*args)), jax.tree.leaves(wanted), strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert best[0].measure(args, repeats=1).seconds > 0
+
+
+def test_stages_as_even_as_can_be() -> None:
+    work = np.array([5.0, 1, 1, 1, 1, 5, 2])
+    done, sent = np.concatenate([[0.0], work.cumsum()]), np.array([0.0, 0, 9, 0, 0, 0, 0, 0])
+    cuts = even(done, sent, 3)
+    longest = max(done[b] - done[a] + sent[b] for a, b in zip([0, *cuts], [*cuts, 7], strict=True))
+    every = [
+        max(done[b] - done[a] + sent[b] for a, b in ((0, i), (i, j), (j, 7)))
+        for i in range(1, 6) for j in range(i + 1, 7)
+    ]  # fmt: skip
+    assert longest == min(every) == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "says"),
+    [
+        ({}, ProgramError, "give either a mesh, or a number of devices"),
+        ({"mesh": {"d": 2}, "devices": 2}, ProgramError, "give either a mesh, or a number of devices"),
+        ({"devices": 2, "pins": rd.along("d", {"x": 0})}, ProgramError, "pins name axes"),
+        ({"devices": 2, "pipeline": True}, ProgramError, "a pipeline needs devices=, and batch="),
+        ({"mesh": {"d": 2}, "pins": rd.along("e", {"x": 0})}, CutError, "has no axis 'e'"),
+        ({"mesh": {"d": 2}, "pins": [3]}, CutError, "3 is no pin"),
+        ({"mesh": {"d": 2}, "state": {"w": 1}}, ProgramError, "there is no result 1"),
+        ({"mesh": {"d": 2}, "state": {"w": 0}}, ProgramError, r"result 0 has the shapes \[\(64, 256\)\]"),
+    ],
+)
+def test_what_makes_no_sense(options: Any, kind: Any, says: str) -> None:
+    with pytest.raises(kind, match=says):
+        rd.search(product, ROW, **options)
+
+
+def test_a_schedule_of_another_function() -> None:
+    schedule = rd.search(product, ROW, {"d": 4}, profile="gpu").schedule
+    assert "argument or operation" in str(schedule)
+    with pytest.raises(CutError, match=r"for the mesh \{d:4\}, and not for \{d:2\}"):
+        rd.distribute(product, ROW, {"d": 2}, schedule=schedule)
+    with pytest.raises(CutError, match="of a function of other arguments"):
+        rd.distribute(product, (ROW[1], ROW[1]), {"d": 4}, schedule=schedule)
+    with pytest.raises(CutError, match="the schedule is of another function"):
+        rd.distribute(lambda x, w: x + w, (ROW[1], ROW[1]), {"d": 4}, schedule=schedule)
+    with pytest.raises(CutError, match="the text is no schedule"):
+        Schedule.from_json("{}")
+
+
+def case() -> Any:
+    return product, *ROW
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "schedule.json"
+    target = f"{__name__}:case"
+    assert main(["search", target, "--devices", "4", "--profile", "gpu", "-o", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "2 candidates on gpu" in out
+    assert "what mattered" in out
+    assert Schedule.from_json(file.read_text()).mesh.size == 4
+    assert main(["search", target, "--mesh", "d=4", "--state", "w"]) == 2
+    assert "write it as argument=number" in capsys.readouterr().err
