@@ -15,8 +15,8 @@ step            what device d holds afterwards
                 largest of their round
 ==============  =======================================================================================
 
-Tiles of unequal size move by exchanges alone. Devices that hold nothing are in no group and send nothing. An exchange may bring them a tile, a permute too; a slice
-may leave a device with nothing, and so may an exchange.
+Tiles of unequal size move by exchanges alone. Devices that hold nothing are in no group and send nothing. An exchange
+may bring them a tile, a permute too; a slice may leave a device with nothing, and so may an exchange.
 
 Where tiles are summands, these five move slabs of the stack of summands (`Placement.stacked`) like any others: a
 summand stays what it is, and before and after number it alike. Four steps more make sums, or summands:
