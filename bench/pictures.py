@@ -12,7 +12,7 @@ import numpy as np
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from bench.scaling import SERIES
 from bench.stats import quantile
@@ -258,6 +258,7 @@ def predicted(records: list[Record], path: Path) -> None:
     ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
     ax.set(title="A step of a transformer, D/T/P/K on four hosts", xlabel="predicted, s", ylabel="measured, s")
     for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         _plain_ticks(axis)
     ax.legend(loc="lower right")
     figure.savefig(path)

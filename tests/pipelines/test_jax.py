@@ -22,13 +22,13 @@ pytestmark = pytest.mark.usefixtures("quick_compiles")
 
 Layout = rd.Layout
 LAYOUTS = [
-    Layout(data=8),
-    Layout(tensor=8),
+    pytest.param(Layout(data=8), marks=pytest.mark.long),
+    pytest.param(Layout(tensor=8), marks=pytest.mark.long),
     Layout(2, 2, 2, 4),
     Layout(2, 1, 4, 4, order=gpipe),
     Layout(2, 2, 2, 4, chunks=2, order=interleaved),
     Layout(4, 2, zero=1),
-    Layout(4, 1, 2, 2, zero=2),
+    pytest.param(Layout(4, 1, 2, 2, zero=2), marks=pytest.mark.long),
     Layout(2, 2, 2, 2, zero=3),
 ]
 
