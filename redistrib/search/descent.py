@@ -58,7 +58,8 @@ def searched(task: Task, limit: float | None = None, told: Callable[[str], None]
     starts: list[Decisions | None] = [None] * ORDERS
     orders = list(islice(permutations(axes), ORDERS))
     if axes and (task.starts or task.ends or task.pins or task.work):
-        starts, orders = [propagated(task), *starts], [tuple(axes), *orders]
+        ways = list(dict.fromkeys((tuple(axes), tuple(reversed(axes)))))
+        starts, orders = [*(propagated(task, way) for way in ways), *starts], [*ways, *orders]
     for start, order in zip(starts, orders, strict=False):
         if best is not None and time.monotonic() > end:
             break
@@ -91,8 +92,8 @@ def _mark(pins: object, form: object) -> tuple[str, str]:
     return (repr(pins), str(form))
 
 
-def propagated(task: Task) -> Decisions:
-    """What is pinned, spread as `distribute` spreads it."""
+def propagated(task: Task, order: Sequence[str]) -> Decisions:
+    """What is pinned, spread axis after axis as `distribute` spreads it."""
     decided = Decisions.none(task)
     found, graph = decided.found, task.graph
     pins: dict[str | int, Mapping[str, int | None]] = {**task.pins}
@@ -100,7 +101,7 @@ def propagated(task: Task) -> Decisions:
         pins[number] = {axis: dim_of(form, axis) for axis in found.mesh.names}
     for name, form in task.starts.items():
         pins[name] = {axis: dim_of(form, axis) for axis in found.mesh.names}
-    for axis in found.mesh.names:
+    for axis in order:
         for end, dims in pins.items():
             if axis in dims:
                 found.cut_array(end if isinstance(end, str) else graph.outputs[end], axis, dims[axis])

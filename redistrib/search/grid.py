@@ -179,7 +179,7 @@ def even(
         sent: seconds that a cut at each place costs the stretch before it.
         count: stretches, none of them empty.
 
-    >>> even(np.array([0, 4, 5, 6, 7, 10.0]), np.zeros(6), 3)
+    >>> even(np.array([0, 4, 5, 6, 7, 11.0]), np.zeros(6), 3)
     [1, 4]
     """
     places = len(done)
