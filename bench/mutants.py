@@ -209,6 +209,20 @@ def same(records: list[dict[str, Any]]) -> list[Mutant]:
     return found
 
 
+def survived(room: str, old: list[dict[str, Any]], seed: int) -> tuple[list[Mutant], list[dict[str, Any]]]:
+    """The mutants of a room that outlived the tests, with others for those whose code is no more, and the records
+    without these."""
+    chosen = same([record for record in old if not record["killed_by"]])
+    there = {(mutant.path, mutant.before, mutant.after) for mutant in chosen}
+    kept = [r for r in old if r["killed_by"] or (r["path"], r["before"], r["after"]) in there]
+    known = {(record["path"], record["before"], record["after"]) for record in old}
+    gone = len(old) - len(kept)
+    others = (
+        [m for m in sample(room, len(old) + gone, seed) if (m.path, m.before, m.after) not in known] if gone else []
+    )
+    return [*chosen, *others[:gone]], kept
+
+
 def tests_of(room: str, mutant: Mutant) -> list[str]:
     """The test files of a room, those first that name the mutant's module."""
     name = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
@@ -250,7 +264,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=20, help="mutants of each room")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--survivors", action="store_true", help="test those anew that outlived the tests before")
+    parser.add_argument(
+        "--survivors", action="store_true", help="test those anew that outlived the tests, or others if gone"
+    )
     parser.add_argument("--missing", action="store_true", help="keep what was found before, and test what was not")
     parser.add_argument("--report", action="store_true", help="show what was found before, and run nothing")
 
@@ -264,10 +280,8 @@ def main(arguments: argparse.Namespace) -> int:
             known = (results.load("mutants") or {"records": []})["records"]
             old = [record for record in known if record["room"] == room]
             if arguments.survivors:
-                chosen = same([record for record in old if not record["killed_by"]])
-                there = {(mutant.path, mutant.before, mutant.after) for mutant in chosen}
-                old = [r for r in old if r["killed_by"] or (r["path"], r["before"], r["after"]) in there]
-                keep(room, [], old, arguments.seed, arguments.count)  # without those whose code is no more
+                chosen, old = survived(room, old, arguments.seed)
+                keep(room, [], old, arguments.seed, arguments.count)
             else:
                 chosen = sample(room, arguments.count, arguments.seed)
                 keys = {(mutant.path, mutant.before, mutant.after) for mutant in chosen}

@@ -16,9 +16,10 @@ import pytest
 
 import redistrib as rd
 from bench import compare, gradients, network, partial, results, summary, survivors, verdicts, watched
+from bench import mutants as bench_mutants
 from bench.children import ROOT, Child
 from bench.dtensor_run import in_mesh_order
-from bench.mutations import mutants
+from bench.mutations import Mutant, mutants
 from bench.problems import (
     ALIGNED_TILE,
     SETS,
@@ -288,6 +289,17 @@ def test_runs_are_stopped_by_the_processors_clock(tmp_path: Path) -> None:
     }
     assert {name: ended.code for name, ended in ends.items()} == {"sleeps": 0, "works": None, "fails": 1}
     assert ends["works"].spent >= 2 and "as it must" in ends["fails"].output
+
+
+def test_another_mutant_is_tested_for_a_survivor_whose_code_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = [Mutant("module.py", 1, f"line {k}", "changed", "") for k in range(3)]
+    monkeypatch.setattr(bench_mutants, "same", lambda records: [])
+    monkeypatch.setattr(bench_mutants, "sample", lambda room, count, seed: drawn[:count])
+    old = [
+        {"path": "module.py", "before": before, "after": "changed", "killed_by": killed_by}
+        for before, killed_by in (("line 0", "test"), ("no more", ""))
+    ]
+    assert bench_mutants.survived("lang", old, 1) == ([drawn[1]], old[:1])
 
 
 def test_mutants_are_modules_with_one_fault_each_and_the_same_for_one_seed(tmp_path: Path) -> None:
