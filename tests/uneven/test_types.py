@@ -97,7 +97,7 @@ def test_a_spec_may_cut_into_unequal_tiles():
     assert str(from_partition_spec(("x", "y"), (11, 6), mesh, "balanced")) == "[3~{x}11, 3{y}6]"
 
 
-# From the documentation of torch.chunk, and run by hand: sizes of the parts of n elements in p.
+# From the documentation of torch.chunk: sizes of the parts of n elements in p.
 TORCH_CHUNK = {
     (11, 6): [2, 2, 2, 2, 2, 1],
     (12, 6): [2, 2, 2, 2, 2, 2],
