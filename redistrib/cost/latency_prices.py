@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from operator import floordiv
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from redistrib.plans.steps import (
 from redistrib.theory.placement import Int64
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakEdge, WeakSpace, nested
+
+Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]  # integers beyond 64 bits are rounded
 
 
 class LatencyPrices(Prices):
@@ -174,7 +176,7 @@ class LatencyPrices(Prices):
                 len(sizes) * self._latency["allpermute"].seconds(2) + sum(sizes) * self.itemsize / self.model.bandwidth
             )
         else:
-            volumes = np.array(step.shares.volumes(), dtype=np.int64)
+            volumes = np.array(step.shares.volumes(), dtype=np.float64)
             order = np.argsort(step.shares.round, kind="stable")
             stops = np.flatnonzero(np.diff(step.shares.round[order])) + 1
             for rows, size in zip(np.split(order, stops), sizes, strict=True):
@@ -206,9 +208,9 @@ class LatencyPrices(Prices):
             groups = np.take_along_axis(groups, np.argsort(hosts[groups], axis=1, kind="stable"), axis=1)
             near, size = range(1, 2), share * (members - 1)
         sent = np.concatenate([np.stack([groups, np.roll(groups, -k, axis=1)], axis=2).reshape(-1, 2) for k in near])
-        return seconds + max(share * worst, self._through_hosts(sent, np.array(size)))
+        return seconds + max(share * worst, self._through_hosts(sent, np.float64(size)))
 
-    def _paired(self, pairs: Int64, size: int, sizes: Int64 | None = None) -> float:
+    def _paired(self, pairs: Int64, size: int, sizes: Bytes | None = None) -> float:
         """A permute in which the largest tile has so many bytes, and each has its own where they differ."""
         seconds = self._latency["allpermute"].seconds(2)
         if not len(pairs):
@@ -216,9 +218,9 @@ class LatencyPrices(Prices):
         if self._is_uniform:
             return seconds + size / self.model.bandwidth
         alone = size * float(self._seconds_per_byte(pairs[:, 0], pairs[:, 1]).max())
-        return seconds + max(alone, self._through_hosts(pairs, np.array(size) if sizes is None else sizes))
+        return seconds + max(alone, self._through_hosts(pairs, np.float64(size) if sizes is None else sizes))
 
-    def _through_hosts(self, pairs: Int64, size: Int64) -> float:
+    def _through_hosts(self, pairs: Int64, size: Bytes | np.float64) -> float:
         """How long the busiest link of a host is at it, where its devices share one; `size` bytes for each pair."""
         hosts, speed = self.topology.hosts, self.model.host_bandwidth
         if hosts is None or speed is None or self._axis_speed:
