@@ -75,11 +75,12 @@ def padded_rounds(lacking: list[Lack], before: Placement, topology: Topology | N
     """
     from scipy.optimize import linear_sum_assignment  # slow to import, seldom needed
 
-    lacking = sorted(lacking, key=volume_of, reverse=True)
+    # In an order that does not know how devices are numbered: by what is sent, and by what the receiver holds.
+    held = before.number
+    lacking = sorted(lacking, key=lambda row: (-volume_of(row), row[1], row[2].tolist(), shape_of(row), held[row[0]]))
     senders = _balanced_senders(lacking, _holders(before), topology)
-    sender, src = np.unique(senders, return_inverse=True)
-    receiver, dst = np.unique([row[0] for row in lacking], return_inverse=True)
-    left = np.zeros((len(sender), len(receiver)))
+    src, dst = _by_appearance(senders), _by_appearance([row[0] for row in lacking])
+    left = np.zeros((max(src) + 1, max(dst) + 1))
     left[src, dst] = [volume_of(row) for row in lacking]
     number = np.zeros(left.shape, dtype=np.int64)
     to_come = int(max((left > 0).sum(axis=0).max(), (left > 0).sum(axis=1).max()))
@@ -92,6 +93,12 @@ def padded_rounds(lacking: list[Lack], before: Placement, topology: Topology | N
         number[row[taken], column[taken]] = turn
         left[row[taken], column[taken]] = 0
     return _table(senders, lacking, number[src, dst].tolist(), before.rank)
+
+
+def _by_appearance(devices: list[int]) -> list[int]:
+    """The devices numbered anew, in the order in which they come first."""
+    number: dict[int, int] = {}
+    return [number.setdefault(device, len(number)) for device in devices]
 
 
 def _holders(before: Placement) -> dict[int, list[int]]:
