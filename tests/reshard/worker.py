@@ -89,7 +89,7 @@ def main() -> None:
     )
     wrong_sums, kinds = sums(devices)
     wrong += wrong_sums
-    assert kinds == {"all-to-all"}, kinds
+    assert kinds == {"collective-permute"}, kinds  # large shares go round by round, and none by a reduce-scatter
     misses = rd.cache_info()["plans"].misses
     rd.reshard(tree, targets)
     assert rd.cache_info()["plans"].misses == misses
