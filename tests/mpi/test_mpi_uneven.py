@@ -34,10 +34,17 @@ def test_pencils_turn(ranks):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("ranks", [4, 8])
-def test_all_pencils_turn(ranks):
-    """All of them: 684 transfers, of which all but a few cut into unequal parts, of every dtype, there and back."""
-    found = launch(ranks, "pencils", "all", *DTYPES, timeout=3000).figures()
+def test_all_pencils_turn():
+    """All of them: 684 transfers, of which all but a few cut into unequal parts, there and back."""
+    found = launch(4, "pencils", "all", "float64", timeout=600).figures()
     assert found["wrong"] == 0
-    assert found["transfers"] == 684 * len(DTYPES)
-    assert found["uneven"] > 550 * len(DTYPES)
+    assert found["transfers"] == 684
+    assert found["uneven"] > 550
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_pencils_of_every_dtype_turn(ranks):
+    found = launch(ranks, "pencils", "few", *DTYPES, timeout=600).figures()
+    assert found["wrong"] == 0
+    assert found["transfers"] == 28 * len(DTYPES)
