@@ -64,6 +64,8 @@ def check(seed: int, index: int) -> str:
     except (RedistribError, KeyboardInterrupt) as error:
         return _after(error, tree, entries, told)
     except Exception as error:
+        if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
+            return _after(error, tree, entries, told)  # Python's word for an interruption of a function in C
         lost = ""
         try:
             _after(error, tree, entries, told)
