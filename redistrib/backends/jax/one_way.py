@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import networkx as nx
 import numpy as np
 
 from redistrib.theory.placement import Int64
@@ -42,6 +41,8 @@ def two_turns(pairs: Int64, processes: Sequence[int]) -> tuple[Int64, Int64] | N
 def _oriented(swaps: Sequence[tuple[int, int]], processes: Sequence[int]) -> set[tuple[int, int]]:
     """One direction of each swap, so that every process sends as often as it receives, or once more or less: around
     the circuits of Euler of the processes, those with an odd number of swaps joined to one more vertex."""
+    import networkx as nx  # slow to import, and asked for between processes alone
+
     graph: Any = nx.MultiGraph()
     for a, b in swaps:
         graph.add_edge(processes[a], processes[b], key=(a, b))
