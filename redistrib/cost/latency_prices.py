@@ -44,6 +44,7 @@ class LatencyPrices(Prices):
         slow = [model.slow_bandwidth] if between_hosts and model.slow_bandwidth is not None else []
         speeds = [model.bandwidth, *self._axis_speed.values()]
         self._fastest, self._slowest = max(speeds), min([*speeds, *slow])
+        self._shares_links = topology.hosts is not None and not self._axis_speed and model.host_bandwidth is not None
         self._is_uniform = set(self._axis_speed.values()) <= {model.bandwidth} and not between_hosts
 
     def edge(self, edge: WeakEdge, space: WeakSpace) -> float:
@@ -200,11 +201,11 @@ class LatencyPrices(Prices):
         for k in range(members):
             per_byte = self._seconds_per_byte(groups, np.broadcast_to(groups[:, k : k + 1], groups.shape))
             worst = max(worst, float(per_byte.sum(axis=1).max()))
-        near, size = range(1, members), share
         hosts = self.topology.hosts
-        if (
-            kind == "allgather" and hosts is not None
-        ):  # around a ring of hosts: every member gets all from the one before
+        if hosts is None or not self._shares_links:
+            return seconds + share * worst
+        near, size = range(1, members), share
+        if kind == "allgather":  # around a ring of hosts: every member gets all from the one before
             groups = np.take_along_axis(groups, np.argsort(hosts[groups], axis=1, kind="stable"), axis=1)
             near, size = range(1, 2), share * (members - 1)
         sent = np.concatenate([np.stack([groups, np.roll(groups, -k, axis=1)], axis=2).reshape(-1, 2) for k in near])
@@ -223,7 +224,7 @@ class LatencyPrices(Prices):
     def _through_hosts(self, pairs: Int64, size: Bytes | np.float64) -> float:
         """How long the busiest link of a host is at it, where its devices share one; `size` bytes for each pair."""
         hosts, speed = self.topology.hosts, self.model.host_bandwidth
-        if hosts is None or speed is None or self._axis_speed:
+        if hosts is None or speed is None or not self._shares_links:
             return 0.0
         ends = hosts[pairs]
         away = ends[:, 0] != ends[:, 1]
