@@ -60,6 +60,11 @@ PRESETS: dict[str, LatencyBandwidth] = {
 MODELS: dict[str, CostModel] = {"paper": PaperCost(), "exact": ExactCost(), **PRESETS}
 
 
+def preset_of(platform: str) -> str:
+    """The name of the preset for the devices of a platform, as JAX calls it: that of GPUs for those without one."""
+    return platform if platform in ("cpu", "gpu", "tpu") else "gpu"
+
+
 def cost_model(model: CostModel | str) -> CostModel:
     """A cost model from itself or from its name.
 

@@ -17,6 +17,7 @@ from redistrib.backends.jax.measure.annotations import Lines, dtype_of, label, s
 from redistrib.backends.jax.measure.hlo import HloModule, Instruction, parse_module
 from redistrib.backends.jax.measure.inspect import HloCollective, inspect
 from redistrib.cost.model import CostModel
+from redistrib.cost.presets import preset_of
 from redistrib.errors import ProgramError, RedistribError
 from redistrib.plans.plan import Plan
 from redistrib.report import counted, rendered
@@ -155,8 +156,7 @@ def diagnose(function: Callable[..., Any], *args: Any, model: CostModel | str | 
         for computation in module.computations.values()
         for name, instruction in computation.instructions.items()
     }
-    platform = jax.default_backend()
-    chosen = model or (platform if platform in ("cpu", "gpu", "tpu") else "gpu")
+    chosen = model or preset_of(jax.default_backend())
     plans = _reshards(before, module.devices, chosen) if before else {}
     groups: dict[tuple[str, str], list[HloCollective]] = defaultdict(list)
     for collective in seen.collectives:

@@ -16,6 +16,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.trace.inline import Traced, trace
 from redistrib.cost.model import CostModel
+from redistrib.cost.presets import preset_of
 from redistrib.distribution.regions import RULES as REGIONS
 from redistrib.distribution.schedule import Schedule
 from redistrib.distribution.tactics import apply, matching
@@ -121,8 +122,7 @@ def prepare(
 
 def platform_of(mesh: jax.sharding.Mesh) -> str:
     """The platform of the devices, as presets are called."""
-    platform = mesh.devices.flat[0].platform
-    return platform if platform in ("cpu", "gpu", "tpu") else "gpu"
+    return preset_of(mesh.devices.flat[0].platform)
 
 
 KEPT = 16  # operations for which a moved array is kept, where memory is short

@@ -17,6 +17,7 @@ from redistrib.backends.jax.staged import array_of, mesh_of, sharding_of, staged
 from redistrib.backends.jax.trace.inline import Traced, trace
 from redistrib.backends.jax.xla_cpu import quirks_of
 from redistrib.cost.model import CostModel
+from redistrib.cost.presets import preset_of
 from redistrib.distribution.entry import forms_of, leaf_names, leaves_like
 from redistrib.distribution.tactics import matching
 from redistrib.errors import ProgramError
@@ -54,8 +55,7 @@ def pipelined(
     one = build(Propagation(traced.graph, Mesh(())), "exact", name=name)
     examples = {array: dim % max(len(shape), 1) for array, dim, shape in _named(batch, inputs)}
     cuts = {array: dim for array, dim, _ in _named(layout.tensor_dims, inputs)}
-    platform = chosen[0].platform
-    model = cost_model or (platform if platform in ("cpu", "gpu", "tpu") else "gpu")
+    model = cost_model or preset_of(chosen[0].platform)
     made = spread(one, examples, replace(layout, tensor_dims=cuts), cost_model=model)
     return Pipelined(name, made, traced, chosen, args)
 

@@ -20,7 +20,7 @@ from redistrib.backends.jax.context import Schedule
 from redistrib.backends.jax.xla_cpu import Quirks, quirks_of
 from redistrib.cache import Cache, CacheInfo
 from redistrib.cost.model import CostModel
-from redistrib.cost.presets import cost_model
+from redistrib.cost.presets import cost_model, preset_of
 from redistrib.errors import MemoryLimitError
 from redistrib.packing.moves import Group, LeafMove
 from redistrib.plans.data import Order
@@ -123,7 +123,7 @@ class Planner:
     def _on(self, platform: str) -> CostModel | str:
         if self._model is not None:
             return self._model
-        return platform if platform in ("cpu", "gpu", "tpu") else "gpu"
+        return preset_of(platform)
 
     def _model_key(self, platform: str) -> Hashable:
         return _hashable(self._on(platform))

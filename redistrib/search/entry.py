@@ -13,7 +13,8 @@ from typing import Any
 import jax
 
 from redistrib.cost.model import CostModel
-from redistrib.distribution.entry import Prepared, leaf_names, platform_of, prepare
+from redistrib.cost.presets import preset_of
+from redistrib.distribution.entry import Prepared, leaf_names, prepare
 from redistrib.distribution.tactics import Along, Work
 from redistrib.errors import CutError, MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
@@ -84,8 +85,8 @@ def profile_of(profile: Machine | CostModel | str | None, mesh: Any) -> Machine:
     """The machine that is asked for, or the preset of the devices, with links of its own if only these are given."""
     if profile is not None and not isinstance(profile, CostModel):
         return machine(profile)
-    platform = platform_of(mesh) if isinstance(mesh, jax.sharding.Mesh) else jax.default_backend()
-    preset = machine(platform if platform in ("cpu", "gpu", "tpu") else "gpu")
+    platform = mesh.devices.flat[0].platform if isinstance(mesh, jax.sharding.Mesh) else jax.default_backend()
+    preset = machine(preset_of(platform))
     return preset if profile is None else replace(preset, links=profile)
 
 
