@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import redistrib as rd
 from redistrib.backends.jax.context import Platform
-from redistrib.backends.jax.one_way import two_turns
+from redistrib.backends.jax.one_way import relayed, two_turns
 from redistrib.backends.jax.xla_cpu import quirks_of
 
 
@@ -85,6 +85,50 @@ def test_any_pairs_on_any_hosts(data):
     checked([pair for pair, keep in zip(enumerate(receivers), kept, strict=True) if keep], processes)
 
 
+def handed_on(pairs, processes):
+    """What comes where: after the pairs of a permute, and after those that hand on; checked to be what was asked."""
+    found = relayed(np.array(pairs, np.int64).reshape(-1, 2), processes)
+    if found is None:
+        return None
+    first, second = ([tuple(pair) for pair in turn.tolist()] for turn in found)
+    assert not meets(first, processes)
+    assert load(first, processes) == load(pairs, processes)
+    assert all(processes[a] == processes[b] for a, b in second)
+    for turn in (first, second):
+        assert all(len(set(ends)) == len(turn) for ends in zip(*turn, strict=True))
+    came = {b: a for a, b in first}
+    late = {b: came[a] for a, b in second}
+    end = {b: late.get(b, came.get(b)) for _, b in pairs}
+    assert end == {b: a for a, b in pairs}
+    assert not {a for a, _ in second} & {b for _, b in pairs}  # who hands on receives nothing of its own
+    return first, second
+
+
+def test_every_permutation_of_some_of_six_devices_on_three_hosts():
+    """A swap of devices whose hosts have others that receive nothing is always handed on."""
+    processes = (0, 0, 1, 1, 2, 2)
+    seen = 0
+    for order in itertools.permutations(range(6)):
+        pairs = [(a, b) for a, b in enumerate(order) if a != b]
+        free = set(range(6)) - {b for _, b in pairs}
+        swaps = [(a, b) for a, b in pairs if a < b and (b, a) in pairs and processes[a] != processes[b]]
+        found = handed_on(pairs, processes)
+        assert found is None or swaps
+        if len(swaps) == 1 and {processes[k] for k in free} & {processes[k] for k in swaps[0]}:
+            assert found is not None
+            seen += 1
+    assert seen
+
+
+@given(st.data())
+def test_any_pairs_handed_on_among_any_hosts(data):
+    devices = data.draw(st.integers(2, 10))
+    processes = data.draw(st.lists(st.integers(0, 3), min_size=devices, max_size=devices))
+    receivers = data.draw(st.permutations(range(devices)))
+    kept = data.draw(st.lists(st.booleans(), min_size=devices, max_size=devices))
+    handed_on([pair for pair, keep in zip(enumerate(receivers), kept, strict=True) if keep], processes)
+
+
 CASES = [  # on hosts of two devices each: swaps, an all-to-all over all hosts, sums, gathers of two
     ("[512{x}1024, 1024]", "[1024, 512{x}1024]"),
     ("[512{x}1024, 512{y}1024]", "[512{y}1024, 512{x}1024]"),
@@ -92,6 +136,7 @@ CASES = [  # on hosts of two devices each: swaps, an all-to-all over all hosts, 
     ("[256{x,y}1024, 1024]", "[512{x}1024, 1024]"),
     ("[1024, 1024] sum{x}", "[512{x}1024, 1024]"),
     ("[1024, 1024] sum{x,y}", "[256{x,y}1024, 1024]"),
+    ("[1024{x,z}4096, 1024{y}2048]", "[1024{z,x}4096, 1024{y}2048]"),  # one swap a host: handed on
 ]
 
 
