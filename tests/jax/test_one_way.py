@@ -140,9 +140,9 @@ CASES = [  # on hosts of two devices each: swaps, an all-to-all over all hosts, 
 ]
 
 
-def compiled(source, target, dtype="float32", **options):
+def compiled(source, target, dtype="float32", hosts=None, **options):
     mesh = jax.make_mesh((2, 2, 2), ("x", "y", "z"), axis_types=(jax.sharding.AxisType.Explicit,) * 3)
-    plan = rd.synthesize(source, target, {"x": 2, "y": 2, "z": 2}, dtype=dtype)
+    plan = rd.synthesize(source, target, {"x": 2, "y": 2, "z": 2}, dtype=dtype, topology=hosts)
     return plan, rd.to_jax(plan, mesh, stacked="sum" in source, **options)
 
 
@@ -191,6 +191,22 @@ def test_gathers_go_around_a_ring_of_hosts(source, groups, two_devices_a_process
     np.testing.assert_array_equal(np.asarray(move(given_)), values)
     text = jax.jit(move).lower(given_).compile().as_text()
     assert re.findall(r"replica_groups=(\{\{.*?\}\})", text) == [groups]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("[1024{y}2048, 512]", "[1024{z}2048, 512]"), ("[2048{x}4096, 512]", "[1024{x,z}4096, 512]")],
+)
+def test_who_keeps_its_tile_sends_it_where_there_are_hosts(source, target, two_devices_a_process):
+    plan, move = compiled(source, target, hosts="aabbccdd")
+    values = np.arange(plan.source.global_size, dtype=np.float32).reshape(plan.source.global_shape)
+    given_ = jax.device_put(values, move.source_sharding)
+    np.testing.assert_array_equal(np.asarray(move(given_)), values)
+    text = jax.jit(move).lower(given_).compile().as_text()
+    (pairs,) = re.findall(r"collective-permute\(.*source_target_pairs=\{(.*?)\}[,}] ?", text)  # neither twice, nor on
+    assert not meets(
+        [tuple(map(int, pair)) for pair in re.findall(r"\{(\d+),(\d+)\}", pairs)], (0, 0, 1, 1, 2, 2, 3, 3)
+    )
 
 
 def test_small_shares_meet(two_devices_a_process):
