@@ -397,8 +397,8 @@ parallel, checkpoints onto another topology).
 CLUSTER = """## Emulated cluster
 
 4 hosts as network namespaces on one machine, {devices_per_host} JAX CPU devices in each, links of {rate} in each
-direction (token bucket), TCP Reno, XLA's gloo collectives; arrays of up to {megabytes:g} MB. Bytes that leave a host cost what
-they would cost on such a network; the hosts share this machine's cores.
+direction (token bucket), TCP Reno, XLA's gloo collectives; arrays of up to {megabytes:g} MB. Bytes that leave a host
+cost what they would cost on such a network; the hosts share this machine's cores.
 """
 
 CPU = """## Virtual CPU devices of one process
