@@ -1,0 +1,56 @@
+"""Programs on ranks: values as both interpreters and NumPy have them, bytes as predicted; prints JSON on rank 0.
+
+`programs.py every` runs every program that there is for this number of ranks, `programs.py products,chains` some.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+
+import numpy as np
+import program_cases
+from counting import Counting, Tally, received
+from mpi4py import MPI
+
+import redistrib as rd
+from redistrib.programs.reference import distribute, run_by_rank, run_whole
+
+comm = MPI.COMM_WORLD
+rank = comm.rank
+
+
+def run(case: program_cases.Case, transport: str | None) -> dict[str, int]:
+    """Whole arrays in and out, and the MPI calls that there were."""
+    program, arrays, expected = case.program, case.arrays, case.expected
+    for reference in (run_whole, run_by_rank):
+        for one, wanted in zip(reference(program, arrays), expected, strict=True):
+            np.testing.assert_array_equal(one, wanted, case.name)
+    with rd.to_mpi(program, Counting(comm), transport=transport) as execute:
+        tiles = execute.scatter(*(arrays if rank == 0 else []))
+        for tile, array, value in zip(tiles, arrays, program.inputs, strict=True):
+            if value.type.partial == () and rank in value.place.devices:
+                np.testing.assert_array_equal(tile, distribute(array, value)[rank], case.name)
+        for _ in range(2):
+            Tally.clear()
+            outs = execute(*tiles)
+            calls = dict(Counter(Tally.calls))
+            assert comm.allreduce(received(comm)) == program.received_bytes, (case.name, transport)
+        whole = execute.gather(*outs)
+        for one, wanted in zip(whole, expected, strict=True):
+            assert (one is None) == (rank > 0)
+            if one is not None:
+                np.testing.assert_array_equal(one, wanted, case.name)
+    return calls
+
+
+ran = 0
+seen: Counter[str] = Counter()
+kinds = [getattr(program_cases, name) for name in sys.argv[1].split(",")]
+for kind in kinds:
+    for k, case in enumerate(kind(comm.size)):
+        seen.update(run(case, (None, "packed", "datatypes")[k % 3]))
+        ran += 1
+if rank == 0:
+    print(json.dumps({"ran": ran, "calls": sorted(seen)}))
