@@ -13,16 +13,18 @@ import redistrib as rd
 pytestmark = pytest.mark.skipif(mpiexec() is None, reason="no mpiexec: install the extra redistrib[mpi]")
 
 
-@pytest.mark.parametrize(("ranks", "programs"), [(4, 43), pytest.param(6, 60, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("ranks", "programs"), [(4, 43), (6, 56)])
 def test_ranks_equal_both_interpreters_and_numpy(ranks: int, programs: int) -> None:
     """Meshes (4), (2, 2) and (2, 3): products, chains, reductions, windows, places of their own; bytes as predicted."""
-    found = launch(ranks, "programs", "every", timeout=200).figures()
+    found = launch(ranks, "programs", "every", timeout=400).figures()
     assert found["ran"] == programs
     assert {"Allreduce", "Alltoallw", "Bcast", "Gatherv", "Neighbor_alltoallw", "Scatterv", "put"} <= {*found["calls"]}
 
 
-def test_some_programs_on_two_by_three_ranks() -> None:
-    assert launch(6, "programs", "reductions,between").figures()["ran"] > 6
+@pytest.mark.parametrize(("ranks", "step"), [(4, 4), (6, 9)])
+def test_some_of_these_programs(ranks: int, step: int) -> None:
+    assert launch(ranks, "programs", "every", str(step)).figures()["ran"] > 5
 
 
 def test_t14_at_most_two_calls_from_and_to_the_root() -> None:
@@ -31,11 +33,11 @@ def test_t14_at_most_two_calls_from_and_to_the_root() -> None:
     assert [*map(tuple, found["seen"])] == [
         (),
         ("Bcast",),
-        ("Bcast", "Scatterv"),
         ("Gatherv",),
-        ("Gatherv", "Reduce"),
         ("Reduce",),
+        ("Reduce", "Gatherv"),
         ("Scatterv",),
+        ("Scatterv", "Bcast"),
     ]
     assert set(found["inside"]) >= {"Scatterv", "Bcast", "Gatherv"}
 
@@ -47,7 +49,7 @@ def test_t15_tiles_that_overlap() -> None:
     for one in (root, exchange):
         assert one["form"] == "[6{r0}12, 6{r1}12] windows (3, 2)"
         assert one["tile"] == [8, 7]  # of points and what their windows reach beyond
-    assert root["calls"] == ["Gatherv", "Scatterv"] or root["calls"] == ["Scatterv", "Gatherv"]
+    assert root["calls"] == ["Gatherv", "Scatterv"]  # the last brings the result back
     assert root["elements"] == {"0": 0, "1": 56, "2": 56, "3": 56}
     assert exchange["calls"] == ["Neighbor_alltoallw"]
     assert exchange["elements"] == dict.fromkeys("0123", 7)  # one row of seven from the rank below or above
@@ -103,7 +105,7 @@ def test_t21_planned_on_128_ranks() -> None:
     assert program.received_bytes == 4 * (sum(ins) + 128 * 3 * (n // 4) * (n // 8) // 4 + n * n * 127 // 128)
 
 
-@pytest.mark.parametrize("ranks", [8, 24])
+@pytest.mark.parametrize("ranks", [8, pytest.param(24, marks=pytest.mark.long)])
 def test_t21_run_on_ranks(ranks: int) -> None:
     """The same schedule, on as many ranks as there are: the same values, and the bytes that were predicted."""
     found = launch(ranks, "thesis", "t21").figures()
