@@ -123,7 +123,23 @@ def between(ranks: int) -> Iterator[Case]:
         yield Case(f"{few} to {all_of} devices, {to}", b.build(out), [x], [expected])
 
 
+def summands(ranks: int) -> Iterator[Case]:
+    """Programs that begin and end with summands: those that MPI reduces, and those that it does not as NumPy does."""
+    place, x, parts = Place(Mesh.of({"x": 2, "y": ranks // 2})), drawn(12, 12), ranks // 2
+    for kind, dtype, make in (("sum", "int64", np.sum), ("max", "float32", np.max), ("sum", "float16", np.sum)):
+        b = Builder(kind)
+        given = b.input("x", f"[6{{x}}12, {12 // parts}{{y}}12]", place, dtype)
+        nest = rd.nest("ij->i", (12, 12), name="reduce", combine=kind)
+        program = b.build(b.compute(nest, given, cut={"i": "x", "j": "y"}))
+        yield Case(f"{kind} of {dtype}", program, [x.astype(dtype)], [make(x, axis=1)])
+    b = Builder("twice")
+    given = b.input("x", "[6{x}12, 12] sum{y}", place, "int64")
+    nest = rd.nest("ij->ij", (12, 12), name="twice", fn=lambda x: 2 * x, linear=[(0,)])
+    yield Case("summands in and out", b.build(b.compute(nest, given, cut={"i": "x"})), [x], [2 * x])
+
+
 def every(ranks: int) -> Iterator[Case]:
+    yield from summands(ranks)
     for options in ({}, {"root": True}):
         yield from products(ranks, **options)
         yield from chains(ranks, **options)
