@@ -42,7 +42,7 @@ def root_calls() -> dict[str, Any]:
         made = summed.ops[0].outs[0][1]  # type: ignore[union-attr]  # as the product makes it, summands and all
         bare = Program(summed.inputs, summed.ops[:1], (made.name,))
         with rd.to_mpi(bare, Counting(comm)) as execute:
-            for root in (0, comm.size - 1):
+            for root in (0, comm.size - 1) if grid == (2, 2, 2) else (0,):
                 tiles, calls, _ = counted(execute.scatter, *([a, b] if rank == root else []), root=root)
                 named = [scatter_calls(value) for value in bare.inputs]
                 seen.update(named)
@@ -54,6 +54,8 @@ def root_calls() -> dict[str, Any]:
                 assert len(calls) <= 2, (grid, calls)
                 if rank == root:
                     np.testing.assert_array_equal(found, a @ b)
+        if grid not in ((2, 1, 1), (1, 2, 1), (2, 2, 2)):
+            continue
         through = rd.partition(nest, {"matmul": grid}, dtype="int64", root=True)
         with rd.to_mpi(through, Counting(comm), transport="packed") as execute:
             (out,), calls, nbytes = counted(execute, *execute.scatter(*([a, b] if rank == 0 else [])))
