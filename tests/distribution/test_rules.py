@@ -138,3 +138,17 @@ def test_types_of_operations_are_pulled_back() -> None:
     f = rd.distribute(lambda a, b: a @ b.T, (a, b), {"d": 4}, schedule=rd.work("d", {"dot_general": "m0"}))
     assert [value.type for value in f.program.inputs] == [DistType.of("[3{d}12, 24]"), DistType.of("[12, 24]")]
     assert math.prod(f(a, b).shape) == 144
+
+
+@pytest.mark.parametrize("value", [0, 1])
+def test_summands_are_padded_with_nothing_alone(value: int) -> None:
+    """What pads a sum is added once for each summand, unless it is added up first."""
+    x, w = (np.arange(12, dtype=np.float32).reshape(shape) for shape in ((3, 4), (4, 3)))
+    padded = rd.distribute(
+        lambda x, w: jax.lax.pad(x @ w, np.float32(value), [(-1, 2, 0), (0, -1, 0)]),
+        (x, w),
+        {"d": 2},
+        schedule=[rd.along("d", {"x": 1, "w": 0})],
+    )
+    wanted = np.pad((x @ w)[1:, :2], ((0, 2), (0, 0)), constant_values=value)
+    np.testing.assert_array_equal(np.asarray(padded(x, w)), wanted)
