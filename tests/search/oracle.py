@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
@@ -111,10 +110,6 @@ def least(problem: Problem) -> float:
     for k, node in enumerate(problem.nodes):
         total = total + np.array(node.prices).reshape([-1 if n == k else 1 for n in range(len(sizes))])
     for flow in problem.flows:
-        ends = [flow.node, *(reader.node for reader in flow.readers)]
-        total = total + flow.table()[tuple(_along(sizes, end) for end in ends)]
+        table = flow.table({node: range(size) for node, size in enumerate(sizes)})
+        total = total + table.reshape([size if n in flow.nodes else 1 for n, size in enumerate(sizes)])
     return float(total.min())
-
-
-def _along(sizes: Sequence[int], node: int) -> np.ndarray:
-    return np.arange(sizes[node]).reshape([-1 if n == node else 1 for n in range(len(sizes))])
