@@ -22,6 +22,7 @@ from redistrib.search.integer import relaxed
 from redistrib.simulate import simulate
 
 ORDERS = 3  # of the axes, that are tried, beside what propagation makes of the pins
+ALONE = 400  # operations of a program of which those that are alike are decided one by one in the end
 DECIDING = 0.8  # of the time that there is; the rest is for the bound
 ROUNDS = 6  # in which axes are decided again, at most
 
@@ -69,9 +70,32 @@ def searched(task: Task, deadline: Deadline = NEVER, told: Callable[[str], None]
             best = found
     if best is None:
         best = _unsearched(task, propagated(task, axes))
+    elif len({*classes.operations}) < len(task.graph.operations) <= ALONE and task.keep is None:
+        best = _apart(task, best, axes, deciding)
     if math.isinf(best.bound):
         told("bound")
         best = replace(best, bound=_bound(task, best, axes[-1:], classes, deadline))
+    return best
+
+
+def _apart(task: Task, best: Found, axes: Sequence[str], deadline: Deadline) -> Found:
+    """The decisions, and those about operations that are alike made one by one, until nothing gets better."""
+    alone = Classes(tuple(range(len(task.graph.operations))), tuple(range(len(task.graph.inputs))))
+    unchanged, rounds = 0, 0
+    with contextlib.suppress(OutOfTime):
+        while unchanged < len(axes) and rounds < len(axes) * ROUNDS:
+            problem = AxesProblem(task, best.decided, [axes[rounds % len(axes)]], alone, deadline)
+            solution = solved(problem.problem, deadline, problem.choice_of(best.decided))
+            unchanged, rounds = unchanged + 1, rounds + 1
+            if math.isfinite(solution.bound):
+                best = replace(best, bound=solution.bound)
+            if solution.choice is None:
+                continue
+            price = problem.problem.price(solution.choice)
+            if price < best.price * (1 - 1e-9):
+                sources = problem.sources(solution.choice)
+                best = replace(best, decided=problem.chosen(solution.choice), sources=sources, price=price)
+                unchanged = 0
     return best
 
 

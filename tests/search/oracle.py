@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import numpy as np
 
+from redistrib.distribution.entry import prepare
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.graph import Array, Graph, Operation
 from redistrib.programs.spec import nest
@@ -101,6 +104,11 @@ def task(graph: Graph, mesh: str, profile: str = "gpu", **more: object) -> Task:
     on = machine(profile)
     made = Task(graph, on, Moves(Mesh.of(mesh), on), ties=0.0)
     return replace(made, **more)  # type: ignore[arg-type]
+
+
+def traced(function: Callable[..., Any], args: tuple[Any, ...], mesh: str) -> Task:
+    """What `rd.search` would search, without pins."""
+    return task(prepare(function, args, Mesh.of(mesh), None, None, None).traced.graph, mesh)
 
 
 def least(problem: Problem) -> float:
