@@ -60,3 +60,10 @@ def chain(params: Any, x: Any) -> Any:
     for w in params:
         x = jnp.tanh(x @ w)
     return x
+
+
+def turned(params: Any, x: Any) -> Any:
+    """What is rows to one layer is columns to the next."""
+    for w in params:
+        x = jnp.tanh(x.T @ w)
+    return x
