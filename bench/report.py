@@ -47,6 +47,7 @@ BENCHES = {
     "gradients": "gradients on the emulated cluster (`python -m bench gradients`)",
     "programs": "programs, counted (`python -m bench programs`)",
     "programs_cluster": "programs on the emulated cluster (`python -m bench programs-cluster`)",
+    "programs_searched": "programs, searched (`python -m bench.programs.searched`)",
     "planning": "the time of one plan (`python -m bench planning`)",
     "distir": "DistIR's tables, simulated (`python -m bench distir`)",
     "pipelines": "a transformer in stages on emulated hosts (`python -m bench pipelines`)",

@@ -30,6 +30,7 @@ from bench.problems import (
     problem_set,
     swap_problem,
 )
+from bench.programs import page as programs_page
 from bench.report import Results, table, write
 from bench.stats import bootstrap_median, geomean, paired_ratio
 from redistrib.lang.mesh import Mesh
@@ -320,3 +321,17 @@ def total(pairs: "list[int]") -> int:
     assert all("strict=True" in mutant.code or "sum(None)" in mutant.code for mutant in found)
     assert found[:3] == list(mutants(tmp_path, ["module.py"], 3, 1))
     assert (tmp_path / "module.py").read_text() == source
+
+
+@pytest.mark.parametrize(("received", "met"), [(60, True), (99, False), (101, False)])
+def test_programs_that_were_searched_are_a_table_and_a_goal(received: int, met: bool) -> None:
+    records = [
+        {"name": "one", "xla": 100, "ours": 90, "received": received, "bound": 50.0},
+        {"name": "two", "xla": 100, "ours": 90, "received": 60, "bound": 50.0},
+    ]
+    text = "\n".join(programs_page.parts(Results({"programs_searched": {"records": records}}), table))
+    assert f"| one | 0.0001 | 0.0001 | {received / 1e6:.4f} | 0.0001 | {received / 100:.3f} |" in text
+    said, holds = programs_page.searched_verdict(records)
+    assert holds is met
+    assert f"more than XLA's on {int(received > 100)}" in said
+    assert programs_page.searched_verdict([]) == ("", None)

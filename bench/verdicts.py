@@ -7,6 +7,7 @@ from typing import Any
 
 from bench import gradients, hosts_page, partial_page, survivors, wire
 from bench.problems import Problem
+from bench.programs.page import searched_verdict
 from bench.results import Results
 from bench.stats import geomean, quantile
 from bench.summary import (
@@ -83,6 +84,10 @@ def goals_table(found: Results) -> str:
         _row(
             'gradients of MiniLM to FSDP shards, order="fixed": at the bound, the same bits on two device orders',
             *gradients.verdict(found.records("gradients")),
+        ),
+        _row(
+            "programs searched, same pins: bytes at most 0.7x XLA's in geomean, and never more",
+            *searched_verdict(found.records("programs_searched")),
         ),
         *_planning_goals({r["test"]: r for r in found.records("planning")}),
         _mutants_goal(found.records("mutants")),

@@ -21,6 +21,11 @@ is arguments, results and temporaries of one device: as predicted, and as the co
 CLUSTER = """Run on the emulated cluster, small, paired as above; above 1 ours is faster:
 """
 
+SEARCHED = """The same programs, pins on arguments and results alone, by `rd.search` with bytes as the objective, every
+product cut by every axis that can cut it. "Found" is predicted; "at least" is what no cuts along the axis that was
+decided last go below, the other axes being as they are:
+"""
+
 _FFT = "FFT by transposes"
 WHY = {
     _FFT: "XLA does not partition `fft`, and gathers the whole array for each transform",
@@ -37,6 +42,8 @@ def parts(found: Results, table: Callable[[list[str], list[list[str]]], str]) ->
     if records := found.records("programs"):
         head, *body = rows(records)
         made += [TEXT, table(head, body), verdict(records), *notes(records)]
+    if records := found.records("programs_searched"):
+        made += [SEARCHED, table(*searched(records)), searched_verdict(records)[0] + ".\n"]
     if records := timed(found.records("programs_cluster")):
         times = [[record["name"], str(speed(record))] for record in records]
         made += [CLUSTER, table(["program", "XLA's time / ours [noise]"], times), _pace(records)]
@@ -73,6 +80,25 @@ def rows(records: list[Record]) -> list[list[str]]:
             ]
         )
     return made
+
+
+def searched(records: list[Record]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows: bytes of XLA's, of the schedule written by hand, and of the one found."""
+    head = ["program", "XLA, MB", "written, MB", "found, MB", "at least, MB", "found / XLA"]
+    return head, [
+        [r["name"], *(_mb(r[key]) for key in ("xla", "ours", "received", "bound")), f"{r['received'] / r['xla']:.3f}"]
+        for r in records
+    ]
+
+
+def searched_verdict(records: list[Record]) -> tuple[str, bool | None]:
+    """What was found over XLA's: at most 0.7 times in geometric mean, and never more."""
+    if not records:
+        return "", None
+    shares = [r["received"] / r["xla"] for r in records]
+    more = sum(share > 1 for share in shares)
+    text = f"geometric mean {geomean(shares):.3f} over {len(records)} programs, more than XLA's on {more}"
+    return text, geomean(shares) <= 0.7 and not more
 
 
 def _mb(value: Any) -> str:

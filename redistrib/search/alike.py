@@ -90,6 +90,7 @@ def _key(operation: Operation, arrays: Mapping[str, Array]) -> Hashable:
         nest.whole,
         nest.linear,
         nest.flops,
+        operation.pinned,
         tuple(arrays[name].dtype for name in operation.ins),
         tuple(array.dtype for array in operation.outs),
         tuple(map(operation.ins.index, operation.ins)),

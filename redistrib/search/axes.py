@@ -6,14 +6,16 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from redistrib.lang.types import DistType
 from redistrib.partition.propagate import Propagation
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.graph import Graph
-from redistrib.search.alike import Classes
+from redistrib.search.alike import Classes, alike
 from redistrib.search.candidates import Cut, Option, of_array, of_operation, summed
+from redistrib.search.deadline import NEVER, Deadline
 from redistrib.search.memory import Charges, Use, uses
 from redistrib.search.moves import Moves
 from redistrib.search.problem import Flow, Node, Problem, Reader
@@ -39,6 +41,7 @@ class Task:
         ties: what idle devices cost, see `TIES`.
         held: what a byte costs that a device holds, by number of the operation that is about to run.
         keep: for how many operations a value that was moved is kept; None: to the end.
+        known: the options of operations that were asked for.
     """
 
     graph: Graph
@@ -52,6 +55,51 @@ class Task:
     ties: float = TIES
     held: Mapping[int, float] = field(default_factory=dict)
     keep: int | None = None
+    known: dict[tuple[object, ...], list[Option]] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def sums(self) -> set[str]:
+        """The values that may be made as summands."""
+        return summed(self.graph)
+
+    @cached_property
+    def marks(self) -> list[tuple[object, ...]]:
+        """For every operation what tells it from others that do the same: summands that it reads, rates of its own."""
+        rated = self.machine.operations
+        return [
+            (tuple(name in self.sums for name in one.ins), one.name if one.name in rated else "")
+            for one in self.graph.operations
+        ]
+
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """For every operation a number, the same for those that have the same options."""
+        return alike(self.graph, marks=dict(enumerate(self.marks)), near=0).operations
+
+    @cached_property
+    def heavy(self) -> list[bool]:
+        """Whether an operation has some of the work: where only bytes count, nothing else would have axes cut it."""
+        work = [operation.nest.points * operation.nest.flops for operation in self.graph.operations]
+        most = max(work, default=0)
+        return [own * HEAVY >= most > 0 for own in work]
+
+    @cached_property
+    def floor(self) -> float:
+        """A price that no schedule goes below: all work, shared out among the devices."""
+        return 0.0 if self.moves.objective == "bytes" else self.whole / self.moves.mesh.size
+
+    @cached_property
+    def whole(self) -> float:
+        """Seconds of all operations on one device, the same whatever is decided; of bytes, 1."""
+        if self.moves.objective == "bytes":
+            return 1.0
+        total, arrays = 0.0, self.graph.arrays()
+        for operation in self.graph.operations:
+            names = dict.fromkeys((*operation.ins, *(array.name for array in operation.outs)))
+            size = sum(math.prod(arrays[name].shape) * itemsize_of(arrays[name].dtype) for name in names)
+            rates = self.machine.rates_of(operation.name)
+            total += rates.seconds(size, operation.nest.points * operation.nest.flops)
+        return total
 
 
 @dataclass
@@ -91,10 +139,15 @@ class AxesProblem:
     Attributes:
         problem: nodes, flows.
         options: of each node.
+
+    Raises:
+        OutOfTime: where there is no time to write the problem down.
     """
 
-    def __init__(self, task: Task, decided: Decisions, axes: Sequence[str], classes: Classes) -> None:
-        self.task, self.axes, self.classes = task, tuple(axes), classes
+    def __init__(
+        self, task: Task, decided: Decisions, axes: Sequence[str], classes: Classes, deadline: Deadline = NEVER
+    ) -> None:
+        self.task, self.axes, self.classes, self.deadline = task, tuple(axes), classes, deadline
         self.decided = decided.copy()
         self.decided.clear(axes)
         self.found = self.decided.found
@@ -108,21 +161,20 @@ class AxesProblem:
         self._nodes()
         self.charges = Charges(task.held, len(self.options))
         self._flows()
-        self._tie = task.ties * self._whole() / sum(self.times)
+        self._tie = task.ties * task.whole / sum(self.times)
         self.problem = Problem(tuple(map(self._priced, range(len(self.options)))), tuple(self.flows))
 
     # ------------------------------------------------------------------------------------------ nodes
 
     def _nodes(self) -> None:
         task, graph, makers = self.task, self.graph, self.found.maker
-        sums = summed(self.found)
         known: dict[tuple[object, ...], int] = {}
         machine = task.machine if task.moves.objective == "seconds" else None
         for number, colour in enumerate(self.classes.operations):
             if ("operation", colour) not in known:
-                fixed = {axis: dim for axis, dim in task.work.get(number, {}).items() if axis in self.axes}
-                options = of_operation(self.found, number, self.axes, fixed, sums, machine)
-                if machine is None and self._is_heavy(number):
+                self.deadline.check()
+                options = self._ways(number, machine)
+                if machine is None and task.heavy[number]:
                     options = [o for o in options if all(isinstance(cut, str) for _, cut in o.cuts)] or options
                 known["operation", colour] = self._add(graph.operations[number].name, options)
             self.node_of_operation.append(known["operation", colour])
@@ -143,10 +195,15 @@ class AxesProblem:
             self.times[known[end]] += 1
             self.node_of_output.append(known[end])
 
-    def _is_heavy(self, number: int) -> bool:
-        """Whether an operation has some of the work: where only bytes count, nothing else would have axes cut it."""
-        work = [operation.nest.points * operation.nest.flops for operation in self.graph.operations]
-        return work[number] * HEAVY >= max(work) > 0
+    def _ways(self, number: int, machine: Machine | None) -> list[Option]:
+        """The options of an operation; those of operations that do the same are found once."""
+        task, found = self.task, self.found
+        fixed = {axis: dim for axis, dim in task.work.get(number, {}).items() if axis in self.axes}
+        own = (tuple(sorted(one.items())) for one in (fixed, found.cuts[number], found.carries[number]))
+        key = (task.kinds[number], self.axes, *own)
+        if key not in task.known:
+            task.known[key] = of_operation(found, number, self.axes, fixed, task.sums, machine)
+        return task.known[key]
 
     def _add(self, name: str, options: list[Option]) -> int:
         self.options.append(options)
@@ -171,19 +228,6 @@ class AxesProblem:
         held = self.charges.of_nodes[number] or [0.0] * len(prices)
         return Node(self.names[number], tuple(price + own for price, own in zip(prices, held, strict=True)))
 
-    def _whole(self) -> float:
-        """Seconds of all operations on one device, the same whatever is decided."""
-        if self.task.moves.objective == "bytes":
-            return 1.0
-        total = 0.0
-        for operation in self.graph.operations:
-            names = dict.fromkeys((*operation.ins, *(array.name for array in operation.outs)))
-            arrays = (self.found.arrays[name] for name in names)
-            size = sum(math.prod(array.shape) * itemsize_of(array.dtype) for array in arrays)
-            rates = self.task.machine.rates_of(operation.name)
-            total += rates.seconds(size, operation.nest.points * operation.nest.flops)
-        return total
-
     def _size(self, form: DistType, dtype: str) -> int:
         return form.local_size * itemsize_of(dtype)
 
@@ -193,7 +237,7 @@ class AxesProblem:
         """One flow for all values that the same nodes make and read; where memory is short, one for each time that a
         value is moved again."""
         self.flows: list[Flow] = []
-        self.forms: list[list[DistType]] = []
+        self.forms: list[tuple[DistType, ...]] = []
         self.values: list[list[Use]] = []
         groups: dict[tuple[int, int, str, tuple[tuple[int, int], ...]], list[Use]] = defaultdict(list)
         for use in uses(self.graph, self.task.keep):
@@ -208,33 +252,19 @@ class AxesProblem:
             self._flow(each, node, write, dtype, distinct)
 
     def _flow(self, each_use: list[Use], node: int, write: int, dtype: str, ends: Sequence[tuple[int, int]]) -> None:
-        forms: dict[DistType, int] = {}
-        made = tuple(forms.setdefault(option.outs[write], len(forms)) for option in self.options[node])
-        readers = tuple(
-            Reader(end, tuple(forms.setdefault(option.ins[r], len(forms)) for option in self.options[end]))
-            for end, r in ends
+        known = self.task.moves.conversions(
+            tuple(option.outs[write] for option in self.options[node]),
+            tuple(tuple(option.ins[r] for option in self.options[end]) for end, r in ends),
+            dtype,
+            self.deadline,
         )
-        each = list(forms)
-        prices, local = {}, set()
-        needed = dict.fromkeys(form for reader in readers for form in reader.forms)
-        sources = dict.fromkeys(made) if len(readers) == 1 else dict.fromkeys((*made, *needed))
-        for source in sources:
-            for target in needed:
-                if source == target or (source not in made and each[source].partial):
-                    continue
-                price = self.task.moves.price(each[source], each[target], dtype)
-                if price is None:
-                    continue
-                if source in made or price.is_local:
-                    prices[source, target] = price.cost
-                whole = not each[source].partial and not each[target].partial
-                if price.is_local and whole and each[source].local_size > each[target].local_size:
-                    local.add((source, target))
-        sizes = [self._size(form, dtype) for form in each]
+        readers = tuple(Reader(end, needed) for (end, _), needed in zip(ends, known.needed, strict=True))
+        sizes = [self._size(form, dtype) for form in known.forms]
         held = tuple(self.charges.held(each_use, end, sizes) for end in ends)
-        self.charges.made(each_use, node, [sizes[form] for form in made])
-        self.flows.append(Flow(each_use[0].value, node, made, readers, prices, frozenset(local), len(each_use), held))
-        self.forms.append(each)
+        self.charges.made(each_use, node, [sizes[form] for form in known.made])
+        name, count = each_use[0].value, len(each_use)
+        self.flows.append(Flow(name, node, known.made, readers, known.prices, known.local, count, held))
+        self.forms.append(known.forms)
         self.values.append(each_use)
 
     # ------------------------------------------------------------------------------------------ back

@@ -11,7 +11,7 @@ from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
 from redistrib.partition.propagate import Propagation
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.programs.graph import Operation
+from redistrib.programs.graph import Graph, Operation
 from redistrib.simulate.machine import Machine
 
 Cut: TypeAlias = "str | int | None"  # an iteration dimension; the group of linear reads that carry summands; or neither
@@ -35,10 +35,10 @@ class Option:
     share: float
 
 
-def summed(found: Propagation) -> set[str]:
+def summed(graph: Graph) -> set[str]:
     """The values that some operation may make as summands along an axis, by a sum over what is cut."""
     known: set[str] = set()
-    for operation in found.graph.operations:
+    for operation in graph.operations:
         nest = operation.nest
         carries = any(operation.ins[read] in known for group in nest.linear for read in group)
         for access, array in zip(nest.writes, operation.outs, strict=True):

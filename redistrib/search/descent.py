@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, permutations
@@ -16,11 +16,14 @@ from redistrib.partition.versions import Versions
 from redistrib.programs.program import Program
 from redistrib.search.alike import Classes, alike
 from redistrib.search.axes import AxesProblem, Decisions, Task, dim_of
-from redistrib.search.candidates import summed
+from redistrib.search.deadline import NEVER, Deadline, OutOfTime
 from redistrib.search.exact import solved
 from redistrib.search.integer import relaxed
+from redistrib.simulate import simulate
 
 ORDERS = 3  # of the axes, that are tried, beside what propagation makes of the pins
+ALONE = 400  # operations of a program of which those that are alike are decided one by one in the end
+DECIDING = 0.8  # of the time that there is; the rest is for the bound
 ROUNDS = 6  # in which axes are decided again, at most
 
 
@@ -43,43 +46,82 @@ class Found:
     complete: bool
 
 
-def searched(task: Task, limit: float | None = None, told: Callable[[str], None] = lambda said: None) -> Found:
-    """The best decisions that are found.
+def searched(task: Task, deadline: Deadline = NEVER, told: Callable[[str], None] = lambda said: None) -> Found:
+    """The best decisions that are found in time; at the least what `distribute` makes of the pins.
 
     Args:
         task: what is searched.
-        limit: seconds after which the best so far is taken.
+        deadline: after which the best so far is taken.
         told: is told what goes on.
     """
-    end = math.inf if limit is None else time.monotonic() + limit
+    deciding = deadline.part(DECIDING)
     classes = classes_of(task)
     axes = [axis.name for axis in task.moves.mesh.axes if axis.size > 1]
     best: Found | None = None
-    starts: list[Decisions | None] = [None] * ORDERS
-    orders = list(islice(permutations(axes), ORDERS))
+    orders = [(order, False) for order in islice(permutations(axes), ORDERS)]
     if axes and (task.starts or task.ends or task.pins or task.work):
-        ways = list(dict.fromkeys((tuple(axes), tuple(reversed(axes)))))
-        starts, orders = [*(propagated(task, way) for way in ways), *starts], [*ways, *orders]
-    for start, order in zip(starts, orders, strict=False):
-        if best is not None and time.monotonic() > end:
+        orders = [(order, True) for order in dict.fromkeys((tuple(axes), tuple(reversed(axes))))] + orders
+    for order, is_spread in orders:
+        if deciding.passed:
             break
-        found = _in_order(task, order, classes, end, told, start)
-        if best is None or found.price < best.price * (1 - 1e-9):
+        start = propagated(task, order) if is_spread else None
+        found = _in_order(task, order, classes, deciding, told, start)
+        if found is not None and (best is None or found.price < best.price * (1 - 1e-9)):
             best = found
-    assert best is not None
+    if best is None:
+        best = _unsearched(task, propagated(task, axes))
+    elif len({*classes.operations}) < len(task.graph.operations) <= ALONE and task.keep is None:
+        best = _apart(task, best, axes, deciding)
     if math.isinf(best.bound):
         told("bound")
-        problem = AxesProblem(task, best.decided, axes[-1:], classes)
-        best = replace(best, bound=relaxed(problem.problem)[0])
+        best = replace(best, bound=_bound(task, best, axes[-1:], classes, deadline))
     return best
+
+
+def _apart(task: Task, best: Found, axes: Sequence[str], deadline: Deadline) -> Found:
+    """The decisions, and those about operations that are alike made one by one, until nothing gets better."""
+    alone = Classes(tuple(range(len(task.graph.operations))), tuple(range(len(task.graph.inputs))))
+    unchanged, rounds = 0, 0
+    with contextlib.suppress(OutOfTime):
+        while unchanged < len(axes) and rounds < len(axes) * ROUNDS:
+            problem = AxesProblem(task, best.decided, [axes[rounds % len(axes)]], alone, deadline)
+            solution = solved(problem.problem, deadline, problem.choice_of(best.decided))
+            unchanged, rounds = unchanged + 1, rounds + 1
+            if math.isfinite(solution.bound):
+                best = replace(best, bound=solution.bound)
+            if solution.choice is None:
+                continue
+            price = problem.problem.price(solution.choice)
+            if price < best.price * (1 - 1e-9):
+                sources = problem.sources(solution.choice)
+                best = replace(best, decided=problem.chosen(solution.choice), sources=sources, price=price)
+                unchanged = 0
+    return best
+
+
+def _unsearched(task: Task, decided: Decisions) -> Found:
+    """What `distribute` makes of the pins, or everything whole, and what that takes."""
+    found = Found(decided, {}, math.inf, -math.inf, False)
+    program = program_of(task, found, "")
+    if task.moves.objective == "bytes":
+        return replace(found, price=float(program.received_bytes))
+    return replace(found, price=simulate(program, task.machine, record=False).seconds)
+
+
+def _bound(task: Task, found: Found, axes: Sequence[str], classes: Classes, deadline: Deadline) -> float:
+    """A price that no cuts along some axes go below, the others being what they are; the best one there is time for."""
+    bound = task.floor
+    with contextlib.suppress(OutOfTime):
+        problem = AxesProblem(task, found.decided, axes, classes, deadline).problem
+        bound = max(bound, problem.least)
+        bound = max(bound, relaxed(problem, deadline)[0])
+    return bound
 
 
 def classes_of(task: Task) -> Classes:
     """What is alike in a task, pins told apart."""
-    sums = summed(Decisions.none(task).found)
     marks: dict[object, object] = {}
-    for number, operation in enumerate(task.graph.operations):
-        own = tuple(name in sums for name in operation.ins)
+    for number, own in enumerate(task.marks):
         marks[number] = (own, tuple(sorted(task.work.get(number, {}).items())))
     for array in task.graph.inputs:
         marks[array.name] = _mark(task.pins.get(array.name), task.starts.get(array.name))
@@ -131,34 +173,47 @@ def _in_order(
     task: Task,
     order: Sequence[str],
     classes: Classes,
-    end: float,
+    deadline: Deadline,
     told: Callable[[str], None],
     start: Decisions | None = None,
-) -> Found:
-    """Decide axis after axis, from nothing or from decisions that are there, until nothing gets better."""
+) -> Found | None:
+    """Decide axis after axis, from nothing or from decisions that are there, until nothing gets better.
+
+    None where the time is up before every axis was decided.
+
+    Raises:
+        ProgramError: if pins leave no choice.
+    """
     decided, sources = start or Decisions.none(task), dict[tuple[str, DistType], DistType]()
-    price, bound, complete = math.inf, 0.0, True
-    unchanged = 0
+    price, bound, complete = math.inf, -math.inf, True
+    unchanged, left = 0, max(1, len(order))
     for count in range(max(1, len(order) * ROUNDS)):
         axis = order[count % len(order)] if order else ""
         told(f"axis {axis}, round {count // max(1, len(order)) + 1}")
-        problem = AxesProblem(task, decided, [axis] if axis else [], classes)
+        is_known = start is not None or count >= len(order)
+        try:
+            problem = AxesProblem(task, decided, [axis] if axis else [], classes, deadline)
+        except OutOfTime:
+            complete = False
+            break
         if count == 0 and start is not None:
             known = problem.choice_of(start)
             decided, price, sources = problem.chosen(known), problem.problem.price(known), problem.sources(known)
-        is_known = start is not None or count >= len(order)
-        solution = solved(problem.problem, end, problem.choice_of(decided) if is_known else None)
-        if solution.choice is None:
+        solution = solved(problem.problem, deadline, problem.choice_of(decided) if is_known else None)
+        if solution.choice is None and not solution.feasible:
             raise ProgramError("", "", "Schedule", f"nothing was found along axis {axis!r}; loosen the pins")
-        own = problem.problem.price(solution.choice)
         complete, bound = complete and solution.optimal, solution.bound
+        if solution.choice is None:
+            break
+        own = problem.problem.price(solution.choice)
         if not is_known or own < price * (1 - 1e-9):
             decided, price = problem.chosen(solution.choice), own
             sources, unchanged = problem.sources(solution.choice), 0
+        left -= 1
         unchanged += 1
-        if count >= len(order) - 1 and (unchanged >= len(order) or time.monotonic() > end):
+        if left <= 0 and (unchanged >= len(order) or deadline.passed):
             break
-    return Found(decided, sources, price, bound, complete)
+    return None if left > 0 and start is None else Found(decided, sources, price, bound, complete)
 
 
 def program_of(task: Task, found: Found, name: str) -> Program:

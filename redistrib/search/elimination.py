@@ -6,6 +6,7 @@ chains and trees tables are of two nodes. Where they would grow too large, some 
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,9 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from redistrib.search.deadline import NEVER, Deadline
 from redistrib.search.problem import Floats, Problem
 
 LARGEST = 4_000_000  # entries of a table
+WHOLE = 500_000  # entries of the table of a flow that is kept for all options
 MOST = 32  # nodes of a table, beside the one that is decided; NumPy has arrays of 64 dimensions
 
 
@@ -28,15 +31,19 @@ class Factor(NamedTuple):
 
 
 class Elimination:
-    """A problem as tables."""
+    """A problem as tables.
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    Args:
+        problem: the problem.
+        deadline: after which a solution is given up.
+    """
+
+    def __init__(self, problem: Problem, deadline: Deadline = NEVER) -> None:
+        self.problem, self.deadline = problem, deadline
         self.sizes = [len(node.prices) for node in problem.nodes]
-        self.scopes = [tuple(sorted({flow.node, *(r.node for r in flow.readers)})) for flow in problem.flows]
         self.touching: dict[int, list[int]] = defaultdict(list)
-        for k, scope in enumerate(self.scopes):
-            for node in scope:
+        for k, flow in enumerate(problem.flows):
+            for node in flow.nodes:
                 self.touching[node].append(k)
         self._factors: dict[int, Floats] = {}
 
@@ -44,9 +51,11 @@ class Elimination:
     def neighbours(self) -> list[set[int]]:
         """For every node those that it shares a flow with."""
         found: list[set[int]] = [set() for _ in self.sizes]
-        for scope in self.scopes:
-            for node in scope:
-                found[node] |= {*scope} - {node}
+        for flow in self.problem.flows:
+            for node in flow.nodes:
+                found[node].update(flow.nodes)
+        for node, near in enumerate(found):
+            near.discard(node)
         return found
 
     def solve(
@@ -58,6 +67,9 @@ class Elimination:
             options: for nodes that are free, those that they may take.
             choice: an option for each node.
             largest: entries of a table.
+
+        Raises:
+            OutOfTime: after the deadline.
         """
         known, choice = {n: own[0] for n, own in options.items() if len(own) == 1}, list(choice)
         for node, taken in known.items():
@@ -76,6 +88,7 @@ class Elimination:
                 at[min(factor.nodes, key=place.__getitem__)].append(factor)
         decided: list[tuple[int, tuple[int, ...], np.ndarray]] = []
         for node in order:
+            self.deadline.check()
             scope, table = _sum(at[node])
             axis = scope.index(node)
             rest = tuple(n for n in scope if n != node)
@@ -95,41 +108,46 @@ class Elimination:
 
     def flow(self, number: int, choice: Sequence[int]) -> float:
         """The price of one flow."""
-        return float(self._factor(number)[tuple(choice[node] for node in self.scopes[number])])
+        flow = self.problem.flows[number]
+        if number in self._factors:
+            return float(self._factors[number][tuple(choice[node] for node in flow.nodes)])
+        return flow.price(choice)
 
     def _order(self, options: Mapping[int, Sequence[int]], largest: int) -> list[int] | None:
         around = {node: self.neighbours[node] & options.keys() for node in options}
         size = {node: len(own) for node, own in options.items()}
         weight = {node: size[node] * math.prod(size[n] for n in around[node]) for node in around}
-        order = []
-        while weight:
-            node = min(weight, key=lambda n: (weight[n], n))
-            if weight.pop(node) > largest or len(around[node]) >= MOST:
+        heap = [(own, node) for node, own in weight.items()]
+        heapq.heapify(heap)
+        order: list[int] = []
+        while len(order) < len(size):
+            own, node = heapq.heappop(heap)
+            if weight.get(node) != own:
+                continue  # it was put in again, with another weight
+            if own > largest or len(around[node]) >= MOST:
                 return None
+            self.deadline.check()
+            del weight[node]
             order.append(node)
             near = around.pop(node)
             for other in near:
                 around[other] = (around[other] | near) - {node, other}
             for other in near:
                 weight[other] = size[other] * math.prod(size[n] for n in around[other])
+                heapq.heappush(heap, (weight[other], other))
         return order
 
     def _restricted(self, number: int, options: Mapping[int, Sequence[int]], choice: Sequence[int]) -> Factor:
         """The table of a flow for the options that are free, all others as they are."""
-        scope, table = self.scopes[number], self._factor(number)
-        index = np.ix_(*(list(options[node]) if node in options else [choice[node]] for node in scope))
-        kept = tuple(node for node in scope if node in options)
-        return Factor(kept, table[index].reshape([len(options[node]) for node in kept]))
-
-    def _factor(self, number: int) -> Floats:
-        """The table of a flow over its nodes, each once."""
+        self.deadline.check()
+        flow = self.problem.flows[number]
+        kept = tuple(node for node in flow.nodes if node in options)
+        if len(flow.nodes) > MOST or math.prod(self.sizes[node] for node in flow.nodes) > WHOLE:
+            return Factor(kept, flow.table(options, choice))
         if number not in self._factors:
-            flow, scope = self.problem.flows[number], self.scopes[number]
-            ends = [flow.node, *(reader.node for reader in flow.readers)]
-            shape = [self.sizes[node] for node in scope]
-            index = tuple(np.arange(self.sizes[node]).reshape([-1 if n == node else 1 for n in scope]) for node in ends)
-            self._factors[number] = np.broadcast_to(flow.table()[index], shape)
-        return self._factors[number]
+            self._factors[number] = flow.table({node: range(self.sizes[node]) for node in flow.nodes})
+        index = np.ix_(*(list(options[node]) if node in options else [choice[node]] for node in flow.nodes))
+        return Factor(kept, self._factors[number][index].reshape([len(options[node]) for node in kept]))
 
 
 def _sum(factors: Sequence[Factor]) -> Factor:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,6 +18,7 @@ from redistrib.errors import CutError, MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.partition.propagate import Propagation
 from redistrib.search.axes import Task
+from redistrib.search.deadline import Deadline
 from redistrib.search.fitting import fitted
 from redistrib.search.grid import Staged, meshes_of, staged
 from redistrib.search.moves import Moves, Objective
@@ -57,16 +56,18 @@ def search(
     if pipeline and (devices is None or batch is None):
         raise ProgramError("", "", "Batch", "a pipeline needs devices=, and batch=, the arguments with examples")
     tried = [Mesh(Mesh.of(mesh).axes)] if devices is None else meshes_of(devices, on)
-    end = math.inf if limit is None else time.monotonic() + limit
+    deadline = Deadline.after(limit)
     listed: list[Candidate | Staged] = []
     least: list[MemoryLimitError] = []
     with _told(progress) as told:
         for number, own in enumerate(tried):
+            if listed and deadline.passed:
+                break
             given = prepare(function, args, own, in_shardings, out_shardings, rules)
             task = task_of(given, own, pins, tied(function, given, state or {}), on, objective)
-            left = None if limit is None else max(0.0, end - time.monotonic()) / (len(tried) - number)
+            own_part = deadline.part(1 / (len(tried) - number))
             try:
-                made = fitted(task, given.name, memory_limit, left, lambda said, own=own: told(f"{own}, {said}"))  # type: ignore[misc]
+                made = fitted(task, given.name, memory_limit, own_part, lambda said, own=own: told(f"{own}, {said}"))  # type: ignore[misc]
                 listed.append(Candidate(made, given, own if mesh is None else mesh, memory_limit))
             except MemoryLimitError as error:
                 least.append(error)
@@ -74,7 +75,7 @@ def search(
             told(one.name)
             if memory_limit is None or one.memory <= memory_limit:
                 listed.append(one)
-            if time.monotonic() > end:
+            if deadline.passed:
                 break
     if not listed:
         raise min(least, key=lambda error: error.least)

@@ -6,10 +6,11 @@ by dynamic programming; then balls of nodes are decided anew, with all their opt
 
 from __future__ import annotations
 
+import contextlib
 import math
-import time
 from collections.abc import Sequence
 
+from redistrib.search.deadline import NEVER, Deadline, OutOfTime
 from redistrib.search.elimination import Elimination, ball
 from redistrib.search.integer import GAP, Solution, relaxed, solve
 from redistrib.search.problem import Problem
@@ -23,72 +24,87 @@ STRIDE = 4  # from the centre of one ball to that of the next
 WITHIN = 100_000  # entries of a table of a ball
 
 
-def solved(problem: Problem, end: float = math.inf, start: Sequence[int] | None = None) -> Solution:
-    """The best choice that is found.
+def solved(problem: Problem, deadline: Deadline = NEVER, start: Sequence[int] | None = None) -> Solution:
+    """The best choice that is found, in time.
 
     Args:
         problem: the problem.
-        end: the time, as `time.monotonic` has it, after which the best so far is taken.
+        deadline: after which the best so far is taken.
         start: a choice to begin with.
 
     Returns:
-        The choice; its bound is minus infinite where none was looked for.
+        The choice; None where there is none, or none was found in time. The bound is minus infinite where none was
+        looked for.
     """
-    tables = Elimination(problem)
+    tables = Elimination(problem, deadline)
     everything = {node: range(size) for node, size in enumerate(tables.sizes)}
-    found = tables.solve(everything, [0] * len(everything), SMALL)
-    if found is not None:
-        choice = tuple(found[node] for node in everything)
-        price = problem.price(choice)
-        return Solution(choice if math.isfinite(price) else None, price, math.isfinite(price), True)
-    if start is not None and len(start) > MANY:
-        best = _polished(tables, tuple(start), end)
-        return Solution(best, -math.inf, True, False)
-    bound, shares = relaxed(problem, end - time.monotonic())
-    if math.isinf(bound) and bound > 0:
-        return Solution(None, bound, False, True)
-    if not shares:  # there was no time
-        cheapest = (min(range(len(node.prices)), key=node.prices.__getitem__) for node in problem.nodes)
-        return Solution(_polished(tables, tuple(start or cheapest), end), bound, True, False)
-    best = tuple(max(range(len(own)), key=own.__getitem__) for own in shares)
-    for share in SHARES:
-        support = {
-            node: sorted({best[node], *(k for k, each in enumerate(own) if each > share), (start or best)[node]})
-            for node, own in enumerate(shares)
-        }
-        found = tables.solve(support, best)
+    best = None if start is None else tuple(start)
+    try:
+        found = tables.solve(everything, [0] * len(everything), SMALL)
         if found is not None:
-            best = tuple(found[node] for node in everything)
-            break
-    best = _polished(tables, best, end)
+            choice = tuple(found[node] for node in everything)
+            price = problem.price(choice)
+            return Solution(choice if math.isfinite(price) else None, price, math.isfinite(price), True)
+        if best is not None and len(best) > MANY:
+            return Solution(_polished(tables, best), -math.inf, True, False)
+        bound, shares = relaxed(problem, deadline)
+    except OutOfTime:
+        cheapest = tuple(min(range(len(node.prices)), key=node.prices.__getitem__) for node in problem.nodes)
+        best = best or cheapest
+        return Solution(best if math.isfinite(problem.price(best)) else None, -math.inf, True, False)
+    if math.isinf(bound):
+        return Solution(None, bound, False, True)
+    best = _polished(tables, _rounded(tables, shares, best))
     price = problem.price(best)
-    if price > bound + GAP * abs(price) and len(best) <= CLOSED:
-        proved = solve(problem, None if math.isinf(end) else end - time.monotonic())
-        if proved.choice is not None and problem.price(proved.choice) <= price:
-            return proved
-        bound = max(bound, proved.bound)
+    if price > bound + GAP * abs(price) and len(best) <= CLOSED and not deadline.passed:
+        with contextlib.suppress(OutOfTime):
+            proved = solve(problem, deadline)
+            if proved.choice is not None and problem.price(proved.choice) <= price:
+                return proved
+            bound = max(bound, proved.bound)
+    if math.isinf(price):
+        return Solution(None, bound, True, False)
     return Solution(best, bound, True, price <= bound + GAP * abs(price))
 
 
-def _polished(tables: Elimination, choice: tuple[int, ...], end: float) -> tuple[int, ...]:
-    """Decide ball after ball anew until none gets better."""
+def _rounded(tables: Elimination, shares: Sequence[Sequence[float]], start: Sequence[int] | None) -> tuple[int, ...]:
+    """The best choice among the options that the relaxation takes a part of; where there is no time, the largest."""
+    best = tuple(max(range(len(own)), key=own.__getitem__) for own in shares)
+    with contextlib.suppress(OutOfTime):
+        for share in SHARES:
+            support = {
+                node: sorted({best[node], *(k for k, each in enumerate(own) if each > share), (start or best)[node]})
+                for node, own in enumerate(shares)
+            }
+            found = tables.solve(support, best)
+            if found is not None:
+                return tuple(found[node] for node in support)
+    return best
+
+
+def _polished(tables: Elimination, choice: tuple[int, ...]) -> tuple[int, ...]:
+    """Decide ball after ball anew until none gets better, or the time is up."""
     current = list(choice)
-    improved = True
-    while improved and time.monotonic() < end:
-        improved = False
-        for centre in range(0, len(current), STRIDE):
-            if time.monotonic() > end:
-                break
-            nodes, count = ball(tables, centre, BALL), BALL
-            found = tables.solve({n: range(tables.sizes[n]) for n in nodes}, current, WITHIN)
-            while found is None and count > 2:
-                count //= 2
-                found = tables.solve({n: range(tables.sizes[n]) for n in nodes[:count]}, current, WITHIN)
-            changed = [n for n, taken in (found or {}).items() if current[n] != taken]
-            if not found or not changed:
-                continue
-            before = tables.around(changed, current)
-            other = [found.get(n, taken) for n, taken in enumerate(current)]
-            if tables.around(changed, other) < before - GAP * abs(before):
-                current, improved = other, True
+    with contextlib.suppress(OutOfTime):
+        while sum(_improved(tables, current, centre) for centre in range(0, len(current), STRIDE)):
+            pass
     return tuple(current)
+
+
+def _improved(tables: Elimination, current: list[int], centre: int) -> bool:
+    """Decide the ball around a node anew, in place; whether it got better."""
+    tables.deadline.check()
+    nodes, count = ball(tables, centre, BALL), BALL
+    found = tables.solve({n: range(tables.sizes[n]) for n in nodes}, current, WITHIN)
+    while found is None and count > 2:
+        count //= 2
+        found = tables.solve({n: range(tables.sizes[n]) for n in nodes[:count]}, current, WITHIN)
+    changed = [n for n, taken in (found or {}).items() if current[n] != taken]
+    if not found or not changed:
+        return False
+    before = tables.around(changed, current)
+    other = [found.get(n, taken) for n, taken in enumerate(current)]
+    if tables.around(changed, other) >= before - GAP * abs(before):
+        return False
+    current[:] = other
+    return True

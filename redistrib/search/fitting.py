@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -13,11 +12,13 @@ from redistrib.errors import MemoryLimitError
 from redistrib.programs.live import changes
 from redistrib.programs.program import Compute, Program
 from redistrib.search.axes import Task
+from redistrib.search.deadline import NEVER, Deadline
 from redistrib.search.descent import Found, program_of, searched
 from redistrib.simulate import simulate
 
 STEEP = 8.0  # how much dearer a byte becomes where too much is held
 STEPS = 8  # in which it does
+FREE = 0.5  # of the time that there is, for what takes the least time whatever it holds
 HALVINGS = 4  # of the price of a byte, to come near the limit again
 
 
@@ -38,7 +39,11 @@ class Fitted(NamedTuple):
 
 
 def fitted(
-    task: Task, name: str, most: int | None, limit: float | None = None, told: Callable[[str], None] = lambda said: None
+    task: Task,
+    name: str,
+    most: int | None,
+    deadline: Deadline = NEVER,
+    told: Callable[[str], None] = lambda said: None,
 ) -> Fitted:
     """The fastest schedule that is found whose program holds no more than so many bytes on a device.
 
@@ -46,18 +51,17 @@ def fitted(
         task: what is searched.
         name: of the program.
         most: bytes; None for no limit.
-        limit: seconds after which the best so far is taken.
+        deadline: after which the best so far is taken.
         told: is told what goes on.
 
     Raises:
         MemoryLimitError: if nothing that was found fits; tells the least that fits.
     """
-    end = math.inf if limit is None else time.monotonic() + limit
-    free = searched(task, limit, told)
+    free = searched(task, deadline if most is None else deadline.part(FREE), told)
     program = program_of(task, free, name)
     if most is None or peak(program)[0] <= most:
         return Fitted(task, free, program, free)
-    return _Fitting(task, name, most, end, told, free).run(program)
+    return _Fitting(task, name, most, deadline, told, free).run(program)
 
 
 def peak(program: Program) -> tuple[int, int]:
@@ -78,7 +82,7 @@ class _Fitting:
     task: Task
     name: str
     most: int
-    end: float
+    deadline: Deadline
     told: Callable[[str], None]
     free: Found
     best: tuple[float, Fitted] | None = None
@@ -116,7 +120,7 @@ class _Fitting:
         tight, free = made.found.decided, self.free.decided
         other = [name for name, at in tight.ins.items() if at != free.ins[name]]
         low, high = 0, len(other)
-        while low < high and time.monotonic() < self.end:
+        while low < high and not self.deadline.passed:
             count = (low + high + 1) // 2
             decided = tight.copy()
             for name in other[:count]:
@@ -127,12 +131,12 @@ class _Fitting:
             low, high = (count, high) if fits else (low, count - 1)
 
     def _fits(self, rate: float) -> bool:
-        if time.monotonic() > self.end:
+        if self.deadline.passed:
             return self.best is not None
         self.told(f"memory, {rate:.3g} a byte")
         held = dict.fromkeys(self.moments, rate / len(self.moments))
         task = replace(self.task, held=held)
-        return self._note(task, searched(task, max(0.0, self.end - time.monotonic()), self.told))
+        return self._note(task, searched(task, self.deadline, self.told))
 
     def _note(self, task: Task, found: Found) -> bool:
         program = program_of(task, found, self.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
@@ -25,10 +25,8 @@ from redistrib.pipelines.stages import crossing, forward_of
 from redistrib.pipelines.transform import spread_over
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.program import Program
-from redistrib.search.measure import Measured, measured
-from redistrib.simulate import simulate
+from redistrib.search.timed import Timed
 from redistrib.simulate.machine import Machine
-from redistrib.simulate.result import Simulation
 
 AXES = 3  # of a mesh, at most
 
@@ -55,7 +53,7 @@ def meshes_of(devices: int, on: Machine) -> list[Mesh]:
 
 
 @dataclass
-class Staged:
+class Staged(Timed):
     """A function spread over replicas, tensor parts, stages and microbatches, and what it takes.
 
     Attributes:
@@ -79,44 +77,12 @@ class Staged:
         return f"D/T/P/K {self.layout}"
 
     @cached_property
-    def simulation(self) -> Simulation:
-        """The program, timed."""
-        return simulate(self.program, self.machine, record=False)
-
-    @property
-    def seconds(self) -> float:
-        """What a call is predicted to take."""
-        return self.simulation.seconds
-
-    @property
-    def received_bytes(self) -> int:
-        """Bytes that all devices together receive from others."""
-        return self.program.received_bytes
-
-    @property
-    def rank(self) -> tuple[float, str]:
-        """What candidates are ordered by."""
-        return (self.seconds, self.name)
-
-    @cached_property
-    def memory(self) -> int:
-        """Bytes that the fullest device holds at the worst moment."""
-        return max(self.simulation.peak_bytes.values(), default=0)
-
-    @cached_property
     def distributed(self) -> Any:
         """The function, run in stages; it needs as many devices as the layout takes."""
         return pipeline(self.function, self.given.args, self.batch, self.layout)
 
-    def measure(self, args: Sequence[Any], repeats: int = 5) -> Measured:
-        """Run it, and time it; see `Candidate.measure`."""
-        return measured(self.distributed, tuple(args), repeats)
-
     def __str__(self) -> str:
-        return (
-            f"{self.given.name} as {self.name}, {self.machine.name}: {self.seconds * 1e3:,.3f} ms, "
-            f"{self.received_bytes:,} bytes received, at most {self.memory:,} bytes on a device"
-        )
+        return self.summary()
 
 
 def staged(

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_matrix
 
+from redistrib.search.deadline import NEVER, Deadline, OutOfTime
 from redistrib.search.problem import Floats, Flow, Problem
 
 GAP = 1e-6  # of the objective
@@ -38,27 +39,24 @@ class Solution:
     optimal: bool
 
 
-def solve(problem: Problem, seconds: float | None = None) -> Solution:
-    """The best choice of a problem.
+def solve(problem: Problem, deadline: Deadline = NEVER) -> Solution:
+    """The best choice of a problem, or the best that was found in time.
 
-    Args:
-        problem: the problem.
-        seconds: after which the best that was found so far is taken.
+    Raises:
+        OutOfTime: if there was no time to write the program down.
     """
-    model = _Model(problem)
-    for flow in problem.flows:
-        model.flow(flow)
-    return model.solve(seconds)
+    return _Model.of(problem, deadline).solve(deadline)
 
 
-def relaxed(problem: Problem, seconds: float = math.inf) -> tuple[float, list[list[float]]]:
+def relaxed(problem: Problem, deadline: Deadline = NEVER) -> tuple[float, list[list[float]]]:
     """A price that no choice goes below, and how much of each option the relaxation of the integer program takes.
 
-    Where there is no choice the price is infinite, and where time was too short minus infinite; nothing is taken.
+    Where there is no choice the price is infinite, and nothing is taken.
+
+    Raises:
+        OutOfTime: if it took too long.
     """
-    model = _Model(problem)
-    for flow in problem.flows:
-        model.flow(flow)
+    model = _Model.of(problem, deadline)
     costs, scale = model.scaled()
     matrix, equal = model.matrix(), np.equal(model.lows, model.highs)
     found = linprog(
@@ -67,14 +65,21 @@ def relaxed(problem: Problem, seconds: float = math.inf) -> tuple[float, list[li
         b_ub=np.array(model.highs)[~equal],
         A_eq=matrix[equal],
         b_eq=np.array(model.highs)[equal],
-        bounds=(0.0, 1.0),
+        bounds=(0.0, None),  # what a sum of options is 1 of is no more than 1
         method="highs-ds",
-        options={"time_limit": max(seconds, 0.01)} if math.isfinite(seconds) else {},
+        options={"presolve": False, **_time_limit(deadline)},
     )
+    if found.status == 2:
+        return math.inf, []
     if found.status != 0:
-        return (math.inf if found.status == 2 else -math.inf), []
+        raise OutOfTime
     shares = [[float(found.x[k]) for k in options] for options in model.option]
     return model.constant + float(found.fun) * scale, shares
+
+
+def _time_limit(deadline: Deadline) -> dict[str, float]:
+    deadline.check()
+    return {"time_limit": max(deadline.left, 0.01)} if math.isfinite(deadline.at) else {}
 
 
 @dataclass
@@ -110,6 +115,15 @@ class _Model:
         self.values += entries.values()
         self.lows.append(low)
         self.highs.append(high)
+
+    @classmethod
+    def of(cls, problem: Problem, deadline: Deadline) -> _Model:
+        """The program of all flows."""
+        model = cls(problem)
+        for flow in problem.flows:
+            deadline.check()
+            model.flow(flow)
+        return model
 
     # ------------------------------------------------------------------------------------------ flows
 
@@ -193,12 +207,9 @@ class _Model:
             options=options,
         )
 
-    def solve(self, seconds: float | None) -> Solution:
+    def solve(self, deadline: Deadline) -> Solution:
         costs, scale = self.scaled()
-        options: dict[str, float] = {"mip_rel_gap": GAP}
-        if seconds is not None:
-            options["time_limit"] = max(seconds, 0.01)
-        found = self.run(costs, options)
+        found = self.run(costs, {"mip_rel_gap": GAP, **_time_limit(deadline)})
         bound = self.constant
         if found.mip_dual_bound is not None and np.isfinite(found.mip_dual_bound):
             bound += max(0.0, float(found.mip_dual_bound)) * scale

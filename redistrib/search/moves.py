@@ -10,6 +10,7 @@ from redistrib.errors import RedistribError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
 from redistrib.programs.program import Place, Value
+from redistrib.search.deadline import NEVER, Deadline
 from redistrib.simulate.machine import Machine
 from redistrib.simulate.prices import plan_stages
 from redistrib.synthesis.synthesize import synthesize
@@ -31,6 +32,24 @@ class Price(NamedTuple):
     scratch: int
 
 
+class Conversions(NamedTuple):
+    """What it takes to have a value as it is needed; types are given by their numbers.
+
+    Attributes:
+        forms: the types.
+        made: for each way to make the value its type.
+        needed: for each reader, and each way that it may read, the type.
+        prices: of converting one type to another, where that can be.
+        local: pairs of which the second is a part of the first, on every device, so that nothing travels.
+    """
+
+    forms: tuple[DistType, ...]
+    made: tuple[int, ...]
+    needed: tuple[tuple[int, ...], ...]
+    prices: dict[tuple[int, int], float]
+    local: frozenset[tuple[int, int]]
+
+
 @dataclass
 class Moves:
     """The prices of moves over one mesh.
@@ -45,6 +64,7 @@ class Moves:
     machine: Machine
     objective: Objective = "seconds"
     _prices: dict[tuple[DistType, DistType, str], Price | None] = field(default_factory=dict)
+    _conversions: dict[tuple[object, ...], Conversions] = field(default_factory=dict)
 
     def price(self, source: DistType, target: DistType, dtype: str) -> Price | None:
         """What a move takes; None where there is no plan."""
@@ -53,6 +73,52 @@ class Moves:
         if key not in self._prices:
             self._prices[key] = self._price(*ends, dtype)
         return self._prices[key]
+
+    def conversions(
+        self,
+        made: tuple[DistType, ...],
+        needed: tuple[tuple[DistType, ...], ...],
+        dtype: str,
+        deadline: Deadline = NEVER,
+    ) -> Conversions:
+        """The prices of a value on its way; those of values that are made and needed alike are looked up once.
+
+        Args:
+            made: the types that it may be made in.
+            needed: those that each of its readers may need.
+            dtype: of its elements.
+            deadline: to be kept.
+
+        Raises:
+            OutOfTime: after the deadline.
+        """
+        key = (made, needed, dtype)
+        if key not in self._conversions:
+            self._conversions[key] = self._converted(made, needed, dtype, deadline)
+        return self._conversions[key]
+
+    def _converted(
+        self, made: tuple[DistType, ...], needed: tuple[tuple[DistType, ...], ...], dtype: str, deadline: Deadline
+    ) -> Conversions:
+        number: dict[DistType, int] = {}
+        starts = tuple(number.setdefault(form, len(number)) for form in made)
+        ends = tuple(tuple(number.setdefault(form, len(number)) for form in own) for own in needed)
+        forms, prices, local = tuple(number), {}, set()
+        targets = dict.fromkeys(form for own in ends for form in own)
+        for source in dict.fromkeys(starts) if len(ends) == 1 else dict.fromkeys((*starts, *targets)):
+            for target in targets:
+                if source == target or (source not in starts and forms[source].partial):
+                    continue
+                deadline.check()
+                price = self.price(forms[source], forms[target], dtype)
+                if price is None:
+                    continue
+                if source in starts or price.is_local:
+                    prices[source, target] = price.cost
+                whole = not forms[source].partial and not forms[target].partial
+                if price.is_local and whole and forms[source].local_size > forms[target].local_size:
+                    local.add((source, target))
+        return Conversions(forms, starts, ends, prices, frozenset(local))
 
     def normal(self, source: DistType, target: DistType) -> tuple[DistType, DistType]:
         """Two types that a move between takes as long: only dimensions that are cut, no longer than they need be, in

@@ -89,27 +89,54 @@ class Flow:
             total += price
         return total, how
 
-    def table(self) -> Floats:
-        """The price of all conversions, for each option of the maker and of every reader, in order."""
+    @cached_property
+    def nodes(self) -> tuple[int, ...]:
+        """The maker and the readers, each once, in ascending order."""
+        return tuple(sorted({self.node, *(reader.node for reader in self.readers)}))
+
+    def price(self, choice: Sequence[int]) -> float:
+        """What a choice of options of all nodes takes; infinite where the value cannot be had as it is needed."""
+        made = self.forms[choice[self.node]]
+        needed = [reader.forms[choice[reader.node]] for reader in self.readers]
+        total = self.times * self.converted(made, needed)[0]
+        return total + sum(own[made, form] for own, form in zip(self.held, needed, strict=False) if own)
+
+    def table(self, free: Mapping[int, Sequence[int]], choice: Sequence[int] = ()) -> Floats:
+        """The price for several options of some nodes, a dimension for each of the flow's nodes that is free, in order.
+
+        Args:
+            free: for nodes, of which some may have nothing to do with the flow, the options.
+            choice: an option for each node, of which those that are not free are taken.
+        """
+        kept = [node for node in self.nodes if node in free]
+
+        def forms_of(node: int, forms: Sequence[int]) -> Any:
+            if node not in free:
+                return np.array(forms[choice[node]])
+            own = np.array([forms[option] for option in free[node]])
+            return own.reshape([-1 if other == node else 1 for other in kept])
+
+        made = forms_of(self.node, self.forms)
+        sides = [forms_of(reader.node, reader.forms) for reader in self.readers]
+        total = np.zeros([len(free[node]) for node in kept])
+        is_needed = {form: _any(side == form for side in sides) for form in self.needed}
         count = 1 + max(*self.forms, *self.needed)
-        sides = [np.array(side) for side in (self.forms, *(reader.forms for reader in self.readers))]
-        each = [side.reshape([-1 if k == axis else 1 for k in range(len(sides))]) for axis, side in enumerate(sides)]
-        is_needed = {form: _any(side == form for side in each[1:]) for form in self.needed}
-        total = np.zeros([len(side) for side in sides])
         for form in self.needed:
-            direct = np.array([self.prices.get((made, form), math.inf) for made in range(count)])
+            if not np.any(is_needed[form]):
+                continue
+            direct = np.array([self.prices.get((source, form), math.inf) for source in range(count)])
             direct[form] = 0.0
-            price = direct[each[0]]
+            price = direct[made]
             for hub in self.needed:
                 if (hub, form) in self.local:
-                    cut = is_needed[hub] & (each[0] != hub)
+                    cut = is_needed[hub] & (made != hub)
                     price = np.where(cut, np.minimum(price, self.prices[hub, form]), price)
             total += np.where(is_needed[form], price, 0.0)
         total *= self.times
-        for own, side in zip(self.held, each[1:], strict=False):
+        for own, side in zip(self.held, sides, strict=False):
             if own:
                 rates = np.array([[own[m, n] for n in range(count)] for m in range(count)])
-                total = total + rates[each[0], side]
+                total = total + rates[made, side]
         return total
 
 
@@ -123,12 +150,12 @@ class Problem:
     def price(self, choice: Sequence[int]) -> float:
         """What a choice of options takes in all; infinite where a value cannot be had as it is needed."""
         total = sum(node.prices[taken] for node, taken in zip(self.nodes, choice, strict=True))
-        for flow in self.flows:
-            made = flow.forms[choice[flow.node]]
-            needed = [reader.forms[choice[reader.node]] for reader in flow.readers]
-            total += flow.times * flow.converted(made, needed)[0]
-            total += sum(own[made, form] for own, form in zip(flow.held, needed, strict=False) if own)
-        return total
+        return total + sum(flow.price(choice) for flow in self.flows)
+
+    @cached_property
+    def least(self) -> float:
+        """A price that no choice goes below, conversions left out."""
+        return sum(min(node.prices) for node in self.nodes)
 
 
 def _any(masks: Iterable[Any]) -> Any:

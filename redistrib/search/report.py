@@ -12,6 +12,7 @@ from redistrib.programs.program import Program
 from redistrib.report import rendered
 from redistrib.search.axes import AxesProblem, Task
 from redistrib.search.candidates import Option
+from redistrib.search.deadline import Deadline
 from redistrib.search.descent import Found, classes_of
 from redistrib.search.elimination import Elimination, ball
 from redistrib.search.exact import BALL, WITHIN
@@ -138,7 +139,7 @@ def pin_costs(made: Fitted, name: str, most: int | None, limit: float | None) ->
     """What each pin costs, by searching without it; arguments of one parameter go together."""
     task, listed = replace(made.task, held={}, keep=None), []
     for what, other in _without(task).items():
-        free = fitted(other, name, most, limit)
+        free = fitted(other, name, most, Deadline.after(limit))
         before, after = _received(made.program), _received(free.program)
         more = {key: size - after.get(key, 0) for key, size in before.items() if size > after.get(key, 0)}
         moves = tuple(sorted(more.items(), key=lambda one: (-one[1], one[0])))

@@ -12,20 +12,17 @@ import jax
 
 from redistrib.distribution.entry import Distributed, Prepared, meshes
 from redistrib.distribution.schedule import Schedule
-from redistrib.programs.program import Program
 from redistrib.report import counted, rendered
 from redistrib.search.axes import Task
 from redistrib.search.descent import Found
 from redistrib.search.fitting import Fitted
 from redistrib.search.grid import Staged
-from redistrib.search.measure import Measured, measured
 from redistrib.search.report import Decision, PinCost, decisions, pin_costs, table
-from redistrib.simulate import simulate
-from redistrib.simulate.result import Simulation
+from redistrib.search.timed import Measured, Timed
 
 
 @dataclass
-class Candidate:
+class Candidate(Timed):
     """A schedule and what it takes.
 
     Attributes:
@@ -40,6 +37,9 @@ class Candidate:
     mesh: Any
     most: int | None = None
 
+    def __post_init__(self) -> None:
+        self.program, self.machine = self.made.program, self.task.machine
+
     @property
     def task(self) -> Task:
         """What was searched."""
@@ -51,16 +51,6 @@ class Candidate:
         return self.made.found
 
     @property
-    def program(self) -> Program:
-        """What every device computes and moves."""
-        return self.made.program
-
-    @cached_property
-    def simulation(self) -> Simulation:
-        """The program, timed on the machine that was searched for."""
-        return simulate(self.program, self.task.machine, record=False)
-
-    @property
     def name(self) -> str:
         """The mesh."""
         return str(self.task.moves.mesh)
@@ -69,21 +59,6 @@ class Candidate:
     def rank(self) -> tuple[float, str]:
         """What candidates are ordered by."""
         return (self.seconds if self.task.moves.objective == "seconds" else self.received_bytes, self.name)
-
-    @property
-    def seconds(self) -> float:
-        """What a call is predicted to take."""
-        return self.simulation.seconds
-
-    @property
-    def received_bytes(self) -> int:
-        """Bytes that all devices together receive from others."""
-        return self.program.received_bytes
-
-    @cached_property
-    def memory(self) -> int:
-        """Bytes that the fullest device holds at the worst moment."""
-        return max(self.simulation.peak_bytes.values(), default=0)
 
     @property
     def schedule(self) -> Schedule:
@@ -140,21 +115,15 @@ class Candidate:
         given = "" if len(axes) < 2 else ", the other axes being as they are"
         least = f"{bound * 1e3:,.3f} ms" if seconds else f"{bound:,.0f} bytes"
         lines = [
-            f"{self.given.name} on {self.name}, {self.task.machine.name}: {self.seconds * 1e3:,.3f} ms, "
-            f"{self.received_bytes:,} bytes received, at most {self.memory:,} bytes on a device",
+            self.summary(),
             f"no schedule takes less than {least}{given}: at most {max(0.0, away):.2f}% from the optimum",
             table(self.decisions, self.task.moves.objective),
         ]
         return "\n".join(lines)
 
     def measure(self, args: Sequence[Any], repeats: int = 5) -> Measured:
-        """Run it, and time it.
-
-        Args:
-            args: of the function.
-            repeats: calls that are timed, after one that is not.
-        """
-        return measured(self.distributed, jax.device_put(tuple(args), self.distributed.in_shardings), repeats)
+        """Run it on arguments that lie as it wants them, and time it; see `Timed.measure`."""
+        return super().measure(jax.device_put(tuple(args), self.distributed.in_shardings), repeats)
 
 
 class Searched(Sequence[Candidate | Staged]):

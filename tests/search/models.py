@@ -54,3 +54,16 @@ def block_step(params: Any, x: Any, y: Any) -> Any:
 
 def block_args(layers: int, batch: int, time: int = 512, width: int = 1024, heads: int = 16) -> Any:
     return params(layers, width, heads), form(batch, time, width), form(batch, time, width)
+
+
+def chain(params: Any, x: Any) -> Any:
+    for w in params:
+        x = jnp.tanh(x @ w)
+    return x
+
+
+def turned(params: Any, x: Any) -> Any:
+    """What is rows to one layer is columns to the next."""
+    for w in params:
+        x = jnp.tanh(x.T @ w)
+    return x

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import numpy as np
 
+from redistrib.distribution.entry import prepare
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.graph import Array, Graph, Operation
 from redistrib.programs.spec import nest
@@ -104,6 +106,11 @@ def task(graph: Graph, mesh: str, profile: str = "gpu", **more: object) -> Task:
     return replace(made, **more)  # type: ignore[arg-type]
 
 
+def traced(function: Callable[..., Any], args: tuple[Any, ...], mesh: str) -> Task:
+    """What `rd.search` would search, without pins."""
+    return task(prepare(function, args, Mesh.of(mesh), None, None, None).traced.graph, mesh)
+
+
 def least(problem: Problem) -> float:
     """The least price of all choices at once, as one table over all nodes."""
     sizes = [len(node.prices) for node in problem.nodes]
@@ -111,10 +118,6 @@ def least(problem: Problem) -> float:
     for k, node in enumerate(problem.nodes):
         total = total + np.array(node.prices).reshape([-1 if n == k else 1 for n in range(len(sizes))])
     for flow in problem.flows:
-        ends = [flow.node, *(reader.node for reader in flow.readers)]
-        total = total + flow.table()[tuple(_along(sizes, end) for end in ends)]
+        table = flow.table({node: range(size) for node, size in enumerate(sizes)})
+        total = total + table.reshape([size if n in flow.nodes else 1 for n, size in enumerate(sizes)])
     return float(total.min())
-
-
-def _along(sizes: Sequence[int], node: int) -> np.ndarray:
-    return np.arange(sizes[node]).reshape([-1 if n == node else 1 for n in range(len(sizes))])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,9 @@ from redistrib.search.descent import classes_of, program_of, searched
 from redistrib.search.elimination import Elimination
 from redistrib.search.exact import solved
 from redistrib.search.integer import relaxed, solve
+from redistrib.search.problem import Flow, Node, Problem, Reader
 from redistrib.simulate import simulate
-from tests.search import oracle
+from tests.search import models, oracle
 
 
 def test_random_problems_by_all_ways() -> None:
@@ -100,3 +102,41 @@ def test_random_programs_against_building_everything(seed: int) -> None:
         }
         program = build(decided.found, task.machine.links, starts, ends)
         assert simulate(program, task.machine).seconds >= best * (1 - 1e-9)
+
+
+def test_a_value_that_many_read() -> None:
+    """40 readers of three options each: no table has a dimension for each of them."""
+    random = Random(1)
+    forms = range(3)
+    nodes = [Node("maker", (0.0, 2.0, 3.0))]
+    nodes += [Node(f"r{k}", tuple(float(random.randint(0, 5)) for _ in forms)) for k in range(40)]
+    prices = {(s, t): float(random.randint(3, 20)) for s in forms for t in forms if s != t}
+    readers = tuple(Reader(k, (0, 1, 2)) for k in range(1, 41))
+    problem = Problem(tuple(nodes), (Flow("v", 0, (0, 1, 2), readers, prices),))
+
+    def least(made: int, needed: tuple[int, ...]) -> float:
+        moved = sum(prices[made, form] for form in needed if form != made)
+        return nodes[0].prices[made] + moved + sum(min(n.prices[form] for form in needed) for n in nodes[1:])
+
+    some = [needed for size in (1, 2, 3) for needed in itertools.combinations(forms, size)]
+    best = min(least(made, needed) for made in forms for needed in some)
+    found = solved(problem)
+    assert problem.price(found.choice) == pytest.approx(best)
+    assert found.bound == pytest.approx(best)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("function", [models.chain, models.turned])
+def test_layers_that_are_alike_take_no_longer_than_decided_one_by_one(seed: int, function: Any) -> None:
+    """Chains of like layers; where each turns the array, cutting rows and columns in turn is found."""
+    random = Random(seed)
+    width = random.choice([256, 1024, 4096])
+    weights = [models.form(width, width)] * random.randint(8, 12)
+    task = oracle.traced(function, (weights, models.form(width, width)), "x=4")
+    assert len({*classes_of(task).operations}) < len(task.graph.operations)
+    alone = Classes(tuple(range(len(task.graph.operations))), tuple(range(len(task.graph.inputs))))
+    each = solved(AxesProblem(task, Decisions.none(task), ["x"], alone).problem)
+    assert each.optimal
+    found = searched(task)
+    assert found.price == pytest.approx(each.bound, rel=1e-9)
+    assert found.bound == pytest.approx(each.bound, rel=1e-9)

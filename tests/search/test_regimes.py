@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
 
@@ -54,12 +53,6 @@ def test_batch_first_at_the_sizes_of_the_thesis() -> None:
     assert {str(value.type) for value in found.program.inputs if value.name == "x"} == {"[2{d}8, 512, 1024]"}
 
 
-def stack(params: Any, x: Any) -> Any:
-    for w in params:
-        x = jnp.tanh(x @ w)
-    return x
-
-
 def sharded(found: Any) -> int:
     return sum(value.name.startswith("params") and bool(value.type.axes) for value in found.program.inputs)
 
@@ -70,7 +63,9 @@ def test_parameters_are_shared_out_as_memory_gets_short() -> None:
 
     def under(limit: int | None) -> Any:
         batch = rd.along("d", {"x": 0})
-        return rd.search(stack, args, {"d": 4}, profile="gpu", memory_limit=limit, pins=batch, out_shardings=P("d"))[0]
+        return rd.search(
+            models.chain, args, {"d": 4}, profile="gpu", memory_limit=limit, pins=batch, out_shardings=P("d")
+        )[0]
 
     free = under(None)
     assert (sharded(free), free.received_bytes) == (0, 0)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +20,7 @@ from redistrib.cli import main
 from redistrib.distribution.schedule import Schedule
 from redistrib.errors import CutError, ProgramError
 from redistrib.search.grid import even
+from redistrib.search.moves import Moves
 from tests.search import models
 
 ROW = (models.form(64, 256), models.form(256, 256))
@@ -61,10 +67,56 @@ def test_a_report_has_the_bound_and_what_was_next_best() -> None:
     assert found[0].received_bytes == 0
 
 
-def test_the_same_is_found_again() -> None:
+AGAIN = """
+import redistrib as rd
+from tests.search import models
+args = models.block_args(1, 4, 64, 128, 4)
+found = rd.search(models.block_step, args, {"d": 4}, state={"params": 0}, profile="gpu")
+print(found.schedule.to_json())
+"""
+
+
+def test_the_same_is_found_again_and_in_another_process() -> None:
+    """In another process sets of texts have another order."""
     args = models.block_args(1, 4, 64, 128, 4)
     one, other = (rd.search(models.block_step, args, {"d": 4}, state={"params": 0}, profile="gpu") for _ in range(2))
     assert one.schedule == other.schedule
+    environment = {**os.environ, "PYTHONHASHSEED": "17", "JAX_PLATFORMS": "cpu"}
+    root = Path(__file__).parents[2]
+    said = subprocess.run(
+        [sys.executable, "-c", AGAIN], cwd=root, env=environment, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.strip() == one.schedule.to_json().strip()
+
+
+def test_without_time_pins_are_spread_and_nothing_is_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unasked(*_: object) -> None:
+        raise AssertionError("a move was priced after the time was up")
+
+    monkeypatch.setattr(Moves, "_price", unasked)
+    args = models.block_args(1, 4, 64, 128, 4)
+    pins = [rd.along("a", {"x": 0, "y": 0})]
+    found = rd.search(models.block_step, args, {"a": 2, "b": 2}, profile="gpu", limit=0, pins=pins)[0]
+    forms = {value.name: str(value.type) for value in found.program.inputs}
+    assert (forms["x"], forms["y"]) == ("[2{a}4, 64, 128]",) * 2
+    assert 0 < found.bound <= found.seconds
+    assert not found.found.complete
+
+
+def test_a_limit_holds_in_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that goes on by one each time that it is read: wherever the time runs out, there is a schedule."""
+    args = ([models.form(64, 256), models.form(256, 64)], models.form(512, 64))
+    prices = []
+    for steps in (1, 10, 30, 100, 300, 100000):
+        asked = itertools.count()
+        monkeypatch.setattr(time, "monotonic", lambda asked=asked: float(next(asked)))
+        found = rd.search(models.chain, args, {"a": 2, "b": 2}, profile="gpu", limit=steps)[0]
+        monkeypatch.undo()
+        assert found.found.bound <= found.found.price * (1 + 1e-6)
+        assert found.seconds == pytest.approx(found.found.price, rel=2e-3)
+        prices.append(found.found.price)
+    assert prices == sorted(prices, reverse=True)
+    assert prices[0] > prices[-1]
 
 
 def test_little_time_gives_something() -> None:
