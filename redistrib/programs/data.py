@@ -77,7 +77,7 @@ class Value:
         """The tile, and the summand, of every device of the place, in the order of `place.devices`."""
         return placement_of(self.type, self.place.mesh)
 
-    @cached_property
+    @property
     def tile_bytes(self) -> int:
         """Bytes that one device holds of it."""
         return self.type.local_size * itemsize_of(self.dtype)
