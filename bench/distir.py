@@ -7,13 +7,15 @@ simulated. Nothing here is fitted.
 from __future__ import annotations
 
 import argparse
+import gc
 import time
 from collections.abc import Generator
 from multiprocessing import Pool
 from typing import Any
 
+from bench.children import progress
 from bench.results import collect
-from redistrib.pipelines.grid import grid
+from redistrib.pipelines.grid import of_microbatches
 from redistrib.pipelines.models import gpt2, mlp
 from redistrib.simulate.constants import V100_MEMORY, machine
 
@@ -47,51 +49,59 @@ TABLE_3 = {"GPT-2 1.6B": (32768, "16/1/1/1"), "GPT-2 13B": (16384, "16/1/1/1"), 
 
 
 def simulated(job: tuple[str, int]) -> list[dict[str, Any]]:
-    """All layouts of one model and batch size."""
+    """All layouts of one model whose microbatches are of so many examples, for the batch sizes that the tables have."""
     model, examples = job
-    began = time.process_time()
+    gc.disable()  # programs have no cycles, and many small parts
     if model in MLP:
-        found = grid(mlp(*MLP[model], examples), {"x": 0, "y": 0}, machine("v100"))
+        found = of_microbatches(mlp(*MLP[model], examples), {"x": 0, "y": 0}, machine("v100"), BATCHES)
     else:
-        found = grid(gpt2(*GPT2[model], examples), {"x": 0}, machine("v100"))
-    spent = time.process_time() - began
+        found = of_microbatches(gpt2(*GPT2[model], examples), {"x": 0}, machine("v100"), BATCHES)
     return [
         {
             "model": model,
-            "batch": examples,
+            "batch": batch,
             "layout": str(one.layout),
             "seconds": one.seconds,
             "peak_bytes": one.peak_bytes,
-            "cpu_seconds": spent / len(found),
         }
-        for one in found
+        for batch, several in found.items()
+        for one in several
     ]
 
 
-def jobs(full: bool) -> list[tuple[str, int]]:
-    """Every model with the batch sizes that DistIR's tables have, or with all, the largest models first."""
-    found = [(model, examples) for model, rows in TABLE_2.items() for examples in rows]
-    found += [(model, examples) for model in GPT2 for examples in (BATCHES if full else [TABLE_3[model][0]])]
-    return sorted(found, key=lambda job: -{**MLP, **GPT2}[job[0]][0])
+def rows(model: str) -> list[int]:
+    """The batch sizes that DistIR's tables have for a model."""
+    return [*TABLE_2[model]] if model in TABLE_2 else [TABLE_3[model][0]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--models", nargs="*", help="only these")
-    parser.add_argument("--full", action="store_true", help="all batch sizes of inference, 1035 layouts of each model")
+    parser.add_argument("--full", action="store_true", help="all layouts are simulated either way")
     parser.add_argument("--seed", type=int, default=0, help="not used")
     parser.add_argument("--minutes", type=float, default=None, help="take no new layout after this time")
 
 
-def _records(options: argparse.Namespace) -> Generator[dict[str, Any]]:
-    wanted = [job for job in jobs(options.full) if not options.models or job[0] in options.models]
+def _records(options: argparse.Namespace, settings: dict[str, Any]) -> Generator[dict[str, Any]]:
+    """The layouts of the tables' rows; all 1035 of each model are simulated, and how long that takes is a setting."""
     with Pool(options.processes) as pool:
-        for records in pool.imap(simulated, wanted):
-            yield from records
+        for model in progress([*MLP, *GPT2], "distir"):
+            if options.models and model not in options.models:
+                continue
+            began = time.monotonic()
+            jobs = [(model, 1 << k) for k in range(BATCHES[-1].bit_length())]
+            found = [record for records in pool.imap_unordered(simulated, jobs) for record in records]
+            settings["seconds"][model] = time.monotonic() - began
+            settings["layouts"][model] = len(found)
+            found = [record for record in found if record["batch"] in rows(model)]
+            yield from sorted(found, key=lambda record: (record["batch"], record["seconds"]))
 
 
 def main(options: argparse.Namespace) -> int:
-    settings = {"machine": "v100", "memory": V100_MEMORY, "devices": 16, "sequence": 8}
-    records = collect("distir", _records(options), settings, options.minutes)
-    print(f"{len(records)} layouts")
+    settings: dict[str, Any] = {"machine": "v100", "memory": V100_MEMORY, "devices": 16, "sequence": 8}
+    settings |= {"processes": options.processes, "seconds": {}, "layouts": {}}
+    records = collect("distir", _records(options, settings), settings, options.minutes)
+    for model, seconds in settings["seconds"].items():
+        print(f"{model}: {settings['layouts'][model]} layouts in {seconds:.0f} s on {options.processes} cores")
+    print(f"{len(records)} layouts of the tables' rows")
     return 0

@@ -220,7 +220,7 @@ class DistType:
         """Elements of the whole array."""
         return math.prod(self.global_shape)
 
-    @property
+    @cached_property
     def local_size(self) -> int:
         """Elements of one tile."""
         return math.prod(self.local_shape)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import product
 from typing import NamedTuple
 
+from redistrib.errors import ProgramError
+from redistrib.pipelines.cuts import Cutter
 from redistrib.pipelines.layout import Layout
 from redistrib.pipelines.roles import batch_of
+from redistrib.pipelines.staging import Staging, cutter_of
 from redistrib.pipelines.transform import spread_over
 from redistrib.programs.program import Program
-from redistrib.simulate import simulate
+from redistrib.simulate.clocks import Known, run
 from redistrib.simulate.machine import Machine
 
 
@@ -57,8 +60,51 @@ def grid(program: Program, batch: Mapping[str, int], machine: Machine, devices: 
         ProgramError: as `redistrib.pipelines.spread` does.
     """
     seen = batch_of(program, batch)
-    found = []
-    for layout in layouts(devices, seen.size):
-        one = simulate(spread_over(seen, layout, "exact"), machine, record=False)
-        found.append(Candidate(layout, one.seconds, max(one.peak_bytes.values())))
+    found = [
+        _candidate(layout, spread_over(seen, layout, "exact"), machine, Known())
+        for layout in layouts(devices, seen.size)
+    ]
     return sorted(found, key=lambda candidate: candidate.seconds)
+
+
+def of_microbatches(
+    program: Program, batch: Mapping[str, int], machine: Machine, sizes: Collection[int], devices: int = 16
+) -> dict[int, list[Candidate]]:
+    """For batches of so many examples the layouts whose microbatches are as large as a program's batch.
+
+    They are cut and staged alike, and their units are the same programs, so that those are made, and timed, once. All
+    sizes of microbatches together give what `grid` finds for each batch.
+
+    Args:
+        program: on one device, of one microbatch; no operation may ask for the number of an example.
+        batch: of every input with examples the dimension that runs over them.
+        machine: what is simulated.
+        sizes: of the batches.
+        devices: how many, a power of two.
+
+    Raises:
+        ProgramError: as `redistrib.pipelines.spread` does.
+    """
+    seen = batch_of(program, batch)
+    found: dict[int, list[Candidate]] = {}
+    alike: dict[tuple[int, int, int], list[tuple[int, Layout]]] = {}
+    for size in sizes:
+        for layout in layouts(devices, size):
+            if size == seen.size * layout.microbatches:
+                alike.setdefault((layout.data, layout.tensor, layout.pipeline), []).append((size, layout))
+    cutters: dict[tuple[int, int], Cutter] = {}
+    for (data, tensor, _), several in alike.items():
+        if (data, tensor) not in cutters:
+            cutters[data, tensor] = cutter_of(seen, several[0][1], 1)
+        staging, known = Staging(cutters[data, tensor], several[0][1], "exact"), Known()
+        if staging.indexed:
+            raise ProgramError("", "", "Batch", "an operation asks for the number of an example; simulate each layout")
+        for size, layout in several:
+            made = spread_over(seen, layout, "exact", staging)
+            found.setdefault(size, []).append(_candidate(layout, made, machine, known))
+    return found
+
+
+def _candidate(layout: Layout, program: Program, machine: Machine, known: Known) -> Candidate:
+    made = run(program, machine, record=False, known=known)
+    return Candidate(layout, max(made.now.values()), max(made.peak.values()))

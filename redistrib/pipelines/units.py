@@ -118,12 +118,14 @@ class UnitProgram:
         ins: the value of the whole program for each input; a sum so far is named twice, first with what makes it.
         totals: values that it adds to sums so far, whose inputs come last.
         outs: the value for each output.
+        batched: the values of `ins` with examples, each with its number there.
     """
 
     program: Program
     ins: tuple[str, ...]
     totals: tuple[str, ...]
     outs: tuple[str, ...]
+    batched: tuple[tuple[int, str], ...]
 
 
 def unit(
@@ -159,7 +161,8 @@ def unit(
         tuple(writer.held[end][0].name for end in ends),
         name,
     )
-    return UnitProgram(program, tuple(inputs), tuple(given), ends)
+    batched = ((k, name) for k, name in enumerate(inputs) if cutter.batch.roles[name].kind == "batched")
+    return UnitProgram(program, tuple(inputs), tuple(given), ends, tuple(batched))
 
 
 def _total(cutter: Cutter, name: str) -> DistType:

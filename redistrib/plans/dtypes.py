@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import numpy as np
 
@@ -25,6 +26,7 @@ _ROUNDED_ONCE = ("bfloat16", "float16")  # added in float32 unless something els
 _KEYS = {"key<fry>": 8, "key<rbg>": 16, "key<unsafe_rbg>": 16}  # JAX's random keys, by implementation
 
 
+@lru_cache
 def itemsize_of(dtype: str) -> int:
     """Bytes per element of a dtype given by name; a type of less than a byte takes one.
 

@@ -9,7 +9,7 @@ from redistrib.errors import CutError, ProgramError
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.programs.check import check
-from redistrib.programs.groups import group_of
+from redistrib.programs.groups import Group, group_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Call, Compute, Free, Move, Op, Place, Program, Value
 from redistrib.programs.pullback import Part, cut_of
@@ -35,6 +35,7 @@ class Builder:
         self._inputs: list[Value] = []
         self._ops: list[Op] = []
         self._names: set[str] = set()
+        self._uncut: dict[tuple[int, Place], tuple[tuple[Part, ...], Group]] = {}  # of nests that the operations keep
 
     def input(
         self, name: str, form: DistType | str, place: Place, dtype: str = "float32", windows: Sequence[int] = ()
@@ -89,15 +90,20 @@ class Builder:
             raise ProgramError(nest.name, "", "Place", "it reads nothing, so nothing says where it runs; give place=")
         place = place or args[0].place
         carried = tuple(given[nest.reads[group[0]].array].type.partial for group in nest.linear)
-        part = Part(nest, _cut(nest, cut, place), carried if any(carried) else ())
-        group = group_of(nest.name, (part,), place)
+        if cut is None and not any(carried) and (id(nest), place) in self._uncut:
+            parts, group = self._uncut[id(nest), place]
+        else:
+            parts = (Part(nest, _cut(nest, cut, place), carried if any(carried) else ()),)
+            group = group_of(nest.name, parts, place)
+            if cut is None and not any(carried):
+                self._uncut[id(nest), place] = parts, group
         kind = dtype or (args[0].dtype if args else "float32")
         made = [
             (array, Value(self._named(names[k] if k < len(names) else nest.name, bool(names)), form, place, kind))
             for k, (array, form) in enumerate(group.writes.items())
         ]
         ins = tuple((array, value.name) for array, value in given.items())
-        self._ops.append(Compute(nest.name, (part,), place, ins, tuple(made)))
+        self._ops.append(Compute(nest.name, parts, place, ins, tuple(made)))
         return made[0][1] if len(made) == 1 else tuple(value for _, value in made)
 
     def move(

@@ -8,7 +8,7 @@ from typing import TypeVar
 from redistrib.errors import ProgramError, TypeFormError
 from redistrib.lang.types import require_even
 from redistrib.programs.data import Call, Compute, Free, Move, Op, Place, ProgramData, Value, made_by, used_by
-from redistrib.programs.groups import group_of
+from redistrib.programs.groups import Group, group_of
 
 _Program = TypeVar("_Program", bound=ProgramData)
 
@@ -25,8 +25,8 @@ def check(program: _Program) -> _Program:
 
 def _check(program: ProgramData, checked: set[int]) -> None:
     """Check a program, but for called programs that were checked before."""
-    live: dict[str, Value] = {}
-    known: set[str] = set()
+    live, known = dict[str, Value](), set[str]()
+    groups: dict[tuple[int, Place], Group] = {}
     for value in program.inputs:
         _define(value, live, known, "an input")
     for op in program.ops:
@@ -37,7 +37,9 @@ def _check(program: ProgramData, checked: set[int]) -> None:
                 raise ProgramError(name, used, "SSA", f"the value {why}; order the operations so that it is there")
         match op:
             case Compute():
-                _check_compute(op, live)
+                group = groups.get((id(op.parts), op.place)) or group_of(op.name, op.parts, op.place)
+                groups[id(op.parts), op.place] = group
+                _check_compute(op, group, live)
             case Move():
                 _check_move(op, live[op.value])
             case Call():
@@ -81,8 +83,7 @@ def _define(value: Value, live: dict[str, Value], known: set[str], by: str) -> N
     live[value.name] = value
 
 
-def _check_compute(op: Compute, live: dict[str, Value]) -> None:
-    group = group_of(op.name, op.parts, op.place)
+def _check_compute(op: Compute, group: Group, live: dict[str, Value]) -> None:
     given = dict(op.ins)
     if set(given) != set(group.reads) or len(given) != len(op.ins):
         raise ProgramError(op.name, "", "SSA", f"it reads {', '.join(group.reads) or 'nothing'}, given {list(given)}")

@@ -27,12 +27,15 @@ class Change(NamedTuple):
     died: tuple[Value, ...]
 
 
-def changes(program: ProgramData, donated: Collection[str] = ()) -> list[Change]:
+def changes(
+    program: ProgramData, donated: Collection[str] = (), known: dict[int, dict[str, str]] | None = None
+) -> list[Change]:
     """For every operation what is made and what ends; of calls only what the caller sees, see `Call`.
 
-    Inputs that are `donated` end with the last operation that reads them, and the others stay.
+    Inputs that are `donated` end with the last operation that reads them, and the others stay. For `known` see
+    `same_buffer`.
     """
-    shared = same_buffer(program)
+    shared = same_buffer(program, known)
     last = _last_uses(program, donated)
     end: dict[str, int] = {}
     for name, k in last.items():
@@ -51,12 +54,14 @@ def changes(program: ProgramData, donated: Collection[str] = ()) -> list[Change]
     ]
 
 
-def called_changes(program: ProgramData, donated: Collection[str] = ()) -> list[Change]:
+def called_changes(
+    program: ProgramData, donated: Collection[str] = (), known: dict[int, dict[str, str]] | None = None
+) -> list[Change]:
     """The changes of a called program: what it is given stays its caller's, unless that donates it."""
     given = {value.name for value in program.inputs} - {*donated}
     return [
         change._replace(died=tuple(value for value in change.died if value.name not in given))
-        for change in changes(program, donated)
+        for change in changes(program, donated, known)
     ]
 
 
@@ -73,37 +78,36 @@ def donated_by(op: Call, died: Iterable[Value], shared: Mapping[str, str], known
         known: what ends inside programs that were called before, with the same inputs given up; it is added to.
     """
     ends = {value.name for value in died}
-    roots = [shared[name] for name in op.ins]
-    times = Counter(roots)
-    given = {
-        value.name: root
-        for value, root in zip(op.program.inputs, roots, strict=True)
-        if root in ends and times[root] == 1
-    }
+    pairs = zip(op.program.inputs, map(shared.__getitem__, op.ins), strict=True) if ends else ()
+    ended = [(value.name, root) for value, root in pairs if root in ends]
+    times = Counter(root for _, root in ended)
+    given = {name: root for name, root in ended if times[root] == 1}
     key = (id(op.program), tuple(given))
     if given and key not in known:
-        ended = (value.name for change in called_changes(op.program, given) for value in change.died)
-        known[key] = frozenset(ended).intersection(given)
+        inside = (value.name for change in called_changes(op.program, given) for value in change.died)
+        known[key] = frozenset(inside).intersection(given)
     return {name: root for name, root in given.items() if name in known[key]} if given else {}
 
 
 def _last_uses(program: ProgramData, donated: Collection[str]) -> dict[str, int]:
     stays = len(program.ops)
-    last = {value.name: -1 if value.name in donated else stays for value in program.inputs}
+    last = dict.fromkeys((value.name for value in program.inputs), -1)
+    freed: set[str] = set()
     for k, op in enumerate(program.ops):
-        last |= {value.name: k for value in made_by(op)}
-        for name in used_by(op):
-            if last[name] < stays or isinstance(op, Free):
-                last[name] = k
-    return last | dict.fromkeys(program.outputs, stays)
+        last.update((value.name, k) for value in made_by(op))
+        last.update(dict.fromkeys(used_by(op), k))
+        if isinstance(op, Free):
+            freed.add(op.value)
+    stay = [value.name for value in program.inputs if value.name not in freed and value.name not in donated]
+    return last | dict.fromkeys((*stay, *program.outputs), stays)
 
 
-def same_buffer(program: ProgramData) -> dict[str, str]:
-    """For every value the first whose bytes are its own: itself, unless a move or call only gives another name."""
-    return _same_buffer(program, {})
+def same_buffer(program: ProgramData, known: dict[int, dict[str, str]] | None = None) -> dict[str, str]:
+    """For every value the first whose bytes are its own: itself, unless a move or call only gives another name.
 
-
-def _same_buffer(program: ProgramData, known: dict[int, dict[str, str]]) -> dict[str, str]:
+    What is found is added to `known`, by the ids of programs, which must outlive it.
+    """
+    known = {} if known is None else known
     if id(program) in known:
         return known[id(program)]
     shared = {value.name: value.name for value in program.inputs}
@@ -112,8 +116,10 @@ def _same_buffer(program: ProgramData, known: dict[int, dict[str, str]]) -> dict
         if isinstance(op, Move) and renames(op, program):
             shared[op.out.name] = shared[op.value]
         elif isinstance(op, Call):
-            inner = _same_buffer(op.program, known)
-            outside = {inner[value.name]: shared[name] for value, name in zip(op.program.inputs, op.ins, strict=True)}
+            inner = same_buffer(op.program, known)
+            roots = {inner[output] for output in op.program.outputs}
+            pairs = zip(op.program.inputs, op.ins, strict=True)
+            outside = {value.name: shared[name] for value, name in pairs if value.name in roots}
             for output, out in zip(op.program.outputs, op.outs, strict=True):
                 shared[out.name] = outside.setdefault(inner[output], out.name)
     known[id(program)] = shared
@@ -192,7 +198,7 @@ def devices_of(op: Op, program: ProgramData) -> tuple[int, ...]:
         case Move():
             found = {*program.values[op.value].place.devices, *op.out.place.devices}
         case Call():
-            found = {*op.program.devices}
+            return op.program.devices
         case Free():
             found = set()
     return tuple(sorted(found))

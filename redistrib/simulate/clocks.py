@@ -81,7 +81,13 @@ class Run:
 
 
 def run(
-    program: ProgramData, machine: Machine, streams: Streams | None = None, *, shared: bool = True, record: bool = True
+    program: ProgramData,
+    machine: Machine,
+    streams: Streams | None = None,
+    *,
+    shared: bool = True,
+    record: bool = True,
+    known: Known | None = None,
 ) -> Run:
     """Simulate a program.
 
@@ -91,9 +97,11 @@ def run(
         streams: the stream of every operation; all on one unless given.
         shared: whether devices with equal histories share a clock.
         record: whether to keep the events.
+        known: what was found of called programs, of programs before that were simulated in the same way.
     """
     clock_of = shared_clocks(program) if shared else {device: device for device in program.devices}
-    simulator = _Simulator(machine, streams, clock_of, record)
+    simulator = _Simulator(machine, streams, clock_of, record, known or Known())
+    simulator.known.programs.append(program)
     made = Run(clock_of)
     for value in program.inputs:
         for clock in simulator.clocks(value.place.devices):
@@ -166,14 +174,33 @@ class _Item(NamedTuple):
     height: int
 
 
+@dataclass
+class Known:
+    """What was found of called programs, for whoever calls them again, with the same inputs given up.
+
+    Attributes:
+        items: their operations, by the program and the clocks of its devices.
+        called: what becomes of one on devices of a single clock.
+        ends: which of their inputs end inside them.
+        shared: which of their values are other names of others.
+        prices: of moves.
+        programs: kept alive, for they are told apart by their ids.
+    """
+
+    items: dict[tuple[object, ...], list[_Item]] = field(default_factory=dict)
+    called: dict[tuple[object, ...], Run] = field(default_factory=dict)
+    ends: Ends = field(default_factory=dict)
+    shared: dict[int, dict[str, str]] = field(default_factory=dict)
+    prices: dict[tuple[object, ...], tuple[Stage, ...]] = field(default_factory=dict)
+    programs: list[ProgramData] = field(default_factory=list)
+
+
 class _Simulator:
-    def __init__(self, machine: Machine, streams: Streams | None, clock_of: dict[int, int], record: bool) -> None:
-        self.machine, self.streams, self.clock_of, self.record = machine, streams, clock_of, record
-        self._items: dict[tuple[int, tuple[str, ...] | None], list[_Item]] = {}
-        self._called: dict[tuple[int, tuple[str, ...]], Run] = {}
-        self._ends: Ends = {}
+    def __init__(
+        self, machine: Machine, streams: Streams | None, clock_of: dict[int, int], record: bool, known: Known
+    ) -> None:
+        self.machine, self.streams, self.clock_of, self.record, self.known = machine, streams, clock_of, record, known
         self._clocks: dict[tuple[int, ...], tuple[int, ...]] = {}
-        self._prices: dict[tuple[object, ...], tuple[Stage, ...]] = {}
 
     def clocks(self, devices: tuple[int, ...]) -> tuple[int, ...]:
         """The clocks of devices, ascending."""
@@ -249,12 +276,12 @@ class _Simulator:
 
     def _call_again(self, program: ProgramData, clock: int, donated: tuple[str, ...], to: Run) -> None:
         """A call on devices of one clock takes as long, and holds as much, whenever it comes."""
-        key = (id(program), donated)
-        if key not in self._called:
+        key = (id(program), donated, clock)
+        if key not in self.known.called:
             alone = Run(self.clock_of)
             self.run(program, {}, alone, donated)
-            self._called[key] = alone
-        alone = self._called[key]
+            self.known.called[key] = alone
+        alone = self.known.called[key]
         began, held = to.now[clock, ""], to.live[clock]
         to.now[clock, ""] = began + alone.now[clock, ""]
         to.busy[clock, ""] += alone.busy[clock, ""]
@@ -272,18 +299,19 @@ class _Simulator:
             )
 
     def _items_of(self, program: ProgramData, donated: tuple[str, ...] | None) -> list[_Item]:
-        key = (id(program), donated)
-        if key not in self._items:
-            made = changes(program) if donated is None else called_changes(program, donated)
-            shared = same_buffer(program)
+        key = (id(program), donated, *(self.clock_of[device] for device in program.devices))
+        if key not in self.known.items:
+            known = self.known.shared
+            made = changes(program, (), known) if donated is None else called_changes(program, donated, known)
+            shared = same_buffer(program, known)
             ops = zip(program.ops, made, strict=True)
-            self._items[key] = [self._item(op, change, program, shared) for op, change in ops]
-        return self._items[key]
+            self.known.items[key] = [self._item(op, change, program, shared) for op, change in ops]
+        return self.known.items[key]
 
     def _item(self, op: Op, change: Change, program: ProgramData, shared: Mapping[str, str]) -> _Item:
         stages: tuple[Stage, ...] = ()
         height = 0
-        donated = donated_by(op, change.died, shared, self._ends) if isinstance(op, Call) else {}
+        donated = donated_by(op, change.died, shared, self.known.ends) if isinstance(op, Call) else {}
         if isinstance(op, Compute):
             stages = tuple(compute_stages(op, program, self.machine))
         elif isinstance(op, Move):
@@ -297,8 +325,8 @@ class _Simulator:
             self.clocks(devices_of(op, program)),
             stages,
             sum(stage.seconds for stage in stages),
-            tuple(used_by(op)),
-            tuple((value.name, self.clocks(value.place.devices)) for value in made_by(op)),
+            tuple(used_by(op)) if self.streams is not None else (),
+            tuple((value.name, self.clocks(value.place.devices)) for value in made_by(op) if self.streams is not None),
             self._held(change.born),
             change.scratch,
             self._held(change.died),
@@ -313,15 +341,18 @@ class _Simulator:
             key: tuple[object, ...] = (id(op.plan), value.place)
         else:
             key = (value.type, value.place, op.out.type, op.out.place, op.out.dtype)
-        if key not in self._prices:
-            self._prices[key] = tuple(move_stages(op, program, self.machine))
-        return self._prices[key]
+        if key not in self.known.prices:
+            self.known.prices[key] = tuple(move_stages(op, program, self.machine))
+        return self.known.prices[key]
 
     def _held(self, values: Iterable[Value]) -> tuple[tuple[int, int], ...]:
-        total: dict[int, int] = defaultdict(int)
+        by_devices: dict[tuple[int, ...], int] = defaultdict(int)
         for value in values:
-            for clock in self.clocks(value.place.devices):
-                total[clock] += value.tile_bytes
+            by_devices[value.place.devices] += value.tile_bytes
+        total: dict[int, int] = defaultdict(int)
+        for devices, size in by_devices.items():
+            for clock in self.clocks(devices):
+                total[clock] += size
         return tuple(total.items())
 
 

@@ -104,8 +104,26 @@ def test_a_transformer_with_its_optimizer(layout: Any) -> None:
     homes = {value.name: value.place for value in f.program.inputs}
     ends = [f.program.values[name] for name in f.program.outputs][:-1]
     assert [(end.type, end.place) for end in ends] == [(v.type, v.place) for v in f.program.inputs[: len(ends)]]
-    if layout.chunks == 1:
-        assert all(homes[f"state/v/{name[7:]}"] == place for name, place in homes.items() if name.startswith("params/"))
+    assert with_their_parameters(homes)
+
+
+def with_their_parameters(homes: dict[str, Any]) -> bool:
+    """Whether the optimizer's state is where the parameters are that it is of."""
+    own = {name[7:]: place for name, place in homes.items() if name.startswith("params/")}
+    return all(homes[f"state/{kind}/{name}"] == place for kind in "mv" for name, place in own.items())
+
+
+@pytest.mark.parametrize(("stages", "chunks", "layers"), [(2, 2, 4), (2, 2, 3), (2, 3, 6), (4, 2, 5)])
+def test_the_state_of_an_optimizer_is_with_its_parameters_in_turns_too(stages: int, chunks: int, layers: int) -> None:
+    """Of a vector at the start of a stage the gradient is made on the group before; its state is where it is itself."""
+    params = models.init(layers)
+    args = (params, models.state_of(params), models.TOKENS[:, :-1], models.TOKENS[:, 1:])
+    layout = Layout(1, 1, stages, 4, chunks=chunks, order=interleaved)
+    f = rd.pipeline(models.step, args, {"tokens": 0, "targets": 0}, layout)
+    assert len({value.place for value in f.program.inputs}) == stages
+    assert with_their_parameters({value.name: value.place for value in f.program.inputs})
+    ends = [f.program.values[name] for name in f.program.outputs][:-1]
+    assert [(end.type, end.place) for end in ends] == [(v.type, v.place) for v in f.program.inputs[: len(ends)]]
 
 
 def dropped(w: Any, x: Any, key: Any) -> Any:

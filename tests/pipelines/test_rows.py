@@ -11,7 +11,7 @@ import redistrib as rd
 from bench.distir import MLP, TABLE_2
 from redistrib.errors import ProgramError
 from redistrib.pipelines import spread
-from redistrib.pipelines.grid import grid, layouts
+from redistrib.pipelines.grid import Candidate, grid, layouts, of_microbatches
 from redistrib.pipelines.layout import Layout
 from redistrib.pipelines.models import gpt2, mlp
 from redistrib.pipelines.orders import Unit, gpipe, one_f_one_b
@@ -25,6 +25,7 @@ from redistrib.programs.reference import run_by_rank, run_whole
 from redistrib.programs.text import to_text
 from redistrib.simulate.constants import machine
 from tests.pipelines.test_orders import bubble
+from tests.pipelines.test_spread import numbered
 from tests.simulate.drawn import arrays_for
 from tests.simulate.mlp import on, pipelined, sequential
 
@@ -111,6 +112,31 @@ def test_d15_layouts_are_75_and_1035() -> None:
     """Table 1, N_grid: all batch sizes of powers of two from 128 to 1048576 for inference."""
     assert len(list(layouts(16, 1 << 20))) == 75
     assert sum(len(list(layouts(16, 1 << k))) for k in range(7, 21)) == 1035
+
+
+@pytest.mark.parametrize("model", ["mlp", "gpt2"])
+def test_layouts_of_equal_microbatches_are_what_each_is_alone(model: str) -> None:
+    """The search makes the programs of units once for all of them; nothing about any layout may change by it."""
+
+    def made(examples: int) -> tuple[Program, dict[str, int]]:
+        if model == "mlp":
+            return mlp(5, 64, examples), BATCH
+        return gpt2(4, 64, examples, s=3, head=8, vocabulary=24), {"x": 0}
+
+    sizes = (16, 32)
+    found: dict[int, list[Candidate]] = {size: [] for size in sizes}
+    for examples in (1, 2, 4, 8, 16, 32):
+        for size, several in of_microbatches(*made(examples), machine("v100"), sizes, 4).items():
+            found[size] += several
+    for size in sizes:
+        wanted = {str(one.layout): one[1:] for one in grid(*made(size), machine("v100"), 4)}
+        assert {str(one.layout): one[1:] for one in found[size]} == wanted
+        assert len(found[size]) == len(wanted) == len(list(layouts(4, size)))
+
+
+def test_layouts_of_equal_microbatches_may_not_ask_which_they_are() -> None:
+    with pytest.raises(ProgramError, match="asks for the number of an example"):
+        of_microbatches(numbered(8), {"x": 0}, machine("v100"), (16,), 2)
 
 
 def test_d18_winners_without_stages_receive_the_least() -> None:

@@ -34,7 +34,7 @@ def figure_4(b: Builder, x: tuple[int, ...] = (256, 8, 768), *, known: bool) -> 
     return v
 
 
-def test_figure_4_mixed_gives_the_shape_of_the_reshape() -> None:
+def test_d9_mixed_gives_the_shape_of_the_reshape_of_figure_4() -> None:
     b = Builder("gpt2")
     v = figure_4(b, known=True)
     assert v["218"].tolist() == [256, 8, 768] and v["220"] == 768
@@ -45,7 +45,7 @@ def test_figure_4_mixed_gives_the_shape_of_the_reshape() -> None:
     assert [op.name for op in b.build(v["226"]).ops] == ["add", "reshape", "gemm"]  # what is known needs no operation
 
 
-def test_figure_4_with_types_alone_has_no_shape_for_the_reshape() -> None:
+def test_d9_with_types_alone_there_is_no_shape_for_the_reshape_of_figure_4() -> None:
     with pytest.raises(ProgramError) as caught:
         figure_4(Builder("gpt2"), known=False)
     assert str(caught.value) == (

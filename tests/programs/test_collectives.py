@@ -65,7 +65,7 @@ def ring(b: Builder, rounds: int = N - 1) -> list[Value]:
     return made
 
 
-def test_a_ring_is_an_all_gather() -> None:
+def test_d26_a_ring_is_an_all_gather() -> None:
     b = Builder()
     (found,) = recognised(b.build(*ring(b)))
     assert (found.kind, found.devices, found.messages) == ("allgather", (0, 1, 2, 3), N * (N - 1))
@@ -91,7 +91,7 @@ def test_computations_part_the_runs() -> None:
     assert [(one.kind, one.first, one.last) for one in found] == [("send", 0, 0), ("send", 2, 2)]
 
 
-def test_the_sends_of_the_figures() -> None:
+def test_d26_the_sends_of_the_figures() -> None:
     assert [one.kind for one in recognised(pipelined())] == ["send"] * 4
     exchanged = [one.kind for one in recognised(data_parallel())]
     assert exchanged.count("send") == 4 and len(exchanged) == 4

@@ -66,7 +66,7 @@ def test_what_must_be_held_is_the_peak_of_live_bytes(program: Program) -> None:
         assert not overlaps(list(made.intervals), made.offsets)
 
 
-def test_the_programs_of_the_figures_take_no_more_than_is_alive() -> None:
+def test_d25_the_programs_of_the_figures_take_no_more_than_is_alive() -> None:
     """On all ten devices the memory decided ahead of time is what is alive at the worst moment, and not a byte more.
 
     Never using memory twice would take 1.33 to 2.86 times as much.

@@ -49,7 +49,7 @@ def test_the_sequential_program_trains(checkpoint: bool) -> None:
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_the_pipelined_program_of_figure_2_equals_the_sequential_one(swapped: bool) -> None:
+def test_d4_the_pipelined_program_of_figure_2_equals_the_sequential_one(swapped: bool) -> None:
     program = pipelined(swapped=swapped)
     arrays = arrays_for(program)
     for made, wanted in zip(run_by_rank(program, arrays), run_whole(sequential(), arrays), strict=True):
@@ -73,7 +73,7 @@ def execute(program: Program, arrays: list[np.ndarray]) -> dict[str, dict[int, n
     return run_ranks(project(program), tiles)
 
 
-def test_every_rank_of_the_pipeline_on_its_own_makes_the_sequential_program() -> None:
+def test_d8_every_rank_of_the_pipeline_on_its_own_makes_the_sequential_program() -> None:
     program = pipelined()
     arrays = arrays_for(program)
     made = execute(program, arrays)
@@ -82,7 +82,7 @@ def test_every_rank_of_the_pipeline_on_its_own_makes_the_sequential_program() ->
         np.testing.assert_array_equal(next(iter(tiles.values())), wanted)
 
 
-def test_figure_3_the_swapped_order_is_slower() -> None:
+def test_d3_the_swapped_order_of_figure_3_is_slower() -> None:
     """Top: `as_2` on device 1 and `p_1` on device 2 run side by side. Bottom: `p_1` waits for the send of `as_2`."""
     top, bottom = (rd.simulate(pipelined(WIDE, swapped=swapped, dtype="float16"), "v100") for swapped in (False, True))
     layer = [V100_LAUNCH + 2 * 2048**3 / V100_FLOPS, V100_LAUNCH + 2 * 2048**2 * 2 / V100_BANDWIDTH]
@@ -100,7 +100,7 @@ def test_figure_3_the_swapped_order_is_slower() -> None:
     assert times(bottom, "gemm", 1)[0][0] == sent[1]
 
 
-def test_operations_on_disjoint_devices_overlap() -> None:
+def test_d3_operations_on_disjoint_devices_overlap() -> None:
     """Section 2.1: the two splits, of device 1 and of device 2, run at once."""
     found = rd.simulate(pipelined(WIDE, dtype="float16"), "v100")
     first, second = found.events[:2]
@@ -108,7 +108,7 @@ def test_operations_on_disjoint_devices_overlap() -> None:
     assert first.start == second.start == 0
 
 
-def test_figure_8_the_activation_is_given_up_and_made_again() -> None:
+def test_d11_the_activation_of_figure_8_is_given_up_and_made_again() -> None:
     held = []
     for checkpoint in (False, True):
         found = rd.simulate(sequential(WIDE, checkpoint=checkpoint, dtype="float16"), "v100")
@@ -118,7 +118,7 @@ def test_figure_8_the_activation_is_given_up_and_made_again() -> None:
     assert held[0] - held[1] == activation
 
 
-def test_checkpointing_lowers_the_peak() -> None:
+def test_d11_checkpointing_lowers_the_peak() -> None:
     """16 layers of 1024 features and 4096 examples: 201.3 MB, and 125.8 MB where each fourth activation is kept."""
     plain, kept = (rd.simulate(deep(16, 4096, 1024, every=every), "v100") for every in (None, 4))
     assert plain.peak_bytes == {0: 201_326_592}
@@ -133,7 +133,7 @@ def test_checkpointing_computes_the_same() -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_zero_of_figure_9_lowers_the_peak_and_sends_more() -> None:
+def test_d11_zero_of_figure_9_lowers_the_peak_and_sends_more() -> None:
     """Two layers of 2048 features and 64 examples: 50.6 MB on each device, against 42.2 and 34.1 MB."""
     sizes = Sizes(64, 2048, 2048, 2048)
     plain, zero = (rd.simulate(data_parallel(sizes, zero=zero, dtype="float16"), "v100") for zero in (False, True))
@@ -145,7 +145,7 @@ def test_zero_of_figure_9_lowers_the_peak_and_sends_more() -> None:
     assert zero.received_bytes == {0: 3 * weight, 1: 3 * weight}
 
 
-def test_grids_have_75_and_1035_configurations() -> None:
+def test_d15_grids_have_75_and_1035_configurations() -> None:
     """Table 1: D T P = 16 with 2 to 128 microbatches; 14 batch sizes, less the 15 with B/(DK) < 1."""
     assert len(list(configurations())) == 75
     assert len(inference_configurations()) == 1035
@@ -153,7 +153,7 @@ def test_grids_have_75_and_1035_configurations() -> None:
 
 
 @pytest.mark.parametrize(("model", "gigabytes"), [("MLP 1B", 2.2), ("MLP 17B", 34.4), ("MLP 103B", 206.2)])
-def test_model_sizes_in_16_bits(model: str, gigabytes: float) -> None:
+def test_d16_model_sizes_in_16_bits(model: str, gigabytes: float) -> None:
     """Table 1, in GB; the first is 2.147, which is 2.2 only if rounded up, as the two others then are too."""
     layers, width = MODELS[model]
     program = deep(layers, 128, width)
@@ -173,14 +173,14 @@ def test_model_sizes_in_16_bits(model: str, gigabytes: float) -> None:
         (1035, 19, 19665, 138, 328),
     ],
 )
-def test_the_arithmetic_of_table_1(configs: int, trial: int, real: int, simulated: int, total: int) -> None:
+def test_d17_the_arithmetic_of_table_1(configs: int, trial: int, real: int, simulated: int, total: int) -> None:
     """Minutes: trying all of them, and simulating all and trying the ten best."""
     found = {75: list(configurations()), 1035: inference_configurations()}[configs]
     assert len(found) * trial == real
     assert simulated + 10 * trial == total
 
 
-def test_work_is_linear_in_the_operations() -> None:
+def test_d22_work_is_linear_in_the_operations() -> None:
     """Figure 7: events are counted, not seconds. Sixteen times the microbatches, sixteen times the work."""
     met = {k: rd.simulate(gpipe(k), "v100").run.met for k in (4, 8, 64)}
     each = (met[8] - met[4]) // 4  # of one microbatch, called programs met again only as wholes

@@ -52,7 +52,7 @@ def test_a_machine_by_name_has_the_figures_of_its_source(
     assert found.memory == memory
 
 
-def test_computing_is_priced_by_the_roofline_and_by_the_sum() -> None:
+def test_d13_computing_is_priced_by_the_roofline_and_by_the_sum() -> None:
     size, flops = 3 * 4096**2 * 2, 2 * 4096**3
     memory, arithmetic = size / V100_BANDWIDTH, flops / V100_FLOPS
     assert arithmetic > memory
@@ -70,7 +70,7 @@ def test_an_operation_may_have_rates_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("form", ["sum", "roofline"])
-def test_rates_are_fitted(form: str) -> None:
+def test_d13_rates_are_fitted(form: str) -> None:
     true = Rates(2e-5, 8e11, 6e13, form)  # type: ignore[arg-type]
     sizes = [(10**k, 10**j) for k in range(4, 10) for j in range(5, 13)]
     noise = np.random.default_rng(0).normal(1, 0.01, len(sizes))
@@ -162,7 +162,7 @@ def test_computations_of_one_operation_start_as_their_devices_are_free() -> None
     assert starts[1] == 0 < starts[0]
 
 
-def test_a_stream_for_moves_lets_a_device_send_and_compute_at_once() -> None:
+def test_d12_a_stream_for_moves_lets_a_device_send_and_compute_at_once() -> None:
     b = Builder()
     a, w = b.input("a", "[1024, 1024]", on(0)), b.input("w", "[1024, 1024]", on(0))
     sent = b.move(a, place=on(1))
@@ -207,7 +207,7 @@ def test_devices_that_do_the_same_share_a_clock() -> None:
     assert set(rd.simulate(gpipe(4, stages=3), "v100").run.clock_of.values()) == {0, 1, 2}
 
 
-def test_a_value_is_alive_from_its_making_to_its_last_use() -> None:
+def test_d10_a_value_is_alive_from_its_making_to_its_last_use() -> None:
     """Inputs of 400 bytes stay. b is dead after c is made, c after d; at the worst moment two values are alive."""
     b = Builder()
     value = b.input("a", "[100]", on(0))
@@ -226,7 +226,7 @@ def test_an_input_that_is_given_up_is_donated() -> None:
     assert rd.simulate(b.build(made), "v100").peak_bytes == {0: 800}
 
 
-def test_an_operation_has_temporary_memory() -> None:
+def test_d29_an_operation_has_temporary_memory() -> None:
     """A fused softmax needs what its nests hand on, 2 x 64 + 64 x 64 elements, beside what it reads and makes."""
     sizes = {"i": 64, "j": 64}
     exponent = lambda x, m: np.exp(x - m)  # noqa: E731

@@ -74,7 +74,7 @@ def test_the_check_of_the_format_finds_what_is_wrong(event: dict[str, Any]) -> N
         check_trace(trace)
 
 
-def test_a_trace_of_the_pipeline_is_written(tmp_path: Path) -> None:
+def test_d10_a_trace_of_the_pipeline_is_written(tmp_path: Path) -> None:
     found = rd.simulate(pipelined(Sizes(256, 64, 64, 64), dtype="float16"), "v100")
     found.to_chrome(tmp_path / "step.json")
     trace = json.loads((tmp_path / "step.json").read_text())
