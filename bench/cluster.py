@@ -89,6 +89,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--assume", type=parse_hosts, default=None, help="hosts that ours plans for; by default the same"
     )
+    parser.add_argument(
+        "--against", type=parse_hosts, default=None, help="instead of XLA, ours planned for these hosts"
+    )
     parser.add_argument("--minutes", type=float, default=None, help="take no new problem after this time")
     parser.add_argument("--name", default="cluster", help="name of the results file")
 
@@ -103,6 +106,7 @@ def main(arguments: argparse.Namespace) -> int:
     keys = ("rounds", "algorithm", "cost_model", "schedule", "null", "hosts")
     options = {key: getattr(arguments, key) for key in keys}
     options["topology"] = arguments.assume or arguments.hosts
+    options["assumed"] = arguments.against
     settings = {
         "seed": arguments.seed,
         "sets": sets,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,11 @@ def plan_of(problem: Problem, options: dict[str, Any] | None = None) -> tuple[rd
     return plan, time.process_time() - start
 
 
-def describe(plan: rd.Plan, seconds: float) -> dict[str, Any]:
-    """What a record holds of a plan; bytes are means over devices."""
+def describe(plan: rd.Plan, seconds: float, hosts: Sequence[int] | None = None) -> dict[str, Any]:
+    """What a record holds of a plan: bytes are means over devices, those between hosts in all, beside their bound."""
+    between = [elements * plan.itemsize for elements in plan.crossing_between(hosts)] if hosts else []
     return {
+        **({"between_hosts": between} if between else {}),
         "plan_s": seconds,
         "steps": [f"{step.kind}/{getattr(step, 'group_size', step.collectives)}" for step in plan.steps],
         "collectives": plan.collectives,

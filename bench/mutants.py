@@ -69,6 +69,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         "pipelines",
         ("redistrib/pipelines", *files("tests/pipelines"), *files("tests/simulate", "test_mlp.py")),
     ),
+    "search": ("search", ("redistrib/search", *files("tests/search"))),
     "simulate": ("simulate", ("redistrib/simulate", *files("tests/simulate", "test_mlp.py"))),
     "explain": (
         "explain",

@@ -19,6 +19,7 @@ from types import FrameType
 
 PREFIX = "rdb"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+CONGESTION = "reno"  # the one that every kernel lets a namespace choose
 HOSTS_DIRECTORY = Path("/etc/netns")
 
 
@@ -88,6 +89,8 @@ class Network:
             _run("ip", "-n", name, "address", "add", f"{address}/24", "dev", "eth0")
             _run("ip", "-n", name, "link", "set", "eth0", "up")
             _run("ip", "-n", name, "link", "set", "lo", "up")
+            # Not BBR: its model of the path is that of another round's flows when the next begins.
+            _quiet(*self.prefix(k), "sh", "-c", f"echo {CONGESTION} > /proc/sys/net/ipv4/tcp_congestion_control")
             _run("tc", "-n", name, "qdisc", "add", "dev", "eth0", "root", *shape)  # what the host sends
             _run("tc", "qdisc", "add", "dev", outer, "root", *shape)  # what the host receives
             # Collectives listen on the address that the host name resolves to; `ip netns exec` puts this file in place.

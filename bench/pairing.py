@@ -133,7 +133,7 @@ def compile_both(case: Case, options: dict[str, Any], part: Part, report: bool =
     """Compile ours, then XLA's (which may kill the process, so ours is reported first); the executables by name.
 
     An exception on one side is that side's result. With `options["null"]` both are XLA's: a test of the harness, whose
-    ratios must be 1.
+    ratios must be 1. With `options["assumed"]`, which is a topology, the other side is ours planned for it.
     """
     programs: dict[str, Any] = {}
     for name in (OURS, XLA):
@@ -142,9 +142,10 @@ def compile_both(case: Case, options: dict[str, Any], part: Part, report: bool =
         part({"stage": name})
         entry: dict[str, Any] = {}
         try:
-            if name == OURS and not options.get("null"):
-                plan, seconds = plan_of(case.problem, options)
-                entry.update(describe(plan, seconds))
+            mine = name == OURS and not options.get("null")
+            if mine or options.get("assumed"):
+                plan, seconds = plan_of(case.problem, options if mine else {**options, "topology": options["assumed"]})
+                entry.update(describe(plan, seconds, None if case.problem.partial else options.get("hosts")))
                 function = case.ours(plan, options)
             else:
                 function = case.xla()

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import gradients, partial_page, pipelines_page, quirks, results, survivors, verdicts, wire
+from bench import gradients, hosts_page, partial_page, pipelines_page, quirks, results, survivors, verdicts, wire
 from bench.children import ROOT
 from bench.dtensor_run import speeds
 from bench.fuzz import page
@@ -39,6 +39,9 @@ BENCHES = {
     "trees": "whole models (`python -m bench trees`)",
     "quirks": "quirks of virtual CPU devices (`python -m bench quirks`)",
     "quality": "plans, counted (`python -m bench quality`)",
+    "hosts_interleaved": "hosts that take turns (`python -m bench cluster --hosts 0,1,2,3,0,1,2,3 "
+    "--against 0,0,1,1,2,2,3,3 --name hosts_interleaved`)",
+    "hosts_unequal": "unequal hosts (the same with `--hosts 0,1,1,2,2,3,3,3`, named hosts_unequal)",
     "partial": "summands, counted (`python -m bench partial`)",
     "partial_cluster": "summands on the emulated cluster (`python -m bench cluster --sets P8 --name partial_cluster`)",
     "gradients": "gradients on the emulated cluster (`python -m bench gradients`)",
@@ -232,6 +235,7 @@ def write(found: Results, path: Path) -> None:
         parts += [CLUSTER.format(**s), _speeds(found.records("cluster"), 0.95),
                   wire.table(found.records("cluster"), s), picture.get("run-times.png", ""),
                   picture.get("ratios.png", ""), verdicts.noise(found, "cluster_null")]  # fmt: skip
+    parts += hosts_page.parts(found, table)
     if found.records("xla_cpu"):
         parts += [CPU.format(**found.settings("xla_cpu")), _speeds(found.records("xla_cpu"), 0.9),
                   verdicts.noise(found, "xla_cpu_null"), COUNTED, _counted(found.records("xla_cpu")),
@@ -397,8 +401,8 @@ parallel, checkpoints onto another topology).
 CLUSTER = """## Emulated cluster
 
 4 hosts as network namespaces on one machine, {devices_per_host} JAX CPU devices in each, links of {rate} in each
-direction (token bucket), XLA's gloo collectives; arrays of up to {megabytes:g} MB. Bytes that leave a host cost what
-they would cost on such a network; the hosts share this machine's cores.
+direction (token bucket), TCP Reno, XLA's gloo collectives; arrays of up to {megabytes:g} MB. Bytes that leave a host
+cost what they would cost on such a network; the hosts share this machine's cores.
 """
 
 CPU = """## Virtual CPU devices of one process

@@ -108,10 +108,15 @@ def bandwidth(rate: str) -> float:
     return float(rate[:-4]) * {"mbit": 1e6, "gbit": 1e9}[rate[-4:]] / 8
 
 
+def rows_of(records: Iterable[dict[str, Any]], settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those of `limits`, for records with these settings; none for results without hosts."""
+    hosts = settings.get("hosts")
+    return limits(records, hosts, bandwidth(settings["rate"])) if isinstance(hosts, list) else []
+
+
 def table(records: Iterable[dict[str, Any]], settings: dict[str, Any]) -> str:
     """Time over the limit, geometric means by set and kind of plan, as Markdown; nothing for results without hosts."""
-    hosts = settings.get("hosts")
-    rows = limits(records, hosts, bandwidth(settings["rate"])) if isinstance(hosts, list) else []
+    rows = rows_of(records, settings)
     if not rows:
         return ""
     stream = settings.get("stream")
@@ -120,7 +125,7 @@ def table(records: Iterable[dict[str, Any]], settings: dict[str, Any]) -> str:
         + (f"; a plain TCP stream between neighbours: {bandwidth(settings['rate']) / stream:.2f}" if stream else "")
         + ":",
         "",
-        "| moves | n | ours | worst | XLA |",
+        f"| moves | n | ours | worst | {'planned for others' if settings.get('assumed') else 'XLA'} |",
         "| --- | --- | --- | --- | --- |",
     ]
     for key in ("set", "kind"):

@@ -6,12 +6,13 @@ All processes get the same tasks in the same order; each times itself, and the p
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bench.children import serve
 from bench.pairing import Case, Part, compile_both, run_paired
@@ -29,13 +30,26 @@ def start() -> None:
 
 
 def barrier() -> None:
-    """Return when every process has come here: a sum over one number per process."""
-    multihost_utils.process_allgather(jnp.zeros(1))
+    """Return when every process has come here: a sum over one number per device."""
+    _total(0)
 
 
 def agree(fine: bool) -> bool:
     """Whether every process says so; without it one failing side would leave the others waiting in a collective."""
-    return bool(np.all(multihost_utils.process_allgather(jnp.array([fine]))))
+    return _total(int(not fine)) == 0
+
+
+def _total(number: int) -> int:
+    """The sum over all devices of what their processes say, which may have unequally many."""
+    devices, add = _adder()
+    sharding = NamedSharding(devices, PartitionSpec("all"))
+    return int(add(jax.make_array_from_callback((devices.size,), sharding, lambda _: np.array([number], np.int32))))
+
+
+@cache
+def _adder() -> tuple[Mesh, Any]:
+    devices = Mesh(np.array(jax.devices()), ("all",))
+    return devices, jax.jit(jnp.sum, out_shardings=NamedSharding(devices, PartitionSpec()))
 
 
 def placed(hosts: list[int]) -> list[jax.Device]:

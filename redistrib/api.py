@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from redistrib.distribution.diagnosis import Diagnosis
     from redistrib.distribution.entry import Distributed
     from redistrib.plans.data import Order
+    from redistrib.programs.program import Program
     from redistrib.resharding.value import TreePlan
 
 
@@ -108,11 +109,17 @@ def to_jax(plan: Plan, mesh: Any, **options: Any) -> Any:
     return jax.to_jax(plan, mesh, **options)
 
 
-def to_mpi(plan: Plan, comm: Any, *, memory_limit: int | str | None = None, **options: Any) -> Any:
-    """A persistent executor of a plan on an `mpi4py` communicator; see `redistrib.backends.mpi.to_mpi`."""
+def to_mpi(plan: Plan | Program, comm: Any, *, memory_limit: int | str | None = None, **options: Any) -> Any:
+    """A persistent executor of a plan or a program on an `mpi4py` communicator.
+
+    See `redistrib.backends.mpi.to_mpi` and `redistrib.backends.mpi.program_to_mpi`.
+    """
     from redistrib.backends import mpi
 
-    return mpi.to_mpi(plan, comm, memory_limit=None if memory_limit is None else parse_size(memory_limit), **options)
+    limit = None if memory_limit is None else parse_size(memory_limit)
+    if isinstance(plan, Plan):
+        return mpi.to_mpi(plan, comm, memory_limit=limit, **options)
+    return mpi.program_to_mpi(plan, comm, memory_limit=limit, **options)
 
 
 def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "calibrated") -> Fit | None:

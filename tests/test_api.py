@@ -277,3 +277,9 @@ def test_an_exchange_in_one_call_costs_one_latency() -> None:
     assert step.implementation == "ragged"
     assert plan.cost < rd.synthesize(SOURCE, TARGET, MESH, cost_model="tpu").cost
     assert type(one_call).from_json(one_call.to_json()) == one_call
+
+
+def test_a_schedule_that_is_searched_is_that_of_these_arguments() -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    distributed = rd.distribute(lambda x: x + 1, (jnp.zeros(8),), {"d": 1}, schedule="auto")
+    assert distributed(jnp.arange(8.0)).tolist() == list(range(1, 9))

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from redistrib import errors
+from redistrib import errors, run
 from redistrib.api import load_profile
 from redistrib.cli import main
 from redistrib.cost.latency import LatencyBandwidth
@@ -392,3 +392,11 @@ def test_all_bits_of_wide_elements_run(
     assert (report["compared"], report["ours"]["wrong_elements"], report["xla"]["wrong_elements"]) == (16, 0, 0)
     assert report["ours"]["received_bytes"] == 8 * np.dtype(dtype).itemsize
     assert jax.numpy.zeros(1).dtype == "float32"
+
+
+def test_under_mpi_the_exit_code_is_that_of_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    mpi = pytest.importorskip("redistrib.backends.mpi")
+    asked: list[tuple[str, bool]] = []
+    monkeypatch.setattr(mpi, "run_command", lambda plan, as_json: asked.append((plan, as_json)) or 3)
+    assert run.on_mpi("a plan", as_json=True) == 3
+    assert asked == [("a plan", True)]

@@ -56,9 +56,10 @@ class Schedule:
         for name, carried in self.carries.items():
             found.carries[number[name]] = dict(carried)
         for name, cuts in self.cuts.items():
-            nest = found.graph.operations[number[name]].nest
-            if not set(cuts.values()) <= nest.position.keys():
-                raise CutError(name, "", "Schedule", f"it has no dimensions {', '.join(cuts.values())}")
+            operation = found.graph.operations[number[name]]
+            if not set(cuts.values()) <= operation.nest.position.keys():
+                error = CutError(name, "", "Schedule", f"it has no dimensions {', '.join(cuts.values())}")
+                raise error.at(operation.source)
             found.cuts[number[name]] = dict(cuts)
 
     def to_json(self) -> str:

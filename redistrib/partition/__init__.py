@@ -21,7 +21,7 @@ def partition(
     outputs: Mapping[str, Any] | Sequence[str] = (),
     root: bool = False,
     pad: bool = False,
-    dtype: str = "float32",
+    dtype: str | Mapping[str, str] = "float32",
     cost_model: CostModel | str = "exact",
 ) -> Program:
     """Cut the work of operations by grids, derive what every array must look like, and move what does not fit.
@@ -43,7 +43,7 @@ def partition(
         root: whether inputs begin and outputs end whole on device 0.
         pad: whether dimensions that a grid does not divide are made longer, at the end, and the arrays with them. What
             stands in an input beyond its old end does not matter, and an output has nothing of use there.
-        dtype: element type of all arrays.
+        dtype: element type of all arrays; or of each by name, float32 for those that are left out.
         cost_model: what the plans of the moves minimise.
 
     Returns:
@@ -66,6 +66,7 @@ def partition(
     ends = dict(outputs) if isinstance(outputs, Mapping) else dict.fromkeys(outputs)
     if pad:
         operations = padded(operations, grids)
+    kinds = dtype if isinstance(dtype, str) else dict(dtype)
     return partitioned(
-        operations, grids, groups or {}, Options(ranks, dict(inputs or {}), ends, root, dtype, cost_model)
+        operations, grids, groups or {}, Options(ranks, dict(inputs or {}), ends, root, kinds, cost_model)
     )

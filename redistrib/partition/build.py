@@ -10,8 +10,9 @@ from redistrib.errors import ProgramError
 from redistrib.lang.types import DimType, DistType
 from redistrib.partition.propagate import Propagation
 from redistrib.partition.versions import Versions, freed, still_read
-from redistrib.programs.check import check, group_of
+from redistrib.programs.check import check
 from redistrib.programs.graph import Array, Operation
+from redistrib.programs.groups import group_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Compute, Place, Program, Value
 from redistrib.programs.pullback import Part

@@ -13,11 +13,14 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.partition.root import ROOT
 from redistrib.partition.versions import Versions, distance, freed, uncut
-from redistrib.programs.check import Group, check, group_of
+from redistrib.programs.check import check
+from redistrib.programs.groups import Group, group_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Compute, Place, Program, Value
 from redistrib.programs.pullback import Part
 from redistrib.programs.unify import Kernel, bindings, grid_of, mesh_of, unify
+
+DTYPE = "float32"
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Options:
     inputs: dict[str, Any]
     outputs: dict[str, Any]
     root: bool
-    dtype: str
+    dtype: str | dict[str, str]
     model: CostModel | str
 
 
@@ -159,12 +162,12 @@ class _Insertion:
 
     def _emit(self, name: str, parts: tuple[Part, ...], place: Place, outs: Sequence[str]) -> None:
         group = group_of(name, parts, place)
-        ins = tuple((array, self._as_needed(array, needed, place)) for array, needed in group.reads.items())
+        ins = tuple((formal, self._as_needed(name, self._wanted(formal, group, place))) for formal in group.reads)
         made = []
         for array in outs:
             if array in self.known.versions:
                 raise ProgramError(name, array, "SSA", "the array is written a second time; give the result a new name")
-            value = Value(array, group.writes[array], place, self.options.dtype)
+            value = Value(array, group.writes[array], place, self._dtype(array))
             self.known.versions[array] = [value]
             made.append((array, value))
         self.known.ops.append(Compute(name, parts, place, ins, tuple(made)))
@@ -172,33 +175,49 @@ class _Insertion:
     def _price(self, group: Group) -> float:
         """Elements that must be received at least before the operation can run."""
         total = 0
-        for formal, needed in group.reads.items():
-            array = self.stands_for.get(formal, formal)
-            wanted = Value(array, needed, self.place, self.options.dtype)
-            self._given(array, needed.global_shape)
+        for formal in group.reads:
+            wanted = self._wanted(formal, group, self.place)
+            array = wanted.name
+            self._given(wanted)
             known = self.known.versions.get(array, [])
             total += min((distance(value, wanted) for value in known), default=0)
         return total
 
-    def _given(self, array: str, shape: tuple[int, ...]) -> None:
+    def _dtype(self, array: str) -> str:
+        known = self.options.dtype
+        return known if isinstance(known, str) else known.get(array, DTYPE)
+
+    def _wanted(self, formal: str, group: Group, place: Place) -> Value:
+        """An array as an operation reads it."""
+        array = self.stands_for.get(formal, formal)
+        return Value(array, group.reads[formal], place, self._dtype(array), group.windows[formal])
+
+    def _given(self, wanted: Value) -> None:
         """An input that begins in a way of its own is there from the start."""
+        array = wanted.name
         if array in self.known.versions:
             return
         if array in self.options.inputs:
-            self._input(Value(array, DistType.of(self.options.inputs[array]), self.place, self.options.dtype))
+            self._input(replace(wanted, type=DistType.of(self.options.inputs[array]), place=self.place, windows=()))
         elif self.options.root:
-            self._input(Value(array, uncut(shape), ROOT, self.options.dtype))
+            self._input(replace(wanted, type=uncut(wanted.shape), place=ROOT, windows=()))
 
     def _input(self, value: Value) -> None:
         self.inputs.append(value)
         self.known.versions[value.name] = [value]
 
-    def _as_needed(self, formal: str, needed: DistType, place: Place) -> str:
-        array = self.stands_for.get(formal, formal)
-        self._given(array, needed.global_shape)
+    def _as_needed(self, operation: str, wanted: Value) -> str:
+        array = wanted.name
+        self._given(wanted)
         if array not in self.known.versions:
-            self._input(Value(array, needed, place, self.options.dtype))
-        return self.known.moved(array, Value(array, needed, place, self.options.dtype)).name
+            self._input(wanted)
+        first = self.known.versions[array][0]
+        if first.windows and not first.means(wanted):
+            raise ProgramError(
+                operation, array, "Window", f"it needs {wanted.form}, and the array begins as {first.form}, as its "
+                f"first reader needs it; tiles that overlap are not moved, so say in inputs= how it begins",
+            )  # fmt: skip
+        return self.known.moved(array, wanted).name
 
     def end(self, array: str, dist_type: Any) -> str:
         """The name of an output, moved to where it must be."""

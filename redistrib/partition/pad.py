@@ -46,7 +46,7 @@ def _sizes(nests: Sequence[Nest], grids: Mapping[str, Sequence[int] | Mapping[st
         for access in (*nest.reads, *nest.writes):
             for i, (names, extent) in enumerate(zip(access.dims, nest.shape(access), strict=True)):
                 size[f"array {access.array}", i] = extent
-                if len(names) == 1:
+                if len(names) == 1 and not access.windows:
                     parent[root((f"nest {nest.name}", nest.position[names[0]]))] = root((f"array {access.array}", i))
     parts: dict[_Slot, int] = {}
     for nest in nests:
@@ -60,6 +60,11 @@ def _sizes(nests: Sequence[Nest], grids: Mapping[str, Sequence[int] | Mapping[st
 def _lengthened(nest: Nest, sizes: Mapping[_Slot, int]) -> Nest:
     longer = {name: sizes[f"nest {nest.name}", k] for name, k in nest.position.items()}
     changed = {name for name in longer if longer[name] != nest.size(name)}
+    for access in nest.reads:
+        if access.windows and changed & set(access.names):
+            raise CutError(
+                nest.name, access.array, "Window", "what is read in windows cannot be padded; take grids that divide"
+            )
     for access in (*nest.reads, *nest.writes):
         for names in access.dims:
             if len(names) > 1 and changed & set(names):

@@ -52,7 +52,7 @@ class Versions:
             known.append(made)
             return made
         out = replace(wanted, name=f"{array}.{len(known)}")
-        elsewhere = nearest.place.devices != wanted.place.devices
+        elsewhere = nearest.place.devices != wanted.place.devices or bool(wanted.windows)
         if elsewhere and nearest.type.partial:  # reduced where the summands are, before anything leaves
             out = replace(nearest, name=out.name, type=_reduced(nearest.type, nearest.place.mesh))
         self.ops.append(self._move(nearest, out))
@@ -60,7 +60,7 @@ class Versions:
         return self.moved(array, wanted)
 
     def _nearest(self, array: str, wanted: Value) -> Value:
-        kept = self._kept(self.versions[array])
+        kept = [one for one in self._kept(self.versions[array]) if not one.windows or one.means(wanted)]
         if self.sources is None:
             return min(kept, key=lambda value: distance(value, wanted))
         same = next((value for value in kept if value.means(wanted)), None)
@@ -75,7 +75,7 @@ class Versions:
         return [known[0], *(value for value in known[1:] if self._used.get(value.name, len(self.ops)) >= oldest)]
 
     def _move(self, value: Value, out: Value) -> Move:
-        if value.place.devices != out.place.devices:
+        if value.place.devices != out.place.devices or out.windows:
             return Move(value.name, out, None)
         key = (value.type, value.place.mesh, out.type, out.place.mesh, value.dtype)
         if key not in self._plans:
@@ -98,12 +98,12 @@ def _reduced(dist_type: DistType, mesh: Mesh) -> DistType:
 
 
 def distance(value: Value, wanted: Value) -> int:
-    """Elements that a move receives at least; summands are counted as an all-reduce."""
+    """Elements that a move receives; at least, between the same devices. Summands are counted as an all-reduce."""
     if value.means(wanted):
         return 0
     added = 2 * value.placement.tile_size * value.place.mesh.size if value.type.partial else 0
-    if value.place.devices != wanted.place.devices:
-        return added + wanted.placement.tile_size * len(wanted.place.devices)
+    if value.place.devices != wanted.place.devices or wanted.windows or value.windows:
+        return added + math.prod(wanted.tile) * len(wanted.place.devices)
     return added or max(1, sum(lower_bound(value.placement, wanted.placement)))
 
 

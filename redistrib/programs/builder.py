@@ -8,7 +8,8 @@ from typing import Any
 from redistrib.errors import CutError, ProgramError
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
-from redistrib.programs.check import Group, check, group_of
+from redistrib.programs.check import check
+from redistrib.programs.groups import Group, group_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Call, Compute, Free, Move, Op, Place, Program, Value
 from redistrib.programs.pullback import Part, cut_of
@@ -36,9 +37,11 @@ class Builder:
         self._names: set[str] = set()
         self._uncut: dict[tuple[int, Place], tuple[tuple[Part, ...], Group]] = {}  # of nests that the operations keep
 
-    def input(self, name: str, form: DistType | str, place: Place, dtype: str = "float32") -> Value:
-        """A value that the program starts from."""
-        value = Value(self._named(name), DistType.of(form), place, dtype)
+    def input(
+        self, name: str, form: DistType | str, place: Place, dtype: str = "float32", windows: Sequence[int] = ()
+    ) -> Value:
+        """A value that the program starts from; where tiles overlap, of the type of its points, see `Value`."""
+        value = Value(self._named(name), DistType.of(form), place, dtype, tuple(windows))
         self._inputs.append(value)
         return value
 
@@ -75,13 +78,13 @@ class Builder:
         given = dict(zip(arrays, args, strict=True))
         for access in nest.reads:
             value = given[access.array]
-            if value.type.global_shape != nest.shape(access):
+            if value.shape != nest.shape(access):
                 raise ProgramError(
                     nest.name,
                     access.array,
                     "Nest",
                     f"it reads an array of shape {nest.shape(access)}, and value {value.name!r} has shape "
-                    f"{value.type.global_shape}",
+                    f"{value.shape}",
                 )
         if place is None and not args:
             raise ProgramError(nest.name, "", "Place", "it reads nothing, so nothing says where it runs; give place=")
@@ -111,6 +114,7 @@ class Builder:
         *,
         plan: Plan | None = None,
         name: str = "",
+        windows: Sequence[int] = (),
     ) -> Value:
         """The value with another type, or on other devices, by a plan where the devices are the same.
 
@@ -120,12 +124,14 @@ class Builder:
             place: where it goes; where it is unless given.
             plan: how, between the same devices.
             name: of what it becomes.
+            windows: of tiles that overlap; the form is then the type of the points, see `Value`.
         """
         if form is None:
             form = value.type if plan is None else plan.target
         if place is None:
             place = value.place if plan is None else Place(plan.target_mesh, value.place.devices)
-        out = Value(self._named(name or value.name, bool(name)), DistType.of(form), place, value.dtype)
+        named = self._named(name or value.name, bool(name))
+        out = Value(named, DistType.of(form), place, value.dtype, tuple(windows))
         self._ops.append(Move(value.name, out, plan))
         return out
 

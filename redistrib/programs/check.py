@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
-from redistrib.errors import InconsistentGroupError, ProgramError, TypeFormError
-from redistrib.lang.types import DistType, require_even
+from redistrib.errors import ProgramError, TypeFormError
+from redistrib.lang.types import require_even
 from redistrib.programs.data import Call, Compute, Free, Move, Op, Place, ProgramData, Value, made_by, used_by
-from redistrib.programs.pullback import Part
+from redistrib.programs.groups import Group, group_of
 
 _Program = TypeVar("_Program", bound=ProgramData)
 
@@ -53,6 +53,8 @@ def _check(program: ProgramData, checked: set[int]) -> None:
     for output in program.outputs:
         if output not in live:
             raise ProgramError("", output, "SSA", "the program ends with a value that it does not hold")
+        if live[output].windows:
+            raise ProgramError("", output, "Window", "the program ends with tiles that overlap; end with whole ones")
     checked.add(id(program))
 
 
@@ -75,6 +77,8 @@ def _define(value: Value, live: dict[str, Value], known: set[str], by: str) -> N
         value.type.check(value.place.mesh)
     except TypeFormError as error:
         raise ProgramError(by, value.name, "SSA", str(error)) from error
+    if value.windows and (len(value.windows) != value.type.rank or value.type.partial):
+        raise ProgramError(by, value.name, "Window", f"{value.form} has not one window for each dimension of tiles")
     known.add(value.name)
     live[value.name] = value
 
@@ -85,10 +89,11 @@ def _check_compute(op: Compute, group: Group, live: dict[str, Value]) -> None:
         raise ProgramError(op.name, "", "SSA", f"it reads {', '.join(group.reads) or 'nothing'}, given {list(given)}")
     for array, needed in group.reads.items():
         value = live[given[array]]
-        if not value.means(replace(value, type=needed, place=op.place)):
+        wanted = replace(value, type=needed, place=op.place, windows=group.windows.get(array, ()))
+        if not value.means(wanted):
             raise ProgramError(
-                op.name, array, "Nest", f"it needs {needed} on {op.place}, and value {value.name!r} is {value.type} on "
-                f"{value.place}; move the value first",
+                op.name, array, "Nest", f"it needs {wanted.form} on {op.place}, and value {value.name!r} is "
+                f"{value.form} on {value.place}; move the value first",
             )  # fmt: skip
     for array, value in op.outs:
         if array not in group.writes:
@@ -102,15 +107,21 @@ def _check_compute(op: Compute, group: Group, live: dict[str, Value]) -> None:
 
 def _check_move(op: Move, value: Value) -> None:
     name, out = name_of(op), op.out
-    if (value.type.global_shape, value.dtype) != (out.type.global_shape, out.dtype):
+    if (value.shape, value.dtype) != (out.shape, out.dtype):
         raise ProgramError(
-            name, out.name, "Move", f"{value.type} of {value.dtype} cannot become {out.type} of {out.dtype}"
+            name, out.name, "Move", f"{value.form} of {value.dtype} cannot become {out.form} of {out.dtype}"
+        )
+    if value.windows and not value.means(out):
+        raise ProgramError(
+            name, value.name, "Window", "tiles that overlap are read and not moved; move what they were made of"
         )
     if op.plan is None:
-        alike = value.place.devices == out.place.devices
+        alike = value.place.devices == out.place.devices and not out.windows
         if (alike and not value.means(out)) or (not alike and (value.type.partial or out.type.partial)):
-            raise ProgramError(name, out.name, "Move", f"no plan is given from {value.type} to {out.type}")
+            raise ProgramError(name, out.name, "Move", f"no plan is given from {value.form} to {out.form}")
         return
+    if out.windows:
+        raise ProgramError(name, out.name, "Window", "no plan makes tiles that overlap; leave the plan out")
     if value.place.devices != out.place.devices:
         raise ProgramError(name, out.name, "Move", "a plan moves data between the same devices; leave the plan out")
     source = Value("", op.plan.source, Place(op.plan.source_mesh, value.place.devices))
@@ -129,62 +140,6 @@ def _check_call(op: Call, live: dict[str, Value]) -> None:
                 op.program.name,
                 "",
                 "Call",
-                f"values {', '.join(f'{a.name}: {a.type}' for a in given) or 'none'} stand for "
-                f"{', '.join(f'{b.name}: {b.type}' for b in wanted) or 'none'}",
+                f"values {', '.join(f'{a.name}: {a.form}' for a in given) or 'none'} stand for "
+                f"{', '.join(f'{b.name}: {b.form}' for b in wanted) or 'none'}",
             )
-
-
-# ------------------------------------------------------------------------------------------------- groups
-
-
-@dataclass(frozen=True)
-class Group:
-    """What fused nests need from outside and leave behind, by array."""
-
-    reads: dict[str, DistType]
-    writes: dict[str, DistType]
-
-
-def group_of(name: str, parts: tuple[Part, ...], place: Place) -> Group:
-    """The arrays of fused nests, all accesses to each of which agree: equal tiles on every device.
-
-    What the axes are called, and of which mesh, does not count, so grids of different rank may agree.
-
-    Raises:
-        InconsistentGroupError: if two accesses to one array need different tiles, or summands are read that the group
-            would have to combine first.
-        ProgramError: of any of the nests, see `Part.signature`.
-    """
-    group = Group({}, {})
-    first: dict[str, tuple[Part, DistType]] = {}
-    for part in parts:
-        signature = part.signature(place.mesh)
-        for access, needed in zip(part.nest.reads, signature.ins, strict=True):
-            array = access.array
-            _agree(name, array, first.setdefault(array, (part, needed)), (part, needed), place, written=False)
-            if array not in group.writes:
-                group.reads[array] = needed
-        for access, made in zip(part.nest.writes, signature.outs, strict=True):
-            array = access.array
-            _agree(name, array, first.get(array, (part, made)), (part, made), place, written=True)
-            if array in group.reads:
-                raise ProgramError(name, array, "SSA", "the array is read, then written; give the result a new name")
-            if array in group.writes and not part.nest.combine:
-                raise ProgramError(name, array, "Combine", "the array is written twice and nothing combines the two")
-            group.writes[array] = made
-            first[array] = (part, made)
-    return group
-
-
-def _agree(
-    name: str, array: str, first: tuple[Part, DistType], second: tuple[Part, DistType], place: Place, *, written: bool
-) -> None:
-    (before, a), (after, b) = first, second
-    ends = ((before.nest.name, after.nest.name), (str(a), str(b)))
-    if not Value("", DistType(a.dims), place).means(Value("", DistType(b.dims), place)):
-        raise InconsistentGroupError(name, array, *ends, "which are other tiles")
-    if not Value("", a, place).means(Value("", b, place)):
-        # an array of identities is at once whole and a summand of anything
-        if written and not a.partial and before.nest.fills == b.reduction:
-            return
-        raise InconsistentGroupError(name, array, *ends, "which a reduction would have to come between")

@@ -16,6 +16,7 @@ the value. Operations stand in the order in which each device runs them. Whether
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,7 +29,9 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
+from redistrib.programs.nest import reached
 from redistrib.programs.pullback import Part
+from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Int64, Placement, placement_of
 
 
@@ -65,12 +68,30 @@ class Value:
         type: how it is cut, or of which summands it is made.
         place: the devices that hold it.
         dtype: name of the element type.
+        windows: where tiles overlap, see `Access`: the type is then that of the points, and every device holds what
+            its points read.
     """
 
     name: str
     type: DistType
     place: Place
     dtype: str = "float32"
+    windows: tuple[int, ...] = ()
+
+    @property
+    def form(self) -> str:
+        """The type as text, and the windows."""
+        return f"{self.type} windows ({', '.join(map(str, self.windows))})" if self.windows else str(self.type)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole array, in elements."""
+        return reached(self.type.global_shape, self.windows)
+
+    @property
+    def tile(self) -> tuple[int, ...]:
+        """Shape of what each device holds, in elements."""
+        return reached(self.type.local_shape, self.windows)
 
     @property
     def placement(self) -> Placement:
@@ -78,12 +99,21 @@ class Value:
         return placement_of(self.type, self.place.mesh)
 
     @property
+    def boxes(self) -> Boxes:
+        """What each device of the place holds of the whole array, in the order of `place.devices`."""
+        start = self.placement.start
+        return Boxes(start, np.broadcast_to(np.array(self.tile, dtype=np.int64), start.shape))
+
+    @property
     def tile_bytes(self) -> int:
         """Bytes that one device holds of it."""
-        return self.type.local_size * itemsize_of(self.dtype)
+        elements = math.prod(self.tile) if self.windows else self.type.local_size
+        return elements * itemsize_of(self.dtype)
 
     def means(self, other: Value) -> bool:
         """Whether every device holds the same of both, whatever the meshes and axes are called."""
+        if self.windows != other.windows:
+            return False
         if self.type == other.type and self.place == other.place:
             return True
         return self._held == other._held
@@ -133,8 +163,8 @@ class Move:
     Attributes:
         value: the value.
         out: the value it becomes.
-        plan: how; None where the two places are not made of the same devices: then every device takes what it lacks
-            straight from devices that hold it.
+        plan: how; None where the two places are not made of the same devices, or the tiles will overlap: then every
+            device takes what it lacks straight from devices that hold it.
     """
 
     value: str
@@ -247,17 +277,14 @@ def used_by(op: Op) -> Iterable[str]:
 
 def _pulled(value: Value, out: Value) -> dict[int, int]:
     """Elements of each device's new tile that it does not hold already, by its number in the machine."""
-    holds = dict(zip(value.place.devices, value.placement.index, strict=True))
-    stays = [device for device in out.place.devices if device in holds]
-    counts = dict.fromkeys(out.place.devices, out.placement.tile_size)
-    if stays:
-        before = _held_by(value.placement, [holds[device] for device in stays])
-        after = _held_by(out.placement, [out.placement.index[out.place.devices.index(d)] for d in stays])
-        for device, kept in zip(stays, before.boxes.meet(after.boxes).volumes(), strict=True):
-            counts[device] -= kept
+    before, after = ({device: k for k, device in enumerate(one.place.devices)} for one in (value, out))
+    stays = [device for device in after if device in before]
+    counts = dict.fromkeys(after, math.prod(out.tile))
+    kept = value.boxes[_rows(before, stays)].meet(out.boxes[_rows(after, stays)])
+    for device, elements in zip(stays, kept.volumes(), strict=True):
+        counts[device] -= elements
     return counts
 
 
-def _held_by(placement: Placement, rows: list[Int64]) -> Placement:
-    """The same tiles held by other devices."""
-    return Placement(placement.shape, placement.grid, np.array(rows))
+def _rows(number: dict[int, int], devices: list[int]) -> Int64:
+    return np.array([number[device] for device in devices], dtype=np.int64)

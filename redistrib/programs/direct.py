@@ -29,7 +29,8 @@ class Pull(NamedTuple):
 def pulls(value: Value, out: Value) -> list[Pull]:
     """What travels when a value becomes another without a plan, receiver by receiver.
 
-    A device keeps what it holds; those that ask for one tile are spread over its holders.
+    A device keeps what it holds; those that ask for one tile are spread over its holders. The tiles to be made may
+    overlap, those that there are do not.
 
     >>> from redistrib.lang.mesh import Mesh
     >>> from redistrib.lang.types import DistType
@@ -38,17 +39,17 @@ def pulls(value: Value, out: Value) -> list[Pull]:
     >>> pulls(Value("a", DistType.of("[4]"), root), Value("b", DistType.of("[2{x}4]"), both))
     [Pull(sender=0, receiver=0, start=(0,), size=(2,)), Pull(sender=0, receiver=1, start=(2,), size=(2,))]
     """
-    source, target = value.placement, out.placement
+    source, tile = value.placement, out.tile
     holders: dict[_Ints, list[int]] = defaultdict(list)
     for device, index in zip(value.place.devices, source.index.tolist(), strict=True):
         holders[tuple(index)].append(device)
     asked: dict[_Ints, int] = defaultdict(int)
     result = []
-    for receiver, start in zip(out.place.devices, target.start.tolist(), strict=True):
-        touched = (range(s // n, -(-(s + t) // n)) for s, t, n in zip(start, target.tile, source.tile, strict=True))
+    for receiver, start in zip(out.place.devices, out.placement.start.tolist(), strict=True):
+        touched = (range(s // n, -(-(s + t) // n)) for s, t, n in zip(start, tile, source.tile, strict=True))
         for index in product(*touched):
             low = tuple(max(s, i * n) for s, i, n in zip(start, index, source.tile, strict=True))
-            ends = zip(start, target.tile, index, source.tile, strict=True)
+            ends = zip(start, tile, index, source.tile, strict=True)
             size = tuple(min(s + t, (i + 1) * n) - a for a, (s, t, i, n) in zip(low, ends, strict=True))
             held = holders[index]
             sender = receiver

@@ -68,7 +68,8 @@ def _is_elementwise(op: Op) -> bool:
 
 
 def _is_by_element(access: Access) -> bool:
-    return all(len(dim) <= 1 for dim in access.dims) and all(extent == 1 for extent in access.extents)
+    single = all(len(dim) <= 1 for dim in access.dims) and all(extent == 1 for extent in access.extents)
+    return single and not access.windows
 
 
 def _is_reduction(op: Op) -> bool:
@@ -94,7 +95,7 @@ def _is_another_name(op: Compute, readers: list[Op]) -> bool:
     if nest is None or nest.combine or nest.flops or len(nest.reads) != 1 or len(nest.writes) != 1:
         return False
     read, write = nest.reads[0], nest.writes[0]
-    if any(extent > 1 for access in (read, write) for extent in access.extents):
+    if any(extent > 1 for access in (read, write) for extent in access.extents) or read.windows:
         return False
     same = read.names == write.names
     turned = sorted(read.names) == sorted(write.names)

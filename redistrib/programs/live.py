@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.programs.check import group_of
 from redistrib.programs.data import Call, Compute, Free, Move, Op, ProgramData, Value, made_by, used_by
+from redistrib.programs.groups import group_of
 from redistrib.programs.inline import inlined
 
 
@@ -170,6 +170,18 @@ def _run(program: ProgramData, made: Sequence[Change], live: dict[int, int], pea
         for device in devices_of(op, program):
             peak[device] = max(peak[device], live[device] + change.scratch)
         _hold(change.died, live, -1)
+
+
+def held_bytes(program: ProgramData) -> list[dict[int, int]]:
+    """For every operation what each device holds while it runs, scratch and what calls make inside left out."""
+    live: dict[int, int] = dict.fromkeys(program.devices, 0)
+    _hold(program.inputs, live, 1)
+    found = []
+    for change in changes(program):
+        _hold(change.born, live, 1)
+        found.append(dict(live))
+        _hold(change.died, live, -1)
+    return found
 
 
 def _hold(values: Iterable[Value], live: dict[int, int], sign: int) -> None:

@@ -33,18 +33,24 @@ class Access:
         dims: for every array dimension the iteration dimensions it is made of, major to minor: `("h", "e")` is the
             index `h * size(e) + e`. An empty tuple reads, or writes, the dimension whole at every point.
         extents: the sizes of the dimensions that are read whole, in order, in elements.
+        windows: for every array dimension the elements that are read at a point, from its own index on; empty: one
+            each. The array is longer than the points by what the last of them reads further.
 
-    >>> Access("A", (("i",), ()), (8,))                # A[i, :] with 8 columns
-    Access(array='A', dims=(('i',), ()), extents=(8,))
+    >>> Access("A", (("i",), ()), (8,)).windows        # A[i, :] with 8 columns
+    ()
+    >>> Access("p", (("i",),), windows=(2,)).windows   # p[i:i + 2]
+    (2,)
     """
 
     array: str
     dims: tuple[tuple[str, ...], ...]
     extents: tuple[int, ...] = ()
+    windows: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dims", tuple(map(tuple, self.dims)))
         object.__setattr__(self, "extents", tuple(self.extents))
+        object.__setattr__(self, "windows", tuple(self.windows) if any(n != 1 for n in self.windows) else ())
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -127,6 +133,7 @@ class Nest:
                     f"{access.dims.count(())} dimensions are read whole and {len(access.extents)} extents are given; "
                     f"give one for each",
                 )
+            self._check_windows(access)
         self._known((name for name, _ in self.combine), "")
         self._known(self.whole, "")
         self._known(self.indexed, "")
@@ -142,6 +149,23 @@ class Nest:
                 "",
                 "Linear",
                 f"groups {self.linear} do not name reads of {len(self.reads)}, each at most once",
+            )
+
+    def _check_windows(self, access: Access) -> None:
+        if not access.windows:
+            return
+        if access in self.writes:
+            raise ProgramError(self.name, access.array, "Window", "an array is written one element at each point")
+        wrong = len(access.windows) != len(access.dims) or any(
+            n < 1 or (n > 1 and not dim) for n, dim in zip(access.windows, access.dims, strict=True)
+        )
+        if wrong:
+            raise ProgramError(
+                self.name,
+                access.array,
+                "Window",
+                f"windows {access.windows} do not fit {len(access.dims)} dimensions; give one of at least 1 for each, "
+                f"and 1 for one that is read whole",
             )
 
     def _known(self, names: Collection[str] | Any, array: str) -> None:
@@ -181,4 +205,14 @@ class Nest:
     def shape(self, access: Access) -> tuple[int, ...]:
         """Shape of an accessed array, in elements."""
         extents = iter(access.extents)
-        return tuple(math.prod(map(self.size, dim)) if dim else next(extents) for dim in access.dims)
+        points = tuple(math.prod(map(self.size, dim)) if dim else next(extents) for dim in access.dims)
+        return reached(points, access.windows)
+
+
+def reached(points: tuple[int, ...], windows: tuple[int, ...]) -> tuple[int, ...]:
+    """Elements that so many neighbouring points read along each dimension.
+
+    >>> reached((4, 8), (2, 1))
+    (5, 8)
+    """
+    return tuple(n + more - 1 for n, more in zip(points, windows, strict=True)) if windows else points

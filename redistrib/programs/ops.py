@@ -140,9 +140,9 @@ def reshaping(old: Sequence[int], new: Sequence[int]) -> Nest:
     """A reshape whose common factors are iteration dimensions; where there are none, dimensions are read whole.
 
     >>> reshaping((256, 8, 768), (2048, 768)).writes
-    (Access(array='out', dims=(('f0', 'f1'), ('f2',)), extents=()),)
+    (Access(array='out', dims=(('f0', 'f1'), ('f2',)), extents=(), windows=()),)
     >>> reshaping((5, 4, 6), (5, 6, 4)).writes
-    (Access(array='out', dims=(('f0',), (), ()), extents=(6, 4)),)
+    (Access(array='out', dims=(('f0',), (), ()), extents=(6, 4), windows=()),)
     """
     factors, read, written = _factored(old, new)
     extents = [

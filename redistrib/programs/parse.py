@@ -134,17 +134,20 @@ class _Reader:
         return name, range(first, stop, self.number() or self._fail("a step other than 0"))
 
     def _access(self) -> Access:
-        """`access: NAME "[" (NAME | "(" NAME* ")" | ":" NUMBER)* "]"`."""
-        array, extents = self.name(), list[int]()
+        """`access: NAME "[" ((NAME | "(" NAME* ")") ("+" NUMBER)? | ":" NUMBER)* "]"`."""
+        array, extents, windows = self.name(), list[int](), list[int]()
 
         def dim() -> tuple[str, ...]:
             if self.take(":"):
                 extents.append(self.number())
+                windows.append(1)
                 return ()
-            return self._group(self.name) if self.peek("(") else (self.name(),)
+            names = self._group(self.name) if self.peek("(") else (self.name(),)
+            windows.append(self.number() if self.take("+") else 1)
+            return names
 
         dims = self.listed("[", "]", dim)
-        return Access(array, tuple(dims), tuple(extents))
+        return Access(array, tuple(dims), tuple(extents), tuple(windows))
 
     def _program(self) -> Program:
         """`program: "program" NAME "=" NAME "(" values ")" "{" op* "return" names "}"`."""
@@ -197,12 +200,14 @@ class _Reader:
         return Part(nest, cut, tuple(self._group(self.name) for _ in nest.linear))
 
     def _value(self) -> Value:
-        """`value: name ":" TYPE NAME "@" NAME`."""
+        """`value: name ":" TYPE ("windows" "(" numbers ")")? NAME "@" NAME`."""
         name = self._used()
         self.expect(":")
-        form, dtype = self._type(), self.name()
+        form = self._type()
+        windows = self.listed("(", ")", self.number) if self.take("windows") else ()
+        dtype = self.name()
         self.expect("@")
-        return Value(name, form, self._known(self.places, "place"), dtype)
+        return Value(name, form, self._known(self.places, "place"), dtype, tuple(windows))
 
     def _type(self) -> DistType:
         return self._guarded(DistType.parse, self.match(_TYPE, "a type"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -134,7 +134,8 @@ def project(program: Program) -> dict[int, RankProgram]:
     for tag, op in enumerate(flat.ops):
         match op:
             case Compute():
-                _project_compute(op, ops)
+                for device, work in works(op):
+                    ops[device].append(work)
             case Move():
                 _project_move(op, tag, flat, ops)
             case Free():
@@ -151,12 +152,13 @@ def project(program: Program) -> dict[int, RankProgram]:
     }
 
 
-def _project_compute(op: Compute, ops: dict[int, list[RankOp]]) -> None:
+def works(op: Compute) -> Iterator[tuple[int, Work]]:
+    """What every device of an operation works on."""
     cuts = [placement_of(part.cut, op.place.mesh) for part in op.parts]
     outs = tuple((array, value.name) for array, value in op.outs)
     for number, device in enumerate(op.place.devices):
         nests = tuple((part.nest, points_of(part.nest, cut, number)) for part, cut in zip(op.parts, cuts, strict=True))
-        ops[device].append(Work(op.name, nests, op.ins, outs))
+        yield device, Work(op.name, nests, op.ins, outs)
 
 
 def _project_move(op: Move, tag: int, flat: Program, ops: dict[int, list[RankOp]]) -> None:
@@ -187,10 +189,8 @@ def _project_sends(value: Value, out: Value, tag: int, ops: dict[int, list[RankO
             ops[pull.sender].append(Send(value.name, pull.receiver, offset, pull.size, tag))
     for device in out.place.devices:
         own = value.name if device in old else ""
-        tile = out.type.local_shape
-        ops[device].append(
-            Receive(out.name, tile, out.dtype, tuple(boxes[device]), own, tuple(kept[device]), tag)
-        )  # fmt: skip
+        parts = (tuple(boxes[device]), own, tuple(kept[device]))
+        ops[device].append(Receive(out.name, out.tile, out.dtype, *parts, tag))
 
 
 def _minus(a: Sequence[int], b: Sequence[int]) -> _Ints:
@@ -258,10 +258,7 @@ def _steps(rank: RankProgram, held: dict[str, Tile], post: _Post) -> Generator[b
     for op in rank.ops:
         match op:
             case Work():
-                env = {array: held[name] for array, name in op.ins}
-                for nest, at in op.nests:
-                    run_nest(nest, at, env)
-                held |= {name: env[array] for array, name in op.outs}
+                held |= run_work(op, held)
             case Send():
                 box = tuple(slice(o, o + n) for o, n in zip(op.offset, op.size, strict=True))
                 post.boxes.setdefault((op.tag, rank.device, op.to), []).append(np.array(held[op.value][box]))
@@ -281,6 +278,18 @@ def _steps(rank: RankProgram, held: dict[str, Tile], post: _Post) -> Generator[b
             case Free():
                 del held[op.value]
         yield True
+
+
+def run_work(work: Work, held: Mapping[str, Tile]) -> dict[str, Tile]:
+    """What nests make of the tiles of a rank, by name.
+
+    Raises:
+        ProgramError: as `run_nest` does.
+    """
+    env = {array: held[name] for array, name in work.ins}
+    for nest, at in work.nests:
+        run_nest(nest, at, env)
+    return {name: env[array] for array, name in work.outs}
 
 
 def _put_together(op: Receive, device: int, held: Mapping[str, Tile], post: _Post) -> Tile:

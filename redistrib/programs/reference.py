@@ -15,7 +15,7 @@ import numpy.typing as npt
 from redistrib.errors import ProgramError, TilesError
 from redistrib.lang.notation import Reduction
 from redistrib.plans import reference
-from redistrib.plans.adding import Summed
+from redistrib.plans.adding import Summed, view
 from redistrib.programs.interpret import interpret
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Compute, Move, Program, Value
@@ -129,7 +129,7 @@ def _run_move(op: Move, value: Value, tiles: Tiles) -> Tiles:
     ordered = [tiles[device] for device in value.place.devices]
     if op.plan is not None:
         ordered = reference.run(op.plan, ordered)
-    elif value.place.devices != op.out.place.devices:
+    elif value.place.devices != op.out.place.devices or not value.means(op.out):
         return distribute(reference.assemble(ordered, value.placement), op.out)
     return dict(zip(op.out.place.devices, ordered, strict=True))
 
@@ -143,6 +143,13 @@ def distribute(array: npt.ArrayLike, value: Value) -> Tiles:
     A value of summands gets summands that differ and reduce to the array.
     """
     given, placement = np.asarray(array), value.placement
+    if value.windows:
+        if given.shape != value.shape:
+            raise TilesError(f"an array of shape {given.shape} cannot be placed as one of shape {value.shape}")
+        return {
+            device: np.array(view(given, box.start, box.size))
+            for device, box in zip(value.place.devices, value.boxes.rows(), strict=True)
+        }
     if placement.reduction is not None:
         given = np.stack(_summands(given, placement.summands, placement.reduction))
     return dict(zip(value.place.devices, reference.scatter(given, placement), strict=True))

@@ -67,7 +67,7 @@ def _rows(program: ProgramData) -> Iterator[Sequence[str]]:
             case Move() if not renames(op, program):
                 received = sum(program.received(op).values()) * itemsize_of(op.out.dtype)
                 price = "" if op.plan is None or op.plan.cost is None else _price(op.plan.cost, op.plan.unit)
-                yield [f"  {op.out.name}", "", str(op.out.type), "", f"{received:,}", word_of(op.plan), price]
+                yield [f"  {op.out.name}", "", op.out.form, "", f"{received:,}", word_of(op.plan), price]
             case Move() | Free():
                 pass
 

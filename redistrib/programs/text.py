@@ -19,7 +19,7 @@ from redistrib.programs.pullback import Part
 Body: TypeAlias = Callable[..., Any]
 
 PLAIN = re.compile(r"[A-Za-z_][\w.'/]*", re.ASCII)
-WORDS = ("place", "nest", "plan", "program", "return")
+WORDS = ("place", "nest", "plan", "program", "return", "windows")
 
 
 def to_text(program: ProgramData) -> str:
@@ -99,7 +99,7 @@ class _Printer:
         return self.places[place]
 
     def _value(self, value: Value) -> str:
-        return f"%{quoted(value.name)}: {value.type} {quoted(value.dtype)} @{self._place(value.place)}"
+        return f"%{quoted(value.name)}: {value.form} {quoted(value.dtype)} @{self._place(value.place)}"
 
     def _op(self, op: Op) -> str:
         match op:
@@ -161,11 +161,13 @@ def _range(over: range) -> str:
 
 def _access(access: Access) -> str:
     extents = iter(access.extents)
-    dims = ", ".join(
+    dims = [
         quoted(dim[0]) if len(dim) == 1 else f"({' '.join(map(quoted, dim))})" if dim else f":{next(extents)}"
         for dim in access.dims
-    )
-    return f"{quoted(access.array)}[{dims}]"
+    ]
+    for k, window in enumerate(access.windows):
+        dims[k] += f" +{window}" if window > 1 else ""
+    return f"{quoted(access.array)}[{', '.join(dims)}]"
 
 
 def _names(names: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ from redistrib.arith import as_integer
 from redistrib.errors import CutError, InconsistentGroupError, RedistribError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType
-from redistrib.programs.check import group_of
+from redistrib.programs.groups import group_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Place
 from redistrib.programs.pullback import Part, cut_of

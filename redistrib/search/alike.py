@@ -85,7 +85,7 @@ def _key(operation: Operation, arrays: Mapping[str, Array]) -> Hashable:
     return (
         operation.kind,
         nest.ranges,
-        tuple((access.dims, access.extents) for access in (*nest.reads, *nest.writes)),
+        tuple((access.dims, access.extents, access.windows) for access in (*nest.reads, *nest.writes)),
         nest.combine,
         nest.whole,
         nest.linear,

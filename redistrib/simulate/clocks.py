@@ -9,6 +9,7 @@ device was given to do, up to the last operation that reads them, is done on all
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -315,7 +316,7 @@ class _Simulator:
             stages = tuple(compute_stages(op, program, self.machine))
         elif isinstance(op, Move):
             stages = self._priced(op, program)
-            sizes = (program.values[op.value].type.local_size, op.out.type.local_size)
+            sizes = (math.prod(program.values[op.value].tile), math.prod(op.out.tile))
             height = max(*sizes, *(stage.tile for stage in stages))
         return _Item(
             op,

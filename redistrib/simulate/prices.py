@@ -106,7 +106,7 @@ def _direct_stages(value: Value, out: Value, machine: Machine) -> list[Stage]:
         chosen.receivers.add(receiver)
         chosen.pairs.append((number[sender], number[receiver]))
     place = Place(Mesh((Axis("device", len(devices)),)), devices)
-    tile = max(value.type.local_size, out.type.local_size)
+    tile = max(math.prod(value.tile), math.prod(out.tile))
     prices = prices_between(place, itemsize_of(out.dtype), machine)
     stages = []
     for one in rounds:

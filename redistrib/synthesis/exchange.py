@@ -12,6 +12,7 @@ from itertools import combinations
 import numpy as np
 
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, ReduceExchange, Shares, Step
+from redistrib.synthesis.even import even_rounds
 from redistrib.synthesis.grouping import (
     Cells,
     agree,
@@ -69,12 +70,21 @@ def as_permute(problem: Problem) -> list[Step] | None:
         return None
     if before.grid == after.grid:
         return [AllPermute(before, after, permutation_pairs(before, after, problem.topology))]
-    # Who holds its target tile keeps it; every other device cuts out the tile of the one device it sends to.
-    pairs = sending_pairs(before.number, number_of(after.coarse(before.grid), before.grid), problem.topology)
-    cut_index = after.index.copy()
+    # Who holds its target tile keeps it; who sends cuts out the tile of the one device it sends to.
+    pairs = _whole_tiles(problem)
+    scale = np.array(after.grid, dtype=np.int64) // np.array(before.grid, dtype=np.int64)
+    keeps = (after.coarse(before.grid) == before.index).all(axis=1, keepdims=True)
+    cut_index = np.where(keeps, after.index, before.index * scale)
     cut_index[pairs[:, 0]] = after.index[pairs[:, 1]]
     cut = Placement.unchecked(before.shape, after.grid, cut_index)
     return [DynSlice(before, cut), AllPermute(cut, after, pairs)]
+
+
+def _whole_tiles(problem: Problem) -> Int64:
+    """Senders and receivers where every tile of `after` lies inside one tile of `before`."""
+    before, after = problem.before, problem.after
+    wanted = number_of(after.coarse(before.grid), before.grid)
+    return sending_pairs(before.number, wanted, after.number, problem.topology)
 
 
 def as_grouped_collective(problem: Problem) -> list[Step] | None:
@@ -124,7 +134,7 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
         if topology.hosts is not None and count <= min(most_shares, MOST_UNEQUAL):  # senders on the receivers' hosts
             lacking = _unequal_shares(before, after)
             tables += [colour_rounds(lacking, before, topology, stay=stay) for stay in (False, True)]
-        return [[Exchange(before, after, table)] for table in tables]
+        return _exchanges(problem, tables)
     if count > min(most_shares, MOST_UNEQUAL):
         return []
     lacking = _unequal_shares(before, after)
@@ -145,7 +155,11 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
         nearness = [None] if topology.hosts is None else [topology, None]
         padded = [padded_rounds(lacking, before, near) for near in nearness]
         tables += [table for table in padded if table.rounds < tables[-1].rounds]
-    return [[Exchange(before, after, table)] for table in tables]
+    return _exchanges(problem, tables)
+
+
+def _exchanges(problem: Problem, tables: list[Shares]) -> list[list[Step]]:
+    return [[Exchange(problem.before, problem.after, even_rounds(table, problem.topology))] for table in tables]
 
 
 def most_direct(problem: Problem) -> int:
@@ -246,7 +260,7 @@ def _equal_shares(problem: Problem) -> Shares:
     scale = tuple(b // c for b, c in zip(before.grid, cells, strict=True))
     chunks = math.prod(scale)
     if chunks == 1:  # who holds its tile neither sends nor receives
-        pairs = sending_pairs(before.number, number_of(after.coarse(before.grid), before.grid), problem.topology)
+        pairs = _whole_tiles(problem)
         share = after.boxes[pairs[:, 1]]
         return Shares(pairs[:, 0], pairs[:, 1], share.start, share.size, np.zeros(len(pairs), dtype=np.int64))
     groups = chunk_groups(before, cells, topology=problem.topology)  # [cells * holders, chunks]

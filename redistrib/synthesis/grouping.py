@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from redistrib.synthesis.swaps import without_swaps
 from redistrib.theory.placement import Int64, Placement, number_of
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, common
@@ -222,15 +223,17 @@ def permutation_pairs(before: Placement, after: Placement, topology: Topology | 
     Returns:
         `[pairs, 2]` senders and receivers, by receiver.
     """
-    return sending_pairs(before.number, after.number, topology)
+    return sending_pairs(before.number, after.number, after.number, topology)
 
 
-def sending_pairs(held: Int64, wanted: Int64, topology: Topology | None = None) -> Int64:
-    """Pair every device that lacks what it wants with one that holds it and wants something else.
+def sending_pairs(held: Int64, wanted: Int64, kept: Int64, topology: Topology | None = None) -> Int64:
+    """Pair every device that lacks what it wants with one that holds it, of those that want something else if it can.
 
     Args:
         held, wanted: `[devices]` numbers of what each device holds and wants; each number occurs equally often in both.
-        topology: a pair stays on one host where it can.
+        kept: `[devices]` numbers of what each device holds in the end, a part of what it wants.
+        topology: a pair stays on one host where it can, and no two devices of different hosts send to one another
+            where others hold the same.
 
     Returns:
         `[pairs, 2]` senders and receivers, by receiver.
@@ -244,7 +247,8 @@ def sending_pairs(held: Int64, wanted: Int64, topology: Topology | None = None) 
     else:
         senders, receivers = _pair_within_hosts(moving, gives, takes, hosts[moving])
     pairs = np.stack([senders, receivers], axis=1)
-    return pairs[np.argsort(pairs[:, 1], kind="stable")]
+    pairs = pairs[np.argsort(pairs[:, 1], kind="stable")]
+    return pairs if hosts is None else without_swaps(pairs, held, kept, hosts)
 
 
 def _pair_within_hosts(moving: Int64, gives: Int64, takes: Int64, hosts: Int64) -> tuple[Int64, Int64]:

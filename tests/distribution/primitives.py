@@ -101,3 +101,41 @@ CASES: dict[str, Case] = {
     ),
     "bitcast": Case(lambda a: lax.bitcast_convert_type(a, jnp.int32), (A,)),
 }
+
+# matrices that differ and whose roots are whole numbers
+MATRIX = np.eye(3, dtype=np.float32) * (np.arange(1, 13, dtype=np.float32) ** 2)[:, None, None]
+OFF = np.tile(np.array([0, 1, 1], np.float32), (12, 1))  # below the diagonal
+WINDOW = {"window_dimensions": (1, 1, 2, 2), "window_strides": (1, 1, 1, 1), "padding": "VALID"}
+
+# other kinds of the same rules
+MORE: dict[str, Case] = {
+    "squeeze a dimension in the middle": Case(lambda a: lax.squeeze(a, (1,)), (ints(12, 1, 24),)),
+    "cumprod": Case(lambda a: lax.cumprod(a, 1), (A,)),
+    "cummax": Case(lambda a: lax.cummax(a, 1), (A,)),
+    "cummin": Case(lambda a: lax.cummin(a, 1), (A,)),
+    "cumlogsumexp": Case(lambda a: lax.cumlogsumexp(a, 1), (A,)),
+    "approx_top_k": Case(lambda a: lax.approx_max_k(a, 3), (A,)),
+    "reduce_or": Case(lambda a: (a > 0).any(0), (A,)),
+    "reduce_xor": Case(lambda a: lax.reduce_xor(a.astype(np.int32), (0,)), (A,)),
+    "argmin": Case(lambda a: lax.argmin(a, 1, np.int32), (A,)),
+    "scatter-mul": Case(lambda t, k, u: t.at[k].mul(u), (jnp.asarray(A), np.arange(6) * 2, ints(6, 24))),
+    "scatter-min": Case(lambda t, k, u: t.at[k].min(u), (jnp.asarray(A), np.arange(6) * 2, ints(6, 24))),
+    "scatter-max": Case(lambda t, k, u: t.at[k].max(u), (jnp.asarray(A), np.arange(6) * 2, ints(6, 24))),
+    "reduce_window_sum": Case(lambda x: lax.reduce_window(x, 0.0, lax.add, *WINDOW.values()), (PICTURE,)),
+    "reduce_window_min": Case(lambda x: lax.reduce_window(x, np.inf, lax.min, *WINDOW.values()), (PICTURE,)),
+    "max pooling, backward": Case(
+        jax.grad(lambda x: lax.reduce_window(x, -np.inf, lax.max, *WINDOW.values()).sum()), (PICTURE,)
+    ),
+    "convolution, backward": Case(
+        jax.grad(lambda x, w: lax.conv(x, w, (1, 1), "SAME").sum(), argnums=(0, 1)), (PICTURE, KERNEL)
+    ),
+    "cholesky": Case(jnp.linalg.cholesky, (MATRIX,)),
+    "lu": Case(lax.linalg.lu, (MATRIX,)),
+    "qr": Case(jnp.linalg.qr, (MATRIX,)),
+    "eigh": Case(jnp.linalg.eigh, (MATRIX,)),
+    "eig": Case(jnp.linalg.eig, (MATRIX,)),
+    "svd": Case(jnp.linalg.svd, (MATRIX,)),
+    "tridiagonal_solve": Case(
+        lax.linalg.tridiagonal_solve, (OFF, np.ones((12, 3), np.float32), OFF * 0, ints(12, 3, 2))
+    ),
+}

@@ -25,14 +25,15 @@ from redistrib.programs.graph import Graph
 from redistrib.programs.program import Program
 from redistrib.programs.pullback import cuts
 from redistrib.programs.reference import run_by_rank, run_whole
-from tests.distribution.primitives import CASES
+from tests.distribution.primitives import CASES, MORE
 
+ALL = {**CASES, **MORE}
 MESHES = [Mesh.of(text) for text in ("x=4", "x=2,y=2", "x=2,y=3")]
 
 
 def choices(name: str, mesh: Mesh) -> list[tuple[Graph, int, DistType]]:
     """Every cut of every operation of a case."""
-    function, args = CASES[name]
+    function, args = ALL[name]
     graph = trace(function, args, leaf_names(function, args)).graph
     return [(graph, k, cut) for k, op in enumerate(graph.operations) for cut in cuts(op.nest, mesh)]
 
@@ -51,7 +52,7 @@ def programs(choices: Iterable[tuple[Graph, int, DistType]], mesh: Mesh) -> Iter
 
 
 def check(name: str, cut: str, program: Program) -> None:
-    function, args = CASES[name]
+    function, args = ALL[name]
     arrays = [np.asarray(arg) for arg in jax.tree.leaves(args)]
     wanted = [np.asarray(one) for one in jax.tree.leaves(function(*args))]
     for run in (run_whole, run_by_rank):
@@ -69,7 +70,7 @@ def test_a_rule_holds_under_some_cuts(name: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ALL)
 def test_a_rule_holds_under_every_cut(name: str, mesh: Mesh) -> None:
     for cut, program in programs(choices(name, mesh), mesh):
         check(name, cut, program)
@@ -104,15 +105,12 @@ def _compare(function: Any, args: Any, program: Program, cut: str) -> None:
 def test_every_rule_has_a_case() -> None:
     """Of primitives that are not element by element, by the primitives that the cases are traced to."""
     met = set()
-    for function, args in CASES.values():
+    for function, args in ALL.values():
         graph = trace(function, args, leaf_names(function, args)).graph
         met |= {operation.kind for operation in graph.operations if operation.nest.position}
     pointwise = {kind for kind, rule in RULES.items() if rule.__name__ == "_pointwise"}
-    alike = {  # kinds that share a rule and the way it is called with one that is met
-        "expand_dims", "cumprod", "cummax", "cummin", "cumlogsumexp", "approx_top_k", "reduce_or", "reduce_xor",
-        "argmin", "scatter_add", "scatter-mul", "scatter_mul", "scatter-min", "scatter-max", "reduce_window_sum",
-        "reduce_window_min", "select_and_scatter_add", "select_and_gather_add", "cholesky", "lu", "geqrf",
-        "householder_product", "qr", "eigh", "eig", "svd", "tridiagonal_solve",
+    alike = {  # that nothing is lowered to here; each shares a rule with one that is met
+        "expand_dims", "scatter_add", "scatter_mul", "select_and_gather_add", "geqrf", "householder_product",
     }  # fmt: skip
     assert set(RULES) - pointwise - alike - met == set()
 
@@ -140,3 +138,17 @@ def test_types_of_operations_are_pulled_back() -> None:
     f = rd.distribute(lambda a, b: a @ b.T, (a, b), {"d": 4}, schedule=rd.work("d", {"dot_general": "m0"}))
     assert [value.type for value in f.program.inputs] == [DistType.of("[3{d}12, 24]"), DistType.of("[12, 24]")]
     assert math.prod(f(a, b).shape) == 144
+
+
+@pytest.mark.parametrize("value", [0, 1])
+def test_summands_are_padded_with_nothing_alone(value: int) -> None:
+    """What pads a sum is added once for each summand, unless it is added up first."""
+    x, w = (np.arange(12, dtype=np.float32).reshape(shape) for shape in ((3, 4), (4, 3)))
+    padded = rd.distribute(
+        lambda x, w: jax.lax.pad(x @ w, np.float32(value), [(-1, 2, 0), (0, -1, 0)]),
+        (x, w),
+        {"d": 2},
+        schedule=[rd.along("d", {"x": 1, "w": 0})],
+    )
+    wanted = np.pad((x @ w)[1:, :2], ((0, 2), (0, 0)), constant_values=value)
+    np.testing.assert_array_equal(np.asarray(padded(x, w)), wanted)

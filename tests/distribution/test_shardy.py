@@ -7,7 +7,6 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from jax import lax
@@ -16,41 +15,9 @@ from redistrib.backends.jax.trace.equation import RULES
 from redistrib.backends.jax.trace.inline import trace
 from redistrib.distribution.entry import leaf_names
 from redistrib.programs.graph import Graph
-from tests.distribution.primitives import CASES, KERNEL, PICTURE, A, Case, ints
+from tests.distribution.primitives import CASES, MORE, A, Case
 from tests.distribution.shardy import ours, theirs
 
-MATRIX = np.tile(np.eye(3, dtype=np.float32), (12, 1, 1))
-WINDOW = {"window_dimensions": (1, 1, 2, 2), "window_strides": (1, 1, 1, 1), "padding": "VALID"}
-
-MORE: dict[str, Case] = {
-    "squeeze a dimension in the middle": Case(lambda a: lax.squeeze(a, (1,)), (ints(12, 1, 24),)),
-    "cumprod": Case(lambda a: lax.cumprod(a, 1), (A,)),
-    "cummax": Case(lambda a: lax.cummax(a, 1), (A,)),
-    "cummin": Case(lambda a: lax.cummin(a, 1), (A,)),
-    "cumlogsumexp": Case(lambda a: lax.cumlogsumexp(a, 1), (A,)),
-    "approx_top_k": Case(lambda a: lax.approx_max_k(a, 3), (A,)),
-    "reduce_or": Case(lambda a: (a > 0).any(0), (A,)),
-    "reduce_xor": Case(lambda a: lax.reduce_xor(a.astype(np.int32), (0,)), (A,)),
-    "argmin": Case(lambda a: lax.argmin(a, 1, np.int32), (A,)),
-    "scatter-mul": Case(lambda t, k, u: t.at[k].mul(u), (jax.numpy.asarray(A), np.arange(6) * 2, ints(6, 24))),
-    "scatter-min": Case(lambda t, k, u: t.at[k].min(u), (jax.numpy.asarray(A), np.arange(6) * 2, ints(6, 24))),
-    "scatter-max": Case(lambda t, k, u: t.at[k].max(u), (jax.numpy.asarray(A), np.arange(6) * 2, ints(6, 24))),
-    "reduce_window_sum": Case(lambda x: lax.reduce_window(x, 0.0, lax.add, *WINDOW.values()), (PICTURE,)),
-    "reduce_window_min": Case(lambda x: lax.reduce_window(x, np.inf, lax.min, *WINDOW.values()), (PICTURE,)),
-    "max pooling, backward": Case(
-        jax.grad(lambda x: lax.reduce_window(x, -np.inf, lax.max, *WINDOW.values()).sum()), (PICTURE,)
-    ),
-    "convolution, backward": Case(
-        jax.grad(lambda x, w: lax.conv(x, w, (1, 1), "SAME").sum(), argnums=(0, 1)), (PICTURE, KERNEL)
-    ),
-    "cholesky": Case(jax.numpy.linalg.cholesky, (MATRIX,)),
-    "lu": Case(lax.linalg.lu, (MATRIX,)),
-    "qr": Case(jax.numpy.linalg.qr, (MATRIX,)),
-    "eigh": Case(jax.numpy.linalg.eigh, (MATRIX,)),
-    "eig": Case(jax.numpy.linalg.eig, (MATRIX,)),
-    "svd": Case(jax.numpy.linalg.svd, (MATRIX,)),
-    "tridiagonal_solve": Case(lax.linalg.tridiagonal_solve, (*[np.ones((12, 3), np.float32)] * 3, ints(12, 3, 2))),
-}
 UNMET = {  # kinds without a case here: others of the same rule, or that nothing is lowered to
     "add_any", "copy_p", "eq_to", "expand_dims", "geqrf", "householder_product", "le_to", "lt_to",
     "reduce_precision", "regularized_incomplete_beta", "scatter_add", "scatter_mul", "select_and_gather_add",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import redistrib as rd
 from redistrib.backends.jax.context import Platform
-from redistrib.backends.jax.one_way import two_turns
+from redistrib.backends.jax.one_way import relayed, two_turns
 from redistrib.backends.jax.xla_cpu import quirks_of
 
 
@@ -85,6 +85,50 @@ def test_any_pairs_on_any_hosts(data):
     checked([pair for pair, keep in zip(enumerate(receivers), kept, strict=True) if keep], processes)
 
 
+def handed_on(pairs, processes):
+    """What comes where: after the pairs of a permute, and after those that hand on; checked to be what was asked."""
+    found = relayed(np.array(pairs, np.int64).reshape(-1, 2), processes)
+    if found is None:
+        return None
+    first, second = ([tuple(pair) for pair in turn.tolist()] for turn in found)
+    assert not meets(first, processes)
+    assert load(first, processes) == load(pairs, processes)
+    assert all(processes[a] == processes[b] for a, b in second)
+    for turn in (first, second):
+        assert all(len(set(ends)) == len(turn) for ends in zip(*turn, strict=True))
+    came = {b: a for a, b in first}
+    late = {b: came[a] for a, b in second}
+    end = {b: late.get(b, came.get(b)) for _, b in pairs}
+    assert end == {b: a for a, b in pairs}
+    assert not {a for a, _ in second} & {b for _, b in pairs}  # who hands on receives nothing of its own
+    return first, second
+
+
+def test_every_permutation_of_some_of_six_devices_on_three_hosts():
+    """A swap of devices whose hosts have others that receive nothing is always handed on."""
+    processes = (0, 0, 1, 1, 2, 2)
+    seen = 0
+    for order in itertools.permutations(range(6)):
+        pairs = [(a, b) for a, b in enumerate(order) if a != b]
+        free = set(range(6)) - {b for _, b in pairs}
+        swaps = [(a, b) for a, b in pairs if a < b and (b, a) in pairs and processes[a] != processes[b]]
+        found = handed_on(pairs, processes)
+        assert found is None or swaps
+        if len(swaps) == 1 and {processes[k] for k in free} & {processes[k] for k in swaps[0]}:
+            assert found is not None
+            seen += 1
+    assert seen
+
+
+@given(st.data())
+def test_any_pairs_handed_on_among_any_hosts(data):
+    devices = data.draw(st.integers(2, 10))
+    processes = data.draw(st.lists(st.integers(0, 3), min_size=devices, max_size=devices))
+    receivers = data.draw(st.permutations(range(devices)))
+    kept = data.draw(st.lists(st.booleans(), min_size=devices, max_size=devices))
+    handed_on([pair for pair, keep in zip(enumerate(receivers), kept, strict=True) if keep], processes)
+
+
 CASES = [  # on hosts of two devices each: swaps, an all-to-all over all hosts, sums, gathers of two
     ("[512{x}1024, 1024]", "[1024, 512{x}1024]"),
     ("[512{x}1024, 512{y}1024]", "[512{y}1024, 512{x}1024]"),
@@ -92,12 +136,13 @@ CASES = [  # on hosts of two devices each: swaps, an all-to-all over all hosts, 
     ("[256{x,y}1024, 1024]", "[512{x}1024, 1024]"),
     ("[1024, 1024] sum{x}", "[512{x}1024, 1024]"),
     ("[1024, 1024] sum{x,y}", "[256{x,y}1024, 1024]"),
+    ("[1024{x,z}4096, 1024{y}2048]", "[1024{z,x}4096, 1024{y}2048]"),  # one swap a host: handed on
 ]
 
 
-def compiled(source, target, dtype="float32", **options):
+def compiled(source, target, dtype="float32", hosts=None, **options):
     mesh = jax.make_mesh((2, 2, 2), ("x", "y", "z"), axis_types=(jax.sharding.AxisType.Explicit,) * 3)
-    plan = rd.synthesize(source, target, {"x": 2, "y": 2, "z": 2}, dtype=dtype)
+    plan = rd.synthesize(source, target, {"x": 2, "y": 2, "z": 2}, dtype=dtype, topology=hosts)
     return plan, rd.to_jax(plan, mesh, stacked="sum" in source, **options)
 
 
@@ -146,6 +191,22 @@ def test_gathers_go_around_a_ring_of_hosts(source, groups, two_devices_a_process
     np.testing.assert_array_equal(np.asarray(move(given_)), values)
     text = jax.jit(move).lower(given_).compile().as_text()
     assert re.findall(r"replica_groups=(\{\{.*?\}\})", text) == [groups]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("[1024{y}2048, 512]", "[1024{z}2048, 512]"), ("[2048{x}4096, 512]", "[1024{x,z}4096, 512]")],
+)
+def test_who_keeps_its_tile_sends_it_where_there_are_hosts(source, target, two_devices_a_process):
+    plan, move = compiled(source, target, hosts="aabbccdd")
+    values = np.arange(plan.source.global_size, dtype=np.float32).reshape(plan.source.global_shape)
+    given_ = jax.device_put(values, move.source_sharding)
+    np.testing.assert_array_equal(np.asarray(move(given_)), values)
+    text = jax.jit(move).lower(given_).compile().as_text()
+    (pairs,) = re.findall(r"collective-permute\(.*source_target_pairs=\{(.*?)\}[,}] ?", text)  # neither twice, nor on
+    assert not meets(
+        [tuple(map(int, pair)) for pair in re.findall(r"\{(\d+),(\d+)\}", pairs)], (0, 0, 1, 1, 2, 2, 3, 3)
+    )
 
 
 def test_small_shares_meet(two_devices_a_process):

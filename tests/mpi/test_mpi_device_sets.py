@@ -18,5 +18,5 @@ def test_ranks_without_data_pass_none():
     assert {name.split()[1] for name in found["ran"]} >= {"allgather", "alltoall", "exchange"}
     assert found["messages"] == [
         "rank 0: the array is None where this rank's tile has shape [4, 4]; pass it",
-        "rank 4: an array is given where the plan leaves this rank without data; pass None",
+        "rank 4: an array is given where this rank holds nothing; pass None",
     ]

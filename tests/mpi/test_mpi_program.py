@@ -46,13 +46,16 @@ def test_wrong_use_is_refused_on_every_rank_with_one_message():
     assert "rank 3 gives another profile" in message["profiles"]
     for how in ("shared", "packed", "datatypes"):
         assert "rank 1: the array has shape [16, 8] where the tile is [4, 8]" in message[f"shape {how}"]
-        assert "rank 2: the array has dtype float64 where the plan has float32" in message[f"dtype {how}"]
+        assert (
+            "rank 2: the array has dtype float64 where float32 is due; convert it with astype"
+            in message[f"dtype {how}"]
+        )
         assert "rank 3: the array" in message[f"none {how}"]
         assert "rank 1: out is read-only" in message[f"out {how}"]
         assert "rank 1: out is not C-contiguous" in message[f"turned {how}"]
         assert "rank 0: out overlaps" in message[f"overlap {how}"]
         assert "was freed" in message[f"freed {how}"]
-    assert "rank 1: the global array has shape [3, 3]" in message["scatter"]
+    assert "rank 1: the global array has shape [3, 3] where the array is [16]; pass the whole" in message["scatter"]
     assert "no rank 4 among 4" in message["scatter root"]
     assert "rank 2: the tile has shape [5]" in message["gather"]
     assert "rank 2: the tile has dtype int8 where that of rank 0 has int16" in message["gather dtype"]

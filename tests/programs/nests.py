@@ -65,6 +65,15 @@ def _two_results() -> Nest:
     return Nest("two", {"i": 12, "k": 12}, reads, writes, whole={"k"}, body=lambda at, a: (a.sum(1), a.T))
 
 
+def _windows() -> Nest:
+    reads = [Access("x", (("i",), ("k",)), windows=(3, 1)), Access("p", (("k",),), windows=(2,))]
+    return Nest("windows", {"i": 12, "k": 12}, reads, [Access("out", (("i",), ("k",)))], body=_lengths)
+
+
+def _lengths(at: Any, x: Any, p: Any) -> Any:
+    return (x[2:] - 2 * x[1:-1] + x[:-2]) * (p[1:] - p[:-1])
+
+
 CASES = [
     Case(nest("ij,jk->ik", (12, 12, 12)), lambda a, b: a @ b),
     Case(nest("ij,j->ji", (12, 12), fn=np.add, name="add"), lambda a, b: (a + b).T),
@@ -79,6 +88,7 @@ CASES = [
     Case(_scatter_add(), _scattered),
     Case(_iota(), lambda: np.add.outer(100 * np.arange(5, 29, 2), np.arange(12))),
     Case(_two_results(), lambda a: (a.sum(1), a.T)),
+    Case(_windows(), lambda x, p: np.diff(x, 2, axis=0) * np.diff(p)),
 ]
 
 
@@ -92,7 +102,10 @@ def program_of(part: Part, mesh: Mesh) -> Program:
     """One operation whose inputs are as it needs them."""
     place, signature = Place(mesh), part.signature(mesh)
     reads, writes = part.nest.reads, part.nest.writes
-    inputs = [Value(access.array, form, place, "int64") for access, form in zip(reads, signature.ins, strict=True)]
+    inputs = [
+        Value(access.array, form, place, "int64", access.windows)
+        for access, form in zip(reads, signature.ins, strict=True)
+    ]
     outputs = [Value(access.array, form, place, "int64") for access, form in zip(writes, signature.outs, strict=True)]
     op = Compute(
         part.nest.name,
@@ -111,12 +124,12 @@ def touched(one: Nest, access: Access, cut: DistType, mesh: Mesh, device: int) -
     mine = {k: range(s, s + t) for k, s, t in zip(one.position, starts, placement.tile, strict=True)}
     extents = iter(access.extents)
     result = []
-    for dim in access.dims:
+    for dim, window in zip(access.dims, access.windows or (1,) * len(access.dims), strict=True):
         if not dim:
             result.append(set(range(next(extents))))
             continue
         indices = {0}
         for name in dim:
             indices = {index * one.size(name) + k for index in indices for k in mine[name]}
-        result.append(indices)
+        result.append({index + further for index in indices for further in range(window)})
     return result

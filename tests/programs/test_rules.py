@@ -12,7 +12,7 @@ from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, Pro
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.programs.check import check
-from redistrib.programs.nest import Access, Nest
+from redistrib.programs.nest import Access, Nest, reached
 from redistrib.programs.pullback import RULES, Part, cuts
 from redistrib.programs.reference import run_by_rank, run_whole
 from redistrib.programs.spec import nest
@@ -44,8 +44,8 @@ def test_types_are_what_the_points_touch(case: Case, mesh: Mesh) -> None:
         signature = Part(case.nest, cut).signature(mesh)
         for (k, d), dims in sets.items():
             placement = placement_of(DistType((*signature.ins, *signature.outs)[k].dims), mesh)
-            starts = placement.start[d].tolist()
-            assert dims == [set(range(s, s + t)) for s, t in zip(starts, placement.tile, strict=True)]
+            starts, tile = placement.start[d].tolist(), reached(placement.tile, accesses[k].windows)
+            assert dims == [set(range(s, s + t)) for s, t in zip(starts, tile, strict=True)]
     assert seen >= 2
 
 

@@ -12,7 +12,7 @@ from jax import lax
 
 from redistrib.backends.jax.adding import Adding, adding_of
 from redistrib.backends.jax.groups import axes_of_groups
-from redistrib.backends.jax.one_way import two_turns
+from redistrib.backends.jax.one_way import relayed, two_turns
 from redistrib.backends.jax.xla_cpu import Quirks, quirks_of
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.plan import Plan
@@ -124,16 +124,22 @@ class LoweringContext:
     def permute(self, tile: jax.Array, pairs: Int64) -> jax.Array:
         """`lax.ppermute` between device numbers; devices that receive nothing get zeros."""
 
-        def sent(pairs: Int64) -> jax.Array:
+        def sent(tile: jax.Array, pairs: Int64) -> jax.Array:
             moved: jax.Array = lax.ppermute(tile, self.names, [(a, b) for a, b in self.position[pairs].tolist()])
             return moved
 
-        turns = two_turns(pairs, self.processes) if self.goes_one_way(tile.size * tile.dtype.itemsize) else None
-        if turns is None:
-            return sent(pairs)
-        first, second = turns
-        late = self.lookup(np.isin(np.arange(len(self.order)), second[:, 1]))
-        return jnp.where(late, sent(second), sent(first))
+        if not self.goes_one_way(tile.size * tile.dtype.itemsize):
+            return sent(tile, pairs)
+        if (turns := two_turns(pairs, self.processes)) is not None:
+            moved = sent(tile, turns[0])
+            then = sent(tile, turns[1])
+        elif (turns := relayed(pairs, self.processes)) is not None:
+            moved = sent(tile, turns[0])
+            then = sent(moved, turns[1])
+        else:
+            return sent(tile, pairs)
+        late = self.lookup(np.isin(np.arange(len(self.order)), turns[1][:, 1]))
+        return jnp.where(late, then, moved)
 
     def goes_one_way(self, size: int) -> bool:
         """Whether what travels, so many bytes for each device, had better not meet what comes from the other side."""

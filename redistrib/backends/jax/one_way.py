@@ -2,7 +2,8 @@
 
 Between processes CPUs have one connection for every two devices. One of them says on it that it is ready to receive;
 where it sends a tile itself, this word may wait behind the tile, and the tiles travel one after the other while half
-of the link idles. Sent in two turns, in each of which every host sends and receives its half, they do not wait.
+of the link idles. Sent in two turns, in each of which every host sends and receives its half, they do not wait. Where
+that takes longer, since a host has one such tile only, another device of the host takes it in and hands it on.
 """
 
 from __future__ import annotations
@@ -36,6 +37,31 @@ def two_turns(pairs: Int64, processes: Sequence[int]) -> tuple[Int64, Int64] | N
         return None
     second = np.array([tuple(pair) in turns[1] for pair in pairs.tolist()])
     return pairs[~second], pairs[second]
+
+
+def relayed(pairs: Int64, processes: Sequence[int]) -> tuple[Int64, Int64] | None:
+    """The pairs of a permute without swaps, some to other receivers, and those that then hand on what they received.
+
+    None where no two devices of different processes send to one another, or where none is free to take in a tile.
+    Arguments as for `two_turns`. What is handed on stays within a process, and each link has as much to carry.
+    """
+    receiver = dict(pairs.tolist())
+    swaps = sorted((a, b) for a, b in receiver.items() if processes[a] != processes[b] and receiver.get(b) == a)
+    free = sorted(set(range(len(processes))) - set(receiver.values()))
+    handed = []
+    for a, b in swaps:
+        if receiver[a] != b or receiver[b] != a:
+            continue  # the other direction goes through a third device already
+        ways = ((s, r, m) for s, r in ((a, b), (b, a)) for m in free if processes[m] == processes[r])
+        way = next((way for way in ways if receiver.get(way[2]) != way[0]), None)
+        if way is None:
+            return None
+        sender, last, middle = way
+        receiver[sender] = middle
+        handed.append((middle, last))
+        free.remove(middle)
+    first = np.array([(a, receiver[a]) for a in pairs[:, 0].tolist()], np.int64).reshape(-1, 2)
+    return (first, np.array(handed, np.int64)) if handed else None
 
 
 def _oriented(swaps: Sequence[tuple[int, int]], processes: Sequence[int]) -> set[tuple[int, int]]:

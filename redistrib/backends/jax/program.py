@@ -15,6 +15,7 @@ from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, 
 from redistrib.backends.jax.lowering import local_program, zero_after
 from redistrib.backends.jax.sharding import named_sharding, partition_spec
 from redistrib.backends.jax.values import as_integer_bits
+from redistrib.errors import ProgramError
 from redistrib.plans.plan import Plan
 from redistrib.programs.data import ProgramData
 from redistrib.programs.inline import inlined
@@ -46,6 +47,9 @@ def mapped(
             that it can at the start, and takes what is moved a second time from the first.
     """
     flat = inlined(program)
+    for value in flat.values.values():
+        if value.windows:
+            raise ProgramError("", value.name, "Window", "tiles that overlap run through MPI, not in JAX")
     specs = [partition_spec(value.type) for value in flat.inputs]
     ends = [partition_spec(flat.values[name].type) for name in flat.outputs]
     platform = Platform.of(mesh)

@@ -1,4 +1,5 @@
-"""Plans as MPI programs, through mpi4py: `to_mpi` makes one, `scatter` and `gather` bring arrays in and out.
+"""Plans and programs through mpi4py: `to_mpi` and `program_to_mpi` prepare one, `scatter` and `gather` bring arrays
+in and out.
 
 It runs every correct plan, of every kind of step, with one rank per device, on every dtype of NumPy and ml_dtypes
 whose elements are numbers or booleans. A step travels over one of the transports:
@@ -11,11 +12,24 @@ whose elements are numbers or booleans. A step travels over one of the transport
 
 Summands are staged and added up by `reductions`, over the first three.
 `selection` chooses by memory limit and profile; `stage` says which memory each step reads and writes; `executor` runs.
+
+`program` runs the operations of a program on NumPy tiles, its plans by executors, and its moves without a plan by
+`direct`: from a root, to a root, and boxes between any ranks.
 """
 
 from redistrib.backends.mpi.command import run_command
 from redistrib.backends.mpi.executor import Executor, to_mpi
 from redistrib.backends.mpi.hosts import topology
+from redistrib.backends.mpi.program import ProgramExecutor, program_to_mpi
 from redistrib.backends.mpi.scatter_gather import gather, scatter
 
-__all__ = ["Executor", "gather", "run_command", "scatter", "to_mpi", "topology"]
+__all__ = [
+    "Executor",
+    "ProgramExecutor",
+    "gather",
+    "program_to_mpi",
+    "run_command",
+    "scatter",
+    "to_mpi",
+    "topology",
+]

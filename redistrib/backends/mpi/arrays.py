@@ -38,18 +38,21 @@ def nothing_of(value: Any, what: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         ArrayMismatchError: if it is given anything but None.
     """
     if value is not None:
-        raise ArrayMismatchError(f"{what} is given where the plan leaves this rank without data; pass None")
+        raise ArrayMismatchError(f"{what} is given where this rank holds nothing; pass None")
     return np.empty(0, dtype)
 
 
-def tile_of(value: Any, what: str, shape: tuple[int, ...], dtype: np.dtype[Any], writable: bool) -> npt.NDArray[Any]:
+def tile_of(
+    value: Any, what: str, shape: tuple[int, ...], dtype: np.dtype[Any], writable: bool, *, whole: bool = False
+) -> npt.NDArray[Any]:
     """A value as a C-ordered array over its own memory.
 
     Args:
         value: a NumPy array, or an object with the buffer or array interface; flat memory of the right length will do.
         what: what to call it in errors.
-        shape, dtype: what the plan asks for.
+        shape, dtype: what is asked for.
         writable: whether it is written; then no copy is ever made.
+        whole: whether it is a whole array, and no tile.
 
     Raises:
         ArrayMismatchError: if it is anything else.
@@ -63,12 +66,11 @@ def tile_of(value: Any, what: str, shape: tuple[int, ...], dtype: np.dtype[Any],
     except (TypeError, ValueError) as error:
         raise ArrayMismatchError(f"{what} of type {type(value).__name__} is no array: {error}") from None
     if array.dtype != dtype:
-        raise ArrayMismatchError(f"{what} has dtype {array.dtype} where the plan has {dtype}; convert it with astype")
+        raise ArrayMismatchError(f"{what} has dtype {array.dtype} where {dtype} is due; convert it with astype")
     if array.shape != shape and not (array.ndim == 1 and array.size == int(np.prod(shape, dtype=object))):
-        raise ArrayMismatchError(
-            f"{what} has shape {list(array.shape)} where the tile is {list(shape)}; "
-            f"pass this rank's tile, not the whole array"
-        )
+        due, way_out = ("array", "the whole array") if whole else ("tile", "this rank's tile, not the whole array")
+        given = f"{what} has shape {list(array.shape)}"
+        raise ArrayMismatchError(f"{given} where the {due} is {list(shape)}; pass {way_out}")
     if writable and not array.flags.writeable:
         raise ArrayMismatchError(f"{what} is read-only; pass an array that may be written")
     if not array.flags.c_contiguous:

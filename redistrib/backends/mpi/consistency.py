@@ -1,16 +1,21 @@
-"""That all ranks prepare the same plan with the same arguments, found out before anything is made."""
+"""That all ranks prepare the same plan or program with the same arguments, found out before anything is made."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 from mpi4py import MPI
 
 from redistrib.backends.mpi import selection
 from redistrib.cost.latency import LatencyBandwidth
-from redistrib.errors import CommunicatorError, ProfileError
+from redistrib.errors import CommunicatorError, ProfileError, ProgramError
 from redistrib.plans.plan import Plan
+from redistrib.programs.check import check as checked
+from redistrib.programs.inline import inlined
+from redistrib.programs.program import Compute, Program
+from redistrib.programs.text import to_text
 
 
 def check(
@@ -21,27 +26,54 @@ def check(
     Raises:
         CommunicatorError, ProfileError: as `to_mpi` says.
     """
-    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
-        raise CommunicatorError(f"{comm!r} is no intra-communicator of mpi4py; pass one such as MPI.COMM_WORLD")
+    model = _agreed("plan", lambda: hash_of(plan), comm, limit, profile, transport)
     if comm.size != plan.devices:
         raise CommunicatorError(
             f"the plan is for {plan.devices} devices and the communicator has {comm.size} ranks; give it one rank per "
             f"device, for example with mpiexec -n {plan.devices} or comm.Split"
         )
-    if transport is not None and transport not in selection.TRANSPORTS:
+    return model
+
+
+def check_program(
+    program: Program, comm: MPI.Intracomm, limit: int | None, profile: Any, transport: str | None
+) -> LatencyBandwidth | None:
+    """The same for a program, of whose nests the bodies are known by name only.
+
+    Raises:
+        CommunicatorError, ProfileError, ProgramError: as `program_to_mpi` says.
+    """
+    model = _agreed("program", lambda: _hash_of_program(program), comm, limit, profile, transport)
+    ranks = max(program.devices, default=-1) + 1
+    if comm.size < ranks:
         raise CommunicatorError(
-            f"no transport {transport!r}; give one of {', '.join(map(repr, selection.TRANSPORTS))}, or leave it out"
+            f"the program runs on devices up to number {ranks - 1} and the communicator has {comm.size} ranks; give it "
+            f"a rank for each, for example with mpiexec -n {ranks}"
         )
+    for op in inlined(checked(program)).ops:
+        if isinstance(op, Compute):
+            for part in op.parts:
+                if part.nest.body is None:
+                    raise ProgramError(op.name, "", "Nest", f"nest {part.nest.name!r} has no body; give one to run it")
+    return model
+
+
+def _agreed(
+    what: str, digest: Callable[[], str], comm: MPI.Intracomm, limit: int | None, profile: Any, transport: str | None
+) -> LatencyBandwidth | None:
+    """The profile as a value, once all ranks are found to give the same arguments."""
+    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+        raise CommunicatorError(f"{comm!r} is no intra-communicator of mpi4py; pass one such as MPI.COMM_WORLD")
     model, problem = None, ""
     try:
         model = None if profile is None else selection.choosing(profile)
     except ProfileError as error:
         problem = str(error)
-    everyone = comm.allgather((problem, hash_of(plan), limit, repr(model), transport))
+    everyone = comm.allgather((problem, digest(), limit, repr(model), transport))
     for rank, (other, *_) in enumerate(everyone):
         if other:
             raise ProfileError(f"rank {rank}: {other}")
-    names = ("problem", "plan", "memory_limit", "profile", "transport")
+    names = ("problem", what, "memory_limit", "profile", "transport")
     for rank, other in enumerate(everyone):
         for name, a, b in zip(names, everyone[0], other, strict=True):
             if a != b:
@@ -49,7 +81,15 @@ def check(
                     f"rank {rank} gives another {name} than rank 0; give the same on all ranks, a plan for example by "
                     f"comm.bcast(plan.to_json())"
                 )
+    if transport is not None and transport not in selection.TRANSPORTS:
+        raise CommunicatorError(
+            f"no transport {transport!r}; give one of {', '.join(map(repr, selection.TRANSPORTS))}, or leave it out"
+        )
     return model
+
+
+def _hash_of_program(program: Program) -> str:
+    return hashlib.sha256(to_text(program).encode()).hexdigest()
 
 
 def hash_of(plan: Plan) -> str:

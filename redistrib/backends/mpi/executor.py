@@ -62,6 +62,8 @@ def to_mpi(
 class Executor:
     """A plan ready to run; see `to_mpi`.
 
+    Where it may not have `lasting` memory, that is there between calls, it takes no transport through shared memory.
+
     Calling it is collective. `free` gives groups, datatypes and shared memory back, on all ranks together; used
     as a context manager it does so at the end of the block.
 
@@ -69,6 +71,7 @@ class Executor:
         plan: what it runs.
         transports: the transport of every step that moves data, in order.
         scratch_bytes: staging memory on this rank, beside source, target and `middle_bytes`.
+        staging_bytes: what of it lies in one piece that all steps use in turn.
         middle_bytes: memory for tiles between source and target.
         sent_bytes, received_bytes: what this rank sends to and receives from other ranks in one call.
     """
@@ -81,6 +84,7 @@ class Executor:
         memory_limit: int | None = None,
         profile: Any = None,
         transport: str | None = None,
+        lasting: bool = True,
     ) -> None:
         model = consistency.check(plan, comm, memory_limit, profile, transport)
         self.plan = plan
@@ -93,6 +97,7 @@ class Executor:
         self._has_source, self._has_target = (not end.nowhere[comm.rank] for end in ends)
         self._target_bytes = plan.after.tile_size * plan.itemsize  # of the largest tile: shared blocks are alike
         self._own_bytes = plan.after.box(comm.rank).volume * plan.itemsize
+        self._lasting = lasting
         self._replacement: Replacement | None = None
         self.transports = self._choose(memory_limit, model, transport)
         self._blocks: list[SharedTile] = []
@@ -103,14 +108,18 @@ class Executor:
         self._make_memory()
         self._runners = [self._runner(k, name) for k, name in enumerate(self.transports)]
         staging = max((r.scratch for r in self._runners), default=0)
-        scratch = np.empty(staging, np.uint8)
-        for runner in self._runners:
-            runner.bind(scratch)
+        self.staging_bytes = staging
+        self.bind(np.empty(staging, np.uint8))
         self.scratch_bytes = staging + sum(runner.beside for runner in self._runners)
         self.middle_bytes = sum(self._staged.middle)
         self.sent_bytes = sum(stage.sent_bytes for stage in self._staged.stages)
         self.received_bytes = sum(stage.received_bytes for stage in self._staged.stages)
         self._open = True
+
+    def bind(self, staging: Bytes) -> None:
+        """Take staging memory of at least `staging_bytes`, for calls that nothing else uses it during."""
+        for runner in self._runners:
+            runner.bind(staging)
 
     # ------------------------------------------------------------------------------------------- running
 
@@ -210,7 +219,7 @@ class Executor:
         room = shared.free_shared_memory()
         staged = sum(stage.received_bytes for stage in stages if reductions.adds(stage))
         wanted = self._groups.host.size * (2 * self._target_bytes + middle + staged) if stages else 0
-        fits = self.comm.allreduce(room is None or wanted * 1.1 < room, MPI.LAND)
+        fits = self._lasting and self.comm.allreduce(room is None or wanted * 1.1 < room, MPI.LAND)
         rows = np.zeros((len(stages), 6), np.int64)
         for k, stage in enumerate(stages):
             partners = stage.partners

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -63,10 +64,25 @@ class Groups:
                 self._made[key] = self.comm.Create_dist_graph_adjacent(sources, destinations)
         return self._made[key]
 
+    def among(self, groups: Sequence[Sequence[int]]) -> MPI.Intracomm | None:
+        """Of disjoint groups the communicator of the one that this rank is in, None without one; collective.
+
+        Its ranks are the members, in their order.
+        """
+        key = tuple(map(tuple, groups))
+        if key not in self._made:
+            rank = self.comm.rank
+            found = next(((k, group.index(rank)) for k, group in enumerate(key) if rank in group), None)
+            color, order = found or (MPI.UNDEFINED, 0)
+            self._made[key] = cast(MPI.Intracomm, self.comm.Split(color, order))
+        made = self._made[key]
+        return None if made == MPI.COMM_NULL else made
+
     def free(self) -> None:
         """Release them all; collective."""
         for made in self._made.values():
-            made.Free()
+            if made != MPI.COMM_NULL:
+                made.Free()
         self._made.clear()
         self.barrier.close()
         self.host.Free()

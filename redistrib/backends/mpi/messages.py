@@ -166,7 +166,7 @@ class PackedNeighbours(Packed):
 
     def __init__(self, stage: Stage, graph: MPI.Distgraphcomm) -> None:
         self.graph = graph
-        out, into = _by_device(stage.sends), _by_device(stage.receives)
+        out, into = by_device(stage.sends), by_device(stage.receives)
         super().__init__(stage, [b for _, boxes in out for b in boxes], [b for _, boxes in into for b in boxes])
         self.send = self._blocks(out)
         self.receive = self._blocks(into)
@@ -238,11 +238,11 @@ class TypedNeighbours(Typed):
     def __init__(self, stage: Stage, graph: MPI.Distgraphcomm) -> None:
         super().__init__(stage)
         self.graph = graph
-        self.send = [self._placed(boxes, stage.source) for _, boxes in _by_device(stage.sends)]
-        self.receive = [self._placed(boxes, stage.target()) for _, boxes in _by_device(stage.receives)]
+        self.send = [self._placed(boxes, stage.source) for _, boxes in by_device(stage.sends)]
+        self.receive = [self._placed(boxes, stage.target()) for _, boxes in by_device(stage.receives)]
 
     def run(self, source: Bytes, target: Bytes) -> None:
-        self.graph.Neighbor_alltoallw(_message(source, self.send), _message(target, self.receive))
+        self.graph.Neighbor_alltoallw(message(source, self.send), message(target, self.receive))
         self._keep(source, target)
 
 
@@ -262,16 +262,18 @@ class TypedPermute(Typed):
         self._keep(source, target)
 
 
-def _message(memory: Bytes, placed: Sequence[tuple[int, MPI.Datatype]]) -> list[Any]:
+def message(memory: Bytes, placed: Sequence[tuple[int, MPI.Datatype]]) -> list[Any]:
+    """One side of a neighbourhood collective: for each neighbour a datatype and where it lies."""
     return [memory, [1] * len(placed), [at for at, _ in placed], [datatype for _, datatype in placed]]
 
 
 def neighbours(stage: Stage) -> tuple[list[int], list[int]]:
     """Ranks (received from, sent to) of an exchange, in the order that its neighbourhood collectives use."""
-    return [d for d, _ in _by_device(stage.receives)], [d for d, _ in _by_device(stage.sends)]
+    return [d for d, _ in by_device(stage.receives)], [d for d, _ in by_device(stage.sends)]
 
 
-def _by_device(moves: Sequence[tuple[int, Box]]) -> list[tuple[int, list[Box]]]:
+def by_device(moves: Sequence[tuple[int, Box]]) -> list[tuple[int, list[Box]]]:
+    """Boxes by the device that they come from or go to, ascending."""
     grouped: dict[int, list[Box]] = {}
     for device, box in moves:
         grouped.setdefault(device, []).append(box)

@@ -37,11 +37,16 @@ def adds(stage: Stage) -> bool:
 
 def is_native(stage: Stage) -> bool:
     """Whether MPI may add by itself in this stage."""
-    step, dtype = stage.step, stage.dtype
+    step = stage.step
     free = isinstance(step, AllReduce) or (isinstance(step, ReduceScatter) and step.implementation == "native")
-    kinds = "iufc" if reduction_of(stage) == "sum" else "iu"
+    return free and stage.accumulate is None and operation_of(reduction_of(stage), stage.dtype) is not None
+
+
+def operation_of(kind: Reduction, dtype: np.dtype[Any]) -> MPI.Op | None:
+    """What MPI reduces elements with, the order left to it; None where it has not what NumPy has."""
+    kinds = "iufc" if kind == "sum" else "iu"
     known = dtype.isbuiltin == 1 and dtype.kind in kinds and dtype.itemsize in _NUMBERS[dtype.kind]
-    return free and known and stage.accumulate is None
+    return _OPERATIONS[kind] if known else None
 
 
 def reduction_of(stage: Stage) -> Reduction:

@@ -49,7 +49,7 @@ def scatter(
     placement = _placed(dist_type, mesh, comm, root)
     whole, line = None, ""
     if comm.rank == root:
-        whole, line = _described(array, "the global array", placement.shape, dtype)
+        whole, line = _described(array, "the global array", placement.shape, dtype, whole=True)
     note = _note(line)
     comm.Bcast(note, root)
     told = dtype_of(_line(note, root))
@@ -176,7 +176,9 @@ def _require_reduction(placement: Placement, dtype: np.dtype[Any]) -> None:
 _NOTE = 512
 
 
-def _described(value: Any, what: str, shape: tuple[int, ...], dtype: Any) -> tuple[npt.NDArray[Any] | None, str]:
+def _described(
+    value: Any, what: str, shape: tuple[int, ...], dtype: Any, *, whole: bool = False
+) -> tuple[npt.NDArray[Any] | None, str]:
     """An array and a line that says its dtype, or None and a line that says what is wrong."""
     try:
         if value is None:
@@ -185,7 +187,7 @@ def _described(value: Any, what: str, shape: tuple[int, ...], dtype: Any) -> tup
         name = told.name if told.kind == "V" else told.str
         if told.hasobject or dtype_of(name) != told:
             raise ArrayMismatchError(f"{what} has dtype {told}, which has no name to send; view it as bytes")
-        return tile_of(value, what, shape, told, writable=False), f"+{name}"
+        return tile_of(value, what, shape, told, writable=False, whole=whole), f"+{name}"
     except RedistribError as error:
         return None, f"-{error}"
 

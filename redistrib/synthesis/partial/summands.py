@@ -10,6 +10,7 @@ import numpy as np
 
 from redistrib.plans.shares import Shares
 from redistrib.plans.steps import Exchange, ReduceExchange, Unreduce
+from redistrib.synthesis.even import even_rounds
 from redistrib.synthesis.partial.numbering import assigned, even, kept, matched, tiles_of
 from redistrib.synthesis.partial.reductions import factors_of, times
 from redistrib.synthesis.partial.stacks import added, relabelled, stack_of, without_slab
@@ -96,7 +97,7 @@ def pulled(problem: Problem, fixed: bool) -> Iterator[tuple[ReduceExchange | Exc
     if lacking is None:
         return
     if lacking:
-        shares = colour_rounds(lacking, held, problem.topology, volume_of)
+        shares = even_rounds(colour_rounds(lacking, held, problem.topology, volume_of), problem.topology)
     else:
         none = np.zeros(0, dtype=np.int64)
         shares = Shares(none, none, none.reshape(0, held.rank), none.reshape(0, held.rank), none)

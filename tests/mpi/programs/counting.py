@@ -73,6 +73,33 @@ class Counting(MPI.Intracomm):
         add("Alltoallw", column(send[1][0], send[2], self.rank), column(receive[1][0], receive[2], self.rank))
         super().Alltoallw(send, receive)
 
+    def Scatterv(self, send: Any, receive: Any, root: int = 0) -> None:
+        own = self.rank == root
+        sent = column(send[1][0], [send[2]] * self.size, root) if own else 0
+        add("Scatterv", sent, 0 if own else size_of(receive))
+        super().Scatterv(send, receive, root)
+
+    def Gatherv(self, send: Any, receive: Any, root: int = 0) -> None:
+        own = self.rank == root
+        taken = column(receive[1][0], [receive[2]] * self.size, root) if own else 0
+        add("Gatherv", 0 if own else size_of(send), taken)
+        super().Gatherv(send, receive, root)
+
+    def Bcast(self, message: Any, root: int = 0) -> None:
+        own = self.rank == root
+        add("Bcast", (self.size - 1) * size_of(message) if own else 0, 0 if own else size_of(message))
+        super().Bcast(message, root)
+
+    def Reduce(self, send: Any, receive: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
+        own = self.rank == root
+        add("Reduce", 0 if own else send.nbytes, (self.size - 1) * send.nbytes if own else 0)
+        super().Reduce(send, receive, op, root)
+
+    def Gather(self, send: Any, receive: Any, root: int = 0) -> None:
+        own = self.rank == root
+        add("Gather", 0 if own else size_of(send), (self.size - 1) * size_of(send) if own else 0)
+        super().Gather(send, receive, root)
+
     def Recv(self, message: Any, source: int, tag: int = 0) -> None:
         assert source != self.rank
         add("Recv", 0, message[0].nbytes)

@@ -37,8 +37,8 @@ def drawn_type(draw: random.Random, axes: list[Axis], shape: list[int]) -> str:
 
 
 def drawn_plans(ranks: int, count: int, seed: int = 0) -> list[Plan]:
-    """Plans over one or two meshes, with device orders that follow no axis, by either algorithm."""
-    draw = random.Random(f"{ranks}-{seed}")
+    """Plans over one or two meshes, with device orders that follow no axis, by either algorithm, on hosts or none."""
+    draw, place = random.Random(f"{ranks}-{seed}"), random.Random(f"hosts of {ranks}-{seed}")
     plans: list[Plan] = []
     while len(plans) < count:
         axes = [Axis("xyz"[k], size) for k, size in enumerate(draw.choice(MESHES[ranks]))]
@@ -53,6 +53,9 @@ def drawn_plans(ranks: int, count: int, seed: int = 0) -> list[Plan]:
             dtype=draw.choice(DTYPES),
             algorithm=draw.choice(["best", "best", "paper"]),
             cost_model="exact",
+            topology=place.choice(
+                [None, [rank // 2 for rank in range(ranks)], [place.randrange(2) for _ in range(ranks)]]
+            ),
         )
         if plan.steps:
             plans.append(plan)

@@ -1,0 +1,267 @@
+"""Moves without a plan: from one rank to many, from many to one, and boxes between any ranks.
+
+From a root an array takes two calls at most: different tiles are scattered to one rank each, and these broadcast theirs
+to the ranks that hold the same. To a root summands are reduced to one rank for each tile, and these are gathered.
+All else is one neighbourhood collective of boxes, of whatever sizes, between the ranks that share data.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from redistrib.backends.mpi.arrays import dtype_of, flat
+from redistrib.backends.mpi.datatypes import placed_type, run_type, strided_type
+from redistrib.backends.mpi.groups import Groups
+from redistrib.backends.mpi.messages import by_device, message
+from redistrib.backends.mpi.reductions import operation_of
+from redistrib.lang.notation import Reduction
+from redistrib.plans.adding import Summed, neutral, view
+from redistrib.plans.dtypes import added_in
+from redistrib.plans.strided import Bytes, copy, inside, pair
+from redistrib.programs.direct import pulls
+from redistrib.programs.program import Value
+from redistrib.theory.boxes import Box
+
+Tile: TypeAlias = npt.NDArray[Any]
+
+_NOTHING: Bytes = np.empty(0, np.uint8)
+
+
+class DirectMove(ABC):
+    """A move, made by all ranks together and run by those that have a part in it.
+
+    Attributes:
+        calls: the MPI calls that it takes on this rank, in order.
+    """
+
+    def __init__(self, value: Value, groups: Groups) -> None:
+        self.value = value
+        self.dtype = dtype_of(value.dtype)
+        self.rank = groups.comm.rank
+        self.calls: tuple[str, ...] = ()
+        self._types: list[MPI.Datatype] = []
+
+    @abstractmethod
+    def run(self, tile: Tile | None) -> Tile | None:
+        """What this rank holds afterwards, from what it held before; None where that is nothing."""
+
+    def free(self) -> None:
+        """Release MPI datatypes; communicators are released by who made them."""
+        for datatype in self._types:
+            datatype.Free()
+        self._types.clear()
+
+    def _block(self) -> MPI.Datatype:
+        """A tile, end to end."""
+        return self._typed(run_type(math.prod(self.value.tile) * self.dtype.itemsize))
+
+    def _tiles(self) -> MPI.Datatype:
+        """A tile inside the whole array, at an offset that is counted in elements."""
+        tile, whole = (Box((0,) * len(shape), shape) for shape in (self.value.tile, self.value.shape))
+        lying = strided_type([inside(tile, whole, self.dtype.itemsize)])
+        resized = self._typed(lying.Create_resized(0, self.dtype.itemsize).Commit())
+        lying.Free()
+        return resized
+
+    def _typed(self, datatype: MPI.Datatype) -> MPI.Datatype:
+        self._types.append(datatype)
+        return datatype
+
+    def _offset(self, start: tuple[int, ...]) -> int:
+        """Elements before the first one of a box in the whole array."""
+        return int(np.ravel_multi_index(start, self.value.shape)) if start else 0
+
+
+class Scatter(DirectMove):
+    """A whole array on one rank becomes the tiles of a value; summands but the first are what changes no sum."""
+
+    def __init__(self, value: Value, root: int, groups: Groups) -> None:
+        super().__init__(value, groups)
+        self.root = root
+        placement, boxes = value.placement, value.boxes.rows()
+        held: dict[int, list[int]] = {}
+        self._box: dict[int, Box] = dict(zip(value.place.devices, boxes, strict=True))
+        self._label = dict(zip(value.place.devices, placement.label.tolist(), strict=True)).get(self.rank)
+        for device, tile, label in zip(
+            value.place.devices, placement.number.tolist(), placement.label.tolist(), strict=True
+        ):
+            if label == 0:
+                held.setdefault(tile, []).append(device)
+        self._alone = len(held) == 1
+        empty = not math.prod(value.tile)
+        first = {tile: root if root in devices or self._alone else devices[0] for tile, devices in held.items()}
+        self._members = () if self._alone or empty else (root, *(device for device in first.values() if device != root))
+        copies = [(first[t], *(d for d in devices if d != first[t])) for t, devices in sorted(held.items())]
+        self._scattering = groups.among([self._members]) if self._members else None
+        spread = [] if empty else [group for group in copies if len(group) > 1]
+        self._spreading = groups.among(spread) if spread else None
+        self.calls = (*["Scatterv"] * (self._scattering is not None), *["Bcast"] * (self._spreading is not None))
+        self._block_type = self._block()
+        if self._scattering is not None and self.rank == root:
+            self._given = self._block_type if value.windows else self._tiles()
+
+    def run(self, tile: Tile | None) -> Tile | None:
+        mine = self._new()
+        if self._scattering is not None:
+            into = (
+                [flat(mine), 1, self._block_type] if self._label == 0 and mine is not None else [_NOTHING, 0, MPI.BYTE]
+            )
+            self._scattering.Scatterv(self._sent(tile), into, 0)
+        elif self.rank == self.root and self._label == 0 and mine is not None and tile is not None:
+            np.copyto(mine, tile)
+        if self._spreading is not None:
+            shown = cast(Tile, tile if self._alone and self.rank == self.root else mine)
+            self._spreading.Bcast([flat(shown), 1, self._block_type], 0)
+        return mine
+
+    def _new(self) -> Tile | None:
+        if self._label is None:
+            return None
+        mine = np.empty(self.value.tile, self.dtype)
+        if self._label:
+            mine[...] = neutral(self.value.placement.reduction or "sum", self.dtype)
+        return mine
+
+    def _sent(self, whole: Tile | None) -> list[Any] | None:
+        if whole is None or self.rank != self.root:
+            return None
+        here = [device for device in self._members if device in self._box]
+        counts = [int(device in self._box) for device in self._members]
+        if self.value.windows:  # MPI reads no element of a scatter twice
+            staged = np.stack([view(whole, self._box[device].start, self._box[device].size) for device in here])
+            places = np.cumsum([0, *counts[:-1]]).tolist()
+            return [flat(staged), (counts, places), self._given]
+        places = [self._offset(self._box[device].start) if device in self._box else 0 for device in self._members]
+        return [flat(whole), (counts, places), self._given]
+
+
+class Gather(DirectMove):
+    """The tiles of a value become a whole array on one rank, summands reduced on the way."""
+
+    def __init__(self, value: Value, root: int, groups: Groups) -> None:
+        super().__init__(value, groups)
+        self.root = root
+        placement = value.placement
+        parts: dict[int, dict[int, int]] = {}
+        start = dict(zip(value.place.devices, (box.start for box in value.boxes.rows()), strict=True))
+        for device, tile, label in zip(
+            value.place.devices, placement.number.tolist(), placement.label.tolist(), strict=True
+        ):
+            held = parts.setdefault(tile, {})
+            if label not in held or device == root:
+                held[label] = device
+        teams = [[held[label] for label in sorted(held)] for _, held in sorted(parts.items())]
+        first = [root if root in team else team[0] for team in teams]
+        empty = not math.prod(value.tile)
+        self._kind: Reduction | None = placement.reduction
+        self._team = groups.among(teams) if self._kind is not None and not empty else None
+        self._reducer = next((team.index(one) for team, one in zip(teams, first, strict=True) if self.rank in team), 0)
+        self._sends = self.rank in first
+        self._members = () if first == [root] or empty else (root, *(device for device in first if device != root))
+        self._gathering = groups.among([self._members]) if self._members else None
+        self._places = [self._offset(start[device]) if device in first else 0 for device in self._members]
+        self._counts = [int(device in first) for device in self._members]
+        self.calls = (*["Reduce"] * (self._team is not None), *["Gatherv"] * (self._gathering is not None))
+        self._block_type = self._block()
+        if self._gathering is not None and self.rank == root:
+            self._taken = self._tiles()
+
+    def run(self, tile: Tile | None) -> Tile | None:
+        if self._team is not None and tile is not None:
+            tile = self._reduced(tile, self._team)
+        whole = np.empty(self.value.shape, self.dtype) if self.rank == self.root else None
+        if self._gathering is not None:
+            out = [flat(cast(Tile, tile)), 1, self._block_type] if self._sends else [_NOTHING, 0, MPI.BYTE]
+            into = None if whole is None else [flat(whole), (self._counts, self._places), self._taken]
+            self._gathering.Gatherv(out, into, 0)
+        elif whole is not None and tile is not None and whole.size:
+            np.copyto(whole, tile)
+        return whole
+
+    def _reduced(self, tile: Tile, team: MPI.Intracomm) -> Tile | None:
+        """The tile that the summands of a team make, on the rank that goes on with it."""
+        kind = self._kind or "sum"
+        wide = added_in(kind, self.dtype.name)
+        operation = operation_of(kind, self.dtype) if wide is None else None
+        own = team.rank == self._reducer
+        if operation is not None:
+            total = np.empty_like(tile) if own else None
+            team.Reduce(tile, total, operation, self._reducer)
+            return total
+        summands = np.empty((team.size, *tile.shape), tile.dtype) if own else None
+        into = None if summands is None else [flat(summands), 1, self._block_type]
+        team.Gather([flat(tile), 1, self._block_type], into, self._reducer)
+        if summands is None:
+            return None
+        added = Summed(tile.shape, tile.dtype, kind, wide)
+        for summand in summands:
+            added.add([0] * tile.ndim, summand)
+        return added.result()
+
+
+class Exchange(DirectMove):
+    """Every rank takes the boxes that it lacks straight from ranks that hold them."""
+
+    def __init__(self, value: Value, out: Value, groups: Groups) -> None:
+        super().__init__(out, groups)
+        members = sorted({*value.place.devices, *out.place.devices})
+        number = {device: k for k, device in enumerate(members)}
+        moved = [pull for pull in pulls(value, out) if math.prod(pull.size)]
+        sends = [(number[p.receiver], Box(p.start, p.size)) for p in moved if p.sender == self.rank != p.receiver]
+        receives = [(number[p.sender], Box(p.start, p.size)) for p in moved if p.receiver == self.rank != p.sender]
+        kept = [Box(p.start, p.size) for p in moved if p.sender == p.receiver == self.rank]
+        before, after = (self._own(one) for one in (value, out))
+        self._made = after is not None
+        self._graph: MPI.Distgraphcomm | None = None
+        size = self.dtype.itemsize
+        if before is not None and after is not None:
+            self._keeps = [pair(box, before, after, size) for box in kept]
+        else:
+            self._keeps = []
+        comm = groups.among([members]) if any(pull.sender != pull.receiver for pull in moved) else None
+        self._send, self._receive = (
+            [self._placed(boxes, whole) for _, boxes in by_device(one)] if whole is not None else []
+            for one, whole in ((sends, before), (receives, after))
+        )
+        if comm is not None:
+            sources, destinations = ([device for device, _ in by_device(one)] for one in (receives, sends))
+            self._graph = comm.Create_dist_graph_adjacent(sources, destinations)
+            self.calls = ("Neighbor_alltoallw",)
+
+    def _own(self, value: Value) -> Box | None:
+        devices = value.place.devices
+        return value.boxes.row(devices.index(self.rank)) if self.rank in devices else None
+
+    def _placed(self, boxes: list[Box], tile: Box) -> tuple[int, MPI.Datatype]:
+        at, datatype = placed_type([inside(box, tile, self.dtype.itemsize) for box in boxes])
+        return at, self._typed(datatype)
+
+    def run(self, tile: Tile | None) -> Tile | None:
+        made = np.empty(self.value.tile, self.dtype) if self._made else None
+        source, target = (_NOTHING if one is None else flat(one) for one in (tile, made))
+        if self._graph is not None:
+            self._graph.Neighbor_alltoallw(message(source, self._send), message(target, self._receive))
+        for of, to in self._keeps:
+            copy(target, to, source, of)
+        return made
+
+    def free(self) -> None:
+        super().free()
+        if self._graph is not None:
+            self._graph.Free()
+            self._graph = None
+
+
+def direct(value: Value, out: Value, groups: Groups) -> DirectMove:
+    """The move of a value between places; to be called on all ranks together."""
+    if len(value.place.devices) == 1:
+        return Scatter(out, value.place.devices[0], groups)
+    if len(out.place.devices) == 1:
+        return Gather(value, out.place.devices[0], groups)
+    return Exchange(value, out, groups)

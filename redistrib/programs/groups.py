@@ -1,0 +1,68 @@
+"""Fused nests: what they need from outside and leave behind, and that nothing would have to move between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from redistrib.errors import InconsistentGroupError, ProgramError
+from redistrib.lang.types import DistType
+from redistrib.programs.data import Place, Value
+from redistrib.programs.pullback import Part
+
+
+@dataclass(frozen=True)
+class Group:
+    """What fused nests need from outside and leave behind, by array.
+
+    Attributes:
+        reads, writes: the types.
+        windows: of what is read, see `Value`.
+    """
+
+    reads: dict[str, DistType]
+    writes: dict[str, DistType]
+    windows: dict[str, tuple[int, ...]]
+
+
+def group_of(name: str, parts: tuple[Part, ...], place: Place) -> Group:
+    """The arrays of fused nests, all accesses to each of which agree: equal tiles on every device.
+
+    What the axes are called, and of which mesh, does not count, so grids of different rank may agree.
+
+    Raises:
+        InconsistentGroupError: if two accesses to one array need different tiles, or summands are read that the group
+            would have to combine first.
+        ProgramError: of any of the nests, see `Part.signature`.
+    """
+    group = Group({}, {}, {})
+    first: dict[str, tuple[Part, Value]] = {}
+    for part in parts:
+        signature = part.signature(place.mesh)
+        for access, needed in zip(part.nest.reads, signature.ins, strict=True):
+            array, read = access.array, Value("", needed, place, windows=access.windows)
+            _agree(name, array, first.setdefault(array, (part, read)), (part, read), written=False)
+            if array not in group.writes:
+                group.reads[array] = needed
+                group.windows[array] = access.windows
+        for access, made in zip(part.nest.writes, signature.outs, strict=True):
+            array, written = access.array, Value("", made, place)
+            _agree(name, array, first.get(array, (part, written)), (part, written), written=True)
+            if array in group.reads:
+                raise ProgramError(name, array, "SSA", "the array is read, then written; give the result a new name")
+            if array in group.writes and not part.nest.combine:
+                raise ProgramError(name, array, "Combine", "the array is written twice and nothing combines the two")
+            group.writes[array] = made
+            first[array] = (part, written)
+    return group
+
+
+def _agree(name: str, array: str, first: tuple[Part, Value], second: tuple[Part, Value], *, written: bool) -> None:
+    (before, a), (after, b) = first, second
+    ends = ((before.nest.name, after.nest.name), (a.form, b.form))
+    if not replace(a, type=DistType(a.type.dims)).means(replace(b, type=DistType(b.type.dims))):
+        raise InconsistentGroupError(name, array, *ends, "which are other tiles")
+    if not a.means(b):
+        # an array of identities is at once whole and a summand of anything
+        if written and not a.type.partial and before.nest.fills == b.type.reduction:
+            return
+        raise InconsistentGroupError(name, array, *ends, "which a reduction would have to come between")

@@ -1,0 +1,89 @@
+"""Rounds of an exchange rearranged, so that the links of hosts have less to carry one round after the other.
+
+A round ends when its busiest host has sent and received. Which shares go in which of two rounds is open along every
+path of devices that they join: so what keeps a host busy anyway is put into one round.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from redistrib.arith import Int64
+from redistrib.plans.shares import Shares
+from redistrib.theory.topology import Topology
+
+MOST_SHARES = 4096  # above, rounds stay as they are
+MOST_ROUNDS = 32
+MOST_PATHS = 8  # of two rounds that are tried together, each in both ways
+
+
+def even_rounds(shares: Shares, topology: Topology) -> Shares:
+    """The same shares in as many rounds, of which the busiest hosts together have no more to send or receive.
+
+    Args:
+        shares: what travels; a device sends and receives at most once a round.
+        topology: where the devices are; without hosts nothing changes.
+    """
+    hosts = topology.hosts
+    if hosts is None or len(shares) > MOST_SHARES or not 1 < shares.rounds <= MOST_ROUNDS:
+        return shares
+    rounds = shares.round.copy()
+    better = True
+    while better:
+        better = False
+        for pair in itertools.combinations(range(shares.rounds), 2):
+            rows = np.flatnonzero(np.isin(rounds, pair))
+            if (shares.size[rows] == shares.size[rows[:1]]).all():
+                late = _arranged(shares.src[rows], shares.dst[rows], rounds[rows] == pair[1], hosts)
+                if late is not None:
+                    rounds[rows], better = np.where(late, pair[1], pair[0]), True
+    if (rounds == shares.round).all():
+        return shares
+    order = np.argsort(rounds, kind="stable")
+    return Shares(shares.src[order], shares.dst[order], shares.start[order], shares.size[order], rounds[order])
+
+
+def _arranged(src: Int64, dst: Int64, late: np.ndarray, hosts: Int64) -> np.ndarray | None:
+    """Which shares go in the later of two rounds, so that both together take less; None where they cannot."""
+    path = _paths(src.tolist(), dst.tolist())
+    count = int(path.max()) + 1
+    away = hosts[src] != hosts[dst]
+    ends, path_away = (hosts[src][away], hosts[dst][away]), path[away]
+
+    def takes(late: np.ndarray) -> tuple[int, int]:
+        """Shares through the busiest links of both rounds together, and rounds in which any leaves its host."""
+        most = [max(int(np.bincount(end[late == turn], minlength=1).max()) for end in ends) for turn in (False, True)]
+        return sum(most), sum(map(bool, most))
+
+    now = takes(late[away])
+    slow = now[1]
+    best = None
+    for flips in itertools.product((False, True), repeat=min(count, MOST_PATHS) - 1):
+        flipped = np.zeros(count, dtype=bool)
+        flipped[1 : len(flips) + 1] = flips
+        trial = takes(late[away] ^ flipped[path_away])
+        if trial < now and trial[1] <= slow:
+            now, best = trial, late ^ flipped[path]
+    return best
+
+
+def _paths(src: list[int], dst: list[int]) -> Int64:
+    """A number for every path, or circle, of shares that have a sender or a receiver in common."""
+    at: dict[tuple[str, int], list[int]] = {}
+    for k, ends in enumerate(zip(src, dst, strict=True)):
+        for side, device in zip(("sends", "receives"), ends, strict=True):
+            at.setdefault((side, device), []).append(k)
+    number = np.full(len(src), -1, dtype=np.int64)
+    for first in range(len(src)):
+        if number[first] < 0:
+            number[first] = number.max() + 1
+            reached = [first]
+            while reached:
+                k = reached.pop()
+                for other in at["sends", src[k]] + at["receives", dst[k]]:
+                    if number[other] < 0:
+                        number[other] = number[first]
+                        reached.append(other)
+    return number

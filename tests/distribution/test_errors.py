@@ -1,0 +1,84 @@
+"""What a refused schedule says: the operation, its line, the array and the rule; and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import redistrib as rd
+from redistrib.distribution.schedule import Schedule
+from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, ProgramError
+from redistrib.lang.mesh import Mesh
+
+X = np.ones((8, 16), np.float32)
+
+
+def product(x: Any) -> Any:
+    return x @ x.T
+
+
+def apart(x: Any) -> Any:
+    return x.reshape(8, 2, 8).sum(2)
+
+
+def last(x: Any) -> Any:
+    return jnp.prod(x, 1)
+
+
+def opaque(x: Any) -> Any:
+    return jax.pure_callback(lambda x: x * 8, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+LAST = {"reduce_prod": lambda equation: equation.nest({"i": 8, "j": 16}, [["i", "j"]], [["i"]])}
+
+
+@pytest.mark.parametrize(
+    ("function", "work", "rules", "kind", "array", "rule", "way_out"),
+    [
+        (product, {"dot_general": "q"}, {}, CutError, "", "Schedule", "it has m0, k0, n0"),
+        (apart, {"reshape": "f2"}, {}, CutInnerFactorError, "x", "Dim", r"reshape to \(8, 2, 8\)"),
+        (last, {"reduce_prod": "j"}, LAST, NoCombinerError, "out", "Combine", "leave it whole, or give combine="),
+        (opaque, {"pure_callback": "i"}, {}, CutError, "", "Opaque", "give a rule, or leave it whole"),
+    ],
+)
+def test_an_error_names_operation_line_array_and_rule(
+    function: Callable[..., Any],
+    work: dict[str, str],
+    rules: dict[str, Any],
+    kind: type[ProgramError],
+    array: str,
+    rule: str,
+    way_out: str,
+) -> None:
+    line = function.__code__.co_firstlineno + 1
+    (operation,) = work
+    with pytest.raises(kind, match=way_out) as caught:
+        rd.distribute(function, (X,), {"d": 8}, schedule=rd.work("d", work), rules=rules)
+    error = caught.value
+    assert type(error) is kind
+    assert (error.operation, error.rule) == (operation, rule)
+    assert error.source.endswith(f"test_errors.py:{line}")
+    where = f"operation '{operation}'" + (f", array '{error.array}'" if array else "")
+    assert str(error).startswith(f"{error.source}: {where}: ")
+    assert str(error).endswith(f"(rule {rule})")
+    assert bool(error.array) == bool(array)
+
+
+def test_a_cut_that_does_not_divide_names_operation_line_and_rule() -> None:
+    with pytest.raises(CutError) as caught:
+        rd.distribute(product, (X,), {"d": 3}, schedule=rd.work("d", {"dot_general": "m0"}))
+    assert (caught.value.operation, caught.value.rule) == ("dot_general", "Nest")
+    assert caught.value.source.endswith(f"test_errors.py:{product.__code__.co_firstlineno + 1}")
+    assert "operation 'dot_general': the cut of (m0, k0, n0): " in str(caught.value)
+
+
+def test_a_whole_schedule_of_another_function_names_the_operation_and_its_line() -> None:
+    other = Schedule(Mesh.of("d=8"), {"dot_general": {"d": "q"}}, {}, {}, {})
+    with pytest.raises(CutError, match="operation 'dot_general': it has no dimensions q") as caught:
+        rd.distribute(product, (X,), {"d": 8}, schedule=other)
+    assert caught.value.source.endswith(f"test_errors.py:{product.__code__.co_firstlineno + 1}")

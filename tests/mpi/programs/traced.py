@@ -1,0 +1,40 @@
+"""A step of training that `rd.distribute` has cut, on 4 ranks; prints JSON on rank 0."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from mpi4py import MPI
+
+import redistrib as rd
+
+comm = MPI.COMM_WORLD
+
+
+def step(params: Any, x: Any) -> Any:
+    def loss(p: Any) -> Any:
+        y = jax.nn.relu(x @ p["a"]) @ p["b"]
+        return jnp.sum(y * y)
+
+    return jax.tree.map(lambda p, g: p - g, params, jax.grad(loss)(params))
+
+
+square = np.arange(64, dtype=np.float32).reshape(8, 8)
+args = ({"a": square % 3, "b": square % 5}, np.ones((8, 8), np.float32))  # small integers: sums are exact
+schedule = [rd.along("d", {"x": 0}), rd.along("t", {"params/a": 1})]
+f = rd.distribute(step, args, {"d": 2, "t": 2}, schedule=schedule)
+with rd.to_mpi(f.program, comm) as execute:
+    tiles = execute.scatter(*(jax.tree.leaves(args) if comm.rank == 0 else []))
+    found = execute.gather(*execute(*tiles))
+if comm.rank == 0:
+    for one, wanted in zip(found, jax.tree.leaves(step(*args)), strict=True):
+        np.testing.assert_array_equal(one, wanted)
+    print(json.dumps({"moves": len(f.program.moves)}))

@@ -1,0 +1,175 @@
+"""Programs on MPI ranks: values, bytes and calls, and rows of the thesis by number (chapters 4, 5 and 8)."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("mpi4py")
+
+from launch import PROGRAMS, launch, mpiexec
+
+import redistrib as rd
+
+pytestmark = pytest.mark.skipif(mpiexec() is None, reason="no mpiexec: install the extra redistrib[mpi]")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("ranks", "programs"), [(4, 47), (6, 47)])
+def test_ranks_equal_both_interpreters_and_numpy(ranks: int, programs: int) -> None:
+    """Meshes (4), (2, 2) and (2, 3): products, chains, reductions, windows, places of their own; bytes as predicted."""
+    found = launch(ranks, "programs", "every", timeout=400).figures()
+    assert found["ran"] >= programs
+    assert {"Allreduce", "Alltoallw", "Bcast", "Gatherv", "Neighbor_alltoallw", "Scatterv", "put"} <= {*found["calls"]}
+
+
+@pytest.mark.parametrize(("ranks", "step"), [(4, 5), (6, 12)])
+def test_some_of_these_programs(ranks: int, step: int) -> None:
+    assert launch(ranks, "programs", "every", str(step)).figures()["ran"] >= 5
+
+
+def test_summands_are_scattered_and_reduced() -> None:
+    found = launch(4, "programs", "summands").figures()
+    assert found["ran"] == 4
+    assert {"Gather", "Gatherv", "Reduce", "Scatterv"} <= {*found["ends"]}
+
+
+def test_t14_at_most_two_calls_from_and_to_the_root() -> None:
+    """Section 5.1.2: Scatterv and Bcast, Reduce and Gatherv: for each array those that are named, and no others."""
+    found = launch(8, "thesis", "t14").figures()
+    assert [*map(tuple, found["seen"])] == [
+        (),
+        ("Bcast",),
+        ("Gatherv",),
+        ("Reduce",),
+        ("Reduce", "Gatherv"),
+        ("Scatterv",),
+        ("Scatterv", "Bcast"),
+    ]
+    assert set(found["inside"]) >= {"Scatterv", "Bcast", "Gatherv"}
+
+
+def test_t15_tiles_that_overlap() -> None:
+    """Section 8.1.2: a Scatterv whose subsets overlap; footnote 3 of section 4.4: or an exchange of boxes."""
+    found = launch(4, "thesis", "t15").figures()
+    root, exchange, held = found["root"], found["exchange"], found["held"]
+    for one in (root, exchange):
+        assert one["form"] == "[6{r0}12, 6{r1}12] windows (3, 2)"
+        assert one["tile"] == [8, 7]  # of points and what their windows reach beyond
+    assert root["calls"] == ["Gatherv", "Scatterv"]  # the last brings the result back
+    assert root["elements"] == {"0": 0, "1": 56, "2": 56, "3": 56}
+    assert exchange["calls"] == ["Neighbor_alltoallw"]
+    assert exchange["elements"] == dict.fromkeys("0123", 7)  # one row of seven from the rank below or above
+    assert held == {"calls": ["Scatterv"], "bytes": 3 * 5 * 13 * 8}
+
+
+def test_t16_irregular_subsets() -> None:
+    """Sections 4.4 and 4.7: any data from any process to any other, one call, boxes as large as they are."""
+    found = launch(4, "thesis", "t16").figures()
+    assert len(found) == 3
+    assert all(calls == ["Neighbor_alltoallw"] for calls in found.values())
+
+
+def test_t16_the_boxes_are_of_unequal_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(PROGRAMS))
+    import program_cases
+
+    from redistrib.programs.direct import pulls
+
+    for case in program_cases.between(4):
+        if "columns" in case.name:  # every device needs as much from each
+            continue
+        (move,) = case.program.moves
+        boxes = pulls(case.program.values[move.value], move.out)
+        assert len({box.size for box in boxes if box.sender != box.receiver}) > 1, case.name
+
+
+def test_t18_a_sparse_matrix_and_a_vector() -> None:
+    """Section 8.1.2: schedule (2,); each of two ranks reads A_row[0:M//2 + 1] of its own, overlapping by one."""
+    found = launch(2, "thesis", "t18").figures()
+    assert found["rows"] == [[0, 9], [8, 17]]  # M = 16
+    assert found["by_move"] == {
+        "A_row.1": ["Scatterv"],
+        "A_col.1": ["Bcast"],
+        "A_val.1": ["Bcast"],
+        "x.1": ["Bcast"],
+        "b.1": ["Gatherv"],
+    }
+    assert sorted(found["calls"]) == ["Bcast", "Bcast", "Bcast", "Gatherv", "Scatterv"]
+
+
+def test_t21_planned_on_128_ranks() -> None:
+    """Section 8.2, Figure 8.2: 8192 x 8192 x 8192 on up to 128 nodes, inputs from the root and the output to it."""
+    n = 8192
+    program = rd.partition(rd.nest("ij,jk->ik", (n, n, n)), {"matmul": (4, 4, 8)}, root=True)
+    assert len(program.devices) == 128
+    ins = [sum(program.received(move).values()) for move in program.moves[:2]]
+    assert ins == [127 * (n // 4) * (n // 4), 127 * (n // 4) * (n // 8)]
+    added, back = program.moves[2:]
+    # summands are reduced to a quarter of a tile each, and gathered
+    assert set(program.received(added).values()) == {3 * (n // 4) * (n // 8) // 4}
+    assert program.received(back)[0] == n * n * 127 // 128
+    assert program.received_bytes == 4 * (sum(ins) + 128 * 3 * (n // 4) * (n // 8) // 4 + n * n * 127 // 128)
+
+
+@pytest.mark.parametrize("ranks", [8, pytest.param(24, marks=pytest.mark.long)])
+def test_t21_run_on_ranks(ranks: int) -> None:
+    """The same schedule, on as many ranks as there are: the same values, and the bytes that were predicted."""
+    found = launch(ranks, "thesis", "t21").figures()
+    assert found["bytes"] == found["predicted"]
+    assert {"Scatterv", "Bcast", "Gatherv"} <= {*found["calls"]}
+
+
+def test_wrong_use_is_refused_on_every_rank_before_anything_moves() -> None:
+    said = launch(4, "program_refusals").figures()
+    for name, messages in said.items():
+        assert len(set(messages)) == 1, (name, messages)
+    message = {name: messages[0] for name, messages in said.items()}
+    assert message == {
+        "size": "CommunicatorError: the program runs on devices up to number 3 and the communicator has 2 ranks; give "
+        "it a rank for each, for example with mpiexec -n 4",
+        "kind": "CommunicatorError: 'world' is no intra-communicator of mpi4py; pass one such as MPI.COMM_WORLD",
+        "program": "CommunicatorError: rank 2 gives another program than rank 0; give the same on all ranks, a plan "
+        "for example by comm.bcast(plan.to_json())",
+        "sizes": "CommunicatorError: rank 3 gives another program than rank 0; give the same on all ranks, a plan for "
+        "example by comm.bcast(plan.to_json())",
+        "body": "ProgramError: operation 'first': nest 'first' has no body; give one to run it (rule Nest)",
+        "transport": "CommunicatorError: no transport 'magic'; give one of 'shared', 'packed', 'datatypes', or leave "
+        "it out",
+        "transports": "CommunicatorError: rank 1 gives another transport than rank 0; give the same on all ranks, a "
+        "plan for example by comm.bcast(plan.to_json())",
+        "profile": message["profile"],
+        "limit": "MemoryLimitError: the program needs 768 bytes on a device at its worst moment and memory_limit is "
+        "300; give that much, cut its work further, or give values up earlier",
+        "limit of a move": message["limit of a move"],
+        "shape": "ArrayMismatchError: rank 2: the tile of 'x' has shape [16, 16] where the tile is [4, 16]; pass this "
+        "rank's tile, not the whole array",
+        "dtype": "ArrayMismatchError: rank 1: the tile of 'x' has dtype float64 where float32 is due; convert it with "
+        "astype",
+        "none": "ArrayMismatchError: rank 3: the tile of 'x' is None where this rank's tile has shape [4, 16]; pass it",
+        "many": "ArrayMismatchError: rank 0: 2 arrays are given for 1: x",
+        "whole": message["whole"],
+        "scatter root": "CommunicatorError: there is no rank 4 among 4; give a root from 0 to 3",
+        "gather": "ArrayMismatchError: rank 0: the tile of 'z' has shape [4, 16] where the tile is [16, 4]; pass this "
+        "rank's tile, not the whole array",
+        "freed": "CommunicatorError: this executor was freed; make another with to_mpi",
+        "given": "ArrayMismatchError: rank 2: the tile of 'a' is given where this rank holds nothing; pass None",
+    }
+    assert message["profile"].startswith("ProfileError: rank 0: profile 'cpu' cannot choose a transport")
+    assert message["limit of a move"].startswith("MemoryLimitError: the program needs ")
+    assert "rank 1: the array of 'x' has shape [4, 16] where the array is [16, 16]" in message["whole"]
+
+
+@pytest.mark.long
+def test_a_traced_function_runs_on_ranks() -> None:
+    """A training step by `rd.distribute`, its bodies run by JAX on every rank."""
+    pytest.importorskip("jax")
+    assert launch(4, "traced", timeout=200).figures()["moves"] == 3
+
+
+def test_memory_is_given_back_when_a_program_gives_it_up() -> None:
+    found = launch(2, "program_memory").figures()
+    slack = 1 << 16
+    assert found["freed"] <= found["predicted"] + slack, found
+    assert found["last use"] <= found["predicted"] + slack, found
+    assert found["limited"] <= found["predicted"] + slack, found
+    assert found["kept"] > found["predicted"] + 4 * found["tile"], found

@@ -1,0 +1,172 @@
+"""Operations that read several elements at a point: tiles that overlap, what moves for them, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import redistrib as rd
+from redistrib.errors import CutError, InconsistentGroupError, ProgramError
+from redistrib.lang.mesh import Mesh
+from redistrib.programs.builder import Builder
+from redistrib.programs.direct import pulls
+from redistrib.programs.live import peak_bytes
+from redistrib.programs.nest import Access, Nest
+from redistrib.programs.parse import parse
+from redistrib.programs.program import Move, Place, Program
+from redistrib.programs.project import project, run_ranks
+from redistrib.programs.reference import collect, distribute, run_by_rank, run_whole
+from redistrib.programs.text import bodies_of, to_text
+
+X = np.arange(10) ** 2
+
+
+def lengths(name: str = "lengths", array: str = "p", window: int = 2, **options: Any) -> Nest:
+    """Differences of the first and the last element of a window."""
+
+    def body(at: Mapping[str, range], p: np.ndarray) -> np.ndarray:
+        return p[window - 1 :] - p[: len(p) - window + 1]
+
+    reads = [Access(array, (("i",),), windows=(window,))]
+    return Nest(name, {"i": 11 - window}, reads, [Access("out", (("i",),))], body=body, **options)
+
+
+def right(program: Program, expected: np.ndarray) -> None:
+    """Whole, rank by rank, and by ranks that know nothing but their messages, of which there are as many as counted."""
+    tiles = {value.name: distribute(X, value) for value in program.inputs}
+    (end,) = program.outputs
+    alone = run_ranks(project(program), tiles)[end]
+    for found in (run_whole(program, [X]), run_by_rank(program, [X]), [collect(alone, program.values[end])]):
+        np.testing.assert_array_equal(found[0], expected)
+    for move in program.moves:
+        got = dict.fromkeys(program.received(move), 0)
+        for pull in pulls(program.values[move.value], move.out):
+            got[pull.receiver] += int(np.prod(pull.size)) * (pull.sender != pull.receiver)
+        assert got == program.received(move)
+
+
+@pytest.mark.parametrize(
+    ("options", "received"),
+    [
+        ({}, None),  # the array begins as it is needed, each tile one longer
+        ({"root": True}, {0: 0, 1: 4, 2: 4}),
+        ({"inputs": {"p": "[10]"}}, {0: 0, 1: 0, 2: 0}),
+    ],
+)
+def test_tiles_are_longer_than_the_points(options: dict[str, Any], received: Any) -> None:
+    program = rd.partition(lengths(), {"lengths": (3,)}, **options)
+    value = program.moves[0].out if received else program.inputs[0]
+    assert (value.form, value.shape, value.tile, value.tile_bytes) == ("[3{r0}9] windows (2)", (10,), (4,), 16)
+    assert [box.start for box in value.boxes.rows()] == [(0,), (3,), (6,)]
+    assert [program.received(move) for move in program.moves[:1]] == ([received] if received else [])
+    right(program, np.diff(X))
+    assert peak_bytes(program)[2] == 4 * (4 + 3 + (10 if "inputs" in options else 0))
+    text = to_text(program)
+    assert "p[i +2]" in text and "windows (2)" in text
+    assert parse(text, bodies_of(program)) == program
+    assert "[3{r0}9] windows (2)" in str(program) or not received
+    assert rd.simulate(program, "v100").seconds > 0
+
+
+def test_halves_exchange_their_edges() -> None:
+    program = rd.partition(lengths(window=3), {"lengths": (2,)}, inputs={"p": "[5{r0}10]"})
+    (move,) = program.moves
+    assert program.received(move) == {0: 1, 1: 1}  # elements 5 and 4: the tiles have six
+    right(program, X[2:] - X[:-2])
+
+
+def test_several_readers_of_one_array() -> None:
+    """From one that does not overlap all are made; one that begins so says how it must begin instead."""
+    nests = [lengths(), lengths("far", window=3)]
+    nests[1] = Nest("far", nests[1].ranges, nests[1].reads, [Access("far", (("i",),))], body=nests[1].body)
+    grids = {"lengths": (3,), "far": (2,)}
+    with pytest.raises(ProgramError, match=r"'far', array 'p': it needs .* begins as \[3\{r0\}9\] windows \(2\)"):
+        rd.partition(nests, grids)
+    for options in ({"root": True}, {"inputs": {"p": "[10]"}}):
+        program = rd.partition(nests, grids, ranks=6, **options)  # type: ignore[arg-type]
+        out, far = run_by_rank(program, [X])
+        assert np.array_equal(out, np.diff(X)) and np.array_equal(far, X[2:] - X[:-2])
+
+
+def test_nests_of_one_operation_read_an_array_alike() -> None:
+    near = lengths(window=2)
+    far = Nest("far", near.ranges, [Access("p", (("i",),))], [Access("same", (("i",),))])
+    with pytest.raises(ProgramError, match="array 'p': the array has shape"):
+        rd.partition([near, far], {"lengths": (3,), "far": (3,)}, groups={"both": ["lengths", "far"]})
+    same = Nest("far", {"i": 9, "k": 2}, [Access("p", (("i",),), windows=(2,))], [Access("same", (("i",),))])
+    fused = rd.partition([near, same], {"lengths": (3,), "far": (3, 1)}, groups={"both": ["lengths", "far"]})
+    assert len(fused.inputs) == 1
+    whole = Nest("far", {"k": 2}, [Access("p", ((),), (10,))], [Access("same", (("k",),))])
+    with pytest.raises(InconsistentGroupError, match=r"'p' as \[3\{r0\}9\] windows \(2\) and nest 'far' needs \[10\]"):
+        rd.partition([near, whole], {"lengths": (3,), "far": (1,)}, groups={"both": ["lengths", "far"]})
+
+
+def test_other_devices_and_other_sizes() -> None:
+    b = Builder()
+    given = b.input("p", "[5{x}10]", Place(Mesh.of("x=2"), (4, 0)), "int64")
+    moved = b.move(given, "[3{y}9]", Place(Mesh.of("y=3"), (1, 0, 2)), windows=(2,), name="p.1")
+    program = b.build(b.compute(lengths(), moved, cut={"i": "y"}, names=["out"]))
+    boxes = pulls(given, moved)
+    assert [(pull.sender, pull.receiver, pull.start, pull.size) for pull in boxes] == [
+        (4, 1, (0,), (4,)),
+        (4, 0, (3,), (2,)),
+        (0, 0, (5,), (2,)),
+        (0, 2, (6,), (4,)),
+    ]
+    right(program, np.diff(X))
+
+
+@pytest.mark.parametrize(
+    ("windows", "dims", "says"),
+    [((2, 1), (("i",),), "do not fit 1 dimensions"), ((0,), (("i",),), "do not fit"), ((2,), ((),), "read whole")],
+)
+def test_windows_that_do_not_fit(windows: Any, dims: Any, says: str) -> None:
+    extents = (9,) if dims == ((),) else ()
+    with pytest.raises(ProgramError, match=f"operation 'odd', array 'p': .*{says}"):
+        Nest("odd", {"i": 9}, [Access("p", dims, extents, windows)], [Access("out", (("i",),))])
+
+
+def test_what_cannot_be_done_with_them() -> None:
+    with pytest.raises(ProgramError, match="operation 'odd', array 'out': an array is written one element"):
+        Nest("odd", {"i": 9}, [], [Access("out", (("i",),), windows=(2,))])
+    with pytest.raises(CutError, match="'lengths', array 'p': what is read in windows cannot be padded"):
+        rd.partition(lengths(), {"lengths": (2,)}, pad=True)
+    both = Place(Mesh.of("x=3"))
+    b = Builder()
+    given = b.input("p", "[3{x}9]", both, windows=(2,))
+    with pytest.raises(ProgramError, match="array 'p': the program ends with tiles that overlap"):
+        b.build(given)
+    moved = b.move(given, "[10]")
+    with pytest.raises(ProgramError, match="array 'p': tiles that overlap are read and not moved"):
+        b.build(moved)
+    b = Builder()
+    with pytest.raises(ProgramError, match=r"\[3\{x\}9\] windows \(2, 2\) has not one window for each dimension"):
+        b.build(b.input("p", "[3{x}9]", both, windows=(2, 2)))
+    b = Builder()
+    whole = b.input("p", "[10]", both)
+    plan = rd.synthesize("[9]", "[3{x}9]", "x=3")
+    made = b.move(whole, "[3{x}9]", plan=plan, windows=(2,))
+    with pytest.raises(ProgramError, match="no plan makes tiles that overlap; leave the plan out"):
+        b.build(b.compute(lengths(), made, cut={"i": "x"}))
+
+
+def test_an_operation_says_what_it_needs() -> None:
+    b = Builder()
+    given = b.input("p", "[10]", Place(Mesh.of("x=3")))
+    out = b.compute(lengths(), given, cut={"i": "x"})
+    with pytest.raises(ProgramError, match=r"it needs \[3\{x\}9\] windows \(2\) on .* is \[10\] on .*; move the value"):
+        b.build(out)
+
+
+def test_jax_refuses_them() -> None:
+    jax = pytest.importorskip("jax")
+    from redistrib.backends.jax.program import mapped
+
+    program = rd.partition(lengths(), {"lengths": (3,)}, root=False)
+    assert not any(isinstance(op, Move) for op in program.ops)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("r0",))
+    with pytest.raises(ProgramError, match="array 'p': tiles that overlap run through MPI, not in JAX"):
+        mapped(program, mesh)

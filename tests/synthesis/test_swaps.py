@@ -1,0 +1,108 @@
+"""Senders chosen so that devices of different hosts do not send to one another, and rounds that hosts share evenly."""
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+import redistrib as rd
+from redistrib.plans.shares import Shares
+from redistrib.synthesis.even import even_rounds
+from redistrib.synthesis.rounds import edge_colouring
+from redistrib.synthesis.swaps import without_swaps
+from redistrib.theory.topology import Topology
+
+MESH = {"x": 2, "y": 2, "z": 2}
+HOSTS = np.arange(8) // 2
+
+
+def swaps(pairs, hosts):
+    return [(a, b) for a, b in pairs if a < b and (b, a) in pairs and hosts[a] != hosts[b]]
+
+
+def loads(pairs, hosts):
+    """How many tiles each host sends to, and takes from, the others, and how many stay."""
+    ends = [(hosts[a], hosts[b]) for a, b in pairs]
+    return Counter(a for a, b in ends if a != b), Counter(b for a, b in ends if a != b), sum(a == b for a, b in ends)
+
+
+def permute(source, target):
+    plan = rd.synthesize(source, target, MESH, topology="aabbccdd", cost_model="gpu")
+    (step,) = [step for step in plan.steps if step.kind == "allpermute"]
+    rd.verify(plan)
+    return [tuple(pair) for pair in step.pairs.tolist()]
+
+
+def test_a_device_that_keeps_its_tile_sends_it():
+    pairs = permute("[1{y}2]", "[1{z}2]")
+    assert not swaps(pairs, HOSTS)
+    assert {a for a, _ in pairs} - {b for _, b in pairs}  # some only send
+
+
+def test_swaps_of_equal_tiles_become_a_ring():
+    pairs = permute("[4{x}8]", "[2{x,z}8]")
+    assert not swaps(pairs, HOSTS)
+    assert loads(pairs, HOSTS)[0] == Counter(range(4))
+
+
+@given(st.data())
+def test_any_tiles_on_any_hosts(data):
+    """The same receivers get the same tiles, no host has more to do, and no swap is new."""
+    devices = data.draw(st.integers(2, 10))
+    hosts = np.array(data.draw(st.lists(st.integers(0, 3), min_size=devices, max_size=devices)))
+    held = np.array(data.draw(st.lists(st.integers(0, 3), min_size=devices, max_size=devices)))
+    wanted = held[np.array(data.draw(st.permutations(range(devices))))]
+    moving = np.flatnonzero(held != wanted)
+    senders = moving[np.argsort(held[moving], kind="stable")]
+    receivers = moving[np.argsort(wanted[moving], kind="stable")]
+    given_ = np.stack([senders, receivers], axis=1)
+    found = without_swaps(given_, held, wanted, hosts)
+    before, after = ([tuple(pair) for pair in table.tolist()] for table in (given_, found))
+    assert [b for _, b in after] == [b for _, b in before]
+    assert all(held[a] == wanted[b] for a, b in after)
+    assert len({a for a, _ in after}) == len(after)
+    assert loads(after, hosts) == loads(before, hosts)
+    assert len(swaps(after, hosts)) <= len(swaps(before, hosts))
+
+
+def most(shares, hosts):
+    """Of every round, the shares through its busiest link."""
+    result = []
+    for turn in range(shares.rounds):
+        rows = shares.round == turn
+        pairs = list(zip(shares.src[rows].tolist(), shares.dst[rows].tolist(), strict=True))
+        out, into, _ = loads(pairs, hosts)
+        result.append(max([*out.values(), *into.values()], default=0))
+    return result
+
+
+def table(pairs, rounds):
+    start = np.zeros((len(pairs), 1), dtype=np.int64)
+    return Shares(np.array([a for a, _ in pairs]), np.array([b for _, b in pairs]), start, start + 1, np.array(rounds))
+
+
+def test_busy_hosts_are_put_into_one_round():
+    hosts = [0, 0, 1, 1]
+    pairs = [(0, 2), (2, 1), (1, 0), (3, 2)]  # 2 -> 1 and 0 -> 2 leave their hosts, the others stay
+    found = even_rounds(table(pairs, [0, 1, 0, 1]), Topology.of(hosts))
+    assert sum(most(table(pairs, [0, 1, 0, 1]), hosts)) == 2
+    assert sum(most(found, hosts)) == 1
+
+
+@given(st.data())
+def test_no_round_is_longer_and_the_same_shares_travel(data):
+    devices = data.draw(st.integers(2, 8))
+    hosts = np.array(data.draw(st.lists(st.integers(0, 3), min_size=devices, max_size=devices)))
+    ends = st.tuples(st.integers(0, devices - 1), st.integers(0, devices - 1)).filter(lambda pair: pair[0] != pair[1])
+    pairs = data.draw(st.lists(ends, min_size=1, max_size=20, unique=True))
+    given_ = table(pairs, edge_colouring(pairs))
+    found = even_rounds(given_, Topology.of(hosts.tolist()))
+    assert found.rounds == given_.rounds
+    assert sorted(zip(found.src.tolist(), found.dst.tolist(), strict=True)) == sorted(pairs)
+    for turn in range(found.rounds):
+        rows = found.round == turn
+        assert len(set(found.src[rows].tolist())) == len(set(found.dst[rows].tolist())) == rows.sum()
+    before, after = most(given_, hosts), most(found, hosts)
+    assert sum(after) <= sum(before)
+    assert np.count_nonzero(after) <= np.count_nonzero(before)
