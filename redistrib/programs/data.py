@@ -104,10 +104,11 @@ class Value:
         start = self.placement.start
         return Boxes(start, np.broadcast_to(np.array(self.tile, dtype=np.int64), start.shape))
 
-    @cached_property
+    @property
     def tile_bytes(self) -> int:
         """Bytes that one device holds of it."""
-        return math.prod(self.tile) * itemsize_of(self.dtype)
+        elements = math.prod(self.tile) if self.windows else self.type.local_size
+        return elements * itemsize_of(self.dtype)
 
     def means(self, other: Value) -> bool:
         """Whether every device holds the same of both, whatever the meshes and axes are called."""
