@@ -6,6 +6,7 @@ Only distances are looked at, so the choice is the same whichever way round the 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -42,7 +43,7 @@ def near_groups(torus: Torus, table: Int64, classes: Int64) -> Int64:
         table: `[cells, members, groups]` device numbers; member m of a group is any device of row m of its cell.
         classes: `[devices]` devices of one class belong together, however far apart.
     """
-    cells, members, count = table.shape
+    members, count = table.shape[1:]
     if count == 1 or count > MOST_MATCHED:
         return table
     near = table.copy()
@@ -65,7 +66,7 @@ def _flat(table: Int64) -> Int64:
 def _runs(kind: Int64) -> Iterator[slice]:
     """Where equal numbers stand side by side, more than one of them."""
     edges = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(kind)]
-    for start, stop in zip(edges, edges[1:], strict=False):
+    for start, stop in pairwise(edges):
         if 1 < stop - start <= MOST_MATCHED:
             yield slice(start, stop)
 

@@ -51,7 +51,7 @@ class Torus:
         return sum(min(2, size - 1) if not wraps else 2 for size, wraps in zip(self.shape, self.wraps, strict=True))
 
     def hops(self, sender: Int64, receiver: Int64) -> Int64:
-        """Links from each device to another, of arrays of one shape; from one slice to another, more than within any."""
+        """Links from devices to others, by arrays that broadcast; from slice to slice, more than within any."""
         away = np.abs(self.coordinates[sender] - self.coordinates[receiver])
         sizes = np.array(self.shape, dtype=np.int64)
         links: Int64 = np.where(self.wraps, np.minimum(away, sizes - away), away).sum(axis=-1)
