@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from jax.experimental import topologies
+from jax.experimental import mesh_utils, topologies
 
 from bench.children import serve
 from bench.links import busiest
@@ -29,10 +29,12 @@ def handle(task: dict[str, Any], part: Part) -> None:
     if not task.get("links"):
         compile_both(Case(problem, devices), task, part)
         return
-    found = Topology.of_devices(devices[: problem.devices])
+    # In the order of `jax.make_mesh`: mesh axes go along those of the torus.
+    devices = list(mesh_utils.create_device_mesh([size for _, size in problem.mesh], devices).flat)
+    found = Topology.of_devices(devices)
     if found.torus is None:
         raise ValueError(f"{task['topology']} does not say where its devices are")
-    options = task if task["flat"] else {**task, "topology": found}
+    options = {**task, "topology": None if task["flat"] else found}
     programs = compile_both(Case(problem, devices), options, part)
     for program in programs.values():
         part({"links": busiest(program, found.torus)})

@@ -17,7 +17,7 @@ MOST_MATCHED = 1 << 8  # devices that are alike: matchings of more take longer t
 
 
 def near_senders(torus: Torus, senders: Int64, receivers: Int64, kind: Int64) -> Int64:
-    """The senders dealt out anew within each run of one kind, so that all together use few links, and none many.
+    """The senders dealt out anew within each run of one kind, so that the busiest link carries little, and all together little.
 
     Args:
         torus: where the devices are.
@@ -32,7 +32,7 @@ def near_senders(torus: Torus, senders: Int64, receivers: Int64, kind: Int64) ->
             row, column = _matching(hops**power)
             matched[run.start + column] = senders[run][row]
         dealt.append(matched)
-    return min(dealt, key=lambda chosen: torus.most_sent(chosen, receivers))
+    return min(dealt, key=lambda chosen: (torus.most_sent(chosen, receivers), int(torus.hops(chosen, receivers).sum())))
 
 
 def near_groups(torus: Torus, table: Int64, classes: Int64) -> Int64:

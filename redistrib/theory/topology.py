@@ -58,7 +58,7 @@ class Topology:
         """JAX devices by the slice of each, on accelerators, within which links are fast (TPU interconnect, NVLink);
         otherwise by its process. (CPU devices say a slice as well, the same on every host.) TPUs say their node too."""
         devices = list(devices)
-        slices = [None if device.platform == "cpu" else getattr(device, "slice_index", None) for device in devices]
+        slices = [_slice(device) for device in devices]
         if None in slices:
             return cls.of(device.process_index for device in devices)
         found = cls.of(slices)
@@ -92,6 +92,11 @@ class Topology:
         """`[devices]` coordinates along each of the axes that are told apart."""
         return {name: np.array(along, dtype=np.int64) for name, along in self.axes}
 
+    @property
+    def tells_apart(self) -> bool:
+        """Whether some devices are nearer to one another than others are."""
+        return bool(self.host) or self.torus is not None
+
     def __str__(self) -> str:
         """How the devices lie, in a few words.
 
@@ -117,6 +122,12 @@ class Topology:
         axes = tuple((name, tuple(along[d] for d in devices)) for name, along in self.axes)
         torus = None if self.torus is None else self.torus.of(devices)
         return Topology(len(devices), host if len(set(host)) > 1 else (), axes, torus)
+
+
+def _slice(device: Any) -> int | None:
+    """The slice that a device is on; None where it does not say. TPUs described to compile for are all of one."""
+    slices = {"cpu": None, "tpu": getattr(device, "slice_index", 0)}
+    return slices.get(device.platform, getattr(device, "slice_index", None))
 
 
 def torus_of_devices(devices: Sequence[Any], slices: tuple[int, ...] = ()) -> Torus | None:

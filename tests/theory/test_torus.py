@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redistrib.cost.model import prices_of
@@ -20,9 +20,13 @@ from redistrib.cost.presets import PRESETS
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.steps import AllGather, AllPermute, Step
+from redistrib.synthesis.near import near_groups, near_senders
 from redistrib.synthesis.phases import single, three_phases
 from redistrib.synthesis.problem import Problem
+from redistrib.synthesis.rounds import colour_rounds
+from redistrib.synthesis.synthesize import synthesize
 from redistrib.testing import Redistribution, redistributions, tori
+from redistrib.theory.placement import placement_of
 from redistrib.theory.topology import Topology, torus_of_devices
 from redistrib.theory.torus import Torus
 
@@ -109,6 +113,35 @@ def test_no_price_knows_how_the_torus_is_held(problem: Redistribution, data: st.
     for steps in itertools.islice(three_phases(asked, single(asked)), 8):
         for step in steps:
             assert here.step(step) == there.step(step)
+
+
+@settings(max_examples=25)
+@given(problem=redistributions(max_devices=12), data=st.data())
+def test_no_choice_knows_how_the_torus_is_held(problem: Redistribution, data: st.DataObject) -> None:
+    """So the whole plan is the same: steps, groups, senders, price."""
+    torus = data.draw(tori(problem.mesh.size))
+    ends = problem.source, problem.mesh, problem.target, problem.target_mesh
+    here, there = (
+        synthesize(*ends, model="tpu", topology=Topology(problem.mesh.size, torus=each))
+        for each in (torus, turned(torus, data.draw))
+    )
+    assert (here.cost, here.steps) == (there.cost, there.steps)
+
+
+def test_neighbours_send_and_gather() -> None:
+    """Replicas on a line of eight: who holds a tile sends it to the nearest that lacks it, and neighbours gather."""
+    line = grid((8,), (False,))
+    senders, receivers = np.array([0, 1, 6, 7]), np.array([5, 4, 3, 2])
+    assert near_senders(line, senders, receivers, np.zeros(4)).tolist() == [6, 7, 1, 0]
+    assert near_senders(line, senders, receivers, np.arange(4)).tolist() == senders.tolist()
+    table = np.array([[[0, 2, 4, 6], [7, 5, 3, 1]]])
+    assert near_groups(line, table, np.zeros(8)).tolist() == [[[0, 2, 4, 6], [1, 3, 5, 7]]]
+    assert near_groups(line, table, np.array([0, 1, 1, 1, 1, 1, 1, 0])).tolist()[0][1][0] == 7
+    mesh = Mesh.of("x=2,y=4")
+    before = placement_of(DistType.of("[4{x}8]"), mesh)
+    rows = [(device, 1, np.array([4]), np.array([4])) for device in range(4)]
+    shares = colour_rounds(rows, before, Topology(8, torus=replace(line, coords=line.coords[::-1])))
+    assert shares.src.tolist() == [4, 4, 4, 4]
 
 
 def test_slices_share_no_link() -> None:
