@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from bench import results
@@ -58,6 +58,56 @@ def ratios(records: list[Record], side: str = OURS, figure: str = "in_turn") -> 
     """Our busiest link over XLA's, of the problems that both compile."""
     both = [r for r in records if figure in r[side] and figure in r[XLA]]
     return [r[side][figure] / r[XLA][figure] for r in both if r[XLA][figure]]
+
+
+def goals(records: list[Record]) -> list[tuple[str, str, bool | None]]:
+    """Goal, what was measured, and whether it holds, for each slice."""
+    rows: list[tuple[str, str, bool | None]] = []
+    for each in SLICES:
+        goal = f"TPU {each.topology}, {each.set}: the busiest link at most 0.8x XLA's in geomean, never above 1.1x"
+        chosen = [r for r in records if r["topology"] == each.topology]
+        found = {figure: ratios(chosen, OURS, figure) for figure in ("in_turn", "whole")}
+        if not found["in_turn"]:
+            rows.append((goal, "", None))
+            continue
+        measured = "; ".join(
+            f"{what} {geomean(found[figure]):.2f}, at most {max(found[figure]):.2f}"
+            for figure, what in (("in_turn", "collectives in turn:"), ("whole", "all together:"))
+        )
+        met = all(geomean(values) <= 0.8 and max(values) <= 1.1 for values in found.values())
+        rows.append((goal, f"{measured}, over {len(found['in_turn'])} problems", met))
+    return rows
+
+
+def parts(found: results.Results, table: Callable[..., str]) -> list[str]:
+    """The section of the report."""
+    records = found.records("tori")
+    if not records:
+        return []
+    rows = []
+    for each in SLICES:
+        chosen = [r for r in records if r["topology"] == each.topology]
+        for side, name in ((OURS, "ours"), (FLAT, "ours, links alike")):
+            for figure, what in (("in_turn", "in turn"), ("whole", "all together")):
+                values = ratios(chosen, side, figure)
+                if values:
+                    counts = [sum(value < 0.99 for value in values), sum(value > 1.01 for value in values), len(values)]
+                    figures = [f"{geomean(values):.3f}", f"{min(values):.2f}", f"{max(values):.2f}"]
+                    rows.append([each.topology, each.set, name, what, *figures, *map(str, counts)])
+    head = ["slice", "set", "plans", "collectives", "geomean", "least", "most", "below XLA's", "above", "of"]
+    return [TEXT.format(**found.settings("tori")), table(head, rows)]
+
+
+TEXT = """### The busiest link
+
+Bytes over the busiest link of a slice, ours over XLA's, read off both compiled programs and routed by one rule
+([costs.md](costs.md)): messages along all orders of the dimensions, gathers and sums along trees of these. "In turn"
+adds up the busiest link of each collective, which is the time they take one after the other; "all together" is the link
+that carries most in the whole program. Meshes are those of `jax.make_mesh`, whose axes go along the slice's; v5e 4x4 has
+no rings, v5p 4x4x4 three. "Links alike" are plans made without knowing the slice. Each program had {limit_s:g} s to compile.
+Where every device holds a tile of its own and one axis moves, a line of four has no better way than one all-to-all or
+one gather, and both sides take it.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

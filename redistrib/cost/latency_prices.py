@@ -210,13 +210,13 @@ class LatencyPrices(Prices):
         alone = max(alone, self._through_links(kind, groups, share))
         hosts = self.topology.hosts
         if hosts is None or not self._shares_links:
-            return seconds + alone
+            return float(seconds + alone)
         near, size = range(1, members), share
         if kind == "allgather":  # around a ring of hosts: every member gets all from the one before
             groups = np.take_along_axis(groups, np.argsort(hosts[groups], axis=1, kind="stable"), axis=1)
             near, size = range(1, 2), share * (members - 1)
         sent = np.concatenate([np.stack([groups, np.roll(groups, -k, axis=1)], axis=2).reshape(-1, 2) for k in near])
-        return seconds + max(alone, self._through_hosts(sent, np.float64(size)))
+        return float(seconds + max(alone, self._through_hosts(sent, np.float64(size))))
 
     def _worst_member(self, groups: Int64) -> float:
         """How long some member takes to receive a byte from every other, by the links that each one has."""

@@ -17,7 +17,7 @@ MOST_MATCHED = 1 << 8  # devices that are alike: matchings of more take longer t
 
 
 def near_senders(torus: Torus, senders: Int64, receivers: Int64, kind: Int64) -> Int64:
-    """The senders dealt out anew within each run of one kind, so that the busiest link carries little, and all together little.
+    """The senders dealt out anew within each run of one kind, so that the busiest link carries little.
 
     Args:
         torus: where the devices are.

@@ -18,7 +18,6 @@ from redistrib.backends.jax.context import LoweringContext
 from redistrib.plans.steps import AllGather, AllToAll
 from redistrib.theory.placement import Int64, number_of
 
-
 _ROWS = 8  # of a tile of the registers of TPUs
 
 
@@ -64,8 +63,8 @@ def _gathered(tile: jax.Array, groups: Int64, context: LoweringContext) -> jax.A
         return together
     # What is in rows on both sides, and hidden from a compiler that would make it a line again, stays a gather.
     rows = lax.optimization_barrier(tile.reshape(1, math.gcd(tile.size, _ROWS), -1))
-    whole = lax.optimization_barrier(lax.all_gather(rows, tiled=True, **context.groups(groups)))
-    return whole.reshape(-1, tile.size)
+    whole: jax.Array = lax.optimization_barrier(lax.all_gather(rows, tiled=True, **context.groups(groups)))
+    return lax.reshape(whole, (groups.shape[1], tile.size))
 
 
 def _part_by_part(step: AllGather, tile: jax.Array, context: LoweringContext) -> jax.Array:
