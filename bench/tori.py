@@ -102,11 +102,11 @@ TEXT = """### The busiest link
 
 Bytes over the busiest link of a slice, ours over XLA's, read off both compiled programs and routed by one rule
 ([costs.md](costs.md)): messages along all orders of the dimensions, gathers and sums along trees of these. "In turn"
-adds up the busiest link of each collective, which is the time they take one after the other; "all together" is the link
-that carries most in the whole program. Meshes are those of `jax.make_mesh`, whose axes go along the slice's; v5e 4x4 has
-no rings, v5p 4x4x4 three. "Links alike" are plans made without knowing the slice. Each program had {limit_s:g} s to compile.
-Where every device holds a tile of its own and one axis moves, a line of four has no better way than one all-to-all or
-one gather, and both sides take it.
+adds up the busiest link of each collective, which is the time they take one after the other; "all together" is the
+link that carries most in the whole program. Meshes are those of `jax.make_mesh`, whose axes go along the slice's;
+v5e 4x4 has no rings, v5p 4x4x4 three. "Links alike" are plans made without knowing the slice. Each program had
+{limit_s:g} s to compile. Where every device holds a tile of its own and one axis moves, a line of four has no better
+way than one all-to-all or one gather, and both sides take it.
 """
 
 

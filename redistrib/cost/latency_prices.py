@@ -45,12 +45,14 @@ class LatencyPrices(Prices):
         between_hosts = topology.hosts is not None and not self._axis_speed and model.slow_bandwidth is not None
         slow = [model.slow_bandwidth] if between_hosts and model.slow_bandwidth is not None else []
         self._torus = None if self._axis_speed or model.link_bandwidth is None else topology.torus
-        self._inside = model.bandwidth
         self._link = model.link_bandwidth or model.bandwidth
-        if self._torus is not None and self._torus.links_in:
-            self._inside = self._torus.links_in * self._link  # no device takes in more
+        least, most = (0, 0) if self._torus is None else self._torus.links_in
+        self._inside = most * self._link if most else model.bandwidth  # no device takes in more
         speeds = [self._inside, *self._axis_speed.values()]
         self._fastest, self._slowest = max(speeds), min([*speeds, *slow])
+        # What some device takes in at most, where all receive as much.
+        corner = self._torus is not None and least and topology.hosts is None and not self._torus.crowded
+        self._everywhere = least * self._link if corner else self._fastest
         self._shares_links = topology.hosts is not None and not self._axis_speed and model.host_bandwidth is not None
         self._is_uniform = (
             set(self._axis_speed.values()) <= {model.bandwidth} and not between_hosts and self._torus is None
@@ -65,7 +67,7 @@ class LatencyPrices(Prices):
         # What the step will be priced at where its groups cross hosts no more than the edge says.
         return float(
             self._latency[edge.kind].seconds(edge.factor)
-            + (near - 1) * share / self._fastest
+            + (near - 1) * share / self._everywhere
             + (edge.factor - near) * share / self._slowest
             + self._copy(copies * after * self.itemsize)
         )
@@ -96,7 +98,7 @@ class LatencyPrices(Prices):
         if math.prod(grid) == space.devices:
             copied = max(size, 2 * space.local_size(grid))
         moved: int = size - math.prod(map(floordiv, space.shape, map(max, grid, target)))
-        return seconds + moved * self.itemsize / self._fastest + self._copy(copied * self.itemsize)
+        return seconds + moved * self.itemsize / self._everywhere + self._copy(copied * self.itemsize)
 
     def phases_at_least(self, space: WeakSpace, phases: PhaseGrids) -> float:
         part = space.local_size(phases.part) * self.itemsize
@@ -105,7 +107,7 @@ class LatencyPrices(Prices):
             seconds += self._copy(space.local_size(phases.cut) * self.itemsize)
         if phases.cut != phases.part or phases.way != "any":
             moved = part - phases.held(space) * self.itemsize
-            seconds += moved / self._fastest + self._exchange_at_least(phases, part, moved, space)
+            seconds += moved / self._everywhere + self._exchange_at_least(phases, part, moved, space)
         if phases.part != phases.after:
             factor = math.prod(phases.part) // math.prod(phases.after)
             seconds += self.edge(WeakEdge("allgather", phases.part, phases.after, 0, 0, factor), space)
@@ -222,7 +224,7 @@ class LatencyPrices(Prices):
         """How long some member takes to receive a byte from every other, by the links that each one has."""
         members = groups.shape[1]
         if self.topology.hosts is None and not self._axis_speed:
-            return (members - 1) / self._inside
+            return (members - 1) / (self._everywhere if groups.size == self.topology.devices else self._inside)
         worst = 0.0
         for k in range(members):
             per_byte = self._seconds_per_byte(groups, np.broadcast_to(groups[:, k : k + 1], groups.shape))

@@ -45,10 +45,19 @@ class Torus:
     coords: tuple[tuple[int, ...], ...]
     slices: tuple[int, ...] = ()
 
-    @property
-    def links_in(self) -> int:
-        """Links, at most, over which a node takes in what it receives."""
-        return sum(min(2, size - 1) if not wraps else 2 for size, wraps in zip(self.shape, self.wraps, strict=True))
+    @cached_property
+    def links_in(self) -> tuple[int, int]:
+        """Links over which a device takes in what it receives: at least, and at most."""
+        sizes, ends = np.array(self.shape, dtype=np.int64), self.coordinates
+        ring = np.where(sizes > 1, np.array(self.wraps, dtype=np.int64), 0)
+        inside = np.where(ring, 2, (ends > 0).astype(np.int64) + (ends < sizes - 1)).sum(axis=1)
+        return int(inside.min(initial=0)), int(inside.max(initial=0))
+
+    @cached_property
+    def crowded(self) -> bool:
+        """Whether some devices share a node, and so pass no link between them."""
+        where = self.coords if not self.slices else list(zip(self.slices, self.coords, strict=True))
+        return len(set(where)) < len(self.coords)
 
     def hops(self, sender: Int64, receiver: Int64) -> Int64:
         """Links from devices to others, by arrays that broadcast; from slice to slice, more than within any."""

@@ -140,7 +140,8 @@ def test_neighbours_send_and_gather() -> None:
     mesh = Mesh.of("x=2,y=4")
     before = placement_of(DistType.of("[4{x}8]"), mesh)
     rows = [(device, 1, np.array([4]), np.array([4])) for device in range(4)]
-    shares = colour_rounds(rows, before, Topology(8, torus=replace(line, coords=line.coords[::-1])))
+    known = Topology(8, torus=replace(line, coords=line.coords[::-1]))
+    shares = colour_rounds(rows, before, known, stay=True)
     assert shares.src.tolist() == [4, 4, 4, 4]
 
 
