@@ -224,7 +224,8 @@ class LatencyPrices(Prices):
         """How long some member takes to receive a byte from every other, by the links that each one has."""
         members = groups.shape[1]
         if self.topology.hosts is None and not self._axis_speed:
-            return (members - 1) / (self._everywhere if groups.size == self.topology.devices else self._inside)
+            everyone = groups.size == self.topology.devices
+            return float((members - 1) / (self._everywhere if everyone else self._inside))
         worst = 0.0
         for k in range(members):
             per_byte = self._seconds_per_byte(groups, np.broadcast_to(groups[:, k : k + 1], groups.shape))
