@@ -10,6 +10,7 @@ COMMANDS = {
     "xla-cpu": ("bench.xla_cpu", "ours and XLA's reshard on virtual CPU devices, paired"),
     "cluster": ("bench.cluster", "ours and XLA's reshard on an emulated cluster of four hosts, paired"),
     "tpu": ("bench.tpu", "ours and XLA's reshard under the TPU compiler"),
+    "tori": ("bench.tori", "the busiest link of a TPU slice, under ours and under XLA's reshard"),
     "dtensor": ("bench.dtensor", "PyTorch DTensor's planners on the same problems"),
     "dtensor-run": ("bench.dtensor_run", "DTensor and ours on the emulated cluster, by wall time"),
     "trees": ("bench.trees", "whole models by reshard, by device_put and by one jit, paired"),

@@ -6,7 +6,18 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import gradients, hosts_page, partial_page, pipelines_page, quirks, results, survivors, verdicts, wire
+from bench import (
+    gradients,
+    hosts_page,
+    partial_page,
+    pipelines_page,
+    quirks,
+    results,
+    survivors,
+    tori,
+    verdicts,
+    wire,
+)
 from bench.children import ROOT
 from bench.dtensor_run import speeds
 from bench.fuzz import page
@@ -34,6 +45,7 @@ BENCHES = {
     "cluster": "the emulated cluster (`python -m bench cluster`)",
     "xla_cpu": "XLA on virtual CPU devices (`python -m bench xla-cpu`)",
     "tpu": "the TPU compiler (`python -m bench tpu`)",
+    "tori": "the busiest link of TPU slices (`python -m bench tori`)",
     "dtensor": "DTensor's planners (`python -m bench dtensor`)",
     "dtensor_run": "DTensor on the emulated cluster (`python -m bench dtensor-run`)",
     "trees": "whole models (`python -m bench trees`)",
@@ -246,6 +258,7 @@ def write(found: Results, path: Path) -> None:
         for topology in dict.fromkeys(r["topology"] for r in found.records("tpu")):
             parts += [f"**{topology}**\n", _counted([r for r in found.records("tpu") if r["topology"] == topology])]
         parts.append(verdicts.swap(found))
+    parts += tori.parts(found, table)
     if found.records("dtensor"):
         parts += [PLANNERS_TEXT.format(**found.settings("dtensor")), _planners(found)]
     if found.records("dtensor_run"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench import gradients, hosts_page, partial_page, survivors, wire
+from bench import gradients, hosts_page, partial_page, survivors, tori, wire
 from bench.problems import Problem
 from bench.programs.page import searched_verdict
 from bench.results import Results
@@ -80,6 +80,7 @@ def goals_table(found: Results) -> str:
         _scratch_goal(
             "TPU v5e 2x4, aligned tiles of 128 MiB and more: scratch at most 2 tiles", found.of_set("tpu", "A222")
         ),
+        *(_row(*goal) for goal in tori.goals(found.records("tori"))),
         *_partial_goals(found.records("partial"), found.records("partial_cluster")),
         _row(
             'gradients of MiniLM to FSDP shards, order="fixed": at the bound, the same bits on two device orders',

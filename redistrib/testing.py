@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
+from redistrib.arith import divisors
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.notation import Cut, Reduction
 from redistrib.lang.types import DimType, DistType
@@ -23,6 +24,7 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.reference import run, scatter
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.placement import Placement, placement_of
+from redistrib.theory.torus import Torus
 
 NAMES = "xyzuvw"
 
@@ -151,6 +153,17 @@ def meshes(draw: st.DrawFn, max_devices: int = 24, max_axes: int = 4, shuffled: 
     if shuffled and draw(st.booleans()):
         mesh = Mesh(mesh.axes, tuple(draw(st.permutations(range(mesh.size)))))
     return mesh
+
+
+@st.composite
+def tori(draw: st.DrawFn, devices: int) -> Torus:
+    """Grids of one to three dimensions, in rings or not, with a device on every node, in any order of their numbers."""
+    shape: list[int] = []
+    while len(shape) < 2 and draw(st.booleans()):
+        shape.append(draw(st.sampled_from(divisors(devices // math.prod(shape)))))
+    shape.append(devices // math.prod(shape))
+    nodes = draw(st.permutations(list(itertools.product(*map(range, shape)))))
+    return Torus(tuple(shape), tuple(draw(st.booleans()) for _ in shape), tuple(nodes))
 
 
 @st.composite

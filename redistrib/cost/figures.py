@@ -45,6 +45,8 @@ class Figures(CostModel):
             has several and chooses by them; plans are not priced with these.
         host_bandwidth: bytes per second through the link of a host in each direction, which its devices share, where
             `slow_bandwidth` is what one of them reaches alone; None where each has its own.
+        link_bandwidth: bytes per second over one link of a torus in one direction. Where the torus is known, it takes
+            the place of `bandwidth`; None where devices are linked otherwise.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Figures(CostModel):
     source: str = ""
     transports: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: MappingProxyType({}))
     host_bandwidth: float | None = None
+    link_bandwidth: float | None = None
 
     def __post_init__(self) -> None:
         missing = [kind for kind in KINDS if kind not in self.latency]
@@ -66,7 +69,8 @@ class Figures(CostModel):
                 f"profile {shown(self.name)} has no latency for {missing[0]!r}; it needs one for each of {KINDS}"
             )
         speeds = [self.bandwidth, self.memory_bandwidth, *self.axis_bandwidth.values()]
-        speeds += [speed for speed in (self.slow_bandwidth, self.host_bandwidth) if speed is not None]
+        others = (self.slow_bandwidth, self.host_bandwidth, self.link_bandwidth)
+        speeds += [speed for speed in others if speed is not None]
         for speed in speeds:
             if not 1 / _LARGEST <= speed <= _LARGEST:
                 raise ProfileError(
@@ -114,6 +118,8 @@ class Figures(CostModel):
             data["transports"] = {name: list(figures) for name, figures in self.transports.items()}
         if self.host_bandwidth is not None:
             data["host_bandwidth"] = self.host_bandwidth
+        if self.link_bandwidth is not None:
+            data["link_bandwidth"] = self.link_bandwidth
         return json.dumps(data, indent=2)
 
     @classmethod
@@ -134,7 +140,7 @@ class Figures(CostModel):
         if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
             raise ProfileError(f"this is no {FORMAT} of version {VERSION}; write one with `redistrib calibrate`")
         axes = typed(data, "axis_bandwidth", dict)
-        data = {"transports": {}, "host_bandwidth": None} | data  # older profiles have none
+        data = {"transports": {}, "host_bandwidth": None, "link_bandwidth": None} | data  # older profiles have none
         transports = typed(data, "transports", dict)
         return cls(
             name=typed(data, "name", str),
@@ -154,4 +160,5 @@ class Figures(CostModel):
                 for name, value in transports.items()
             },
             host_bandwidth=typed(data, "host_bandwidth", int, float, type(None)),
+            link_bandwidth=typed(data, "link_bandwidth", int, float, type(None)),
         )

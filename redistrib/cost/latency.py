@@ -28,30 +28,36 @@ class LatencyBandwidth(Figures):
     normal_forms_suffice: ClassVar[bool] = False
 
     def topology(self, mesh: Mesh, known: Topology | None = None) -> Topology:
-        """The mesh axes where `axis_bandwidth` names one; otherwise, where links between hosts are slower, the hosts
-        that are known, or else `devices_per_host` consecutive devices each."""
+        """The mesh axes where `axis_bandwidth` names one; otherwise what is known: hosts where links between them are
+        slower, the torus where its links have a speed. Or else hosts of `devices_per_host` consecutive devices."""
         speed = {axis.name: self.axis_bandwidth.get(axis.name, self.bandwidth) for axis in mesh.axes}
         if any(name in self.axis_bandwidth for name in speed):
             slowest = min(speed.values())
             return Topology.along(mesh, [name for name, bandwidth in speed.items() if bandwidth == slowest])
-        if self.slow_bandwidth is None:
-            return Topology(mesh.size)
         if known is not None:
-            return known
-        if self.devices_per_host is None:
+            return self._told_apart(known)
+        if self.slow_bandwidth is None or self.devices_per_host is None:
             return Topology(mesh.size)
         return Topology.consecutive(mesh.size, self.devices_per_host)
 
     def topology_apart(self, devices: int, source: Collection[int], known: Topology | None = None) -> Topology:
         """As for a mesh. Where nothing else is known, `slow_bandwidth` without `devices_per_host` is that of links from
         the source's devices to others."""
+        if known is not None:
+            return self._told_apart(known)
         if self.slow_bandwidth is None:
             return Topology(devices)
-        if known is not None:
-            return known
         if self.devices_per_host is None:
             return Topology.apart(devices, source)
         return Topology.consecutive(devices, self.devices_per_host)
+
+    def _told_apart(self, known: Topology) -> Topology:
+        """Of the links that are known, those whose speed is."""
+        host = known.host if self.slow_bandwidth is not None else ()
+        torus = known.torus if self.link_bandwidth is not None else None
+        if (host, torus) == (known.host, known.torus):
+            return known
+        return Topology(known.devices, host, known.axes, torus)
 
     def edge(self, edge: WeakEdge, space: WeakSpace, itemsize: int, topology: Topology) -> float:
         return self._prices(itemsize, topology).edge(edge, space)

@@ -28,6 +28,8 @@ from redistrib.theory.placement import Int64
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakEdge, WeakSpace, nested
 
+MOST_ROUTED = 1 << 17  # pairs of devices in groups whose routes on a torus are followed
+
 Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]  # integers beyond 64 bits are rounded
 
 
@@ -42,10 +44,19 @@ class LatencyPrices(Prices):
         self._axis_speed = {name: float(model.axis_bandwidth.get(name, model.bandwidth)) for name, _ in topology.axes}
         between_hosts = topology.hosts is not None and not self._axis_speed and model.slow_bandwidth is not None
         slow = [model.slow_bandwidth] if between_hosts and model.slow_bandwidth is not None else []
-        speeds = [model.bandwidth, *self._axis_speed.values()]
+        self._torus = None if self._axis_speed or model.link_bandwidth is None else topology.torus
+        self._link = model.link_bandwidth or model.bandwidth
+        least, most = (0, 0) if self._torus is None else self._torus.links_in
+        self._inside = most * self._link if most else model.bandwidth  # no device takes in more
+        speeds = [self._inside, *self._axis_speed.values()]
         self._fastest, self._slowest = max(speeds), min([*speeds, *slow])
+        # What some device takes in at most, where all receive as much.
+        corner = self._torus is not None and least and topology.hosts is None and not self._torus.crowded
+        self._everywhere = least * self._link if corner else self._fastest
         self._shares_links = topology.hosts is not None and not self._axis_speed and model.host_bandwidth is not None
-        self._is_uniform = set(self._axis_speed.values()) <= {model.bandwidth} and not between_hosts
+        self._is_uniform = (
+            set(self._axis_speed.values()) <= {model.bandwidth} and not between_hosts and self._torus is None
+        )
 
     def edge(self, edge: WeakEdge, space: WeakSpace) -> float:
         after = space.local_size(edge.target)
@@ -56,7 +67,7 @@ class LatencyPrices(Prices):
         # What the step will be priced at where its groups cross hosts no more than the edge says.
         return float(
             self._latency[edge.kind].seconds(edge.factor)
-            + (near - 1) * share / self._fastest
+            + (near - 1) * share / self._everywhere
             + (edge.factor - near) * share / self._slowest
             + self._copy(copies * after * self.itemsize)
         )
@@ -87,7 +98,7 @@ class LatencyPrices(Prices):
         if math.prod(grid) == space.devices:
             copied = max(size, 2 * space.local_size(grid))
         moved: int = size - math.prod(map(floordiv, space.shape, map(max, grid, target)))
-        return seconds + moved * self.itemsize / self._fastest + self._copy(copied * self.itemsize)
+        return seconds + moved * self.itemsize / self._everywhere + self._copy(copied * self.itemsize)
 
     def phases_at_least(self, space: WeakSpace, phases: PhaseGrids) -> float:
         part = space.local_size(phases.part) * self.itemsize
@@ -96,7 +107,7 @@ class LatencyPrices(Prices):
             seconds += self._copy(space.local_size(phases.cut) * self.itemsize)
         if phases.cut != phases.part or phases.way != "any":
             moved = part - phases.held(space) * self.itemsize
-            seconds += moved / self._fastest + self._exchange_at_least(phases, part, moved, space)
+            seconds += moved / self._everywhere + self._exchange_at_least(phases, part, moved, space)
         if phases.part != phases.after:
             factor = math.prod(phases.part) // math.prod(phases.after)
             seconds += self.edge(WeakEdge("allgather", phases.part, phases.after, 0, 0, factor), space)
@@ -197,19 +208,29 @@ class LatencyPrices(Prices):
         seconds = self._latency[kind].seconds(members)
         if self._is_uniform:
             return float(seconds + (members - 1) * share / self.model.bandwidth)
-        worst = 0.0
-        for k in range(members):
-            per_byte = self._seconds_per_byte(groups, np.broadcast_to(groups[:, k : k + 1], groups.shape))
-            worst = max(worst, float(per_byte.sum(axis=1).max()))
+        alone = share * self._worst_member(groups)
+        alone = max(alone, self._through_links(kind, groups, share))
         hosts = self.topology.hosts
         if hosts is None or not self._shares_links:
-            return seconds + share * worst
+            return float(seconds + alone)
         near, size = range(1, members), share
         if kind == "allgather":  # around a ring of hosts: every member gets all from the one before
             groups = np.take_along_axis(groups, np.argsort(hosts[groups], axis=1, kind="stable"), axis=1)
             near, size = range(1, 2), share * (members - 1)
         sent = np.concatenate([np.stack([groups, np.roll(groups, -k, axis=1)], axis=2).reshape(-1, 2) for k in near])
-        return seconds + max(share * worst, self._through_hosts(sent, np.float64(size)))
+        return float(seconds + max(alone, self._through_hosts(sent, np.float64(size))))
+
+    def _worst_member(self, groups: Int64) -> float:
+        """How long some member takes to receive a byte from every other, by the links that each one has."""
+        members = groups.shape[1]
+        if self.topology.hosts is None and not self._axis_speed:
+            everyone = groups.size == self.topology.devices
+            return float((members - 1) / (self._everywhere if everyone else self._inside))
+        worst = 0.0
+        for k in range(members):
+            per_byte = self._seconds_per_byte(groups, np.broadcast_to(groups[:, k : k + 1], groups.shape))
+            worst = max(worst, float(per_byte.sum(axis=1).max()))
+        return worst
 
     def _paired(self, pairs: Int64, size: int, sizes: Bytes | None = None) -> float:
         """A permute in which the largest tile has so many bytes, and each has its own where they differ."""
@@ -219,7 +240,21 @@ class LatencyPrices(Prices):
         if self._is_uniform:
             return seconds + size / self.model.bandwidth
         alone = size * float(self._seconds_per_byte(pairs[:, 0], pairs[:, 1]).max())
-        return seconds + max(alone, self._through_hosts(pairs, np.float64(size) if sizes is None else sizes))
+        each = np.float64(size) if sizes is None else sizes
+        through_links = 0.0
+        if self._torus is not None:
+            through_links = self._torus.most_sent(pairs[:, 0], pairs[:, 1], each) / self._link
+        return seconds + max(alone, through_links, self._through_hosts(pairs, each))
+
+    def _through_links(self, kind: str, groups: Int64, share: int) -> float:
+        """How long the busiest link of a torus is at a collective in which members receive `share` bytes from others.
+
+        Of larger groups only what a device can take in at once is counted.
+        """
+        if self._torus is None or groups.shape[1] * groups.size > MOST_ROUTED:
+            return 0.0
+        most = self._torus.most_exchanged if kind == "alltoall" else self._torus.most_gathered
+        return share * most(groups) / self._link
 
     def _through_hosts(self, pairs: Int64, size: Bytes | np.float64) -> float:
         """How long the busiest link of a host is at it, where its devices share one; `size` bytes for each pair."""
@@ -239,7 +274,6 @@ class LatencyPrices(Prices):
             slowest = np.where(crosses, np.maximum(slowest, 1 / self._axis_speed[name]), slowest)
         if self._axis_speed:
             return slowest
+        inside = np.where(sender == receiver, 0.0, 1 / self._inside)
         hosts = self.topology.hosts
-        assert hosts is not None  # or all links were alike
-        away = hosts[sender] != hosts[receiver]
-        return np.where(away, 1 / self._slowest, np.where(sender == receiver, 0.0, 1 / self.model.bandwidth))
+        return inside if hosts is None else np.where(hosts[sender] != hosts[receiver], 1 / self._slowest, inside)

@@ -25,7 +25,9 @@ PRESETS: dict[str, LatencyBandwidth] = {
         bandwidth=200e9,
         memory_bandwidth=819e9,
         slow_bandwidth=3.125e9,
-        source="Cloud TPU v5e system architecture: 1,600 Gbit/s interchip interconnect per chip, 819 GB/s HBM, and "
+        link_bandwidth=50e9,
+        source="Cloud TPU v5e system architecture: 1,600 Gbit/s interchip interconnect per chip over 4 links, "
+        "819 GB/s HBM, and "
         "between slices 2 x 100 Gbit/s of data center network for the 8 chips of a host",
     ),
     "gpu": LatencyBandwidth(

@@ -131,7 +131,7 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
     count = share_count(problem)
     if problem.nests:
         tables = [_equal_shares(problem)] if count <= most_shares else []
-        if topology.hosts is not None and count <= min(most_shares, MOST_UNEQUAL):  # senders on the receivers' hosts
+        if topology.tells_apart and count <= min(most_shares, MOST_UNEQUAL):  # senders on the receivers' hosts
             lacking = _unequal_shares(before, after)
             tables += [colour_rounds(lacking, before, topology, stay=stay) for stay in (False, True)]
         return _exchanges(problem, tables)
@@ -149,10 +149,10 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
     )
     tables = [by_shape, by_volume] if by_volume.rounds < by_shape.rounds else [by_shape]
     # Shares of one shape are in as few rounds as can be, unless senders are to be near their receivers.
-    mixed = topology.hosts is not None or len({shape_of(lack) for lack in lacking}) > 1
+    mixed = topology.tells_apart or len({shape_of(lack) for lack in lacking}) > 1
     if lacking and mixed and before.devices <= MOST_PADDED:
         # Senders on the receiver's own host leave less freedom to put large shares side by side.
-        nearness = [None] if topology.hosts is None else [topology, None]
+        nearness = [topology, None] if topology.tells_apart else [None]
         padded = [padded_rounds(lacking, before, near) for near in nearness]
         tables += [table for table in padded if table.rounds < tables[-1].rounds]
     return _exchanges(problem, tables)

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from redistrib.synthesis.near import near_groups, near_senders
 from redistrib.synthesis.swaps import without_swaps
 from redistrib.theory.placement import Int64, Placement, number_of
 from redistrib.theory.topology import Topology
@@ -176,6 +177,11 @@ def chunk_groups(
         keys = (*_apart(members, (cell, *outer, hosts), chunk, keys), hosts, *keys)
     order = np.lexsort((*reversed((*outer, *keys)), chunk, cell))
     table = order.reshape(math.prod(cells), members, -1)
+    if topology is not None and topology.torus is not None and members > 1:
+        belongs = (
+            np.unique(np.stack(outer), axis=1, return_inverse=True)[1].reshape(-1) if outer else np.zeros_like(cell)
+        )
+        table = near_groups(topology.torus, table, belongs)
     return np.ascontiguousarray(table.transpose(0, 2, 1)).reshape(-1, members)
 
 
@@ -244,6 +250,8 @@ def sending_pairs(held: Int64, wanted: Int64, kept: Int64, topology: Topology | 
     if hosts is None:
         senders = moving[np.lexsort((moving, gives))]
         receivers = moving[np.lexsort((moving, takes))]
+        if topology is not None and topology.torus is not None and len(moving):
+            senders = near_senders(topology.torus, senders, receivers, np.sort(gives))
     else:
         senders, receivers = _pair_within_hosts(moving, gives, takes, hosts[moving])
     pairs = np.stack([senders, receivers], axis=1)

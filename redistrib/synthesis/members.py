@@ -41,10 +41,7 @@ class Members:
 
     def topology(self, topology: Topology) -> Topology:
         """The links between the members."""
-        numbers = self.devices.tolist()
-        host = tuple(topology.host[d] for d in numbers) if topology.host else ()
-        axes = tuple((name, tuple(along[d] for d in numbers)) for name, along in topology.axes)
-        return Topology(len(numbers), host if len(set(host)) > 1 else (), axes)
+        return topology.among(self.devices.tolist())
 
     def steps(self, steps: Sequence[Step]) -> list[Step]:
         """Steps among the members as steps among all devices."""

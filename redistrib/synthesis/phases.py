@@ -74,7 +74,7 @@ def _exchanges(
     """
     if one is not None:
         yield one
-        apart = problem.topology.hosts is not None and any(step.collectives for step in one)
+        apart = problem.topology.tells_apart and any(step.collectives for step in one)
         if apart and keep(phases.by("rounds")):
             yield from exchange.in_rounds(problem)
         return

@@ -121,11 +121,12 @@ def _table(src: list[int], placed: list[Lack], rounds: list[int], rank: int) -> 
 def _balanced_senders(
     rows: list[Lack], holders: dict[int, list[int]], topology: Topology | None, stay: bool = False
 ) -> list[int]:
-    """One holder per share, so that the busiest sender has as few as possible, on the receiver's host where it may be.
+    """One holder per share, so that the busiest sender has as few as possible, on the receiver's host where it may be,
+    or on a torus, as near to the receiver as may be.
 
     A device holds one tile, so the shares of different tiles have different holders and are dealt out apart.
     """
-    hosts = None if topology is None else topology.hosts
+    hosts, torus = (None, None) if topology is None else (topology.hosts, topology.torus)
     by_tile: dict[int, list[int]] = defaultdict(list)
     receives: dict[int, int] = defaultdict(int)
     for k, row in enumerate(rows):
@@ -136,7 +137,16 @@ def _balanced_senders(
     chosen = [-1] * len(rows)
     for tile, shares in by_tile.items():
         load = dict.fromkeys(holders[tile], 0)
-        if hosts is not None:
+        if torus is not None:
+            able = np.array(holders[tile])
+            hops = torus.hops(able[:, None], np.array([rows[k][0] for k in shares])[None, :])
+            sent = np.zeros(len(able), dtype=np.int64)
+            for k, away in zip(shares, hops.T, strict=True):
+                busy = 0 if stay else (sent >= most) * (1 + int(hops.max()))
+                best = int(np.lexsort((sent, away + busy))[0])
+                chosen[k] = int(able[best])
+                sent[best] += 1
+        elif hosts is not None:
             near: dict[int, list[int]] = defaultdict(list)
             for device in holders[tile]:
                 near[int(hosts[device])].append(device)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from redistrib.lang.mesh import Mesh
 from redistrib.theory.placement import Int64, number_of
+from redistrib.theory.torus import Torus
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Topology:
         devices: how many there are.
         host: of each device, the number of the host it is on; empty where all links are alike.
         axes: name, and coordinate of every device, of mesh axes whose links are told apart; empty where hosts say all.
+        torus: the nodes that the devices of a host are on, linked with their neighbours; None where that is not known.
 
     >>> Topology.consecutive(6, 4).host
     (0, 0, 0, 0, 1, 1)
@@ -31,6 +33,7 @@ class Topology:
     devices: int
     host: tuple[int, ...] = ()
     axes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    torus: Torus | None = None
 
     @classmethod
     def consecutive(cls, devices: int, per_host: int) -> Topology:
@@ -44,7 +47,7 @@ class Topology:
         """Devices by the host of each, in the order of their numbers, however hosts are called.
 
         >>> Topology.of(["b", "a", "b", "a"])
-        Topology(devices=4, host=(0, 1, 0, 1), axes=())
+        Topology(devices=4, host=(0, 1, 0, 1), axes=(), torus=None)
         """
         number: dict[Hashable, int] = {}
         host = tuple(number.setdefault(name, len(number)) for name in hosts)
@@ -53,10 +56,13 @@ class Topology:
     @classmethod
     def of_devices(cls, devices: Iterable[Any]) -> Topology:
         """JAX devices by the slice of each, on accelerators, within which links are fast (TPU interconnect, NVLink);
-        otherwise by its process. (CPU devices say a slice as well, the same on every host.)"""
+        otherwise by its process. (CPU devices say a slice as well, the same on every host.) TPUs say their node too."""
         devices = list(devices)
-        slices = [None if device.platform == "cpu" else getattr(device, "slice_index", None) for device in devices]
-        return cls.of(slices if None not in slices else [device.process_index for device in devices])
+        slices = [_slice(device) for device in devices]
+        if None in slices:
+            return cls.of(device.process_index for device in devices)
+        found = cls.of(slices)
+        return replace(found, torus=torus_of_devices(devices, found.host))
 
     @classmethod
     def apart(cls, devices: int, some: Collection[int]) -> Topology:
@@ -86,6 +92,11 @@ class Topology:
         """`[devices]` coordinates along each of the axes that are told apart."""
         return {name: np.array(along, dtype=np.int64) for name, along in self.axes}
 
+    @property
+    def tells_apart(self) -> bool:
+        """Whether some devices are nearer to one another than others are."""
+        return bool(self.host) or self.torus is not None
+
     def __str__(self) -> str:
         """How the devices lie, in a few words.
 
@@ -93,16 +104,58 @@ class Topology:
         8 devices alike; 4 hosts of 2 devices; 3 hosts of 1, 2, 2 devices
         """
         if not self.host:
-            return f"{self.devices} devices alike"
+            return f"{self.devices} devices " + ("alike" if self.torus is None else f"on a {self.torus}")
         sizes = np.bincount(self.host).tolist()
         each = sizes[:1] if len(set(sizes)) == 1 else sizes
         devices = "device" if each == [1] else "devices"
-        return f"{len(sizes)} hosts of {', '.join(map(str, each))} {devices}"
+        nodes = "" if self.torus is None else f", each on a {self.torus}"
+        return f"{len(sizes)} hosts of {', '.join(map(str, each))} {devices}{nodes}"
 
     @property
     def sort_keys(self) -> tuple[Int64, ...]:
         """What puts devices of one host side by side in a sort: their hosts, or nothing."""
         return () if self.hosts is None else (self.hosts,)
+
+    def among(self, devices: list[int]) -> Topology:
+        """The links between some of the devices, numbered on their own."""
+        host = tuple(self.host[d] for d in devices) if self.host else ()
+        axes = tuple((name, tuple(along[d] for d in devices)) for name, along in self.axes)
+        torus = None if self.torus is None else self.torus.of(devices)
+        return Topology(len(devices), host if len(set(host)) > 1 else (), axes, torus)
+
+
+def _slice(device: Any) -> int | None:
+    """The slice that a device is on; None where it does not say. TPUs described to compile for are all of one."""
+    slices = {"cpu": None, "tpu": getattr(device, "slice_index", 0)}
+    return slices.get(device.platform, getattr(device, "slice_index", None))
+
+
+def torus_of_devices(devices: Sequence[Any], slices: tuple[int, ...] = ()) -> Torus | None:
+    """The nodes that TPUs are on; None for other devices, and where they stand on grids of different shapes.
+
+    Chips in two dimensions, v5e and v6e, are linked in a ring along dimensions of 16; those in three, v4 and v5p, along
+    all of them where these are multiples of 4, the side of a cube. Of others no rings are known.
+
+    Args:
+        devices: JAX devices.
+        slices: the slice of each; empty for one.
+    """
+    if not devices or not all(device.platform == "tpu" and hasattr(device, "coords") for device in devices):
+        return None
+    coords = np.array([tuple(device.coords) for device in devices], dtype=np.int64)
+    number = np.array(slices or [0] * len(devices))
+    corners = [(coords[number == k].min(axis=0), coords[number == k].max(axis=0)) for k in range(int(number.max()) + 1)]
+    shape = corners[0][1] - corners[0][0] + 1
+    if any((high - low + 1 != shape).any() for low, high in corners):
+        return None
+    coords -= np.stack([low for low, _ in corners])[number]
+    sizes, kind = tuple(shape.tolist()), devices[0].device_kind.lower()
+    wraps = [False] * len(sizes)
+    if "lite" in kind or "v5e" in kind or "v6e" in kind:
+        wraps = [size == 16 for size in sizes]
+    elif "v4" in kind or "v5" in kind:
+        wraps = [all(size % 4 == 0 for size in sizes)] * len(sizes)
+    return Torus(sizes, tuple(wraps), tuple(map(tuple, coords.tolist())), slices)
 
 
 def topology_of_mesh(mesh: Any) -> Topology | None:

@@ -22,7 +22,7 @@ from redistrib.synthesis.paper.lowering import lower_straight, lower_with_permut
 from redistrib.synthesis.paper.search import shortest_paths
 from redistrib.synthesis.phases import single, three_phases
 from redistrib.synthesis.problem import Problem
-from redistrib.testing import Redistribution, redistributions
+from redistrib.testing import Redistribution, redistributions, tori
 from redistrib.theory.placement import placement_of
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakSpace, edges
@@ -73,12 +73,19 @@ def test_no_edge_lowers_the_rest_by_more_than_it_costs(
             assert rest <= (step + prices.remaining_at_least(space, edge.target, target)) * (1 + 1e-12)
 
 
+@st.composite
+def links(draw: st.DrawFn, model: CostModel, mesh: Mesh) -> Topology:
+    """What a model tells apart of devices that may be known to be on a torus."""
+    known = Topology(mesh.size, torus=draw(tori(mesh.size))) if draw(st.booleans()) else None
+    return model.topology(mesh, known)
+
+
 @settings(max_examples=200)
-@given(problem=redistributions(max_devices=24), name=st.sampled_from(sorted(MODELS)))
-def test_no_plan_is_below_its_phases(problem: Redistribution, name: str) -> None:
+@given(problem=redistributions(max_devices=24), name=st.sampled_from(sorted(MODELS)), data=st.data())
+def test_no_plan_is_below_its_phases(problem: Redistribution, name: str, data: st.DataObject) -> None:
     before, after = placement_of(problem.source, problem.mesh), placement_of(problem.target, problem.target_mesh)
     model = MODELS[name]
-    asked_of = Problem(before, after, 4, model.topology(problem.mesh))
+    asked_of = Problem(before, after, 4, data.draw(links(model, problem.mesh)))
     prices = prices_of(model, 4, asked_of.topology)
     asked: list[PhaseGrids] = []
 
@@ -93,10 +100,23 @@ def test_no_plan_is_below_its_phases(problem: Redistribution, name: str) -> None
 
 
 @settings(max_examples=200)
-@given(problem=redistributions(max_devices=24), name=st.sampled_from(sorted(MODELS)))
-def test_no_permute_on_a_path_is_below_its_floor(problem: Redistribution, name: str) -> None:
+@given(problem=redistributions(max_devices=24), torus=st.data())
+def test_no_step_along_a_path_is_below_its_edge(problem: Redistribution, torus: st.DataObject) -> None:
+    """On a torus an edge is priced by what a device takes in over all its links, a step by the busiest link."""
+    model = PRESETS["tpu"]
+    known = Topology(problem.mesh.size, torus=torus.draw(tori(problem.mesh.size)))
+    asked = Problem(problem.before, problem.after, 4, model.topology(problem.mesh, known))
+    prices, space = prices_of(model, 4, asked.topology), asked.space
+    for path in itertools.islice(shortest_paths(space, asked.before.grid, asked.after.grid, prices), 4):
+        steps = lower_straight(path.grids, asked)
+        assert steps is None or path.cost <= prices.total(steps) * (1 + 1e-12)
+
+
+@settings(max_examples=200)
+@given(problem=redistributions(max_devices=24), name=st.sampled_from(sorted(MODELS)), data=st.data())
+def test_no_permute_on_a_path_is_below_its_floor(problem: Redistribution, name: str, data: st.DataObject) -> None:
     model = MODELS[name]
-    asked = Problem(problem.before, problem.after, 4, model.topology(problem.mesh))
+    asked = Problem(problem.before, problem.after, 4, data.draw(links(model, problem.mesh)))
     prices, space = prices_of(model, 4, asked.topology), asked.space
     for path in itertools.islice(shortest_paths(space, asked.before.grid, asked.after.grid, prices), 4):
         for step in lower_with_permute(path.grids, asked):

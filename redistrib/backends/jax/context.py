@@ -38,6 +38,8 @@ class LoweringContext:
             the tiles. None: at once.
         copies_results: whether the compiler copies what a collective leaves to where the program's result goes, as that
             of TPUs does; then no gather goes without a local copy.
+        adds_up_lines: whether the compiler makes a gather of tiles of rank 1 a sum of padded ones, of twice the bytes,
+            as that of TPUs does.
         ragged: whether the platform has a ragged all-to-all; an exchange that asks for one goes in rounds otherwise.
         batched: whether tiles may have a dimension in front, by `jax.vmap`; what is best gathered without one is not
             with it.
@@ -57,6 +59,7 @@ class LoweringContext:
     scratch: int | None = None
     chunk: int | None = None
     copies_results: bool = False
+    adds_up_lines: bool = False
     ragged: bool = False
     batched: bool = True
     quirks: Quirks = field(default_factory=Quirks)
@@ -225,6 +228,7 @@ def context_of(
         scratch=scratch,
         chunk=TPU_CHUNK if platform.name == "tpu" else quirks.chunk,
         copies_results=platform.name == "tpu",
+        adds_up_lines=platform.name == "tpu",
         ragged=platform.name != "cpu",
         quirks=quirks,
         adding=adding_of(plan, platform.name),

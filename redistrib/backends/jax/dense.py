@@ -18,6 +18,8 @@ from redistrib.backends.jax.context import LoweringContext
 from redistrib.plans.steps import AllGather, AllToAll
 from redistrib.theory.placement import Int64, number_of
 
+_ROWS = 8  # of a tile of the registers of TPUs
+
 
 def is_leading(step: AllGather) -> bool:
     """Whether the gathered tiles follow one another in memory."""
@@ -35,19 +37,34 @@ def gather(step: AllGather, tile: jax.Array, context: LoweringContext) -> jax.Ar
         if context.apart and not straight and ring is None and step.group_size <= context.pieces:
             return _part_by_part(step, tile, context)
         if ring is not None:
-            arrived = lax.all_gather(tile, **context.groups(groups))
+            arrived = _gathered(tile, groups, context)
             return concatenated([arrived[k] for k in number], merged)
-        if _in_rows(merged) and not context.batched:
+        if _in_rows(merged) and not context.batched and not _is_line(tile, context):
             whole: jax.Array = lax.all_gather(tile, tiled=True, **context.groups(step.groups))
             return whole
         # Gathering along a new leading dimension and transposing once is faster than tiled=True along an inner one.
-        return joined(lax.all_gather(tile, **context.groups(step.groups)), merged)
+        return joined(_gathered(tile, step.groups, context), merged)
 
     def run(start: Offsets, size: Sequence[int], out: jax.Array) -> jax.Array:
-        parts = lax.all_gather(box(tile, start, size), **context.groups(groups))
+        parts = _gathered(box(tile, start, size), groups, context)
         return _written(out, [parts[k] for k in number], merged, step.before.tile, start)
 
     return _in_slices(step, tile, slices, step.before.tile, run)
+
+
+def _is_line(tile: jax.Array, context: LoweringContext) -> bool:
+    return context.adds_up_lines and tile.ndim == 1
+
+
+def _gathered(tile: jax.Array, groups: Int64, context: LoweringContext) -> jax.Array:
+    """`[members, *tile]` the tiles of a group."""
+    if not _is_line(tile, context):
+        together: jax.Array = lax.all_gather(tile, **context.groups(groups))
+        return together
+    # What is in rows on both sides, and hidden from a compiler that would make it a line again, stays a gather.
+    rows = lax.optimization_barrier(tile.reshape(1, math.gcd(tile.size, _ROWS), -1))
+    whole: jax.Array = lax.optimization_barrier(lax.all_gather(rows, tiled=True, **context.groups(groups)))
+    return lax.reshape(whole, (groups.shape[1], tile.size))
 
 
 def _part_by_part(step: AllGather, tile: jax.Array, context: LoweringContext) -> jax.Array:
