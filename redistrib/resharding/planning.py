@@ -23,7 +23,7 @@ from redistrib.cache import Cache, CacheInfo
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import cost_model, preset_of
 from redistrib.errors import MemoryLimitError
-from redistrib.packing.buckets import BUCKET_BYTES
+from redistrib.packing import buckets
 from redistrib.packing.moves import Group, LeafMove
 from redistrib.packing.parts import Parts, in_parts
 from redistrib.plans.data import Order
@@ -288,11 +288,11 @@ class LeafSpec:
     def parts(self) -> Parts:
         """In which parts leaves travel: large ones that go to other devices, where elements are of whole bytes."""
         ends, size = self.ends, self.source_bytes + self.target_bytes
-        if size <= BUCKET_BYTES or ends.source_mesh.size == ends.target_mesh.size == len(self.devices):
+        if size <= buckets.BUCKET_BYTES or ends.source_mesh.size == ends.target_mesh.size == len(self.devices):
             return Parts()
         if self.dtype.startswith("key") or compiled.is_packed(jax.numpy.dtype(self.dtype)):
             return Parts()
-        return in_parts(ends.source, ends.target, -(-size // BUCKET_BYTES))
+        return in_parts(ends.source, ends.target, -(-size // buckets.BUCKET_BYTES))
 
     @cached_property
     def part(self) -> LeafSpec:
