@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import gradients, partial_page, pipelines_page, quirks, results, survivors, verdicts, wire
+from bench import gradients, partial_page, pipelines_page, quirks, results, sets, survivors, verdicts, wire
 from bench.children import ROOT
 from bench.dtensor_run import speeds
 from bench.fuzz import page
@@ -42,6 +42,7 @@ BENCHES = {
     "partial": "summands, counted (`python -m bench partial`)",
     "partial_cluster": "summands on the emulated cluster (`python -m bench cluster --sets P8 --name partial_cluster`)",
     "gradients": "gradients on the emulated cluster (`python -m bench gradients`)",
+    "sets": "other devices on the emulated cluster (`python -m bench sets`)",
     "programs": "programs, counted (`python -m bench programs`)",
     "programs_cluster": "programs on the emulated cluster (`python -m bench programs-cluster`)",
     "planning": "the time of one plan (`python -m bench planning`)",
@@ -253,6 +254,7 @@ def write(found: Results, path: Path) -> None:
         parts += [QUALITY, _quality(found.records("quality"))]
     parts += partial_page.parts(found, table, _speeds)
     parts += gradients.parts(found, table)
+    parts += sets.parts(found, table)
     parts += programs_page.parts(found, table)
     if found.records("planning"):
         parts += [PLANNING, _planning(found.records("planning"))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench import gradients, partial_page, survivors
+from bench import gradients, partial_page, sets, survivors
 from bench.problems import Problem
 from bench.results import Results
 from bench.stats import geomean, quantile
@@ -82,6 +82,7 @@ def goals_table(found: Results) -> str:
             'gradients of MiniLM to FSDP shards, order="fixed": at the bound, the same bits on two device orders',
             *gradients.verdict(found.records("gradients")),
         ),
+        *[_row(*goal) for goal in sets.goals(found.records("sets"))],
         *_planning_goals({r["test"]: r for r in found.records("planning")}),
         _mutants_goal(found.records("mutants")),
         _fuzz_goal({r["kind"]: r for r in found.records("fuzz")}),
