@@ -94,6 +94,15 @@ def main() -> None:
                 rd.reshard({name: tree[name] for name in names}, {name: targets[name] for name in names}, **options)
             )
         at_fault += sum(wrong(moved[name], values[name]) + (moved[name].sharding != targets[name]) for name in names)
+    # Leaves too large for a launch, part by part.
+    buckets.BUCKET_BYTES, whole = 2**10, buckets.BUCKET_BYTES
+    for name in ("rows to columns", "rows to replicated", "eight to six", "across"):
+        at_fault += not all(entry.times > 1 for _, entry in rd.reshard_plan(tree[name], targets[name]).batches[0].parts)
+        with jax.transfer_guard("disallow_explicit"):
+            put_together = jax.block_until_ready(rd.reshard(tree[name], targets[name]))
+        at_fault += wrong(put_together, values[name]) + (put_together.sharding != targets[name])
+    buckets.BUCKET_BYTES = whole
+
     # A process that holds nothing of an array may tell its shape alone.
     source, target = MOVES["rows to columns"]
     here = tree["rows to columns"]
@@ -103,15 +112,6 @@ def main() -> None:
     at_fault += wrong(there, values["rows to columns"]) + (there.sharding != target)
     at_fault += sum(int(shard.data) != 5 for shard in step.addressable_shards)
     gone = scalar.is_deleted()
-
-    # Leaves too large for a launch, part by part.
-    buckets.BUCKET_BYTES, whole = 2**10, buckets.BUCKET_BYTES
-    for name in ("rows to columns", "rows to replicated", "eight to six", "across"):
-        at_fault += not all(entry.times > 1 for _, entry in rd.reshard_plan(tree[name], targets[name]).batches[0].parts)
-        with jax.transfer_guard("disallow_explicit"):
-            put_together = jax.block_until_ready(rd.reshard(tree[name], targets[name]))
-        at_fault += wrong(put_together, values[name]) + (put_together.sharding != targets[name])
-    buckets.BUCKET_BYTES = whole
 
     # Padding that differs, and is no number anywhere but where the values are.
     vocabulary = np.full((24, 5), np.nan, np.float32)
