@@ -39,7 +39,7 @@ class OneExchange(CostModel):
         return 0.0
 
     def step(self, step: Step, *_: Any) -> float:
-        return 1.0 if isinstance(step, Exchange) else float("inf")
+        return 1.0 if isinstance(step, Exchange) else 1e6
 
 
 class Case:

@@ -34,8 +34,7 @@ def mpi_barrier(own_out: bool) -> Maker:
     """MPI's `Allreduce` in the place of the barrier in shared memory."""
 
     def make(case: Case, comm: MPI.Intracomm, plan: Plan, x: Array) -> Run:
-        alone = comm.Dup()  # plans on one communicator share their barrier
-        run, out = to_mpi(plan, alone), np.zeros(plan.after.box(comm.rank).size, plan.dtype) if own_out else None
+        run, out = to_mpi(plan, comm), np.zeros(plan.after.box(comm.rank).size, plan.dtype) if own_out else None
         host = run._groups.barrier.host
         word = np.zeros(1, np.int64)
 

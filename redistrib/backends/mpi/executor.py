@@ -86,7 +86,7 @@ class Executor:
         self.plan = plan
         self.dtype = dtype_of(plan.dtype)
         self.comm: MPI.Intracomm = comm.Dup()
-        self._groups = Groups(self.comm, comm)
+        self._groups = Groups(self.comm)
         self._staged: StagedPlan = staged(plan, comm.rank)
         ends = plan.before, plan.after
         self._source_shape, self._target_shape = (end.box(comm.rank).size for end in ends)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import cast
 
 import numpy as np
@@ -15,40 +14,6 @@ from redistrib.backends.mpi.stage import Stage
 from redistrib.plans.steps import AllGather, AllReduce, AllToAll, ReduceScatter
 
 
-class _Hosts:
-    """What plans on one communicator have in common while any of them is open: windows and splits take long to make."""
-
-    def __init__(self, comm: MPI.Intracomm) -> None:
-        self.host = hosts.split(comm)
-        self.host_rank = {rank: k for k, rank in enumerate(self.host.allgather(comm.rank))}
-        self.hosts = hosts.hosts(comm, self.host)
-        self.barrier = SharedMemoryBarrier(self.host)
-        self.users = 0
-
-    @classmethod
-    def of(cls, comm: MPI.Intracomm) -> _Hosts:
-        """Those of a communicator, which remembers them; collective."""
-        key = _key()
-        found = cast("_Hosts | None", comm.Get_attr(key))
-        if found is None or not found.users:
-            found = cls(comm)
-            comm.Set_attr(key, found)
-        found.users += 1
-        return found
-
-    def release(self) -> None:
-        """Give them back with the last that has use for them; collective."""
-        self.users -= 1
-        if not self.users:
-            self.barrier.close()
-            self.host.Free()
-
-
-@cache
-def _key() -> int:
-    return MPI.Comm.Create_keyval()
-
-
 class Groups:
     """Sub-communicators of one communicator.
 
@@ -58,12 +23,13 @@ class Groups:
         barrier: where the ranks of this host wait for one another.
     """
 
-    def __init__(self, comm: MPI.Intracomm, given: MPI.Intracomm) -> None:
-        """Of a communicator of one's own, a duplicate of that given, which other plans may be for."""
+    def __init__(self, comm: MPI.Intracomm) -> None:
         self.comm = comm
-        self._shared = _Hosts.of(given)
-        self.host, self.hosts, self.barrier = self._shared.host, self._shared.hosts, self._shared.barrier
+        self.host = hosts.split(comm)
+        self._host_rank = {rank: k for k, rank in enumerate(self.host.allgather(comm.rank))}
+        self.hosts = hosts.hosts(comm, self.host)
         self._made: dict[object, MPI.Intracomm] = {}
+        self.barrier = SharedMemoryBarrier(self.host)
 
     def agree(self, word: int) -> int:
         """Wait for all ranks, and return the bitwise and of their words, of at most 63 bits; collective."""
@@ -75,7 +41,7 @@ class Groups:
 
     def host_rank(self, rank: int) -> int:
         """A rank's number among the ranks of this host."""
-        return self._shared.host_rank[rank]
+        return self._host_rank[rank]
 
     def of(self, stage: Stage, native: bool = False) -> MPI.Intracomm:
         """The group of this rank in a step over groups, or the neighbourhood of an exchange; collective.
@@ -102,4 +68,5 @@ class Groups:
         for made in self._made.values():
             made.Free()
         self._made.clear()
-        self._shared.release()
+        self.barrier.close()
+        self.host.Free()
