@@ -17,6 +17,7 @@ COMMANDS = {
     "quirks": ("bench.quirks", "what each quirk of XLA on virtual CPU devices brings, on and off in turns"),
     "quality": ("bench.quality", "bytes, tiles and collectives of plans, counted, on every problem set"),
     "partial": ("bench.partial", "summands: bytes of plans over the bound, and XLA's for CPU and TPU, counted"),
+    "sets": ("bench.sets", "trainers to samplers on the emulated cluster: ours, direct, by the host, by JAX, paired"),
     "gradients": ("bench.gradients", "the gradients of the example on the emulated cluster, three ways"),
     "programs": ("bench.programs.bench", "twenty programs by rd.distribute and by XLA with the same pins, counted"),
     "programs-cluster": ("bench.programs.cluster", "the same programs on the emulated cluster, paired"),

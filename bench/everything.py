@@ -24,6 +24,7 @@ BENCHES: tuple[tuple[str, float, float], ...] = (
     ("partial", 2, 60),
     ("cluster --name partial_cluster --sets P8=100", 2, 30),
     ("gradients", 10, 20),
+    ("sets", 4, 20),
     ("programs", 10, 20),
     ("programs-cluster", 4, 30),
     ("dtensor", 1, 60),

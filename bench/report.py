@@ -13,6 +13,7 @@ from bench import (
     pipelines_page,
     quirks,
     results,
+    sets,
     survivors,
     tori,
     verdicts,
@@ -57,6 +58,7 @@ BENCHES = {
     "partial": "summands, counted (`python -m bench partial`)",
     "partial_cluster": "summands on the emulated cluster (`python -m bench cluster --sets P8 --name partial_cluster`)",
     "gradients": "gradients on the emulated cluster (`python -m bench gradients`)",
+    "sets": "other devices on the emulated cluster (`python -m bench sets`)",
     "programs": "programs, counted (`python -m bench programs`)",
     "programs_cluster": "programs on the emulated cluster (`python -m bench programs-cluster`)",
     "programs_searched": "programs, searched (`python -m bench.programs.searched`)",
@@ -271,6 +273,7 @@ def write(found: Results, path: Path) -> None:
         parts += [QUALITY, _quality(found.records("quality"))]
     parts += partial_page.parts(found, table, _speeds)
     parts += gradients.parts(found, table)
+    parts += sets.parts(found, table)
     parts += programs_page.parts(found, table)
     if found.records("planning"):
         parts += [PLANNING, _planning(found.records("planning"))]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import redistrib as rd
-from bench import compare, gradients, network, partial, results, summary, survivors, verdicts, watched
+from bench import compare, gradients, network, partial, results, sets, summary, survivors, verdicts, watched
 from bench import mutants as bench_mutants
 from bench.children import ROOT, Child
 from bench.dtensor_run import in_mesh_order
@@ -258,6 +258,40 @@ def test_the_report_shows_gradients(received: int, same: bool, word: str) -> Non
     failed = Results({"gradients": {"settings": {}, "records": [{"status": "limit"}]}})
     assert gradients.parts(failed, table) == []
     assert "bits on two device orders |  | not measured |" in verdicts.goals_table(failed)
+
+
+def test_the_report_shows_device_sets() -> None:
+    def record(case: str, ours: float, **others: float) -> summary.Record:
+        times = {summary.OURS: ours, sets.DIRECT: 2.0, sets.HOST: 1.0, **others}
+        plan = {"steps": ["exchange"], "crossing": 8, "crossing_bound": 4}
+        return {
+            "case": case,
+            "status": "ok",
+            "plan": plan,
+            "times": {name: [taken] * 3 for name, taken in times.items()},
+        }
+
+    slow = {sets.SOCKETS: 0.5}
+    records = [record(case, 1.0) | {sets.SOCKETS: record(case, 1.0, **slow)} for case in sets.SAME_TILES]
+    records = [record(case, 1.0) for case in sets.CASES if case not in sets.SAME_TILES] + records
+    found = Results({"sets": {"settings": {"megabytes": 16, "rate": "500mbit"}, "records": records}})
+    page = verdicts.goals_table(found)
+    assert "at least 2x the direct pull | 2.00x | yes |" in page
+    assert "within 1.5x of JAX's own sockets | 2.00x | **no** |" in page
+    assert f"through the host | 1.00x at least (rows to columns), of {len(records)} cases | yes |" in page
+    text, shown = sets.parts(found, table)
+    assert "Arrays of 16 MB" in text
+    assert "| rows to columns | exchange | 2.00 | 1000 | 2.00 [2.00, 2.00] | 1.00 [1.00, 1.00] |  |" in shown
+    few = Results(
+        {
+            "sets": {
+                "settings": found.settings("sets"),
+                "records": [{**records[0], "wrong": {}}, {"case": "x", "status": "limit"}],
+            }
+        }
+    )
+    assert "through the host |  | not measured |" in verdicts.goals_table(few)
+    assert "(wrong)" in sets.parts(few, table)[1] and "| x | limit |" in sets.parts(few, table)[1]
 
 
 @pytest.mark.parametrize(("killers", "word"), [(["a", "b", ""], "**no**"), (["a", "time", "b"], "not measured")])

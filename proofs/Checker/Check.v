@@ -30,9 +30,9 @@ Definition same : point -> point -> bool := all2 Z.eqb.
 
 Definition divides : point -> point -> bool := all2 (fun x y => y mod x =? 0).
 
-(** Do these partition the device numbers below [n]? *)
-Definition partition (n : Z) (l : list device) : bool :=
-  (len l =? n) &&& forallb (is_device n) l &&& distinct l &&& forallb (fun d => mem d l) (range n).
+(** Are these the numbers of a list, each once? *)
+Definition partition (all l : list device) : bool :=
+  (len l =? len all) &&& forallb (fun d => mem d all) l &&& distinct l &&& forallb (fun d => mem d l) all.
 
 (** All pairs of a list, each tested once. *)
 Fixpoint pairwise {A} (f : A -> A -> bool) (l : list A) : bool :=
@@ -73,7 +73,8 @@ Definition covered (b : box) (cs : list box) : bool :=
 (** ** Meshes, types, placements *)
 
 Definition check_mesh (m : mesh) : bool :=
-  forallb (Z.leb 1) (axis_sizes m) &&& partition (devices m) (device_at m).
+  forallb (Z.leb 1) (axis_sizes m) &&& (len (device_at m) =? devices m) &&& forallb (Z.leb 0) (device_at m) &&&
+  distinct (device_at m).
 
 Definition check_type (m : mesh) (t : type) : bool :=
   forallb (fun x => is_device (len (axis_sizes m)) x) (flat_map axes t) &&&
@@ -82,7 +83,7 @@ Definition check_type (m : mesh) (t : type) : bool :=
 
 Definition check_placement (n : Z) (s : point) (p : placement) : bool :=
   all2 (fun e g => (1 <=? e) && (1 <=? g) && (e mod g =? 0)) s (grid p) &&&
-  (len (index p) =? n) &&& forallb (inside (grid p)) (index p).
+  (len (index p) =? n) &&& forallb (fun row => inside (grid p) row ||| same row (map (fun _ => -1) s)) (index p).
 
 (** ** Steps *)
 
@@ -93,12 +94,14 @@ Section Steps.
   Let ob := offset_of s b.
   Let oa := offset_of s a.
   Let all_devices (f : device -> bool) : bool := forallb f (range n).
+  Let holders : list device := filter (has_tile b) (range n).
 
   Definition check_slice : bool :=
-    divides ta tb &&& all_devices (fun d => within (box_at (oa d) ta) (box_at (ob d) tb)).
+    divides ta tb &&&
+    all_devices (fun d => negb (has_tile a d) ||| has_tile b d &&& within (box_at (oa d) ta) (box_at (ob d) tb)).
 
-  Definition check_groups (groups : list (list device)) : bool :=
-    partition n (concat groups) &&&
+  Definition check_groups (all : list device) (groups : list (list device)) : bool :=
+    partition all (concat groups) &&&
     match groups with [] => true | g :: rest => forallb (fun h => len h =? len g) rest end.
 
   (** The share from [m], for cell [c] of [d]'s new tile, lies in [m]'s tile and where the cell says. *)
@@ -108,7 +111,7 @@ Section Steps.
 
   Definition check_members (chunk : point) (groups : list (list device)) : bool :=
     let factors := quotient ta chunk in
-    check_groups groups &&&
+    check_groups holders groups &&& all_devices (fun d => Bool.eqb (has_tile a d) (has_tile b d)) &&&
     divides chunk ta &&& divides chunk tb &&&
     forallb (fun g => len g =? prod factors) groups &&&
     let cs := cells factors in
@@ -119,14 +122,15 @@ Section Steps.
     distinct (map fst pairs) &&& distinct (map snd pairs).
 
   Definition check_permute (pairs : list (device * device)) : bool :=
-    check_one_way pairs &&& same ta tb &&&
+    check_one_way pairs &&& forallb (fun p => has_tile b (fst p)) pairs &&& same ta tb &&&
     all_devices (fun d =>
-      same (oa d) (ob (match find (fun p => snd p =? d) pairs with Some (m, _) => m | None => d end))).
+      let m := match find (fun p => snd p =? d) pairs with Some (m, _) => m | None => d end in
+      Bool.eqb (has_tile a d) (has_tile b m) &&& same (oa d) (ob m)).
 
   Definition share_box (h : share) : box := box_at (corner h) (extent h).
 
   Definition check_travel (h : share) : bool :=
-    is_device n (src h) &&& is_device n (dst h) &&&
+    is_holder n b (src h) &&& is_holder n a (dst h) &&&
     (len (corner h) =? len s) &&& (len (extent h) =? len s) &&& forallb (Z.leb 1) (extent h) &&&
     within (share_box h) (box_at (ob (src h)) tb) &&&
     within (share_box h) (box_at (oa (dst h)) ta) &&&
@@ -141,7 +145,8 @@ Section Steps.
 
   Definition check_arrivals (shares : list share) (d : device) : bool :=
     let boxes := map share_box (to_device d shares) in
-    pairwise apart boxes &&& covered (box_at (oa d) ta) (box_at (ob d) tb :: boxes).
+    let kept := if has_tile b d then [box_at (ob d) tb] else [] in
+    pairwise apart boxes &&& (negb (has_tile a d) ||| covered (box_at (oa d) ta) (kept ++ boxes)).
 
   Definition check_exchange (shares : list share) : bool :=
     forallb check_travel shares &&&
@@ -166,27 +171,29 @@ Section Plans.
   Let n := device_count p.
   Let s := array_shape p.
 
-  Definition check_same_place (t t' : point) (o o' : device -> point) : bool :=
-    same t t' &&& forallb (fun d => same (o d) (o' d)) (range n).
+  Definition check_same_place (t t' : point) (w w' : device -> bool) (o o' : device -> point) : bool :=
+    same t t' &&& forallb (fun d => Bool.eqb (w d) (w' d) &&& (negb (w d) ||| same (o d) (o' d))) (range n).
 
   (** The steps are a path, and each passes the test, given its placements and what it does. *)
   Variable passes : placement -> placement -> action -> bool.
 
-  Fixpoint check_path (t : point) (o : device -> point) (ss : list step) : bool :=
+  Fixpoint check_path (t : point) (w : device -> bool) (o : device -> point) (ss : list step) : bool :=
     match ss with
-    | [] => check_same_place t (local_shape (target p)) o (base_offset (target_mesh p) (target p))
+    | [] =>
+        check_same_place t (local_shape (target p)) w (has_device (target_mesh p))
+          o (base_offset (target_mesh p) (target p))
     | st :: rest =>
         match lookup (placements p) (before st), lookup (placements p) (after st) with
         | Some b, Some a =>
-            check_same_place t (tile_of s b) o (offset_of s b) &&&
+            check_same_place t (tile_of s b) w (has_tile b) o (offset_of s b) &&&
             passes b a (act st) &&&
-            check_path (tile_of s a) (offset_of s a) rest
+            check_path (tile_of s a) (has_tile a) (offset_of s a) rest
         | _, _ => false
         end
     end.
 
   Definition check_steps : bool :=
-    check_path (local_shape (source p)) (base_offset (source_mesh p) (source p)) (steps p).
+    check_path (local_shape (source p)) (has_device (source_mesh p)) (base_offset (source_mesh p) (source p)) (steps p).
 End Plans.
 
 Definition check_bound (limit : Z) (t : point) : bool := prod t <=? limit.
@@ -202,17 +209,17 @@ Definition check_full_step (p : plan) (limit : Z) (b a : placement) (x : action)
 
 Definition hollow (t : point) : bool := existsb (Z.eqb 0) t.
 
-Definition check_empty_action (n : Z) (x : action) : bool :=
+Definition check_empty_action (n : Z) (b : placement) (x : action) : bool :=
   match x with
   | DynSlice => true
-  | AllGather groups | AllToAll groups => check_groups n groups
-  | AllPermute pairs => check_one_way n pairs
+  | AllGather groups | AllToAll groups => check_groups (filter (has_tile b) (range n)) groups
+  | AllPermute pairs => check_one_way n pairs &&& forallb (fun p => has_tile b (fst p)) pairs
   | Exchange _ shares => match shares with [] => true | _ => false end
   end.
 
 Definition check_empty_step (p : plan) (limit : Z) (b a : placement) (x : action) : bool :=
   let tb := tile_of (array_shape p) b in let ta := tile_of (array_shape p) a in
-  check_bound limit ta &&& hollow tb &&& hollow ta &&& hollow (smaller tb ta) &&& check_empty_action (device_count p) x.
+  check_bound limit ta &&& hollow tb &&& hollow ta &&& hollow (smaller tb ta) &&& check_empty_action (device_count p) b x.
 
 (** Every tile count of the plan divides this. *)
 Definition filling (p : plan) : Z :=
@@ -238,7 +245,6 @@ Definition check_filled (p : plan) : bool :=
 
 Definition check_plan_within (p : plan) (limit : Z) : bool :=
   check_mesh (source_mesh p) &&& check_mesh (target_mesh p) &&&
-  (devices (target_mesh p) =? devices (source_mesh p)) &&&
   check_type (source_mesh p) (source p) &&& check_type (target_mesh p) (target p) &&&
   same (global_shape (target p)) (global_shape (source p)) &&&
   check_bound limit (local_shape (source p)) &&&

@@ -156,6 +156,9 @@ Proof.
     cbn [app] in N. apply NoDup_cons_iff in N. apply IH, N.
 Qed.
 
+Lemma others_len d g : In d g -> others g = len g - 1.
+Proof. destruct g as [|e g]; [intros []|]. intros _. cbn [others]. unfold len. cbn [length]. lia. Qed.
+
 (** ** Steps *)
 
 (** ** Padding *)
@@ -200,16 +203,20 @@ Section Step.
 
   Lemma members_count chunk groups d : length chunk = length s ->
     (forall i, (i < length s)%nat -> 1 <= nth i chunk 0) ->
-    check_members n s b a chunk groups = true -> is_device n d = true ->
+    check_members n s b a chunk groups = true -> is_holder n a d = true ->
     count (fun l => match from_member (group_of groups d) ta chunk l with
                     | Some (m, _) => negb (m =? d) | None => false end) (cells ta) =
-    (len (group_of groups d) - 1) * prod chunk.
+    others (group_of groups d) * prod chunk.
   Proof.
     intros Lc Pc H Hd.
-    destruct (members_ok n s b a Hb Ha chunk groups Lc Pc H) as [(Hn & _) Hm].
+    destruct (members_ok n s b a Hb Ha chunk groups Lc Pc H) as ((Hn & _) & Hs & Hm).
     unfold check_members in H; split_bool.
-    assert (Hp : partition n (concat groups) = true) by (unfold check_groups in *; split_bool; auto).
-    destruct (group_of_ok n groups d Hp Hd) as [G1 G2].
+    assert (Hp : partition (filter (has_tile b) (range n)) (concat groups) = true)
+      by (unfold check_groups in *; split_bool; auto).
+    assert (Hd' : is_holder n b d = true).
+    { destruct (proj1 (is_holder_iff _ _ _) Hd) as [Q1 Q2]. apply is_holder_iff. rewrite <- Hs by exact Q1. auto. }
+    destruct (group_of_ok _ groups d Hp (proj2 (In_holders n b d) Hd')) as [G1 G2].
+    rewrite (others_len d) by exact G2.
     set (g := group_of groups d) in *. pose proof (NoDup_member _ _ Hn G1) as Ng.
     match goal with E : forallb (fun g => len g =? _) groups = true |- _ => rewrite forallb_forall in E;
       specialize (E _ G1); apply Z.eqb_eq in E; rename E into Eg end.
@@ -264,10 +271,25 @@ Section Step.
         rewrite (proj1 Q eq_refl), Ec0 in El. congruence.
   Qed.
 
+  Lemma no_group chunk groups d : check_members n s b a chunk groups = true -> is_device n d = true ->
+    has_tile a d = false -> group_of groups d = [].
+  Proof.
+    unfold check_members; intros H Hd Ta; split_bool.
+    match goal with E : forallb (fun d => Bool.eqb _ _) _ = true |- _ => rewrite forallb_forall in E;
+      specialize (E d (proj2 (In_devices n d) Hd)); apply Bool.eqb_prop in E; rename E into Tb end.
+    unfold check_groups in *. split_bool.
+    match goal with E : partition _ _ = true |- _ => apply partition_ok in E; destruct E as [_ P] end.
+    unfold group_of. destruct (find (existsb (Z.eqb d)) groups) as [g|] eqn:F; [exfalso|reflexivity].
+    apply find_some in F. destruct F as [F1 F2]. apply mem_In in F2.
+    assert (I : In d (concat groups)) by (apply in_concat; eauto). apply P, In_holders, is_holder_iff in I.
+    destruct I. congruence.
+  Qed.
+
   Lemma share_count h d : check_travel n s b a h = true -> dst h = d ->
     count (fun l => in_box (corner h) (extent h) (plus (oa d) l)) (cells ta) = prod (extent h).
   Proof.
-    intros T <-. destruct (travel_ok n s b a Hb Ha h T) as (_ & Hd & L1 & L2 & _).
+    intros T <-. destruct (travel_ok n s b a Hb Ha h T) as (_ & Hd' & L1 & L2 & _).
+    pose proof (holder_device n _ _ Hd') as Hd.
     unfold check_travel in T; split_bool. pose proof (Loa _ Hd) as L3.
     match goal with E : within (share_box h) (box_at _ ta) = true |- _ => rename E into W end.
     match goal with E : forallb (Z.leb 1) (extent h) = true |- _ => rename E into P end.
@@ -310,22 +332,52 @@ Section Step.
         exact (apart_ok _ _ _ Ap F E).
   Qed.
 
+  (** Who holds nothing after a step takes part in none of it as a receiver. *)
+  Lemma nothing_received x d : check_action n s b a x = true -> is_device n d = true -> has_tile a d = false ->
+    received s b a x d = 0 /\ padding x d = 0.
+  Proof.
+    intros H Hd Ta. destruct x as [|groups|groups|pairs|how shares]; cbn [check_action received padding] in *.
+    - auto.
+    - split_bool. split; [|reflexivity]. erewrite no_group; [reflexivity|eassumption..].
+    - split; [|reflexivity]. erewrite no_group; [reflexivity|eassumption..].
+    - split; [|reflexivity]. unfold check_permute in H. split_bool. rewrite forallb_forall in H.
+      specialize (H d (proj2 (In_devices n d) Hd)). cbv zeta in H. split_bool.
+      destruct (existsb (fun p => snd p =? d) pairs) eqn:X; [exfalso|reflexivity].
+      apply existsb_exists in X. destruct X as (q & Q1 & Q2).
+      destruct (find (fun p => snd p =? d) pairs) as [[m e]|] eqn:F.
+      + apply find_some in F. destruct F as [F1 _].
+        match goal with E : forallb (fun p => has_tile b (fst p)) pairs = true |- _ => rewrite forallb_forall in E;
+          specialize (E _ F1); cbn [fst] in E; rename E into Tm end.
+        match goal with E : Bool.eqb _ _ = true |- _ => apply Bool.eqb_prop in E; congruence end.
+      + pose proof (find_none _ _ F q Q1) as N. cbn beta in N. congruence.
+    - unfold check_exchange in H. split_bool.
+      match goal with E : forallb (check_travel _ _ _ _) shares = true |- _ => rewrite forallb_forall in E; rename E into T end.
+      destruct (to_device d shares) as [|h hs] eqn:E; [auto|]. exfalso.
+      assert (I : In h (to_device d shares)) by (rewrite E; left; reflexivity).
+      apply filter_In in I. destruct I as [I1 I2]. apply Z.eqb_eq in I2.
+      destruct (travel_ok n s b a Hb Ha h (T h I1)) as (_ & Hh & _). apply is_holder_iff in Hh. destruct Hh. congruence.
+  Qed.
+
   Theorem received_ok x d : check_action n s b a x = true -> is_device n d = true ->
     from_others n s b a x d = received s b a x d - padding x d.
   Proof.
-    intros H Hd. pose proof (action_ok n s b a Hb Ha x H) as [Hc Hr].
+    intros H Hd. destruct (has_tile a d) eqn:Ta.
+    2: { destruct (nothing_received x d H Hd Ta) as [-> ->]. unfold from_others.
+         apply count_none. intros l _. unfold supply, is_holder. rewrite Ta, andb_false_r. reflexivity. }
+    assert (Ha' : is_holder n a d = true) by (apply is_holder_iff; auto).
+    pose proof (action_ok n s b a Hb Ha x H) as [Hc Hr].
     change (count (fun l => match supply n s b a x d l with Some (m, _) => negb (m =? d) | None => false end) (cells ta)
             = received s b a x d - padding x d).
-    assert (G : forall l, In l (cells ta) -> (is_device n d && inside ta l)%bool = true).
-    { intros l Hl. rewrite Hd, (In_cells _ _ Hl); reflexivity. }
+    assert (G : forall l, In l (cells ta) -> (is_holder n a d && inside ta l)%bool = true).
+    { intros l Hl. rewrite Ha', (In_cells _ _ Hl); reflexivity. }
     destruct x as [|groups|groups|pairs|how shares]; cbn [check_action received padding collective_ok] in *;
       [rewrite Z.sub_0_r..|rewrite sum_less].
     - apply count_none. intros l Hl. unfold supply. rewrite (G l Hl), Z.eqb_refl. reflexivity.
-    - split_bool. rewrite <- (members_count tb groups d Ltb Ptb H Hd). apply count_ext. intros l Hl.
+    - split_bool. rewrite <- (members_count tb groups d Ltb Ptb H Ha'). apply count_ext. intros l Hl.
       unfold supply. rewrite (G l Hl). reflexivity.
-    - rewrite <- (members_count _ groups d (Lsmaller n s b a Hb Ha) (Psmaller n s b a Hb Ha) H Hd). apply count_ext.
+    - rewrite <- (members_count _ groups d (Lsmaller n s b a Hb Ha) (Psmaller n s b a Hb Ha) H Ha'). apply count_ext.
       intros l Hl. unfold supply. rewrite (G l Hl). destruct (from_member _ _ _ l) as [[m k]|]; reflexivity.
-    - destruct Hc as (_ & _ & O). unfold check_permute in H. split_bool.
+    - destruct Hc as [(_ & _ & O) _]. unfold check_permute in H. split_bool.
       match goal with E : same ta tb = true |- _ => apply same_eq in E; rename E into Et end.
       destruct (existsb (fun p => snd p =? d) pairs) eqn:X.
       + rewrite <- Et, <- (len_cells ta Nta). apply count_all. intros l Hl. unfold supply. rewrite (G l Hl).
@@ -338,7 +390,7 @@ Section Step.
         destruct (find (fun p => snd p =? d) pairs) as [[m e]|] eqn:F; [|rewrite Z.eqb_refl; reflexivity].
         apply find_some in F. destruct F as [F1 F2].
         assert (Y : existsb (fun p => snd p =? d) pairs = true) by (apply existsb_exists; eauto). congruence.
-    - destruct Hc as (_ & _ & O). unfold check_exchange in H. split_bool.
+    - destruct Hc as (_ & _ & _ & O). unfold check_exchange in H. split_bool.
       repeat match goal with E : forallb _ _ = true |- _ => rewrite forallb_forall in E end.
       match goal with E : forall h, In h shares -> check_travel _ _ _ _ h = true |- _ => rename E into T end.
       specialize (H d (proj2 (In_devices n d) Hd)). unfold check_arrivals in H. split_bool.

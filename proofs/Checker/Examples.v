@@ -76,3 +76,33 @@ Proof. reflexivity. Qed.
 
 Corollary empty_gather_kept : promises (empty_gather 0 1) 0.
 Proof. apply check_plan_within_sound; reflexivity. Qed.
+
+(** Between devices apart: halves on 0 and 1 cross to 2 and 3, which hand them on to one another. *)
+Definition across (sender : device) : plan :=
+  Plan [Dim 2 [0] 4] (Mesh [2] [0; 1]) [Dim 4 [] 4] (Mesh [2] [2; 3])
+    [Placement [2] [[0]; [1]; [-1]; [-1]]; Placement [2] [[-1]; [-1]; [0]; [1]]; Placement [1] [[-1]; [-1]; [0]; [0]]]
+    [Step 0 1 (Exchange Rounds [Share 0 2 0 [0] [2]; Share sender 3 0 [2] [2]]); Step 1 2 (AllGather [[2; 3]])].
+
+Example across_accepted : check_plan (across 1) = true.
+Proof. reflexivity. Qed.
+
+Example across_from_nobody_refused : check_plan (across 2) = false.
+Proof. reflexivity. Qed.
+
+Example across_received : map (plan_received (across 1)) (range 4) = [0; 0; 4; 4].
+Proof. reflexivity. Qed.
+
+Corollary across_kept : promises (across 1) 4.
+Proof. apply check_plan_within_sound; reflexivity. Qed.
+
+(** Device 2 holds nothing that it could send: device 3 is left without what it lacks. *)
+Theorem across_from_nobody_wrong : ~ redistributes (across 2).
+Proof.
+  intros H. specialize (H Z (fun g => nth 0 g 0) 3 [2]). vm_compute in H. discriminate.
+Qed.
+
+(** Nothing at all is no tile, and no step makes a tile of it. *)
+Example tile_of_nothing_refused :
+  check_plan (Plan [Dim 2 [] 2] (Mesh [1] [0]) [Dim 2 [] 2] (Mesh [1] [1])
+    [Placement [1] [[0]; [-1]]; Placement [1] [[-1]; [0]]] [Step 0 1 DynSlice]) = false.
+Proof. reflexivity. Qed.

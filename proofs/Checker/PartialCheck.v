@@ -82,7 +82,7 @@ Section Steps.
 
   Definition check_reduction (parts : Z -> Z) (part : list device -> device -> point) (groups : list (list device)) : bool :=
     let m := len (hd [] groups) in
-    check_reduces &&& check_groups n groups &&& (count b =? m * count a) &&&
+    check_reduces &&& check_groups (range n) groups &&& (count b =? m * count a) &&&
     divides ta tb &&& (prod (quotient tb ta) =? parts m) &&&
     makes_all (uniform m) &&& forallb (check_group part (uniform m)) groups.
 
@@ -143,8 +143,12 @@ End Steps.
 
 (** ** Plans *)
 
+(** Summands are on all devices. *)
+Definition check_all (m : mesh) : bool := partition (range (devices m)) (device_at m).
+
 Definition check_pplacement (n : Z) (s : point) (p : pplacement) : bool :=
   (len (label p) =? n) &&& check_placement n s (tiles p) &&& check_placement n (count p :: s) (stack p) &&&
+  forallb (has_tile (stack p)) (range n) &&&
   check_layout n (layout_of s p).
 
 Section Plans.
@@ -168,6 +172,7 @@ Section Plans.
 
   Definition check_partial_plan_within : bool :=
     check_mesh (psource_mesh p) &&& check_mesh (ptarget_mesh p) &&&
+    check_all (psource_mesh p) &&& check_all (ptarget_mesh p) &&&
     (devices (ptarget_mesh p) =? devices (psource_mesh p)) &&&
     check_type (psource_mesh p) (stack_type (psource_mesh p) (psource p)) &&&
     check_type (ptarget_mesh p) (stack_type (ptarget_mesh p) (ptarget p)) &&&

@@ -39,7 +39,7 @@ Proof. reflexivity. Qed.
 (** Buffers that hold 1 on device 0 and 0 on device 1: an array of ones. *)
 Lemma starts r (shares : list share) : r <> Min ->
   represents bits 2 (psource_layout (both r shares))
-    (fun d l => holding 2 [2] (fun _ => [0]) (fun _ => d =? 0) d l) (fun _ => true).
+    (fun d l => holding (is_device 2) [2] (fun _ => [0]) (fun _ => d =? 0) d l) (fun _ => true).
 Proof.
   intros E. exists (fun k _ => k =? 0). split; [intros _; destruct r; [reflexivity..|congruence]|].
   intros d l. unfold holding. cbn [psource_layout both psource psource_mesh layout_of_type shape_of start_of summand_of local_shape whole map tile].
@@ -50,7 +50,7 @@ Qed.
 
 (** Where the plan leaves 0 on device 1 at element 1, it does not redistribute. *)
 Lemma leaves_zero r shares : r <> Min ->
-  prun (both r shares) bits (psteps (both r shares)) (fun d l => holding 2 [2] (fun _ => [0]) (fun _ => d =? 0) d l) 1 [1] = Some false ->
+  prun (both r shares) bits (psteps (both r shares)) (fun d l => holding (is_device 2) [2] (fun _ => [0]) (fun _ => d =? 0) d l) 1 [1] = Some false ->
   ~ predistributes (both r shares).
 Proof.
   intros E Z P. destruct (P bool bits _ _ (starts r shares E)) as (w & Hw & Hst).

@@ -174,6 +174,9 @@ Section Plan.
       + exact (H4 done w rest E).
   Qed.
 
+  Lemma check_all_ok m : check_all m = true -> has_all m.
+  Proof. intros H d. apply partition_ok in H. destruct H as [_ H]. rewrite H. apply In_devices. Qed.
+
   (** The checker says yes only to plans that keep every promise. *)
   Theorem check_partial_plan_within_sound : check_partial_plan_within p limit = true -> ppromises p limit.
   Proof.
@@ -181,6 +184,7 @@ Section Plan.
     match goal with E : check_ppath _ _ _ _ = true |- _ => apply check_ppath_ok in E; [|assumption]; destruct E as [Hl F] end.
     repeat match goal with
       | E : check_mesh _ = true |- _ => apply check_mesh_ok in E
+      | E : check_all _ = true |- _ => apply check_all_ok in E
       | E : check_type _ _ = true |- _ => apply check_type_ok in E
       | E : check_layout _ _ = true |- _ => apply check_layout_ok in E
       | E : same _ _ = true |- _ => apply same_eq in E

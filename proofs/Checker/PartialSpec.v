@@ -75,7 +75,7 @@ Definition layout_of (s : point) (p : pplacement) : layout :=
 Definition represents {V} (A : algebra V) (n : Z) (y : layout) (st : state V) (x : point -> V) : Prop :=
   exists w : Z -> point -> V,
     (forall g, total A (reduces y) (map (fun k => w k g) (range (summands y))) = x g) /\
-    forall d l, st d l = holding n (shape_of y) (start_of y) (w (summand_of y d)) d l.
+    forall d l, st d l = holding (is_device n) (shape_of y) (start_of y) (w (summand_of y d)) d l.
 
 (** ** 3. What a step does to data *)
 
@@ -196,7 +196,7 @@ Definition pmay_supply (b : pplacement) (x : paction) (m d : device) (k : Z) (g 
 Definition pcollective_ok (n : Z) (s : point) (b a : pplacement) (x : paction) : Prop :=
   match x with
   | Move y => collective_ok n (count b :: s) (stack b) (stack a) (stack_action b y)
-  | ReduceScatter groups | AllReduce groups => groups_ok n groups
+  | ReduceScatter groups | AllReduce groups => groups_ok (is_device n) groups
   | ReduceExchange _ shares _ => forall r, one_way n (map (fun h => (src h, dst h)) (in_round r shares))
   | Unreduce _ => True
   end.
@@ -209,9 +209,11 @@ Section Promises.
   Definition psource_layout : layout := layout_of_type (psource_mesh p) (psource p).
   Definition ptarget_layout : layout := layout_of_type (ptarget_mesh p) (ptarget p).
 
-  (** Source and target are well-formed types of one array on one set of devices; no axis cuts and is partial too. *)
+  (** Source and target are well-formed types of one array on one set of devices, all that there are; no axis cuts and
+      is partial too. *)
+  Definition has_all (m : mesh) : Prop := forall d, In d (device_at m) <-> is_device (devices m) d = true.
   Definition ptypes_ok : Prop :=
-    mesh_ok (psource_mesh p) /\ mesh_ok (ptarget_mesh p) /\
+    mesh_ok (psource_mesh p) /\ mesh_ok (ptarget_mesh p) /\ has_all (psource_mesh p) /\ has_all (ptarget_mesh p) /\
     devices (ptarget_mesh p) = devices (psource_mesh p) /\
     type_ok (psource_mesh p) (stack_type (psource_mesh p) (psource p)) /\
     type_ok (ptarget_mesh p) (stack_type (ptarget_mesh p) (ptarget p)) /\

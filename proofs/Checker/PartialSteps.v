@@ -22,6 +22,11 @@ Section Step.
   Proof. unfold check_pplacement; intros H; split_bool; assumption. Qed.
   Lemma stacked p : check_pplacement n s p = true -> check_placement n (count p :: s) (stack p) = true.
   Proof. unfold check_pplacement; intros H; split_bool; assumption. Qed.
+  Lemma all_hold p d : check_pplacement n s p = true -> is_device n d = true -> is_holder n (stack p) d = true.
+  Proof.
+    unfold check_pplacement; intros H Hd; split_bool. apply is_holder_iff. split; [exact Hd|].
+    match goal with E : forallb (has_tile _) _ = true |- _ => rewrite forallb_forall in E; apply E, In_devices, Hd end.
+  Qed.
   Lemma laid_out p : check_pplacement n s p = true -> check_layout n (layout_of s p) = true.
   Proof. unfold check_pplacement; intros H; split_bool; assumption. Qed.
 
@@ -108,9 +113,9 @@ Section Step.
     assert (Ha' : check_placement n (count b :: s) (stack a) = true) by (rewrite M0; apply stacked, Ha).
     destruct (action_ok n (count b :: s) (stack b) (stack a) (stacked b Hb) Ha' _ H) as [Hc Hr].
     split; [exact Hc|]. split.
-    - intros d l Hd Hl. destruct (Hr d (0 :: l) Hd) as (m & kk & E & Hm & Hk & Hg & Hs).
+    - intros d l Hd Hl. destruct (Hr d (0 :: l) (all_hold a d Ha Hd)) as (m & kk & E & Hm' & Hk & Hg & Hs).
       { rewrite M0, (stack_tile a Ha). cbn [inside]. rewrite Hl. reflexivity. }
-      rewrite (stack_tile b Hb) in Hk. destruct kk as [|k0 k]; [discriminate|]. cbn [inside] in Hk.
+      pose proof (holder_device n _ m Hm') as Hm. rewrite (stack_tile b Hb) in Hk. destruct kk as [|k0 k]; [discriminate|]. cbn [inside] in Hk.
       apply andb_prop in Hk. destruct Hk as [Hk0 Hk]. apply andb_prop in Hk0. destruct Hk0 as [K1 K2].
       apply Z.leb_le in K1. apply Z.ltb_lt in K2. assert (k0 = 0) by lia. subst k0.
       rewrite (stack_offset b m Hb Hm) in Hg. rewrite M0, (stack_offset a d Ha Hd) in Hg, Hs. 
@@ -138,20 +143,20 @@ Section Step.
     (forall d l, is_device n d = true -> inside ta l = true -> psupply n s b a x d l =
        Some (map (fun m => (m, plus (part (group_of groups d) d) l)) (group_of groups d))) ->
     (forall m d k g, (exists group, In group groups /\ In m group /\ In d group) -> pmay_supply b x m d k g) ->
-    groups_ok n groups /\ makes x (fun j _ => run_of (uniform a (len (hd [] groups))) j).
+    groups_ok (is_device n) groups /\ makes x (fun j _ => run_of (uniform a (len (hd [] groups))) j).
   Proof.
     unfold check_reduction; cbv zeta; intros H S M. split_bool.
-    match goal with E : check_groups n groups = true |- _ => rename E into G end.
-    split; [apply check_groups_ok, G|]. split; [|apply makes_all_ok; assumption].
+    match goal with E : check_groups (range n) groups = true |- _ => rename E into G end.
+    split; [exact (check_groups_ok _ _ _ (In_devices n) G)|]. split; [|apply makes_all_ok; assumption].
     intros d l Hd Hl.
-    assert (Hp : partition n (concat groups) = true) by (unfold check_groups in G; split_bool; auto).
-    destruct (group_of_ok n groups d Hp Hd) as [G1 G2]. set (grp := group_of groups d) in *.
+    assert (Hp : partition (range n) (concat groups) = true) by (unfold check_groups in G; split_bool; auto).
+    destruct (group_of_ok _ groups d Hp (proj2 (In_devices n d) Hd)) as [G1 G2]. set (grp := group_of groups d) in *.
     match goal with E : forallb (check_group _ _ _ _ _) groups = true |- _ => rewrite forallb_forall in E; specialize (E _ G1);
       unfold check_group in E; rewrite forallb_forall in E; specialize (E d G2); cbv zeta in E end.
     split_bool. rewrite forallb_forall in *. 
     eexists. split; [split; [apply S; assumption|]|].
     - fold grp. intros m k I. apply in_map_iff in I. destruct I as (m' & E & I). injection E as -> <-.
-      assert (Hm : is_device n m = true) by (apply partition_ok in Hp; apply Hp, in_concat; eauto).
+      assert (Hm : is_device n m = true) by (apply partition_ok in Hp; apply In_devices, Hp, in_concat; eauto).
       match goal with E : forall x, In x grp -> same _ _ = true |- _ => specialize (E m I); apply same_eq in E; rename E into Em end.
       match goal with E : all2 Z.leb _ _ = true |- _ => apply (all2_iff _ _ _ 0 0) in E; destruct E as [F1 F2] end.
       match goal with E : forall x, In x _ -> (0 <=? x) = true |- _ => rename E into E1 end.
@@ -174,14 +179,14 @@ Section Step.
   Qed.
 
   Lemma reduce_scatter_ok groups : check_paction n s b a (ReduceScatter groups) = true ->
-    groups_ok n groups /\ exists C, makes (ReduceScatter groups) C.
+    groups_ok (is_device n) groups /\ exists C, makes (ReduceScatter groups) C.
   Proof.
     intros H. destruct (reduction_ok (ReduceScatter groups) (fun m => m) (part_start tb ta) groups H) as [H1 H2]; [|auto|eauto].
     intros d l Hd Hl. unfold psupply. rewrite Hd, Hl. reflexivity.
   Qed.
 
   Lemma all_reduce_ok groups : check_paction n s b a (AllReduce groups) = true ->
-    groups_ok n groups /\ exists C, makes (AllReduce groups) C.
+    groups_ok (is_device n) groups /\ exists C, makes (AllReduce groups) C.
   Proof.
     intros H. destruct (reduction_ok (AllReduce groups) (fun _ => 1) (fun _ _ => map (fun _ => 0) tb) groups H)
       as [H1 H2]; [|auto|eauto].

@@ -11,8 +11,23 @@ Open Scope lazy_bool_scope.
 Lemma check_mesh_ok m : check_mesh m = true -> mesh_ok m.
 Proof.
   unfold check_mesh; intros H; split_bool. split.
-  - apply Forall_forall; intros x Hx. rewrite forallb_forall in H0. apply Z.leb_le, H0, Hx.
-  - apply partition_ok; assumption.
+  - apply Forall_forall; intros x Hx. match goal with E : forallb _ (axis_sizes m) = true |- _ =>
+      rewrite forallb_forall in E; apply Z.leb_le, E, Hx end.
+  - split; [apply distinct_NoDup; assumption|split; [assumption|]]. apply Forall_forall; intros x Hx.
+    match goal with E : forallb _ (device_at m) = true |- _ => rewrite forallb_forall in E; apply Z.leb_le, E, Hx end.
+Qed.
+
+Lemma in_span m d : In d (device_at m) -> d < span m.
+Proof.
+  unfold span. induction (device_at m) as [|e l IH]; [intros []|]. cbn [fold_right].
+  intros [->|I]; [|specialize (IH I)]; lia.
+Qed.
+
+(** Device numbers are below the number of devices, of which neither mesh needs to have all. *)
+Lemma in_mesh m n d : mesh_ok m -> span m <= n -> has_device m d = true -> is_device n d = true.
+Proof.
+  intros (_ & _ & _ & P) Hn H. apply mem_In in H. apply is_device_iff. rewrite Forall_forall in P.
+  pose proof (P d H). pose proof (in_span m d H). lia.
 Qed.
 
 Lemma check_type_ok m t : check_type m t = true -> type_ok m t.
@@ -36,43 +51,47 @@ Section Plan.
   Notation s := (array_shape p).
 
   Definition agrees {V} (f g : state V) : Prop := forall d l, f d l = g d l.
+  Definition among (w : device -> bool) (d : device) : bool := is_device n d && w d.
 
   (** A sound step takes tiles to tiles. *)
-  Lemma routed_step {V} (st : state V) x t o (v : point -> V) :
-    agrees st (holding n t o v) ->
-    same_place p t (tile_at p (before x)) o (offset_at p (before x)) ->
+  Lemma routed_step {V} (st : state V) x t w o (v : point -> V) :
+    agrees st (holding (among w) t o v) ->
+    same_place p t (tile_at p (before x)) w (has_tile (placed p (before x))) o (offset_at p (before x)) ->
     routed n s (placed p (before x)) (placed p (after x)) (act x) ->
     agrees (run_step p st x) (placed_state p (after x) v).
   Proof.
     intros Hst [Et Eo] Hr d l. unfold run_step, step_supply, placed_state, holding.
-    destruct (is_device n d) eqn:Hd; cbn [andb].
+    destruct (is_holder n (placed p (after x)) d) eqn:Hd; cbn [andb].
     - destruct (inside (tile_at p (after x)) l) eqn:Hl.
       + destruct (Hr d l Hd Hl) as (m & k & -> & Hm & Hk & Hg & _).
-        rewrite Hst. unfold holding. rewrite Hm, Et. unfold tile_at at 1. rewrite Hk. cbn [andb].
-        rewrite Eo by exact Hm. unfold offset_at. rewrite Hg. reflexivity.
+        apply is_holder_iff in Hm. destruct Hm as [Hm Tm]. destruct (Eo m Hm) as [Ew Em].
+        rewrite Hst. unfold holding, among. rewrite Hm, Ew, Tm, Et. unfold tile_at at 1. rewrite Hk. cbn [andb].
+        rewrite Em by congruence. unfold offset_at. rewrite Hg. reflexivity.
       + unfold supply. rewrite Hd. unfold tile_at in Hl. rewrite Hl. reflexivity.
     - unfold supply. rewrite Hd. reflexivity.
   Qed.
 
-  Lemma check_same_place_ok t t' o o' : check_same_place p t t' o o' = true -> same_place p t t' o o'.
+  Lemma check_same_place_ok t t' w w' o o' : check_same_place p t t' w w' o o' = true -> same_place p t t' w w' o o'.
   Proof.
     unfold check_same_place; intros H; split_bool. split; [apply same_eq; assumption|].
-    intros d Hd. rewrite forallb_forall in H. apply same_eq, H, In_devices, Hd.
+    intros d Hd. rewrite forallb_forall in H. specialize (H d (proj2 (In_devices n d) Hd)). split_bool.
+    match goal with E : Bool.eqb _ _ = true |- _ => apply Bool.eqb_prop in E end.
+    split; [assumption|]. intros W. rewrite W in H. apply same_eq, H.
   Qed.
 
-  Lemma check_path_ok passes ss : forall t o, check_path p passes t o ss = true ->
-    path p t o ss /\
+  Lemma check_path_ok passes ss : forall t w o, check_path p passes t w o ss = true ->
+    path p t w o ss /\
     forall x, In x ss -> In (placed p (before x)) (placements p) /\ In (placed p (after x)) (placements p) /\
                          passes (placed p (before x)) (placed p (after x)) (act x) = true.
   Proof.
-    induction ss as [|x ss IH]; intros t o H; cbn [check_path path] in *.
+    induction ss as [|x ss IH]; intros t w o H; cbn [check_path path] in *.
     - split; [apply check_same_place_ok, H|intros x []].
     - destruct (lookup (placements p) (before x)) as [b|] eqn:Eb; [|discriminate].
       destruct (lookup (placements p) (after x)) as [a|] eqn:Ea; [|discriminate].
       assert (Hb : placed p (before x) = b) by (unfold placed, entry; rewrite Eb; reflexivity).
       assert (Ha : placed p (after x) = a) by (unfold placed, entry; rewrite Ea; reflexivity).
       apply lookup_In in Eb. apply lookup_In in Ea. subst a b. split_bool.
-      destruct (IH _ _ H) as [Q1 Q2]. split; [split; [apply check_same_place_ok; assumption|exact Q1]|].
+      destruct (IH _ _ _ H) as [Q1 Q2]. split; [split; [apply check_same_place_ok; assumption|exact Q1]|].
       intros y [<-|Hy]; [|auto]. repeat split; assumption.
   Qed.
 
@@ -97,17 +116,19 @@ Section Plan.
   Proof. intros (Hb & Ha & Hx & _). apply action_ok; assumption. Qed.
 
   Lemma path_runs {V} (v : point -> V) ss : (forall x, In x ss -> step_fine x) ->
-    forall t o st, path p t o ss -> agrees st (holding n t o v) ->
+    mesh_ok (target_mesh p) -> forall t w o st, path p t w o ss -> agrees st (holding (among w) t o v) ->
     agrees (run p ss st) (target_state p v) /\
     forall done x rest, ss = done ++ x :: rest -> agrees (run p (done ++ [x]) st) (placed_state p (after x) v).
   Proof.
-    induction ss as [|x ss IH]; intros F t o st Hp Hst; cbn [path] in Hp.
+    intros F M. induction ss as [|x ss IH]; intros t w o st Hp Hst; cbn [path] in Hp.
     - split; [|intros [|? ?] ? ? E; discriminate]. destruct Hp as [-> Ho]. intros d l. cbn [run fold_left].
-      rewrite Hst. unfold target_state, holding. destruct (is_device n d) eqn:Hd; [|reflexivity].
-      rewrite Ho by exact Hd. reflexivity.
+      rewrite Hst. unfold target_state, holding, among. destruct (is_device n d) eqn:Hd; cbn [andb].
+      + destruct (Ho d Hd) as [<- E]. destruct (w d); [|reflexivity]. rewrite E by reflexivity. reflexivity.
+      + destruct (has_device (target_mesh p) d) eqn:E; [|reflexivity].
+        apply (in_mesh _ n) in E; [congruence|exact M|apply Z.le_max_r].
     - destruct Hp as [Hsame Hp]. destruct (fine_routed x (F x (or_introl eq_refl))) as [_ Hr].
-      pose proof (routed_step st x t o v Hst Hsame Hr) as Hx.
-      destruct (IH (fun y Hy => F y (or_intror Hy)) _ _ (run_step p st x) Hp Hx) as [H1 H2].
+      pose proof (routed_step st x t w o v Hst Hsame Hr) as Hx.
+      destruct (IH (fun y Hy => F y (or_intror Hy)) _ _ _ (run_step p st x) Hp Hx) as [H1 H2].
       split; [exact H1|]. intros [|y done] z rest E; cbn [app] in E; injection E as -> E.
       + exact Hx.
       + exact (H2 done z rest E).
@@ -120,12 +141,22 @@ Section Plan.
   Lemma bound_ok t : check_bound limit t = true -> prod t <= limit.
   Proof. unfold check_bound; intros H; split_bool; exact H. Qed.
 
-  Lemma full_keeps : leads_from_source_to_target p -> (forall x, In x (steps p) -> step_fine x) -> keeps.
+  Lemma source_among {V} (v : point -> V) : mesh_ok (source_mesh p) ->
+    agrees (source_state p v)
+      (holding (among (has_device (source_mesh p))) (local_shape (source p)) (base_offset (source_mesh p) (source p)) v).
   Proof.
-    intros Hpath Hfine. split; [|split; [|split; [|split]]].
-    - intros V v. apply (path_runs v _ Hfine _ _ (source_state p v) Hpath). intros d l; reflexivity.
-    - intros done x rest E V v. apply (path_runs v _ Hfine _ _ (source_state p v) Hpath) with (rest := rest);
-        [intros d l; reflexivity|exact E].
+    intros M d l. unfold source_state, holding, among. destruct (has_device (source_mesh p) d) eqn:E.
+    - rewrite (in_mesh _ n _ M (Z.le_max_l _ _) E). reflexivity.
+    - rewrite andb_false_r. reflexivity.
+  Qed.
+
+  Lemma full_keeps : mesh_ok (source_mesh p) -> mesh_ok (target_mesh p) -> leads_from_source_to_target p ->
+    (forall x, In x (steps p) -> step_fine x) -> keeps.
+  Proof.
+    intros Ms Mt Hpath Hfine. split; [|split; [|split; [|split]]].
+    - intros V v. apply (path_runs v _ Hfine Mt _ _ _ (source_state p v) Hpath), source_among, Ms.
+    - intros done x rest E V v.
+      apply (path_runs v _ Hfine Mt _ _ _ (source_state p v) Hpath (source_among v Ms)) with (rest := rest), E.
     - intros x Hx. destruct (fine_routed x (Hfine x Hx)) as [Q1 Q2]. split; [exact Q1|].
       intros d l Hd Hl. destruct (Q2 d l Hd Hl) as (m & k & E & Hm & Hk & _ & Hs).
       exists m, k. repeat split; assumption.
@@ -164,7 +195,7 @@ Section Plan.
 
   Definition nothing {V} : state V := fun _ _ => None.
 
-  Lemma holding_nothing {V} t o (v : point -> V) : hollow t = true -> agrees (holding n t o v) nothing.
+  Lemma holding_nothing {V} w t o (v : point -> V) : hollow t = true -> agrees (holding w t o v) nothing.
   Proof. intros H d l. unfold holding. rewrite hollow_inside by exact H. rewrite andb_false_r. reflexivity. Qed.
 
   Lemma step_nothing {V} (st : state V) x : step_empty x -> agrees (run_step p st x) nothing.
@@ -180,20 +211,22 @@ Section Plan.
     apply IH; [intros y Hy; apply F; right; exact Hy|]. apply step_nothing, F. left; reflexivity.
   Qed.
 
-  Lemma path_hollow ss : (forall x, In x ss -> step_empty x) -> forall t o, hollow t = true -> path p t o ss ->
+  Lemma path_hollow ss : (forall x, In x ss -> step_empty x) -> forall t w o, hollow t = true -> path p t w o ss ->
     hollow (local_shape (target p)) = true.
   Proof.
-    induction ss as [|x ss IH]; intros F t o H; cbn [path].
+    induction ss as [|x ss IH]; intros F t w o H; cbn [path].
     - intros [<- _]; exact H.
-    - intros [_ Hp]. apply (IH (fun y Hy => F y (or_intror Hy)) _ _ (after_hollow x (F x (or_introl eq_refl))) Hp).
+    - intros [_ Hp]. apply (IH (fun y Hy => F y (or_intror Hy)) _ _ _ (after_hollow x (F x (or_introl eq_refl))) Hp).
   Qed.
 
   Lemma empty_lawful x : step_empty x -> lawful p x /\ counts_exactly p x.
   Proof.
     unfold step_empty, check_empty_step; intros H; split_bool. split; [split|].
     - destruct (act x) as [|groups|groups|pairs|how [|]]; cbn [check_empty_action collective_ok] in *;
-        try apply check_groups_ok; try apply one_way_ok; auto; try discriminate.
-      split; [intros h g []|split; [constructor|]]. intros r; repeat split; try constructor; contradiction.
+        try discriminate; try exact I; try (eapply check_groups_ok; [apply In_holders|eassumption]).
+      + split_bool. split; [apply one_way_ok; assumption|apply senders_ok; assumption].
+      + split; [intros h []|split; [intros h g []|split; [constructor|]]].
+        intros r; repeat split; try constructor; contradiction.
     - intros d l _ Hl. unfold tile_at in Hl. rewrite hollow_inside in Hl by assumption. discriminate.
     - intros d Hd. cbv zeta. split; [|apply padding_ok]. unfold from_others. rewrite hollow_cells by assumption. cbn [filter len length Z.of_nat].
       destruct (act x) as [|groups|groups|pairs|how [|]]; cbn [received padding check_empty_action] in *; try discriminate;
@@ -209,7 +242,7 @@ Section Plan.
       by (intros V v; apply holding_nothing; exact H0).
     split; [|split; [|split; [|split]]].
     - intros V v d l. rewrite (run_nothing _ F _ (S0 V v) d l). symmetry. apply holding_nothing.
-      apply (path_hollow _ F _ _ H0 Hpath).
+      apply (path_hollow _ F _ _ _ H0 Hpath).
     - intros done x rest E V v d l. assert (Fx : step_empty x) by (apply F; rewrite E; apply in_elt).
       unfold run. rewrite fold_left_app. cbn [fold_left].
       rewrite (step_nothing _ x Fx d l). symmetry. apply holding_nothing, after_hollow, Fx.
@@ -222,6 +255,7 @@ Section Plan.
   Theorem check_plan_within_sound : check_plan_within p limit = true -> promises p limit.
   Proof.
     unfold check_plan_within; intros H; split_bool.
+    repeat match goal with E : check_mesh _ = true |- _ => apply check_mesh_ok in E end.
     assert (K : leads_from_source_to_target p /\ keeps).
     { destruct (hollow (local_shape (source p))) eqn:Hollow; split_bool.
       - match goal with E : check_steps p _ = true |- _ => apply check_path_ok in E; destruct E as [Hp F] end.
@@ -231,7 +265,6 @@ Section Plan.
     destruct K as (Hpath & K1 & K2 & K3 & K4 & K5).
     constructor; try assumption.
     - repeat match goal with
-      | E : check_mesh _ = true |- _ => apply check_mesh_ok in E
       | E : check_type _ _ = true |- _ => apply check_type_ok in E
       | E : same _ _ = true |- _ => apply same_eq in E
       end. unfold types_ok; tauto.

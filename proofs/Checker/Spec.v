@@ -19,10 +19,10 @@ Definition point := list Z.  (** one coordinate per dimension, or one extent, or
 Record dim := Dim { tile : Z; axes : list Z; size : Z }.
 Definition type := list dim.
 
-(** Axis sizes, and the device number at each row-major position. *)
+(** Axis sizes, and the device number at each row-major position. Numbers may be left out. *)
 Record mesh := Mesh { axis_sizes : list Z; device_at : list device }.
 
-(** Tiles per dimension, and row [d] the tile index of device [d]. *)
+(** Tiles per dimension, and row [d] the tile index of device [d]: all -1 if it holds nothing. *)
 Record placement := Placement { grid : list Z; index : list point }.
 
 Record share := Share { src : device; dst : device; round : Z; corner : point; extent : point }.
@@ -139,9 +139,13 @@ Definition global_shape (t : type) : point := map size t.
 Definition devices (m : mesh) : Z := prod (axis_sizes m).
 Definition is_device (n : Z) (d : device) : bool := (0 <=? d) && (d <? n).
 
+(** Is a device in the mesh, and one more than the largest that is. *)
+Definition has_device (m : mesh) (d : device) : bool := existsb (Z.eqb d) (device_at m).
+Definition span (m : mesh) : Z := fold_right (fun d k => Z.max (d + 1) k) 0 (device_at m).
+
 Definition mesh_ok (m : mesh) : Prop :=
   Forall (fun s => 1 <= s) (axis_sizes m) /\
-  NoDup (device_at m) /\ forall d, In d (device_at m) <-> is_device (devices m) d = true.
+  NoDup (device_at m) /\ len (device_at m) = devices m /\ Forall (fun d => 0 <= d) (device_at m).
 
 (** Figure 7b: tile times axis sizes is the size, and no axis occurs twice. A dimension may be empty. *)
 Definition type_ok (m : mesh) (t : type) : Prop :=
@@ -154,14 +158,18 @@ Definition tile_of (s : point) (p : placement) : point := quotient s (grid p).
 Definition offset_of (s : point) (p : placement) (d : device) : point :=
   times (entry [] (index p) d) (tile_of s p).
 
+(** Does a device hold a tile? *)
+Definition has_tile (p : placement) (d : device) : bool := forallb (Z.leb 0) (entry [] (index p) d).
+Definition is_holder (n : Z) (p : placement) (d : device) : bool := is_device n d && has_tile p d.
+
 (** ** 3. What a step does to data *)
 
 (** A state says what every device's buffer holds at each local index; [None] is no data. *)
 Definition state (V : Type) := device -> point -> option V.
 
-(** Every one of [n] devices holds a tile of the global array [v], from its own offset on. *)
-Definition holding {V} (n : Z) (shape : point) (offset : device -> point) (v : point -> V) : state V :=
-  fun d l => if is_device n d && inside shape l then Some (v (plus (offset d) l)) else None.
+(** Every one of some devices holds a tile of the global array [v], from its own offset on; the others hold nothing. *)
+Definition holding {V} (who : device -> bool) (shape : point) (offset : device -> point) (v : point -> V) : state V :=
+  fun d l => if who d && inside shape l then Some (v (plus (offset d) l)) else None.
 
 Definition group_of (groups : list (list device)) (d : device) : list device :=
   match find (existsb (Z.eqb d)) groups with Some g => g | None => [] end.
@@ -187,7 +195,7 @@ Definition supply (n : Z) (s : point) (b a : placement) (x : action) (d : device
   : option (device * point) :=
   let tb := tile_of s b in let ta := tile_of s a in
   let ob := offset_of s b in let oa := offset_of s a in
-  if is_device n d && inside ta l then
+  if is_holder n a d && inside ta l then
     match x with
     | DynSlice => Some (d, plus l (minus (oa d) (ob d)))
     | AllGather groups => from_member (group_of groups d) ta tb l
@@ -213,7 +221,8 @@ Definition supply (n : Z) (s : point) (b a : placement) (x : action) (d : device
 Section Running.
   Variable p : plan.
 
-  Definition device_count : Z := devices (source_mesh p).
+  (** Devices that neither mesh has are counted where their numbers are left out: they hold nothing at either end. *)
+  Definition device_count : Z := Z.max (span (source_mesh p)) (span (target_mesh p)).
   Definition array_shape : point := global_shape (source p).
   Definition placed (i : Z) : placement := entry (Placement [] []) (placements p) i.
   Definition tile_at (i : Z) : point := tile_of array_shape (placed i).
@@ -242,6 +251,9 @@ Definition carried (how : implementation) (shares : list share) (h : share) : Z 
   | Ragged => prod (extent h)
   end.
 
+(** How many others are in one's group; none for who is in no group. *)
+Definition others (group : list device) : Z := match group with [] => 0 | _ :: rest => len rest end.
+
 Definition to_device (d : device) (shares : list share) : list share := filter (fun h => dst h =? d) shares.
 
 (** The library's [received], how much of it is padding, and what the rest is to count: how many elements of its new
@@ -250,8 +262,8 @@ Definition received (s : point) (b a : placement) (x : action) (d : device) : Z 
   let tb := tile_of s b in let ta := tile_of s a in
   match x with
   | DynSlice => 0
-  | AllGather groups => (len (group_of groups d) - 1) * prod tb
-  | AllToAll groups => (len (group_of groups d) - 1) * prod (smaller tb ta)
+  | AllGather groups => others (group_of groups d) * prod tb
+  | AllToAll groups => others (group_of groups d) * prod (smaller tb ta)
   | AllPermute pairs => if existsb (fun p => snd p =? d) pairs then prod tb else 0
   | Exchange how shares => sum (map (carried how shares) (to_device d shares))
   end.
@@ -283,8 +295,8 @@ Definition may_supply (x : action) (m d : device) (g : point) : Prop :=
   end.
 
 (** The rules of one collective operation, data apart. *)
-Definition groups_ok (n : Z) (groups : list (list device)) : Prop :=
-  NoDup (concat groups) /\ (forall d, In d (concat groups) <-> is_device n d = true) /\
+Definition groups_ok (who : device -> bool) (groups : list (list device)) : Prop :=
+  NoDup (concat groups) /\ (forall d, In d (concat groups) <-> who d = true) /\
   forall g h, In g groups -> In h groups -> length g = length h.
 
 Definition one_way (n : Z) (pairs : list (device * device)) : Prop :=
@@ -294,6 +306,7 @@ Definition one_way (n : Z) (pairs : list (device * device)) : Prop :=
 (** A share lies in its sender's tile and in its receiver's new tile; a receiver gets no element twice and none
     that it keeps; in a round every device sends at most one share and receives at most one. *)
 Definition shares_ok (n : Z) (s : point) (b a : placement) (shares : list share) : Prop :=
+  (forall h, In h shares -> has_tile b (src h) = true /\ has_tile a (dst h) = true) /\
   (forall h g, In h shares -> in_box (corner h) (extent h) g = true ->
      in_box (offset_of s b (src h)) (tile_of s b) g = true /\
      in_box (offset_of s a (dst h)) (tile_of s a) g = true /\
@@ -305,8 +318,8 @@ Definition shares_ok (n : Z) (s : point) (b a : placement) (shares : list share)
 Definition collective_ok (n : Z) (s : point) (b a : placement) (x : action) : Prop :=
   match x with
   | DynSlice => True
-  | AllGather groups | AllToAll groups => groups_ok n groups
-  | AllPermute pairs => one_way n pairs
+  | AllGather groups | AllToAll groups => groups_ok (is_holder n b) groups
+  | AllPermute pairs => one_way n pairs /\ forall m d, In (m, d) pairs -> has_tile b m = true
   | Exchange _ shares => shares_ok n s b a shares
   end.
 
@@ -315,32 +328,33 @@ Section Promises.
   Let n := device_count p.
 
   Definition source_state {V} : (point -> V) -> state V :=
-    holding n (local_shape (source p)) (base_offset (source_mesh p) (source p)).
+    holding (has_device (source_mesh p)) (local_shape (source p)) (base_offset (source_mesh p) (source p)).
   Definition target_state {V} : (point -> V) -> state V :=
-    holding n (local_shape (target p)) (base_offset (target_mesh p) (target p)).
+    holding (has_device (target_mesh p)) (local_shape (target p)) (base_offset (target_mesh p) (target p)).
   Definition placed_state {V} (i : Z) : (point -> V) -> state V :=
-    holding n (tile_at p i) (offset_at p i).
+    holding (is_holder n (placed p i)) (tile_at p i) (offset_at p i).
 
-  (** Source and target are well-formed types of one array on one set of devices. *)
+  (** Source and target are well-formed types of one array, on the same devices or on others. *)
   Definition types_ok : Prop :=
     mesh_ok (source_mesh p) /\ mesh_ok (target_mesh p) /\
-    devices (target_mesh p) = devices (source_mesh p) /\
     type_ok (source_mesh p) (source p) /\ type_ok (target_mesh p) (target p) /\
     global_shape (target p) = global_shape (source p).
 
   (** The steps are a path: the first begins at the source's tiles and base offsets, each begins where the one
-      before it ended, and the last ends at the target's. *)
-  Definition same_place (t t' : point) (o o' : device -> point) : Prop :=
-    t = t' /\ forall d, is_device n d = true -> o d = o' d.
-  Fixpoint path (t : point) (o : device -> point) (ss : list step) : Prop :=
+      before it ended, and the last ends at the target's; so do the devices that hold something. *)
+  Definition same_place (t t' : point) (w w' : device -> bool) (o o' : device -> point) : Prop :=
+    t = t' /\ forall d, is_device n d = true -> w d = w' d /\ (w d = true -> o d = o' d).
+  Fixpoint path (t : point) (w : device -> bool) (o : device -> point) (ss : list step) : Prop :=
     match ss with
-    | [] => same_place t (local_shape (target p)) o (base_offset (target_mesh p) (target p))
+    | [] =>
+        same_place t (local_shape (target p)) w (has_device (target_mesh p)) o (base_offset (target_mesh p) (target p))
     | s :: rest =>
-        same_place t (tile_at p (before s)) o (offset_at p (before s)) /\
-        path (tile_at p (after s)) (offset_at p (after s)) rest
+        let b := placed p (before s) in let a := placed p (after s) in
+        same_place t (tile_at p (before s)) w (has_tile b) o (offset_at p (before s)) /\
+        path (tile_at p (after s)) (has_tile a) (offset_at p (after s)) rest
     end.
   Definition leads_from_source_to_target : Prop :=
-    path (local_shape (source p)) (base_offset (source_mesh p) (source p)) (steps p).
+    path (local_shape (source p)) (has_device (source_mesh p)) (base_offset (source_mesh p) (source p)) (steps p).
 
   (** Whatever the array and its elements: tiles of the source type in, tiles of the target type out. *)
   Definition redistributes : Prop :=
@@ -356,9 +370,9 @@ Section Promises.
       the tile which that one holds. *)
   Definition lawful (s : step) : Prop :=
     collective_ok n (array_shape p) (placed p (before s)) (placed p (after s)) (act s) /\
-    forall d l, is_device n d = true -> inside (tile_at p (after s)) l = true ->
+    forall d l, is_holder n (placed p (after s)) d = true -> inside (tile_at p (after s)) l = true ->
     exists m k, step_supply p s d l = Some (m, k) /\
-      is_device n m = true /\ inside (tile_at p (before s)) k = true /\
+      is_holder n (placed p (before s)) m = true /\ inside (tile_at p (before s)) k = true /\
       may_supply (act s) m d (plus (offset_at p (after s) d) l).
 
   (** What the library reports as received is exactly what comes from other devices, and the padding. *)

@@ -6,10 +6,11 @@ Import ListNotations.
 Open Scope Z_scope.
 Open Scope lazy_bool_scope.
 
-Lemma check_groups_ok n groups : check_groups n groups = true -> groups_ok n groups.
+Lemma check_groups_ok who all groups : (forall d, In d all <-> who d = true) -> check_groups all groups = true ->
+  groups_ok who groups.
 Proof.
-  unfold check_groups; intros H; split_bool. apply partition_ok in H0. destruct H0 as [H1 H2].
-  split; [exact H1|split; [exact H2|]]. clear H1 H2.
+  intros W; unfold check_groups; intros H; split_bool. apply partition_ok in H0. destruct H0 as [H1 H2].
+  split; [exact H1|split; [intros d; rewrite H2; apply W|]]. clear H1 H2.
   destruct groups as [|g0 rest]; [intros g h []|]. rewrite forallb_forall in H.
   assert (E : forall h, In h (g0 :: rest) -> length h = length g0).
   { intros h [->|Hh]; [reflexivity|]. specialize (H h Hh). apply Z.eqb_eq in H. unfold len in H. lia. }
@@ -43,8 +44,11 @@ Section Step.
         generalize (index p); intros l; induction l as [|r l IH]; intros n d Hd E; cbn [length lookup] in *; [lia|].
         destruct (d =? 0) eqn:D; [eauto|]. apply Z.eqb_neq in D. apply (IH (n - 1)); lia. }
       destruct E as [r E]. unfold offset_of, entry, times, point in *. rewrite E. apply lookup_In in E.
-      rewrite forallb_forall in H. apply H, inside_iff in E. destruct E as [E _].
-      rewrite length_zip; [congruence|]. congruence.
+      rewrite forallb_forall in H. apply H in E. rewrite length_zip; destruct (inside (grid p) r) eqn:I.
+      + apply inside_iff in I. destruct I as [I _]. congruence.
+      + apply same_eq in E. rewrite E, map_length. reflexivity.
+      + apply inside_iff in I. destruct I as [I _]. congruence.
+      + apply same_eq in E. rewrite E, map_length. congruence.
   Qed.
 
   Let Ltb := proj1 (placement_ok b Hb).
@@ -56,23 +60,28 @@ Section Step.
 
   (** The heart of it: the element comes from within the tile of one who may supply it, and from the same global
       coordinate. *)
-  Definition routed (x : action) : Prop := forall d l, is_device n d = true -> inside ta l = true ->
+  Definition routed (x : action) : Prop := forall d l, is_holder n a d = true -> inside ta l = true ->
     exists m k, supply n s b a x d l = Some (m, k) /\
-      is_device n m = true /\ inside tb k = true /\ plus (ob m) k = plus (oa d) l /\
+      is_holder n b m = true /\ inside tb k = true /\ plus (ob m) k = plus (oa d) l /\
       may_supply x m d (plus (oa d) l).
 
-  Lemma supply_guard d l : is_device n d = true -> inside ta l = true ->
-    (is_device n d && inside ta l)%bool = true.
+  Lemma supply_guard d l : is_holder n a d = true -> inside ta l = true ->
+    (is_holder n a d && inside ta l)%bool = true.
   Proof. intros -> ->; reflexivity. Qed.
+
+  Lemma holder_device p d : is_holder n p d = true -> is_device n d = true.
+  Proof. intros H; apply is_holder_iff in H; apply H. Qed.
 
   Lemma slice_ok : check_slice n s b a = true -> routed DynSlice.
   Proof.
-    unfold check_slice; intros H d l Hd Hl; split_bool.
-    rewrite forallb_forall in H. specialize (H d (proj2 (In_devices n d) Hd)).
+    unfold check_slice; intros H d l Ha' Hl; split_bool.
+    pose proof (holder_device a d Ha') as Hd. pose proof (proj1 (is_holder_iff _ _ _) Ha') as [_ Ta].
+    rewrite forallb_forall in H. specialize (H d (proj2 (In_devices n d) Hd)). rewrite Ta in H. cbn [negb] in H. split_bool.
+    assert (Hb' : is_holder n b d = true) by (apply is_holder_iff; auto).
     pose proof (Lob d Hd) as E1. pose proof (Loa d Hd) as E2.
     unfold supply. rewrite supply_guard by assumption.
     apply inside_iff in Hl. destruct Hl as [Ll Hl].
-    exists d, (plus l (minus (oa d) (ob d))). split; [reflexivity|]. split; [exact Hd|].
+    exists d, (plus l (minus (oa d) (ob d))). split; [reflexivity|]. split; [exact Hb'|].
     unfold within in H. apply (all2_iff _ _ _ (0, 0) (0, 0)) in H. destruct H as [_ H].
     rewrite length_box_at in H by congruence.
     assert (Lm : length (minus (oa d) (ob d)) = length s) by (rewrite length_minus; congruence).
@@ -90,7 +99,7 @@ Section Step.
         rewrite nth_plus by congruence. lia.
   Qed.
 
-  Lemma group_of_ok groups d : partition n (concat groups) = true -> is_device n d = true ->
+  Lemma group_of_ok all groups d : partition all (concat groups) = true -> In d all ->
     In (group_of groups d) groups /\ In d (group_of groups d).
   Proof.
     intros H Hd; apply partition_ok in H; destruct H as [_ H]. apply H in Hd. apply in_concat in Hd.
@@ -103,20 +112,27 @@ Section Step.
   (** Chunks that arrive in order make up the new tile. *)
   Lemma members_ok chunk groups : length chunk = length s -> (forall i, (i < length s)%nat -> 1 <= nth i chunk 0) ->
     check_members n s b a chunk groups = true ->
-    groups_ok n groups /\
-    forall d l, is_device n d = true -> inside ta l = true ->
+    groups_ok (is_holder n b) groups /\ (forall d, is_device n d = true -> has_tile a d = has_tile b d) /\
+    forall d l, is_holder n a d = true -> inside ta l = true ->
     exists m k, from_member (group_of groups d) ta chunk l = Some (m, k) /\
       In (group_of groups d) groups /\ In d (group_of groups d) /\ In m (group_of groups d) /\
-      is_device n m = true /\ inside chunk k = true /\
+      is_holder n b m = true /\ inside chunk k = true /\
       length (beyond (ob m) (oa d)) = length s /\
       (forall i, (i < length s)%nat -> 0 <= nth i (beyond (ob m) (oa d)) 0 <= nth i tb 0 - nth i chunk 0) /\
       inside tb (plus k (beyond (ob m) (oa d))) = true /\
       plus (ob m) (plus k (beyond (ob m) (oa d))) = plus (oa d) l.
   Proof.
     intros Lc Pc. unfold check_members; intros H; split_bool.
-    assert (Hp : partition n (concat groups) = true) by (unfold check_groups in *; split_bool; auto).
-    split; [apply check_groups_ok; assumption|]. intros d l Hd Hl.
-    destruct (group_of_ok groups d Hp Hd) as [G1 G2].
+    assert (Hp : partition (filter (has_tile b) (range n)) (concat groups) = true)
+      by (unfold check_groups in *; split_bool; auto).
+    split; [eapply check_groups_ok; [apply In_holders|eassumption]|].
+    assert (Hs : forall d, is_device n d = true -> has_tile a d = has_tile b d).
+    { match goal with E : forallb _ (range n) = true |- _ => rewrite forallb_forall in E; rename E into Hs end.
+      intros d Hd. apply Bool.eqb_prop, Hs, In_devices, Hd. }
+    split; [exact Hs|]. intros d l Ha' Hl. pose proof (holder_device a d Ha') as Hd.
+    assert (Hb' : is_holder n b d = true).
+    { apply is_holder_iff. split; [exact Hd|]. rewrite <- Hs by exact Hd. apply is_holder_iff in Ha'; apply Ha'. }
+    clear Hs. destruct (group_of_ok _ groups d Hp (proj2 (In_holders n b d) Hb')) as [G1 G2].
     rewrite forallb_forall in H. specialize (H _ G1). rewrite forallb_forall in H. specialize (H d G2).
     apply inside_iff in Hl. destruct Hl as [Ll Hl]. rewrite Lta in Ll, Hl.
     match goal with E : divides chunk ta = true |- _ => apply divides_iff in E; destruct E as [_ Dv] end.
@@ -132,11 +148,12 @@ Section Step.
       - apply Z.div_lt_upper_bound; [lia|].
         rewrite <- (proj2 (Z.div_exact (nth i ta 0) (nth i chunk 0) ltac:(lia)) Dv). lia. }
     destruct (all2_lookup _ _ _ _ _ H (lookup_cells _ _ Hq)) as (m & E & Hs).
-    assert (Hm : is_device n m = true).
-    { apply partition_ok in Hp; apply Hp. apply in_concat. eauto using lookup_In. }
+    assert (Hm' : is_holder n b m = true).
+    { apply partition_ok in Hp; apply In_holders, Hp. apply in_concat. eauto using lookup_In. }
+    pose proof (holder_device b m Hm') as Hm.
     exists m, (remainder l chunk). unfold from_member. rewrite E.
     split; [reflexivity|]. split; [exact G1|]. split; [exact G2|]. split; [eauto using lookup_In|].
-    split; [exact Hm|].
+    split; [exact Hm'|].
     unfold check_share in Hs. split_bool. apply same_eq in Hs.
     pose proof (Lob m Hm) as E1. pose proof (Loa d Hd) as E2.
     assert (Lb : length (beyond (ob m) (oa d)) = length s) by (rewrite length_beyond; congruence).
@@ -187,18 +204,18 @@ Section Step.
   Qed.
 
   Lemma alltoall_ok groups : check_members n s b a (smaller tb ta) groups = true ->
-    groups_ok n groups /\ routed (AllToAll groups).
+    groups_ok (is_holder n b) groups /\ routed (AllToAll groups).
   Proof.
-    intros H. destruct (members_ok _ _ Lsmaller Psmaller H) as [H1 H2]. split; [exact H1|].
+    intros H. destruct (members_ok _ _ Lsmaller Psmaller H) as (H1 & _ & H2). split; [exact H1|].
     intros d l Hd Hl. destruct (H2 d l Hd Hl) as (m & k & E & G1 & G2 & G3 & Hm & _ & _ & _ & Hk & Hg).
     unfold supply. rewrite supply_guard, E by assumption.
     eexists _, _. split; [reflexivity|]. repeat split; try assumption. simpl; eauto.
   Qed.
 
   Lemma allgather_ok groups : check_members n s b a tb groups = true ->
-    groups_ok n groups /\ routed (AllGather groups).
+    groups_ok (is_holder n b) groups /\ routed (AllGather groups).
   Proof.
-    intros H. destruct (members_ok _ _ Ltb Ptb H) as [H1 H2]. split; [exact H1|].
+    intros H. destruct (members_ok _ _ Ltb Ptb H) as (H1 & _ & H2). split; [exact H1|].
     intros d l Hd Hl. destruct (H2 d l Hd Hl) as (m & k & E & G1 & G2 & G3 & Hm & Hk & Lb & Nb & _ & Hg).
     unfold supply. rewrite supply_guard, E by assumption.
     eexists _, _. split; [reflexivity|]. split; [exact Hm|]. split; [exact Hk|]. split; [|simpl; eauto].
@@ -216,32 +233,41 @@ Section Step.
     split; [assumption|split; [assumption|]]. intros ->. rewrite Z.eqb_refl in *. discriminate.
   Qed.
 
-  Lemma permute_ok pairs : check_permute n s b a pairs = true -> one_way n pairs /\ routed (AllPermute pairs).
+  Lemma senders_ok p pairs : forallb (fun q => has_tile p (fst q)) pairs = true ->
+    forall m d : device, In (m, d) pairs -> has_tile p m = true.
+  Proof. rewrite forallb_forall. intros H m d I. exact (H _ I). Qed.
+
+  Lemma permute_ok pairs : check_permute n s b a pairs = true ->
+    collective_ok n s b a (AllPermute pairs) /\ routed (AllPermute pairs).
   Proof.
     unfold check_permute; intros H; split_bool. assert (O : one_way n pairs) by (apply one_way_ok; assumption).
-    split; [exact O|]. intros d l Hd Hl.
+    match goal with E : forallb (fun p => has_tile b (fst p)) pairs = true |- _ => rename E into S; pose proof (senders_ok b pairs S) as Sd end.
+    split; [split; assumption|]. intros d l Ha' Hl. pose proof (holder_device a d Ha') as Hd.
     match goal with E : same ta tb = true |- _ => apply same_eq in E; rename E into Et end.
-    rewrite forallb_forall in H. specialize (H d (proj2 (In_devices n d) Hd)). apply same_eq in H.
+    rewrite forallb_forall in H. specialize (H d (proj2 (In_devices n d) Hd)). cbv zeta in H. split_bool.
+    match goal with E : Bool.eqb _ _ = true |- _ => apply Bool.eqb_prop in E; rename E into Em end.
+    apply is_holder_iff in Ha' as Ta. destruct Ta as [_ Ta]. rewrite Ta in Em. apply same_eq in H.
     unfold supply. rewrite supply_guard by assumption.
     destruct (find (fun p => snd p =? d) pairs) as [[m e]|] eqn:F; eexists _, l; (split; [reflexivity|]).
     - apply find_some in F; destruct F as [F1 F2]. cbn [snd] in F2. apply Z.eqb_eq in F2; subst e.
       destruct O as (_ & _ & O). destruct (O _ _ F1) as (Hm & _).
-      split; [exact Hm|split; [congruence|split; [congruence|]]]. left; exact F1.
-    - split; [exact Hd|split; [congruence|split; [congruence|]]]. right; split; [reflexivity|].
+      split; [apply is_holder_iff; auto|split; [congruence|split; [congruence|]]]. left; exact F1.
+    - split; [apply is_holder_iff; auto|split; [congruence|split; [congruence|]]]. right; split; [reflexivity|].
       intros I. apply in_map_iff in I. destruct I as (q & <- & I). apply find_none with (x := q) in F; [|exact I].
       rewrite Z.eqb_refl in F; discriminate.
   Qed.
 
   (** Of an exchange. *)
   Lemma travel_ok h : check_travel n s b a h = true ->
-    is_device n (src h) = true /\ is_device n (dst h) = true /\
+    is_holder n b (src h) = true /\ is_holder n a (dst h) = true /\
     length (corner h) = length s /\ length (extent h) = length s /\
     (forall g, in_box (corner h) (extent h) g = true ->
        in_box (ob (src h)) tb g = true /\ in_box (oa (dst h)) ta g = true /\ in_box (ob (dst h)) tb g = false).
   Proof.
     unfold check_travel, share_box; intros H.
-    destruct (is_device n (src h)) eqn:Hs; [|discriminate].
-    destruct (is_device n (dst h)) eqn:Hd; [|discriminate]. cbv beta iota in H. split_bool.
+    destruct (is_holder n b (src h)) eqn:Hs'; [|discriminate].
+    destruct (is_holder n a (dst h)) eqn:Hd'; [|discriminate]. cbv beta iota in H. split_bool.
+    pose proof (holder_device b _ Hs') as Hs. pose proof (holder_device a _ Hd') as Hd.
     assert (Lh : length (corner h) = length s) by (unfold len in *; lia).
     assert (Le : length (extent h) = length s) by (unfold len in *; lia).
     do 4 (split; [auto|]). intros g Hg. apply in_box_iff in Hg; [|congruence].
@@ -261,7 +287,7 @@ Section Step.
     - apply Forall_forall. intros k Hk E g Hg.
       destruct (travel_ok h (T h (or_introl eq_refl))) as (_ & Dh & L1 & L2 & _).
       destruct (travel_ok k (T k (or_intror Hk))) as (_ & _ & L3 & L4 & _).
-      specialize (P _ Dh). unfold to_device in P. cbn [filter] in P. rewrite Z.eqb_refl in P.
+      specialize (P _ (holder_device a _ Dh)). unfold to_device in P. cbn [filter] in P. rewrite Z.eqb_refl in P.
       cbn [map pairwise] in P. split_bool. rewrite forallb_forall in P0.
       destruct (in_box (corner k) (extent k) g) eqn:F; [exfalso|reflexivity].
       apply in_box_iff in Hg; [|congruence]. apply in_box_iff in F; [|congruence].
@@ -293,7 +319,9 @@ Section Step.
     assert (A1 : forall d, is_device n d = true -> pairwise apart (map share_box (to_device d shares)) = true).
     { intros d Hd. specialize (A d (proj2 (In_devices n d) Hd)). unfold check_arrivals in A. split_bool. auto. }
     split.
-    - split; [|split].
+    - split; [|split; [|split]].
+      + intros h Hh. destruct (travel_ok h (T h Hh)) as (Hs & Hd & _). apply is_holder_iff in Hs, Hd.
+        split; [apply Hs|apply Hd].
       + intros h g Hh Hg. apply (travel_ok h (T h Hh)), Hg.
       + apply arrivals_apart; assumption.
       + intros r. destruct (in_dec Z.eq_dec r (map round shares)) as [I|I].
@@ -301,7 +329,8 @@ Section Step.
         * rewrite in_round_other.
           -- repeat split; try constructor; contradiction.
           -- intros (h & Hh & E). apply I, in_map_iff; eauto.
-    - intros d l Hd Hl. unfold supply. rewrite supply_guard by assumption.
+    - intros d l Ha' Hl. unfold supply. rewrite supply_guard by assumption.
+      pose proof (holder_device a d Ha') as Hd. apply is_holder_iff in Ha' as Ta. destruct Ta as [_ Ta].
       set (g := plus (oa d) l).
       assert (Lg : length g = length s).
       { apply inside_iff in Hl. destruct Hl as [Ll _]. pose proof (Loa d Hd). unfold g. rewrite length_plus; congruence. }
@@ -314,7 +343,7 @@ Section Step.
       destruct (find (fun h => (dst h =? d) && in_box (corner h) (extent h) g)%bool shares) as [h|] eqn:F.
       + apply find_some in F; destruct F as [F1 F2]. apply andb_prop in F2; destruct F2 as [F2 F3].
         apply Z.eqb_eq in F2. destruct (travel_ok h (T h F1)) as (Hs & _ & _ & _ & Hin).
-        destruct (Hin g F3) as (Hg & _ & _). destruct (R _ Hs Hg) as [R1 R2].
+        destruct (Hin g F3) as (Hg & _ & _). destruct (R _ (holder_device b _ Hs) Hg) as [R1 R2].
         exists (src h), (minus g (ob (src h))). repeat split; try assumption.
         right; exists h; auto.
       + assert (Hg : in_intervals (box_at (oa d) ta) g).
@@ -323,16 +352,20 @@ Section Step.
           pose proof (Loa d Hd) as L2.
           symmetry; apply point_ext; rewrite length_minus by congruence; [congruence|].
           intros i Hi. rewrite nth_minus by congruence. unfold g; rewrite nth_plus by congruence. lia. }
-        specialize (A d (proj2 (In_devices n d) Hd)). unfold check_arrivals in A. split_bool.
-        assert (Lbox : forall c, In c (box_at (ob d) tb :: map share_box (to_device d shares)) ->
+        specialize (A d (proj2 (In_devices n d) Hd)). unfold check_arrivals in A. cbv zeta in A. rewrite Ta in A.
+        cbn [negb] in A. split_bool.
+        assert (Lbox : forall c, In c ((if has_tile b d then [box_at (ob d) tb] else []) ++ map share_box (to_device d shares)) ->
                        length c = length (box_at (oa d) ta)).
-        { intros c Hc. rewrite length_box_at by (rewrite Loa by assumption; congruence). destruct Hc as [<-|Hc].
-          - rewrite length_box_at; [congruence|]. rewrite Lob by assumption; congruence.
+        { intros c Hc. rewrite length_box_at by (rewrite Loa by assumption; congruence). apply in_app_or in Hc.
+          destruct Hc as [Hc|Hc].
+          - destruct (has_tile b d); [|destruct Hc]. destruct Hc as [<-|[]].
+            rewrite length_box_at; [congruence|]. rewrite Lob by assumption; congruence.
           - apply in_map_iff in Hc. destruct Hc as (h & <- & Hh). apply filter_In in Hh. destruct Hh as [Hh _].
             destruct (travel_ok h (T h Hh)) as (_ & _ & L1 & L2 & _). unfold share_box.
             rewrite length_box_at; congruence. }
-        destruct (covered_ok _ _ g A Lbox Hg) as (c & [<-|Hc] & Hcg).
-        * apply in_box_iff in Hcg; [|rewrite Lob by assumption; congruence].
+        destruct (covered_ok _ _ g A Lbox Hg) as (c & Hc & Hcg). apply in_app_or in Hc. destruct Hc as [Hc|Hc].
+        * destruct (has_tile b d) eqn:Tb; [|destruct Hc]. destruct Hc as [<-|[]].
+          assert (Hb' : is_holder n b d = true) by (apply is_holder_iff; auto). apply in_box_iff in Hcg; [|rewrite Lob by assumption; congruence].
           destruct (R d Hd Hcg) as [R1 R2]. exists d, (minus g (ob d)). repeat split; try assumption. left; reflexivity.
         * exfalso. apply in_map_iff in Hc. destruct Hc as (h & <- & Hh). apply filter_In in Hh. destruct Hh as [Hh E].
           destruct (travel_ok h (T h Hh)) as (_ & _ & L1 & L2 & _). unfold share_box in Hcg.

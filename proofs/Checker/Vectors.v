@@ -138,14 +138,19 @@ Qed.
 Lemma In_devices n d : In d (range n) <-> is_device n d = true.
 Proof. rewrite In_range, is_device_iff; reflexivity. Qed.
 
-Lemma partition_ok n l : partition n l = true -> NoDup l /\ forall d, In d l <-> is_device n d = true.
+Lemma partition_ok all l : partition all l = true -> NoDup l /\ forall d, In d l <-> In d all.
 Proof.
   unfold partition; intros H; split_bool.
   split; [apply distinct_NoDup; assumption|].
   repeat match goal with E : forallb _ _ = true |- _ => rewrite forallb_forall in E end.
-  intros d; split; intros Hd; [auto|].
-  match goal with E : forall x, In x (range n) -> _ |- _ => apply mem_In, E, In_devices, Hd end.
+  intros d; split; intros Hd; apply mem_In; auto.
 Qed.
+
+Lemma is_holder_iff n p d : is_holder n p d = true <-> is_device n d = true /\ has_tile p d = true.
+Proof. apply andb_true_iff. Qed.
+
+Lemma In_holders n p d : In d (filter (has_tile p) (range n)) <-> is_holder n p d = true.
+Proof. rewrite filter_In, In_devices, is_holder_iff. reflexivity. Qed.
 
 Lemma pairwise_ok {A} (f : A -> A -> bool) l : pairwise f l = true -> ForallOrdPairs (fun x y => f x y = true) l.
 Proof.

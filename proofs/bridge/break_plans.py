@@ -6,7 +6,7 @@ import copy
 import math
 import random
 
-from proofs.bridge.change import Change, any_step, breaking
+from proofs.bridge.change import Change, any_step, breaking, holders
 from proofs.bridge.export import Form, dimensions, summands
 
 # ------------------------------------------------------------------------------------------------- types
@@ -215,14 +215,15 @@ def oversized_tile(rng: random.Random, form: Form) -> bool:
     end = form["placements"][last]
     groups: dict[int, list[int]] = {}
     cells: dict[tuple[int, ...], list[int]] = {}
-    for device, row in enumerate(end["index"]):
-        cells.setdefault(tuple(row), []).append(device)
+    for device in holders(end):
+        cells.setdefault(tuple(end["index"][device]), []).append(device)
     if len(cells) < math.prod(end["grid"]) or len({len(same) for same in cells.values()}) > 1:
         return False
     for _, same in sorted(cells.items()):
         for k, device in enumerate(same):
             groups.setdefault(k, []).append(device)
-    form["placements"].append({"grid": [1] * len(end["grid"]), "index": [[0] * len(row) for row in end["index"]]})
+    index = [[min(k, 0) for k in row] for row in end["index"]]  # who holds nothing still does
+    form["placements"].append({"grid": [1] * len(end["grid"]), "index": index})
     whole = len(form["placements"]) - 1
     form["steps"] += [
         {"kind": "allgather", "before": last, "after": whole, "groups": list(groups.values())},

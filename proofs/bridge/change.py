@@ -48,7 +48,12 @@ def any_shares(rng: random.Random, form: Form) -> list[list[Any]] | None:
 
 
 def devices(form: Form) -> int:
-    return len(form["source"]["mesh"]["devices"])
+    return 1 + max(max(form[side]["mesh"]["devices"], default=0) for side in ("source", "target"))
+
+
+def holders(placement: Form) -> list[int]:
+    """The devices that hold a tile under a placement."""
+    return [device for device, row in enumerate(placement["index"]) if -1 not in row]
 
 
 def other_device(rng: random.Random, form: Form, device: int) -> int:

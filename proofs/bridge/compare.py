@@ -29,10 +29,12 @@ from typing import TypeAlias
 
 from proofs.bridge.corpus import WAYS, Sample, corpus
 from proofs.bridge.corpus_partial import PARTIAL_WAYS, partial_corpus
+from proofs.bridge.corpus_sets import SET_WAYS, sets_corpus
 from proofs.bridge.export import Form, is_partial, plan_term
 from proofs.bridge.mutate import BREAKING, HARMLESS, changed
-from redistrib import Plan
+from redistrib import Plan, verify
 from redistrib.errors import RedistribError, VerificationError
+from redistrib.plans.serial import from_json
 
 CHECKER = Path(__file__).resolve().parents[1] / "Checker"
 LEAST = 500
@@ -108,9 +110,12 @@ Verdict: TypeAlias = tuple[int, ...] | None
 
 
 def python_verdict(case: Case) -> tuple[Verdict, str]:
-    """What the library says of a plan, and the rule it breaks, or the name of the error, if it refuses it."""
+    """What the library says of a plan, and the rule it breaks, or the name of the error, if it refuses it.
+
+    What a text tells of traffic is not judged: a change to the steps leaves it as it was.
+    """
     try:
-        return Plan.from_json(sealed(case.form), case.bound).received, ""
+        return verify(from_json(Plan, sealed(case.form)), case.bound).received, ""
     except RedistribError as error:
         return None, error.rule if isinstance(error, VerificationError) else type(error).__name__
 
@@ -217,7 +222,7 @@ def shortfalls(samples: Sequence[Sample], judged: Sequence[Judged]) -> list[str]
     """What the corpus lacks."""
     ways = Counter(way for sample in samples for way in sample.ways)
     changes = Counter(one.case.change for one in judged if one.refused)
-    found = [f"no plan of the search shows: {way}" for way in (*WAYS, *PARTIAL_WAYS) if not ways[way]]
+    found = [f"no plan of the search shows: {way}" for way in (*WAYS, *PARTIAL_WAYS, *SET_WAYS) if not ways[way]]
     found += [f"no plan broken by {name} was refused" for name in BREAKING if not changes[name]]
     if len(samples) < LEAST:
         found.append(f"{len(samples)} plans of the search, fewer than {LEAST}")
@@ -234,7 +239,7 @@ def summary(samples: Sequence[Sample], judged: Sequence[Judged]) -> str:
     harmless = Counter(one.case.change for one in judged if one.case.change in HARMLESS)
     errors = Counter(one.error for one in judged if one.error)
     lines = [f"{len(samples)} plans of the search, all accepted by both:"]
-    lines += [f"  {ways[way]:5d}  {way}" for way in (*WAYS, *PARTIAL_WAYS)]
+    lines += [f"  {ways[way]:5d}  {way}" for way in (*WAYS, *PARTIAL_WAYS, *SET_WAYS)]
     lines += [f"{harmless.total()} harmless changes, all accepted by both:"]
     lines += [f"  {harmless[name]:5d}  {name}" for name in HARMLESS]
     lines += [f"{refused.total()} broken plans refused by both ({taken.total()} changes made another correct plan):"]
@@ -247,10 +252,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Hold verify and the Coq checker against each other.")
     parser.add_argument("--plans", type=int, default=600, help="plans of the search (default 600)")
     parser.add_argument("--partial", type=int, default=150, help="plans of partial arrays besides (default 150)")
+    parser.add_argument("--sets", type=int, default=150, help="plans between device sets besides (default 150)")
     parser.add_argument("--coqc", default="coqc")
     options = parser.parse_args()
     begun = time.monotonic()
-    samples = corpus(options.plans) + partial_corpus(options.partial)
+    samples = corpus(options.plans) + partial_corpus(options.partial) + sets_corpus(options.sets)
     cases = cases_of(samples)
     searched = time.monotonic()
     judged = judge(cases, options.coqc)

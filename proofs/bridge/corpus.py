@@ -108,6 +108,11 @@ def problem(rng: random.Random) -> tuple[Mesh, Mesh, DistType, DistType]:
         axes = rng.choice([m for m in map(Mesh.of, MESHES) if m.size == mesh.size]).axes
         devices = tuple(rng.sample(range(mesh.size), mesh.size)) if rng.random() < 0.5 else mesh.devices
         target_mesh = Mesh(axes, devices)
+    return mesh, target_mesh, *types(rng, mesh, target_mesh)
+
+
+def types(rng: random.Random, mesh: Mesh, target_mesh: Mesh) -> tuple[DistType, DistType]:
+    """Source and target type of one array, each on its mesh."""
     rank = rng.choice((1, 1, 2, 2, 2, 2, 3, 3)) if rng.random() < 0.98 else 0
     source, target = _cut(rng, mesh, rank), _cut(rng, target_mesh, rank)
     if rank and rng.random() < 0.15:  # one dimension over two axes in turn: tiles that seldom divide one another
@@ -119,7 +124,7 @@ def problem(rng: random.Random) -> tuple[Mesh, Mesh, DistType, DistType]:
     ]
     if rank and rng.random() < 0.06:
         shape[rng.randrange(rank)] = 0
-    return mesh, target_mesh, _type(mesh, source, shape), _type(target_mesh, target, shape)
+    return _type(mesh, source, shape), _type(target_mesh, target, shape)
 
 
 def _cut(rng: random.Random, mesh: Mesh, rank: int) -> list[list[str]]:

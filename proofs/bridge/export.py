@@ -56,9 +56,14 @@ def dimensions(text: str) -> list[tuple[int, list[str], int]]:
     return dims
 
 
+def is_between_sets(form: Form) -> bool:
+    """Whether a form is of a plan that leaves devices without data at an end."""
+    return "traffic" in form
+
+
 def is_partial(form: Form) -> bool:
-    """Whether a form is of the version that knows summands."""
-    return bool(form.get("version", 1) > 1)
+    """Whether a form is of the version that knows summands, and may have some."""
+    return bool(form.get("version", 1) > 1) and not is_between_sets(form)
 
 
 def plan_term(form: Form) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import random
 
-from proofs.bridge.change import any_groups, any_pairs, any_shares, any_step, devices, harmless, replicas
-from proofs.bridge.export import Form, is_partial, summands
+from proofs.bridge.change import any_groups, any_pairs, any_shares, any_step, harmless, holders, replicas
+from proofs.bridge.export import Form, summands
 
 
 @harmless
@@ -72,7 +72,7 @@ def ragged_exchange(rng: random.Random, form: Form) -> bool:
     step = any_step(rng, form, "exchange", "reduce_exchange")
     if step is None:
         return False
-    step["implementation" if is_partial(form) else "realisation"] = "ragged"
+    step["implementation" if form.get("version", 1) > 1 else "realisation"] = "ragged"
     return True
 
 
@@ -81,13 +81,17 @@ def detour_over_a_permute(rng: random.Random, form: Form) -> bool:
     """There and back again: the tiles go round by one device, and home."""
     if not form["steps"]:
         return False
-    last, count = form["steps"][-1]["after"], devices(form)
-    if count < 2:
+    last = form["steps"][-1]["after"]
+    placement, away = copy.deepcopy(form["placements"][last]), len(form["placements"])
+    holds = holders(placement)
+    if len(holds) < 2:
         return False
-    placement, away = form["placements"][last], len(form["placements"])
-    around = {name: placement[name][-1:] + placement[name][:-1] for name in ("index", "summand") if name in placement}
-    form["placements"].append({**copy.deepcopy(placement), **around})
-    there = [[d, (d + 1) % count] for d in range(count)]
+    there = [[d, holds[(k + 1) % len(holds)]] for k, d in enumerate(holds)]
+    form["placements"].append(placement)
+    for name in {"index", "summand"} & set(placement):
+        held = list(placement[name])
+        for sender, receiver in there:
+            placement[name][receiver] = held[sender]
     form["steps"] += [
         {"kind": "allpermute", "before": last, "after": away, "pairs": there},
         {"kind": "allpermute", "before": away, "after": last, "pairs": [pair[::-1] for pair in there]},

@@ -9,11 +9,21 @@ from __future__ import annotations
 import copy
 import random
 
-from proofs.bridge import break_moves, break_plans, break_summands, harmless
+from proofs.bridge import break_moves, break_plans, break_sets, break_summands, harmless
 from proofs.bridge.change import BREAKING, HARMLESS, Change
 from proofs.bridge.export import Form
 
-__all__ = ["BREAKING", "HARMLESS", "Change", "break_moves", "break_plans", "break_summands", "changed", "harmless"]
+__all__ = [
+    "BREAKING",
+    "HARMLESS",
+    "Change",
+    "break_moves",
+    "break_plans",
+    "break_sets",
+    "break_summands",
+    "changed",
+    "harmless",
+]
 
 
 def changed(change: Change, rng: random.Random, form: Form) -> Form | None:

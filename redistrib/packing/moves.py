@@ -34,6 +34,7 @@ class LeafMove:
         donated: whether its source is given up once it has travelled.
         without_source, without_target: ids of those devices that hold nothing of it before, or after: they have a tile
             all the same while the program runs.
+        parts: in how many parts it travels, one after the other; devices without data have tiles of one part.
     """
 
     index: int
@@ -43,6 +44,7 @@ class LeafMove:
     donated: bool = False
     without_source: tuple[int, ...] = ()
     without_target: tuple[int, ...] = ()
+    parts: int = 1
 
     @property
     def source_bytes(self) -> int:
@@ -65,6 +67,9 @@ class PlanEntry(Protocol):
 
     @property
     def plan(self) -> Plan: ...
+
+    @property
+    def times(self) -> int: ...
 
     @property
     def stacked(self) -> bool: ...

@@ -52,12 +52,18 @@ def accounted(buckets: Iterable[tuple[Bucket, BucketProgram]], alive: MemoryLedg
 
 
 def _fullest(groups: Bucket, alive: MemoryLedger) -> int:
-    """Bytes on the fullest device that a launch runs on, tiles that stand for sources included."""
+    """Bytes on the fullest device that a launch runs on, tiles that stand for sources included.
+
+    What moves in parts counts these with its program, and never has whole tiles that stand for targets.
+    """
     items = [item for group in groups for item in group]
-    if any(item.without_source for item in items):
+    if any(item.without_source or item.parts > 1 for item in items):
         alive = alive.copy()
         for item in items:
-            alive.add(item.without_source, item.source_bytes)
+            if item.parts > 1:
+                alive.add(item.without_target, -item.target_bytes)
+            else:
+                alive.add(item.without_source, item.source_bytes)
     return alive.most(items[0].devices)
 
 

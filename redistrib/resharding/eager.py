@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
+from redistrib.backends.jax.buckets.parted import PartedMove
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.backends.jax.xla_cpu import Quirks
@@ -27,7 +28,7 @@ from redistrib.resharding.actions import Action, LeafRoute, is_elsewhere
 from redistrib.resharding.agreement import agree, digest_of
 from redistrib.resharding.checks import check, check_processes, check_there, naming, placing, shared
 from redistrib.resharding.leaves import Leaf, zeros_like
-from redistrib.resharding.planning import TREES, LeafSpec, Planner, compiling, known_spec, route_of
+from redistrib.resharding.planning import TREES, LeafSpec, Planner, Program, compiling, known_spec, route_of
 from redistrib.resharding.sharing import SharedBuffers, Tied, buffers, note
 from redistrib.resharding.value import TreePlan
 
@@ -160,7 +161,7 @@ class PreparedReshard:
         sources = [self._leaves[item.index].value for item in batch.items]
         targets = [self._leaves[item.index].target for item in batch.items]
         program = batch.program
-        assert isinstance(program, CompiledBucket)
+        assert isinstance(program, CompiledBucket | PartedMove)
         moved = program(sources, targets)
         for item, array in zip(batch.items, moved, strict=True):
             results[item.index] = array
@@ -247,8 +248,8 @@ class _Planning:
                 spec = LeafSpec(route.ends, str(leaf.value.dtype), route.devices, self._planner)
             known = self._specs[id(route), leaf.value.dtype] = (spec, tuple(device.id for device in spec.devices))
         held: list[set[Any]] = [leaf.value.sharding.device_set, leaf.target.device_set]
-        without = [tuple(device.id for device in known[0].devices if device not in side) for side in held]
-        return LeafMove(index, leaf.path, *known, self._donated[index], *without)
+        before, after = (tuple(device.id for device in known[0].devices if device not in side) for side in held)
+        return LeafMove(index, leaf.path, *known, self._donated[index], before, after, known[0].parts.count)
 
     def _alive(self) -> MemoryLedger:
         """Bytes on each device before anything moves: all sources, and what `jax.device_put` brings."""
@@ -290,7 +291,7 @@ class _Planning:
         )
         return batches, before
 
-    def _program(self, groups: Sequence[Group]) -> CompiledBucket:
+    def _program(self, groups: Sequence[Group]) -> Program:
         firsts = [group[0] for group in groups]
         self._plan(firsts)
         with naming(firsts[0].path):

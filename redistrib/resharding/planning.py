@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -16,13 +16,16 @@ from redistrib.backends.jax import dummies, with_sharding
 from redistrib.backends.jax.buckets import compiled
 from redistrib.backends.jax.buckets.coalesced import coalescing_key
 from redistrib.backends.jax.buckets.compiled import BucketEntry, CompiledBucket
+from redistrib.backends.jax.buckets.parted import PartedMove, Side
 from redistrib.backends.jax.context import Schedule
 from redistrib.backends.jax.xla_cpu import Quirks, quirks_of
 from redistrib.cache import Cache, CacheInfo
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import cost_model, preset_of
 from redistrib.errors import MemoryLimitError
+from redistrib.packing import buckets
 from redistrib.packing.moves import Group, LeafMove
+from redistrib.packing.parts import Parts, in_parts
 from redistrib.plans.data import Order
 from redistrib.plans.dtypes import added_in, itemsize_of
 from redistrib.plans.plan import Plan
@@ -34,6 +37,7 @@ from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.topology import Topology
 
 Model: TypeAlias = CostModel | str | None
+Program: TypeAlias = CompiledBucket | PartedMove
 
 COALESCED_BYTES = 512 * 1024  # of tile up to which a collective costs more than two copies
 
@@ -45,7 +49,7 @@ ROUTES: Cache[LeafRoute] = Cache(8192)
 PLANS: Cache[Plan] = Cache(2048)
 # of every entry: (types, meshes, dtype and devices, cost model, memory limit, schedule, leaves at once, stacked,
 # whether outputs replace inputs)
-PROGRAMS: Cache[CompiledBucket] = Cache(512)
+PROGRAMS: Cache[Any] = Cache(512)
 # (types and meshes, dtype, cost model): the least memory limit that some plan keeps
 _LEAST: Cache[int] = Cache(2048)
 
@@ -130,8 +134,15 @@ class Planner:
 
     # ------------------------------------------------------------------------------------------ programs
 
-    def program(self, groups: Sequence[Group], dtypes: Sequence[Any], *, numbered: bool) -> CompiledBucket:
+    def program(self, groups: Sequence[Group], dtypes: Sequence[Any], *, numbered: bool) -> Program:
         """The program that moves a bucket by its plans without a limit; see `CompiledBucket`."""
+        first = groups[0][0]
+        if first.parts > 1:
+            part = ((_part_of(first),),)
+            return self._in_parts(first, dtypes[0], self._bucket(part, dtypes, numbered=numbered))
+        return self._bucket(groups, dtypes, numbered=numbered)
+
+    def _bucket(self, groups: Sequence[Group], dtypes: Sequence[Any], *, numbered: bool) -> CompiledBucket:
         known = [
             self._entry(group[0], dtype, None, "overlap", len(group), stacked)
             for group, dtype, stacked in zip(groups, dtypes, _stacked(groups, dtypes), strict=True)
@@ -158,17 +169,37 @@ class Planner:
     def _program(self, first: LeafMove, known: list[tuple[Hashable, BucketEntry]], numbered: bool) -> CompiledBucket:
         devices, entries = known_spec(first).devices, [entry for _, entry in known]
         options = quirks_of(devices[0].platform).compiler_options(sum(entry.cut_bytes for entry in entries))
-        return PROGRAMS.get(
+        made: CompiledBucket = PROGRAMS.get(
             (numbered, *[key for key, _ in known]),
             lambda: CompiledBucket(entries, devices, options, numbered=numbered),
         )
+        return made
 
-    def within(self, item: LeafMove, dtype: Any, room: int) -> CompiledBucket:
+    def _in_parts(self, item: LeafMove, dtype: Any, program: CompiledBucket) -> PartedMove:
+        """The program of a large leaf, from that of a part."""
+        spec = known_spec(item)
+        made: PartedMove = PROGRAMS.get((spec, program), lambda: PartedMove(program, dtype, *spec.sides))
+        return made
+
+    def within(self, item: LeafMove, dtype: Any, room: int) -> Program:
         """The fastest program of one leaf that adds at most `room` bytes per device, as the compiler reports them.
 
         Raises:
             MemoryLimitError: if none does.
         """
+        if item.parts == 1:
+            return self._within(item, dtype, room)
+        part = _part_of(item)
+        besides = item.target_bytes + part.source_bytes
+        try:
+            program = self._in_parts(item, dtype, self._within(part, dtype, room - besides)).compile()
+        except MemoryLimitError as error:
+            raise MemoryLimitError(room, error.least + besides) from None
+        if program.added_bytes > room:
+            raise MemoryLimitError(room, program.added_bytes)
+        return program
+
+    def _within(self, item: LeafMove, dtype: Any, room: int) -> CompiledBucket:
         least: int | None = None
         larger = max(item.source_bytes, item.target_bytes)
         tries: list[tuple[int | None, Schedule | None]] = []
@@ -254,6 +285,36 @@ class LeafSpec:
         return itemsize_of(self.dtype)
 
     @cached_property
+    def parts(self) -> Parts:
+        """In which parts leaves travel: large ones that go to other devices, where elements are of whole bytes."""
+        ends, size = self.ends, self.source_bytes + self.target_bytes
+        if size <= buckets.BUCKET_BYTES or ends.source_mesh.size == ends.target_mesh.size == len(self.devices):
+            return Parts()
+        if self.dtype.startswith("key") or compiled.is_packed(jax.numpy.dtype(self.dtype)):
+            return Parts()
+        return in_parts(ends.source, ends.target, -(-size // buckets.BUCKET_BYTES))
+
+    @cached_property
+    def part(self) -> LeafSpec:
+        """The same of a part."""
+        ends = replace(self.ends, source=self.parts.of(self.ends.source), target=self.parts.of(self.ends.target))
+        return LeafSpec(ends, self.dtype, self.devices, self.planner)
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """Source and target of what moves in parts."""
+        parts = self.parts
+        both = (
+            (self.ends.source, self.ends.source_mesh, parts.source_cells),
+            (self.ends.target, self.ends.target_mesh, parts.target_cells),
+        )
+        source, target = (
+            Side(tuple(self.devices[k] for k in mesh.devices), kind.local_shape, parts.dim, cells, parts.count)
+            for kind, mesh, cells in both
+        )
+        return source, target
+
+    @cached_property
     def plan(self) -> Plan:
         """The plan without a memory limit."""
         return self.planner.plan(self.ends, self.dtype, self.platform)
@@ -275,6 +336,11 @@ def _stacked(groups: Sequence[Group], dtypes: Sequence[Any]) -> list[bool]:
     for group, key, is_small in zip(groups, keys, small, strict=True):
         count[key] += len(group) if is_small else 0
     return [is_small and count[key] >= quirks.coalesced_least for key, is_small in zip(keys, small, strict=True)]
+
+
+def _part_of(item: LeafMove) -> LeafMove:
+    """A part of a large leaf as a leaf of its own, which is given up."""
+    return replace(item, spec=known_spec(item).part, donated=True, parts=1)
 
 
 def known_spec(item: LeafMove) -> LeafSpec:
@@ -304,7 +370,11 @@ def _hashable(model: Model) -> Hashable:
     return model
 
 
-def compiling(makers: Mapping[Hashable, Callable[[], CompiledBucket]]) -> dict[Hashable, Callable[[], CompiledBucket]]:
+def _compiled(program: Program) -> Program:
+    return program.compile()
+
+
+def compiling(makers: Mapping[Hashable, Callable[[], Program]]) -> dict[Hashable, Callable[[], Program]]:
     """Make programs one after the other, and compile each while the next ones are made, and while the caller goes on.
 
     In one process only, as compilers may have to meet across processes: there they are compiled in order.
@@ -316,6 +386,6 @@ def compiling(makers: Mapping[Hashable, Callable[[], CompiledBucket]]) -> dict[H
         return {name: make().compile for name, make in makers.items()}
     pool = ThreadPoolExecutor(max_workers=4)
     try:
-        return {name: pool.submit(make().compile).result for name, make in makers.items()}
+        return {name: pool.submit(_compiled, make()).result for name, make in makers.items()}
     finally:
         pool.shutdown(wait=False)

@@ -62,7 +62,7 @@ class TreePlan:
     def _sum(self, elements: Callable[[Plan], Sequence[int]]) -> int:
         """Bytes over all leaves and devices, from elements on every device."""
         return sum(
-            len(group) * sum(elements(entry.plan)) * entry.plan.itemsize
+            len(group) * entry.times * sum(elements(entry.plan)) * entry.plan.itemsize
             for batch in self.batches
             for group, entry in batch.parts
         )
@@ -86,10 +86,10 @@ class TreePlan:
                     [
                         "" if k else str(number),
                         first if count == 1 else f"{first} and {count - 1} more",
-                        f"{plan.dtype}{list(plan.shape)}",
+                        ("" if entry.times == 1 else f"{entry.times} parts, ") + f"{plan.dtype}{list(plan.shape)}",
                         f"{plan.source} -> {plan.target}",
                         " + ".join(step.kind for step in plan.steps) + (", stacked" if entry.stacked else ""),
-                        f"{count * max(plan.received) * plan.itemsize:,}",
+                        f"{count * entry.times * max(plan.received) * plan.itemsize:,}",
                         "" if k else f"{batch.peak_bytes:,}",
                     ]
                 )

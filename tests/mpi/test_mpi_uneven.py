@@ -34,12 +34,13 @@ def test_pencils_turn(ranks):
 
 
 @pytest.mark.long
-def test_all_pencils_turn():
-    """All of them: 684 transfers, of which all but a few cut into unequal parts, there and back."""
-    found = launch(4, "pencils", "all", "float64", timeout=600).figures()
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_all_pencils_turn(ranks):
+    """All of them: 684 transfers of every dtype, of which all but a few cut into unequal parts, there and back."""
+    found = launch(ranks, "pencils", "all", *DTYPES, timeout=1800).figures()
     assert found["wrong"] == 0
-    assert found["transfers"] == 684
-    assert found["uneven"] > 550
+    assert found["transfers"] == 684 * len(DTYPES)
+    assert found["uneven"] > 550 * len(DTYPES)
 
 
 @pytest.mark.long

@@ -16,6 +16,7 @@ from proofs.bridge import compare
 from proofs.bridge.compare import CHECKER, Case, Judged, cases_of, coq_verdicts, faults, judge, shortfalls
 from proofs.bridge.corpus import Sample, corpus
 from proofs.bridge.corpus_partial import PARTIAL_WAYS, partial_corpus
+from proofs.bridge.corpus_sets import SET_WAYS, sets_corpus
 from proofs.bridge.export import dimensions, plan_term
 from proofs.bridge.mutate import BREAKING, HARMLESS, changed
 from redistrib.lang.mesh import Mesh
@@ -36,7 +37,7 @@ GATHER = {
 
 @pytest.fixture(scope="module")
 def samples() -> list[Sample]:
-    return corpus(50) + partial_corpus(30)
+    return corpus(50) + partial_corpus(30) + sets_corpus(30)
 
 
 @pytest.fixture(scope="module")
@@ -100,19 +101,37 @@ def test_summands_as_a_term() -> None:
     )
 
 
+def test_device_sets_as_a_term() -> None:
+    """Version 2 says who holds nothing; such a plan has no summands."""
+    sides = {"source": {"type": "[2{x}4]", "mesh": {"axes": [["x", 2]], "devices": [0, 1]}},
+             "target": {"type": "[4]", "mesh": {"axes": [["x", 1]], "devices": [2]}}}  # fmt: skip
+    held = [{"grid": [2], "index": [[0], [1], [-1]]}, {"grid": [1], "index": [[-1], [-1], [0]]}]
+    step = {"kind": "exchange", "before": 0, "after": 1, "implementation": "ragged", "shares": []}
+    form = {"version": 2, **sides, "placements": held, "steps": [step], "traffic": {}}
+    assert plan_term(form) == (
+        "Plan [Dim 2 [0] 4] (Mesh [2] [0; 1]) [Dim 4 [] 4] (Mesh [1] [2]) "
+        "[Placement [2] [[0]; [1]; [(-1)]]; Placement [1] [[(-1)]; [(-1)]; [0]]] [Step 0 1 (Exchange Ragged [])]"
+    )
+
+
 def test_an_unknown_axis_becomes_one_that_the_mesh_lacks() -> None:
     side = {"type": "[2{w}4, 3]", "mesh": {"axes": [["x", 2]], "devices": [0, 1]}}
     assert plan_term({**GATHER, "source": side}).startswith("Plan [Dim 2 [1] 4; Dim 3 [] 3] (Mesh [2] [0; 1])")
 
 
 def test_the_corpus_is_the_same_every_time(samples: list[Sample]) -> None:
-    assert corpus(50) + partial_corpus(30) == samples
+    assert corpus(50) + partial_corpus(30) + sets_corpus(30) == samples
     assert cases_of(samples) == cases_of(samples)
 
 
 def test_plans_of_partial_arrays_reduce_in_every_way(samples: list[Sample]) -> None:
     shown = {way for sample in samples for way in sample.ways} & set(PARTIAL_WAYS)
     assert shown > {"reduce-scatter", "all-reduce", "reduce-exchange in rounds", "cut to summands"}
+
+
+def test_plans_between_device_sets_cross_in_every_way(samples: list[Sample]) -> None:
+    shown = {way for sample in samples for way in sample.ways} & set(SET_WAYS)
+    assert shown > {"sets apart", "sets that overlap", "pulled directly", "across, then gathered"}
 
 
 @pytest.mark.parametrize("name", [*BREAKING, *HARMLESS])
@@ -160,6 +179,7 @@ def _read_backwards(dist_type: DistType, mesh: Mesh, devices: int | None = None)
         ),
         (verify, "_check_once", lambda *_: None, ("another_holder_sends", "pair_named_twice"), "verify accepts"),
         (verify, "_check_bound", lambda *_: None, ("oversized_tile",), "verify accepts"),
+        (verify_exchange, "_first_outside", lambda *_: None, ("sender_without_data", "moved_share"), "verify accepts"),
         (verify, "placement_of", _read_backwards, ("",), "verify refuses"),
         (verify_exchange, "_check_cover", lambda *_: None, ("lost_share", "share_sent_twice"), "verify accepts"),
         (verify_exchange, "_check_rounds", lambda *_: None, ("crowded_round", "gap_in_rounds"), "verify accepts"),
@@ -212,6 +232,6 @@ def test_disagreements_and_refusals_are_faults(samples: list[Sample]) -> None:
 def test_a_corpus_that_is_too_small_falls_short(samples: list[Sample]) -> None:
     judged = [Judged(case, (0,), "", (0,)) for case in cases_of(samples)]
     found = shortfalls(samples, judged)
-    assert f"80 plans of the search, fewer than {compare.LEAST}" in found
+    assert f"110 plans of the search, fewer than {compare.LEAST}" in found
     assert f"0 broken plans refused, fewer than {compare.LEAST}" in found
     assert "no plan broken by crowded_round was refused" in found

@@ -17,8 +17,9 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.backends.jax.sharding import named_sharding
+from redistrib.packing import buckets
 from redistrib.resharding import agreement
-from tests.sets.cases import m2n
+from tests.sets.cases import PAIRS, alpa_on_eight, m2n
 
 DEVICES = np.array(jax.devices())
 OWN = jax.process_index()
@@ -68,11 +69,19 @@ def takes_all(*sides: NamedSharding) -> bool:
     return len({device.process_index for each in sides for device in each.device_set}) == jax.process_count()
 
 
+def shape_for(*sides: NamedSharding) -> tuple[int, ...]:
+    """A shape that both sides divide."""
+    return (48, 24, 24)[: max(2, *(len(each.spec) for each in sides))]
+
+
 def main() -> None:
     if sys.argv[5] == "all":
-        MOVES.update((f"case {k}", (side(*one), side(*other))) for k, (one, other) in enumerate(m2n(4)))
-    values = {name: np.random.default_rng(k).integers(0, 99, (48, 24)) for k, name in enumerate(MOVES)}
-    values = {name: array.astype(np.float32) for name, array in values.items()}
+        cases = [*m2n(4), *alpa_on_eight(), *PAIRS.values()]
+        MOVES.update((f"case {k}", (side(*one), side(*other))) for k, (one, other) in enumerate(cases))
+    values = {
+        name: np.random.default_rng(k).integers(0, 99, shape_for(*ends)).astype(np.float32)
+        for k, (name, ends) in enumerate(MOVES.items())
+    }
     tree = {name: placed(values[name], source) for name, (source, _) in MOVES.items()}
     scalar = placed(np.array(5, np.int32), sharding(LOW, (4,), P()))
     targets = {name: target for name, (_, target) in MOVES.items()}
@@ -85,6 +94,15 @@ def main() -> None:
                 rd.reshard({name: tree[name] for name in names}, {name: targets[name] for name in names}, **options)
             )
         at_fault += sum(wrong(moved[name], values[name]) + (moved[name].sharding != targets[name]) for name in names)
+    # Leaves too large for a launch, part by part.
+    buckets.BUCKET_BYTES, whole = 2**10, buckets.BUCKET_BYTES
+    for name in ("rows to columns", "rows to replicated", "eight to six", "across"):
+        at_fault += not all(entry.times > 1 for _, entry in rd.reshard_plan(tree[name], targets[name]).batches[0].parts)
+        with jax.transfer_guard("disallow_explicit"):
+            put_together = jax.block_until_ready(rd.reshard(tree[name], targets[name]))
+        at_fault += wrong(put_together, values[name]) + (put_together.sharding != targets[name])
+    buckets.BUCKET_BYTES = whole
+
     # A process that holds nothing of an array may tell its shape alone.
     source, target = MOVES["rows to columns"]
     here = tree["rows to columns"]

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from redistrib.backends.jax.sharding import named_sharding
 from redistrib.testing import all_types
-from tests.sets.cases import PAIRS, SETS, m2n, prime_mesh
+from tests.sets.cases import PAIRS, SETS, alpa_on_eight, m2n, prime_mesh
 
 MOVED = [name for name in PAIRS if name not in ("rows to rows", "replicated to replicated")]
 
@@ -68,6 +68,23 @@ def test_nccls_cases_move_at_the_bound(half: int) -> None:
     for ends in m2n(half):
         source, target = (_sharding(rd.Mesh.of(mesh, devices), rd.DistType.parse(text)) for mesh, devices, text in ends)
         array = jax.device_put(_values((40, 40), jnp.bfloat16), source)
+        plan = rd.reshard_plan(array, target, cost_model="exact")
+        if plan.put:  # tiles that go to other devices as they are
+            assert np.array_equal(rd.reshard(array, target), array)
+        else:
+            assert plan.received_bytes == plan.lower_bound_bytes
+            _check(array, target, cost_model="exact")
+
+
+@pytest.mark.long
+def test_alpas_cases_move_at_the_bound() -> None:
+    for ends in alpa_on_eight():
+        (mesh, devices, text), (other, others, there) = ends
+        source, target = (
+            _sharding(rd.Mesh.of(mesh, devices), rd.DistType.parse(text)),
+            _sharding(rd.Mesh.of(other, others), rd.DistType.parse(there)),
+        )
+        array = jax.device_put(_values((48, 16, 8), jnp.float32), source)
         plan = rd.reshard_plan(array, target, cost_model="exact")
         if plan.put:  # tiles that go to other devices as they are
             assert np.array_equal(rd.reshard(array, target), array)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
 
 Side = tuple[str, Sequence[int], str]  # mesh, devices, type
 
@@ -32,6 +35,23 @@ ALPA: dict[str, tuple[tuple[str, str], tuple[str, str], int]] = {
     "8": (("a=1,b=4", "[12{b}48, 16, 8]"), ("a=2,b=4", "[48, 16, 8]"), 8),
     "9": (("a=2,b=4", "[48, 8{a}16, 8]"), ("a=2,b=4", "[48, 16, 4{a}8]"), 4),
 }
+
+
+def alpa_on_eight() -> Iterator[tuple[Side, Side]]:
+    """The same between four devices and four others, or three."""
+    smaller = {"a=2,b=4": "a=2,b=2", "a=3,b=4": "a=3,b=1", "a=1,b=4": "a=1,b=4"}
+    for (mesh, source), (other, target), _ in ALPA.values():
+        here, there = smaller[mesh], smaller[other]
+        devices = range(4), range(4, 4 + Mesh.of(there).size)
+        yield (here, devices[0], _cut_alike(source, here)), (there, devices[1], _cut_alike(target, there))
+
+
+def _cut_alike(text: str, mesh: str) -> str:
+    """The type whose axes cut the same dimensions of the same array, on another mesh."""
+    sizes = {axis.name: axis.size for axis in Mesh.of(mesh).axes}
+    dims = [(dim, math.prod(sizes[name] for name in dim.axes)) for dim in DistType.parse(text).dims]
+    return str(DistType(tuple(replace(dim, tile=dim.size // tiles) for dim, tiles in dims)))
+
 
 # Between the devices of the first list and those of the second, as moved by the pairs of types after them.
 PAIRS: dict[str, tuple[Side, Side]] = {

@@ -16,7 +16,7 @@ from redistrib.cost.latency import LatencyBandwidth
 from redistrib.plans import reference
 from redistrib.plans.plan import Plan
 from redistrib.testing import Redistribution, all_types, is_exact, redistributions
-from tests.sets.cases import ALPA, PAIRS, SETS, m2n, prime_mesh
+from tests.sets.cases import ALPA, PAIRS, SETS, alpa_on_eight, m2n, prime_mesh
 
 LATENCY = {kind: Latency(5e-6, 1e-7) for kind in ("allgather", "alltoall", "allpermute")}
 SLOW_BETWEEN = LatencyBandwidth("slow between", LATENCY, 200e9, 1e12, slow_bandwidth=2e9)
@@ -69,6 +69,14 @@ def test_alpas_cases_cross_once_where_links_between_sets_are_slow(name: str) -> 
             _check(plan)
             assert sum(plan.received) == sum(plan.lower_bound)
     assert sum(plan.lower_bound) == times * np.prod(plan.shape)  # what a direct pull brings across
+
+
+def test_alpas_cases_on_eight_devices_meet_the_bounds_in_few_rounds() -> None:
+    for ends in alpa_on_eight():
+        plan = between(*ends)
+        _check(plan)
+        assert sum(plan.received) == sum(plan.lower_bound) and plan.crossing == plan.crossing_bound, ends
+        assert plan.collectives <= 8, ends
 
 
 def _scaled(text: str, factor: int) -> str:

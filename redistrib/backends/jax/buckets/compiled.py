@@ -60,6 +60,11 @@ class BucketEntry:
     schedule: Schedule | None = None
 
     @property
+    def times(self) -> int:
+        """How often an array goes through the plan."""
+        return 1
+
+    @property
     def cut_bytes(self) -> int:
         """Bytes on a device of tiles of which boxes are cut out or written, by loops that compilers make.
 
@@ -105,7 +110,7 @@ class CompiledBucket:
         self._sharding, self._scalar = (
             NamedSharding(self._mesh, spec) for spec in (PartitionSpec(AXIS), PartitionSpec())
         )
-        self._packed = any(_is_packed(entry.dtype) for entry in self.entries)
+        self._packed = any(is_packed(entry.dtype) for entry in self.entries)
         self._quirks = quirks_of(self.devices[0].platform)
         plain = self._quirks.bfloat16_options is not None and not self._packed and any(map(_is_bfloat16, self.entries))
         plain = plain and not any(has_summands(step) for entry in self.entries for step in entry.plan.steps)
@@ -319,7 +324,7 @@ def _is_bfloat16(entry: BucketEntry) -> bool:
     return bool(entry.dtype == jnp.bfloat16)
 
 
-def _is_packed(dtype: Any) -> bool:
+def is_packed(dtype: Any) -> bool:
     """Whether elements are smaller than a byte."""
     if jnp.issubdtype(dtype, jnp.integer):
         return jnp.iinfo(dtype).bits < 8

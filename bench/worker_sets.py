@@ -1,0 +1,149 @@
+"""Child of `bench.sets`: one process of the job, with two devices of its own, of trainers or of samplers."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import redistrib as rd
+from bench.children import serve
+from bench.library import model_of
+from bench.pairing import DTYPE, Part, run_paired
+from bench.sets import CASES, DIRECT, HOST, SOCKETS, Side
+from bench.worker_cluster import ADDRESS, barrier, start
+from redistrib.cost.model import CostModel
+from redistrib.plans.steps import Exchange, Step
+
+PORT = 19100  # of the first process, for the values on their way through the host
+TRANSFERS = 19200  # of every process, for JAX's own transfers
+
+
+@dataclass(frozen=True)
+class OneExchange(CostModel):
+    """A price for every exchange and for nothing else: every device pulls what it lacks."""
+
+    name = "one exchange"
+    unit = "seconds"
+    normal_forms_suffice = False
+
+    def edge(self, *_: Any) -> float:
+        return 0.0
+
+    def step(self, step: Step, *_: Any) -> float:
+        return 1.0 if isinstance(step, Exchange) else 1e6
+
+
+class Case:
+    """An array on some devices, and where it is to be."""
+
+    def __init__(self, source: Side, target: Side, side: int) -> None:
+        self.shape = (side, side)
+        self.source, self.target = _sharding(source), _sharding(target)
+
+    def array(self) -> jax.Array:
+        """The input: every element says where it is."""
+        return jax.make_array_from_callback(self.shape, self.source, self._values, dtype=DTYPE)
+
+    def check(self, result: jax.Array) -> str | None:
+        """What is wrong with a result, or None: every element on every device of this process is compared."""
+        if result.sharding != self.target:
+            return f"sharding {result.sharding}, wanted {self.target}"
+        for shard in result.addressable_shards:
+            if not np.array_equal(np.asarray(shard.data), self._values(shard.index)):
+                return f"wrong elements on device {shard.device.id}"
+        return None
+
+    def _values(self, index: tuple[slice, ...]) -> np.ndarray:
+        row, column = (np.arange(*part.indices(size)) for part, size in zip(index, self.shape, strict=True))
+        return ((row[:, None] * self.shape[1] + column) % 8388593).astype(DTYPE)
+
+
+def _sharding(side: Side) -> NamedSharding:
+    numbers, shape, entries = side
+    devices = np.array(jax.devices())[numbers].reshape(shape)
+    return NamedSharding(Mesh(devices, ("x", "y")[: len(shape)]), PartitionSpec(*entries))
+
+
+class ThroughTheHost:
+    """Gathered where the source is, sent by the first process to those that need it and have nothing of it, put."""
+
+    def __init__(self, case: Case) -> None:
+        self._case, self._links = case, _links()
+        self._gather = jax.jit(lambda x: x, out_shardings=NamedSharding(case.source.mesh, PartitionSpec()))
+        has, wants = ({device.process_index for device in side.device_set} for side in (case.source, case.target))
+        self._receivers, self._has_source = sorted(wants - has), jax.process_index() in has
+        self._received = np.empty(case.shape, DTYPE)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        values = self._received
+        if self._has_source:
+            values = np.asarray(self._gather(x).addressable_shards[0].data)
+        if jax.process_index() == 0:
+            for process in self._receivers:
+                self._links[process].sendall(memoryview(values).cast("B"))
+        if jax.process_index() in self._receivers:
+            rest = memoryview(values).cast("B")
+            while rest:
+                rest = rest[self._links[0].recv_into(rest) :]
+        return jax.make_array_from_callback(x.shape, self._case.target, lambda index: values[index], dtype=DTYPE)
+
+
+@cache
+def _links() -> dict[int, socket.socket]:
+    """A connection of the first process to every other."""
+    host = os.environ[ADDRESS].split(":")[0]
+    if jax.process_index() != 0:
+        multihost_utils.sync_global_devices("listening")
+        link = socket.create_connection((host, PORT))
+        link.sendall(bytes([jax.process_index()]))
+        return {0: link}
+    with socket.create_server((host, PORT)) as server:
+        multihost_utils.sync_global_devices("listening")
+        links = [server.accept()[0] for _ in range(jax.process_count() - 1)]
+    return {link.recv(1)[0]: link for link in links}
+
+
+def way(name: str, case: Case, model: str) -> Callable[[jax.Array], jax.Array]:
+    """A function of the array."""
+    if name == HOST:
+        return ThroughTheHost(case)
+    if name == SOCKETS:
+        return lambda x: jax.device_put(x, case.target)
+    chosen = OneExchange() if name == DIRECT else model_of(model)
+    return lambda x: rd.reshard(x, case.target, cost_model=chosen)
+
+
+def handle(task: dict[str, Any], part: Part) -> None:
+    case = Case(*CASES[task["case"]], task["side"])
+    x = case.array()
+    for name, model in (("plan", model_of(task["cost_model"])), ("direct plan", OneExchange())):
+        (batch,) = rd.reshard_plan(x, case.target, cost_model=model).batches
+        plan = batch.program.entries[0].plan
+        part(
+            {
+                name: {
+                    "steps": [step.kind for step in plan.steps],
+                    "received": sum(plan.received) * plan.itemsize,
+                    "bound": sum(plan.lower_bound) * plan.itemsize,
+                    "crossing": plan.crossing * plan.itemsize,
+                    "crossing_bound": plan.crossing_bound * plan.itemsize,
+                }
+            }
+        )
+    run_paired(case, {name: way(name, case, task["cost_model"]) for name in task["ways"]}, task, part, barrier)
+
+
+if __name__ == "__main__":
+    own = socket.gethostbyname(socket.gethostname())
+    jax.config.update("jax_cross_host_transfer_socket_address", f"{own}:{TRANSFERS}")
+    start()
+    serve(handle)

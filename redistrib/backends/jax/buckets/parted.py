@@ -1,0 +1,209 @@
+"""A large array part by part: cut on the source's devices, moved on all, put together on the target's.
+
+Devices that hold nothing of the array before or after stand in with a tile of one part, not of the whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
+
+from redistrib.backends.jax.buckets.compiled import AXIS, CompiledBucket, numbers
+from redistrib.backends.jax.dummies import without_shards, zeros
+from redistrib.backends.jax.sharding import alone_on
+from redistrib.backends.jax.values import as_dtype, bits_of
+from redistrib.backends.jax.with_sharding import with_sharding
+from redistrib.plans.plan import Plan
+
+
+@dataclass(frozen=True)
+class PartedEntry:
+    """What one array goes through.
+
+    Attributes:
+        plan: of each of its parts.
+        times: how many parts there are.
+        stacked: as for other entries.
+    """
+
+    plan: Plan
+    times: int
+    stacked: bool = False
+
+
+@dataclass(frozen=True)
+class Side:
+    """The source or the target of an array that moves in parts.
+
+    Attributes:
+        devices: those that hold a tile of it.
+        tile: its shape.
+        dim: the dimension that is cut.
+        cells: into how many cells the tile is cut along it; each has a piece of every part.
+        count: how many parts there are.
+    """
+
+    devices: tuple[Any, ...]
+    tile: tuple[int, ...]
+    dim: int
+    cells: int
+    count: int
+
+    @cached_property
+    def pieces(self) -> tuple[int, ...]:
+        """The tile with the pieces of its cells along a dimension of their own, at `dim + 1`."""
+        before, after = self.tile[: self.dim], self.tile[self.dim + 1 :]
+        return (*before, self.cells, self.count, self.tile[self.dim] // (self.cells * self.count), *after)
+
+    @cached_property
+    def part(self) -> tuple[int, ...]:
+        """The shape of the tile of a part."""
+        return _of_part(self.tile, self)
+
+    @cached_property
+    def here(self) -> tuple[Any, ...]:
+        """Those of the devices that belong to this process."""
+        return tuple(device for device in self.devices if device.process_index == jax.process_index())
+
+    @cached_property
+    def mesh(self) -> jax.sharding.Mesh:
+        """The devices in a row."""
+        ordered = sorted(self.devices, key=lambda device: int(device.id))
+        return jax.sharding.Mesh(np.array(ordered), (AXIS,), axis_types=(AxisType.Auto,))
+
+    @cached_property
+    def rows(self) -> NamedSharding:
+        """The sharding of arrays that have a tile on every device, side by side along the first dimension."""
+        return NamedSharding(self.mesh, PartitionSpec(AXIS))
+
+    def whole(self, tile: Sequence[int]) -> tuple[int, ...]:
+        """The shape of such an array."""
+        return (len(self.devices) * tile[0], *tile[1:])
+
+    def compiled(self, run: Callable[..., jax.Array], tiles: Sequence[tuple[int, ...]], dtype: Any) -> Any:
+        """A program of tiles and the number of a part, for every device; the first of two tiles becomes the result."""
+        mesh, spec = self.mesh, PartitionSpec(AXIS)
+        number = jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(mesh, PartitionSpec()))
+        with alone_on(mesh):
+            mapped = jax.shard_map(
+                run, mesh=mesh, in_specs=(*[spec for _ in tiles], PartitionSpec()), out_specs=spec, check_vma=False
+            )
+            given = [jax.ShapeDtypeStruct(self.whole(tile), dtype, sharding=self.rows) for tile in tiles]
+            return jax.jit(mapped, donate_argnums=(0,) if len(tiles) > 1 else ()).lower(*given, number).compile()
+
+
+class PartedMove:
+    """An array of which one part after the other is moved by a program; see `CompiledBucket`, which it stands in for.
+
+    A part has arrived when the next one is cut, so that besides the array before and after there is one launch.
+
+    Args:
+        program: what moves a part; it may have the part's source as soon as it has been read.
+        dtype: of the array; whole bytes, no keys.
+        source, target: where the array is, and where it is to be.
+    """
+
+    def __init__(self, program: CompiledBucket, dtype: Any, source: Side, target: Side) -> None:
+        self._program, self._dtype, self._source, self._target = program, dtype, source, target
+        (entry,) = program.entries
+        self.entries = (PartedEntry(entry.plan, source.count),)
+        self._cut: Any = None
+        self._paste: Any = None
+
+    def compile(self) -> PartedMove:
+        """The programs, compiled; at once if they have been before."""
+        self._program.compile()
+        for side in (self._source, self._target):
+            if side.here:
+                self._compile(side)
+        return self
+
+    def _compile(self, side: Side) -> None:
+        dim = side.dim + 1
+
+        def cut(tile: jax.Array, number: jax.Array) -> jax.Array:
+            pieces = tile.reshape(side.pieces)
+            return lax.dynamic_slice_in_dim(pieces, number, 1, dim).reshape(side.part)
+
+        def pasted(tile: jax.Array, part: jax.Array, number: jax.Array) -> jax.Array:
+            piece = part.reshape((*side.pieces[:dim], 1, *side.pieces[dim + 1 :]))
+            return lax.dynamic_update_slice_in_dim(tile.reshape(side.pieces), piece, number, dim).reshape(side.tile)
+
+        if side is self._source and self._cut is None:
+            self._cut = side.compiled(_exact(cut, self._dtype), [side.tile], self._dtype)
+        if side is self._target and self._paste is None:
+            self._paste = side.compiled(_exact(pasted, self._dtype), [side.tile, side.part], self._dtype)
+
+    @cached_property
+    def added_bytes(self) -> int:
+        """Bytes per device that a call takes besides its input: the output, a part, and what moves it.
+
+        Of a device that is on one side only it counts the other side's tile as well.
+        """
+        self.compile()
+        own = [_scratch(program) for program in (self._cut, self._paste) if program is not None]
+        size: int = np.dtype(self._dtype).itemsize
+        part, whole = (math.prod(shape) * size for shape in (self._source.part, self._target.tile))
+        return whole + max(part + self._program.added_bytes, *own, 0)
+
+    def __call__(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> list[jax.Array]:
+        """Move an array to its target."""
+        (array,), (target,) = arrays, targets
+        self.compile()
+        source, dtype = self._source, array.dtype
+        rows = with_sharding(array, source.whole(source.tile), source.rows, weak=False) if source.here else None
+        shape = _of_part(array.shape, source)
+        made = self._empty(array)
+        for k in range(source.count):
+            if rows is None:
+                part = without_shards(shape, dtype, array.sharding)
+            else:
+                cut = self._cut(rows, numbers(frozenset(source.devices), source.count)[k])
+                part = with_sharding(cut, shape, array.sharding, weak=False)
+            (moved,) = self._program([part], [target])
+            if made is not None:
+                piece = with_sharding(moved, self._target.whole(self._target.part), self._target.rows, weak=False)
+                made = self._paste(made, piece, numbers(frozenset(self._target.devices), source.count)[k])
+            jax.block_until_ready(moved if made is None else made)
+        if made is None:
+            return [without_shards(array.shape, dtype, target)]
+        return [with_sharding(made, array.shape, target, weak=bool(array.aval.weak_type))]
+
+    def _empty(self, array: jax.Array) -> jax.Array | None:
+        """Zeros where the target is to be; None where this process has none of it."""
+        side = self._target
+        if not side.here:
+            return None
+        tiles = [shard.data for shard in zeros(array, side.tile, list(side.here)).addressable_shards]
+        return jax.make_array_from_single_device_arrays(side.whole(side.tile), side.rows, tiles, dtype=array.dtype)
+
+
+def _of_part(shape: tuple[int, ...], side: Side) -> tuple[int, ...]:
+    """The shape of a part of an array, or of a tile."""
+    return (*shape[: side.dim], shape[side.dim] // side.count, *shape[side.dim + 1 :])
+
+
+def _exact(run: Callable[..., jax.Array], dtype: Any) -> Callable[..., jax.Array]:
+    """A program of tiles and a number, exact to the bit."""
+    bits = bits_of(dtype)
+
+    def through(*given: jax.Array) -> jax.Array:
+        *tiles, number = given
+        return as_dtype(run(*[as_dtype(tile, bits) for tile in tiles], number), bits and dtype)
+
+    return through
+
+
+def _scratch(program: Any) -> int:
+    """Bytes of a program beyond its inputs and outputs."""
+    sizes = program.memory_analysis()
+    return 0 if sizes is None else int(sizes.temp_size_in_bytes)
