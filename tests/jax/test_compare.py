@@ -6,10 +6,22 @@ from collections import Counter
 
 import jax
 import numpy as np
+import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 import redistrib as rd
-from redistrib.backends.jax.measure.compare import Comparison, Contest, Side, compare, mesh_for, wrong_elements
+from redistrib.backends.jax.measure.compare import (
+    Comparison,
+    Contest,
+    Side,
+    calibration_devices,
+    compare,
+    counting_array,
+    mesh_for,
+    with_all_bits,
+    wrong_elements,
+)
+from redistrib.errors import DeviceShortageError, RunSizeError
 
 PLAN = rd.synthesize("[4{x}8, 8]", "[8, 4{x}8]", "x=2", cost_model="exact")  # of tiles of 128 bytes
 
@@ -36,3 +48,22 @@ def test_every_replica_counts_and_every_bit() -> None:
     assert wrong_elements(array, np.zeros((2, 2), np.float32)) == 0
     assert wrong_elements(array, np.array([[0, 1], [0, 0]], np.float32)) == 4
     assert wrong_elements(array, np.array([[0, -0.0], [0, 0]], np.float32)) == 4  # equal, and of other bits
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "float64", "complex128", "float32", "int8"])
+def test_elements_of_64_bits_keep_them_all(dtype: str) -> None:
+    values = counting_array((64,), dtype)
+    assert len(set(values.tolist())) == 64
+    with with_all_bits(dtype):
+        assert np.asarray(jax.numpy.asarray(values)).tobytes() == values.tobytes()
+    narrow = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}.get(dtype)
+    assert narrow is None or not np.array_equal(values.astype(narrow).astype(dtype), values)
+
+
+def test_what_is_calibrated_on() -> None:
+    assert calibration_devices(None) == jax.devices()
+    assert calibration_devices(2) == jax.devices()[:2]
+    with pytest.raises(RunSizeError, match="a link has two ends"):
+        calibration_devices(1)
+    with pytest.raises(DeviceShortageError):
+        calibration_devices(len(jax.devices()) + 1)
