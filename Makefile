@@ -13,7 +13,7 @@ SEED ?= 1
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10 --randomly-seed $(SEED)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-long strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs clean
+.PHONY: help setup test test-long exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,17 +56,20 @@ layers: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.dev
-	$(PYTEST) -m 'not long' $(ARGS)
+	$(PYTEST) -m 'not long and not exhaustive' $(ARGS)
 
 # Code 5 says that no test is marked.
 test-long: $(VENV)/.dev ## tests that take many seconds each
 	$(PYTEST) -m long $(ARGS) || test $$? -eq 5
 
+exhaustive: $(VENV)/.dev ## what no landing waits for: every pencil transfer of every dtype
+	$(PYTEST) -n 0 -m exhaustive $(ARGS)
+
 # What works without any backend. pytest keeps the tests' own assertions, whatever Python drops of the package's.
 CORE := $(addprefix tests/,lang theory plans synthesis laws paper test_api.py test_arith.py test_explain.py test_strict.py)
 
 strict: $(VENV)/.dev ## the core where Python drops assertions and warnings are errors
-	PYTHONOPTIMIZE=1 PYTHONWARNINGS=error $(PYTEST) -m 'not long' $(CORE) $(ARGS)
+	PYTHONOPTIMIZE=1 PYTHONWARNINGS=error $(PYTEST) -m 'not long and not exhaustive' $(CORE) $(ARGS)
 
 format: $(VENV)/.dev ## rewrite the sources as `make test` wants them
 	$(BIN)/ruff check --fix

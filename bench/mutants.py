@@ -28,7 +28,17 @@ MEMORY = 8 << 30  # bytes of data that the tests of one mutant may ask for
 NO_TESTS = 5  # exit status of pytest where a path has none, such as a folder without doctests
 AT_FIRST = 30.0  # processor seconds that tests are taken to need before it is known
 BY_THE_CLOCK = ("TimeoutExpired", "TimeoutError", "monotonic()", "perf_counter()")  # in what a failing test prints
-TESTS = ("-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", "-m", "not long", "--hypothesis-seed=0")
+TESTS = (
+    "-q",
+    "-x",
+    "-p",
+    "no:randomly",
+    "-p",
+    "no:cacheprovider",
+    "-m",
+    "not long and not exhaustive",
+    "--hypothesis-seed=0",
+)
 
 
 def files(folder: str, *last: str) -> tuple[str, ...]:

@@ -33,14 +33,20 @@ def test_pencils_turn(ranks):
     assert found["transfers"] == 4 + 24
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("ranks", [4, 8])
-def test_all_pencils_turn(ranks):
-    """All of them: 684 transfers of every dtype, of which all but a few cut into unequal parts, there and back."""
-    found = launch(ranks, "pencils", "all", *DTYPES, timeout=1800).figures()
+@pytest.mark.parametrize(
+    ("ranks", "dtypes"),
+    [
+        pytest.param(4, DTYPES[4:5], marks=pytest.mark.long),
+        pytest.param(4, DTYPES, marks=pytest.mark.exhaustive),
+        pytest.param(8, DTYPES, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_all_pencils_turn(ranks, dtypes):
+    """All of them: 684 transfers of a dtype, of which all but a few cut into unequal parts, there and back."""
+    found = launch(ranks, "pencils", "all", *dtypes, timeout=3000).figures()
     assert found["wrong"] == 0
-    assert found["transfers"] == 684 * len(DTYPES)
-    assert found["uneven"] > 550 * len(DTYPES)
+    assert found["transfers"] == 684 * len(dtypes)
+    assert found["uneven"] > 550 * len(dtypes)
 
 
 @pytest.mark.long
