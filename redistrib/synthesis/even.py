@@ -14,9 +14,9 @@ from redistrib.arith import Int64
 from redistrib.plans.shares import Shares
 from redistrib.theory.topology import Topology
 
-MOST_SHARES = 4096  # above, rounds stay as they are
-MOST_ROUNDS = 32
-MOST_PATHS = 8  # of two rounds that are tried together, each in both ways
+MOST_SHARES = 1024  # above, rounds stay as they are
+MOST_ROUNDS = 16
+MOST_PATHS = 5  # of two rounds that are tried together, each in both ways
 
 
 def even_rounds(shares: Shares, topology: Topology) -> Shares:
@@ -29,20 +29,39 @@ def even_rounds(shares: Shares, topology: Topology) -> Shares:
     hosts = topology.hosts
     if hosts is None or len(shares) > MOST_SHARES or not 1 < shares.rounds <= MOST_ROUNDS:
         return shares
+    ends = np.stack([hosts[shares.src], hosts[shares.dst]])
+    away = ends[0] != ends[1]
     rounds = shares.round.copy()
-    better = True
+
+    def loads() -> Int64:
+        """`[rounds, 2, hosts]` shares that each host sends, and receives."""
+        table = np.zeros((shares.rounds, 2, int(hosts.max()) + 1), dtype=np.int64)
+        for side in (0, 1):
+            np.add.at(table, (rounds[away], side, ends[side, away]), 1)
+        return table
+
+    load, better = loads(), True
     while better:
         better = False
         for pair in itertools.combinations(range(shares.rounds), 2):
-            rows = np.flatnonzero(np.isin(rounds, pair))
+            if _is_even(load[list(pair)]):
+                continue
+            rows = np.flatnonzero((rounds == pair[0]) | (rounds == pair[1]))
             if (shares.size[rows] == shares.size[rows[:1]]).all():
                 late = _arranged(shares.src[rows], shares.dst[rows], rounds[rows] == pair[1], hosts)
                 if late is not None:
                     rounds[rows], better = np.where(late, pair[1], pair[0]), True
+                    load = loads()
+        better = better and not _is_even(load)
     if (rounds == shares.round).all():
         return shares
     order = np.argsort(rounds, kind="stable")
     return Shares(shares.src[order], shares.dst[order], shares.start[order], shares.size[order], rounds[order])
+
+
+def _is_even(load: Int64) -> bool:
+    """Whether these rounds together take no longer than what the busiest host has to do."""
+    return int(load.max(axis=(1, 2)).sum()) == int(load.sum(axis=0).max())
 
 
 def _arranged(src: Int64, dst: Int64, late: np.ndarray, hosts: Int64) -> np.ndarray | None:

@@ -173,3 +173,9 @@ def test_memory_is_given_back_when_a_program_gives_it_up() -> None:
     assert found["last use"] <= found["predicted"] + slack, found
     assert found["limited"] <= found["predicted"] + slack, found
     assert found["kept"] > found["predicted"] + 4 * found["tile"], found
+
+
+def test_the_example_runs() -> None:
+    done = launch(4, "../../../examples/sparse_rows")
+    assert done.code == 0, done.err[-2000:]
+    assert "equal to SciPy's: True" in done.out

@@ -12,7 +12,7 @@ SMALLER = {
     "gradients": {"layers": 0, "words": 64, "time": 4, "rounds": 1},
     "weight_sync": {"name": "small", "processes": 2, "updates": 2},
 }
-NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in ("jobs", "transformer"))
+NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in ("jobs", "transformer", "sparse_rows"))
 
 
 def test_all_are_here() -> None:
