@@ -14,7 +14,7 @@ import redistrib as rd
 from redistrib.backends.jax.measure.inspect import inspect
 from redistrib.backends.jax.trace.inline import UNROLLED
 from redistrib.errors import CutError, ProgramError
-from tests.distribution.models import whole
+from tests.distribution.models import recurrent, whole
 from tests.distribution.primitives import CASES
 
 LONG = UNROLLED + 6
@@ -31,15 +31,6 @@ def same(f: Any, function: Any, *args: Any, atol: float = 0) -> None:
 
 
 # ------------------------------------------------------------------------------------------ scans
-
-
-def recurrent(params: Any, x: Any) -> Any:
-    def cell(state: Any, entry: Any) -> Any:
-        state = jnp.tanh(entry @ params["w"] + state @ params["v"])
-        return state, state
-
-    start = jnp.zeros((x.shape[1], params["v"].shape[0]), x.dtype)
-    return jnp.sum(lax.scan(cell, start, x)[1] ** 2)
 
 
 def test_a_long_scan_is_one_loop_and_its_gradients_are_added_up_after_it() -> None:

@@ -16,7 +16,7 @@ import redistrib as rd
 from redistrib.backends.jax.measure.inspect import inspect
 from redistrib.errors import CutError
 from redistrib.programs.program import Compute
-from tests.distribution.models import whole
+from tests.distribution.models import recurrent, whole
 
 
 def held(array: Any, spec: Any, **sizes: int) -> Any:
@@ -97,15 +97,6 @@ def test_constants_whose_work_a_tactic_cuts_decide_as_others_do() -> None:
 
 
 # ------------------------------------------------------------------------------------------ scans
-
-
-def recurrent(params: Any, x: Any) -> Any:
-    def cell(state: Any, entry: Any) -> Any:
-        state = jnp.tanh(entry @ params["w"] + state @ params["v"])
-        return state, state
-
-    start = jnp.zeros((x.shape[1], params["v"].shape[0]), x.dtype)
-    return jnp.sum(lax.scan(cell, start, x)[1] ** 2)
 
 
 def test_gradients_of_a_scan_are_added_up_once() -> None:

@@ -15,7 +15,7 @@ from redistrib.backends.mpi import consistency, in_place, messages, reductions, 
 from redistrib.backends.mpi.arrays import dtype_of, flat, nothing_of, tile_of
 from redistrib.backends.mpi.in_place import Replacement
 from redistrib.backends.mpi.messages import Runner
-from redistrib.backends.mpi.prepared import Prepared
+from redistrib.backends.mpi.owner import CommunicatorOwner
 from redistrib.backends.mpi.shared import Block, SharedCopies, SharedTile
 from redistrib.backends.mpi.stage import Memory, Stage, StagedPlan, staged
 from redistrib.cost.latency import LatencyBandwidth
@@ -59,7 +59,7 @@ def to_mpi(
     return Executor(plan, comm, memory_limit=memory_limit, profile=profile, transport=transport)
 
 
-class Executor(Prepared):
+class Executor(CommunicatorOwner):
     """A plan ready to run; see `to_mpi`.
 
     Where it may not have `lasting` memory, that is there between calls, it takes no transport through shared memory.

@@ -15,14 +15,14 @@ from redistrib.backends.mpi import consistency
 from redistrib.backends.mpi.arrays import dtype_of, nothing_of, tile_of
 from redistrib.backends.mpi.direct import DirectMove, Gather, Scatter, direct
 from redistrib.backends.mpi.executor import Executor
-from redistrib.backends.mpi.prepared import Prepared
+from redistrib.backends.mpi.owner import CommunicatorOwner
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import ArrayMismatchError, CommunicatorError, MemoryLimitError, ProgramError, RedistribError
 from redistrib.plans.plan import Plan
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import changes, devices_of, held_bytes, renames, same_buffer
 from redistrib.programs.program import Compute, Free, Move, Program, Value
-from redistrib.programs.project import Work, run_work, works
+from redistrib.programs.project import TileWork, run_work, works
 
 Tile: TypeAlias = npt.NDArray[Any]
 Held: TypeAlias = dict[str, Tile]
@@ -57,7 +57,7 @@ def program_to_mpi(
     return ProgramExecutor(program, comm, memory_limit=memory_limit, profile=profile, transport=transport)
 
 
-class ProgramExecutor(Prepared):
+class ProgramExecutor(CommunicatorOwner):
     """A program ready to run; see `program_to_mpi`.
 
     Calling it, `scatter` and `gather` are collective. `free` gives groups, datatypes and shared memory back, on all
@@ -290,7 +290,7 @@ def _rename(value: str, out: str, held: Held) -> None:
     held[out] = held[value]
 
 
-def _work(work: Work, dtypes: Mapping[str, np.dtype[Any]], held: Held) -> None:
+def _work(work: TileWork, dtypes: Mapping[str, np.dtype[Any]], held: Held) -> None:
     for name, made in run_work(work, held).items():
         dtype = dtypes[name]
         if made.dtype != dtype and not np.can_cast(made.dtype, dtype, "same_kind"):

@@ -11,7 +11,7 @@ from redistrib.backends.mpi.groups import Groups
 from redistrib.errors import CommunicatorError
 
 
-class Prepared(ABC):
+class CommunicatorOwner(ABC):
     """The base of executors: a communicator of their own with its groups, until they are freed."""
 
     def __init__(self, comm: MPI.Intracomm) -> None:
