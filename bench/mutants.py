@@ -69,6 +69,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "redistrib/backends/jax",
             "tests/distribution/test_rules.py",
+            "tests/distribution/test_traced.py",
             *files("tests/jax", "test_jax_execute.py", "test_jax_sample.py"),
             "tests/reshard/test_reshard_jit.py",
         ),
