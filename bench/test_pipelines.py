@@ -10,9 +10,10 @@ import pytest
 
 from bench import pictures
 from bench.distir import GPT2, MLP, rows
+from bench.markdown import table
 from bench.pipelines import fitted, ranked, spearman
 from bench.pipelines_page import figures, parts, speedups, winners
-from bench.report import Results, table
+from bench.results import Results
 from redistrib.cost.latency import LatencyBandwidth
 
 
