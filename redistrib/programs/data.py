@@ -251,6 +251,17 @@ class ProgramData:
         )
 
 
+def name_of(op: Op) -> str:
+    """What messages call an operation."""
+    match op:
+        case Compute():
+            return op.name
+        case Call():
+            return op.program.name
+        case Move() | Free():
+            return f"{type(op).__name__.lower()} {op.value}"
+
+
 def made_by(op: Op) -> Iterable[Value]:
     """The values that an operation defines."""
     match op:

@@ -18,8 +18,7 @@ from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.programs.check import name_of
-from redistrib.programs.data import Call, Compute, Free, Move, Op, ProgramData, Value, made_by, used_by
+from redistrib.programs.data import Call, Compute, Free, Move, Op, ProgramData, Value, made_by, name_of, used_by
 from redistrib.programs.live import Change, Ends, called_changes, changes, devices_of, donated_by, same_buffer
 from redistrib.simulate.machine import Machine
 from redistrib.simulate.prices import Stage, compute_stages, move_stages
