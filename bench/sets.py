@@ -120,10 +120,18 @@ def rows(records: list[Record]) -> list[list[str]]:
                 " + ".join(plan["steps"]),
                 crossing,
                 taken,
-                *["" if f is None else str(f) for f in found],
+                *[_why_not(record, way) if f is None else str(f) for f, way in zip(found, ways, strict=True)],
             ]
         )
     return made
+
+
+def _why_not(record: Record, way: str) -> str:
+    """Why a way has no times: what JAX said, where its transfers failed."""
+    tried = record.get(SOCKETS) if way == SOCKETS else None
+    if tried is None:
+        return ""
+    return f"{tried['status']}: {tried.get('error') or tried.get('log') or 'nothing said'}"
 
 
 def parts(found: Results, table: Callable[[list[str], list[list[str]]], str]) -> list[str]:

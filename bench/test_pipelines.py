@@ -33,7 +33,13 @@ SIMULATED = [
 ]
 
 
-SETTINGS = {"memory": 32, "processes": 2, "seconds": {"MLP 1B": 41.2}, "layouts": {"MLP 1B": 1035}}
+SETTINGS = {
+    "memory": 32,
+    "processes": 2,
+    "seconds": {"MLP 1B": 41.2},
+    "processor": {"MLP 1B": 70.4},
+    "layouts": {"MLP 1B": 1035},
+}
 
 
 def test_winners_and_cells_are_counted_among_what_fits() -> None:
@@ -91,7 +97,7 @@ def test_the_page_has_both_and_the_picture_is_drawn(tmp_path: Path) -> None:
     )
     text = "\n".join(parts(both, table, "PICTURE"))
     assert "Of the 2 rows of Table 2 ours is theirs on 1, theirs is within 5% of ours on 2" in text
-    assert "Seconds for 1035 layouts, of all batch sizes, on 2 cores: MLP 1B 41." in text
+    assert "Seconds for 1035 layouts, of all batch sizes, on 2 cores: MLP 1B 41 (70 of processor)." in text
     assert "PICTURE" in text and "| 8 | 4/1/1/1 | 100 | 200 |" in text
     pictures.predicted(STEPS, tmp_path / "pipelines.png")
     assert (tmp_path / "pipelines.png").stat().st_size > 5000

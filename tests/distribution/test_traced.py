@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.backends.jax.measure.inspect import inspect
+from redistrib.backends.jax.trace import inline
 from redistrib.errors import CutError
 from redistrib.programs.program import Compute
 from tests.distribution.models import recurrent, whole
@@ -107,6 +108,18 @@ def test_gradients_of_a_scan_are_added_up_once() -> None:
     wanted = jax.grad(recurrent)(params, x)
     for found, want in zip(jax.tree.leaves(f(params, x)), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(found, want, atol=1e-4)
+
+
+def test_operations_without_a_line_of_their_own_have_that_of_their_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX's own lines are none of the user's."""
+    monkeypatch.setattr(inline, "source_line", lambda eqn: "here" if eqn.primitive is lax.scan_p else "")
+
+    def f(x: Any) -> Any:
+        return lax.scan(lambda carry, row: (carry + row, carry * row), x[0], x)[1]
+
+    program = rd.distribute(f, (whole(8, 4),), {"d": 4}, schedule=rd.along("d", {"x": 1}), cost_model="exact").program
+    inside = [op.source for op in program.ops if isinstance(op, Compute) and op.name.startswith(("add", "mul"))]
+    assert inside == ["here"] * (2 * 8 - 1)  # nobody reads the last sum
 
 
 def test_what_one_scan_leaves_the_next_takes_step_by_step() -> None:
