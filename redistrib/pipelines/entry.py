@@ -25,8 +25,8 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
 from redistrib.partition.build import build
 from redistrib.partition.propagate import Propagation
-from redistrib.pipelines import spread
 from redistrib.pipelines.layout import Layout, Spread
+from redistrib.pipelines.spreading import spread
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.graph import Array
 from redistrib.programs.launches import Item, Launch, TransferLaunch, launches
