@@ -149,7 +149,7 @@ class _GroupStep(_Step):
         return rows[0] if rows else [device]
 
     def _each(self, elements: int) -> list[int]:
-        """So many elements for every member of a group."""
+        """For each device so many elements, as often as it is in a group."""
         if self.groups.size == self.devices:
             return [elements] * self.devices
         member = np.bincount(self.groups.ravel(), minlength=self.devices).tolist()
