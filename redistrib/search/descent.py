@@ -14,14 +14,15 @@ from redistrib.partition.build import build
 from redistrib.partition.ends import recut
 from redistrib.partition.versions import Versions
 from redistrib.programs.program import Program
-from redistrib.search.alike import Classes, alike
+from redistrib.search.alike import NEAR, Classes, alike
 from redistrib.search.axes import AxesProblem, Decisions, Task, dim_of
 from redistrib.search.deadline import NEVER, Deadline, OutOfTime
-from redistrib.search.exact import solved
+from redistrib.search.exact import MANY, solved
 from redistrib.search.integer import relaxed
 from redistrib.simulate import simulate
 
 ORDERS = 3  # of the axes, that are tried, beside what propagation makes of the pins
+COARSE = 2  # steps from operation to operation that must be alike for one decision at first, in a large program
 ALONE = 400  # operations of a program of which those that are alike are decided one by one in the end
 DECIDING = 0.8  # of the time that there is; the rest is for the bound
 ROUNDS = 6  # in which axes are decided again, at most
@@ -56,8 +57,11 @@ def searched(task: Task, deadline: Deadline = NEVER, told: Callable[[str], None]
     """
     deciding = deadline.part(DECIDING)
     classes = classes_of(task)
+    is_large = len({*classes.operations}) > MANY
+    coarse = classes_of(task, COARSE) if is_large else classes
     axes = [axis.name for axis in task.moves.mesh.axes if axis.size > 1]
     best: Found | None = None
+    best_order: Sequence[str] = axes
     orders = [(order, False) for order in islice(permutations(axes), ORDERS)]
     if axes and (task.starts or task.ends or task.pins or task.work):
         orders = [(order, True) for order in dict.fromkeys((tuple(axes), tuple(reversed(axes))))] + orders
@@ -65,17 +69,34 @@ def searched(task: Task, deadline: Deadline = NEVER, told: Callable[[str], None]
         if deciding.passed:
             break
         start = propagated(task, order) if is_spread else None
-        found = _in_order(task, order, classes, deciding, told, start)
+        found = _in_order(task, order, coarse if start is None else classes, deciding, told, start)
         if found is not None and (best is None or found.price < best.price * (1 - 1e-9)):
-            best = found
+            best, best_order = found, order
     if best is None:
         best = _unsearched(task, propagated(task, axes))
+    elif is_large:
+        best = _finer(task, best, best_order, classes, deciding, told)
     elif len({*classes.operations}) < len(task.graph.operations) <= ALONE and task.keep is None:
         best = _apart(task, best, axes, deciding)
     if math.isinf(best.bound):
         told("bound")
         best = replace(best, bound=_bound(task, best, axes[-1:], classes, deadline))
     return best
+
+
+def _finer(
+    task: Task,
+    best: Found,
+    order: Sequence[str],
+    classes: Classes,
+    deadline: Deadline,
+    told: Callable[[str], None],
+) -> Found:
+    """The decisions made better where what was decided as one is only nearly alike; the bound is of this problem."""
+    finer = None if deadline.passed else _in_order(task, order, classes, deadline, told, best.decided)
+    if finer is not None and finer.price < best.price:
+        return finer
+    return replace(best, bound=-math.inf if finer is None else finer.bound)
 
 
 def _apart(task: Task, best: Found, axes: Sequence[str], deadline: Deadline) -> Found:
@@ -118,8 +139,8 @@ def _bound(task: Task, found: Found, axes: Sequence[str], classes: Classes, dead
     return bound
 
 
-def classes_of(task: Task) -> Classes:
-    """What is alike in a task, pins told apart."""
+def classes_of(task: Task, near: int = NEAR) -> Classes:
+    """What is alike in a task, so many steps far, pins told apart."""
     marks: dict[object, object] = {}
     for number, own in enumerate(task.marks):
         marks[number] = (own, tuple(sorted(task.work.get(number, {}).items())))
@@ -127,7 +148,7 @@ def classes_of(task: Task) -> Classes:
         marks[array.name] = _mark(task.pins.get(array.name), task.starts.get(array.name))
     for number, _ in enumerate(task.graph.outputs):
         marks["out", number] = _mark(task.pins.get(number), task.ends.get(number))
-    return alike(task.graph, task.tied, marks)
+    return alike(task.graph, task.tied, marks, near)
 
 
 def _mark(pins: object, form: object) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from redistrib.partition.build import build
-from redistrib.search import exact
+from redistrib.search import descent, exact
 from redistrib.search.alike import Classes
 from redistrib.search.axes import AxesProblem, Decisions
 from redistrib.search.descent import classes_of, program_of, searched
@@ -140,3 +140,17 @@ def test_layers_that_are_alike_take_no_longer_than_decided_one_by_one(seed: int,
     found = searched(task)
     assert found.price == pytest.approx(each.bound, rel=1e-9)
     assert found.bound == pytest.approx(each.bound, rel=1e-9)
+
+
+def test_what_is_nearly_alike_is_decided_as_one_first_and_then_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a program of many operations: the result, and its bound, are those of the finer problem."""
+    monkeypatch.setattr(descent, "MANY", 4)
+    for function, seed in itertools.product((models.chain, models.turned), range(3)):
+        width = Random(seed).choice([256, 1024, 4096])
+        weights = [models.form(width, width)] * 9
+        task = oracle.traced(function, (weights, models.form(width, width)), "x=4")
+        assert len({*classes_of(task, descent.COARSE).operations}) < len({*classes_of(task).operations})
+        exact_one = solved(AxesProblem(task, Decisions.none(task), ["x"], classes_of(task)).problem)
+        found = searched(task)
+        assert found.price == pytest.approx(exact_one.bound, rel=1e-9)
+        assert found.bound == pytest.approx(exact_one.bound, rel=1e-9)
