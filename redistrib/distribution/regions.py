@@ -181,7 +181,7 @@ def _while(equation: Equation) -> Nest | None:
 
 
 def _cond(equation: Equation) -> Nest | None:
-    """Along dimensions that all branches have in common; which of them runs is alike on all devices."""
+    """Cut a `cond` along dimensions that all branches have in common; all devices run the same branch."""
     regions = [_Region(jex.jaxpr_as_fun(branch), equation.ins[1:]) for branch in equation.params["branches"]]
     rows = []
     for first in regions[0].factors:

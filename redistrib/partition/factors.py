@@ -109,7 +109,7 @@ def _cut(dist_type: DistType) -> int | None:
 
 
 def _types(found: _SummandPropagation) -> tuple[dict[str, DistType] | None, Collection[str]]:
-    """Every value as it is made. None where one is not as all need it that read it, and what it is added to there."""
+    """Types of values as they are made; None where a reader needs another, and what it reads together with summands."""
     types = {array.name: found.input_type(array.name) for array in found.graph.inputs}
     for name in found.begins:
         types[name] = DistType(types[name].dims, (_AXIS,), "sum")

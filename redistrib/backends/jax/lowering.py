@@ -151,7 +151,7 @@ def _goes_one_way(step: AllGather | AllToAll, context: LoweringContext, tile: ja
 
 
 def _bytes(share: Sequence[int], step: Step, tile: jax.Array) -> int:
-    """Of a share of a tile, which may have more dimensions than the plan."""
+    """Bytes of a share of a tile, which may have more dimensions than the plan."""
     return math.prod((*share, *tile.shape[step.before.rank :])) * tile.dtype.itemsize
 
 
@@ -327,7 +327,7 @@ def _parts(writes: Sequence[Write], limits: _Limits, bare: Callable[[Write], boo
 
 
 def _read(tile: jax.Array, offsets: Offsets, size: Sequence[int], zero: jax.Array | None) -> jax.Array:
-    """A box of the tile, read only once `zero` is known."""
+    """A box of the tile; the program waits for `zero` before it reads it."""
     if zero is None:
         return box(tile, offsets, size)
     for i, (n, whole) in enumerate(zip(size, tile.shape, strict=False)):

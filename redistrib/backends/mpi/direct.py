@@ -69,7 +69,7 @@ class DirectMove(TypeOwner, ABC):
 
 
 class Scatter(DirectMove):
-    """A whole array on one rank becomes the tiles of a value; summands but the first are what changes no sum."""
+    """A whole array on one rank becomes the tiles of a value; summands but the first are the neutral element."""
 
     def __init__(self, value: Value, root: int, groups: Groups) -> None:
         super().__init__(value, groups)

@@ -184,7 +184,7 @@ class Executor(CommunicatorOwner):
         return "", source, given
 
     def _agree(self, problem: str, given: npt.NDArray[Any] | None) -> SharedTile | None:
-        """One word from every rank: whether all is well, and a shared block that all have free for the result."""
+        """Ask every rank whether all is well, and find a shared block that all of them have free for the result."""
         free = 0
         for k, block in enumerate(self._blocks):
             free |= (block.free or (given is not None and _same_memory(flat(given), block.own))) << k
