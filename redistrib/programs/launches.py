@@ -112,7 +112,7 @@ class _Stretches:
         self.makers = {name: at for name, at in self.makers.items() if at != place}
 
     def _send(self, op: Move) -> None:
-        """A value is sent with those before it that go the same way."""
+        """Send a value, together with those before it that go the same way."""
         last = self.items[-1] if self.items else None
         values = self.program.values
         ends = values[op.value].place, op.out.place

@@ -303,7 +303,7 @@ def _put_together(op: Receive, device: int, held: Mapping[str, Tile], post: _Pos
 
 
 def _dtype(op: Receive, device: int, held: Mapping[str, Tile], post: _Post) -> Any:
-    """That of what comes; the reference lets a program run on arrays of another element type than it says."""
+    """The element type of what arrives; the reference takes arrays of another element type than the program says."""
     if op.boxes:
         return post.boxes[op.tag, op.boxes[0][0], device][0].dtype
     return held[op.value].dtype if op.value else np.dtype(op.dtype)
