@@ -19,9 +19,9 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.steps import Exchange, ReduceExchange
 from redistrib.plans.verify import verify
 from tests.hostile import soon
+from tests.plans.edits import edited, sealed
 from tests.plans.hand import GOOD, place, plan, shares
 from tests.plans.hand_partial import PARTIAL
-from tests.plans.test_serial import edited, sealed
 
 
 def refusal(text: str) -> str:

@@ -1,0 +1,22 @@
+"""Meshes, shardings and arrays that the tests of `reshard` share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from .cases import jax_mesh
+
+EIGHT = jax_mesh((("x", 8),), tuple(range(8)))
+GRID = jax_mesh((("a", 2), ("b", 4)), tuple(range(8)))
+TURNED = jax_mesh((("p", 2), ("q", 2), ("r", 2)), (3, 1, 4, 0, 5, 2, 7, 6))
+ROWS = NamedSharding(EIGHT, P("x"))
+COLUMNS = NamedSharding(GRID, P(None, "b"))
+
+
+def matrix(shape: tuple[int, ...] = (16, 32), sharding: Any = ROWS, dtype: Any = np.float32) -> jax.Array:
+    return jax.device_put(np.arange(np.prod(shape)).reshape(shape).astype(dtype), sharding)
