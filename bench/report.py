@@ -23,6 +23,7 @@ from bench.children import ROOT
 from bench.dtensor_run import speeds
 from bench.fuzz import page
 from bench.programs import page as programs_page
+from bench.programs import searched_page
 from bench.quality import failures
 from bench.results import Results
 from bench.stats import bootstrap_geomean, geomean, paired_ratio, quantile
@@ -62,6 +63,7 @@ BENCHES = {
     "programs": "programs, counted (`python -m bench programs`)",
     "programs_cluster": "programs on the emulated cluster (`python -m bench programs-cluster`)",
     "programs_searched": "programs, searched (`python -m bench.programs.searched`)",
+    "searched_cluster": "searched schedules on the emulated cluster (`python -m bench searched-cluster`)",
     "planning": "the time of one plan (`python -m bench planning`)",
     "distir": "DistIR's tables, simulated (`python -m bench distir`)",
     "pipelines": "a transformer in stages on emulated hosts (`python -m bench pipelines`)",
@@ -275,6 +277,7 @@ def write(found: Results, path: Path) -> None:
     parts += gradients.parts(found, table)
     parts += sets.parts(found, table)
     parts += programs_page.parts(found, table)
+    parts += searched_page.parts(found, table)
     if found.records("planning"):
         parts += [PLANNING, _planning(found.records("planning"))]
     if found.records("scaling"):
