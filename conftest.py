@@ -13,7 +13,8 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
 def pytest_sessionstart() -> None:
     import jax
 
-    jax.devices()
+    if len(jax.devices()) < 24:
+        pytest.exit("the tests need 24 virtual CPU devices; XLA_FLAGS asks for fewer", 1)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -139,7 +140,7 @@ class Child:
 
     def _last_words(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
-        telling = [line for line in lines if line.startswith("F0") or "Check failed" in line or "Fatal" in line]
+        telling = [line for line in lines if re.match(r"F\d{4} ", line) or "Check failed" in line or "Fatal" in line]
         return (telling or lines or [""])[-1][:300]
 
 

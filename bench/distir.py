@@ -48,15 +48,16 @@ TABLE_2: dict[str, dict[int, tuple[str, float | None, float | None, float | None
 TABLE_3 = {"GPT-2 1.6B": (32768, "16/1/1/1"), "GPT-2 13B": (16384, "16/1/1/1"), "GPT-2 175B": (1024, "1/8/2/2")}
 
 
-def simulated(job: tuple[str, int]) -> list[dict[str, Any]]:
-    """All layouts of one model whose microbatches are of so many examples, for the batch sizes that the tables have."""
+def simulated(job: tuple[str, int]) -> tuple[list[dict[str, Any]], float]:
+    """All layouts of one model with microbatches of so many examples, for all batch sizes, and processor seconds."""
     model, examples = job
+    began = time.process_time()
     gc.disable()  # programs have no cycles, and many small parts
     if model in MLP:
         found = of_microbatches(mlp(*MLP[model], examples), {"x": 0, "y": 0}, machine("v100"), BATCHES)
     else:
         found = of_microbatches(gpt2(*GPT2[model], examples), {"x": 0}, machine("v100"), BATCHES)
-    return [
+    records = [
         {
             "model": model,
             "batch": batch,
@@ -67,6 +68,7 @@ def simulated(job: tuple[str, int]) -> list[dict[str, Any]]:
         for batch, several in found.items()
         for one in several
     ]
+    return records, time.process_time() - began
 
 
 def rows(model: str) -> list[int]:
@@ -90,8 +92,10 @@ def _records(options: argparse.Namespace, settings: dict[str, Any]) -> Generator
                 continue
             began = time.monotonic()
             jobs = [(model, 1 << k) for k in range(BATCHES[-1].bit_length())]
-            found = [record for records in pool.imap_unordered(simulated, jobs) for record in records]
+            answers = list(pool.imap_unordered(simulated, jobs))
+            found = [record for records, _ in answers for record in records]
             settings["seconds"][model] = time.monotonic() - began
+            settings["processor"][model] = sum(seconds for _, seconds in answers)
             settings["layouts"][model] = len(found)
             found = [record for record in found if record["batch"] in rows(model)]
             yield from sorted(found, key=lambda record: (record["batch"], record["seconds"]))
@@ -99,9 +103,10 @@ def _records(options: argparse.Namespace, settings: dict[str, Any]) -> Generator
 
 def main(options: argparse.Namespace) -> int:
     settings: dict[str, Any] = {"machine": "v100", "memory": V100_MEMORY, "devices": 16, "sequence": 8}
-    settings |= {"processes": options.processes, "seconds": {}, "layouts": {}}
+    settings |= {"processes": options.processes, "seconds": {}, "processor": {}, "layouts": {}}
     records = collect("distir", _records(options, settings), settings, options.minutes)
     for model, seconds in settings["seconds"].items():
-        print(f"{model}: {settings['layouts'][model]} layouts in {seconds:.0f} s on {options.processes} cores")
+        used = f"{settings['processor'][model]:.0f} s of processor"
+        print(f"{model}: {settings['layouts'][model]} layouts in {seconds:.0f} s on {options.processes} cores, {used}")
     print(f"{len(records)} layouts of the tables' rows")
     return 0

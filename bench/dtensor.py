@@ -19,24 +19,10 @@ from bench.children import Child, progress
 from bench.problems import DEFAULT_SEED, Problem, in_turn
 from bench.stats import geomean, quantile
 from bench.summary import by_set, bytes_ratio, compiled
-from bench.xla_cpu import parse_sets
+from bench.xla_cpu import FULL, parse_sets
 
 PLANNERS = ("shipped", "dijkstra")
 SAMPLE = {"H222": 60, "U222": 60, "U444": 20, "U88": 20, "U46": 20, "U234": 20, "S234": 40, "paper": 4, "layouts": 15}
-FULL = {
-    "H222": 500,
-    "U222": 500,
-    "U444": 60,
-    "U88": 60,
-    "U46": 60,
-    "U234": 60,
-    "U2222": 60,
-    "S223": 300,
-    "S233": 300,
-    "S234": 300,
-    "paper": 4,
-    "layouts": 15,
-}
 
 
 def torch_version(python: str) -> str | None:

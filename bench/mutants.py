@@ -59,7 +59,13 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "cost": ("cost", ("redistrib/cost", *files("tests/synthesis", "test_best.py", "test_exhaustive.py"))),
     "synthesis": (
         "synthesis",
-        ("redistrib/synthesis", "tests/paper", "tests/laws", *files("tests/synthesis", "test_exhaustive.py")),
+        (
+            "redistrib/synthesis",
+            "tests/paper",
+            "tests/laws",
+            *files("tests/sets"),
+            *files("tests/synthesis", "test_exhaustive.py"),
+        ),
     ),
     "partition": ("partition", ("redistrib/partition", *files("tests/programs"), *files("tests/distribution"))),
     "packing": ("packing", ("redistrib/packing", *files("tests/reshard", *SLOW_RESHARDING))),
@@ -69,6 +75,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "redistrib/backends/jax",
             "tests/distribution/test_rules.py",
+            "tests/distribution/test_traced.py",
             *files("tests/jax", "test_jax_execute.py", "test_jax_sample.py"),
             "tests/reshard/test_reshard_jit.py",
         ),

@@ -143,7 +143,10 @@ def summary(records: list[Record], memory: int) -> str:
 
 def pace(settings: dict[str, Any]) -> str:
     """How long all layouts of a model take."""
-    each = (f"{model} {seconds:.0f}" for model, seconds in settings["seconds"].items())
+    each = (
+        f"{model} {seconds:.0f} ({settings['processor'][model]:.0f} of processor)"
+        for model, seconds in settings["seconds"].items()
+    )
     count = max(settings["layouts"].values(), default=0)
     return f"Seconds for {count} layouts, of all batch sizes, on {settings['processes']} cores: {', '.join(each)}.\n"
 

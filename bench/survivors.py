@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.markdown import table
+from bench.results import Results
 from bench.summary import Record
 
 REASONS = Path(__file__).parent / "mutants.toml"
@@ -77,6 +79,12 @@ def listed(records: Sequence[Record]) -> str:
             lines += [f"    - {line}" for line in record["before"].splitlines()]
             lines += [f"    + {line}" for line in record["after"].splitlines()]
     return "\n".join(lines)
+
+
+def parts(found: Results) -> list[str]:
+    """The parts of the page."""
+    records = found.records("mutants")
+    return [TEXT.format(**found.settings("mutants")), table(*rows(records))] if records else []
 
 
 def rows(records: Sequence[Record]) -> tuple[list[str], list[list[str]]]:

@@ -19,6 +19,7 @@ from bench import compare, gradients, network, partial, results, sets, summary, 
 from bench import mutants as bench_mutants
 from bench.children import ROOT, Child
 from bench.dtensor_run import in_mesh_order
+from bench.markdown import table
 from bench.mutations import Mutant, mutants
 from bench.problems import (
     ALIGNED_TILE,
@@ -31,7 +32,8 @@ from bench.problems import (
     swap_problem,
 )
 from bench.programs import page as programs_page
-from bench.report import Results, table, write
+from bench.report import write
+from bench.results import Results
 from bench.stats import bootstrap_median, geomean, paired_ratio
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType

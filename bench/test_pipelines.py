@@ -10,9 +10,10 @@ import pytest
 
 from bench import pictures
 from bench.distir import GPT2, MLP, rows
+from bench.markdown import table
 from bench.pipelines import fitted, ranked, spearman
 from bench.pipelines_page import figures, parts, speedups, winners
-from bench.report import Results, table
+from bench.results import Results
 from redistrib.cost.latency import LatencyBandwidth
 
 
@@ -32,7 +33,13 @@ SIMULATED = [
 ]
 
 
-SETTINGS = {"memory": 32, "processes": 2, "seconds": {"MLP 1B": 41.2}, "layouts": {"MLP 1B": 1035}}
+SETTINGS = {
+    "memory": 32,
+    "processes": 2,
+    "seconds": {"MLP 1B": 41.2},
+    "processor": {"MLP 1B": 70.4},
+    "layouts": {"MLP 1B": 1035},
+}
 
 
 def test_winners_and_cells_are_counted_among_what_fits() -> None:
@@ -90,7 +97,7 @@ def test_the_page_has_both_and_the_picture_is_drawn(tmp_path: Path) -> None:
     )
     text = "\n".join(parts(both, table, "PICTURE"))
     assert "Of the 2 rows of Table 2 ours is theirs on 1, theirs is within 5% of ours on 2" in text
-    assert "Seconds for 1035 layouts, of all batch sizes, on 2 cores: MLP 1B 41." in text
+    assert "Seconds for 1035 layouts, of all batch sizes, on 2 cores: MLP 1B 41 (70 of processor)." in text
     assert "PICTURE" in text and "| 8 | 4/1/1/1 | 100 | 200 |" in text
     pictures.predicted(STEPS, tmp_path / "pipelines.png")
     assert (tmp_path / "pipelines.png").stat().st_size > 5000
@@ -115,12 +122,19 @@ def test_a_machine_is_fitted_to_single_operations() -> None:
         for size in (10**4, 10**6)
     ]
     sends = [{"bytes": size, "seconds": 5e-3 + size / 1e7} for size in (10**3, 10**6)]
-    made = fitted({"operations": operations, "collectives": collectives, "sends": sends})
+    reductions = [
+        {"kind": kind, "members": m, "bytes": size * (m - 1), "seconds": 2e-3 + 1e-3 * (m - 1) + size * (m - 1) / 1e7}
+        for kind in ("all_reduce", "reduce_scatter")
+        for m in (2, 4)
+        for size in (10**4, 10**6)
+    ]
+    made = fitted({"operations": operations, "collectives": collectives, "reductions": reductions, "sends": sends})
     assert made["rates"]["flops"] == pytest.approx(1e10, rel=0.01)
     links = LatencyBandwidth.from_json(made["links"])
     assert links.bandwidth == pytest.approx(1e7, rel=0.01) and links.latency["allpermute"].launch == pytest.approx(
         5e-3, rel=0.05
     )
+    assert links.latency["all_reduce"].seconds(4) == pytest.approx(5e-3, rel=0.01)
 
 
 def test_the_rows_are_those_of_tables_2_and_3() -> None:

@@ -8,11 +8,11 @@ import jax
 import pytest
 from jax.sharding import AbstractMesh, NamedSharding
 
+from bench.markdown import table
 from bench.programs.case import SIZES, P
 from bench.programs.searched_cluster import FOUND
 from bench.programs.searched_page import best, goals, parts, rows
 from bench.programs.written import BATCH, LAYOUTS, is_trained, laid, programs, written
-from bench.report import table
 from bench.results import Results
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 from collections.abc import Callable
@@ -20,11 +21,16 @@ from bench.library import model_of
 from bench.pairing import DTYPE, Part, run_paired
 from bench.sets import CASES, DIRECT, HOST, SOCKETS, Side
 from bench.worker_cluster import ADDRESS, barrier, start
+from redistrib.backends.jax.private import notes_of_processes
 from redistrib.cost.model import CostModel
 from redistrib.plans.steps import Exchange, Step
 
 PORT = 19100  # of the first process, for the values on their way through the host
 TRANSFERS = 19200  # of every process, for JAX's own transfers
+STREAMS = 4  # of each pair of processes, as many as JAX has by default
+LONGEST = 120  # seconds that one move may take
+
+_TURNS = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -122,12 +128,23 @@ def way(name: str, case: Case, model: str) -> Callable[[jax.Array], jax.Array]:
     return lambda x: rd.reshard(x, case.target, cost_model=chosen)
 
 
+def all_arrived() -> None:
+    """Return when every process has come here, without a collective before all have: a process that sends to others
+    need not wait for them, and one that then waits in a collective has no thread left to send with."""
+    notes = notes_of_processes()
+    if notes is not None:
+        notes.wait_at_barrier(f"bench/sets/{next(_TURNS)}", 1000 * LONGEST)
+    barrier()
+
+
 def handle(task: dict[str, Any], part: Part) -> None:
     case = Case(*CASES[task["case"]], task["side"])
     x = case.array()
     for name, model in (("plan", model_of(task["cost_model"])), ("direct plan", OneExchange())):
-        (batch,) = rd.reshard_plan(x, case.target, cost_model=model).batches
-        plan = batch.program.entries[0].plan
+        batches = rd.reshard_plan(x, case.target, cost_model=model).batches
+        if not batches:  # neither side has a device of this process
+            continue
+        plan = batches[0].program.entries[0].plan
         part(
             {
                 name: {
@@ -139,11 +156,13 @@ def handle(task: dict[str, Any], part: Part) -> None:
                 }
             }
         )
-    run_paired(case, {name: way(name, case, task["cost_model"]) for name in task["ways"]}, task, part, barrier)
+    run_paired(case, {name: way(name, case, task["cost_model"]) for name in task["ways"]}, task, part, all_arrived)
 
 
 if __name__ == "__main__":
     own = socket.gethostbyname(socket.gethostname())
     jax.config.update("jax_cross_host_transfer_socket_address", f"{own}:{TRANSFERS}")
+    # The default, 0.0.0.0, is what a peer on another host is told to connect to: its own host, which kills it.
+    jax.config.update("jax_cross_host_transport_addresses", ",".join([f"{own}:0"] * STREAMS))
     start()
     serve(handle)

@@ -29,7 +29,7 @@ def main() -> None:
 
     @jax.jit
     def step(params, state, tokens):
-        gradients = jax.grad(loss)(params, tokens)
+        gradients = jax.grad(loss)(params, tokens[:, :-1], tokens[:, 1:])
         updates, state = optimizer.update(gradients, state, params)
         return optax.apply_updates(params, updates), state
 

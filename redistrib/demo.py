@@ -37,7 +37,7 @@ CALL = "params = redistrib.reshard(params, shardings)"
 
 
 @dataclass(frozen=True)
-class Group:
+class ParameterGroup:
     """Parameters that go through one plan, by a program for them alone, and by XLA's own reshard of the same arrays.
 
     Attributes:
@@ -68,18 +68,9 @@ class Group:
             "compared": self.compared,
             "bound_bytes": self.bound,
             "tile_bytes": self.tiles,
-            "ours": _side_dict(self.ours),
-            "xla": _side_dict(self.xla),
+            "ours": self.ours.as_dict(),
+            "xla": self.xla.as_dict(),
         }
-
-
-def _side_dict(side: Side) -> dict[str, Any]:
-    return {
-        "collectives": dict(side.collectives),
-        "received_bytes": side.received,
-        "scratch_bytes": side.scratch,
-        "wrong_elements": side.wrong,
-    }
 
 
 @dataclass(frozen=True)
@@ -95,7 +86,7 @@ class DemoResult:
         peak: bytes on the fullest device at the worst moment, as `reshard_plan` predicts: source, target, scratch.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[ParameterGroup, ...]
     kept: tuple[str, ...]
     kept_compared: int
     kept_wrong: int
@@ -269,7 +260,7 @@ def _compared(plan: TreePlan, trees: _Trees, progress: bool) -> DemoResult:
 
 def _group(
     plan: Plan, parts: Sequence[Part], names: Sequence[str], trees: _Trees, advance: Callable[[int], None]
-) -> Group:
+) -> ParameterGroup:
     """The figures of the parameters that go through one plan, ours and XLA's, each read off compiled programs."""
     import jax
 
@@ -277,7 +268,7 @@ def _group(
     from redistrib.backends.jax.measure.compare import Side, wrong_elements
     from redistrib.backends.jax.measure.inspect import inspect
 
-    ours, xla = _Sum(), _Sum()
+    ours, xla = _Totals(), _Totals()
     programs: dict[Any, tuple[CompiledBucket, Any]] = {}  # ours and XLA's
     for items, entry in parts:
         several = [names[item.index] for item in items]
@@ -294,7 +285,7 @@ def _group(
             xla.wrong += wrong_elements(array, trees.values[name])
         advance(len(several))
     moved = [item for items, _ in parts for item in items]
-    return Group(
+    return ParameterGroup(
         plan,
         tuple(names[item.index] for item in moved),
         compared=sum(_size(trees.after[names[item.index]]) for item in moved),
@@ -311,7 +302,7 @@ def _devices(array: Any) -> list[Any]:
 
 
 @dataclass
-class _Sum:
+class _Totals:
     """Figures of several launches."""
 
     collectives: Counter[str] = field(default_factory=Counter)

@@ -44,8 +44,8 @@ class RunReport:
             "compared": self.comparison.compared,
             "bound_bytes": self.comparison.bound,
             "tile_bytes": self.comparison.tile,
-            "ours": _side_dict(ours),
-            "xla": None if xla is None else _side_dict(xla),
+            "ours": ours.as_dict(),
+            "xla": None if xla is None else xla.as_dict(),
         }
 
     def __str__(self) -> str:
@@ -63,15 +63,6 @@ class RunReport:
         table = rendered("compiled and run", ["", *(name for name, _ in sides)], [[k, *v] for k, v in rows])
         verdict = "every element is right" if self.correct else f"{ours.wrong:,} ELEMENTS ARE WRONG"
         return f"{self.plan}\n\n{table}\n{self.comparison.compared:,} elements compared: {verdict}"
-
-
-def _side_dict(side: Side) -> dict[str, Any]:
-    return {
-        "collectives": dict(side.collectives),
-        "received_bytes": side.received,
-        "scratch_bytes": side.scratch,
-        "wrong_elements": side.wrong,
-    }
 
 
 def _kinds(side: Side) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bench.fuzz.kinds import KINDS
+from bench.markdown import table
+from bench.results import Results
 
 TEXT = """## Random problems, forged plans, hostile texts
 
@@ -21,6 +23,12 @@ processor time ({trees:g} s for trees, compilers included). {minutes:.0f} minute
 
 SUMMANDS = """; in a fifth of them tiles are summands at one end or both, of sums, maxima or minima, and
 the interpreter counts how often each summand is in what a device holds"""
+
+
+def parts(found: Results) -> list[str]:
+    """The parts of the page."""
+    records = found.records("fuzz")
+    return [text(found.settings("fuzz")), table(*rows(records))] if records else []
 
 
 def text(settings: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from proofs.bridge.export import Form, plan_term
@@ -59,19 +59,29 @@ class Sample:
 
 def corpus(count: int, seed: int = 6) -> list[Sample]:
     """That many different plans, at most a tenth of them using the very same ways."""
+    return varied(((plan, bound, ways_of(plan)) for plan, bound in _plans(random.Random(seed))), count, 10)
+
+
+def varied(plans: Iterable[tuple[Plan, int, frozenset[str]]], count: int, share: int) -> list[Sample]:
+    """The first so many different plans, given with bounds and ways; at most one in `share` has the very same ways."""
     found: dict[str, Sample] = {}
     alike: Counter[frozenset[str]] = Counter()
-    for plan, bound in _plans(random.Random(seed)):
-        form, ways = json.loads(plan.to_json()), ways_of(plan)
+    for plan, bound, ways in plans:
+        form = json.loads(plan.to_json())
         # A limit in bytes counts scratch too, of which the checker in Coq knows nothing: it has the bound on tiles.
         form["memory_limit"] = None
         term = plan_term(form)
-        if term not in found and alike[ways] < max(1, count // 10):
+        if term not in found and alike[ways] < max(1, count // share):
             alike[ways] += 1
             found[term] = Sample(form, bound, ways)
         if len(found) == count:
             break
     return list(found.values())
+
+
+def larger_end(plan: Plan) -> int:
+    """The larger of source and target tile, in elements."""
+    return max(plan.before.tile_size, plan.after.tile_size)
 
 
 LARGEST_LIMIT = 2**63  # bytes; arrays of more are drawn too
@@ -85,7 +95,7 @@ def _plans(rng: random.Random) -> Iterator[tuple[Plan, int]]:
         plan = synthesize(
             str(source), str(target), mesh, target_mesh=target_mesh, algorithm=algorithm, cost_model=model
         )
-        larger = max(plan.before.tile_size, plan.after.tile_size)
+        larger = larger_end(plan)
         yield plan, larger
         limit = int(plan.peak_bytes * rng.choice((0.6, 0.7, 0.8, 2, 4, 16)))
         if rng.random() < 0.4 and any(plan.received) and limit < LARGEST_LIMIT:
@@ -172,7 +182,7 @@ def ways_of(plan: Plan) -> frozenset[str]:
         ways.add("slice, exchange, gather")
     if plan.source_mesh.devices != plan.target_mesh.devices:
         ways.add("two device orders")
-    if plan.height > max(plan.before.tile_size, plan.after.tile_size):
+    if plan.height > larger_end(plan):
         ways.add("more memory than either end")
     if plan.height == 0 and kinds:
         ways.add("no elements, but steps")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections import Counter
 from collections.abc import Iterator
 
-from proofs.bridge.corpus import SEARCHES, Sample, problem, ways_of
-from proofs.bridge.export import plan_term
+from proofs.bridge.corpus import SEARCHES, Sample, larger_end, problem, varied, ways_of
 from redistrib import Mesh, synthesize
 from redistrib.lang.notation import REDUCTIONS
 from redistrib.lang.types import DistType
@@ -25,17 +22,8 @@ PARTIAL_WAYS = (
 
 def partial_corpus(count: int, seed: int = 11) -> list[Sample]:
     """That many different plans of partial arrays, at most a fifth of them using the very same ways."""
-    found: dict[str, Sample] = {}
-    alike: Counter[frozenset[str]] = Counter()
-    for plan in _plans(random.Random(seed)):
-        form, ways = json.loads(plan.to_json()), ways_of(plan) | partial_ways_of(plan)
-        term = plan_term(form)
-        if term not in found and alike[ways] < max(1, count // 5):
-            alike[ways] += 1
-            found[term] = Sample(form, max(plan.before.tile_size, plan.after.tile_size), ways)
-        if len(found) == count:
-            break
-    return list(found.values())
+    plans = ((plan, larger_end(plan), ways_of(plan) | partial_ways_of(plan)) for plan in _plans(random.Random(seed)))
+    return varied(plans, count, 5)
 
 
 def _plans(rng: random.Random) -> Iterator[Plan]:

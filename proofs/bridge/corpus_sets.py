@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections import Counter
 from collections.abc import Iterator
 
-from proofs.bridge.corpus import MESHES, ONE_CALL, Sample, types, ways_of
-from proofs.bridge.export import plan_term
+from proofs.bridge.corpus import MESHES, ONE_CALL, Sample, larger_end, types, varied, ways_of
 from redistrib import Mesh, synthesize
 from redistrib.cost.collective import Latency
 from redistrib.cost.latency import LatencyBandwidth
@@ -28,17 +25,8 @@ MODELS = ("exact", "exact", SLOW, SLOW, "tpu", "cpu", ONE_CALL)
 
 def sets_corpus(count: int, seed: int = 17) -> list[Sample]:
     """That many different plans between device sets, at most a quarter of them using the very same ways."""
-    found: dict[str, Sample] = {}
-    alike: Counter[frozenset[str]] = Counter()
-    for plan in _plans(random.Random(seed)):
-        form, ways = json.loads(plan.to_json()), ways_of(plan) | set_ways_of(plan)
-        term = plan_term(form)
-        if term not in found and alike[ways] < max(1, count // 4):
-            alike[ways] += 1
-            found[term] = Sample(form, max(plan.before.tile_size, plan.after.tile_size), ways)
-        if len(found) == count:
-            break
-    return list(found.values())
+    plans = ((plan, larger_end(plan), ways_of(plan) | set_ways_of(plan)) for plan in _plans(random.Random(seed)))
+    return varied(plans, count, 4)
 
 
 def _plans(rng: random.Random) -> Iterator[Plan]:

@@ -157,7 +157,7 @@ def diagnose(function: Callable[..., Any], *args: Any, model: CostModel | str | 
         for name, instruction in computation.instructions.items()
     }
     chosen = model or preset_of(jax.default_backend())
-    plans = _reshards(before, module.devices, chosen) if before else {}
+    plans = _reshards(before, chosen) if before else {}
     groups: dict[tuple[str, str], list[HloCollective]] = defaultdict(list)
     for collective in seen.collectives:
         instruction = by_name[collective.name]
@@ -187,7 +187,7 @@ def _compiled(function: Any, args: Sequence[Any]) -> tuple[Any, str]:
     return lowered.compile(), ""
 
 
-def _reshards(text: str, devices: int, model: CostModel | str) -> dict[tuple[str, str], tuple[Plan, ...]]:
+def _reshards(text: str, model: CostModel | str) -> dict[tuple[str, str], tuple[Plan, ...]]:
     """Plans for all arrays that only change their sharding, by source line and operation."""
     module, lines = parse_module(text), Lines.read(text)
     found: dict[tuple[str, str], list[Plan]] = defaultdict(list)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jex
 
-from redistrib.backends.jax.program import Part
+from redistrib.backends.jax.program import TracedRange
 from redistrib.backends.jax.trace.equation import At, CallRule, Equation, Form, Rule, results
 from redistrib.backends.jax.trace.inline import trace
 from redistrib.errors import ProgramError
@@ -48,12 +48,12 @@ class _Region:
         inputs = (array.name for array in self.graph.inputs)
         held = dict(zip(inputs, [*tiles, *self.constants], strict=True))
         for k, operation in enumerate(self.graph.operations):
-            parts = {name: Part(over.start, len(over)) for name, over in operation.nest.ranges}
+            parts = {name: TracedRange(over.start, len(over)) for name, over in operation.nest.ranges}
             for number, factor in enumerate(self.factors):
                 if k in factor.work:
                     dim, own = factor.work[k], at[f"f{number}"]
                     times = operation.nest.size(dim) // factor.size
-                    parts[dim] = Part(own.start * times, len(own) * times)
+                    parts[dim] = TracedRange(own.start * times, len(own) * times)
             assert operation.nest.body is not None
             made = operation.nest.body(parts, *(held[name] for name in operation.ins))
             made = made if isinstance(made, tuple) else (made,)
@@ -96,7 +96,7 @@ def _nest(
     summed = [name for name in sizes if any(name not in dims for dims in outs)]
 
     def body(at: At, *tiles: Any) -> Any:
-        parts = {f"f{number}": at.get(f"f{number}", Part(0, factor.size)) for number, factor in enumerate(found)}
+        parts = {f"f{number}": at.get(f"f{number}", TracedRange(0, factor.size)) for number, factor in enumerate(found)}
         operands = equation.operands(tiles)
         cut = [name for name in sizes if len(parts[name]) < sizes[name]]
         for k in range(len(operands)):
@@ -181,7 +181,7 @@ def _while(equation: Equation) -> Nest | None:
 
 
 def _cond(equation: Equation) -> Nest | None:
-    """Along dimensions that all branches have in common; which of them runs is alike on all devices."""
+    """Cut a `cond` along dimensions that all branches have in common; all devices run the same branch."""
     regions = [_Region(jex.jaxpr_as_fun(branch), equation.ins[1:]) for branch in equation.params["branches"]]
     rows = []
     for first in regions[0].factors:

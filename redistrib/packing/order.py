@@ -12,7 +12,7 @@ from redistrib.packing.moves import BucketProgram, Group, LeafMove, MoveSpec, Pl
 
 
 @dataclass(frozen=True)
-class Batch:
+class LeafBatch:
     """Leaves that travel in one launch.
 
     Attributes:
@@ -36,7 +36,7 @@ class Batch:
         return list(zip(self.groups, self.program.entries, strict=True))
 
 
-def accounted(buckets: Iterable[tuple[Bucket, BucketProgram]], alive: MemoryLedger) -> list[Batch]:
+def accounted(buckets: Iterable[tuple[Bucket, BucketProgram]], alive: MemoryLedger) -> list[LeafBatch]:
     """Batches in the order of least peak, with the bytes alive at their worst moment.
 
     Args:
@@ -45,7 +45,7 @@ def accounted(buckets: Iterable[tuple[Bucket, BucketProgram]], alive: MemoryLedg
     """
     result = []
     for groups, program in sorted(buckets, key=lambda bucket: order([item for group in bucket[0] for item in group])):
-        result.append(Batch(groups, program, _fullest(groups, alive) + program.added_bytes))
+        result.append(LeafBatch(groups, program, _fullest(groups, alive) + program.added_bytes))
         for group in groups:
             _settle(group, alive)
     return result
@@ -91,7 +91,7 @@ def limited(
     together: Callable[[Group], BucketProgram],
     within: Callable[[LeafMove, int], BucketProgram],
     least: Callable[[LeafMove], int],
-) -> list[Batch]:
+) -> list[LeafBatch]:
     """Batches that keep every device within `memory_limit` bytes.
 
     Args:
@@ -106,7 +106,7 @@ def limited(
         MemoryLimitError: if no order and no program keeps within the limit; with the least limit that one keeps.
     """
 
-    def batches(queue: list[LeafMove]) -> list[Batch]:
+    def batches(queue: list[LeafMove]) -> list[LeafBatch]:
         return _in_order(queue, alive.copy(), memory_limit, together, within)
 
     try:
@@ -127,9 +127,9 @@ def _in_order(
     memory_limit: int,
     together: Callable[[Group], BucketProgram],
     within: Callable[[LeafMove, int], BucketProgram],
-) -> list[Batch]:
+) -> list[LeafBatch]:
     """Batches of leaves in a given order."""
-    result: list[Batch] = []
+    result: list[LeafBatch] = []
     if alive.most() > memory_limit:
         raise MemoryLimitError(memory_limit, alive.most())
     while queue:
@@ -142,7 +142,7 @@ def _in_order(
         if made is None or made.added_bytes > room:
             group = (first,)
             made = within(first, memory_limit - _fullest((group,), alive))
-        result.append(Batch((group,), made, _fullest((group,), alive) + made.added_bytes))
+        result.append(LeafBatch((group,), made, _fullest((group,), alive) + made.added_bytes))
         _settle(group, alive)
         taken = {item.index for item in group}
         queue = [item for item in queue if item.index not in taken]

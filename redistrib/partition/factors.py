@@ -57,7 +57,7 @@ def _places(factor: Factor) -> list[tuple[int, int]]:
     return [(k, dim) for k, dim in enumerate(factor.ins) if dim is not None]
 
 
-class _Region(Propagation):
+class _SummandPropagation(Propagation):
     """Propagation in which some inputs are summands."""
 
     begins: Collection[str] = ()
@@ -70,7 +70,7 @@ def _factor(graph: Graph, size: int, pins: dict[int, int], carried: Mapping[int,
     """What follows from cutting some inputs into `size` parts; None where something would have to move."""
     begins: set[int] = set()
     while True:
-        found = _Region(graph, Mesh.of({_AXIS: size}))
+        found = _SummandPropagation(graph, Mesh.of({_AXIS: size}))
         found.begins = {graph.inputs[number].name for number in begins}
         try:
             for number, dim in pins.items():
@@ -108,8 +108,8 @@ def _cut(dist_type: DistType) -> int | None:
     return next((k for k, dim in enumerate(dist_type.dims) if dim.axes), None)
 
 
-def _types(found: _Region) -> tuple[dict[str, DistType] | None, Collection[str]]:
-    """Every value as it is made. None where one is not as all need it that read it, and what it is added to there."""
+def _types(found: _SummandPropagation) -> tuple[dict[str, DistType] | None, Collection[str]]:
+    """Types of values as they are made; None where a reader needs another, and what it reads together with summands."""
     types = {array.name: found.input_type(array.name) for array in found.graph.inputs}
     for name in found.begins:
         types[name] = DistType(types[name].dims, (_AXIS,), "sum")

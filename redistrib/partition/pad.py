@@ -109,7 +109,7 @@ def _trimming(nest: Nest, writes: tuple[Access, ...], changed: set[str]) -> Call
         # a device beyond the end learns from one point which element type it would have made
         points = {name: over[:1] or nest.ranges[nest.position[name]][1][:1] for name, over in valid.items()}
         run = points if empty else valid
-        found = own(run, *(_cropped(nest, a, tile, run) for a, tile in zip(nest.reads, tiles, strict=True)))
+        found = own(run, *(_cropped(a, tile, run) for a, tile in zip(nest.reads, tiles, strict=True)))
         results = found if isinstance(found, tuple) else (found,)
         return tuple(
             _filled(nest, access, np.asarray(result), at, keep=not empty)
@@ -119,19 +119,19 @@ def _trimming(nest: Nest, writes: tuple[Access, ...], changed: set[str]) -> Call
     return body
 
 
-def _shape(nest: Nest, access: Access, at: Mapping[str, range]) -> list[int]:
+def _shape(access: Access, at: Mapping[str, range]) -> list[int]:
     extents = iter(access.extents)
     return [math.prod(len(at[name]) for name in names) if names else next(extents) for names in access.dims]
 
 
-def _cropped(nest: Nest, access: Access, tile: Any, at: Mapping[str, range]) -> Any:
-    return tile[tuple(slice(0, extent) for extent in _shape(nest, access, at))]
+def _cropped(access: Access, tile: Any, at: Mapping[str, range]) -> Any:
+    return tile[tuple(slice(0, extent) for extent in _shape(access, at))]
 
 
 def _filled(nest: Nest, access: Access, result: Any, at: Mapping[str, range], *, keep: bool) -> Any:
     kinds = [kind for name, kind in nest.combine if name not in access.names]
     reduction: Reduction = kinds[0] if kinds else "sum"  # type: ignore[assignment]  # checked by the nest
-    longer = np.full(_shape(nest, access, at), neutral(reduction, result.dtype), dtype=result.dtype)
+    longer = np.full(_shape(access, at), neutral(reduction, result.dtype), dtype=result.dtype)
     if keep:
         longer[tuple(slice(0, extent) for extent in result.shape)] = result
     return longer

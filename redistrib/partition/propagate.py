@@ -130,7 +130,7 @@ class Propagation:
         self._moves(number)
 
     def _moves(self, number: int) -> None:
-        """What an operation makes, and all that is made of it, is no longer made again at no cost."""
+        """Note that making again what an operation makes, or anything made of it, now has a cost."""
         for array in self.graph.operations[number].outs:
             if self.constants.pop(array.name, None) is not None:
                 for k, _ in self.readers.get(array.name, ()):
@@ -175,7 +175,7 @@ class Propagation:
         return None if dim is None else _position(self.graph.operations[k].nest.writes[w], dim)
 
     def _asked(self, name: str, axis: str) -> int | None:
-        """The dimension that all who read a value, and have decided, want cut; None if they do not agree."""
+        """The dimension that the readers of a value want cut, of those that have decided; None if they do not agree."""
         found: set[int | None] = set()
         for k, r in self.readers.get(name, ()):
             if axis in self.cuts[k]:
@@ -286,7 +286,7 @@ class Propagation:
     # ------------------------------------------------------------------------------------- summands
 
     def _carry(self, number: int, axis: str) -> bool:
-        """Let summands pass through an operation, to be added up after it, where that is no more to add up.
+        """Let summands pass through an operation and be added up after it, where there is no more to add up then.
 
         All reads of a linear group must be summands along the axis, and all that read them linear in them.
         """
@@ -339,7 +339,7 @@ class Propagation:
         return Part(nest, self.cut(number), carried if carries else ())
 
     def input_type(self, name: str) -> DistType:
-        """How an input begins: as a tactic says, and along other axes as all need it that read it."""
+        """How an input begins: as a tactic says, and along other axes as all its readers need it."""
         at: dict[str, int] = {}
         pinned = self.pins.get(name, {})
         shape = self.arrays[name].shape

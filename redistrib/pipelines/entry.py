@@ -25,11 +25,11 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
 from redistrib.partition.build import build
 from redistrib.partition.propagate import Propagation
-from redistrib.pipelines import spread
 from redistrib.pipelines.layout import Layout, Spread
+from redistrib.pipelines.spreading import spread
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.graph import Array
-from redistrib.programs.launches import Item, Launch, Transfers, launches
+from redistrib.programs.launches import Item, Launch, TransferLaunch, launches
 from redistrib.programs.program import Place, Value
 from redistrib.report import counted
 from redistrib.resharding.actions import route
@@ -132,7 +132,7 @@ class Pipelined:
         return tuple(
             self._transfer(self.program.values[name], out)
             for item in self._items
-            if isinstance(item, Transfers)
+            if isinstance(item, TransferLaunch)
             for name, out in zip(item.ins, item.outs, strict=True)
         )
 
@@ -174,7 +174,7 @@ class Pipelined:
         if self._in_turn and mesh.size > 1:
             jax.block_until_ready(made)
 
-    def _send(self, item: Transfers, held: dict[str, jax.Array]) -> None:
+    def _send(self, item: TransferLaunch, held: dict[str, jax.Array]) -> None:
         values = [self.program.values[name] for name in item.ins]
         here, there = (self._mesh(side[0].place) for side in (values, item.outs))
         if not (_is_here(here) or _is_here(there)):

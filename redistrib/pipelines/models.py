@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from redistrib.lang.mesh import Mesh
+from redistrib.partition.root import ROOT
 from redistrib.programs.builder import Builder
 from redistrib.programs.nest import Nest
-from redistrib.programs.program import Place, Program, Value
+from redistrib.programs.program import Program, Value
 from redistrib.programs.spec import nest
-
-ROOT = Place(Mesh(()), (0,))
 
 
 class Ops:

@@ -18,7 +18,7 @@ from redistrib.pipelines.layout import Layout
 from redistrib.pipelines.roles import Batch
 from redistrib.pipelines.stages import Stages, stages_of
 from redistrib.pipelines.units import UnitProgram, Writer, outside_of, unit
-from redistrib.programs.program import Place
+from redistrib.programs.program import Call, Place
 
 
 def cutter_of(batch: Batch, layout: Layout, microbatches: int) -> Cutter:
@@ -46,8 +46,10 @@ class Staging:
         needs: of every unit those that must be done before it, on the same microbatch.
         read_by: of every value the groups that read it.
         leaves: of every unit the values that leave it.
+        sent: of these, those that other groups of devices read, with each of the groups.
         seconds: about how long each unit takes, to put them in order.
         indexed: units that differ from microbatch to microbatch.
+        calls: of every unit, by its id and the microbatch, the last that was made.
     """
 
     def __init__(self, cutter: Cutter, layout: Layout, model: CostModel | str) -> None:
@@ -61,6 +63,7 @@ class Staging:
         for number, key in self.stages.of.items():
             self.numbers[key].append(number)
         self._units: dict[tuple[object, ...], UnitProgram] = {}
+        self.calls: dict[tuple[int, int], Call] = {}
         self._readers()
 
     def group(self, stage: int) -> int:
@@ -108,6 +111,10 @@ class Staging:
         for name in self.batch.outputs:
             if name in makers and makers[name] in self.stages.of:
                 self.leaves[self.stages.of[makers[name]]][name] = None
+        self.sent: dict[tuple[int, bool], list[tuple[str, int]]] = defaultdict(list)
+        for key, leaving in self.leaves.items():
+            others = ((name, group) for name in leaving for group in self.read_by[name] if group != self.group(key[0]))
+            self.sent[key] += others
 
     def is_made_where_read(self, name: str) -> bool:
         maker = self.batch.makers.get(name)

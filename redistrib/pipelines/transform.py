@@ -116,23 +116,34 @@ class _Spreading:
         called = self.staging.unit(one.stage, one.backward, totals, one.microbatch)
         if not called.program.ops:
             return
-        ins = self._constants(group, called)
+        ins, held = self._constants(group, called), writer.held
         for k, name in called.batched:
-            ins[k] = self._at(group, name, one.microbatch).name
+            here = held.get(self.key(name, one.microbatch))
+            ins[k] = here[0].name if here else self._at(group, name, one.microbatch).name
         ins += [self.sums[name].name for name in called.totals]
-        outs = []
-        for name, output in zip(called.outs, called.program.outputs, strict=True):
-            inner = called.program.values[output]
-            out = writer.value(self.named(name, one.microbatch), inner.type, name)
-            outs.append(out)
-        writer.ops.append(Call(called.program, tuple(ins), tuple(outs)))
-        for name, out in zip(called.outs, outs, strict=True):
+        call = self._call(writer, called, tuple(ins), one.microbatch)
+        writer.ops.append(call)
+        for name, out in zip(called.outs, call.outs, strict=True):
             if self.batch.roles[name].kind == "summed":
                 self.sums[name] = out
-                self.home[name] = group
-                continue
-            writer.give(self.key(name, one.microbatch), out)
+            else:
+                held[self.key(name, one.microbatch)] = [out]
             self.home[name] = group
+
+    def _call(self, writer: Writer, called: UnitProgram, ins: tuple[str, ...], microbatch: int) -> Call:
+        """The call of a unit; layouts that differ in the number of microbatches alone share it."""
+        known = self.staging.calls.get((id(called), microbatch))
+        if known is not None and known.ins == ins:
+            names = [out.name for out in known.outs]
+            if writer.names.keys().isdisjoint(names):
+                writer.names.update(dict.fromkeys(names, 0))
+                return known
+        outs = tuple(
+            writer.value(self.named(name, microbatch), inner.type, name)
+            for name, inner in zip(called.outs, called.made, strict=True)
+        )
+        call = self.staging.calls[id(called), microbatch] = Call(called.program, ins, outs)
+        return call
 
     def _constants(self, group: int, called: UnitProgram) -> list[str]:
         """What a unit reads, all but the parts of its microbatch, which are left out: the same for every microbatch."""
@@ -144,9 +155,8 @@ class _Spreading:
 
     def _send(self, one: Unit) -> None:
         """What a unit has made goes to all who read it."""
-        for name in self.staging.leaves[one.stage, one.backward]:
-            for group in self.staging.read_by[name]:
-                self._at(group, name, one.microbatch)
+        for name, group in self.staging.sent[one.stage, one.backward]:
+            self._at(group, name, one.microbatch)
 
     def _at(self, group: int, name: str, microbatch: int) -> Value:
         """A value, or its part with a microbatch, on a group of devices, as it was made; sent if it is not there."""

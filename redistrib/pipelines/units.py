@@ -119,6 +119,7 @@ class UnitProgram:
         totals: values that it adds to sums so far, whose inputs come last.
         outs: the value for each output.
         batched: the values of `ins` with examples, each with its number there.
+        made: what the program calls each output.
     """
 
     program: Program
@@ -126,6 +127,7 @@ class UnitProgram:
     totals: tuple[str, ...]
     outs: tuple[str, ...]
     batched: tuple[tuple[int, str], ...]
+    made: tuple[Value, ...]
 
 
 def unit(
@@ -162,7 +164,8 @@ def unit(
         name,
     )
     batched = ((k, name) for k, name in enumerate(inputs) if cutter.batch.roles[name].kind == "batched")
-    return UnitProgram(program, tuple(inputs), tuple(given), ends, tuple(batched))
+    made = tuple(program.values[output] for output in program.outputs)
+    return UnitProgram(program, tuple(inputs), tuple(given), ends, tuple(batched), made)
 
 
 def _total(cutter: Cutter, name: str) -> DistType:

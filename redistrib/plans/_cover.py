@@ -1,4 +1,4 @@
-"""Do boxes fill regions, every element once? And where not?"""
+"""Whether boxes fill regions, every element once, and where they do not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_CUTS = 10  # a box has 2**10 corners
 
 
 def cut_dimensions(step: int, kind: str, low: Int64, high: Int64, tile: Int64) -> Int64:
-    """The dimensions along which some box, relative to the tile of its owner, is a part of the tile.
+    """The dimensions along which some box is shorter than its owner's tile; boxes count from the tile's first element.
 
     `tile` is the extent of all tiles, or of that of each box's owner, `[boxes, dimensions]`.
 
@@ -37,12 +37,12 @@ def cut_dimensions(step: int, kind: str, low: Int64, high: Int64, tile: Int64) -
 
 
 def first_not_filled_once(low: Int64, high: Int64, owner: Int64, tile: Int64) -> int | None:
-    """The first device whose tile the boxes, relative to the tile of their owner, do not fill once.
+    """The first device whose tile is not filled once by its boxes, which count from the tile's first element.
 
     `tile` is the extent of the tile of each device, `[devices, dimensions]`.
 
-    They do iff their signed corners add up to those of the tile, since a function of bounded support is determined
-    by its mixed difference. That needs neither volumes, which may exceed 64 bits, nor all pairs of boxes.
+    Boxes fill a tile once iff their signed corners add up to those of the tile, since a function of bounded support is
+    determined by its mixed difference. That needs neither volumes, which may exceed 64 bits, nor all pairs of boxes.
     """
     devices = len(tile)
     low, high = np.concatenate([np.zeros_like(tile), low]), np.concatenate([tile, high])
@@ -74,13 +74,13 @@ def joined(key: Int64, span: int, digit: Int64, base: int) -> tuple[Int64, int]:
 
 
 def overlapping(low: Int64, high: Int64, start: Int64, stop: Int64) -> tuple[int, int]:
-    """Two boxes that overlap, of boxes that do not fill a region once but have no fewer elements than it."""
+    """Two boxes that overlap, where boxes have as many elements as their region or more, and do not fill it once."""
     boxes, _, _ = _narrowed(low, high, start, stop, _is_overfull)
     return int(boxes[0]), int(boxes[1])
 
 
 def wrong_cell(low: Int64, high: Int64, start: Int64, stop: Int64) -> tuple[Int64, Int64, int]:
-    """A part, from where to where, of a region that boxes do not fill once, and how many boxes each cover all of it."""
+    """First element and end of a part of a region that is not filled once, and how many boxes cover that part whole."""
     boxes, start, stop = _narrowed(low, high, start, stop, _is_not_filled_once)
     return start, stop, len(boxes)
 
@@ -88,10 +88,10 @@ def wrong_cell(low: Int64, high: Int64, start: Int64, stop: Int64) -> tuple[Int6
 def _narrowed(
     low: Int64, high: Int64, start: Int64, stop: Int64, is_at_fault: Callable[[Int64, Int64, Int64, Int64], bool]
 ) -> tuple[Int64, Int64, Int64]:
-    """A part of a region at fault that no box covers in part, and the boxes that cover it.
+    """A part of a region at fault that every box covers whole or not at all, and the boxes that cover it.
 
-    Of the two halves of a region at fault one is at fault, so halving it at an edge of a box, the middle one, leaves
-    in the end a region that every box covers that is still there.
+    Of the two halves of a region at fault one is at fault as well. So the region is cut at the middle one of its boxes'
+    edges, and then its half at fault, until no edge of a box runs through what is left.
     """
     boxes = np.arange(len(low))
     while True:

@@ -142,7 +142,7 @@ def to_json(plan: PlanData) -> str:
 
 
 def _traffic_form(plan: PlanData) -> dict[str, Any]:
-    """What a reader would have to work out from the steps."""
+    """The traffic of a plan, written down so that readers need not work it out from the steps."""
     return {"received": list(plan.received), "sent": list(plan.sent), "crossing": plan.crossing}
 
 

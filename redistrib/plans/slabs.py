@@ -1,7 +1,7 @@
-"""Steps on summands as steps on slabs of their stack, for backends: what moves slabs moves tiles, and is there already.
+"""Steps on summands as steps on slabs of their stack: backends move slabs by the code that moves tiles.
 
-A reduction is a step that leaves every device with all slabs that go into its own, one after the other in ascending
-order of summands, and a sum of these on the spot.
+A reduction first brings every device all slabs that go into its own, in ascending order of summands; the device then
+adds them up.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def stacking(step: ReduceScatter | ReduceExchange) -> Stacking:
 
 
 def _stack(placement: Placement, summands: int, label: Int64) -> Placement:
-    """A stack of which every device holds the part of this number, of equal parts of the first dimension."""
+    """A stack cut into equal parts along its first dimension, of which each device holds the part of its number."""
     index = np.concatenate([label[:, None], placement.index], axis=1)
     return Placement.unchecked((summands, *placement.shape), (placement.summands, *placement.grid), index)
 

@@ -101,10 +101,8 @@ class _Step:
 
 
 @dataclass(frozen=True, eq=False)
-class DynSlice(_Step):
-    """Every device keeps a box of its tile (T-DynSlice, over any number of dimensions at once)."""
-
-    kind: ClassVar[str] = "dynslice"
+class _LocalStep(_Step):
+    """A step in which nothing travels."""
 
     def received(self) -> list[int]:
         return [0] * self.devices
@@ -115,6 +113,13 @@ class DynSlice(_Step):
     @property
     def collectives(self) -> int:
         return 0
+
+
+@dataclass(frozen=True, eq=False)
+class DynSlice(_LocalStep):
+    """Every device keeps a box of its tile (T-DynSlice, over any number of dimensions at once)."""
+
+    kind: ClassVar[str] = "dynslice"
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +149,7 @@ class _GroupStep(_Step):
         return rows[0] if rows else [device]
 
     def _each(self, elements: int) -> list[int]:
-        """So many elements for every member of a group."""
+        """For each device so many elements, as often as it is in a group."""
         if self.groups.size == self.devices:
             return [elements] * self.devices
         member = np.bincount(self.groups.ravel(), minlength=self.devices).tolist()
@@ -359,7 +364,7 @@ class AllReduce(_GroupStep):
 
 
 @dataclass(frozen=True, eq=False)
-class Unreduce(_Step):
+class Unreduce(_LocalStep):
     """Tiles become summands of tiles as large or larger, by neutral elements around or in the place of them.
 
     It makes a partial array of a replicated one (all holders but one of a tile put zeros in its place) and of a cut
@@ -377,16 +382,6 @@ class Unreduce(_Step):
         object.__setattr__(self, "keeps", frozen(self.keeps, None))
         if self.keeps.ndim != 1:
             raise PlanFormError(f"devices that keep their tile form a list, got {self.keeps.ndim} dimensions")
-
-    def received(self) -> list[int]:
-        return [0] * self.devices
-
-    def received_total(self) -> int:
-        return 0
-
-    @property
-    def collectives(self) -> int:
-        return 0
 
 
 Step: TypeAlias = (

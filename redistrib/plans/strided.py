@@ -66,7 +66,7 @@ def _item(run: int) -> np.dtype[Any]:
     return np.dtype({1: "u1", 2: "u2", 4: "u4", 8: "u8"}.get(run, f"V{run}"))
 
 
-def _suffix(box: Box, origin: Ints, shape: Ints) -> int:
+def _suffix(box: Box, shape: Ints) -> int:
     """The first dimension from which the box is one contiguous run of a tile of this shape."""
     first = len(shape)
     while first > 0:
@@ -85,13 +85,13 @@ def pair(box: Box, a: Box, b: Box, itemsize: int, a_offset: int = 0, b_offset: i
         itemsize: bytes per element.
         a_offset, b_offset: where the tiles begin in their buffers, in bytes.
     """
-    first = max(_suffix(box, a.start, a.size), _suffix(box, b.start, b.size))
+    first = max(_suffix(box, a.size), _suffix(box, b.size))
     return _strided(box, a, itemsize, first, a_offset), _strided(box, b, itemsize, first, b_offset)
 
 
 def inside(box: Box, tile: Box, itemsize: int, offset: int = 0) -> Strided:
     """A box inside one tile, as the longest runs there are."""
-    return _strided(box, tile, itemsize, _suffix(box, tile.start, tile.size), offset)
+    return _strided(box, tile, itemsize, _suffix(box, tile.size), offset)
 
 
 def _strided(box: Box, tile: Box, itemsize: int, first: int, base: int) -> Strided:

@@ -1,4 +1,4 @@
-"""The table that `print(plan)` shows: what each step does, what it costs, how far from the lower bound it all is."""
+"""The table that `print(plan)` shows: what each step does and costs, and how far the whole is from the lower bound."""
 
 from __future__ import annotations
 

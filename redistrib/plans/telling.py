@@ -1,4 +1,4 @@
-"""Summands that tell who they are, and whose sum is exact in their element type: what a run is checked by."""
+"""Summands to check a run by: each tells which it is, and their sum is exact in their element type."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a step moves: who sends which box to whom, in which round, and what stays where it is.
 
-Whoever carries out a step, shows it or times it reads it here. Only `verify` and `reference` do not: this module is
+What carries out a step, shows it or times it reads it here. Only `verify` and `reference` do not: this module is
 tested against them, so they find out on their own, from the groups and from the tiles.
 """
 

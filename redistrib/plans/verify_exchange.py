@@ -191,7 +191,7 @@ def _check_cover(step: int, exchange: Exchange) -> None:
 
 
 def _are_meets(exchange: Exchange) -> bool:
-    """Whether every share, known to lie in both tiles, is all that its sender holds of its receiver's tile."""
+    """Whether every share is all that its sender holds of its receiver's tile; shares are known to lie in both."""
     before, after, shares = exchange.before, exchange.after, exchange.shares
     held_start, goal = before.start[shares.src], after.start[shares.dst]
     low = np.maximum(held_start, goal)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from redistrib.errors import ProgramError, TypeFormError
 from redistrib.lang.types import require_even
-from redistrib.programs.data import Call, Compute, Free, Move, Op, Place, ProgramData, Value, made_by, used_by
+from redistrib.programs.data import Call, Compute, Free, Move, Place, ProgramData, Value, made_by, name_of, used_by
 from redistrib.programs.groups import Group, group_of
 
 _Program = TypeVar("_Program", bound=ProgramData)
@@ -56,17 +56,6 @@ def _check(program: ProgramData, checked: set[int]) -> None:
         if live[output].windows:
             raise ProgramError("", output, "Window", "the program ends with tiles that overlap; end with whole ones")
     checked.add(id(program))
-
-
-def name_of(op: Op) -> str:
-    """What messages call an operation."""
-    match op:
-        case Compute():
-            return op.name
-        case Call():
-            return op.program.name
-        case Move() | Free():
-            return f"{type(op).__name__.lower()} {op.value}"
 
 
 def _define(value: Value, live: dict[str, Value], known: set[str], by: str) -> None:
@@ -136,10 +125,5 @@ def _check_call(op: Call, live: dict[str, Value]) -> None:
     pairs = [([live[name] for name in op.ins], op.program.inputs), (op.outs, ends)]
     for given, wanted in pairs:
         if len(given) != len(wanted) or not all(a.means(b) for a, b in zip(given, wanted, strict=True)):
-            raise ProgramError(
-                op.program.name,
-                "",
-                "Call",
-                f"values {', '.join(f'{a.name}: {a.form}' for a in given) or 'none'} stand for "
-                f"{', '.join(f'{b.name}: {b.form}' for b in wanted) or 'none'}",
-            )
+            have, need = (", ".join(f"{v.name}: {v.form}" for v in end) or "none" for end in (given, wanted))
+            raise ProgramError(op.program.name, "", "Call", f"values {have} stand for {need}")

@@ -116,6 +116,8 @@ class Value:
             return False
         if self.type == other.type and self.place == other.place:
             return True
+        if {*self.place.devices} != {*other.place.devices}:
+            return False
         return self._held == other._held
 
     @cached_property
@@ -225,11 +227,15 @@ class ProgramData:
     @cached_property
     def devices(self) -> tuple[int, ...]:
         """The devices of the machine that take part, ascending."""
-        found = {device for value in self.values.values() for device in value.place.devices}
-        for op in self.ops:
-            if isinstance(op, Call):
-                found |= {*op.program.devices}
+        found = {device for place in self.places for device in place.devices}
+        for program in {id(op.program): op.program for op in self.ops if isinstance(op, Call)}.values():
+            found |= {*program.devices}
         return tuple(sorted(found))
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """Where its values are, those of called programs left out; a place may be there more than once."""
+        return tuple({id(value.place): value.place for value in self.values.values()}.values())
 
     @property
     def moves(self) -> tuple[Move, ...]:
@@ -249,6 +255,17 @@ class ProgramData:
         return sum(sum(self.received(move).values()) * itemsize_of(move.out.dtype) for move in self.moves) + sum(
             op.program.received_bytes for op in self.ops if isinstance(op, Call)
         )
+
+
+def name_of(op: Op) -> str:
+    """What messages call an operation."""
+    match op:
+        case Compute():
+            return op.name
+        case Call():
+            return op.program.name
+        case Move() | Free():
+            return f"{type(op).__name__.lower()} {op.value}"
 
 
 def made_by(op: Op) -> Iterable[Value]:

@@ -30,7 +30,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Transfers:
+class TransferLaunch:
     """Values that go from one place to another, on other devices or of another mesh, at once.
 
     Attributes:
@@ -44,7 +44,7 @@ class Transfers:
     drops: tuple[str, ...] = ()
 
 
-Item: TypeAlias = Launch | Transfers
+Item: TypeAlias = Launch | TransferLaunch
 
 
 def launches(program: ProgramData) -> list[Item]:
@@ -112,14 +112,14 @@ class _Stretches:
         self.makers = {name: at for name, at in self.makers.items() if at != place}
 
     def _send(self, op: Move) -> None:
-        """A value is sent with those before it that go the same way."""
+        """Send a value, together with those before it that go the same way."""
         last = self.items[-1] if self.items else None
         values = self.program.values
         ends = values[op.value].place, op.out.place
-        if isinstance(last, Transfers) and (values[last.ins[0]].place, last.outs[0].place) == ends:
-            self.items[-1] = Transfers((*last.ins, op.value), (*last.outs, op.out))
+        if isinstance(last, TransferLaunch) and (values[last.ins[0]].place, last.outs[0].place) == ends:
+            self.items[-1] = TransferLaunch((*last.ins, op.value), (*last.outs, op.out))
             return
-        self.items.append(Transfers((op.value,), (op.out,)))
+        self.items.append(TransferLaunch((op.value,), (op.out,)))
 
 
 def _dropping(items: Sequence[Item], program: ProgramData) -> list[Item]:

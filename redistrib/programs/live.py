@@ -36,11 +36,9 @@ def changes(
     `same_buffer`.
     """
     shared = same_buffer(program, known)
-    last = _last_uses(program, donated)
-    end: dict[str, int] = {}
-    for name, k in last.items():
-        root = shared[name]
-        end[root] = max(end.get(root, -1), k)
+    end = _last_uses(program, donated)
+    for name, root in [(name, root) for name, root in shared.items() if name != root]:
+        end[root] = max(end[root], end.pop(name))
     died: dict[int, list[Value]] = defaultdict(list)
     for root, k in end.items():
         died[k].append(program.values[root])
@@ -65,7 +63,7 @@ def called_changes(
     ]
 
 
-Ends: TypeAlias = dict[tuple[int, tuple[str, ...]], frozenset[str]]
+Ends: TypeAlias = dict[tuple[int, tuple[int, ...]], tuple[int, ...]]
 
 
 def donated_by(op: Call, died: Iterable[Value], shared: Mapping[str, str], known: Ends) -> dict[str, str]:
@@ -75,18 +73,23 @@ def donated_by(op: Call, died: Iterable[Value], shared: Mapping[str, str], known
         op: the call.
         died: the values of the caller that it is the last to read.
         shared: of the caller, see `same_buffer`.
-        known: what ends inside programs that were called before, with the same inputs given up; it is added to.
+        known: what ends inside programs that were called before, with the same inputs given up, all by their numbers;
+            it is added to.
     """
     ends = {value.name for value in died}
-    pairs = zip(op.program.inputs, map(shared.__getitem__, op.ins), strict=True) if ends else ()
-    ended = [(value.name, root) for value, root in pairs if root in ends]
-    times = Counter(root for _, root in ended)
-    given = {name: root for name, root in ended if times[root] == 1}
-    key = (id(op.program), tuple(given))
+    if not ends:
+        return {}
+    roots = [shared[name] for name in op.ins]
+    given = [k for k, root in enumerate(roots) if root in ends]
+    times = Counter(roots[k] for k in given)
+    if len(times) < len(given):
+        given = [k for k in given if times[roots[k]] == 1]
+    inputs, key = op.program.inputs, (id(op.program), tuple(given))
     if given and key not in known:
-        inside = (value.name for change in called_changes(op.program, given) for value in change.died)
-        known[key] = frozenset(inside).intersection(given)
-    return {name: root for name, root in given.items() if name in known[key]} if given else {}
+        changed = called_changes(op.program, [inputs[k].name for k in given])
+        inside = {value.name for change in changed for value in change.died}
+        known[key] = tuple(k for k in given if inputs[k].name in inside)
+    return {inputs[k].name: roots[k] for k in known[key]} if given else {}
 
 
 def _last_uses(program: ProgramData, donated: Collection[str]) -> dict[str, int]:
@@ -94,7 +97,7 @@ def _last_uses(program: ProgramData, donated: Collection[str]) -> dict[str, int]
     last = dict.fromkeys((value.name for value in program.inputs), -1)
     freed: set[str] = set()
     for k, op in enumerate(program.ops):
-        last.update((value.name, k) for value in made_by(op))
+        last.update(dict.fromkeys([value.name for value in made_by(op)], k))
         last.update(dict.fromkeys(used_by(op), k))
         if isinstance(op, Free):
             freed.add(op.value)
@@ -111,19 +114,39 @@ def same_buffer(program: ProgramData, known: dict[int, dict[str, str]] | None = 
     if id(program) in known:
         return known[id(program)]
     shared = {value.name: value.name for value in program.inputs}
+    handed_on: dict[int, list[_Same]] = {}
     for op in program.ops:
         shared |= {value.name: value.name for value in made_by(op)}
         if isinstance(op, Move) and renames(op, program):
             shared[op.out.name] = shared[op.value]
         elif isinstance(op, Call):
-            inner = same_buffer(op.program, known)
-            roots = {inner[output] for output in op.program.outputs}
-            pairs = zip(op.program.inputs, op.ins, strict=True)
-            outside = {value.name: shared[name] for value, name in pairs if value.name in roots}
-            for output, out in zip(op.program.outputs, op.outs, strict=True):
-                shared[out.name] = outside.setdefault(inner[output], out.name)
+            if id(op.program) not in handed_on:
+                handed_on[id(op.program)] = _handed_on(op.program, same_buffer(op.program, known))
+            for one in handed_on[id(op.program)]:
+                shared[op.outs[one.output].name] = shared[op.ins[one.of] if one.is_input else op.outs[one.of].name]
     known[id(program)] = shared
     return shared
+
+
+class _Same(NamedTuple):
+    """An output of a program whose bytes are those of an input, or of an output before it, by their numbers."""
+
+    output: int
+    is_input: bool
+    of: int
+
+
+def _handed_on(program: ProgramData, shared: Mapping[str, str]) -> list[_Same]:
+    inputs = {value.name: k for k, value in enumerate(program.inputs)}
+    first: dict[str, int] = {}
+    found = []
+    for k, output in enumerate(program.outputs):
+        root = shared[output]
+        if root in inputs:
+            found.append(_Same(k, True, inputs[root]))
+        elif first.setdefault(root, k) != k:
+            found.append(_Same(k, False, first[root]))
+    return found
 
 
 def renames(op: Move, program: ProgramData) -> bool:

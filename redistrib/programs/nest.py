@@ -7,7 +7,7 @@ nothing of devices. What a cut of its iteration space asks of the arrays is work
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -110,73 +110,57 @@ class Nest:
         if isinstance(given, range) or (size is not None and size >= 0):
             over = given if size is None else range(size)
             if max(abs(over.start), abs(over.stop), abs(over.step)) > _LARGEST:
-                raise ProgramError(
-                    self.name, "", "Nest", f"the range of {name!r} goes beyond {_LARGEST}; take a smaller one"
-                )
+                raise self.error("Nest", f"the range of {name!r} goes beyond {_LARGEST}; take a smaller one")
             return over
-        raise ProgramError(self.name, "", "Nest", f"{given!r} is no size of {name!r}; give an integer, or a range")
+        raise self.error("Nest", f"{given!r} is no size of {name!r}; give an integer, or a range")
 
     def _check(self) -> None:
         if len(self.position) != len(self.ranges):
-            raise ProgramError(self.name, "", "Nest", "two iteration dimensions have one name; give each its own")
+            raise self.error("Nest", "two iteration dimensions have one name; give each its own")
         for access in (*self.reads, *self.writes):
             self._known(access.names, access.array)
             if len(set(access.names)) != len(access.names):
-                raise ProgramError(
-                    self.name, access.array, "Nest", "an iteration dimension is used twice; read one of the two whole"
-                )
-            if access.dims.count(()) != len(access.extents):
-                raise ProgramError(
-                    self.name,
-                    access.array,
-                    "Whole",
-                    f"{access.dims.count(())} dimensions are read whole and {len(access.extents)} extents are given; "
-                    f"give one for each",
-                )
+                why = "an iteration dimension is used twice; read one of the two whole"
+                raise self.error("Nest", why, access.array)
+            whole, given = access.dims.count(()), len(access.extents)
+            if whole != given:
+                why = f"{whole} dimensions are read whole and {given} extents are given; give one for each"
+                raise self.error("Whole", why, access.array)
             self._check_windows(access)
-        self._known((name for name, _ in self.combine), "")
-        self._known(self.whole, "")
-        self._known(self.indexed, "")
+        self._known((*self.combiner, *self.whole, *self.indexed))
         for kind in (*self.combiner.values(), *([self.fills] if self.fills else [])):
             if kind not in REDUCTIONS:
-                raise ProgramError(
-                    self.name, "", "Combine", f"no reduction {kind!r}; take one of {', '.join(REDUCTIONS)}"
-                )
+                raise self.error("Combine", f"no reduction {kind!r}; take one of {', '.join(REDUCTIONS)}")
         carried = [k for group in self.linear for k in group]
         if len(set(carried)) != len(carried) or not set(carried) <= set(range(len(self.reads))):
-            raise ProgramError(
-                self.name,
-                "",
-                "Linear",
-                f"groups {self.linear} do not name reads of {len(self.reads)}, each at most once",
-            )
+            why = f"groups {self.linear} do not name reads of {len(self.reads)}, each at most once"
+            raise self.error("Linear", why)
 
     def _check_windows(self, access: Access) -> None:
         if not access.windows:
             return
         if access in self.writes:
-            raise ProgramError(self.name, access.array, "Window", "an array is written one element at each point")
+            raise self.error("Window", "an array is written one element at each point", access.array)
         wrong = len(access.windows) != len(access.dims) or any(
             n < 1 or (n > 1 and not dim) for n, dim in zip(access.windows, access.dims, strict=True)
         )
         if wrong:
-            raise ProgramError(
-                self.name,
-                access.array,
+            raise self.error(
                 "Window",
                 f"windows {access.windows} do not fit {len(access.dims)} dimensions; give one of at least 1 for each, "
                 f"and 1 for one that is read whole",
+                access.array,
             )
 
-    def _known(self, names: Collection[str] | Any, array: str) -> None:
+    def _known(self, names: Iterable[str], array: str = "") -> None:
         for name in names:
             if name not in self.position:
-                raise ProgramError(
-                    self.name,
-                    array,
-                    "Nest",
-                    f"no iteration dimension {name!r}; there are {', '.join(self.position) or 'none'}",
-                )
+                there = ", ".join(self.position) or "none"
+                raise self.error("Nest", f"no iteration dimension {name!r}; there are {there}", array)
+
+    def error(self, rule: str, message: str, array: str = "", kind: type[ProgramError] = ProgramError) -> ProgramError:
+        """An error of this operation, or of one of its arrays, that breaks a rule."""
+        return kind(self.name, array, rule, message)
 
     @cached_property
     def position(self) -> dict[str, int]:

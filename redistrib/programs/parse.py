@@ -273,7 +273,7 @@ class _Reader:
         return longer is None or longer.group() == word or not word[-1].isalpha()
 
     def take(self, word: str) -> bool:
-        """Whether it comes next; then it is read."""
+        """Read it if it comes next, and say whether it did."""
         found = self.peek(word)
         if found:
             self.at += len(word)

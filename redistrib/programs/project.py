@@ -25,7 +25,7 @@ _Ints: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Work:
+class TileWork:
     """Nests on tiles.
 
     Attributes:
@@ -41,7 +41,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Collective:
+class CollectivePlan:
     """A plan that several ranks carry out together.
 
     Attributes:
@@ -107,7 +107,7 @@ class Rename:
     out: str
 
 
-RankOp: TypeAlias = Work | Collective | Send | Receive | Rename | Free
+RankOp: TypeAlias = TileWork | CollectivePlan | Send | Receive | Rename | Free
 
 
 @dataclass(frozen=True)
@@ -152,20 +152,20 @@ def project(program: Program) -> dict[int, RankProgram]:
     }
 
 
-def works(op: Compute) -> Iterator[tuple[int, Work]]:
+def works(op: Compute) -> Iterator[tuple[int, TileWork]]:
     """What every device of an operation works on."""
     cuts = [placement_of(part.cut, op.place.mesh) for part in op.parts]
     outs = tuple((array, value.name) for array, value in op.outs)
     for number, device in enumerate(op.place.devices):
         nests = tuple((part.nest, points_of(part.nest, cut, number)) for part, cut in zip(op.parts, cuts, strict=True))
-        yield device, Work(op.name, nests, op.ins, outs)
+        yield device, TileWork(op.name, nests, op.ins, outs)
 
 
 def _project_move(op: Move, tag: int, flat: Program, ops: dict[int, list[RankOp]]) -> None:
     value, out = flat.values[op.value], op.out
     if op.plan is not None:
         for device in value.place.devices:
-            ops[device].append(Collective(op.plan, value.place.devices, op.value, out.name, tag))
+            ops[device].append(CollectivePlan(op.plan, value.place.devices, op.value, out.name, tag))
         return
     if renames(op, flat):
         for device in value.place.devices:
@@ -212,7 +212,7 @@ class _Post:
         count = Counter(sender for sender, _ in op.boxes)
         return all(len(self.boxes.get((op.tag, sender, device), ())) >= boxes for sender, boxes in count.items())
 
-    def meet(self, op: Collective) -> None:
+    def meet(self, op: CollectivePlan) -> None:
         key = (op.tag, op.members)
         if key not in self.made and len(self.brought[key]) == len(op.members):
             tiles = reference.run(op.plan, [self.brought[key][device] for device in op.members])
@@ -257,7 +257,7 @@ def _steps(rank: RankProgram, held: dict[str, Tile], post: _Post) -> Generator[b
     """Run one rank: yields True for every operation done, False for every time it has to wait."""
     for op in rank.ops:
         match op:
-            case Work():
+            case TileWork():
                 held |= run_work(op, held)
             case Send():
                 box = tuple(slice(o, o + n) for o, n in zip(op.offset, op.size, strict=True))
@@ -266,7 +266,7 @@ def _steps(rank: RankProgram, held: dict[str, Tile], post: _Post) -> Generator[b
                 while not post.has_all(op, rank.device):
                     yield False
                 held[op.out] = _put_together(op, rank.device, held, post)
-            case Collective():
+            case CollectivePlan():
                 key = (op.tag, op.members)
                 post.brought.setdefault(key, {})[rank.device] = held[op.value]
                 post.meet(op)
@@ -280,7 +280,7 @@ def _steps(rank: RankProgram, held: dict[str, Tile], post: _Post) -> Generator[b
         yield True
 
 
-def run_work(work: Work, held: Mapping[str, Tile]) -> dict[str, Tile]:
+def run_work(work: TileWork, held: Mapping[str, Tile]) -> dict[str, Tile]:
     """What nests make of the tiles of a rank, by name.
 
     Raises:
@@ -303,7 +303,7 @@ def _put_together(op: Receive, device: int, held: Mapping[str, Tile], post: _Pos
 
 
 def _dtype(op: Receive, device: int, held: Mapping[str, Tile], post: _Post) -> Any:
-    """That of what comes; the reference lets a program run on arrays of another element type than it says."""
+    """The element type of what arrives; the reference takes arrays of another element type than the program says."""
     if op.boxes:
         return post.boxes[op.tag, op.boxes[0][0], device][0].dtype
     return held[op.value].dtype if op.value else np.dtype(op.dtype)

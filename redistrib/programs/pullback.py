@@ -7,12 +7,11 @@ is written may then be summands. `RULES` is the table that docs/programs.md show
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any, NamedTuple
 
-from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, ProgramError, TypeFormError
+from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, TypeFormError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType, require_even
 from redistrib.programs.nest import Access, Nest
@@ -84,17 +83,14 @@ class Part:
             try:
                 found.check(mesh)
             except TypeFormError as error:
-                raise ProgramError(self.nest.name, access.array, "Linear", str(error)) from error
+                raise self.nest.error("Linear", str(error), access.array) from error
         return Signature(tuple(ins), tuple(outs))
 
     def _carried_by_read(self) -> dict[int, tuple[str, ...]]:
-        if self.carried and len(self.carried) != len(self.nest.linear):
-            raise ProgramError(
-                self.nest.name,
-                "",
-                "Linear",
-                f"summands are given for {len(self.carried)} groups of reads, and {len(self.nest.linear)} are linear",
-            )
+        given, linear = len(self.carried), len(self.nest.linear)
+        if given not in (0, linear):
+            why = f"summands are given for {given} groups of reads, and {linear} are linear"
+            raise self.nest.error("Linear", why)
         return {k: axes for group, axes in zip(self.nest.linear, self.carried, strict=False) for k in group}
 
     def _written(self, access: Access, passed: tuple[str, ...], mesh: Mesh) -> DistType:
@@ -104,21 +100,17 @@ class Part:
             if not axes or name in access.names:
                 continue
             if name not in self.nest.combiner:
-                raise NoCombinerError(
-                    self.nest.name,
-                    access.array,
+                raise self.nest.error(
                     "Combine",
                     f"iteration dimension {name!r} is cut over {', '.join(axes)} and not written, and nothing says "
                     f"how its results combine; leave it whole, or give combine={{{name!r}: 'sum'}}",
+                    access.array,
+                    NoCombinerError,
                 )
             kinds |= dict.fromkeys(axes, self.nest.combiner[name])
         if len(set(kinds.values())) > 1:
-            raise ProgramError(
-                self.nest.name,
-                access.array,
-                "Combine",
-                f"results would be combined in two ways at once, {kinds}; cut the dimensions of one reduction only",
-            )
+            why = f"results would be combined in two ways at once, {kinds}; cut the dimensions of one reduction only"
+            raise self.nest.error("Combine", why, access.array)
         return _summands(pulled_back(self.nest, access, self.cut), kinds)
 
 
@@ -133,24 +125,21 @@ def check_cut(nest: Nest, cut: DistType, mesh: Mesh) -> None:
     Raises:
         CutError: if it is not.
     """
+    names = ", ".join(nest.position)
     if cut.global_shape != nest.sizes:
-        raise CutError(
-            nest.name,
-            "",
-            "Nest",
-            f"the cut {cut} is of {list(cut.global_shape)} points and the iteration space "
-            f"({', '.join(nest.position)}) has {list(nest.sizes)}",
-        )
+        why = f"is of {list(cut.global_shape)} points and the iteration space ({names}) has {list(nest.sizes)}"
+        raise nest.error("Nest", f"the cut {cut} {why}", kind=CutError)
     if cut.partial:
-        raise CutError(nest.name, "", "Nest", f"the cut {cut} has summands; work is cut into tiles only")
+        raise nest.error("Nest", f"the cut {cut} has summands; work is cut into tiles only", kind=CutError)
     try:
         require_even("the cut of a nest", cut)
         cut.check(mesh)
     except TypeFormError as error:
-        raise CutError(nest.name, "", "Nest", f"the cut of ({', '.join(nest.position)}): {error}") from error
+        raise nest.error("Nest", f"the cut of ({names}): {error}", kind=CutError) from error
     for name, dim in zip(nest.position, cut.dims, strict=True):
         if name in nest.whole and dim.tile != dim.size:
-            raise CutError(nest.name, "", "Whole", f"iteration dimension {name!r} is cut as {dim} and must stay whole")
+            why = f"iteration dimension {name!r} is cut as {dim} and must stay whole"
+            raise nest.error("Whole", why, kind=CutError)
 
 
 def pulled_back(nest: Nest, access: Access, cut: DistType) -> DistType:
@@ -184,25 +173,6 @@ def _check_factors(nest: Nest, access: Access, dim: int, factors: Sequence[DimTy
                 apart = [*shape[:dim], *(factor.size for factor in factors), *shape[dim + 1 :]]
                 names = access.dims[dim]
                 raise CutInnerFactorError(nest.name, access.array, dim, names, names[k], name, apart)
-
-
-def cuts(nest: Nest, mesh: Mesh) -> Iterator[DistType]:
-    """All cuts of an iteration space in which each axis cuts one dimension or none, in the order of the mesh.
-
-    Cuts that do not divide, or that cut what may not be cut, are left out.
-
-    >>> add = Nest("add", {"i": 4, "j": 8}, [], [Access("z", (("i",), ("j",)))])
-    >>> [str(cut) for cut in cuts(add, Mesh.of("x=2"))]
-    ['[4, 8]', '[2{x}4, 8]', '[4, 4{x}8]']
-    """
-    for choice in product((None, *nest.position), repeat=len(mesh.axes)):
-        by_name: dict[str, list[str]] = {name: [] for name in nest.position}
-        for axis, name in zip(mesh.names, choice, strict=True):
-            if name is not None:
-                by_name[name].insert(0, axis)  # the last axis of a mesh varies fastest, and is the most minor
-        cut = cut_of(nest, by_name, mesh)
-        if cut is not None:
-            yield cut
 
 
 def cut_of(nest: Nest, axes: Mapping[str, Sequence[str]], mesh: Mesh) -> DistType | None:

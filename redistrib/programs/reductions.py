@@ -16,7 +16,7 @@ Kind: TypeAlias = Literal["reduce", "allreduce", "sums"]
 
 
 @dataclass(frozen=True)
-class Reduction:
+class DeviceSum:
     """A sum of values that began on several devices.
 
     Attributes:
@@ -32,7 +32,7 @@ class Reduction:
     messages: int
 
 
-def reductions(program: Program) -> list[Reduction]:
+def reductions(program: Program) -> list[DeviceSum]:
     """The sums that a program makes of what several devices have, by sends and additions in any order.
 
     Only values of one device each are looked at, each counted as a whole: where a ring passes on chunks, every chunk is
@@ -62,7 +62,7 @@ def reductions(program: Program) -> list[Reduction]:
         have = {flat.values[name].place.devices[0] for name, own in terms.items() if own == term}
         kind: Kind = "reduce" if len(have) == 1 else "allreduce" if have >= _places(flat, term) else "sums"
         messages = sum(one <= term for one in sent)
-        found.append(Reduction(kind, tuple(sorted(term, key=order.__getitem__)), tuple(sorted(have)), messages))
+        found.append(DeviceSum(kind, tuple(sorted(term, key=order.__getitem__)), tuple(sorted(have)), messages))
     return found
 
 

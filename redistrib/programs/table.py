@@ -62,7 +62,7 @@ def _rows(program: ProgramData) -> Iterator[Sequence[str]]:
     for op in program.ops:
         match op:
             case Compute():
-                cut = "; ".join(filter(None, (cut_of(part) for part in op.parts)))
+                cut = "; ".join(filter(None, (cut_text(part) for part in op.parts)))
                 yield [op.name, line_of(op), cut, f"{op.flops:,}" if op.flops else "", "", "", ""]
             case Move() if not renames(op, program):
                 received = sum(program.received(op).values()) * itemsize_of(op.out.dtype)
@@ -72,7 +72,7 @@ def _rows(program: ProgramData) -> Iterator[Sequence[str]]:
                 pass
 
 
-def cut_of(part: Part) -> str:
+def cut_text(part: Part) -> str:
     """Which axes cut which iteration dimensions: `b by d, h by t`."""
     dims = zip(part.nest.position, part.cut.dims, strict=True)
     return ", ".join(f"{name} by {','.join(reversed(dim.axes))}" for name, dim in dims if dim.axes)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, permutations
 
 from redistrib.arith import as_integer
@@ -31,9 +32,7 @@ def parts_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]])
         CutError: if the schedule leaves the nest out, or its grid is of another rank or no grid.
     """
 
-    def error(message: str) -> CutError:
-        return CutError(nest.name, "", "Schedule", message)
-
+    error = partial(nest.error, "Schedule", kind=CutError)
     names = ", ".join(nest.position)
     if nest.name not in grids:
         raise error(
@@ -68,12 +67,11 @@ def grid_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]]) 
     grid = parts_of(nest, grids)
     for name, parts, size in zip(nest.position, grid, nest.sizes, strict=True):
         if size % parts:
-            raise CutError(
-                nest.name, "", "Schedule", f"{parts} parts do not divide the {size} points of {name!r}; "
-                f"take a divisor, or pad=True, which pads the dimension to {-(-size // parts) * parts}",
-            )  # fmt: skip
+            padded = f"or pad=True, which pads the dimension to {-(-size // parts) * parts}"
+            why = f"{parts} parts do not divide the {size} points of {name!r}; take a divisor, {padded}"
+            raise nest.error("Schedule", why, kind=CutError)
         if parts > 1 and name in nest.whole:
-            raise CutError(nest.name, "", "Whole", f"the grid {grid} cuts {name!r}, which must stay whole")
+            raise nest.error("Whole", f"the grid {grid} cuts {name!r}, which must stay whole", kind=CutError)
     return grid
 
 

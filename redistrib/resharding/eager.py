@@ -22,7 +22,7 @@ from redistrib.backends.jax.xla_cpu import Quirks
 from redistrib.packing.buckets import leaves_of, pack_into_buckets, program_key
 from redistrib.packing.ledger import MemoryLedger
 from redistrib.packing.moves import Group, LeafMove
-from redistrib.packing.order import Batch, accounted, limited
+from redistrib.packing.order import LeafBatch, accounted, limited
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding.actions import Action, LeafRoute, is_elsewhere
 from redistrib.resharding.agreement import agree, digest_of
@@ -157,7 +157,7 @@ class PreparedReshard:
         elif self._known.donated[k]:
             source.delete()
 
-    def _launched(self, batch: Batch, results: list[Any]) -> list[jax.Array]:
+    def _launched(self, batch: LeafBatch, results: list[Any]) -> list[jax.Array]:
         sources = [self._leaves[item.index].value for item in batch.items]
         targets = [self._leaves[item.index].target for item in batch.items]
         program = batch.program
@@ -266,7 +266,7 @@ class _Planning:
                 alive.add(*share)
         return alive
 
-    def _batches(self, items: list[LeafMove]) -> tuple[list[Batch], int]:
+    def _batches(self, items: list[LeafMove]) -> tuple[list[LeafBatch], int]:
         """Launches that have been planned and compiled, and the bytes on the fullest device before them."""
         if self._limit is None:
             least = max((spec.quirks.bucket_bytes for spec, _ in self._specs.values()), default=0)
@@ -357,7 +357,7 @@ class _Waiting:
             jax.block_until_ready(self._flying.popleft()[0])
 
 
-def _quirks(batch: Batch) -> Quirks:
+def _quirks(batch: LeafBatch) -> Quirks:
     return known_spec(batch.items[0]).quirks
 
 

@@ -16,7 +16,7 @@ from redistrib.backends.jax import dummies, with_sharding
 from redistrib.backends.jax.buckets import compiled
 from redistrib.backends.jax.buckets.coalesced import coalescing_key
 from redistrib.backends.jax.buckets.compiled import BucketEntry, CompiledBucket
-from redistrib.backends.jax.buckets.parted import PartedMove, Side
+from redistrib.backends.jax.buckets.parted import PartedEnd, PartedMove
 from redistrib.backends.jax.context import Schedule
 from redistrib.backends.jax.xla_cpu import Quirks, quirks_of
 from redistrib.cache import Cache, CacheInfo
@@ -301,7 +301,7 @@ class LeafSpec:
         return LeafSpec(ends, self.dtype, self.devices, self.planner)
 
     @property
-    def sides(self) -> tuple[Side, Side]:
+    def sides(self) -> tuple[PartedEnd, PartedEnd]:
         """Source and target of what moves in parts."""
         parts = self.parts
         both = (
@@ -309,7 +309,7 @@ class LeafSpec:
             (self.ends.target, self.ends.target_mesh, parts.target_cells),
         )
         source, target = (
-            Side(tuple(self.devices[k] for k in mesh.devices), kind.local_shape, parts.dim, cells, parts.count)
+            PartedEnd(tuple(self.devices[k] for k in mesh.devices), kind.local_shape, parts.dim, cells, parts.count)
             for kind, mesh, cells in both
         )
         return source, target

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from redistrib.packing.order import Batch
+from redistrib.packing.order import LeafBatch
 from redistrib.plans.plan import Plan
 from redistrib.report import counted, rendered
 from redistrib.theory.topology import Topology
@@ -26,7 +26,7 @@ class TreePlan:
         links: where plans take the devices to stand, for each set of devices and cost model that tells links apart.
     """
 
-    batches: tuple[Batch, ...]
+    batches: tuple[LeafBatch, ...]
     kept: tuple[str, ...]
     made: tuple[str, ...]
     put: tuple[str, ...]

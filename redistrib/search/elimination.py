@@ -23,7 +23,7 @@ WHOLE = 500_000  # entries of the table of a flow that is kept for all options
 MOST = 32  # nodes of a table, beside the one that is decided; NumPy has arrays of 64 dimensions
 
 
-class Factor(NamedTuple):
+class CostFactor(NamedTuple):
     """A table of prices over some nodes, in ascending order."""
 
     nodes: tuple[int, ...]
@@ -79,9 +79,9 @@ class Elimination:
         order = self._order(options, largest)
         if order is None:
             return None
-        factors = [Factor((n,), np.array(self.problem.nodes[n].prices)[list(own)]) for n, own in options.items()]
+        factors = [CostFactor((n,), np.array(self.problem.nodes[n].prices)[list(own)]) for n, own in options.items()]
         factors += [self._restricted(k, options, choice) for k in touched]
-        at: dict[int, list[Factor]] = defaultdict(list)
+        at: dict[int, list[CostFactor]] = defaultdict(list)
         place = {node: k for k, node in enumerate(order)}
         for factor in factors:
             if factor.nodes:
@@ -94,7 +94,7 @@ class Elimination:
             rest = tuple(n for n in scope if n != node)
             decided.append((node, rest, table.argmin(axis)))
             if rest:
-                at[min(rest, key=place.__getitem__)].append(Factor(rest, table.min(axis)))
+                at[min(rest, key=place.__getitem__)].append(CostFactor(rest, table.min(axis)))
         found: dict[int, int] = {}
         for node, rest, best in reversed(decided):
             found[node] = int(best[tuple(found[n] for n in rest)])
@@ -137,20 +137,20 @@ class Elimination:
                 heapq.heappush(heap, (weight[other], other))
         return order
 
-    def _restricted(self, number: int, options: Mapping[int, Sequence[int]], choice: Sequence[int]) -> Factor:
+    def _restricted(self, number: int, options: Mapping[int, Sequence[int]], choice: Sequence[int]) -> CostFactor:
         """The table of a flow for the options that are free, all others as they are."""
         self.deadline.check()
         flow = self.problem.flows[number]
         kept = tuple(node for node in flow.nodes if node in options)
         if len(flow.nodes) > MOST or math.prod(self.sizes[node] for node in flow.nodes) > WHOLE:
-            return Factor(kept, flow.table(options, choice))
+            return CostFactor(kept, flow.table(options, choice))
         if number not in self._factors:
             self._factors[number] = flow.table({node: range(self.sizes[node]) for node in flow.nodes})
         index = np.ix_(*(list(options[node]) if node in options else [choice[node]] for node in flow.nodes))
-        return Factor(kept, self._factors[number][index].reshape([len(options[node]) for node in kept]))
+        return CostFactor(kept, self._factors[number][index].reshape([len(options[node]) for node in kept]))
 
 
-def _sum(factors: Sequence[Factor]) -> Factor:
+def _sum(factors: Sequence[CostFactor]) -> CostFactor:
     """Tables added up, over all their nodes."""
     scope = tuple(sorted({node for factor in factors for node in factor.nodes}))
     total: Floats = np.zeros(())
@@ -159,7 +159,7 @@ def _sum(factors: Sequence[Factor]) -> Factor:
         for node, size in zip(factor.nodes, factor.prices.shape, strict=True):
             shape[scope.index(node)] = size
         total = total + factor.prices.reshape(shape)
-    return Factor(scope, total)
+    return CostFactor(scope, total)
 
 
 def ball(elimination: Elimination, centre: int, count: int) -> list[int]:

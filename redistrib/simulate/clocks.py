@@ -12,14 +12,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
-from redistrib.plans.dtypes import itemsize_of
-from redistrib.programs.check import name_of
-from redistrib.programs.data import Call, Compute, Free, Move, Op, ProgramData, Value, made_by, used_by
+from redistrib.programs.data import Call, Compute, Free, Move, Op, ProgramData, Value, made_by, name_of, used_by
 from redistrib.programs.live import Change, Ends, called_changes, changes, devices_of, donated_by, same_buffer
 from redistrib.simulate.machine import Machine
 from redistrib.simulate.prices import Stage, compute_stages, move_stages
@@ -146,8 +144,8 @@ def shared_clocks(program: ProgramData) -> dict[int, int]:
 
 def _places(program: ProgramData, seen: set[int]) -> Iterator[frozenset[int]]:
     seen.add(id(program))
-    for devices in {value.place.devices for value in program.values.values()}:
-        yield frozenset(devices)
+    for place in program.places:
+        yield frozenset(place.devices)
     for op in program.ops:
         if isinstance(op, Compute):
             yield frozenset(op.place.devices)
@@ -172,6 +170,14 @@ class _Item(NamedTuple):
     donated: tuple[str, ...]
     died_inside: tuple[tuple[int, int], ...]
     height: int
+
+
+class _Changed(NamedTuple):
+    """Bytes by clock that an operation makes, that end with it, and of these what ends inside a called program."""
+
+    born: tuple[tuple[int, int], ...]
+    died: tuple[tuple[int, int], ...]
+    died_inside: tuple[tuple[int, int], ...]
 
 
 @dataclass
@@ -201,6 +207,7 @@ class _Simulator:
     ) -> None:
         self.machine, self.streams, self.clock_of, self.record, self.known = machine, streams, clock_of, record, known
         self._clocks: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._called: dict[tuple[int, tuple[str, ...]], _Changed] = {}
 
     def clocks(self, devices: tuple[int, ...]) -> tuple[int, ...]:
         """The clocks of devices, ascending."""
@@ -311,13 +318,16 @@ class _Simulator:
     def _item(self, op: Op, change: Change, program: ProgramData, shared: Mapping[str, str]) -> _Item:
         stages: tuple[Stage, ...] = ()
         height = 0
-        donated = donated_by(op, change.died, shared, self.known.ends) if isinstance(op, Call) else {}
-        if isinstance(op, Compute):
+        donated: dict[str, str] = {}
+        if isinstance(op, Call):
+            donated = donated_by(op, change.died, shared, self.known.ends)
+        elif isinstance(op, Compute):
             stages = tuple(compute_stages(op, program, self.machine))
         elif isinstance(op, Move):
             stages = self._priced(op, program)
             sizes = (math.prod(program.values[op.value].tile), math.prod(op.out.tile))
             height = max(*sizes, *(stage.tile for stage in stages))
+        changed = self._changed(op, change, donated, program)
         return _Item(
             op,
             name_of(op),
@@ -327,13 +337,25 @@ class _Simulator:
             sum(stage.seconds for stage in stages),
             tuple(used_by(op)) if self.streams is not None else (),
             tuple((value.name, self.clocks(value.place.devices)) for value in made_by(op) if self.streams is not None),
-            self._held(change.born),
+            changed.born,
             change.scratch,
-            self._held(change.died),
+            changed.died,
             tuple(donated),
-            self._held([program.values[name] for name in donated.values()]),
+            changed.died_inside,
             height,
         )
+
+    def _changed(self, op: Op, change: Change, donated: Mapping[str, str], program: ProgramData) -> _Changed:
+        """Calls of a program that make all it makes, and end only what ends inside it, change the same."""
+        alike = isinstance(op, Call) and len(change.born) == len(op.outs) and len(change.died) == len(donated)
+        key = (id(op.program), tuple(donated)) if isinstance(op, Call) and alike else None
+        if key in self._called:
+            return self._called[key]
+        inside = self._held([program.values[name] for name in donated.values()])
+        changed = _Changed(self._held(change.born), inside if alike else self._held(change.died), inside)
+        if key is not None:
+            self._called[key] = changed
+        return changed
 
     def _priced(self, op: Move, program: ProgramData) -> tuple[Stage, ...]:
         value = program.values[op.value]
@@ -345,34 +367,13 @@ class _Simulator:
             self.known.prices[key] = tuple(move_stages(op, program, self.machine))
         return self.known.prices[key]
 
-    def _held(self, values: Iterable[Value]) -> tuple[tuple[int, int], ...]:
-        by_devices: dict[tuple[int, ...], int] = defaultdict(int)
-        for value in values:
-            by_devices[value.place.devices] += value.tile_bytes
+    def _held(self, values: Collection[Value]) -> tuple[tuple[int, int], ...]:
+        if not values:
+            return ()
+        places = {id(value.place): value.place for value in values}
         total: dict[int, int] = defaultdict(int)
-        for devices, size in by_devices.items():
-            for clock in self.clocks(devices):
+        for number, place in places.items():
+            size = sum(value.tile_bytes for value in values if id(value.place) == number)
+            for clock in self.clocks(place.devices):
                 total[clock] += size
         return tuple(total.items())
-
-
-def received_bytes(program: ProgramData) -> dict[int, int]:
-    """Bytes that each device receives from others in all moves of a program, those of called programs included."""
-    return _received(program, {})
-
-
-def _received(program: ProgramData, known: dict[int, dict[int, int]]) -> dict[int, int]:
-    if id(program) in known:
-        return known[id(program)]
-    total = dict.fromkeys(program.devices, 0)
-    for op in program.ops:
-        found: dict[int, int] = {}
-        if isinstance(op, Move):
-            size = itemsize_of(op.out.dtype)
-            found = {device: count * size for device, count in program.received(op).items()}
-        elif isinstance(op, Call):
-            found = _received(op.program, known)
-        for device, count in found.items():
-            total[device] += count
-    known[id(program)] = total
-    return total

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from redistrib.errors import ProgramError
+from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
-from redistrib.programs.program import Move, Place, Program, Value
+from redistrib.programs.data import ProgramData
+from redistrib.programs.program import Call, Move, Place, Program, Value
 from redistrib.report import counted, rendered
-from redistrib.simulate.clocks import Event, Run, received_bytes
+from redistrib.simulate.clocks import Event, Run
 from redistrib.simulate.machine import Machine
 from redistrib.simulate.picture import draw
 from redistrib.simulate.trace import chrome
@@ -54,7 +56,7 @@ class Simulation:
     @cached_property
     def received_bytes(self) -> dict[int, int]:
         """Bytes that each device receives from others."""
-        return received_bytes(self.program)
+        return _received(self.program, {})
 
     @property
     def height(self) -> int:
@@ -114,6 +116,24 @@ class Simulation:
         ]
         title = f"operations, on {counted(len(set(self.run.clock_of.values())), 'clock', 'clocks')}"
         return rendered(title, ["operation", "times", "ms"], rows)
+
+
+def _received(program: ProgramData, known: dict[int, dict[int, int]]) -> dict[int, int]:
+    """Bytes that each device receives from others in all moves of a program, those of called programs included."""
+    if id(program) in known:
+        return known[id(program)]
+    total = dict.fromkeys(program.devices, 0)
+    for op in program.ops:
+        found: dict[int, int] = {}
+        if isinstance(op, Move):
+            size = itemsize_of(op.out.dtype)
+            found = {device: count * size for device, count in program.received(op).items()}
+        elif isinstance(op, Call):
+            found = _received(op.program, known)
+        for device, count in found.items():
+            total[device] += count
+    known[id(program)] = total
+    return total
 
 
 def _span(devices: list[int]) -> str:

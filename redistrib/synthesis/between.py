@@ -48,14 +48,13 @@ def best_steps_between(problem: Problem, model: CostModel) -> list[Step]:
         MemoryLimitError: if no candidate fits the memory limit.
         ProfileError: if the model gives no candidate a finite price.
     """
-    prices = prices_of(model, problem.itemsize, problem.topology)
     source, target = Members.of(problem.before), Members.of(problem.after)
     dropped = _dropped(problem)
     if dropped is not None:
         return dropped
     if np.array_equal(source.devices, target.devices):
         return source.steps(best_steps(_inside(problem, source, problem.before, problem.after), model))
-    return _cheapest(problem, model, prices, _candidates(problem, source, target, model, prices))
+    return _cheapest(problem, model, _candidates(problem, source, target, model))
 
 
 def best_exchange(problem: Problem, model: CostModel) -> list[Step]:
@@ -68,11 +67,12 @@ def best_exchange(problem: Problem, model: CostModel) -> list[Step]:
     if problem.before == problem.after:
         return []
     ways = exchange.in_rounds(problem) or filter(None, [exchange.direct(problem)])
-    return _cheapest(problem, model, prices_of(model, problem.itemsize, problem.topology), ways)
+    return _cheapest(problem, model, ways)
 
 
-def _cheapest(problem: Problem, model: CostModel, prices: Prices, ways: Iterable[list[Step]]) -> list[Step]:
+def _cheapest(problem: Problem, model: CostModel, ways: Iterable[list[Step]]) -> list[Step]:
     """The cheapest of some plans."""
+    prices = prices_of(model, problem.itemsize, problem.topology)
     best: list[Step] | None = None
     best_key: tuple[float, ...] = (math.inf,)
     least = math.inf
@@ -111,9 +111,7 @@ def _dropped(problem: Problem) -> list[Step] | None:
     return None if outside.any() else [DynSlice(before, after)]
 
 
-def _candidates(
-    problem: Problem, source: Members, target: Members, model: CostModel, prices: Prices
-) -> Iterator[list[Step]]:
+def _candidates(problem: Problem, source: Members, target: Members, model: CostModel) -> Iterator[list[Step]]:
     before, after = problem.before, problem.after
     yield from exchange.in_rounds(problem)
     few = exchange.direct(problem) if exchange.share_count(problem) > exchange.MOST_UNEQUAL else None
@@ -130,12 +128,12 @@ def _candidates(
                 yield [*steps, *gather]
         made = _near(problem, source, grid, before)
         if made is not None and made != before:
-            for steps in _among(problem, source, before, made, model, prices):
+            for steps in _among(problem, source, before, made, model):
                 for across in exchange.in_rounds(problem.between(made, part)):
                     yield [*steps, *across, *gather]
     there = _near(problem, target, before.grid, after)
     if there is not None and there != after:
-        for steps in _among(problem, target, there, after, model, prices):
+        for steps in _among(problem, target, there, after, model):
             for across in exchange.in_rounds(problem.between(before, there)):
                 yield [*across, *steps]
 
@@ -189,7 +187,7 @@ def _near(problem: Problem, members: Members, grid: Grid, near: Placement) -> Pl
 
 
 def _among(
-    problem: Problem, members: Members, before: Placement, after: Placement, model: CostModel, prices: Prices
+    problem: Problem, members: Members, before: Placement, after: Placement, model: CostModel
 ) -> Iterator[list[Step]]:
     """What the devices of one side do on their own; at most one way, and none where the rest is out of reach."""
     inside = _inside(problem, members, before, after)

@@ -17,7 +17,7 @@ from redistrib.plans.steps import AllGather, DynSlice, Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.grouping import Cells, chunk_groups, refine
 from redistrib.synthesis.problem import Problem
-from redistrib.theory.classes import Classes, node_of
+from redistrib.theory.classes import LinkClasses, node_of
 from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, common, nested, scaled
@@ -117,7 +117,7 @@ def _shared_on_hosts(after: Placement, topology: Topology) -> Iterator[Grid]:
     node = None if topology.hosts is None else node_of(after, topology)
     if node is None:
         return
-    inside = Classes.of(topology).each * math.prod(node[1]) // math.prod(node[0])
+    inside = LinkClasses.of(topology).each * math.prod(node[1]) // math.prod(node[0])
     for factor in divisors(inside)[1:]:
         for dim in range(after.rank):
             yield scaled((1,) * after.rank, dim, factor)

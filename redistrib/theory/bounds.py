@@ -73,7 +73,7 @@ def _met(source: Placement, target: Placement, columns: list[Int64]) -> int:
 
 
 def _to_one_summand(source: Placement, target: Placement) -> int:
-    """From whole tiles: per element, what the holders of the summand that is cheapest to fill lack."""
+    """Where the source is whole: for each element what the holders of one summand lack, of the one that lacks least."""
     holders: Counter[tuple[_Row, int]] = Counter()  # of a target tile and summand
     have: Counter[tuple[_Row, _Row, int]] = Counter()  # and of these, who hold the source tile too
     shared: dict[tuple[_Row, _Row], int] = {}  # elements in both tiles

@@ -23,20 +23,20 @@ Node: TypeAlias = tuple[Grid, Grid]  # tiles per dimension, and of these the fac
 
 
 @dataclass(frozen=True)
-class Classes:
+class LinkClasses:
     """Devices in two classes of links: `hosts` groups of `each` devices that fast links join.
 
-    >>> Classes.of(Topology(8))
-    Classes(hosts=1, each=8)
-    >>> Classes.of(Topology.consecutive(8, 2))
-    Classes(hosts=4, each=2)
+    >>> LinkClasses.of(Topology(8))
+    LinkClasses(hosts=1, each=8)
+    >>> LinkClasses.of(Topology.consecutive(8, 2))
+    LinkClasses(hosts=4, each=2)
     """
 
     hosts: int
     each: int
 
     @classmethod
-    def of(cls, topology: Topology) -> Classes:
+    def of(cls, topology: Topology) -> LinkClasses:
         """The classes of a topology; one class where hosts are of different size."""
         if topology.hosts is not None:
             _, sizes = np.unique(topology.hosts, return_counts=True)
@@ -64,19 +64,19 @@ def node_of(placement: Placement, topology: Topology) -> Node | None:
         if (inside != inside[0]).any() or count % int(inside[0]):
             return None
         slow.append(count // int(inside[0]))
-    classes, across = Classes.of(topology), math.prod(slow)
+    classes, across = LinkClasses.of(topology), math.prod(slow)
     if classes.hosts % across or classes.each % (placement.tiles // across):
         return None
     return placement.grid, tuple(slow)
 
 
 def split_edges(
-    space: WeakSpace, classes: Classes, node: Node, kinds: tuple[EdgeKind, ...], dims: Sequence[int] | None = None
+    space: WeakSpace, classes: LinkClasses, node: Node, kinds: tuple[EdgeKind, ...], dims: Sequence[int] | None = None
 ) -> Iterator[tuple[WeakEdge, Node]]:
     """Every weak collective that leaves a node, once for each way to split its factor between the classes.
 
     >>> space = WeakSpace((8, 8), 4, 64)
-    >>> found = split_edges(space, Classes(2, 2), ((4, 1), (2, 1)), ("allgather",))
+    >>> found = split_edges(space, LinkClasses(2, 2), ((4, 1), (2, 1)), ("allgather",))
     >>> [(edge.factor, edge.slow, onto) for edge, onto in found]
     [(2, 1, ((2, 1), (2, 1))), (2, 2, ((2, 1), (1, 1))), (4, 2, ((1, 1), (1, 1)))]
     """

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 LAYERS, WIDTH, HEADS, WORDS = 2, 32, 8, 64
 MEGATRON = {"wq": 1, "wk": 1, "wv": 1, "wo": 0, "up": 1, "down": 0}
@@ -119,3 +120,12 @@ def state_of(params: Any) -> Any:
 
 
 TOKENS = (np.arange(8 * 17).reshape(8, 17) * 13 % WORDS).astype(np.int32)
+
+
+def recurrent(params: Any, x: Any) -> Any:
+    def cell(state: Any, entry: Any) -> Any:
+        state = jnp.tanh(entry @ params["w"] + state @ params["v"])
+        return state, state
+
+    start = jnp.zeros((x.shape[1], params["v"].shape[0]), x.dtype)
+    return jnp.sum(lax.scan(cell, start, x)[1] ** 2)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 from jaxlib.mlir.passmanager import PassManager
 
-from redistrib.backends.jax.program import Part
+from redistrib.backends.jax.program import TracedRange
 from redistrib.programs.graph import Array, Operation
 
 PASS = "builtin.module(func.func(sdy-populate-op-sharding-rules))"
@@ -58,7 +58,7 @@ def ours(operation: Operation) -> set[Factor]:
 def theirs(operation: Operation, arrays: dict[str, Array]) -> set[Factor] | None:
     """The same of what the operation is lowered to; None where the registry has no rule for any part of that."""
     forms = [jax.ShapeDtypeStruct(arrays[name].shape, arrays[name].dtype) for name in operation.ins]
-    at = {name: Part(over.start, len(over)) for name, over in operation.nest.ranges}
+    at = {name: TracedRange(over.start, len(over)) for name, over in operation.nest.ranges}
     run = jax.jit(lambda *tiles: operation.nest.body(at, *tiles))  # type: ignore[misc]
     module = run.lower(*forms).compiler_ir("stablehlo")
     with module.context:

@@ -23,9 +23,9 @@ from redistrib.partition.build import build
 from redistrib.partition.propagate import Propagation
 from redistrib.programs.graph import Graph
 from redistrib.programs.program import Program
-from redistrib.programs.pullback import cuts
 from redistrib.programs.reference import run_by_rank, run_whole
 from tests.distribution.primitives import CASES, MORE
+from tests.programs.nests import cuts
 
 ALL = {**CASES, **MORE}
 MESHES = [Mesh.of(text) for text in ("x=4", "x=2,y=2", "x=2,y=3")]

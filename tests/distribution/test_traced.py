@@ -14,9 +14,10 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.backends.jax.measure.inspect import inspect
+from redistrib.backends.jax.trace import inline
 from redistrib.errors import CutError
 from redistrib.programs.program import Compute
-from tests.distribution.models import whole
+from tests.distribution.models import recurrent, whole
 
 
 def held(array: Any, spec: Any, **sizes: int) -> Any:
@@ -99,15 +100,6 @@ def test_constants_whose_work_a_tactic_cuts_decide_as_others_do() -> None:
 # ------------------------------------------------------------------------------------------ scans
 
 
-def recurrent(params: Any, x: Any) -> Any:
-    def cell(state: Any, entry: Any) -> Any:
-        state = jnp.tanh(entry @ params["w"] + state @ params["v"])
-        return state, state
-
-    start = jnp.zeros((x.shape[1], params["v"].shape[0]), x.dtype)
-    return jnp.sum(lax.scan(cell, start, x)[1] ** 2)
-
-
 def test_gradients_of_a_scan_are_added_up_once() -> None:
     params, x = {"w": whole(8, 16) / 8, "v": whole(16, 16) / 16}, whole(4, 8, 8)
     f = rd.distribute(jax.grad(recurrent), (params, x), {"d": 8}, schedule=rd.along("d", {"x": 1}), cost_model="exact")
@@ -116,6 +108,18 @@ def test_gradients_of_a_scan_are_added_up_once() -> None:
     wanted = jax.grad(recurrent)(params, x)
     for found, want in zip(jax.tree.leaves(f(params, x)), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(found, want, atol=1e-4)
+
+
+def test_operations_without_a_line_of_their_own_have_that_of_their_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX's own lines are none of the user's."""
+    monkeypatch.setattr(inline, "source_line", lambda eqn: "here" if eqn.primitive is lax.scan_p else "")
+
+    def f(x: Any) -> Any:
+        return lax.scan(lambda carry, row: (carry + row, carry * row), x[0], x)[1]
+
+    program = rd.distribute(f, (whole(8, 4),), {"d": 4}, schedule=rd.along("d", {"x": 1}), cost_model="exact").program
+    inside = [op.source for op in program.ops if isinstance(op, Compute) and op.name.startswith(("add", "mul"))]
+    assert inside == ["here"] * (2 * 8 - 1)  # nobody reads the last sum
 
 
 def test_what_one_scan_leaves_the_next_takes_step_by_step() -> None:

@@ -20,7 +20,7 @@ from bench.fuzz.guard import Failure, guarded
 from bench.fuzz.interpreter import Outcome, Wrong, interpret
 from bench.fuzz.kinds import KINDS, Tally, run
 from bench.fuzz.problems import Problem, Side
-from bench.report import Results
+from bench.results import Results
 from redistrib.errors import RedistribError
 from redistrib.plans import plan as plans
 from redistrib.plans.steps import ReduceExchange, Unreduce

@@ -208,6 +208,14 @@ def test_starts_and_dones_count_once_and_loops_without_trip_counts_are_followed(
     assert report.scratch is None
 
 
+def test_an_update_between_start_and_done_is_not_another_collective():
+    start, done = "async-start(%tile), calls=%wrapped\n", "async-done(%as), calls=%wrapped"
+    update = "  %au = ((f32[16,8]), f32[64,8], u32[]) async-update(%as), calls=%wrapped\n"
+    text = TPU.replace(start, start + update).replace(done, done.replace("%as", "%au"))
+    assert text.count("%wrapped\n") == TPU.count("%wrapped\n") + 1
+    assert inspect(text).collectives == inspect(TPU).collectives
+
+
 def test_arrays_inside_fusions_have_no_buffer_and_dtypes_select():
     def body(t):
         table = jnp.arange(4096, dtype=jnp.int32).reshape(8, 512)[lax.axis_index(BOTH)]
@@ -229,6 +237,12 @@ def test_text_that_is_no_module_is_refused():
     with pytest.raises(HloTextError) as caught:
         inspect("module @jit_f {}")
     assert str(caught.value) == "the text holds no line that starts with 'HloModule'; pass compiled.as_text()"
+
+
+def test_a_module_without_an_entry_is_refused():
+    with pytest.raises(HloTextError) as caught:
+        inspect(TPU.replace("ENTRY %main", "%main"))
+    assert str(caught.value) == "the module has no ENTRY computation; pass the whole of compiled.as_text()"
 
 
 def test_groups_in_an_unknown_syntax_are_refused_and_not_guessed():

@@ -76,13 +76,19 @@ def test_within_a_process_nothing_waits():
     assert checked([(0, 1), (1, 0)], [0, 0]) is None
 
 
-@given(st.data())
-def test_any_pairs_on_any_hosts(data):
-    devices = data.draw(st.integers(2, 12))
-    processes = data.draw(st.lists(st.integers(0, 3), min_size=devices, max_size=devices))
-    receivers = data.draw(st.permutations(range(devices)))
-    kept = data.draw(st.lists(st.booleans(), min_size=devices, max_size=devices))
-    checked([pair for pair, keep in zip(enumerate(receivers), kept, strict=True) if keep], processes)
+@st.composite
+def permutes(draw, most):
+    """The pairs of a permute of some of at most so many devices, and the process of each device."""
+    devices = draw(st.integers(2, most))
+    processes = draw(st.lists(st.integers(0, 3), min_size=devices, max_size=devices))
+    receivers = draw(st.permutations(range(devices)))
+    kept = draw(st.lists(st.booleans(), min_size=devices, max_size=devices))
+    return [pair for pair, keep in zip(enumerate(receivers), kept, strict=True) if keep], processes
+
+
+@given(permutes(12))
+def test_any_pairs_on_any_hosts(permute):
+    checked(*permute)
 
 
 def handed_on(pairs, processes):
@@ -120,13 +126,9 @@ def test_every_permutation_of_some_of_six_devices_on_three_hosts():
     assert seen
 
 
-@given(st.data())
-def test_any_pairs_handed_on_among_any_hosts(data):
-    devices = data.draw(st.integers(2, 10))
-    processes = data.draw(st.lists(st.integers(0, 3), min_size=devices, max_size=devices))
-    receivers = data.draw(st.permutations(range(devices)))
-    kept = data.draw(st.lists(st.booleans(), min_size=devices, max_size=devices))
-    handed_on([pair for pair, keep in zip(enumerate(receivers), kept, strict=True) if keep], processes)
+@given(permutes(10))
+def test_any_pairs_handed_on_among_any_hosts(permute):
+    handed_on(*permute)
 
 
 CASES = [  # on hosts of two devices each: swaps, an all-to-all over all hosts, sums, gathers of two

@@ -20,11 +20,7 @@ MESH = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
 ROWS, COLUMNS = NamedSharding(MESH, P(("x", "y"))), NamedSharding(MESH, P(None, ("x", "y")))
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> Any:
-    rd.clear_caches()
-    yield
-    rd.clear_caches()
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def matrix(dtype: Any = np.float32, sharding: Any = ROWS) -> jax.Array:

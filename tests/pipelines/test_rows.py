@@ -15,6 +15,9 @@ from redistrib.pipelines.grid import Candidate, grid, layouts, of_microbatches
 from redistrib.pipelines.layout import Layout
 from redistrib.pipelines.models import gpt2, mlp
 from redistrib.pipelines.orders import Unit, gpipe, one_f_one_b
+from redistrib.pipelines.roles import batch_of
+from redistrib.pipelines.staging import Staging, cutter_of
+from redistrib.pipelines.transform import spread_over
 from redistrib.programs.abstract import Mixed
 from redistrib.programs.builder import Builder
 from redistrib.programs.interpret import interpret
@@ -132,6 +135,16 @@ def test_layouts_of_equal_microbatches_are_what_each_is_alone(model: str) -> Non
         wanted = {str(one.layout): one[1:] for one in grid(*made(size), machine("v100"), 4)}
         assert {str(one.layout): one[1:] for one in found[size]} == wanted
         assert len(found[size]) == len(wanted) == len(list(layouts(4, size)))
+
+
+def test_layouts_share_the_calls_of_microbatches_that_both_have() -> None:
+    seen, few, many = batch_of(mlp(4, 64, 8), BATCH), Layout(2, 1, 2, 2), Layout(2, 1, 2, 4)
+    staging = Staging(cutter_of(seen, few, 1), few, "exact")
+    calls = [
+        [op for op in spread_over(seen, layout, "exact", staging).ops if isinstance(op, Call)] for layout in (few, many)
+    ]
+    both = {id(call) for call in calls[0]} & {id(call) for call in calls[1]}
+    assert len(calls[0]) == 8 and len(both) == 8 and len(calls[1]) == 16
 
 
 def test_layouts_of_equal_microbatches_may_not_ask_which_they_are() -> None:

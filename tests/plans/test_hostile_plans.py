@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -21,17 +18,10 @@ from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import Exchange, ReduceExchange
 from redistrib.plans.verify import verify
+from tests.hostile import soon
 from tests.plans.hand import GOOD, place, plan, shares
 from tests.plans.hand_partial import PARTIAL
 from tests.plans.test_serial import edited, sealed
-
-
-@contextmanager
-def soon() -> Iterator[None]:
-    """Linear work takes far less than this, quadratic work on the same input far more."""
-    start = time.perf_counter()
-    yield
-    assert time.perf_counter() - start < 10
 
 
 def refusal(text: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,11 +12,26 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.program import Compute, Place, Program, Value
-from redistrib.programs.pullback import Part
+from redistrib.programs.pullback import Part, cut_of
 from redistrib.programs.spec import nest
 from redistrib.theory.placement import placement_of
 
 MESHES = [Mesh.of(text) for text in ("x=4", "x=2,y=2", "x=2,y=3")]
+
+
+def cuts(nest: Nest, mesh: Mesh) -> Iterator[DistType]:
+    """All cuts of an iteration space in which each axis cuts one dimension or none, in the order of the mesh.
+
+    Cuts that do not divide, or that cut what may not be cut, are left out.
+    """
+    for choice in product((None, *nest.position), repeat=len(mesh.axes)):
+        by_name: dict[str, list[str]] = {name: [] for name in nest.position}
+        for axis, name in zip(mesh.names, choice, strict=True):
+            if name is not None:
+                by_name[name].insert(0, axis)  # the last axis of a mesh varies fastest, and is the most minor
+        cut = cut_of(nest, by_name, mesh)
+        if cut is not None:
+            yield cut
 
 
 class Case(NamedTuple):

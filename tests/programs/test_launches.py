@@ -9,7 +9,7 @@ import redistrib as rd
 from redistrib.pipelines import spread
 from redistrib.pipelines.models import mlp
 from redistrib.programs.inline import inlined
-from redistrib.programs.launches import Launch, Transfers, launches
+from redistrib.programs.launches import Launch, TransferLaunch, launches
 from redistrib.programs.program import Program
 from redistrib.programs.reference import Tiles, collect, distribute, run_tiles, run_whole
 from tests.simulate.drawn import arrays_for
@@ -63,4 +63,4 @@ def test_units_and_updates_are_one_launch_each() -> None:
     # For each of 4 microbatches forward and backward on both groups, and the update of each group.
     assert len(programs) == 4 * 2 * 2 + 2
     assert len({id(program) for program in programs}) == 8  # backward with and without a sum so far
-    assert sum(isinstance(item, Transfers) for item in items) == 2 * 4
+    assert sum(isinstance(item, TransferLaunch) for item in items) == 2 * 4

@@ -13,7 +13,7 @@ from redistrib.programs.check import check
 from redistrib.programs.direct import pulls
 from redistrib.programs.inline import inlined
 from redistrib.programs.program import Call, Free, Move, Program
-from redistrib.programs.project import Collective, RankProgram, Receive, Send, Work, project, run_ranks
+from redistrib.programs.project import CollectivePlan, RankProgram, Receive, Send, TileWork, project, run_ranks
 from redistrib.programs.reference import collect, distribute, run_by_rank, run_whole
 from tests.simulate.drawn import arrays_for, programs
 from tests.simulate.mlp import on, pipelined
@@ -70,7 +70,7 @@ def test_summands_pass_through_ranks() -> None:
     a, b = arrays_for(program)
     np.testing.assert_array_equal(by_ranks(program, [a, b])[0], a @ b)
     kinds = [[type(op) for op in rank.ops] for rank in project(program).values()]
-    assert kinds == [[Work, Collective, Free]] * 8
+    assert kinds == [[TileWork, CollectivePlan, Free]] * 8
 
 
 def test_the_ranks_of_figure_2() -> None:
@@ -81,7 +81,7 @@ def test_the_ranks_of_figure_2() -> None:
     sends = [[op.to for op in rank.ops if isinstance(op, Send)] for rank in (first, second)]
     receives = [[op.boxes[0][0] for op in rank.ops if isinstance(op, Receive)] for rank in (first, second)]
     assert sends == [[1, 1], [0, 0]] and receives == [[1, 1], [0, 0]]
-    work = [[op.name for op in rank.ops if isinstance(op, Work)] for rank in (first, second)]
+    work = [[op.name for op in rank.ops if isinstance(op, TileWork)] for rank in (first, second)]
     assert work[0][:5] == ["split", "gemm", "relu", "gemm", "relu"] and "subtract" not in work[0]
     assert work[1].count("subtract") == 2
 

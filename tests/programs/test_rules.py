@@ -13,11 +13,11 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.programs.check import check
 from redistrib.programs.nest import Access, Nest, reached
-from redistrib.programs.pullback import RULES, Part, cuts
+from redistrib.programs.pullback import RULES, Part
 from redistrib.programs.reference import run_by_rank, run_whole
 from redistrib.programs.spec import nest
 from redistrib.theory.placement import placement_of
-from tests.programs.nests import CASES, MESHES, Case, arrays_for, program_of, touched
+from tests.programs.nests import CASES, MESHES, Case, arrays_for, cuts, program_of, touched
 
 by_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.nest.name)
 by_mesh = pytest.mark.parametrize("mesh", MESHES, ids=str)

@@ -16,9 +16,10 @@ from redistrib.programs.builder import Builder
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.parse import parse
 from redistrib.programs.program import Place, Program
+from redistrib.programs.pullback import Part
 from redistrib.programs.reference import run_whole
 from redistrib.programs.text import bodies_of, to_text
-from tests.programs.nests import CASES, MESHES, program_of
+from tests.programs.nests import CASES, MESHES, cuts, program_of
 from tests.simulate.drawn import arrays_for, programs
 from tests.simulate.mlp import data_parallel, pipelined
 
@@ -37,8 +38,6 @@ def test_what_is_printed_is_read_back(program: Program) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.nest.name)
 def test_every_kind_of_nest(case: object) -> None:
-    from redistrib.programs.pullback import Part, cuts
-
     one = case.nest  # type: ignore[attr-defined]
     for mesh in MESHES:
         cut = list(cuts(one, mesh))[-1]

@@ -15,10 +15,11 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.reference import scatter
 from redistrib.programs.nest import Access, Nest
-from redistrib.programs.pullback import Part, cuts
+from redistrib.programs.pullback import Part
 from redistrib.programs.reference import run_by_rank, run_whole
 from redistrib.programs.unify import mesh_of
 from redistrib.theory.placement import placement_of
+from tests.programs.nests import cuts
 
 # Figure 4.1: x[4, 8, 16] + y[8, 16]
 ADD = rd.nest("ijk,jk->ijk", (4, 8, 16), name="ADD_MAP", reads="xy", fn=np.add)

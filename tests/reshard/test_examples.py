@@ -10,6 +10,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALLER = {
     "gradients": {"layers": 0, "words": 64, "time": 4, "rounds": 1},
+    "train_seven_ways": {"ways": ["ZeRO x Megatron"]},
     "weight_sync": {"name": "small", "processes": 2, "updates": 2},
 }
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in ("jobs", "transformer", "sparse_rows"))
@@ -21,6 +22,7 @@ def test_all_are_here() -> None:
         "gradients",
         "restore_checkpoint",
         "sequence_to_heads",
+        "train_seven_ways",
         "train_to_serve",
         "weight_sync",
     ]

@@ -87,7 +87,7 @@ def test_parameters_are_shared_out_as_memory_gets_short() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("profile", "most"), [("tpu", 0.02770), ("gpu", 0.01871)])
 def test_twelve_layers_on_two_axes(profile: str, most: float) -> None:
-    """1,700 operations; layers nearly alike are decided as one at first; without that gpu takes 5% more, tpu 0.4%."""
+    """1,700 operations; `most` is found where layers nearly alike are decided as one at first; else 5% more."""
     args = models.block_args(12, 8)
     found = rd.search(models.block_step, args, {"d": 2, "t": 4}, state={"params": 0}, profile=profile)[0]
     assert found.bound <= found.found.price * (1 + 1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import subprocess
 import sys
@@ -19,7 +20,9 @@ import redistrib as rd
 from redistrib.cli import main
 from redistrib.distribution.schedule import Schedule
 from redistrib.errors import CutError, ProgramError
+from redistrib.search import descent
 from redistrib.search.grid import even
+from redistrib.search.integer import Solution
 from redistrib.search.moves import Moves
 from tests.search import models
 
@@ -175,19 +178,36 @@ def test_stages_as_even_as_can_be() -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "says"),
     [
-        ({}, ProgramError, "give either a mesh, or a number of devices"),
-        ({"mesh": {"d": 2}, "devices": 2}, ProgramError, "give either a mesh, or a number of devices"),
-        ({"devices": 2, "pins": rd.along("d", {"x": 0})}, ProgramError, "pins name axes"),
-        ({"devices": 2, "pipeline": True}, ProgramError, "a pipeline needs devices=, and batch="),
+        ({}, ProgramError, "give either a mesh, or a number of devices (rule Place)"),
+        ({"mesh": {"d": 2}, "devices": 2}, ProgramError, "give either a mesh, or a number of devices (rule Place)"),
+        (
+            {"devices": 2, "pins": rd.along("d", {"x": 0})},
+            ProgramError,
+            "a number of devices has none; give a mesh (rule Place)",
+        ),
+        (
+            {"devices": 2, "pipeline": True},
+            ProgramError,
+            "a pipeline needs devices=, and batch=, the arguments with examples (rule Batch)",
+        ),
         ({"mesh": {"d": 2}, "pins": rd.along("e", {"x": 0})}, CutError, "has no axis 'e'"),
         ({"mesh": {"d": 2}, "pins": [3]}, CutError, "3 is no pin"),
         ({"mesh": {"d": 2}, "state": {"w": 1}}, ProgramError, "there is no result 1"),
-        ({"mesh": {"d": 2}, "state": {"w": 0}}, ProgramError, r"result 0 has the shapes \[\(64, 256\)\]"),
+        ({"mesh": {"d": 2}, "state": {"w": 0}}, ProgramError, "result 0 has the shapes [(64, 256)]"),
     ],
 )
 def test_what_makes_no_sense(options: Any, kind: Any, says: str) -> None:
-    with pytest.raises(kind, match=says):
+    with pytest.raises(kind) as caught:
         rd.search(product, ROW, **options)
+    assert says in str(caught.value)
+
+
+def test_pins_that_leave_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is stored in one way can be moved to another; a solver that finds no choice is no timeout."""
+    monkeypatch.setattr(descent, "solved", lambda *_: Solution(None, math.inf, feasible=False, optimal=False))
+    with pytest.raises(ProgramError) as caught:
+        rd.search(product, ROW, {"d": 4})
+    assert str(caught.value) == "nothing was found along axis 'd'; loosen the pins (rule Schedule)"
 
 
 def test_a_schedule_of_another_function() -> None:

@@ -39,6 +39,15 @@ def test_what_needs_all_devices_says_so() -> None:
     assert caught.value.rule == "some devices"
 
 
+def test_the_papers_algorithm_needs_the_same_devices() -> None:
+    with pytest.raises(rd.errors.MeshDevicesError) as caught:
+        rd.synthesize("[2{x}8]", "[4{x}8]", "x=4", target_mesh="x=2", algorithm="paper")
+    assert str(caught.value) == (
+        "the paper's algorithm needs the same devices on both sides, but the source mesh {x:4} has the devices "
+        "0, 1, 2, 3 and the target mesh {x:2} the devices 0, 1"
+    )
+
+
 @dataclass(frozen=True)
 class _Device:
     id: int

@@ -10,7 +10,7 @@ import pytest
 
 from redistrib.lang.mesh import Mesh
 from redistrib.testing import all_types
-from redistrib.theory.classes import Classes, node_of, split_edges
+from redistrib.theory.classes import LinkClasses, node_of, split_edges
 from redistrib.theory.placement import Placement, placement_of
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import EdgeKind, WeakSpace, edges
@@ -39,7 +39,7 @@ def test_tiles_that_lie_on_hosts_in_different_ways_have_no_node() -> None:
 
 
 def test_with_one_host_it_is_the_plain_graph() -> None:
-    space, classes = WeakSpace(SHAPE, 24, 24 * 24), Classes.of(Topology(24))
+    space, classes = WeakSpace(SHAPE, 24, 24 * 24), LinkClasses.of(Topology(24))
     for grid in itertools.product((1, 2, 3, 4, 6), repeat=2):
         if not space.is_node(grid):
             continue
@@ -50,7 +50,7 @@ def test_with_one_host_it_is_the_plain_graph() -> None:
 
 def test_an_edge_is_there_exactly_when_axes_move_that_way() -> None:
     """Every move of some axes in a type is an edge between the nodes, with the slow part that those axes have."""
-    space, classes = WeakSpace(SHAPE, 24, 24 * 24), Classes.of(HOSTS)
+    space, classes = WeakSpace(SHAPE, 24, 24 * 24), LinkClasses.of(HOSTS)
     types = list(all_types(MESH, SHAPE))
     nodes = {dist_type: node_of(placement_of(dist_type, MESH), HOSTS) for dist_type in types}
     expected: set[object] = set()
@@ -70,6 +70,6 @@ def test_an_edge_is_there_exactly_when_axes_move_that_way() -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize(("hosts", "expected"), [((0, 0, 1, 1), Classes(2, 2)), ((0, 0, 0, 1), Classes(1, 4))])
-def test_hosts_of_different_size_are_no_classes(hosts: tuple[int, ...], expected: Classes) -> None:
-    assert Classes.of(Topology(4, hosts)) == expected
+@pytest.mark.parametrize(("hosts", "expected"), [((0, 0, 1, 1), LinkClasses(2, 2)), ((0, 0, 0, 1), LinkClasses(1, 4))])
+def test_hosts_of_different_size_are_no_classes(hosts: tuple[int, ...], expected: LinkClasses) -> None:
+    assert LinkClasses.of(Topology(4, hosts)) == expected

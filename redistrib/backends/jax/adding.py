@@ -41,20 +41,20 @@ class Adding:
     native: bool
 
     def values(self, tile: jax.Array) -> jax.Array:
-        """What travelled, as what can be added."""
+        """The bits that travelled, as elements that can be added."""
         if tile.dtype != self.dtype and bits_of(self.dtype) == tile.dtype:
             values: jax.Array = lax.bitcast_convert_type(tile, self.dtype)
             return values
         return tile
 
     def dtype_of_sums(self, tile: jax.Array) -> Any:
-        """The type in which what travels as such a tile is added up."""
+        """The type in which tiles that travel like this one are added up."""
         if self.accumulate is not None:
             return self.accumulate
         return self.dtype if bits_of(self.dtype) == tile.dtype else tile.dtype
 
     def wide(self, tile: jax.Array) -> jax.Array:
-        """The same in the type that sums are made in."""
+        """What travelled, in the type that sums are made in."""
         values = self.values(tile)
         return values if self.accumulate is None else values.astype(self.accumulate)
 

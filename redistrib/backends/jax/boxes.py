@@ -28,7 +28,7 @@ def box(tile: jax.Array, offsets: Offsets, size: Sequence[int]) -> jax.Array:
 
 
 def put(tile: jax.Array, part: jax.Array, offsets: Offsets) -> jax.Array:
-    """The tile with a part written at `offsets` of the leading dimensions."""
+    """The tile after a part is written at `offsets` of its leading dimensions."""
     starts = _starts(offsets, tile.ndim - len(offsets))
     return lax.dynamic_update_slice(tile, part, starts, allow_negative_indices=False)
 

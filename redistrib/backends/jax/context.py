@@ -145,7 +145,7 @@ class LoweringContext:
         return jnp.where(late, then, moved)
 
     def goes_one_way(self, size: int) -> bool:
-        """Whether what travels, so many bytes for each device, had better not meet what comes from the other side."""
+        """Whether so many bytes for each device had better travel one way at a time between two processes."""
         least = self.quirks.one_way_bytes
         return least is not None and size >= least and self.schedule == "overlap"
 
@@ -156,7 +156,7 @@ class LoweringContext:
 
 
 def _turns(where: Int64) -> Int64:
-    """How often a ring around each row goes from one value to another."""
+    """For each row, how often neighbours on a ring around it differ."""
     turns: Int64 = (where != np.roll(where, 1, axis=1)).sum(axis=1)
     return turns
 

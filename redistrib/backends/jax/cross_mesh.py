@@ -79,8 +79,7 @@ def emptied(array: jax.Array, source: NamedSharding, target: NamedSharding) -> j
 def _across(
     array: jax.Array, source: Any, source_spec: PartitionSpec, target: Any, target_spec: PartitionSpec, program: Program
 ) -> jax.Array:
-    """An array taken to another mesh as rows, a tile each, that are cut over all devices; there each tile runs through
-    a program."""
+    """Take an array to another mesh as rows, one tile each, cut over all devices; run a program on each tile there."""
     over_source, over_target = (PartitionSpec(tuple(mesh.axis_names)) for mesh in (source, target))
     rows = _mapping(lambda tile: tile[None], source, source_spec, over_source)(array)
     rows = constrained(_named_finely(rows, source, target), target, over_target)

@@ -151,7 +151,7 @@ def _goes_one_way(step: AllGather | AllToAll, context: LoweringContext, tile: ja
 
 
 def _bytes(share: Sequence[int], step: Step, tile: jax.Array) -> int:
-    """Of a share of a tile, which may have more dimensions than the plan."""
+    """Bytes of a share of a tile, which may have more dimensions than the plan."""
     return math.prod((*share, *tile.shape[step.before.rank :])) * tile.dtype.itemsize
 
 
@@ -213,14 +213,7 @@ def _added_in_place(
             if in_flight and in_flight + volume > limits.in_flight:
                 ordered, in_flight = zero_after(out, context), 0
             in_flight += volume
-        if write.padded is not None:
-            if write.padded not in arrived:
-                together = [other for other in writes if other.padded is write.padded]
-                arrived[write.padded] = _sent(write.padded, together, tile, context, ordered)
-            part = arrived[write.padded][: write.volume].reshape(*write.size, *tile.shape[after.rank :])
-        else:
-            part = _read(tile, context.offsets(write.source), write.size, None if write.pairs is None else ordered)
-            part = part if write.pairs is None else context.permute(part, write.pairs)
+        part = _brought(write, writes, arrived, tile, context, ordered)
         target = context.offsets(write.target)
         sofar = box(out, target, write.size)
         more = adding.wide(part) if write.pairs is None else adding.combined(reduction, sofar, part)
@@ -265,17 +258,7 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, context: LoweringCon
             if in_flight and in_flight + volume > window and out is not None:
                 ordered, in_flight = zero_after(out, context), 0
             in_flight += volume
-        if write in carried:
-            part = carried[write]
-        elif write.padded is not None:
-            if write.padded not in arrived:
-                together = [other for other in writes if other.padded is write.padded]
-                arrived[write.padded] = _sent(write.padded, together, tile, context, ordered)
-            part = arrived[write.padded][: write.volume].reshape(*write.size, *tile.shape[after.rank :])
-        else:
-            # What stays at home is read where it is written, and needs no scratch to wait for.
-            part = _read(tile, context.offsets(write.source), write.size, None if write.pairs is None else ordered)
-            part = part if write.pairs is None else context.permute(part, write.pairs)
+        part = carried[write] if write in carried else _brought(write, writes, arrived, tile, context, ordered)
         target = context.offsets(write.target)
         untouched = untouched and write.writes is writes[0].writes  # where a device is idle it has written nothing yet
         if write.writes is not None and not untouched and out is not None:
@@ -295,6 +278,25 @@ def _loose(writes: Sequence[Write], context: LoweringContext, limits: _Limits) -
         return context.schedule == "overlap" and padded.length <= limits.part
 
     return [write if write.padded is None or fits(write.padded) else replace(write, padded=None) for write in writes]
+
+
+def _brought(
+    write: Write,
+    writes: Sequence[Write],
+    arrived: dict[PaddedTransfer, jax.Array],
+    tile: jax.Array,
+    context: LoweringContext,
+    ordered: jax.Array | None,
+) -> jax.Array:
+    """What is to be written. A padded transfer travels with the first write that reads of it, and has `arrived`."""
+    if write.padded is not None:
+        if write.padded not in arrived:
+            together = [other for other in writes if other.padded is write.padded]
+            arrived[write.padded] = _sent(write.padded, together, tile, context, ordered)
+        return arrived[write.padded][: write.volume].reshape(*write.size, *tile.shape[len(write.size) :])
+    if write.pairs is None:  # it stays at home: read where it is written, it needs no scratch to wait for
+        return _read(tile, context.offsets(write.source), write.size, None)
+    return context.permute(_read(tile, context.offsets(write.source), write.size, ordered), write.pairs)
 
 
 def _sent(
@@ -325,7 +327,7 @@ def _parts(writes: Sequence[Write], limits: _Limits, bare: Callable[[Write], boo
 
 
 def _read(tile: jax.Array, offsets: Offsets, size: Sequence[int], zero: jax.Array | None) -> jax.Array:
-    """A box of the tile, read only once `zero` is known."""
+    """A box of the tile; the program waits for `zero` before it reads it."""
     if zero is None:
         return box(tile, offsets, size)
     for i, (n, whole) in enumerate(zip(size, tile.shape, strict=False)):

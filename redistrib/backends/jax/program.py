@@ -24,7 +24,7 @@ from redistrib.theory.placement import placement_of
 
 
 @dataclass(frozen=True)
-class Part:
+class TracedRange:
     """The part of an iteration dimension that a device runs, as the bodies of nests see it: a start and a length."""
 
     start: Any
@@ -107,7 +107,7 @@ def _compute(op: Compute, held: dict[str, jax.Array]) -> dict[str, jax.Array]:
             start: Any = over.start
             if name in nest.indexed and tile < len(over):
                 start = where.lookup((over.start + cut.start[:, k]).astype(np.int32))
-            at[name] = Part(start, tile)
+            at[name] = TracedRange(start, tile)
         found = nest.body(at, *(env[access.array] for access in nest.reads))
         results = found if isinstance(found, tuple) else (found,)
         env.update(zip((access.array for access in nest.writes), results, strict=True))

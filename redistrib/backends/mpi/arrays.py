@@ -32,7 +32,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def nothing_of(value: Any, what: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """What a rank has that holds nothing: no elements.
+    """An array of no elements, for a rank that holds nothing.
 
     Raises:
         ArrayMismatchError: if it is given anything but None.

@@ -61,7 +61,7 @@ def check_program(
 def _agreed(
     what: str, digest: Callable[[], str], comm: MPI.Intracomm, limit: int | None, profile: Any, transport: str | None
 ) -> LatencyBandwidth | None:
-    """The profile as a value, once all ranks are found to give the same arguments."""
+    """Check that all ranks give the same arguments, and return the profile as a value."""
     if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
         raise CommunicatorError(f"{comm!r} is no intra-communicator of mpi4py; pass one such as MPI.COMM_WORLD")
     model, problem = None, ""

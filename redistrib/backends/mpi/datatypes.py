@@ -15,6 +15,23 @@ from redistrib.plans.strided import Strided
 _LARGEST = 2**31 - 1
 
 
+class TypeOwner:
+    """The base of what makes MPI datatypes, and gives them back when it is freed."""
+
+    def __init__(self) -> None:
+        self._types: list[MPI.Datatype] = []
+
+    def free(self) -> None:
+        """Release MPI datatypes; communicators are released by who made them."""
+        for datatype in self._types:
+            datatype.Free()
+        self._types.clear()
+
+    def _typed(self, datatype: MPI.Datatype) -> MPI.Datatype:
+        self._types.append(datatype)
+        return datatype
+
+
 def run_type(nbytes: int) -> MPI.Datatype:
     """A committed type of this many contiguous bytes."""
     return MPI.BYTE.Create_contiguous(nbytes).Commit()

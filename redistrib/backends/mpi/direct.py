@@ -16,7 +16,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from redistrib.backends.mpi.arrays import dtype_of, flat
-from redistrib.backends.mpi.datatypes import placed_type, run_type, strided_type
+from redistrib.backends.mpi.datatypes import TypeOwner, placed_type, run_type, strided_type
 from redistrib.backends.mpi.groups import Groups
 from redistrib.backends.mpi.messages import by_device, message
 from redistrib.backends.mpi.reductions import operation_of
@@ -33,7 +33,7 @@ Tile: TypeAlias = npt.NDArray[Any]
 _NOTHING: Bytes = np.empty(0, np.uint8)
 
 
-class DirectMove(ABC):
+class DirectMove(TypeOwner, ABC):
     """A move, made by all ranks together and run by those that have a part in it.
 
     Attributes:
@@ -41,21 +41,15 @@ class DirectMove(ABC):
     """
 
     def __init__(self, value: Value, groups: Groups) -> None:
+        super().__init__()
         self.value = value
         self.dtype = dtype_of(value.dtype)
         self.rank = groups.comm.rank
         self.calls: tuple[str, ...] = ()
-        self._types: list[MPI.Datatype] = []
 
     @abstractmethod
     def run(self, tile: Tile | None) -> Tile | None:
         """What this rank holds afterwards, from what it held before; None where that is nothing."""
-
-    def free(self) -> None:
-        """Release MPI datatypes; communicators are released by who made them."""
-        for datatype in self._types:
-            datatype.Free()
-        self._types.clear()
 
     def _block(self) -> MPI.Datatype:
         """A tile, end to end."""
@@ -69,17 +63,13 @@ class DirectMove(ABC):
         lying.Free()
         return resized
 
-    def _typed(self, datatype: MPI.Datatype) -> MPI.Datatype:
-        self._types.append(datatype)
-        return datatype
-
     def _offset(self, start: tuple[int, ...]) -> int:
         """Elements before the first one of a box in the whole array."""
         return int(np.ravel_multi_index(start, self.value.shape)) if start else 0
 
 
 class Scatter(DirectMove):
-    """A whole array on one rank becomes the tiles of a value; summands but the first are what changes no sum."""
+    """A whole array on one rank becomes the tiles of a value; summands but the first are the neutral element."""
 
     def __init__(self, value: Value, root: int, groups: Groups) -> None:
         super().__init__(value, groups)
@@ -205,7 +195,7 @@ class Gather(DirectMove):
         return added.result()
 
 
-class Exchange(DirectMove):
+class BoxExchange(DirectMove):
     """Every rank takes the boxes that it lacks straight from ranks that hold them."""
 
     def __init__(self, value: Value, out: Value, groups: Groups) -> None:
@@ -264,4 +254,4 @@ def direct(value: Value, out: Value, groups: Groups) -> DirectMove:
         return Scatter(out, value.place.devices[0], groups)
     if len(out.place.devices) == 1:
         return Gather(value, out.place.devices[0], groups)
-    return Exchange(value, out, groups)
+    return BoxExchange(value, out, groups)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 from os import PathLike
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,9 @@ from mpi4py import MPI
 
 from redistrib.backends.mpi import consistency, in_place, messages, reductions, selection, shared
 from redistrib.backends.mpi.arrays import dtype_of, flat, nothing_of, tile_of
-from redistrib.backends.mpi.groups import Groups
 from redistrib.backends.mpi.in_place import Replacement
 from redistrib.backends.mpi.messages import Runner
+from redistrib.backends.mpi.owner import CommunicatorOwner
 from redistrib.backends.mpi.shared import Block, SharedCopies, SharedTile
 from redistrib.backends.mpi.stage import Memory, Stage, StagedPlan, staged
 from redistrib.cost.latency import LatencyBandwidth
@@ -59,7 +59,7 @@ def to_mpi(
     return Executor(plan, comm, memory_limit=memory_limit, profile=profile, transport=transport)
 
 
-class Executor:
+class Executor(CommunicatorOwner):
     """A plan ready to run; see `to_mpi`.
 
     Where it may not have `lasting` memory, that is there between calls, it takes no transport through shared memory.
@@ -89,8 +89,7 @@ class Executor:
         model = consistency.check(plan, comm, memory_limit, profile, transport)
         self.plan = plan
         self.dtype = dtype_of(plan.dtype)
-        self.comm: MPI.Intracomm = comm.Dup()
-        self._groups = Groups(self.comm)
+        super().__init__(comm)
         self._staged: StagedPlan = staged(plan, comm.rank)
         ends = plan.before, plan.after
         self._source_shape, self._target_shape = (end.box(comm.rank).size for end in ends)
@@ -114,7 +113,6 @@ class Executor:
         self.middle_bytes = sum(self._staged.middle)
         self.sent_bytes = sum(stage.sent_bytes for stage in self._staged.stages)
         self.received_bytes = sum(stage.received_bytes for stage in self._staged.stages)
-        self._open = True
 
     def bind(self, staging: Bytes) -> None:
         """Take staging memory of at least `staging_bytes`, for calls that nothing else uses it during."""
@@ -140,8 +138,7 @@ class Executor:
             ArrayMismatchError: on every rank, with one message, if any rank passes a wrong array.
             CommunicatorError: if the executor was freed.
         """
-        if not self._open:
-            raise CommunicatorError("this executor was freed; make another with to_mpi")
+        self._require_open()
         problem, source, given = self._accept(x, out)
         block: Block | None = self._agree(problem, given)
         if block is not None:
@@ -187,7 +184,7 @@ class Executor:
         return "", source, given
 
     def _agree(self, problem: str, given: npt.NDArray[Any] | None) -> SharedTile | None:
-        """One word from every rank: whether all is well, and a shared block that all have free for the result."""
+        """Ask every rank whether all is well, and find a shared block that all of them have free for the result."""
         free = 0
         for k, block in enumerate(self._blocks):
             free |= (block.free or (given is not None and _same_memory(flat(given), block.own))) << k
@@ -346,26 +343,13 @@ class Executor:
 
     # ------------------------------------------------------------------------------------------- freeing
 
-    def free(self) -> None:
-        """Give everything back; collective. Results already handed out stay valid. A second call does nothing."""
-        if not self._open:
-            return
-        self._open = False
+    def _release(self) -> None:
         self._private.clear()
         for runner in self._runners:
             runner.free()
         for block in [*self._shared_middle.values(), *self._blocks]:
             if self.comm.allreduce(block.free, MPI.LAND):
                 block.close()
-        self._groups.free()
-        self.comm.Free()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is None:  # after an error the ranks may not be together any more
-            self.free()
 
 
 def _scratch(stage: Stage, transport: str) -> int:

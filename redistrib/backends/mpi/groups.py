@@ -65,7 +65,7 @@ class Groups:
         return self._made[key]
 
     def among(self, groups: Sequence[Sequence[int]]) -> MPI.Intracomm | None:
-        """Of disjoint groups the communicator of the one that this rank is in, None without one; collective.
+        """The communicator of this rank's group, of several disjoint ones; None if it is in none; collective.
 
         Its ranks are the members, in their order.
         """

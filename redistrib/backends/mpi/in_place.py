@@ -91,7 +91,7 @@ def _holds(layout: Layout, box: Box) -> bool:
 
 
 def _renamed(layout: Layout, old: Box, new: Box) -> list[Piece]:
-    """The homes of one box, now as those of another of the same size."""
+    """The homes of a box, renamed to be those of another box of the same size."""
     by = tuple(n - o for o, n in zip(old.start, new.start, strict=True))
     return [
         Piece(piece.box.moved(by), tuple(shift - d for shift, d in zip(piece.shift, by, strict=True)))
@@ -212,7 +212,7 @@ class InPlace(Runner):
                     self._move(self.after, target, self.stage.target(), received, self.into, False)
 
     def _bring(self, source: Bytes, target: Bytes) -> None:
-        """What the device keeps, into the memory where all later steps work."""
+        """Copy what the device keeps into the memory in which all later steps work."""
         for box in self.stage.kept:
             for piece in within(self.after, box):
                 seen = self.stage.source.moved(piece.shift)
@@ -220,7 +220,7 @@ class InPlace(Runner):
                 copy(target, to, source, of)
 
     def _move(self, layout: Layout, memory: Bytes, tile: Box, box: Box, staging: Bytes, packs: bool) -> None:
-        """A box between its homes in a tile's memory and contiguous staging memory."""
+        """Copy a box from its homes in a tile's memory to contiguous staging memory, or back."""
         for piece in within(layout, box):
             at_home, staged = pair(piece.home, tile, box.moved(piece.shift), self.stage.itemsize)
             if packs:

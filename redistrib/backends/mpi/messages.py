@@ -13,7 +13,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from mpi4py import MPI
 
-from redistrib.backends.mpi.datatypes import placed_type, run_type, strided_type
+from redistrib.backends.mpi.datatypes import TypeOwner, placed_type, run_type, strided_type
 from redistrib.backends.mpi.stage import Stage
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll
 from redistrib.plans.strided import Bytes, Strided, consecutive, copy, inside, pair
@@ -22,7 +22,7 @@ from redistrib.theory.boxes import Box
 TAG = 7
 
 
-class Runner(ABC):
+class Runner(TypeOwner, ABC):
     """One stage, ready to run.
 
     Attributes:
@@ -36,30 +36,20 @@ class Runner(ABC):
     beside: int = 0
 
     def __init__(self, stage: Stage) -> None:
+        super().__init__()
         self.stage = stage
         self.keeps = stage.keeps()
-        self._types: list[MPI.Datatype] = []
 
-    def bind(self, scratch: Bytes) -> None:  # noqa: B027 - most runners need none
+    def bind(self, scratch: Bytes) -> None:
         """Take staging memory of at least `scratch` bytes."""
 
     @abstractmethod
     def run(self, source: Bytes, target: Bytes) -> None:
         """Carry out the stage from one flat buffer into another (the same one where it works in place)."""
 
-    def free(self) -> None:
-        """Release MPI datatypes; groups are released by who made them."""
-        for datatype in self._types:
-            datatype.Free()
-        self._types.clear()
-
     def _keep(self, source: Bytes, target: Bytes) -> None:
         for of, to in self.keeps:
             copy(target, to, source, of)
-
-    def _typed(self, datatype: MPI.Datatype) -> MPI.Datatype:
-        self._types.append(datatype)
-        return datatype
 
 
 class _Side:

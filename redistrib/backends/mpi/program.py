@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from os import PathLike
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +15,14 @@ from redistrib.backends.mpi import consistency
 from redistrib.backends.mpi.arrays import dtype_of, nothing_of, tile_of
 from redistrib.backends.mpi.direct import DirectMove, Gather, Scatter, direct
 from redistrib.backends.mpi.executor import Executor
-from redistrib.backends.mpi.groups import Groups
+from redistrib.backends.mpi.owner import CommunicatorOwner
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import ArrayMismatchError, CommunicatorError, MemoryLimitError, ProgramError, RedistribError
 from redistrib.plans.plan import Plan
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import changes, devices_of, held_bytes, renames, same_buffer
 from redistrib.programs.program import Compute, Free, Move, Program, Value
-from redistrib.programs.project import Work, run_work, works
+from redistrib.programs.project import TileWork, run_work, works
 
 Tile: TypeAlias = npt.NDArray[Any]
 Held: TypeAlias = dict[str, Tile]
@@ -57,7 +57,7 @@ def program_to_mpi(
     return ProgramExecutor(program, comm, memory_limit=memory_limit, profile=profile, transport=transport)
 
 
-class ProgramExecutor:
+class ProgramExecutor(CommunicatorOwner):
     """A program ready to run; see `program_to_mpi`.
 
     Calling it, `scatter` and `gather` are collective. `free` gives groups, datatypes and shared memory back, on all
@@ -83,8 +83,7 @@ class ProgramExecutor:
         self.calls: dict[str, tuple[str, ...]] = {}
         self._flat = inlined(program)
         self._beside = _beside(self._flat, memory_limit)
-        self.comm: MPI.Intracomm = comm.Dup()
-        self._groups = Groups(self.comm)
+        super().__init__(comm)
         self._plans: dict[tuple[str, tuple[int, ...], int | None], Executor] = {}
         self._direct: list[DirectMove] = []
         self._ends: dict[tuple[str, Value, int], DirectMove] = {}
@@ -93,7 +92,6 @@ class ProgramExecutor:
         problem = self._prepare()
         problems = self.comm.allgather(problem)
         found = next((one for one in problems if one is not None), None)
-        self._open = True
         if found is not None:
             self.free()
             raise found
@@ -165,8 +163,7 @@ class ProgramExecutor:
         self, given: Sequence[Any], values: Sequence[Value], read: Callable[[Any, Value], Tile | None]
     ) -> Held:
         """The arrays by name, once all ranks are found to have the right ones."""
-        if not self._open:
-            raise CommunicatorError("this executor was freed; make another with to_mpi")
+        self._require_open()
         problem, held = "", {}
         try:
             if len(given) != len(values):
@@ -274,25 +271,12 @@ class ProgramExecutor:
 
     # ------------------------------------------------------------------------------------------- freeing
 
-    def free(self) -> None:
-        """Give everything back; collective. Results already handed out stay valid. A second call does nothing."""
-        if not self._open:
-            return
-        self._open = False
+    def _release(self) -> None:
         self._steps.clear()
         for plan in self._plans.values():
             plan.free()
         for move in (*self._direct, *self._ends.values()):
             move.free()
-        self._groups.free()
-        self.comm.Free()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is None:  # after an error the ranks may not be together any more
-            self.free()
 
 
 # ------------------------------------------------------------------------------------------------ operations
@@ -306,7 +290,7 @@ def _rename(value: str, out: str, held: Held) -> None:
     held[out] = held[value]
 
 
-def _work(work: Work, dtypes: Mapping[str, np.dtype[Any]], held: Held) -> None:
+def _work(work: TileWork, dtypes: Mapping[str, np.dtype[Any]], held: Held) -> None:
     for name, made in run_work(work, held).items():
         dtype = dtypes[name]
         if made.dtype != dtype and not np.can_cast(made.dtype, dtype, "same_kind"):

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from redistrib.arith import prime_factors
 from redistrib.cost.model import Prices
 from redistrib.synthesis.problem import Problem
-from redistrib.theory.classes import Classes, Node, node_of, split_edges
+from redistrib.theory.classes import LinkClasses, Node, node_of, split_edges
 from redistrib.theory.weak import EdgeKind, Grid, WeakEdge, WeakSpace, edges, multiples, refined
 
 SHRINKING: tuple[EdgeKind, ...] = ("allgather",)
@@ -51,7 +51,7 @@ class Crossing:
         source, target: per dimension, the factor of its tiles that lies on different hosts.
     """
 
-    classes: Classes
+    classes: LinkClasses
     source: Grid
     target: Grid
 
@@ -59,7 +59,7 @@ class Crossing:
     def of(cls, problem: Problem) -> Crossing | None:
         """None where there is one host, or the tiles do not lie on all hosts alike."""
         topology = problem.topology
-        classes = Classes.of(topology)
+        classes = LinkClasses.of(topology)
         nodes = node_of(problem.before, topology), node_of(problem.after, topology)
         if classes.hosts == 1 or nodes[0] is None or nodes[1] is None:
             return None
@@ -129,7 +129,7 @@ def shortest_paths(
         yield from _normal_forms(graph, search, state)
     else:
         plain = (1,) * len(source)
-        yield from _any_order(graph, search, state, crossing or Crossing(Classes(1, space.devices), plain, plain))
+        yield from _any_order(graph, search, state, crossing or Crossing(LinkClasses(1, space.devices), plain, plain))
 
 
 def used_dimensions(space: WeakSpace, source: Grid, target: Grid) -> tuple[int, ...]:
@@ -167,7 +167,7 @@ class _Graph:
             self._edges[grid, kinds] = found
         return found
 
-    def split_edges(self, node: Node, classes: Classes) -> list[tuple[Node, float]]:
+    def split_edges(self, node: Node, classes: LinkClasses) -> list[tuple[Node, float]]:
         """Where all weak collectives lead, split between the classes of links, and at what price."""
         found = self._split_edges.get(node)
         if found is None:

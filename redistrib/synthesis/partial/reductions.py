@@ -33,7 +33,7 @@ MOST_SHARES = 1 << 12
 
 
 @dataclass(frozen=True)
-class Reduction:
+class ReducingSteps:
     """Steps that reduce, and where they end.
 
     Attributes:
@@ -45,7 +45,7 @@ class Reduction:
     middle: Placement
 
 
-def reductions(problem: Problem, fixed: bool) -> Iterator[Reduction]:
+def reductions(problem: Problem, fixed: bool) -> Iterator[ReducingSteps]:
     """Ways to reduce to as many summands as the target has, which must divide those of the source.
 
     Args:
@@ -68,7 +68,7 @@ def reductions(problem: Problem, fixed: bool) -> Iterator[Reduction]:
             yield from _by_hosts(problem, first, sliced, parts)
 
 
-def _by_hosts(problem: Problem, first: tuple[Step, ...], sliced: Placement, parts: Grid) -> Iterator[Reduction]:
+def _by_hosts(problem: Problem, first: tuple[Step, ...], sliced: Placement, parts: Grid) -> Iterator[ReducingSteps]:
     """First among the devices of each host, so that only sums cross slow links, then across them."""
     after = problem.after
     hosts = None if after.summands > 1 else summands_by_host(sliced, problem.topology.hosts)
@@ -143,13 +143,13 @@ def _groups(problem: Problem, sliced: Placement, keys: tuple[Int64, ...]) -> Int
     return chunk_groups(stack, (problem.after.summands, *sliced.grid), keys, problem.topology)
 
 
-def _all_reduced(problem: Problem, first: tuple[Step, ...], sliced: Placement) -> Reduction:
+def _all_reduced(problem: Problem, first: tuple[Step, ...], sliced: Placement) -> ReducingSteps:
     groups, many = _groups(problem, sliced, ()), problem.after.summands
     middle = relabelled(sliced.index, sliced.grid, sliced.label * many // sliced.summands, many, sliced)
-    return Reduction((*first, AllReduce(sliced, middle, groups)), middle)
+    return ReducingSteps((*first, AllReduce(sliced, middle, groups)), middle)
 
 
-def _scattered(problem: Problem, first: tuple[Step, ...], sliced: Placement, parts: Grid, fixed: bool) -> Reduction:
+def _scattered(problem: Problem, first: tuple[Step, ...], sliced: Placement, parts: Grid, fixed: bool) -> ReducingSteps:
     """Each member of a group keeps the part of the sum that it wants, as far as that can be."""
     after, members = problem.after, math.prod(parts)
     fine = times(sliced.grid, parts)
@@ -165,7 +165,7 @@ def _scattered(problem: Problem, first: tuple[Step, ...], sliced: Placement, par
     part = number_of(middle.index - sliced.index * np.array(parts, dtype=np.int64), parts)
     groups = np.take_along_axis(groups, np.argsort(part[groups], axis=1), axis=1)
     step = ReduceScatter(sliced, middle, groups, "alltoall" if fixed else "native")
-    return Reduction((*first, step), middle)
+    return ReducingSteps((*first, step), middle)
 
 
 def _parts(problem: Problem, sliced: Placement, groups: Int64, fine: Grid) -> Placement:
@@ -183,7 +183,7 @@ def _parts(problem: Problem, sliced: Placement, groups: Int64, fine: Grid) -> Pl
     return relabelled(found.index[:, 1:], fine, label, many, sliced)
 
 
-def _in_one_exchange(problem: Problem) -> Iterator[Reduction]:
+def _in_one_exchange(problem: Problem) -> Iterator[ReducingSteps]:
     """Every device pulls the summands of its own target tile, or of a part of it where its replicas pull the others."""
     before, after = problem.before, problem.after
     height = before.summands
@@ -203,10 +203,10 @@ def _in_one_exchange(problem: Problem) -> Iterator[Reduction]:
             )
     for part, middle in [(goal, after), *(row[2:] for row in sorted(found, key=lambda row: row[:2])[:MOST_EXCHANGES])]:
         for step in _exchanges(problem.between(stack, part)):
-            yield Reduction((added(step, before, middle, even(before, after)),), middle)
+            yield ReducingSteps((added(step, before, middle, even(before, after)),), middle)
 
 
-def by_assignment(problem: Problem) -> Iterator[Reduction]:
+def by_assignment(problem: Problem) -> Iterator[ReducingSteps]:
     """To the whole tiles of one size, one for each device, that take least to be added up and sent on from there.
 
     Finds what `reductions` misses where neither source nor target tiles are made of these tiles. Slow for many devices.
@@ -226,7 +226,7 @@ def by_assignment(problem: Problem) -> Iterator[Reduction]:
         middle = relabelled(index, best[1], index[:, 0], 1, before)
         height = before.summands
         for step in _exchanges(problem.between(stack_of(before, height), stack_of(middle, height))):
-            yield Reduction((added(step, before, middle),), middle)
+            yield ReducingSteps((added(step, before, middle),), middle)
 
 
 def _overlaps(placement: Placement, grid: Grid) -> Weights:

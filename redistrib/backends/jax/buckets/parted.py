@@ -41,7 +41,7 @@ class PartedEntry:
 
 
 @dataclass(frozen=True)
-class Side:
+class PartedEnd:
     """The source or the target of an array that moves in parts.
 
     Attributes:
@@ -112,7 +112,7 @@ class PartedMove:
         source, target: where the array is, and where it is to be.
     """
 
-    def __init__(self, program: CompiledBucket, dtype: Any, source: Side, target: Side) -> None:
+    def __init__(self, program: CompiledBucket, dtype: Any, source: PartedEnd, target: PartedEnd) -> None:
         self._program, self._dtype, self._source, self._target = program, dtype, source, target
         (entry,) = program.entries
         self.entries = (PartedEntry(entry.plan, source.count),)
@@ -127,7 +127,7 @@ class PartedMove:
                 self._compile(side)
         return self
 
-    def _compile(self, side: Side) -> None:
+    def _compile(self, side: PartedEnd) -> None:
         dim = side.dim + 1
 
         def cut(tile: jax.Array, number: jax.Array) -> jax.Array:
@@ -187,7 +187,7 @@ class PartedMove:
         return jax.make_array_from_single_device_arrays(side.whole(side.tile), side.rows, tiles, dtype=array.dtype)
 
 
-def _of_part(shape: tuple[int, ...], side: Side) -> tuple[int, ...]:
+def _of_part(shape: tuple[int, ...], side: PartedEnd) -> tuple[int, ...]:
     """The shape of a part of an array, or of a tile."""
     return (*shape[: side.dim], shape[side.dim] // side.count, *shape[side.dim + 1 :])
 

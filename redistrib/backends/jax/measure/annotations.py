@@ -17,7 +17,6 @@ _FRAME = re.compile(r"stack_frame_id=(\d+)")
 _OLD = re.compile(r'source_file="([^"]*)" source_line=(\d+)')
 _SHARDING = re.compile(r"sharding=(\{[^{}]*\})")
 _TILES = re.compile(r"devices=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
-_LAST = re.compile(r"last_tile_dims=\{([^}]*)\}")
 _DTYPES = {"pred": "bool", "bf16": "bfloat16"} | {
     f"{short}{bits}": f"{long}{bits}"
     for short, long in (("f", "float"), ("s", "int"), ("u", "uint"), ("c", "complex"))

@@ -38,6 +38,15 @@ class Side:
     scratch: int
     wrong: int
 
+    def as_dict(self) -> dict[str, Any]:
+        """The figures, for JSON."""
+        return {
+            "collectives": dict(self.collectives),
+            "received_bytes": self.received,
+            "scratch_bytes": self.scratch,
+            "wrong_elements": self.wrong,
+        }
+
 
 @dataclass(frozen=True)
 class Comparison:

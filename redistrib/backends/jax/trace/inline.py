@@ -16,7 +16,7 @@ from redistrib.backends.jax.trace import indexed, layout, pointwise, reduce  # n
 from redistrib.backends.jax.trace.equation import RULES, CallRule, Equation, Form, Rule, is_key, whole
 from redistrib.programs.graph import Array, Graph, Operation, Pinned
 
-UNROLLED = 64  # steps of a scan
+UNROLLED = 128  # steps of a scan: the layers of the deepest models there are
 
 _INLINED = {
     "jit": "jaxpr",

@@ -1,0 +1,34 @@
+"""A program spread over the devices of a layout, and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from redistrib.cost.model import CostModel
+from redistrib.pipelines.layout import Layout, Spread
+from redistrib.pipelines.roles import batch_of
+from redistrib.pipelines.transform import spread_over
+from redistrib.programs.check import check
+from redistrib.programs.program import Program
+
+
+def spread(
+    program: Program, batch: Mapping[str, int], layout: Layout, *, cost_model: CostModel | str = "exact"
+) -> Spread:
+    """Spread a program over devices; it computes the same.
+
+    Args:
+        program: what is computed, in order: layers, a loss, gradients, an update, or layers alone. Where it runs and
+            how it is cut does not count.
+        batch: of every input with examples the dimension that runs over them, the major one of its factors.
+        layout: how many replicas, tensor parts, groups of devices and microbatches, in which order.
+        cost_model: what the plans of the moves minimise.
+
+    Returns:
+        The program over devices, checked, and what turns arrays of the one into those of the other.
+
+    Raises:
+        ProgramError: if examples meet before the end, numbers do not divide, or the order cannot run.
+    """
+    seen = batch_of(program, batch)
+    return Spread(check(spread_over(seen, layout, cost_model)), seen, layout)

@@ -1,0 +1,38 @@
+"""No files import each other. import-linter says so of the package, but not of a folder's `__init__` and its files."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported(text: str) -> Iterator[tuple[str, str]]:
+    """Modules, each with the name that is taken from it; those imported for types alone or inside functions as well."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+def test_no_circle_among_files() -> None:
+    folders = ("redistrib", "tests", "bench", "proofs")
+    files = {name_of(path): path for folder in folders for path in (ROOT / folder).rglob("*.py")}
+    graph = {
+        name: {
+            found
+            for module, taken in imported(path.read_text())
+            if (found := f"{module}.{taken}" if f"{module}.{taken}" in files else module) in files and found != name
+        }
+        for name, path in files.items()
+    }
+    assert "redistrib.plans.data" in graph["redistrib.plans.verify"]
+    TopologicalSorter(graph).prepare()  # raises a CycleError, which names the files
