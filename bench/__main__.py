@@ -21,6 +21,10 @@ COMMANDS = {
     "gradients": ("bench.gradients", "the gradients of the example on the emulated cluster, three ways"),
     "programs": ("bench.programs.bench", "twenty programs by rd.distribute and by XLA with the same pins, counted"),
     "programs-cluster": ("bench.programs.cluster", "the same programs on the emulated cluster, paired"),
+    "searched-cluster": (
+        "bench.programs.searched_cluster",
+        "searched schedules against XLA by batch and as written by hand, on the emulated cluster, paired",
+    ),
     "planning": ("bench.planning", "seconds of one call of synthesize, on 8, 4,096 and 65,536 devices"),
     "distir": ("bench.distir", "DistIR's tables by simulation, every layout of every model and batch size"),
     "pipelines": ("bench.pipelines", "a transformer in stages on four emulated hosts, beside what was predicted"),

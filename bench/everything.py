@@ -27,6 +27,7 @@ BENCHES: tuple[tuple[str, float, float], ...] = (
     ("sets", 4, 20),
     ("programs", 10, 20),
     ("programs-cluster", 4, 30),
+    ("searched-cluster", 12, 30),
     ("dtensor", 1, 60),
     ("dtensor-run", 2, 30),
     ("trees", 2, 30),

@@ -55,7 +55,8 @@ class Network:
         Args:
             hosts: number of namespaces.
             rate: of each host's link, in each direction, as `tc` takes it.
-            burst: bucket of the token bucket filter; above one 64 KiB segment, or the link never reaches its rate.
+            burst: bucket of the token bucket filter: what a link that has rested sends at once. At hundreds of Mbit/s
+                above one segment of 64 KiB, or the link never reaches its rate.
             latency: how long a packet may wait in the filter before it is dropped.
 
         Raises:

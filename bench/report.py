@@ -26,6 +26,7 @@ from bench.fuzz import page as fuzz_page
 from bench.illustrations import draw
 from bench.markdown import table
 from bench.programs import page as programs_page
+from bench.programs import searched_page
 from bench.results import Results
 
 BENCHES = {
@@ -48,6 +49,7 @@ BENCHES = {
     "programs": "programs, counted (`python -m bench programs`)",
     "programs_cluster": "programs on the emulated cluster (`python -m bench programs-cluster`)",
     "programs_searched": "programs, searched (`python -m bench.programs.searched`)",
+    "searched_cluster": "searched schedules on the emulated cluster (`python -m bench searched-cluster`)",
     "planning": "the time of one plan (`python -m bench planning`)",
     "distir": "DistIR's tables, simulated (`python -m bench distir`)",
     "pipelines": "a transformer in stages on emulated hosts (`python -m bench pipelines`)",
@@ -101,6 +103,7 @@ def write(found: Results, path: Path) -> None:
         *gradients.parts(found, table),
         *sets.parts(found, table),
         *programs_page.parts(found, table),
+        *searched_page.parts(found, table),
         *planning_page.planning(found, picture["planning"]),
         *pipelines_page.parts(found, table, picture["pipelines"]),
         *fuzz_page.parts(found),

@@ -48,7 +48,9 @@ TEXT = """### Other devices
 Arrays of {megabytes:g} MB from trainers on two hosts of the emulated cluster ({rate}, two devices each) to samplers on
 the other two, and between overlapping sets. `direct pull`: plans of one exchange alone. `through the host`: gathered on
 the source's hosts, sent by sockets to those that have none of it, put. `JAX's sockets`: `jax.device_put` between
-processes, which takes tiles as they are only. Ratios are of paired times, above 1 where ours is faster.
+processes, which takes tiles as they are only. Ratios are of paired times, above 1 where ours is faster. Where both
+devices of a host are to hold the whole array, its link takes in the array once at least, and twice where each device
+pulls for itself: there bytes allow 2x over the direct pull, and no more.
 """
 
 

@@ -122,12 +122,19 @@ def test_a_machine_is_fitted_to_single_operations() -> None:
         for size in (10**4, 10**6)
     ]
     sends = [{"bytes": size, "seconds": 5e-3 + size / 1e7} for size in (10**3, 10**6)]
-    made = fitted({"operations": operations, "collectives": collectives, "sends": sends})
+    reductions = [
+        {"kind": kind, "members": m, "bytes": size * (m - 1), "seconds": 2e-3 + 1e-3 * (m - 1) + size * (m - 1) / 1e7}
+        for kind in ("all_reduce", "reduce_scatter")
+        for m in (2, 4)
+        for size in (10**4, 10**6)
+    ]
+    made = fitted({"operations": operations, "collectives": collectives, "reductions": reductions, "sends": sends})
     assert made["rates"]["flops"] == pytest.approx(1e10, rel=0.01)
     links = LatencyBandwidth.from_json(made["links"])
     assert links.bandwidth == pytest.approx(1e7, rel=0.01) and links.latency["allpermute"].launch == pytest.approx(
         5e-3, rel=0.05
     )
+    assert links.latency["all_reduce"].seconds(4) == pytest.approx(5e-3, rel=0.01)
 
 
 def test_the_rows_are_those_of_tables_2_and_3() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from bench import gradients, hosts_page, partial_page, sets, survivors, tori, wire
 from bench.problems import Problem
+from bench.programs import searched_page
 from bench.programs.page import searched_verdict
 from bench.results import Results
 from bench.stats import geomean, quantile
@@ -90,6 +91,7 @@ def goals_table(found: Results) -> str:
             "programs searched, same pins: bytes at most 0.7x XLA's in geomean, and never more",
             *searched_verdict(found.records("programs_searched")),
         ),
+        *[_row(*goal) for goal in searched_page.goals(found.records("searched_cluster"))],
         *[_row(*goal) for goal in sets.goals(found.records("sets"))],
         *_planning_goals({r["test"]: r for r in found.records("planning")}),
         _mutants_goal(found.records("mutants")),

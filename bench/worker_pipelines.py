@@ -27,13 +27,14 @@ from redistrib.programs.fused import fused
 from redistrib.simulate.machine import Machine, Rates
 
 Part = Callable[[dict[str, Any]], None]
-REPEATS = 16  # of an operation inside one program, so that what starting the program takes is left out
+REPEATS = 64  # of an operation inside one program, so that what starting the program takes is left out
 
 
 def handle(task: dict[str, Any], part: Part) -> None:
     if task["task"] == "calibrate":
         part({"operations": list(_operations())})
         part({"collectives": [vars(sample) for sample in measure(jax.devices(), task["tiles"], progress=False)]})
+        part({"reductions": list(_reductions(task["tiles"]))})
         part({"sends": list(_sends(task["tiles"]))})
     else:
         _layout(task, part)
@@ -67,10 +68,36 @@ def _operations() -> Iterator[dict[str, Any]]:
     cases += [(lambda x: x + 1.0, (n, 256), 8 * n * 256, n * 256) for n in (16, 256, 4096)]
     for function, shape, size, flops in cases:
         x = jax.device_put(np.ones(shape, np.float32), device)
-        several, once = repeated(function, REPEATS), repeated(function, 1)
+        several = repeated(function, REPEATS)
         barrier()
-        taken = (_seconds(lambda: several(x)) - _seconds(lambda: once(x))) / (REPEATS - 1)  # noqa: B023
-        yield {"bytes": size, "flops": flops, "seconds": max(taken, 1e-7)}
+        yield {"bytes": size, "flops": flops, "seconds": _seconds(lambda: several(x)) / REPEATS}  # noqa: B023
+
+
+def _reductions(tiles: list[int]) -> Iterator[dict[str, Any]]:
+    """Sums over groups of two devices and over all, whole and scattered, as tensor parts and replicas make them."""
+    devices = np.array(jax.devices())
+    for members in (2, devices.size):
+        mesh = Mesh(devices.reshape(-1, members), ("rest", "group"), axis_types=(AxisType.Auto,) * 2)
+        spec = PartitionSpec(("rest", "group"))
+        for tile in tiles:
+            x = jax.jit(lambda n=tile // 4: jnp.ones(n * devices.size), out_shardings=NamedSharding(mesh, spec))()  # type: ignore[misc]
+            part = tile * (members - 1) // members
+            for kind, received in (("all_reduce", 2 * part), ("reduce_scatter", part)):
+                add = jax.shard_map(
+                    lambda x, kind=kind: (
+                        lax.psum(x, "group")  # type: ignore[misc]
+                        if kind == "all_reduce"
+                        else lax.psum_scatter(x, "group", tiled=True)
+                    ),
+                    mesh=mesh,
+                    in_specs=spec,
+                    out_specs=spec,
+                    check_vma=False,
+                )
+                program = jax.jit(add)
+                barrier()
+                seconds = _seconds(lambda: program(x))  # noqa: B023
+                yield {"kind": kind, "members": members, "bytes": received, "seconds": seconds}
 
 
 def _sends(tiles: list[int]) -> Iterator[dict[str, Any]]:
@@ -97,7 +124,7 @@ def _layout(task: dict[str, Any], part: Part) -> None:
     tokens, targets = model.batch(task["batch"])
     args = (params, state, tokens, targets)
     f = rd.pipeline(model.step, args, {"tokens": 0, "targets": 0}, layout, cost_model=task["links"])
-    found = rd.simulate(fused(f.program), machine_of(task["machine"]), record=False)
+    found = rd.simulate(fused(f.program), machine_of(task["machine"]), streams="moves", record=False)
     received = rd.simulate(f.program, machine_of(task["machine"]), record=False).received_bytes
     part({"predicted": found.seconds, "received": max(received.values()), "peak": max(found.peak_bytes.values())})
     begin = time.perf_counter()

@@ -28,10 +28,9 @@ class Pair:
         self._wanted: Any = None
 
     def compile(self, options: dict[str, Any], part: Part, report: bool = True) -> dict[str, Callable[..., Any]]:
-        """Both, compiled, as functions of the tuple of arguments, ours first: XLA may end the process."""
-        made = {OURS: self._ours, XLA: self._xla}
+        """All, compiled, as functions of what `array` makes, ours first: XLA may end the process."""
         programs: dict[str, Callable[..., Any]] = {}
-        for name, make in made.items():
+        for name, make in self.sides().items():
             part({"stage": name})
             start = time.perf_counter()
             try:
@@ -44,6 +43,10 @@ class Pair:
                 entry = {"error": f"{type(error).__name__}: {error}"[:400]}
             part({name: entry})
         return programs
+
+    def sides(self) -> dict[str, Callable[..., Any]]:
+        """What is compared, each with what compiles it."""
+        return {OURS: self._ours, XLA: self._xla}
 
     def _ours(self, options: dict[str, Any]) -> tuple[Any, dict[str, Any], Callable[..., Any]]:
         f = self.case.distributed(self.mesh, cost_model=model_of(options["cost_model"]))
@@ -62,32 +65,47 @@ class Pair:
 
     def array(self) -> Any:
         """The arguments where they begin."""
-
-        def put(value: Any, to: Any) -> Any:
-            return jax.make_array_from_callback(value.shape, to, lambda index: value[index])
-
-        values = self.case.values()
-        return jax.tree.map(put, values, _like(values, shardings(self.mesh, self.case.ins)))
+        return placed(self.case.values(), shardings(self.mesh, self.case.ins))
 
     def check(self, result: Any) -> str | None:
         """What is wrong with results, or None: every element on every device of this process is compared."""
+        ends = jax.tree.leaves(_like(self.wanted, shardings(self.mesh, self.case.outs)))
+        leaves = jax.tree_util.tree_leaves_with_path(self.wanted)
+        for (path, wanted), found, to in zip(leaves, jax.tree.leaves(result), ends, strict=True):
+            if not found.sharding.is_equivalent_to(to, wanted.ndim):
+                return f"result {jax.tree_util.keystr(path)}: sharding {found.sharding}, wanted {to}"
+        return self.away(result)
+
+    @property
+    def wanted(self) -> Any:
+        """What the undistributed function makes."""
         if self._wanted is None:
             with jax.default_device(jax.local_devices()[0]):
                 self._wanted = jax.tree.map(np.asarray, self.case.undistributed(*self.case.values()))
-        ends = _like(self._wanted, shardings(self.mesh, self.case.outs))
-        for path, wanted, found, to in zip(
-            [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(self._wanted)],
-            *map(jax.tree.leaves, (self._wanted, result, ends)),
+        return self._wanted
+
+    def away(self, result: Any) -> str | None:
+        """Which elements are not those of the undistributed function, or None."""
+        for path, wanted, found in zip(
+            [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(self.wanted)],
+            *map(jax.tree.leaves, (self.wanted, result)),
             strict=True,
         ):
-            if not found.sharding.is_equivalent_to(to, wanted.ndim):
-                return f"result {path}: sharding {found.sharding}, wanted {to}"
             most = self.case.tolerance * max(float(np.max(np.abs(wanted))), 1e-30)
             for shard in found.addressable_shards:
                 away = float(np.max(np.abs(np.asarray(shard.data) - wanted[shard.index])))
                 if not away <= most:
                     return f"result {path} is away by {away:.3g} on device {shard.device.id}, {most:.3g} at most"
         return None
+
+
+def placed(values: Any, prefix: Any) -> Any:
+    """Arrays of values, laid out as a tree of shardings, or a prefix of one, says."""
+
+    def put(value: Any, to: Any) -> Any:
+        return jax.make_array_from_callback(value.shape, to, lambda index: value[index])
+
+    return jax.tree.map(put, values, _like(values, prefix))
 
 
 def _like(tree: Any, prefix: Any) -> Any:

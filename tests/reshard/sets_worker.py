@@ -89,10 +89,13 @@ def main() -> None:
     more = ({"memory_limit": "1MiB"}, {"cost_model": "exact"}) if sys.argv[5] == "all" else ()
     for options in ({}, *more):
         names = [name for name in MOVES if "memory_limit" not in options or takes_all(*MOVES[name])]
+        both = ({name: tree[name] for name in names}, {name: targets[name] for name in names})
+        if "cost_model" in options:
+            plan = rd.reshard_plan(*both, **options)
+            plans = [entry.plan for batch in plan.batches for entry in batch.program.entries]
+            at_fault += plan.received_bytes != plan.lower_bound_bytes or any(each.collectives > 8 for each in plans)
         with jax.transfer_guard("disallow_explicit"):
-            moved = jax.block_until_ready(
-                rd.reshard({name: tree[name] for name in names}, {name: targets[name] for name in names}, **options)
-            )
+            moved = jax.block_until_ready(rd.reshard(*both, **options))
         at_fault += sum(wrong(moved[name], values[name]) + (moved[name].sharding != targets[name]) for name in names)
     # Leaves too large for a launch, part by part.
     buckets.BUCKET_BYTES, whole = 2**10, buckets.BUCKET_BYTES
@@ -138,7 +141,11 @@ def main() -> None:
     two = ("across", "inside the last")
     few, ends = ({name: each[name] for name in two} for each in (tree, targets))
     refused(lambda *both: rd.reshard(*both, memory_limit="1MiB"), few, ends)
-    refused(rd.reshard, other, sharding([2, 3, 6, 7], (4,), P("x") if OWN else P(None, "x")))
+    pair, there = [other, tree["eight to six"]], targets["eight to six"]
+    for kind, spec in (("device", P("x") if OWN else P(None, "x")), ("pinned_host", P("x"))):
+        away = sharding([2, 3, 6, 7], (4,), spec).with_memory_kind(kind)
+        refused(lambda *both: rd.reshard(*both, donate=True), pair, [away, there])
+    at_fault += sum(array.is_deleted() for array in pair)  # refused before anything moves
     agreement.WAIT_SECONDS = 2
     if OWN == 0:  # the others do not call
         refused(rd.reshard, other, sharding([2, 3, 6, 7], (2, 2), P("x")))

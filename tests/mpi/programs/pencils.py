@@ -76,20 +76,25 @@ def planned(source: DistType, target: DistType, mesh: Mesh) -> Plan:
 
 
 # In the whole matrix, elements of one size travel as one kind of them: to make an executor takes longer than to run it.
+# Sizes take the transports in turn, as shared memory is what takes longest to make; those of 8 bytes take their choice.
 CARRIER = {np.dtype(dtype).itemsize: dtype for dtype in reversed(DTYPES)}
+TRANSPORT = {2: "packed", 4: "datatypes", 8: None, 16: "packed", 32: "datatypes"}
 
 
 def turn(tile: np.ndarray, source: DistType, target: DistType, mesh: Mesh) -> np.ndarray:
     """A pencil, aligned anew."""
-    carrier = tile.dtype.name if sys.argv[1] == "few" else CARRIER[tile.dtype.itemsize]
-    return mover(source, target, mesh, carrier)(tile.view(carrier)).view(tile.dtype)
+    size = tile.dtype.itemsize
+    carrier, transport = (tile.dtype.name, None) if sys.argv[1] == "few" else (CARRIER[size], TRANSPORT[size])
+    return mover(source, target, mesh, carrier, transport)(tile.view(carrier)).view(tile.dtype)
 
 
 @cache
-def mover(source: DistType, target: DistType, mesh: Mesh, dtype: str) -> Executor:
+def mover(source: DistType, target: DistType, mesh: Mesh, dtype: str, transport: str | None) -> Executor:
     """What turns a pencil."""
     kind = np.dtype(dtype)
-    made = to_mpi(replace(planned(source, target, mesh), dtype=kind.name, itemsize=kind.itemsize), comm)
+    made = to_mpi(
+        replace(planned(source, target, mesh), dtype=kind.name, itemsize=kind.itemsize), comm, transport=transport
+    )
     executors.append(made)
     return made
 

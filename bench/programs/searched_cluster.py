@@ -1,0 +1,158 @@
+"""Searched schedules on the emulated cluster, against XLA with inputs by batch and in every layout written by hand.
+
+Every program is searched for the links of the cluster, with nothing said of where its arguments begin, and each layout
+of `bench.programs.written` is predicted on the same machine; both are kept, so that a second run searches nothing. Then
+all of them run in alternating order, each on arguments that lie as it wants them. Needs root and iproute2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Any
+
+from bench import results
+from bench.children import progress
+from bench.cluster import DEVICES_PER_HOST, HOSTS, jax_job
+from bench.library import model_of
+from bench.network import Network, why_not
+from bench.programs.case import SIZES
+from bench.programs.written import LAYOUTS, is_trained, programs, written
+from bench.summary import Record
+
+FOUND = "found"
+SCHEDULES = "searched_schedules"  # the results file of the searches
+
+
+def links(devices: int) -> Any:
+    """The cluster's cost model, for so many devices on its hosts."""
+    assert HOSTS * DEVICES_PER_HOST == 8
+    return replace(model_of("cluster"), devices_per_host=devices // HOSTS)
+
+
+def machine(devices: int) -> Any:
+    """The machine that is searched for: the cluster's links, and devices as the preset for virtual ones has them."""
+    from redistrib.simulate.constants import MACHINES
+
+    return replace(MACHINES["cpu"], name="cluster", links=links(devices))
+
+
+def search(names: list[str], size: str, limit: float) -> Generator[Record]:
+    """For every program the schedule found, and what it and each layout is predicted to take."""
+    import jax
+
+    import redistrib as rd
+
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", HOSTS * DEVICES_PER_HOST)
+    for name in progress(names, "searches"):
+        case = programs(size)[name]
+        on = machine(case.devices)
+        ends = None if is_trained(case) else case.outs
+        state = {"params": 0} if is_trained(case) else None
+        found = rd.search(
+            case.function,
+            case.args,
+            case.mesh,
+            out_shardings=ends,
+            state=state,
+            profile=on,
+            limit=limit,
+            progress=False,
+        )[0]
+        predicted = {FOUND: {"seconds": found.seconds, "received": found.received_bytes, "peak": found.memory}}
+        for layout, own in written(name, size).items():
+            f = rd.distribute(
+                own.function, own.args, own.mesh, in_shardings=own.ins, out_shardings=own.outs, cost_model=on.links
+            )
+            simulated = rd.simulate(f.program, on, record=False)
+            predicted[layout] = {
+                "seconds": simulated.seconds,
+                "received": f.program.received_bytes,
+                "peak": max(simulated.peak_bytes.values()),
+            }
+        yield {
+            "name": name,
+            "mesh": dict(case.mesh),
+            "predicted": predicted,
+            "bound": found.bound,
+            "complete": found.found.complete,
+            "schedule": found.schedule.to_json(),
+        }
+
+
+def searches(names: list[str], size: str, limit: float) -> dict[str, Record]:
+    """Those of programs by name: as they were kept, or searched now."""
+    settings = {"size": size, "limit_s": limit, "profile": "cluster"}
+    kept = results.load(SCHEDULES)
+    known = (
+        kept["records"] if kept and {**kept["settings"], "unfinished": None} == {**settings, "unfinished": None} else []
+    )
+    missing = [name for name in names if name not in {record["name"] for record in known}]
+    if missing:
+        known = results.collect(SCHEDULES, search(missing, size, limit), settings, earlier=known)
+    return {record["name"]: record for record in known}
+
+
+def measure(found: list[Record], options: dict[str, Any], limit: float, rate: str) -> Generator[Record]:
+    """One record per program; a layout that ends XLA's process is left out the second time."""
+    known = programs(options["size"])
+    for devices in sorted({known[record["name"]].devices for record in found}):
+        chosen = [record for record in found if known[record["name"]].devices == devices]
+        with (
+            Network(HOSTS, rate) as network,
+            jax_job(network, devices // HOSTS, "bench.programs.worker_searched") as job,
+        ):
+            for record in progress(chosen, f"searched programs on {devices} devices"):
+                task = {**options, "case": record["name"], "schedule": record["schedule"], "skip": []}
+                answer = job.ask(task, limit)
+                failed = answer.get("stage")
+                if "times" not in answer and failed in LAYOUTS[record["name"]][1]:
+                    answer = {**job.ask({**task, "skip": [failed]}, limit), "failed": failed}
+                yield {key: record[key] for key in ("name", "mesh", "predicted", "bound", "complete")} | answer
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--full", action="store_true", help="more rounds")
+    parser.add_argument("--only", default="", help="programs with one of these in their names, by commas")
+    parser.add_argument("--size", default="medium", choices=SIZES)
+    parser.add_argument("--seed", type=int, default=0, help="nothing is drawn here")
+    parser.add_argument("--rounds", type=int, default=None, help="paired measurements per program; 9, or 25 in full")
+    parser.add_argument("--rate", default="500mbit", help="of each host's link, in each direction")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds per program")
+    parser.add_argument("--search-limit", type=float, default=120.0, help="seconds to search for one schedule")
+    parser.add_argument("--search-only", action="store_true", help="search what is not kept, and run nothing")
+    parser.add_argument("--minutes", type=float, default=None, help="take no new program after this time")
+    parser.add_argument("--name", default="searched_cluster", help="name of the results file")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    from bench.programs import searched_page
+
+    reason = None if arguments.search_only else why_not()
+    if reason:
+        print(f"skipped: {reason}", file=sys.stderr)
+        return 3
+    wanted = arguments.only.split(",")
+    names = [name for name in LAYOUTS if any(part in name for part in wanted)]
+    found = searches(names, arguments.size, arguments.search_limit)
+    if arguments.search_only:
+        return 0
+    rounds = arguments.rounds or (25 if arguments.full else 9)
+    options = {"size": arguments.size, "rounds": rounds}
+    settings = {**options, "cost_model": "cluster", "hosts": HOSTS, "rate": arguments.rate}
+    before = results.unfinished(arguments.name)
+    earlier = before[0] if before and {key: before[1].get(key) for key in settings} == settings else []
+    if before and earlier:
+        settings = before[1]
+    done = {record["name"] for record in earlier}
+    left = [found[name] for name in names if name not in done]
+    run = measure(left, options, arguments.limit, arguments.rate)
+    records = results.collect(arguments.name, run, settings, arguments.minutes, earlier)
+    for row in searched_page.rows(records):
+        print(" | ".join(row))
+    for goal, text, met in searched_page.goals(records):
+        print(f"{goal}: {text}: {met}")
+    return 0

@@ -1,0 +1,71 @@
+"""Layouts written by hand, and what the page says of schedules that were searched, of records made up for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import pytest
+from jax.sharding import AbstractMesh, NamedSharding
+
+from bench.markdown import table
+from bench.programs.case import SIZES, P
+from bench.programs.searched_cluster import FOUND
+from bench.programs.searched_page import best, goals, parts, rows
+from bench.programs.written import BATCH, LAYOUTS, is_trained, laid, programs, written
+from bench.results import Results
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_written_layouts_are_of_their_programs_and_divide(size: str) -> None:
+    for name in LAYOUTS:
+        layouts = written(name, size)
+        assert next(iter(layouts)) == BATCH
+        for case in layouts.values():
+            mesh = AbstractMesh(tuple(case.mesh.values()), tuple(case.mesh))
+            flat = jax.tree.leaves(case.ins, is_leaf=lambda one: isinstance(one, P))
+            for spec, form in zip(flat, jax.tree.leaves(case.args), strict=True):
+                NamedSharding(mesh, spec).shard_shape(form.shape)  # raises where a part would not divide
+            assert case.outs == (case.ins[0], P()) if is_trained(programs(size)[name]) else case.outs is not None
+
+
+def test_axes_that_cut_one_dimension_are_one_entry() -> None:
+    case = programs("medium")["MLP"]
+    made = laid(case, [("d", {"x": 0}), ("t", {"x": 0, "params/w1": 1})])
+    assert made.ins[1] == P(("d", "t")) and made.ins[0]["w1"] == P(None, "t") and made.ins[2] == P()
+    with pytest.raises(AssertionError, match=r"MLP has no \['y'\]"):
+        laid(case, [("d", {"y": 0})])
+
+
+def record(name: str, found: float, batch: float, other: float, predicted: float) -> dict[str, Any]:
+    times = {FOUND: [found] * 5, BATCH: [batch] * 5, "model": [other] * 5}
+    seconds = {FOUND: predicted, BATCH: 1.0, "model": 2.0}
+    return {
+        "name": name,
+        "mesh": {"d": 2, "t": 4},
+        "times": times,
+        "predicted": {side: {"seconds": own} for side, own in seconds.items()},
+        FOUND: {"received": 2e6, "peak": 1e6},
+    }
+
+
+def test_goals_are_held_against_the_fastest_written_layout() -> None:
+    fine = [record("one", 1.0, 2.0, 1.5, 1.0), record("two", 1.0, 2.0, 3.0, 0.5)]
+    assert best(fine[0]) == "model" and best(fine[1]) == BATCH
+    assert [met for _, _, met in goals(fine)] == [True, True, True]
+    slow = [record("one", 1.0, 1.2, 0.8, 1.1)]
+    (_, above, least), (_, _, batch), (_, text, written_met) = goals(slow)
+    assert above.startswith("above on 1 of 1") and (least, batch, written_met) == (False, False, False)
+    assert text.endswith("slower on one")
+    assert [met for _, _, met in goals([])] == [None, None, None]
+
+
+def test_a_row_has_times_bytes_and_peaks() -> None:
+    records = [record("one", 0.1, 0.2, 0.15, 1.0)]
+    (_, row), page = (
+        rows(records),
+        parts(Results({"searched_cluster": {"records": records, "settings": {"rounds": 9}}}), table),
+    )
+    assert row[:5] == ["one", "d=2 x t=4", "100", "2.00 [2.00, 2.00]", "model"]
+    assert row[6:] == ["1.000", "2.00 / none / none", "1.00 / none / none"]
+    assert "differ from the undistributed function's: none." in page[-1]
