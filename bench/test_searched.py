@@ -10,9 +10,8 @@ from jax.sharding import AbstractMesh, NamedSharding
 
 from bench.markdown import table
 from bench.programs.case import SIZES, P
-from bench.programs.searched_cluster import FOUND
 from bench.programs.searched_page import best, goals, parts, rows
-from bench.programs.written import BATCH, LAYOUTS, is_trained, laid, programs, written
+from bench.programs.written import BATCH, FOUND, LAYOUTS, is_trained, laid, programs, written
 from bench.results import Results
 
 

@@ -18,11 +18,11 @@ from bench.children import progress
 from bench.cluster import DEVICES_PER_HOST, HOSTS, jax_job
 from bench.library import model_of
 from bench.network import Network, why_not
+from bench.programs import searched_page
 from bench.programs.case import SIZES
-from bench.programs.written import LAYOUTS, is_trained, programs, written
+from bench.programs.written import FOUND, LAYOUTS, is_trained, programs, written
 from bench.summary import Record
 
-FOUND = "found"
 SCHEDULES = "searched_schedules"  # the results file of the searches
 
 
@@ -129,8 +129,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from bench.programs import searched_page
-
     reason = None if arguments.search_only else why_not()
     if reason:
         print(f"skipped: {reason}", file=sys.stderr)

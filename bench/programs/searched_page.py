@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from bench.programs.searched_cluster import FOUND
-from bench.programs.written import BATCH
+from bench.programs.written import BATCH, FOUND
 from bench.results import Results
 from bench.stats import Interval, bootstrap_geomean, geomean, paired_ratio
 from bench.summary import Record

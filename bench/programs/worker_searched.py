@@ -13,8 +13,8 @@ from bench.children import serve
 from bench.pairing import Part, run_paired
 from bench.programs.case import Case, shardings
 from bench.programs.pair import Pair, placed
-from bench.programs.searched_cluster import FOUND, links
-from bench.programs.written import programs, written
+from bench.programs.searched_cluster import links
+from bench.programs.written import FOUND, programs, written
 from bench.worker_cluster import agree, barrier, start
 from redistrib.distribution.schedule import Schedule
 
