@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import (
+    cluster_mpi,
     gradients,
     hosts_page,
     partial_page,
@@ -55,6 +56,7 @@ BENCHES = {
     "hosts_interleaved": "hosts that take turns (`python -m bench cluster --hosts 0,1,2,3,0,1,2,3 "
     "--against 0,0,1,1,2,2,3,3 --name hosts_interleaved`)",
     "hosts_unequal": "unequal hosts (the same with `--hosts 0,1,1,2,2,3,3,3`, named hosts_unequal)",
+    "cluster_mpi": "MPI on the emulated cluster (`python -m bench cluster-mpi`)",
     "partial": "summands, counted (`python -m bench partial`)",
     "partial_cluster": "summands on the emulated cluster (`python -m bench cluster --sets P8 --name partial_cluster`)",
     "gradients": "gradients on the emulated cluster (`python -m bench gradients`)",
@@ -250,7 +252,7 @@ def write(found: Results, path: Path) -> None:
         parts += [CLUSTER.format(**s), _speeds(found.records("cluster"), 0.95),
                   wire.table(found.records("cluster"), s), picture.get("run-times.png", ""),
                   picture.get("ratios.png", ""), verdicts.noise(found, "cluster_null")]  # fmt: skip
-    parts += hosts_page.parts(found, table)
+    parts += [*hosts_page.parts(found, table), *cluster_mpi.parts(found)]
     if found.records("xla_cpu"):
         parts += [CPU.format(**found.settings("xla_cpu")), _speeds(found.records("xla_cpu"), 0.9),
                   verdicts.noise(found, "xla_cpu_null"), COUNTED, _counted(found.records("xla_cpu")),
