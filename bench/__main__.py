@@ -9,6 +9,7 @@ import sys
 COMMANDS = {
     "xla-cpu": ("bench.xla_cpu", "ours and XLA's reshard on virtual CPU devices, paired"),
     "cluster": ("bench.cluster", "ours and XLA's reshard on an emulated cluster of four hosts, paired"),
+    "cluster-mpi": ("bench.cluster_mpi", "ours through MPI and a plain Alltoallw on the emulated cluster, paired"),
     "tpu": ("bench.tpu", "ours and XLA's reshard under the TPU compiler"),
     "tori": ("bench.tori", "the busiest link of a TPU slice, under ours and under XLA's reshard"),
     "dtensor": ("bench.dtensor", "PyTorch DTensor's planners on the same problems"),

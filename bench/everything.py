@@ -21,6 +21,7 @@ BENCHES: tuple[tuple[str, float, float], ...] = (
     ("xla-cpu --null --name xla_cpu_null --sets U222=12,U234=6", 1, 5),
     ("tpu", 4, 240),
     ("tori", 10, 60),
+    ("cluster-mpi", 2, 60),
     ("partial", 2, 60),
     ("cluster --name partial_cluster --sets P8=100", 2, 30),
     ("gradients", 10, 20),

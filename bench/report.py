@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from bench import (
+    cluster_mpi,
     dtensor_page,
     gradients,
     hosts_page,
@@ -45,6 +46,7 @@ BENCHES = {
     "partial": "summands, counted (`python -m bench partial`)",
     "partial_cluster": "summands on the emulated cluster (`python -m bench cluster --sets P8 --name partial_cluster`)",
     "gradients": "gradients on the emulated cluster (`python -m bench gradients`)",
+    "cluster_mpi": "MPI on the emulated cluster (`python -m bench cluster-mpi`)",
     "sets": "other devices on the emulated cluster (`python -m bench sets`)",
     "programs": "programs, counted (`python -m bench programs`)",
     "programs_cluster": "programs on the emulated cluster (`python -m bench programs-cluster`)",
@@ -93,6 +95,7 @@ def write(found: Results, path: Path) -> None:
         verdicts.goals_table(found),
         *xla_page.cluster(found, picture["run-times"], picture["ratios"]),
         *hosts_page.parts(found, table),
+        *cluster_mpi.parts(found),
         *xla_page.cpu(found, picture["bytes-over-bound"], picture["scratch"]),
         *xla_page.tpu(found),
         *tori.parts(found, table),

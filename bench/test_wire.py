@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from bench.cluster import CONSECUTIVE, parse_hosts
+from bench.cluster_mpi import command
+from bench.network import Network
 from bench.problem import Problem
 from bench.wire import bandwidth, host_bytes, kind, table
 
@@ -79,3 +85,18 @@ def test_rates_and_hosts_as_they_are_written() -> None:
     for text in ("0,1", "0,0,0,0,0,0,0,0", "0,1,2,4,0,1,2,4"):
         with pytest.raises(Exception, match="numbers of hosts"):
             parse_hosts(text)
+
+
+def test_the_launcher_enters_the_namespace_of_an_address(tmp_path: Path) -> None:
+    """It takes what `mpiexec` gives to ssh."""
+    network = SimpleNamespace(addresses=("10.0.0.1", "10.0.0.2"), names=("one", "two"), prefix=lambda k: ["at", str(k)])
+    start = command(cast(Network, network), tmp_path / "enter")
+    assert start[:2] == ["at", "0"] and "10.0.0.1:2,10.0.0.2:2" in start
+    fake = tmp_path / "ip"
+    fake.write_text('#!/bin/sh\necho "$@"\n')
+    fake.chmod(0o755)
+    found = subprocess.run(
+        [tmp_path / "enter", "-x", "10.0.0.2", '"proxy"', "--id", "1"],
+        env={"PATH": f"{tmp_path}:/bin:/usr/bin"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert found.stdout == 'netns exec two sh -c "proxy" --id 1\n'

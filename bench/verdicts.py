@@ -72,7 +72,8 @@ def goals_table(found: Results) -> str:
         ),
         _best_goal("cluster, best problem: at least 5.7x", cluster, 5.7),
         _floor_goal("cluster, no problem below 0.95x beyond its noise", cluster, 0.95),
-        *_wire_goals(found),
+        *_wire_goals(found, "cluster", "cluster"),
+        *_wire_goals(found, "cluster_mpi", "cluster by MPI"),
         *_hosts_goals(found),
         _speed_goal("8 CPU devices, U: geomean at least 1.2x", found.of_set("xla_cpu", "U222"), 1.2),
         _speed_goal("24 CPU devices, (2, 3, 4): geomean at least 2x", found.of_set("xla_cpu", "U234"), 2.0),
@@ -135,9 +136,9 @@ def _tpu_goals(records: list[Record]) -> list[str]:
     ]  # fmt: skip
 
 
-def _wire_goals(found: Results) -> list[str]:
-    goals = ("cluster, time over what the links allow: at most 1.25 in geomean", "no kind of plan above 1.5")
-    rows = wire.rows_of(found.records("cluster"), found.settings("cluster")) if found.records("cluster") else []
+def _wire_goals(found: Results, name: str, label: str) -> list[str]:
+    goals = (f"{label}, time over what the links allow: at most 1.25 in geomean", f"{label}, no kind of plan above 1.5")
+    rows = wire.rows_of(found.records(name), found.settings(name)) if found.records(name) else []
     if not rows:
         return [_row(goal, "", None) for goal in goals]
     all_of_them = geomean([row[OURS] for row in rows])

@@ -120,12 +120,13 @@ def table(records: Iterable[dict[str, Any]], settings: dict[str, Any]) -> str:
     if not rows:
         return ""
     stream = settings.get("stream")
+    beside = settings.get("beside") or ("planned for others" if settings.get("assumed") else "XLA")
     lines = [
         f"Time over what the links allow, moves of more than {LEAST / 1e6:.0f} MB through the busiest link"
         + (f"; a plain TCP stream between neighbours: {bandwidth(settings['rate']) / stream:.2f}" if stream else "")
         + ":",
         "",
-        f"| moves | n | ours | worst | {'planned for others' if settings.get('assumed') else 'XLA'} |",
+        f"| moves | n | ours | worst | {beside} |",
         "| --- | --- | --- | --- | --- |",
     ]
     for key in ("set", "kind"):

@@ -40,8 +40,13 @@ def without_swaps(pairs: Int64, held: Int64, kept: Int64, hosts: Int64) -> Int64
     for receiver in crossing:
         alike.setdefault(tile[source[receiver]], []).append(receiver)
 
+    keeps = {device for some in spare.values() for device in some}  # such a one can send its own tile alone
+
     def swaps(receiver: int, sender: int) -> bool:
         return source.get(sender) == receiver
+
+    def lacks(sender: int, receiver: int) -> bool:
+        return sender in keeps and final[sender] != final[receiver]
 
     for receiver in crossing:
         sender = source[receiver]
@@ -54,6 +59,8 @@ def without_swaps(pairs: Int64, held: Int64, kept: Int64, hosts: Int64) -> Int64
         for other in alike[tile[sender]]:
             far = source[other]
             if other == receiver or host[far] == host[receiver] or host[sender] == host[other]:
+                continue
+            if lacks(far, receiver) or lacks(sender, other):
                 continue
             before = swaps(receiver, sender) + swaps(other, far)
             source[receiver], source[other] = far, sender

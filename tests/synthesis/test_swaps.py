@@ -66,6 +66,17 @@ def test_any_tiles_on_any_hosts(data):
     assert len(swaps(after, hosts)) <= len(swaps(before, hosts))
 
 
+def test_who_keeps_a_part_of_its_tile_sends_that_part_alone():
+    """Source tiles 0 and 1 are made of the target tiles 0 and 1, and 2 and 3; devices 0, 1, 6 and 7 keep a part."""
+    held, wanted, kept = (np.array(row) for row in ([0] * 4 + [1] * 4, [0, 0, 1, 1] * 2, [0, 1, 2, 3] * 2))
+    pairs, hosts = np.array([[4, 2], [5, 3], [2, 4], [3, 5]]), np.array([0, 0, 0, 0, 1, 1, 1, 0])
+    assert (held[pairs[:, 0]] == wanted[pairs[:, 1]]).all()
+    found = without_swaps(pairs, held, kept, hosts)
+    keepers = np.flatnonzero(held == wanted)
+    assert [(a, b) for a, b in found.tolist() if a in keepers and kept[a] != kept[b]] == []
+    assert (6, 2) in [tuple(pair) for pair in found.tolist()]
+
+
 def most(shares, hosts):
     """Of every round, the shares through its busiest link."""
     result = []

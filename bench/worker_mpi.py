@@ -1,0 +1,120 @@
+"""Rank of `bench.cluster_mpi`: ours through `to_mpi` beside one plain `Alltoallw`, on the same tile.
+
+The first rank gets the tasks and tells the others. A rank that fails ends the job, and the parent sees a crash.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from bench.children import serve
+from bench.library import describe, plan_of
+from bench.problems import Problem
+from bench.summary import OURS, XLA
+from redistrib.backends.mpi import to_mpi
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+Box = tuple[tuple[int, int], ...]
+Part = Callable[[dict[str, Any]], None]
+
+
+def tile(problem: Problem, box: Box) -> Array:
+    """A tile of the array that counts its elements, as far as float32 counts exactly."""
+    total = np.zeros((), dtype=np.int64)
+    for size, (low, high) in zip(problem.shape, box, strict=True):
+        total = total[..., None] * size + np.arange(low, high)
+    return (total % 8388593).astype(np.float32)
+
+
+def boxes(problem: Problem, after: bool) -> list[Box]:
+    """What each rank holds before or after: per dimension the first element and one past the last."""
+    cut = problem.target_axes if after else problem.source_axes
+    return [
+        tuple(part.indices(size)[:2] for part, size in zip(problem.box(cut, rank), problem.shape, strict=True))
+        for rank in range(problem.devices)
+    ]
+
+
+def plain(comm: MPI.Intracomm, problem: Problem, x: Array, out: Array) -> Callable[[], None]:
+    """One `Alltoallw` of subarrays; who holds a tile himself takes it there, others from its holders in turn."""
+    source, target = boxes(problem, False), boxes(problem, True)
+    holders: dict[Box, list[int]] = {}
+    for rank, box in enumerate(source):
+        holders.setdefault(box, []).append(rank)
+
+    def types(mine: Box, pairs: list[tuple[int, int]]) -> list[MPI.Datatype | None]:
+        found: list[MPI.Datatype | None] = []
+        for sender, receiver in pairs:
+            able = holders[source[sender]]
+            chosen = receiver if receiver in able else able[receiver % len(able)]
+            ends = zip(source[sender], target[receiver], strict=True)
+            both = [(max(a, c), min(b, d)) for (a, b), (c, d) in ends]
+            if chosen != sender or any(low >= high for low, high in both):
+                found.append(None)
+                continue
+            sizes, parts = [high - low for low, high in mine], [high - low for low, high in both]
+            starts = [low - first for (low, _), (first, _) in zip(both, mine, strict=True)]
+            found.append(MPI.FLOAT.Create_subarray(sizes, parts, starts).Commit())
+        return found
+
+    def message(buffer: Array, kinds: list[MPI.Datatype | None]) -> list[Any]:
+        counts = [int(kind is not None) for kind in kinds]
+        return [buffer, (counts, [0] * len(kinds)), [kind or MPI.FLOAT for kind in kinds]]
+
+    ranks = range(comm.size)
+    sent = message(x, types(source[comm.rank], [(comm.rank, other) for other in ranks]))
+    received = message(out, types(target[comm.rank], [(other, comm.rank) for other in ranks]))
+    return lambda: comm.Alltoallw(sent, received)
+
+
+def handle(comm: MPI.Intracomm, task: dict[str, Any], part: Part) -> None:
+    problem = Problem.from_json(task["problem"])
+    x = tile(problem, boxes(problem, False)[comm.rank])
+    wanted = tile(problem, boxes(problem, True)[comm.rank])
+    out = np.empty_like(wanted)
+    plan, seconds = plan_of(problem, task)  # the same on every rank
+    part({OURS: describe(plan, seconds, task["topology"])})
+    run = to_mpi(plan, comm)
+    programs: dict[str, Callable[[], Any]] = {OURS: lambda: run(x, out), XLA: plain(comm, problem, x, out)}
+    for name, program in programs.items():
+        out[...] = -1
+        program()
+        if not comm.allreduce(np.array_equal(out, wanted), MPI.LAND):
+            part({"wrong": {name: "wrong elements"}})
+    times: dict[str, list[float]] = {name: [] for name in programs}
+    for turn in range(task["rounds"]):
+        for name in list(programs)[:: 1 if turn % 2 == 0 else -1]:
+            comm.Barrier()
+            start = time.perf_counter()
+            programs[name]()
+            times[name].append(float(comm.allreduce(time.perf_counter() - start, MPI.MAX)))
+    run.free()
+    part({"times": times, "transports": [str(name) for name in run.transports]})
+
+
+def main() -> None:
+    comm = MPI.COMM_WORLD
+
+    def together(task: dict[str, Any] | None, part: Part) -> None:
+        try:
+            handle(comm, comm.bcast(task), part)
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            comm.Abort(1)
+
+    if comm.rank == 0:
+        serve(together)
+    while comm.rank:
+        together(None, lambda _: None)
+
+
+if __name__ == "__main__":
+    main()
