@@ -151,7 +151,8 @@ def _least_version(plan: PlanData) -> int:
     later |= any(end.partial or end.uneven for end in (plan.source, plan.target))
     later |= any(step.kind in _LATER_STEP_FIELDS for step in plan.steps)
     placements = (placement for step in plan.steps for placement in (step.before, step.after))
-    return 2 if later or any(placement.summands > 1 or placement.cuts for placement in placements) else 1
+    later |= any(placed.summands > 1 or placed.cuts or placed.nowhere.any() for placed in placements)
+    return 2 if later else 1
 
 
 def _side_form(dist_type: DistType, mesh: Mesh) -> dict[str, Any]:

@@ -9,16 +9,21 @@ from dataclasses import replace
 from redistrib.cost.model import CostModel, PhaseGrids, no_price, prices_of
 from redistrib.cost.paper import PaperCost
 from redistrib.errors import MemoryLimitError
+from redistrib.plans.crossing import crossing
 from redistrib.plans.steps import Exchange, Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.paper.algorithm import paper_steps
 from redistrib.synthesis.paper.search import Search, SearchState
 from redistrib.synthesis.phases import single, three_phases
 from redistrib.synthesis.problem import Problem
-from redistrib.theory.placement import lower_bound
+from redistrib.synthesis.relay import handed_on
+from redistrib.theory.placement import Int64, lower_bound
 
 # The paper's plan is a candidate too, but its search is the slow part and rarely wins: a quick one will do.
 QUICK_SEARCH = Search(expansions=120, revisits=2, paths=4)
+# Where hosts are unequal, of all plans up to so many times the least price the one that sends least between hosts is
+# taken: no price is more exact than this, and what a link carries twice, others that share it wait for.
+NEAR = 1.1
 
 
 def best_steps(problem: Problem, model: CostModel, over_partition: bool = True) -> list[Step]:
@@ -31,17 +36,22 @@ def best_steps(problem: Problem, model: CostModel, over_partition: bool = True) 
     prices = prices_of(model, problem.itemsize, problem.topology)
     one = single(problem)
     at_least = prices.at_least(problem.before, problem.after)
-    if one is not None and problem.memory_limit is None and (not _collectives(one) or prices.total(one) == at_least):
+    hosts = problem.topology.hosts if problem.topology.unequal_hosts else None
+    least_alone = hosts is None and one is not None and prices.total(one) == at_least
+    if one is not None and problem.memory_limit is None and (not _collectives(one) or least_alone):
         return one  # in one collective or none, at the least price there is: nothing can be better
     exact = model.counts_received and problem.memory_limit is None
     enough = (at_least, 2) if exact else (-1, 0)  # one collective has been ruled out
     best: list[Step] | None = None
     best_key: tuple[float, ...] = (math.inf, 0)
+    priced: list[tuple[tuple[float, ...], list[Step]]] = []
     least = math.inf
     space = problem.space
 
     def keep(phases: PhaseGrids) -> bool:
         price = max(at_least, prices.phases_at_least(space, phases))
+        if hosts is not None:
+            return price <= NEAR * best_key[0]
         return (price, 0 if model.fused_exchange else phases.collectives) < best_key[:2]
 
     def tried(steps: list[Step]) -> tuple[float, ...]:
@@ -50,6 +60,8 @@ def best_steps(problem: Problem, model: CostModel, over_partition: bool = True) 
             least = min(least, problem.peak(steps))
             return ()
         key = prices.key(steps)
+        if hosts is not None:
+            priced.append((key, steps))
         if key < best_key:
             best, best_key = steps, key
         return key
@@ -66,7 +78,7 @@ def best_steps(problem: Problem, model: CostModel, over_partition: bool = True) 
     for steps in _papers(problem, model, best_key[0] + 1 if exact else best_key[0], over_partition):
         tried(steps)
     if best is not None:
-        return best
+        return best if hosts is None else _least_crossing(priced, NEAR * best_key[0], hosts)
     if problem.memory_limit is None or least == math.inf:  # a normal form always fits the bound (Theorem 4.8)
         raise no_price(model)
     raise MemoryLimitError(problem.memory_limit, int(least))
@@ -84,12 +96,20 @@ def limit_met(problem: Problem, model: CostModel, steps: list[Step]) -> str | No
     )
 
 
+def _least_crossing(priced: list[tuple[tuple[float, ...], list[Step]]], most: float, hosts: Int64) -> list[Step]:
+    """Of plans that cost no more than `most`, the one that sends least between hosts; ties go to the cheapest."""
+    near = [(key, steps) for key, steps in priced if key[0] <= most]
+    return min(near, key=lambda plan: (sum(crossing(step, hosts) for step in plan[1]), plan[0]))[1]
+
+
 def _collectives(steps: list[Step]) -> int:
     return sum(step.collectives for step in steps)
 
 
 def _candidates(problem: Problem, one: list[Step] | None, keep: Callable[[PhaseGrids], bool]) -> Iterator[list[Step]]:
     yield from three_phases(problem, one, keep)
+    if problem.topology.unequal_hosts:
+        yield from handed_on(problem)
     if problem.memory_limit is not None:
         yield from _for_memory(problem)
 

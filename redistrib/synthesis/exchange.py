@@ -132,12 +132,12 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
     if problem.nests:
         tables = [_equal_shares(problem)] if count <= most_shares else []
         if topology.tells_apart and count <= min(most_shares, MOST_UNEQUAL):  # senders on the receivers' hosts
-            lacking = _unequal_shares(before, after)
+            lacking = lacking_shares(before, after)
             tables += [colour_rounds(lacking, before, topology, stay=stay) for stay in (False, True)]
         return _exchanges(problem, tables)
     if count > min(most_shares, MOST_UNEQUAL):
         return []
-    lacking = _unequal_shares(before, after)
+    lacking = lacking_shares(before, after)
     cuts = [
         _in_units(lacking, unit)
         for unit in _units(before, after)
@@ -178,7 +178,7 @@ def direct(problem: Problem) -> list[Step] | None:
         return None
     if problem.nests:
         return [Exchange(before, after, _equal_shares(problem))]
-    shares = colour_rounds(_unequal_shares(before, after), before, problem.topology, volume_of)
+    shares = colour_rounds(lacking_shares(before, after), before, problem.topology, volume_of)
     return [Exchange(before, after, shares)]
 
 
@@ -283,7 +283,7 @@ def _equal_shares(problem: Problem) -> Shares:
     return Shares(sender, receiver, share.start, share.size, compact)
 
 
-def _unequal_shares(before: Placement, after: Placement) -> list[Lack]:
+def lacking_shares(before: Placement, after: Placement) -> list[Lack]:
     """Every (receiver, source tile number, start, size) that must travel, tiles nesting or not."""
     if 0 in before.shape:
         return []

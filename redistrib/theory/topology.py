@@ -92,6 +92,15 @@ class Topology:
         """`[devices]` coordinates along each of the axes that are told apart."""
         return {name: np.array(along, dtype=np.int64) for name, along in self.axes}
 
+    @cached_property
+    def unequal_hosts(self) -> bool:
+        """Whether some hosts have more devices than others.
+
+        >>> Topology.of("abb").unequal_hosts, Topology.of("aabb").unequal_hosts
+        (True, False)
+        """
+        return len(set(np.bincount(self.host).tolist())) > 1 if self.host else False
+
     @property
     def tells_apart(self) -> bool:
         """Whether some devices are nearer to one another than others are."""

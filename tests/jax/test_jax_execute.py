@@ -30,6 +30,7 @@ from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.placement import Placement, placement_of
+from redistrib.theory.topology import Topology
 
 HLO_KIND = {
     "allgather": "all-gather",
@@ -284,6 +285,15 @@ def test_direct_exchange(source, target, mesh, schedule):
         return DynSlice(before, after) if before.grid == (1, 1) else direct(before, after)
 
     check(plan_of(source, target, mesh, step), schedule)
+
+
+@pytest.mark.parametrize("schedule", ["overlap", "sequential"])
+def test_a_device_that_waits_for_its_tile(schedule):
+    """Between two exchanges it holds nothing; one on its host hands it the tile."""
+    ends = Mesh.of("x=2,y=2,z=2"), DistType.of("[1024, 512{x}1024]"), DistType.of("[256{z,x}1024, 1024]")
+    plan = synthesize(ends[1], ends[0], ends[2], ends[0], model="tpu", topology=Topology.of("abbccddd"))
+    assert [step.after.nowhere.nonzero()[0].tolist() for step in plan.steps] == [[7], []]
+    check(plan, schedule)
 
 
 @pytest.mark.parametrize(("source", "target", "mesh"), EXCHANGES[:3])
