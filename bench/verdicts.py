@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench import gradients, hosts_page, partial_page, sets, survivors, tori, wire
+from bench import gradients, hosts_page, partial_page, sets, survivors, top_ten, tori, wire
 from bench.problems import Problem
 from bench.programs import searched_page
 from bench.programs.page import searched_verdict
@@ -92,6 +92,7 @@ def goals_table(found: Results) -> str:
             "programs searched, same pins: bytes at most 0.7x XLA's in geomean, and never more",
             *searched_verdict(found.records("programs_searched")),
         ),
+        _row(*top_ten.goal(found.records("pipelines"))),
         *[_row(*goal) for goal in searched_page.goals(found.records("searched_cluster"))],
         *[_row(*goal) for goal in sets.goals(found.records("sets"))],
         *_planning_goals({r["test"]: r for r in found.records("planning")}),

@@ -117,7 +117,7 @@ def measure(found: list[Record], options: dict[str, Any], limit: float, rate: st
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--full", action="store_true", help="more rounds")
     parser.add_argument("--only", default="", help="programs with one of these in their names, by commas")
-    parser.add_argument("--size", default="medium", choices=SIZES)
+    parser.add_argument("--size", default="medium", choices=SIZES[1:])
     parser.add_argument("--seed", type=int, default=0, help="nothing is drawn here")
     parser.add_argument("--rounds", type=int, default=None, help="paired measurements per program; 9, or 25 in full")
     parser.add_argument("--rate", default="500mbit", help="of each host's link, in each direction")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,15 @@ import pytest
 
 import redistrib as rd
 from redistrib.cli import main
+from redistrib.cost.latency import LatencyBandwidth
 from redistrib.distribution.schedule import Schedule
 from redistrib.errors import CutError, ProgramError
 from redistrib.search import descent
-from redistrib.search.grid import even
+from redistrib.search.grid import even, meshes_of
 from redistrib.search.integer import Solution
 from redistrib.search.moves import Moves
+from redistrib.search.result import Candidate
+from redistrib.simulate.constants import machine
 from tests.search import models
 
 ROW = (models.form(64, 256), models.form(256, 256))
@@ -161,6 +166,40 @@ def test_a_number_of_devices_is_meshes_and_pipelines() -> None:
         for a, b in zip(jax.tree.leaves(one.distributed(*args)), jax.tree.leaves(wanted), strict=True):
             np.testing.assert_array_equal(a, b)
     assert best[0].measure(args, repeats=1).seconds > 0
+
+
+def test_meshes_of_a_number_of_devices_are_its_factorisations() -> None:
+    """In every order where some links are slower, since then it counts."""
+    links = LatencyBandwidth.from_json(machine("v100").links.to_json())
+    apart = replace(machine("v100"), links=replace(links, slow_bandwidth=1e9, devices_per_host=2))
+    shapes = [tuple(axis.size for axis in mesh.axes) for mesh in meshes_of(12, machine("v100"))]
+    assert shapes == [(12,), (2, 6), (2, 2, 3), (3, 4)]
+    every = {(12,), (2, 6), (6, 2), (3, 4), (4, 3), (2, 2, 3), (2, 3, 2), (3, 2, 2)}
+    assert {tuple(axis.size for axis in mesh.axes) for mesh in meshes_of(12, apart)} == every
+
+
+def test_what_goes_on_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    class Status(contextlib.nullcontext[Any]):
+        def __enter__(self) -> Any:
+            return self
+
+        def update(self, text: str) -> None:
+            said.append(text)
+
+    monkeypatch.setattr("rich.console.Console.status", lambda *_: Status())
+    rd.search(product, ROW, {"d": 4}, profile="gpu", progress=True)
+    assert said[:1] == ["searching: {d:4}, axis d, round 1"]
+    del said[:]
+    rd.search(product, ROW, {"d": 4}, profile="gpu", progress=False)
+    assert not said
+
+
+def test_a_picture_of_what_was_found(tmp_path: Path) -> None:
+    found = rd.search(product, ROW, {"d": 4}, profile="gpu")[0]
+    assert isinstance(found, Candidate)
+    assert found.picture(tmp_path / "found.svg").read_text().count("dot_general") >= 1
 
 
 def test_stages_as_even_as_can_be() -> None:
