@@ -148,6 +148,12 @@ def compiled(source, target, dtype="float32", hosts=None, **options):
     return plan, rd.to_jax(plan, mesh, stacked="sum" in source, **options)
 
 
+def sends(text):
+    """The pairs of every permute of a compiled program."""
+    found = re.findall(r"collective-permute\(.*source_target_pairs=\{\{(.*?)\}\}", text)
+    return [[tuple(map(int, pair.split(","))) for pair in one.split("},{")] for one in found]
+
+
 @pytest.fixture
 def two_devices_a_process(monkeypatch):
     """Eight devices as four processes would have them: what is lowered for them, run here."""
@@ -166,15 +172,27 @@ def test_the_same_values_and_no_swap(source, target, two_devices_a_process):
     result = move(given_)
     np.testing.assert_array_equal(np.asarray(result), values.sum(0))
     text = jax.jit(move).lower(given_).compile().as_text()
-    sent = [
-        [tuple(map(int, pair)) for pair in re.findall(r"\{(\d+),(\d+)\}", found)]
-        for found in re.findall(r"collective-permute\(.*source_target_pairs=\{(.*?)\}[,}] ?", text)
-    ]
+    sent = sends(text)
     assert sent
     assert not any(meets(pairs, (0, 0, 1, 1, 2, 2, 3, 3)) for pairs in sent)
     assert "all-to-all(" not in text
     gathers = re.findall(r"all-gather\(.*replica_groups=(\S+),", text)
     assert set(gathers) <= {"{{0,1},{2,3},{4,5},{6,7}}"}  # within hosts
+
+
+def test_a_swap_is_handed_on_by_who_keeps_its_tile(monkeypatch):
+    """On hosts of 1, 2, 2 and 3 devices 1 and 6 would swap; 0, 2, 5 and 7 keep what they hold, and get it back."""
+    processes = (0, 1, 1, 2, 2, 3, 3, 3)
+    monkeypatch.setattr(Platform, "of", classmethod(lambda cls, mesh: Platform("cpu", processes)))
+    _, move = compiled("[2097152{x}4194304]", "[1048576{x,z}4194304]", hosts=processes)
+    values = np.arange(4194304, dtype=np.float32)
+    given_ = jax.device_put(values, move.source_sharding)
+    result = move(given_)
+    for shard in result.addressable_shards:
+        np.testing.assert_array_equal(np.asarray(shard.data), values[shard.index])
+    text = jax.jit(move).lower(given_).compile().as_text()
+    turns = sends(text)
+    assert [len(turn) for turn in turns] == [4, 1] and not any(meets(turn, processes) for turn in turns)
 
 
 @pytest.mark.parametrize(
@@ -205,10 +223,8 @@ def test_who_keeps_its_tile_sends_it_where_there_are_hosts(source, target, two_d
     given_ = jax.device_put(values, move.source_sharding)
     np.testing.assert_array_equal(np.asarray(move(given_)), values)
     text = jax.jit(move).lower(given_).compile().as_text()
-    (pairs,) = re.findall(r"collective-permute\(.*source_target_pairs=\{(.*?)\}[,}] ?", text)  # neither twice, nor on
-    assert not meets(
-        [tuple(map(int, pair)) for pair in re.findall(r"\{(\d+),(\d+)\}", pairs)], (0, 0, 1, 1, 2, 2, 3, 3)
-    )
+    (pairs,) = sends(text)  # neither twice, nor on
+    assert not meets(pairs, (0, 0, 1, 1, 2, 2, 3, 3))
 
 
 def test_small_shares_meet(two_devices_a_process):

@@ -133,16 +133,19 @@ class LoweringContext:
 
         if not self.goes_one_way(tile.size * tile.dtype.itemsize):
             return sent(tile, pairs)
-        if (turns := two_turns(pairs, self.processes)) is not None:
+        keeps = pairs[:, 0] == pairs[:, 1]
+        moving, keepers = pairs[~keeps], pairs[keeps, 0]
+        if (turns := two_turns(moving, self.processes)) is not None:
             moved = sent(tile, turns[0])
             then = sent(tile, turns[1])
-        elif (turns := relayed(pairs, self.processes)) is not None:
+        elif (turns := relayed(moving, self.processes)) is not None:
             moved = sent(tile, turns[0])
             then = sent(moved, turns[1])
         else:
             return sent(tile, pairs)
-        late = self.lookup(np.isin(np.arange(len(self.order)), turns[1][:, 1]))
-        return jnp.where(late, then, moved)
+        late, kept = (self.lookup(np.isin(np.arange(len(self.order)), some)) for some in (turns[1][:, 1], keepers))
+        moved = jnp.where(late, then, moved)
+        return jnp.where(kept, tile, moved) if len(keepers) else moved
 
     def goes_one_way(self, size: int) -> bool:
         """Whether so many bytes for each device had better travel one way at a time between two processes."""

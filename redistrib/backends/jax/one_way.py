@@ -42,8 +42,9 @@ def two_turns(pairs: Int64, processes: Sequence[int]) -> tuple[Int64, Int64] | N
 def relayed(pairs: Int64, processes: Sequence[int]) -> tuple[Int64, Int64] | None:
     """The pairs of a permute without swaps, some to other receivers, and those that then hand on what they received.
 
-    None where no two devices of different processes send to one another, or where none is free to take in a tile.
-    Arguments as for `two_turns`. What is handed on stays within a process, and each link has as much to carry.
+    None where no two devices of different processes send to one another, or where none is free to take in a tile: one
+    that keeps its own is not among the pairs, and may. Arguments as for `two_turns`. What is handed on stays within a
+    process, and each link has as much to carry.
     """
     receiver = dict(pairs.tolist())
     swaps = sorted((a, b) for a, b in receiver.items() if processes[a] != processes[b] and receiver.get(b) == a)
