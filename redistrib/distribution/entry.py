@@ -28,7 +28,7 @@ from redistrib.partition.build import build
 from redistrib.partition.ends import losses, recut
 from redistrib.partition.propagate import Choice, Propagation
 from redistrib.partition.versions import Versions
-from redistrib.programs.fused import compiled_peak_bytes
+from redistrib.programs.buffers import compiled_peak_bytes
 from redistrib.programs.live import peak_bytes
 from redistrib.programs.program import Compute, Program
 from redistrib.simulate import simulate

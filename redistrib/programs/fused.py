@@ -1,37 +1,48 @@
-"""A program as compilers run it: what works element by element is fused into what reads it, and is never stored."""
+"""A program as compilers run it: what works element by element is fused into what reads it, and is never stored.
+
+The rules are those of XLA for CPUs, each of which it follows for every program:
+
+- A loop is a chain of operations element by element, with transposes, slices and look-ups among them.
+- What is computed twice alike is computed once.
+- What a reduction reads is computed on the way if nothing else reads it, and the last dimension is summed over.
+- What loops alone read is computed in each of them, and not stored: a cheap operation in all that read it, a costly one
+  (an exponential, a quotient) where there is but one.
+- A product takes each operand with the dimensions that it sums over together; one that has them elsewhere is copied
+  first, unless both have no more than one dimension of each kind.
+- A reshape whose elements stay in order is another name for what it reads, and so is a transpose of a matrix that
+  products alone read.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from redistrib.programs.data import Compute, Free, Move, Op, ProgramData, made_by, used_by
+from redistrib.programs.data import Compute, Free, Move, Op, ProgramData, Value, made_by, used_by
 from redistrib.programs.inline import inlined
-from redistrib.programs.live import peak_bytes
 from redistrib.programs.nest import Access, Nest
 
 _Program = TypeVar("_Program", bound=ProgramData)
+COPY = "copy of an operand"
+# Operations that read elements elsewhere than they write them, and are part of loops all the same.
+_MOVING = {
+    "broadcast_in_dim", "dynamic_slice", "gather", "iota", "reshape", "rev", "slice", "split", "squeeze", "transpose",
+    COPY,
+}  # fmt: skip
+_COSTLY = {"div", "rem"}  # as one operation counted, and not computed twice
 
 
 def fused(program: _Program) -> _Program:
-    """The same program with fewer values: for counting what is held, not for running.
-
-    What an operation makes element by element is left out where one more of that kind, or a reduction, reads it and
-    nothing else: that one reads in its place what it reads, and computes it on the way. A reshape whose elements stay
-    in order, and a transpose that only products read, is another name for what it reads.
-    """
-    flat = inlined(program)
-    makers: dict[str, Compute] = {value.name: op for op in flat.ops if isinstance(op, Compute) for _, value in op.outs}
+    """The same program with fewer values, and with copies that products ask for: to count bytes, not to run."""
+    flat = _copying(_once(inlined(program)))
     readers: dict[str, list[Op]] = {name: [] for name in flat.values}
     for op in flat.ops:
         for name in () if isinstance(op, Free) else dict.fromkeys(used_by(op)):
             readers[name].append(op)
+    left_out = _left_out(flat, readers)
     outputs = {*flat.outputs}
-    left_out = {
-        name
-        for name, op in makers.items()
-        if name not in outputs and _is_elementwise(op) and len(op.outs) == 1 and _are_one_loop(readers[name])
-    }
     sources: dict[str, tuple[str, ...]] = {}
     ops: list[Op] = []
     for op in flat.ops:
@@ -51,6 +62,104 @@ def fused(program: _Program) -> _Program:
             case _:
                 ops.append(op)
     return replace(flat, ops=tuple(ops))
+
+
+def _once(flat: _Program) -> _Program:
+    """The program without operations that do what one before them did."""
+    outputs = {*flat.outputs}
+    same: dict[str, str] = {}
+    seen: dict[Hashable, str] = {}
+    ops: list[Op] = []
+    for op in flat.ops:
+        nest = _nest(op)
+        if isinstance(op, Compute):
+            op = replace(op, ins=tuple((array, same.get(name, name)) for array, name in op.ins))
+            if nest is not None and nest.body is not None and op.ins and len(op.outs) == 1:
+                made = op.outs[0][1]
+                what = (nest.ranges, nest.reads, nest.writes, nest.combine, nest.body, op.parts[0].cut)
+                first = seen.setdefault((what, op.ins, op.place, made.type), made.name)
+                if first != made.name and made.name not in outputs:
+                    same[made.name] = first
+                    continue
+        elif isinstance(op, Move):
+            op = replace(op, value=same.get(op.value, op.value))
+        ops.append(op)
+    return replace(flat, ops=tuple(op for op in ops if not isinstance(op, Free)))
+
+
+def _left_out(flat: ProgramData, readers: dict[str, list[Op]]) -> set[str]:
+    """The values that are not stored, found from the end: how what reads them is computed is known before."""
+    outputs = {*flat.outputs}
+    left_out: set[str] = set()
+    summed: set[str] = set()  # what is computed inside a reduction
+    stored: dict[str, set[int]] = {}  # for what is left out, the operations that compute it
+
+    def computed_by(name: str) -> set[int]:
+        return {number for op in readers[name] for number in _made_in(op, left_out, stored)}
+
+    for op in reversed(flat.ops):
+        if not isinstance(op, Compute) or len(op.outs) != 1 or not is_loop(op):
+            continue
+        name = op.outs[0][1].name
+        if name in outputs or not readers[name]:
+            continue
+        inside = [_is_reduction(one) or any(value.name in summed for value in made_by(one)) for one in readers[name]]
+        if len(inside) == 1 and inside[0]:
+            summed.add(name)
+        elif any(inside) or not all(map(is_loop, readers[name])):
+            continue
+        if _is_costly(op) and len(computed_by(name)) > 1:
+            continue
+        stored[name] = computed_by(name)
+        left_out.add(name)
+    return left_out
+
+
+def _made_in(op: Op, left_out: set[str], stored: dict[str, set[int]]) -> Iterator[int]:
+    """The operations that are carried out to carry out one."""
+    names = [value.name for value in made_by(op)]
+    if names and names[0] in left_out:
+        yield from stored[names[0]]
+    else:
+        yield id(op)
+
+
+def _copying(flat: _Program) -> _Program:
+    """The program with a copy of every operand that a product needs in another order."""
+    ops: list[Op] = []
+    copies: dict[tuple[str, tuple[int, ...]], Value] = {}
+    for op in flat.ops:
+        if isinstance(op, Compute) and is_product(op):
+            ins = []
+            for (array, name), order in zip(op.ins, _orders(op), strict=True):
+                if order is None:
+                    ins.append((array, name))
+                    continue
+                if (name, order) not in copies:
+                    made = replace(flat.values[name], name=f"{name}\n{order}")
+                    copies[name, order] = made
+                    ops.append(replace(op, name=COPY, ins=((array, name),), outs=((array, made),)))
+                ins.append((array, copies[name, order].name))
+            op = replace(op, ins=tuple(ins))
+        ops.append(op)
+    return replace(flat, ops=tuple(ops))
+
+
+def _orders(op: Compute) -> list[tuple[int, ...] | None]:
+    """For both operands of a product the order in which their dimensions are needed, None where they have it."""
+    nest = op.parts[0].nest
+    (left, right), out = (access.names for access in nest.reads), nest.writes[0].names
+    both = {*left} & {*right}
+    orders: list[tuple[int, ...] | None] = []
+    plain = True
+    for own, sums_last in ((left, True), (right, False)):
+        batch = [k for k, name in enumerate(own) if name in both and name in out]
+        free = [k for k, name in enumerate(own) if name not in both]
+        sums = [k for k, name in enumerate(own) if name in both and name not in out]
+        plain = plain and len(free) <= 1 and len(sums) <= 1 and batch == [*range(len(batch))]
+        order = (*batch, *free, *sums) if sums_last else (*batch, *sums, *free)
+        orders.append(None if order == (*range(len(own)),) else order)
+    return [None, None] if plain else [order if len(order or ()) > 2 else None for order in orders]
 
 
 def _nest(op: Op) -> Nest | None:
@@ -73,20 +182,38 @@ def _is_by_element(access: Access) -> bool:
 
 
 def _is_reduction(op: Op) -> bool:
-    """Whether an operation reads one array, element by element, and makes less of it."""
+    """Whether an operation reads one array, element by element, and makes less of it, its last dimension included."""
     nest = _nest(op)
     if nest is None or len(nest.reads) != 1 or not _is_by_element(nest.reads[0]):
         return False
-    return all({*access.names} < {*nest.reads[0].names} for access in nest.writes)
+    names = nest.reads[0].names
+    last = next((name for name in reversed(names) if nest.size(name) > 1), "")
+    return all({*access.names} < {*names} and last not in access.names for access in nest.writes)
 
 
-def _are_one_loop(readers: list[Op]) -> bool:
-    return len(readers) == 1 and (_is_elementwise(readers[0]) or _is_reduction(readers[0]))
+def is_loop(op: Op) -> bool:
+    """Whether an operation is part of loops."""
+    return isinstance(op, Compute) and (_kind(op.name) in _MOVING or _is_elementwise(op))
 
 
-def _is_product(op: Op) -> bool:
+def _kind(name: str) -> str:
+    """The name of an operation without the number that tells it from its namesakes."""
+    return re.sub(r"_\d+$", "", name)
+
+
+def _is_costly(op: Op) -> bool:
     nest = _nest(op)
-    return nest is not None and bool(nest.combine) and len(nest.reads) == 2
+    return nest is not None and (nest.flops > 1 or _kind(nest.name) in _COSTLY) and _kind(nest.name) not in _MOVING
+
+
+def is_product(op: Op) -> bool:
+    """Whether an operation is a product of two arrays, summed."""
+    nest = _nest(op)
+    if nest is None or not nest.combine or len(nest.reads) != 2 or len(nest.writes) != 1:
+        return False
+    accesses = (*nest.reads, *nest.writes)
+    single = all(len(dim) == 1 for access in accesses for dim in access.dims)
+    return single and {*nest.writes[0].names} < {*nest.reads[0].names, *nest.reads[1].names}
 
 
 def _is_another_name(op: Compute, readers: list[Op]) -> bool:
@@ -99,9 +226,4 @@ def _is_another_name(op: Compute, readers: list[Op]) -> bool:
         return False
     same = read.names == write.names
     turned = sorted(read.names) == sorted(write.names)
-    return turned and read.dims != write.dims and (same or all(map(_is_product, readers)))
-
-
-def compiled_peak_bytes(program: ProgramData) -> dict[int, int]:
-    """The most bytes that each device holds at once where compilers fuse, by its number in the machine."""
-    return peak_bytes(fused(program))
+    return turned and read.dims != write.dims and (same or (len(read.dims) == 2 and all(map(is_product, readers))))

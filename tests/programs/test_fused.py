@@ -1,4 +1,4 @@
-"""What compilers fuse is not stored, and so not counted."""
+"""What compilers fuse is not stored, and so not counted; what they copy is."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 import redistrib as rd
+from redistrib.programs.buffers import compiled_peak_bytes
 from redistrib.programs.builder import Builder
-from redistrib.programs.fused import compiled_peak_bytes, fused
+from redistrib.programs.fused import COPY, fused
 from redistrib.programs.live import peak_bytes
 from redistrib.programs.ops import reshaping
 from redistrib.programs.program import Compute, Program
@@ -41,13 +42,37 @@ def test_a_chain_is_one_loop() -> None:
     assert compiled_peak_bytes(program)[0] == 2 * 4 * N
 
 
-def test_what_two_read_is_stored_and_so_is_what_goes_out() -> None:
-    def build(b: Builder, x: Any) -> list[Any]:
-        a = b.compute(TWICE, x, names=["a"])
-        c, d = b.compute(TWICE, a, names=["c"]), b.compute(ADD, a, x, names=["d"])
-        return [c, b.compute(ADD, c, d, names=["e"])]
+def test_what_two_read_is_stored_if_it_is_costly_and_so_is_what_goes_out() -> None:
+    def build(first: Any) -> Any:
+        def ops(b: Builder, x: Any) -> list[Any]:
+            a = b.compute(first, x, names=["a"])
+            c, d = b.compute(TWICE, a, names=["c"]), b.compute(ADD, a, x, names=["d"])
+            return [c, b.compute(ADD, c, d, names=["e"])]
 
-    made("a", "c", "e")(build)  # of d nothing is stored
+        return ops
+
+    made("c", "e")(build(TWICE))  # of d nothing is stored, and a is computed in both loops
+    made("a", "c", "e")(build(rd.nest("i->i", (N,), fn=np.exp, name="exp", flops=10)))
+    made("a", "c", "e")(build(rd.nest("i->i", (N,), fn=lambda x: 1 / x, name="div_3")))  # the third quotient
+
+
+def test_what_is_computed_twice_alike_is_computed_once() -> None:
+    def build(b: Builder, x: Any) -> list[Any]:
+        exp = rd.nest("i->i", (N,), fn=np.exp, name="exp", flops=10)
+        dot = rd.nest("i,i->", (N,), name="dot")
+        one, two = b.compute(exp, x, names=["a"]), b.compute(exp, x, names=["b"])
+        return [b.compute(dot, one, two, names=["s"]), b.compute(TWICE, two, names=["out"])]
+
+    made("a", "s", "out")(build)
+
+
+def test_sums_over_the_last_dimension_alone_make_what_they_read_on_the_way() -> None:
+    for spec, wanted in (("ij->i", ["s"]), ("ij->j", ["a", "s"])):
+        b = Builder()
+        x = b.input("x", f"[{N}, {N}]", on(0))
+        a = b.compute(rd.nest("ij->ij", (N, N), fn=lambda x: 2 * x, name="twice"), x, names=["a"])
+        program = b.build(b.compute(rd.nest(spec, (N, N), name="total"), a, names=["s"]))
+        assert [op.outs[0][1].name for op in fused(program).ops if isinstance(op, Compute)] == wanted
 
 
 def test_what_a_sum_reads_is_made_on_the_way_and_what_a_product_reads_is_not() -> None:
@@ -85,3 +110,19 @@ def test_reshapes_are_names_and_transposes_too_where_products_read_them() -> Non
     x = turned_alone.input("x", "[4, 8]", on(0))
     end = turned_alone.compute(rd.nest("ij->ji", (4, 8), fn=np.transpose, flops=0, name="turn"), x)
     assert len(fused(turned_alone.build(end)).ops) == 1
+
+
+def test_a_loop_writes_over_what_ends_and_a_product_needs_some_operands_copied() -> None:
+    b = Builder()
+    x = b.input("x", f"[{N}]", on(0))
+    dot, add = rd.nest("i,i->i", (N,), fn=np.multiply, name="other", flops=10), ADD
+    a = b.compute(rd.nest("i->i", (N,), fn=np.exp, name="exp", flops=10, whole={"i"}), x, names=["a"])
+    c = b.compute(dot, a, a, names=["c"])
+    program = b.build(b.compute(add, c, a, names=["e"]))
+    assert compiled_peak_bytes(program)[0] <= 3 * 4 * N
+    sizes = {"b": 2, "h": 3, "s": 4, "t": 4, "d": 8}
+    b = Builder()
+    q, k = (b.input(name, "[2, 4, 3, 8]", on(0)) for name in "qk")
+    scores = b.compute(rd.nest("bshd,bthd->bhst", sizes, name="scores"), q, k, names=["s"])
+    ops = fused(b.build(scores)).ops
+    assert [op.name for op in ops if isinstance(op, Compute)] == [COPY, COPY, "scores"]

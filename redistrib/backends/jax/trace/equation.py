@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from redistrib.programs.nest import Access, Nest
 
@@ -102,8 +104,36 @@ class Equation:
             for k, (dims, form) in enumerate(zip(outs, self.outs, strict=True))
         )
         groups = tuple(tuple(place[k] for k in group) for group in linear if all(k in place for k in group))
-        run = body or (lambda at, *tiles: self.run(tiles))
+        run = body or Primitive(self)
         return Nest(self.kind, tuple(sizes.items()), reads, writes, linear=groups, body=run, **options)  # type: ignore[arg-type]
+
+
+class Primitive:
+    """An equation's primitive as the body of a nest; equal to that of an equation that computes the same."""
+
+    def __init__(self, equation: Equation) -> None:
+        self.equation = equation
+
+    def __call__(self, at: At, *tiles: Any) -> Any:
+        return self.equation.run(tiles)
+
+    @cached_property
+    def _key(self) -> tuple[Any, ...]:
+        own = self.equation
+        literals = {k: (np.asarray(one).dtype, np.shape(one), np.asarray(one).tolist()) for k, one in _plain(own)}
+        return own.primitive, str(own.params), own.ins, own.outs, str(literals)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Primitive) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+def _plain(equation: Equation) -> list[tuple[int, Any]]:
+    """The literals, keys as the integers they are made of."""
+    found = equation.literals.items()
+    return [(k, jax.random.key_data(one) if is_key(one) else one) for k, one in found]
 
 
 def results(found: Sequence[Any]) -> Any:
