@@ -58,6 +58,12 @@ def test_types_of_arguments_and_results_are_pins() -> None:
     assert [cost.what for cost in found.pin_costs()] == ["argument x", "results"]
 
 
+def test_what_costs_as_much_either_way_goes_to_every_device() -> None:
+    """Whole or cut, no byte moves."""
+    found = rd.search(lambda x: 2 * x, ROW[:1], {"d": 4}, objective="bytes")[0]
+    assert "x                       [16{d}64, 256]" in str(found.schedule)
+
+
 def test_a_report_has_the_bound_and_what_was_next_best() -> None:
     args = models.form(4096, 4096), models.form(4096, 4096)
     found = rd.search(product, args, {"d": 4}, profile="gpu", pins=rd.along("d", {"x": 0}))
