@@ -147,7 +147,8 @@ class _Run:
         if not self.parts or not stage.after.volume:
             return
         if stage.after.summands == 1:
-            need(bool((held[..., 1:] == 1).all()), f"step {k} leaves what is not the sum of all summands")
+            there = (stage.after.index >= 0).all(axis=1)
+            need(bool((held[there][..., 1:] == 1).all()), f"step {k} leaves what is not the sum of all summands")
             return
         tiles: dict[tuple[int, ...], dict[int, int]] = {}  # of each tile, the first holder of each summand
         rows = zip(map(tuple, stage.after.index.tolist()), stage.after.label.tolist(), strict=True)

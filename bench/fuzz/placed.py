@@ -31,7 +31,7 @@ class Placed:
 
     Attributes:
         grid: tiles per dimension.
-        index: `[devices][rank]`.
+        index: `[devices][rank]`; a row of -1 for a device that holds nothing.
         size, tile: of a tile, in whole elements and in cells.
         label: `[devices]`, which of `summands` summands each device holds.
         summands: how many there are; 1 where tiles are parts of the array itself.
@@ -55,11 +55,12 @@ class Placed:
         return self.index * np.array(self.tile, dtype=np.int64)
 
     def numbers(self, shape: Sequence[int]) -> Cells:
-        """`[devices, *tile]` the element numbers that each device holds."""
+        """`[devices, *tile]` the element numbers that each device holds; -1 all over where it holds nothing."""
         result = np.zeros((len(self.index), *(1 for _ in shape)), dtype=np.int64)
         for i, length in enumerate(self.tile):
             at = (self.start[:, i, None] + np.arange(length)) * math.prod(shape[i + 1 :])
             result = result + at.reshape(len(self.index), *(length if i == k else 1 for k in range(len(shape))))
+        result[(self.index < 0).any(axis=1)] = -1
         return result
 
     def same(self, other: Placed) -> bool:
@@ -82,7 +83,9 @@ def placement(entry: dict[str, Any], shape: Sequence[int], devices: int, version
     need(len(entry["index"]) == devices, "a placement of another number of devices")
     for row in entry["index"]:
         need(len(row) == len(grid), "an index of another rank")
-        need(all(0 <= integer(i) < n for i, n in zip(row, grid, strict=True)), "an index outside the grid")
+        nowhere = version > 1 and "summands" not in entry and len(row) > 0 and all(integer(i) == -1 for i in row)
+        inside = all(0 <= integer(i) < n for i, n in zip(row, grid, strict=True))
+        need(nowhere or inside, "an index outside the grid")
     need(all(n > 0 and size % n == 0 for n, size in zip(grid, shape, strict=True)), "a grid divides nothing")
     partial = [entry[name] for name in ("summand", "summands", "reduction") if name in entry]
     label, summands, reduction = partial if partial else ([0] * devices, 1, "")
