@@ -26,8 +26,14 @@ QUICK_SEARCH = Search(expansions=120, revisits=2, paths=4)
 NEAR = 1.1
 
 
-def best_steps(problem: Problem, model: CostModel, over_partition: bool = True) -> list[Step]:
+def best_steps(problem: Problem, model: CostModel, over_partition: bool = True, waiting: bool = False) -> list[Step]:
     """The cheapest candidate that fits; ties go to fewer collectives.
+
+    Args:
+        problem: source and target, neither of them summands.
+        model: what to minimise.
+        over_partition: of the paper's algorithm.
+        waiting: whether devices may hold nothing on the way; not in plans that have summands elsewhere.
 
     Raises:
         MemoryLimitError: if no candidate fits the memory limit.
@@ -66,7 +72,7 @@ def best_steps(problem: Problem, model: CostModel, over_partition: bool = True) 
             best, best_key = steps, key
         return key
 
-    for steps in _candidates(problem, one, keep):
+    for steps in _candidates(problem, one, keep, waiting):
         if model.fused_exchange:
             steps = [replace(step, implementation="ragged") if isinstance(step, Exchange) else step for step in steps]
         if tried(steps)[:2] == enough:
@@ -106,9 +112,11 @@ def _collectives(steps: list[Step]) -> int:
     return sum(step.collectives for step in steps)
 
 
-def _candidates(problem: Problem, one: list[Step] | None, keep: Callable[[PhaseGrids], bool]) -> Iterator[list[Step]]:
+def _candidates(
+    problem: Problem, one: list[Step] | None, keep: Callable[[PhaseGrids], bool], waiting: bool
+) -> Iterator[list[Step]]:
     yield from three_phases(problem, one, keep)
-    if problem.topology.unequal_hosts:
+    if waiting and problem.topology.unequal_hosts:
         yield from handed_on(problem)
     if problem.memory_limit is not None:
         yield from _for_memory(problem)

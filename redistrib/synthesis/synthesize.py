@@ -138,7 +138,7 @@ def _steps(
     if not problem.everywhere:
         return best_steps_between(problem, model), None
     if algorithm == "best":
-        steps = best_steps(problem, model, over_partition)
+        steps = best_steps(problem, model, over_partition, waiting=True)
         return steps, limit_met(problem, model, steps)
     found = paper_steps(problem, model, Search(over_partition=over_partition))
     if found is None:  # a normal form within the bound always exists (Theorem 4.8)

@@ -84,3 +84,11 @@ def test_no_more_crosses_than_in_the_cheapest_plan(number: int, hosts: list[int]
     assert plan.cost <= best.NEAR * cheapest.cost * (1 + 1e-9)
     assert plan.height <= max(plan.before.tile_size, plan.after.tile_size)
     assert is_exact(plan)
+
+
+def test_where_there_are_summands_every_device_holds_something_all_the_way() -> None:
+    """On 12 devices the preset has hosts of 8 and 4; the moves before the summands are plans of their own."""
+    source, target = "[51539607552{z}154618822656, 4{y,x}16]", "[77309411328{x}154618822656, 16] max{z}"
+    mesh = {"x": 2, "y": 2, "z": 3}
+    plan = rd.synthesize(source, target, mesh, cost_model="gpu")
+    assert not any(step.after.nowhere.any() for step in plan.steps)
