@@ -97,7 +97,8 @@ def placement(entry: dict[str, Any], shape: Sequence[int], devices: int, version
 
 
 def side(form: dict[str, Any], version: int) -> tuple[tuple[int, ...], Placed]:
-    """Global shape and placement of one side; axes cut minor to major, mesh positions are row-major."""
+    """Global shape and placement of one side; axes cut minor to major, mesh positions are row-major. Summands are
+    numbered along their axes by name, in whatever order the type names them."""
     axes = {name: (integer(size), k) for k, (name, size) in enumerate(form["mesh"]["axes"])}
     sizes = [size for size, _ in axes.values()]
     need(len(sizes) == len(form["mesh"]["axes"]) and min(sizes, default=1) > 0, "no mesh")
@@ -126,7 +127,7 @@ def side(form: dict[str, Any], version: int) -> tuple[tuple[int, ...], Placed]:
     need(len(used) == len(set(used)), "an axis cuts twice")
     need(version > 1 or not partial, "summands in version 1")
     index = np.stack(columns, axis=1) if columns else np.zeros((len(order), 0), dtype=np.int64)
-    label, summands = digits(partial)
+    label, summands = digits(sorted(partial))
     return tuple(shape), Placed(
         tuple(grid), index, _tile(shape, grid), label, summands, reduction if summands > 1 else ""
     )

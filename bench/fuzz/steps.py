@@ -143,8 +143,8 @@ def _exchange(s: Stage) -> Carried:
 
 def _reduce_exchange(s: Stage) -> Carried:
     splits = list(map(integer, s.form["splits"]))
-    need(splits[0] == 0 and splits[-1] == s.before.summands and splits == sorted(splits), "no split of the summands")
     need(len(splits) == s.after.summands + 1, "a split of another number of summands")
+    need(splits[0] == 0 and splits[-1] == s.before.summands and splits == sorted(splits), "no split of the summands")
     begin, end = (np.array(ends, dtype=np.int64)[s.after.label] for ends in (splits[:-1], splits[1:]))
     result, own = s.neutral(), (begin <= s.before.label) & (s.before.label < end)
     for d, at, part in _kept(s, own):

@@ -341,6 +341,8 @@ def _step(value: Any, where: str, placements: list[Placement], version: int) -> 
         if kind == "exchange":
             return Exchange(before, after, shares, cast(Implementation, implementation))
         splits = tuple(row_of(entry["splits"], f"{where}.splits"))
+        if not splits:
+            refuse(f"{where}.splits", "is empty; split points rise from 0 to the number of summands before the step")
         return placed_at(
             where, lambda: ReduceExchange(before, after, shares, cast(Implementation, implementation), splits)
         )

@@ -29,6 +29,7 @@ from tests.plans.corrupt_collectives import COLLECTIVE_CORRUPTIONS
 from tests.plans.corrupt_exchanges import EXCHANGE_CORRUPTIONS
 from tests.plans.corrupt_plans import PLAN_CORRUPTIONS
 from tests.plans.corrupt_reductions import REDUCTION_CORRUPTIONS
+from tests.plans.edits import sealed
 from tests.plans.hand import GOOD
 from tests.plans.hand_partial import PARTIAL
 
@@ -90,6 +91,16 @@ def test_the_interpreter_finds_sums_in_another_order() -> None:
     form["placements"][step["before"]]["summand"] = [3 - number for number in label]
     with pytest.raises(Wrong, match="another order"):
         interpret(json.dumps(form))
+
+
+def test_the_interpreter_numbers_summands_along_their_axes_by_name() -> None:
+    """Whichever way round the type names them: a plan of fixed order adds in the same order."""
+    plan = rd.synthesize("[4, 8] sum{x,y}", "[4, 8]", "x=4,y=2", order="fixed")
+    assert "sum{x,y}" in plan.to_json()
+    form = json.loads(plan.to_json())
+    form["source"]["type"] = form["source"]["type"].replace("{x,y}", "{y,x}")
+    text = sealed(form)
+    assert rd.Plan.from_json(text).received == plan.received and interpret(text).received == plan.received
 
 
 def test_the_interpreter_counts_beyond_64_bits() -> None:

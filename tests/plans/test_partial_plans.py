@@ -186,6 +186,8 @@ STRANGE = [
      "placements[0]: 2 summands are reduced by ['sum'], not by one of ('sum', 'max', 'min')"),
     ("reduce-exchange", "steps.splits", [0, 1],
      "steps[0]: 2 summands are split at (0, 1) to make 1; split points rise from 0 to 2, 2 of them"),
+    ("reduce-exchange", "steps.splits", [],
+     "steps[0].splits is empty; split points rise from 0 to the number of summands before the step"),
     ("reduce-exchange", "steps.splits", [0, 2.0], "steps[0].splits[1] is 2.0, where an integer is expected"),
     ("cut to partial", "steps.keeps", [[0]], "steps[0].keeps[0] is [0], where an integer is expected"),
 ]  # fmt: skip
