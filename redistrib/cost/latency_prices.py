@@ -76,6 +76,14 @@ class LatencyPrices(Prices):
     def cross_host_permute(self, space: WeakSpace, grid: Grid) -> float:
         return self._permute(space.local_size(grid), self._slowest)
 
+    def links_busy(self, crossing: int) -> float:
+        hosts, alone = self.topology.hosts, self.model.slow_bandwidth
+        if hosts is None or alone is None or self._axis_speed:
+            return 0.0
+        shared = self.model.host_bandwidth
+        links = alone * len(hosts) if shared is None else shared * len(np.unique(hosts))
+        return crossing * self.itemsize / links
+
     def permute_at_least(self, space: WeakSpace, grids: Sequence[Grid]) -> float:
         return self._permute(min(space.local_size(grid) for grid in grids), self._fastest)
 
