@@ -19,6 +19,8 @@ VERSION = 1
 KINDS = ("allgather", "alltoall", "allpermute")
 REDUCTIONS = ("reduce_scatter", "all_reduce")  # a profile may do without: then as an all-to-all, and a gather
 
+_LATER = ("host_bandwidth", "link_bandwidth", "swap_bandwidth")  # left out of a profile where they are None
+
 _LARGEST = 1e30  # of a figure, and the inverse of the smallest bandwidth: sums and ratios stay finite
 _MOST_DEVICES = 2**20  # of a mesh
 
@@ -45,6 +47,8 @@ class Figures(CostModel):
             has several and chooses by them; plans are not priced with these.
         host_bandwidth: bytes per second through the link of a host in each direction, which its devices share, where
             `slow_bandwidth` is what one of them reaches alone; None where each has its own.
+        swap_bandwidth: bytes per second, each way, between two devices of different hosts that send to one another,
+            where no other of their hosts could take part; None where that is no slower than one way alone.
         link_bandwidth: bytes per second over one link of a torus in one direction. Where the torus is known, it takes
             the place of `bandwidth`; None where devices are linked otherwise.
     """
@@ -61,6 +65,7 @@ class Figures(CostModel):
     transports: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: MappingProxyType({}))
     host_bandwidth: float | None = None
     link_bandwidth: float | None = None
+    swap_bandwidth: float | None = None
 
     def __post_init__(self) -> None:
         missing = [kind for kind in KINDS if kind not in self.latency]
@@ -69,7 +74,7 @@ class Figures(CostModel):
                 f"profile {shown(self.name)} has no latency for {missing[0]!r}; it needs one for each of {KINDS}"
             )
         speeds = [self.bandwidth, self.memory_bandwidth, *self.axis_bandwidth.values()]
-        others = (self.slow_bandwidth, self.host_bandwidth, self.link_bandwidth)
+        others = (self.slow_bandwidth, self.host_bandwidth, self.link_bandwidth, self.swap_bandwidth)
         speeds += [speed for speed in others if speed is not None]
         for speed in speeds:
             if not 1 / _LARGEST <= speed <= _LARGEST:
@@ -116,10 +121,8 @@ class Figures(CostModel):
         }
         if self.transports:
             data["transports"] = {name: list(figures) for name, figures in self.transports.items()}
-        if self.host_bandwidth is not None:
-            data["host_bandwidth"] = self.host_bandwidth
-        if self.link_bandwidth is not None:
-            data["link_bandwidth"] = self.link_bandwidth
+        later = {name: getattr(self, name) for name in _LATER}
+        data |= {name: speed for name, speed in later.items() if speed is not None}
         return json.dumps(data, indent=2)
 
     @classmethod
@@ -140,7 +143,7 @@ class Figures(CostModel):
         if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
             raise ProfileError(f"this is no {FORMAT} of version {VERSION}; write one with `redistrib calibrate`")
         axes = typed(data, "axis_bandwidth", dict)
-        data = {"transports": {}, "host_bandwidth": None, "link_bandwidth": None} | data  # older profiles have none
+        data = {"transports": {}} | dict.fromkeys(_LATER) | data  # older profiles have none
         transports = typed(data, "transports", dict)
         return cls(
             name=typed(data, "name", str),
@@ -159,6 +162,5 @@ class Figures(CostModel):
                 name: tuple(figures(value, f"the seconds of transport {cut(name)}", 3))
                 for name, value in transports.items()
             },
-            host_bandwidth=typed(data, "host_bandwidth", int, float, type(None)),
-            link_bandwidth=typed(data, "link_bandwidth", int, float, type(None)),
+            **{name: typed(data, name, int, float, type(None)) for name in _LATER},
         )

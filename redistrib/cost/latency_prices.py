@@ -12,6 +12,7 @@ import numpy as np
 from redistrib.cost.collective import calls_at_least
 from redistrib.cost.figures import Figures
 from redistrib.cost.model import PhaseGrids, Prices
+from redistrib.plans.shares import Shares
 from redistrib.plans.steps import (
     AllGather,
     AllPermute,
@@ -74,6 +75,14 @@ class LatencyPrices(Prices):
 
     def cross_host_permute(self, space: WeakSpace, grid: Grid) -> float:
         return self._permute(space.local_size(grid), self._slowest)
+
+    def links_busy(self, crossing: int) -> float:
+        hosts, alone = self.topology.hosts, self.model.slow_bandwidth
+        if hosts is None or alone is None or self._axis_speed:
+            return 0.0
+        shared = self.model.host_bandwidth
+        links = alone * len(hosts) if shared is None else shared * len(np.unique(hosts))
+        return crossing * self.itemsize / links
 
     def permute_at_least(self, space: WeakSpace, grids: Sequence[Grid]) -> float:
         return self._permute(min(space.local_size(grid) for grid in grids), self._fastest)
@@ -188,16 +197,34 @@ class LatencyPrices(Prices):
                 len(sizes) * self._latency["allpermute"].seconds(2) + sum(sizes) * self.itemsize / self.model.bandwidth
             )
         else:
-            volumes = np.array(step.shares.volumes(), dtype=np.float64)
-            order = np.argsort(step.shares.round, kind="stable")
-            stops = np.flatnonzero(np.diff(step.shares.round[order])) + 1
-            for rows, size in zip(np.split(order, stops), sizes, strict=True):
-                pairs = np.stack([step.shares.src[rows], step.shares.dst[rows]], axis=1)
-                seconds += self._paired(pairs, size * self.itemsize, volumes[rows] * self.itemsize)
+            seconds += self._in_turn(step.shares, [size * self.itemsize for size in sizes])
         if step.implementation == "ragged":
             seconds -= self._latency["allpermute"].seconds(2) * step.shares.rounds
             seconds += self._latency["alltoall"].seconds(step.shares.rounds + 1)
         return seconds
+
+    def _in_turn(self, shares: Shares, sizes: Sequence[int]) -> float:
+        """Rounds one after the other: a device goes on once it has sent and received what it has to in a round, and
+        those with which it has nothing to do may be rounds behind. On a torus, whose links all share, nobody goes on
+        before the slowest.
+
+        Args:
+            shares: what travels.
+            sizes: bytes of the largest share of each round.
+        """
+        volumes = np.array(shares.volumes(), dtype=np.float64) * self.itemsize
+        order = np.argsort(shares.round, kind="stable")
+        stops = np.flatnonzero(np.diff(shares.round[order])) + 1
+        clock, waits = np.zeros(self.topology.devices), self._torus is not None
+        for rows, size in zip(np.split(order, stops), sizes, strict=True):
+            pairs = np.stack([shares.src[rows], shares.dst[rows]], axis=1)
+            if waits:
+                clock += self._sent(pairs, size, volumes[rows]).max()
+                continue
+            ended = clock[pairs].max(axis=1) + self._sent(pairs, size, volumes[rows])
+            clock[pairs] = 0
+            np.maximum.at(clock, pairs, ended[:, None])
+        return len(sizes) * self._latency["allpermute"].seconds(2) + float(clock.max())
 
     def _copy(self, size: int) -> float:
         return float(size / self.model.memory_bandwidth)
@@ -210,6 +237,8 @@ class LatencyPrices(Prices):
             return float(seconds + (members - 1) * share / self.model.bandwidth)
         alone = share * self._worst_member(groups)
         alone = max(alone, self._through_links(kind, groups, share))
+        if members == 2:
+            alone = max(alone, share * float(self._swapped(np.concatenate([groups, groups[:, ::-1]])).max()))
         hosts = self.topology.hosts
         if hosts is None or not self._shares_links:
             return float(seconds + alone)
@@ -218,7 +247,7 @@ class LatencyPrices(Prices):
             groups = np.take_along_axis(groups, np.argsort(hosts[groups], axis=1, kind="stable"), axis=1)
             near, size = range(1, 2), share * (members - 1)
         sent = np.concatenate([np.stack([groups, np.roll(groups, -k, axis=1)], axis=2).reshape(-1, 2) for k in near])
-        return float(seconds + max(alone, self._through_hosts(sent, np.float64(size))))
+        return float(seconds + max(alone, self._through_hosts(sent, np.full(len(sent), np.float64(size))).max()))
 
     def _worst_member(self, groups: Int64) -> float:
         """How long some member takes to receive a byte from every other, by the links that each one has."""
@@ -232,19 +261,21 @@ class LatencyPrices(Prices):
             worst = max(worst, float(per_byte.sum(axis=1).max()))
         return worst
 
-    def _paired(self, pairs: Int64, size: int, sizes: Bytes | None = None) -> float:
-        """A permute in which the largest tile has so many bytes, and each has its own where they differ."""
-        seconds = self._latency["allpermute"].seconds(2)
+    def _paired(self, pairs: Int64, size: int) -> float:
+        """A permute of tiles of so many bytes."""
         if not len(pairs):
             return 0.0
-        if self._is_uniform:
-            return seconds + size / self.model.bandwidth
-        alone = size * float(self._seconds_per_byte(pairs[:, 0], pairs[:, 1]).max())
-        each = np.float64(size) if sizes is None else sizes
-        through_links = 0.0
+        sent = size / self.model.bandwidth if self._is_uniform else float(self._sent(pairs, size, size).max())
+        return self._latency["allpermute"].seconds(2) + sent
+
+    def _sent(self, pairs: Int64, size: int, sizes: Bytes | int) -> Bytes:
+        """How long each pair of a permute is at it, whose largest tile has `size` bytes and each its own of `sizes`."""
+        sent: Bytes = size * self._seconds_per_byte(pairs[:, 0], pairs[:, 1])
+        each = np.broadcast_to(np.float64(sizes), len(pairs))
         if self._torus is not None:
-            through_links = self._torus.most_sent(pairs[:, 0], pairs[:, 1], each) / self._link
-        return seconds + max(alone, through_links, self._through_hosts(pairs, each))
+            sent = np.maximum(sent, self._torus.most_sent(pairs[:, 0], pairs[:, 1], each) / self._link)
+        sent = np.maximum(sent, self._through_hosts(pairs, each))
+        return np.maximum(sent, size * self._swapped(pairs))
 
     def _through_links(self, kind: str, groups: Int64, share: int) -> float:
         """How long the busiest link of a torus is at a collective in which members receive `share` bytes from others.
@@ -256,15 +287,32 @@ class LatencyPrices(Prices):
         most = self._torus.most_exchanged if kind == "alltoall" else self._torus.most_gathered
         return share * most(groups) / self._link
 
-    def _through_hosts(self, pairs: Int64, size: Bytes | np.float64) -> float:
-        """How long the busiest link of a host is at it, where its devices share one; `size` bytes for each pair."""
+    def _through_hosts(self, pairs: Int64, size: Bytes) -> Bytes:
+        """How long the links of its hosts are at it for each pair, where their devices share one; zeros elsewhere."""
         hosts, speed = self.topology.hosts, self.model.host_bandwidth
         if hosts is None or speed is None or not self._shares_links:
-            return 0.0
+            return np.zeros(len(pairs))
+        ends = hosts[pairs].T
+        away = ends[0] != ends[1]
+        through = [np.bincount(end, size * away)[end] for end in ends]
+        return np.where(away, np.maximum(*through), 0.0) / speed
+
+    def _swapped(self, pairs: Int64) -> Bytes:
+        """Seconds per byte of each pair of devices of different hosts that send to one another; zeros elsewhere.
+
+        Only where one of the hosts has nothing else to send meanwhile, and neither has a device that could take in the
+        tile and hand it on.
+        """
+        hosts, speed = self.topology.hosts, self.model.swap_bandwidth
+        if hosts is None or speed is None or self._axis_speed:
+            return np.zeros(len(pairs))
+        devices, places = self.topology.devices, int(hosts.max()) + 1
         ends = hosts[pairs]
-        away = ends[:, 0] != ends[:, 1]
-        weights = np.broadcast_to(size, len(pairs))[away]
-        return max(float(np.bincount(end, weights, 1).max()) for end in ends[away].T) / speed
+        swaps = (ends[:, 0] != ends[:, 1]) & np.isin(pairs @ [devices, 1], pairs @ [1, devices])
+        receivers = pairs[pairs[:, 0] != pairs[:, 1], 1]
+        free = np.bincount(hosts, minlength=places) > np.bincount(hosts[receivers], minlength=places)
+        lone = np.bincount(ends[swaps, 0], minlength=places) == 1
+        return np.where(swaps & lone[ends].any(axis=1) & ~free[ends].any(axis=1), 1 / speed, 0.0)
 
     def _seconds_per_byte(self, sender: Int64, receiver: Int64) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Inverse bandwidth of the slowest link between two devices; zero from a device to itself."""

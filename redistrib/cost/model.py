@@ -116,6 +116,10 @@ class Prices:
         """A price that no plan from one placement to the other goes below."""
         return 0.0
 
+    def links_busy(self, crossing: int) -> float:
+        """How long the links of hosts are at it, on average, for so many elements between hosts."""
+        return 0.0
+
     def permute_at_least(self, space: WeakSpace, grids: Sequence[Grid]) -> float:
         """A price that a permute anywhere on a path of grids does not go below."""
         return 0.0

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from redistrib.cost.model import CostModel, PhaseGrids, no_price, prices_of
+from redistrib.cost.model import CostModel, PhaseGrids, Prices, no_price, prices_of
 from redistrib.cost.paper import PaperCost
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.crossing import crossing
@@ -21,9 +21,9 @@ from redistrib.theory.placement import Int64, lower_bound
 
 # The paper's plan is a candidate too, but its search is the slow part and rarely wins: a quick one will do.
 QUICK_SEARCH = Search(expansions=120, revisits=2, paths=4)
-# Where hosts are unequal, of all plans up to so many times the least price the one that sends least between hosts is
-# taken: no price is more exact than this, and what a link carries twice, others that share it wait for.
-NEAR = 1.1
+# Where hosts are unequal, a plan may cost so many times the least price if it keeps links between hosts less busy by
+# more than that: what a link carries twice, others that share it wait for.
+NEAR = 1.3
 
 
 def best_steps(problem: Problem, model: CostModel, over_partition: bool = True, waiting: bool = False) -> list[Step]:
@@ -84,7 +84,7 @@ def best_steps(problem: Problem, model: CostModel, over_partition: bool = True, 
     for steps in _papers(problem, model, best_key[0] + 1 if exact else best_key[0], over_partition):
         tried(steps)
     if best is not None:
-        return best if hosts is None else _least_crossing(priced, NEAR * best_key[0], hosts)
+        return best if hosts is None else _least_busy(priced, NEAR * best_key[0], prices, hosts)
     if problem.memory_limit is None or least == math.inf:  # a normal form always fits the bound (Theorem 4.8)
         raise no_price(model)
     raise MemoryLimitError(problem.memory_limit, int(least))
@@ -102,10 +102,17 @@ def limit_met(problem: Problem, model: CostModel, steps: list[Step]) -> str | No
     )
 
 
-def _least_crossing(priced: list[tuple[tuple[float, ...], list[Step]]], most: float, hosts: Int64) -> list[Step]:
-    """Of plans that cost no more than `most`, the one that sends least between hosts; ties go to the cheapest."""
-    near = [(key, steps) for key, steps in priced if key[0] <= most]
-    return min(near, key=lambda plan: (sum(crossing(step, hosts) for step in plan[1]), plan[0]))[1]
+def _least_busy(
+    priced: list[tuple[tuple[float, ...], list[Step]]], most: float, prices: Prices, hosts: Int64
+) -> list[Step]:
+    """Of plans that cost no more than `most`, the one of least price and time of the links between hosts together; ties
+    go to the one that sends least between hosts."""
+
+    def key(plan: tuple[tuple[float, ...], list[Step]]) -> tuple[float, int, tuple[float, ...]]:
+        crosses = sum(crossing(step, hosts) for step in plan[1])
+        return plan[0][0] + prices.links_busy(crosses), crosses, plan[0]
+
+    return min((plan for plan in priced if plan[0][0] <= most), key=key)[1]
 
 
 def _collectives(steps: list[Step]) -> int:

@@ -46,7 +46,8 @@ def colour_rounds(
         topology: a sender on the receiver's host is preferred.
         alike: shares travel in one round only where this is equal. By `volume_of` nothing is padded either, though
             boxes of several shapes travel side by side.
-        stay: prefer senders on the receiver's host also where that takes more rounds.
+        stay: prefer senders on the receiver's host also where that takes more rounds, and hosts that send little to
+            others.
     """
     holders = _holders(before)
     kinds: dict[Hashable, list[Lack]] = defaultdict(list)
@@ -135,6 +136,7 @@ def _balanced_senders(
     # The busiest receiver sets the number of rounds unless some holders have more to send even when dealt out evenly.
     most = max(max(receives.values()), *(-(-len(shares) // len(holders[tile])) for tile, shares in by_tile.items()))
     chosen = [-1] * len(rows)
+    out: dict[int, int] = defaultdict(int)  # shares that each host sends to others
     for tile, shares in by_tile.items():
         load = dict.fromkeys(holders[tile], 0)
         if torus is not None:
@@ -155,13 +157,19 @@ def _balanced_senders(
                 if device >= 0 and (stay or load[device] < most):
                     chosen[k] = device
                     load[device] += 1
+        left = [k for k in shares if chosen[k] < 0]
+        if hosts is not None and stay:
+            for k in left:
+                chosen[k] = min(load, key=lambda device: (out[int(hosts[device])], load[device]))
+                load[chosen[k]] += 1
+                out[int(hosts[chosen[k]])] += 1
+            continue
         queue = [(count, device) for device, count in load.items()]
         heapq.heapify(queue)
-        for k in shares:
-            if chosen[k] < 0:
-                count, device = queue[0]
-                chosen[k] = device
-                heapq.heapreplace(queue, (count + 1, device))
+        for k in left:
+            count, device = queue[0]
+            chosen[k] = device
+            heapq.heapreplace(queue, (count + 1, device))
     return chosen
 
 

@@ -18,7 +18,7 @@ from redistrib.cost.profiles import profile_of
 from redistrib.plans.samples import Sample
 
 GOOD = {**json.loads(PRESETS["gpu"].to_json()), "transports": {"packed": [1e-5, 0, 1e-9]}}  # type: ignore[attr-defined]
-GOOD |= {"host_bandwidth": 5e10, "link_bandwidth": 5e10}
+GOOD |= {"host_bandwidth": 5e10, "link_bandwidth": 5e10, "swap_bandwidth": 5e10}
 WRONG: list[Any] = [
     None, True, False, 0, -1, 3.5, float("nan"), float("inf"), -float("inf"), 1e-320, 1e40, 10**400, 10**4000, "5",
     "x", [], [1, 2], [-1, 0], [float("nan"), 1], ["1", "2"], {}, {"allgather": [1, 2]}, {"x": float("nan")}, {"x": 0},
@@ -31,6 +31,7 @@ RIGHT: dict[str, list[Any]] = {
     "memory_bandwidth": [3.5],
     "slow_bandwidth": [None, 3.5],
     "host_bandwidth": [None, 3.5],
+    "swap_bandwidth": [None, 3.5],
     "link_bandwidth": [None, 3.5],
     "devices_per_host": [None],
     "axis_bandwidth": [{}],

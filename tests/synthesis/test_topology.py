@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 
 import redistrib as rd
-from bench.problems import Problem, draw
+from bench import problems as drawn
 from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
 from redistrib.cost.presets import PRESETS
 from redistrib.errors import MeshDevicesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
+from redistrib.plans.shares import Shares
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange, Step
+from redistrib.synthesis.phases import single
+from redistrib.synthesis.problem import Problem
 from redistrib.testing import is_exact
 from redistrib.theory.classes import node_of
 from redistrib.theory.placement import Int64, Placement, placement_of
@@ -65,9 +68,9 @@ def crossing_bound(before: Placement, after: Placement, hosts: Int64 = HOSTS) ->
     return unit * total
 
 
-def problems(sizes: tuple[int, ...], count: int, seed: int) -> list[Problem]:
+def problems(sizes: tuple[int, ...], count: int, seed: int) -> list[drawn.Problem]:
     rng = random.Random(seed)
-    return [draw(rng, f"{i}", sizes, "U", small_dimensions=False) for i in range(count)]
+    return [drawn.draw(rng, f"{i}", sizes, "U", small_dimensions=False) for i in range(count)]
 
 
 @pytest.mark.parametrize("model", [BY_HOST, BY_AXIS], ids=lambda model: model.name)
@@ -213,8 +216,11 @@ def test_hosts_need_not_be_consecutive() -> None:
 def test_groups_form_inside_unequal_hosts() -> None:
     """Of four pairs, three find both their members on one host, which a sort by hosts misses."""
     hosts = np.array([0, 1, 1, 2, 2, 3, 3, 3])
-    plan = rd.synthesize("[512{y}1024, 64]", "[1024, 64]", "x=4,y=2", cost_model=BY_TWO, topology=hosts.tolist())
-    (step,) = plan.steps
+    mesh = Mesh.of("x=4,y=2")
+    before, after = (placement_of(DistType.of(text), mesh) for text in ("[512{y}1024, 64]", "[1024, 64]"))
+    steps = single(Problem.plain(before, after, Topology.of(hosts.tolist())))
+    assert steps is not None
+    (step,) = steps
     assert isinstance(step, AllGather)
     assert (hosts[step.groups[:, 0]] != hosts[step.groups[:, 1]]).sum() == 1
 
@@ -270,3 +276,38 @@ def test_devices_of_a_host_share_its_link(source: str, target: str, alone: float
     for model, seconds in ((shared_link(host_bandwidth=1e30), alone), (shared_link(), shared)):
         topology = model.topology(plan.source_mesh)
         assert model.step(step, 1, topology) == pytest.approx(seconds)
+
+
+def seconds_of(rounds: list[list[tuple[int, int]]], hosts: str, **figures: float) -> float:
+    """Of an exchange of shares of 8 bytes in these rounds, where only links between hosts take time."""
+    pairs = [(k, a, b) for k, row in enumerate(rounds) for a, b in row]
+    number, src, dst = np.array(pairs, dtype=np.int64).T
+    full = Placement((16,), (2,), np.array([[0]] * len(hosts)))
+    start, size = np.zeros((len(pairs), 1), np.int64), np.full((len(pairs), 1), 8)
+    step = Exchange(full, full, Shares(src, dst, start, size, number))
+    return shared_link(**figures).step(step, 1, Topology.of(hosts))
+
+
+def test_a_device_does_not_wait_for_rounds_that_it_has_no_part_in() -> None:
+    """Two rounds of one link each cost both links where a device has part in both, else the dearer."""
+    assert seconds_of([[(0, 1)], [(2, 3)]], "abcd") == pytest.approx(8)
+    assert seconds_of([[(0, 1)], [(1, 2)]], "abcd") == pytest.approx(16)
+    assert seconds_of([[(0, 1)], [(1, 2), (0, 3)], [(3, 2)]], "abcd") == pytest.approx(24)
+    assert seconds_of([[(0, 2), (1, 3)], [(2, 0)]], "aabb") == pytest.approx(24)  # two through one link, then one
+
+
+def test_two_devices_that_swap_alone_go_one_after_the_other() -> None:
+    """Where links of hosts carry 1 byte a second, and a swap half of that."""
+    half = {"swap_bandwidth": 0.5}
+    assert seconds_of([[(0, 1), (1, 0)]], "ab") == pytest.approx(8)
+    assert seconds_of([[(0, 1), (1, 0)]], "ab", **half) == pytest.approx(16)
+    assert seconds_of([[(0, 1), (1, 2), (2, 0)]], "abc", **half) == pytest.approx(8)  # nobody sends to who sends to it
+    both = [(0, 2), (2, 0), (1, 3), (3, 1)]
+    assert seconds_of([both], "aabb", **half) == pytest.approx(16)  # one of them each way, then the other
+    assert seconds_of([[(0, 2), (2, 0)]], "aab", **half) == pytest.approx(8)  # the other device of a takes it in
+    assert seconds_of([[(0, 2), (2, 0)]], "aba", **half) == pytest.approx(0, abs=1e-20)  # no link between hosts
+    plan = rd.synthesize("[8{x}16]", "[16]", "x=2", dtype="int8")
+    (gather,) = plan.steps
+    assert isinstance(gather, AllGather)
+    for figures, seconds in (({}, 8), (half, 16)):
+        assert shared_link(**figures).step(gather, 1, Topology.of("ab")) == pytest.approx(seconds)

@@ -1,5 +1,7 @@
 """Hosts of 1, 2, 2 and 3 devices: what crosses between them, beside the least that must."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 import redistrib as rd
 from bench.problems import problem_set
+from redistrib.cost.presets import PRESETS
 from redistrib.plans.plan import Plan
 from redistrib.synthesis import best
 from redistrib.testing import is_exact
@@ -92,3 +95,13 @@ def test_where_there_are_summands_every_device_holds_something_all_the_way() -> 
     mesh = {"x": 2, "y": 2, "z": 3}
     plan = rd.synthesize(source, target, mesh, cost_model="gpu")
     assert not any(step.after.nowhere.any() for step in plan.steps)
+
+
+def test_hosts_take_turns_to_send_what_others_lack() -> None:
+    """Hosts 0 and 1 lack the half that hosts 2 and 3 have: each of these sends it to one of them."""
+    model = replace(PRESETS["tpu"], host_bandwidth=PRESETS["tpu"].slow_bandwidth)
+    plan = rd.synthesize(f"[{N // 2}{{x}}{N}, 64]", f"[{N}, 64]", MESH, cost_model=model, topology=HOSTS)
+    first = plan.steps[0]
+    sent = [(HOSTS[a], HOSTS[b]) for a, b in zip(first.shares.src, first.shares.dst, strict=True)]
+    assert sorted(a for a, b in sent if a != b and b < 2) == [2, 3]
+    assert plan.crossing_between(HOSTS) == (3 * N // 2 * 64, 3 * N // 2 * 64)
