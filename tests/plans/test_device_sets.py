@@ -21,7 +21,8 @@ from redistrib.testing import Redistribution, plans, redistributions
 from redistrib.theory.crossing import least_crossing, least_sent, sides_of
 from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import Placement, placement_of
-from tests.plans.corrupt_devices import HERE, THERE, good, on
+from tests.plans.corrupt import Corruption
+from tests.plans.corrupt_devices import HERE, THERE, WAITING_IN_TEXTS, good, on
 
 
 def test_the_figures_of_a_plan_between_two_sets() -> None:
@@ -79,6 +80,14 @@ def test_a_text_that_tells_otherwise_is_refused(text: str, message: str) -> None
     with pytest.raises(errors.PlanJsonError) as caught:
         Plan.from_json(text)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("corruption", WAITING_IN_TEXTS, ids=lambda corruption: corruption.name)
+def test_a_text_with_summands_beside_devices_that_hold_nothing_is_refused(corruption: Corruption) -> None:
+    text = corruption.make().to_json()
+    with pytest.raises(errors.VerificationError) as caught:
+        Plan.from_json(text)
+    assert str(caught.value) == corruption.message
 
 
 def test_a_large_device_number_makes_no_large_table() -> None:

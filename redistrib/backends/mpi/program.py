@@ -17,7 +17,7 @@ from redistrib.backends.mpi.direct import DirectMove, Gather, Scatter, direct
 from redistrib.backends.mpi.executor import Executor
 from redistrib.backends.mpi.owner import CommunicatorOwner
 from redistrib.cost.latency import LatencyBandwidth
-from redistrib.errors import ArrayMismatchError, CommunicatorError, MemoryLimitError, ProgramError, RedistribError
+from redistrib.errors import CommunicatorError, MemoryLimitError, ProgramError, RedistribError, TilesError
 from redistrib.plans.plan import Plan
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import changes, devices_of, held_bytes, renames, same_buffer
@@ -112,7 +112,7 @@ class ProgramExecutor(CommunicatorOwner):
             A tile for every output, None where this rank holds nothing of it.
 
         Raises:
-            ArrayMismatchError: on every rank, with one message, if any rank passes a wrong array.
+            TilesError: on every rank, with one message, if any rank passes a wrong array.
             CommunicatorError: if the executor was freed.
         """
         held = self._accepted(tiles, self.program.inputs, self._tile)
@@ -131,7 +131,7 @@ class ProgramExecutor(CommunicatorOwner):
             root: the rank that has them.
 
         Raises:
-            ArrayMismatchError: on every rank, with one message, if the arrays do not fit.
+            TilesError: on every rank, with one message, if the arrays do not fit.
             CommunicatorError: if there is no such root, or the executor was freed.
         """
         self._require_rank(root)
@@ -151,7 +151,7 @@ class ProgramExecutor(CommunicatorOwner):
             in float32.
 
         Raises:
-            ArrayMismatchError: on every rank, with one message, if any tile does not fit.
+            TilesError: on every rank, with one message, if any tile does not fit.
             CommunicatorError: if there is no such root, or the executor was freed.
         """
         self._require_rank(root)
@@ -168,7 +168,7 @@ class ProgramExecutor(CommunicatorOwner):
         try:
             if len(given) != len(values):
                 names = ", ".join(value.name for value in values) or "none"
-                raise ArrayMismatchError(f"{len(given)} arrays are given for {len(values)}: {names}")
+                raise TilesError(f"{len(given)} arrays are given for {len(values)}: {names}")
             for one, value in zip(given, values, strict=True):
                 array = read(one, value)
                 if array is not None:
@@ -178,7 +178,7 @@ class ProgramExecutor(CommunicatorOwner):
         if not self._groups.agree(0 if problem else 1):
             problems = self.comm.allgather(problem)
             rank = next(r for r, text in enumerate(problems) if text)
-            raise ArrayMismatchError(f"rank {rank}: {problems[rank]}")
+            raise TilesError(f"rank {rank}: {problems[rank]}")
         return held
 
     def _tile(self, given: Any, value: Value) -> Tile | None:
