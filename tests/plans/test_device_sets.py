@@ -17,7 +17,7 @@ from redistrib.plans._json import sealed
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllToAll
 from redistrib.plans.verify import verify
-from redistrib.testing import Redistribution, plans, redistributions
+from redistrib.testing import RedistributionCase, plans, redistributions
 from redistrib.theory.crossing import least_crossing, least_sent, sides_of
 from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import Placement, placement_of
@@ -142,7 +142,7 @@ def test_as_much_is_sent_as_is_received(plan: Plan) -> None:
 
 
 @given(redistributions(max_devices=12, max_size=500), st.integers(1, 4))
-def test_bounds_agree_with_element_by_element_counts(case: Redistribution, sides: int) -> None:
+def test_bounds_agree_with_element_by_element_counts(case: RedistributionCase, sides: int) -> None:
     before, after = case.before, case.after
     holds, wants = (
         [{int(e) for e in tile.ravel()} for tile in reference.scatter(np.arange(_size(p)).reshape(p.shape), p)]
