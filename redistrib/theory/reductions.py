@@ -23,7 +23,7 @@ This module knows nothing of `placement`: that the rules mean what they say is a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 from redistrib.errors import RuleError
 from redistrib.errors.base import listed
@@ -54,15 +54,8 @@ class ReduceScatterRule(AxesCollective):
     axes: tuple[str, ...]
 
     name: ClassVar[str] = "reduce_scatter"
+    ends: ClassVar = ("partial", "dim")
     __str__ = AxesCollective.__str__
-
-    @property
-    def takes_from(self) -> Literal["partial"]:
-        return "partial"
-
-    @property
-    def gives_to(self) -> int:
-        return self.dim
 
 
 @final
@@ -78,15 +71,8 @@ class AllReduceRule(AxesCollective):
     axes: tuple[str, ...]
 
     name: ClassVar[str] = "all_reduce"
+    ends: ClassVar = ("partial", None)
     __str__ = AxesCollective.__str__
-
-    @property
-    def takes_from(self) -> Literal["partial"]:
-        return "partial"
-
-    @property
-    def gives_to(self) -> None:
-        return None
 
 
 @final
@@ -106,15 +92,8 @@ class UnreduceRule(AxesCollective):
     reduction: Reduction = "sum"
 
     name: ClassVar[str] = "unreduce"
+    ends: ClassVar = ("dim", "partial")
     __str__ = AxesCollective.__str__
-
-    @property
-    def takes_from(self) -> int | None:
-        return self.dim
-
-    @property
-    def gives_to(self) -> Literal["partial"]:
-        return "partial"
 
     @property
     def _makes(self) -> Reduction:

@@ -75,15 +75,21 @@ class AxesCollective(Collective):
 
     axes: tuple[str, ...]
 
-    @property
-    @abstractmethod
-    def takes_from(self) -> Place:
-        """The dimension that loses the axes, and whose tile grows by their sizes; or the partial axes."""
+    ends: ClassVar[tuple[str | None, str | None]]  # what `takes_from` and `gives_to` are: a field's value, or "partial"
 
     @property
-    @abstractmethod
+    def takes_from(self) -> Place:
+        """The dimension that loses the axes, and whose tile grows by their sizes; or the partial axes."""
+        return self._place(self.ends[0])
+
+    @property
     def gives_to(self) -> Place:
         """The dimension that gets the axes at its minor end, and whose tile shrinks by their sizes; or the partial."""
+        return self._place(self.ends[1])
+
+    def _place(self, end: str | None) -> Place:
+        place: Place = "partial" if end == "partial" else None if end is None else getattr(self, end)
+        return place
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "axes", tuple(self.axes))
@@ -154,15 +160,8 @@ class AllGatherRule(AxesCollective):
     axes: tuple[str, ...]
 
     name: ClassVar[str] = "allgather"
+    ends: ClassVar = ("dim", None)
     __str__ = AxesCollective.__str__
-
-    @property
-    def takes_from(self) -> int:
-        return self.dim
-
-    @property
-    def gives_to(self) -> None:
-        return None
 
 
 @final
@@ -179,15 +178,8 @@ class DynSliceRule(AxesCollective):
     axes: tuple[str, ...]
 
     name: ClassVar[str] = "dynslice"
+    ends: ClassVar = (None, "dim")
     __str__ = AxesCollective.__str__
-
-    @property
-    def takes_from(self) -> None:
-        return None
-
-    @property
-    def gives_to(self) -> int:
-        return self.dim
 
 
 @final
@@ -205,15 +197,8 @@ class AllToAllRule(AxesCollective):
     axes: tuple[str, ...]
 
     name: ClassVar[str] = "alltoall"
+    ends: ClassVar = ("source", "target")
     __str__ = AxesCollective.__str__
-
-    @property
-    def takes_from(self) -> int:
-        return self.source
-
-    @property
-    def gives_to(self) -> int:
-        return self.target
 
 
 @final

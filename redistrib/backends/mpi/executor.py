@@ -190,9 +190,7 @@ class Executor(CommunicatorOwner):
             free |= (block.free or (given is not None and _same_memory(flat(given), block.own))) << k
         agreed = self._groups.agree(free | (0 if problem else 1 << _FINE))
         if not agreed >> _FINE & 1:
-            problems = self.comm.allgather(problem)
-            rank = next(r for r, text in enumerate(problems) if text)
-            raise TilesError(f"rank {rank}: {problems[rank]}")
+            raise consistency.first_problem(self.comm, problem)
         if not self._shares_target:
             return None
         agreed &= (1 << _FINE) - 1
@@ -264,18 +262,14 @@ class Executor(CommunicatorOwner):
         return ["in_place"] * replaced + ["datatypes"] * replacement.gathers
 
     def _make_memory(self) -> None:
-        self._shares_target = any(
-            name == "shared" and stage.writes == "target"
-            for stage, name in zip(self._staged.stages, self.transports, strict=True)
-        )
+        stages = zip(self._staged.stages, self.transports, strict=True)
+        in_shared_memory = {stage.writes for stage, name in stages if name == "shared"}
+        self._shares_target = "target" in in_shared_memory
         memories: tuple[Memory, Memory] = ("middle 0", "middle 1")
         for memory, nbytes in zip(memories, self._staged.middle, strict=True):
             if not nbytes:
                 continue
-            if any(
-                name == "shared" and stage.writes == memory
-                for stage, name in zip(self._staged.stages, self.transports, strict=True)
-            ):
+            if memory in in_shared_memory:
                 block = SharedTile(self._groups.host, self._groups.barrier, nbytes)
                 self._shared_middle[memory] = block
                 self._middle[memory] = block.own

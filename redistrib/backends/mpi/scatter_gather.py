@@ -10,6 +10,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from redistrib.backends.mpi.arrays import dtype_of, flat, tile_of
+from redistrib.backends.mpi.consistency import require_root
 from redistrib.backends.mpi.datatypes import run_type, strided_type
 from redistrib.errors import CommunicatorError, RedistribError, TilesError
 from redistrib.lang.mesh import Mesh
@@ -229,6 +230,5 @@ def _placed(dist_type: DistType | str, mesh: Any, comm: MPI.Intracomm, root: int
             f"the mesh has {placement.devices} devices and the communicator has {comm.size} ranks; give it one rank "
             f"per device, for example with comm.Split"
         )
-    if not 0 <= root < comm.size:
-        raise CommunicatorError(f"there is no rank {root} among {comm.size}; give a root from 0 to {comm.size - 1}")
+    require_root(comm, root)
     return placement
