@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any
 
 from bench import results
 from bench.cluster import DEVICES_PER_HOST, HOSTS, jax_job
+from bench.markdown import table
 from bench.network import Network, why_not
 from bench.results import Results
 from bench.stats import paired_ratio, quantile
@@ -44,8 +45,8 @@ def verdict(records: list[Record]) -> tuple[str, bool | None]:
     return f"{over:.2f} times the bound, {'the same bits' if same else 'other bits'}", over == 1 and same
 
 
-def parts(found: Results, table: Callable[[list[str], list[list[str]]], str]) -> list[str]:
-    """What the report says of it; `table` makes a table of its head and rows."""
+def parts(found: Results) -> list[str]:
+    """What the report says of it."""
     made = []
     for record in found.records("gradients"):
         if record["status"] == "ok":

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from bench import wire
+from bench.markdown import table
 from bench.results import Results
 from bench.stats import Interval, geomean
 from bench.summary import OURS, XLA, Record, speed_of, timed
@@ -20,8 +19,8 @@ the least that must cross, where any must.
 """
 
 
-def parts(found: Results, table: Callable[[list[str], list[list[str]]], str]) -> list[str]:
-    """The parts of the page; `table` makes one of its head and rows."""
+def parts(found: Results) -> list[str]:
+    """The parts of the page."""
     made = [name for name in NAMES if found.records(name)]
     if not made:
         return []

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from bench import wire
+from bench.markdown import table
 from bench.problem import Problem
 from bench.results import Results
 from bench.stats import geomean
-from bench.summary import XLA, Record, by_set, bytes_ratio, compiled, fate, timed
+from bench.summary import XLA, Record, by_set, bytes_ratio, compiled, fate, speed_table, timed
 
 OURS_BY = {"exact": 'ours, "exact"', "default": "ours, default"}
 XLA_ON = {"cpu": "XLA, CPU", "tpu": "XLA, TPU v5e 2x4"}
@@ -27,10 +26,8 @@ CLUSTER = """Run on the emulated cluster (4 hosts of {devices_per_host} devices,
 """
 
 
-def parts(
-    found: Results, table: Callable[[list[str], list[list[str]]], str], speeds: Callable[[list[Record], float], str]
-) -> list[str]:
-    """The parts of the page; `table` makes one of its head and rows, `speeds` one of timed records."""
+def parts(found: Results) -> list[str]:
+    """The parts of the page."""
     made = []
     if records := found.records("partial"):
         head, *rows = counted(records)
@@ -38,7 +35,7 @@ def parts(
         made += [COUNTED.format(**found.settings("partial")), table(head, rows), table(listed, apart)]
     if records := found.records("partial_cluster"):
         settings = found.settings("partial_cluster")
-        made += [CLUSTER.format(**settings), speeds(_by_target(records), 0.95), wire.table(records, settings)]
+        made += [CLUSTER.format(**settings), speed_table(_by_target(records), 0.95), wire.table(records, settings)]
     return made
 
 

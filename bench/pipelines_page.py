@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from bench.distir import MLP, PURE, TABLE_2, TABLE_3
+from bench.markdown import table
 from bench.pipelines import measured, ranked, spearman
 from bench.results import Results
 from bench.summary import Record
@@ -31,8 +31,8 @@ are slower than on machines of their own.
 """
 
 
-def parts(found: Results, table: Callable[[list[str], list[list[str]]], str], picture: str) -> list[str]:
-    """The parts of the page; `table` makes one of its head and rows."""
+def parts(found: Results, picture: str) -> list[str]:
+    """The parts of the page."""
     made = []
     if records := found.records("distir"):
         memory = found.settings("distir")["memory"]

@@ -26,7 +26,6 @@ from bench import (
 from bench.children import ROOT
 from bench.fuzz import page as fuzz_page
 from bench.illustrations import draw
-from bench.markdown import table
 from bench.programs import page as programs_page
 from bench.programs import searched_page
 from bench.results import Results
@@ -95,22 +94,22 @@ def write(found: Results, path: Path) -> None:
         "## What must hold, and whether it does\n",
         verdicts.goals_table(found),
         *xla_page.cluster(found, picture["run-times"], picture["ratios"]),
-        *hosts_page.parts(found, table),
+        *hosts_page.parts(found),
         *cluster_mpi.parts(found),
         *xla_page.cpu(found, picture["bytes-over-bound"], picture["scratch"]),
         *xla_page.tpu(found),
-        *tori.parts(found, table),
+        *tori.parts(found),
         *dtensor_page.parts(found),
         *trees_page.parts(found),
         *planning_page.quality(found),
-        *partial_page.parts(found, table, xla_page.speeds),
-        *gradients.parts(found, table),
-        *sets.parts(found, table),
-        *programs_page.parts(found, table),
-        *searched_page.parts(found, table),
+        *partial_page.parts(found),
+        *gradients.parts(found),
+        *sets.parts(found),
+        *programs_page.parts(found),
+        *searched_page.parts(found),
         *planning_page.planning(found, picture["planning"]),
-        *pipelines_page.parts(found, table, picture["pipelines"]),
-        *top_ten.parts(found, table),
+        *pipelines_page.parts(found, picture["pipelines"]),
+        *top_ten.parts(found),
         *fuzz_page.parts(found),
         *survivors.parts(found),
         *xla_page.worst(found),

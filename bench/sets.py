@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any
 
 from bench import results
 from bench.children import progress
 from bench.cluster import DEVICES_PER_HOST, HOSTS, jax_job
+from bench.markdown import table
 from bench.network import Network, why_not
 from bench.problems import MEGABYTE
 from bench.results import Results
@@ -136,8 +137,8 @@ def _why_not(record: Record, way: str) -> str:
     return f"{tried['status']}: {tried.get('error') or tried.get('log') or 'nothing said'}"
 
 
-def parts(found: Results, table: Callable[[list[str], list[list[str]]], str]) -> list[str]:
-    """What the report says of it; `table` makes a table of its head and rows."""
+def parts(found: Results) -> list[str]:
+    """What the report says of it."""
     records = found.records("sets")
     if not records:
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from bench.markdown import table
 from bench.stats import Interval, bootstrap_geomean, geomean, paired_ratio, quantile
 
 Record = dict[str, Any]
@@ -105,6 +106,22 @@ def slower_than(records: list[Record], limit: float) -> list[Record]:
 def xla_gathers(record: Record) -> bool:
     """Whether XLA holds an array larger than the larger tile on the way."""
     return compiled(record, "xla") and record["xla"]["largest"] > record["tile"]
+
+
+def speed_table(records: list[Record], limit: float) -> str:
+    """A row for each set of timed records; those below `limit` beyond noise are counted."""
+    rows = []
+    for name, group in by_set(timed(records)).items():
+        values = [speed(r).value for r in group]
+        gathers = [r for r in group if xla_gathers(r)]
+        rows.append(
+            [name, str(len(group)), str(speed_of(group)), f"{quantile(values, 0.5):.2f}", f"{max(values):.2f}",
+             f"{min(values):.2f}", str(len(slower_than(group, limit))),
+             f"{speed_of(gathers)} ({len(gathers)})" if gathers else "none"]
+        )  # fmt: skip
+    head = ["set", "problems", "geomean [95%]", "median", "best", "worst", f"below {limit:g}x beyond noise",
+            "geomean where XLA gathers past the tile"]  # fmt: skip
+    return table(head, rows)
 
 
 def print_pairs(records: list[Record]) -> None:

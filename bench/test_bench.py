@@ -19,7 +19,6 @@ from bench import compare, gradients, network, partial, results, sets, summary, 
 from bench import mutants as bench_mutants
 from bench.children import ROOT, Child
 from bench.dtensor_run import in_mesh_order
-from bench.markdown import table
 from bench.mutations import Mutant, mutants
 from bench.problems import (
     ALIGNED_TILE,
@@ -254,11 +253,11 @@ def test_the_report_shows_gradients(received: int, same: bool, word: str) -> Non
     found = Results({"gradients": {"settings": {"layers": 6}, "records": [record]}})
     (goal,) = [line for line in verdicts.goals_table(found).splitlines() if line.startswith("| gradients of MiniLM")]
     assert goal.endswith(f"| {word} |")
-    text, shown = gradients.parts(found, table)
+    text, shown = gradients.parts(found)
     assert "(6 layers, 101 arrays, 90.0 MB)" in text
     assert shown.splitlines()[3] == "| psum, then slice | 0.0 | 2.00 | 2.00 | 2.00 [2.00, 2.00] | yes |"
     failed = Results({"gradients": {"settings": {}, "records": [{"status": "limit"}]}})
-    assert gradients.parts(failed, table) == []
+    assert gradients.parts(failed) == []
     assert "bits on two device orders |  | not measured |" in verdicts.goals_table(failed)
 
 
@@ -281,7 +280,7 @@ def test_the_report_shows_device_sets() -> None:
     assert "at least 2x the direct pull | 2.00x | yes |" in page
     assert "within 1.5x of JAX's own sockets | 2.00x | **no** |" in page
     assert f"through the host | 1.00x at least (rows to columns), of {len(records)} cases | yes |" in page
-    text, shown = sets.parts(found, table)
+    text, shown = sets.parts(found)
     assert "Arrays of 16 MB" in text
     assert "| rows to columns | exchange | 2.00 | 1000 | 2.00 [2.00, 2.00] | 1.00 [1.00, 1.00] |  |" in shown
     few = Results(
@@ -293,7 +292,7 @@ def test_the_report_shows_device_sets() -> None:
         }
     )
     assert "through the host |  | not measured |" in verdicts.goals_table(few)
-    assert "(wrong)" in sets.parts(few, table)[1] and "| x | limit |" in sets.parts(few, table)[1]
+    assert "(wrong)" in sets.parts(few)[1] and "| x | limit |" in sets.parts(few)[1]
 
 
 @pytest.mark.parametrize(("killers", "word"), [(["a", "b", ""], "**no**"), (["a", "time", "b"], "not measured")])
@@ -365,7 +364,7 @@ def test_programs_that_were_searched_are_a_table_and_a_goal(received: int, met: 
         {"name": "one", "xla": 100, "ours": 90, "received": received, "bound": 50.0},
         {"name": "two", "xla": 100, "ours": 90, "received": 60, "bound": 50.0},
     ]
-    text = "\n".join(programs_page.parts(Results({"programs_searched": {"records": records}}), table))
+    text = "\n".join(programs_page.parts(Results({"programs_searched": {"records": records}})))
     assert f"| one | 0.0001 | 0.0001 | {received / 1e6:.4f} | 0.0001 | {received / 100:.3f} |" in text
     said, holds = programs_page.searched_verdict(records)
     assert holds is met

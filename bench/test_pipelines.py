@@ -10,7 +10,6 @@ import pytest
 
 from bench import pictures
 from bench.distir import GPT2, MLP, rows
-from bench.markdown import table
 from bench.pipelines import fitted, ranked, spearman
 from bench.pipelines_page import figures, parts, speedups, winners
 from bench.results import Results
@@ -95,7 +94,7 @@ def test_the_page_has_both_and_the_picture_is_drawn(tmp_path: Path) -> None:
             "pipelines": {"records": STEPS, "settings": {"hosts": 4, "rate": "100mbit", "rounds": 3}},
         }
     )
-    text = "\n".join(parts(both, table, "PICTURE"))
+    text = "\n".join(parts(both, "PICTURE"))
     assert "Of the 2 rows of Table 2 ours is theirs on 1, theirs is within 5% of ours on 2" in text
     assert "Seconds for 1035 layouts, of all batch sizes, on 2 cores: MLP 1B 41 (70 of processor)." in text
     assert "PICTURE" in text and "| 8 | 4/1/1/1 | 100 | 200 |" in text

@@ -8,7 +8,6 @@ import jax
 import pytest
 from jax.sharding import AbstractMesh, NamedSharding
 
-from bench.markdown import table
 from bench.programs.case import SIZES, P
 from bench.programs.searched_page import best, goals, parts, rows
 from bench.programs.written import BATCH, FOUND, LAYOUTS, is_trained, laid, programs, written
@@ -63,7 +62,7 @@ def test_a_row_has_times_bytes_and_peaks() -> None:
     records = [record("one", 0.1, 0.2, 0.15, 1.0)]
     (_, row), page = (
         rows(records),
-        parts(Results({"searched_cluster": {"records": records, "settings": {"rounds": 9}}}), table),
+        parts(Results({"searched_cluster": {"records": records, "settings": {"rounds": 9}}})),
     )
     assert row[:5] == ["one", "d=2 x t=4", "100", "2.00 [2.00, 2.00]", "model"]
     assert row[6:] == ["1.000", "2.00 / none / none", "1.00 / none / none"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from typing import NamedTuple
 
+from bench.markdown import table
 from bench.pipelines import measured
 from bench.results import Results
 from bench.summary import Record
@@ -78,7 +78,7 @@ def goal(records: list[Record]) -> tuple[str, str, bool | None]:
     return said, f"the fastest pure one's time over its: {each}", all(gain >= 1 for gain in gains)
 
 
-def parts(found: Results, table: Callable[[list[str], list[list[str]]], str]) -> list[str]:
+def parts(found: Results) -> list[str]:
     """The parts of the page."""
     made = choices(found.records("pipelines"))
     return [TEXT, table(*rows(made))] if made else []

@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from bench import results
 from bench.children import Child, progress
+from bench.markdown import table
 from bench.problems import DEFAULT_SEED, problem_set
 from bench.stats import geomean
 from bench.summary import OURS, XLA, Record
@@ -79,7 +80,7 @@ def goals(records: list[Record]) -> list[tuple[str, str, bool | None]]:
     return rows
 
 
-def parts(found: results.Results, table: Callable[..., str]) -> list[str]:
+def parts(found: results.Results) -> list[str]:
     """The section of the report."""
     records = found.records("tori")
     if not records:

@@ -5,8 +5,17 @@ from __future__ import annotations
 from bench import verdicts, wire
 from bench.markdown import table
 from bench.results import Results
-from bench.stats import quantile
-from bench.summary import OURS, XLA, Record, by_set, fate, sides, slower_than, speed, speed_of, timed, xla_gathers
+from bench.summary import (
+    OURS,
+    XLA,
+    Record,
+    by_set,
+    fate,
+    sides,
+    speed,
+    speed_table,
+    timed,
+)
 
 CLUSTER = """## Emulated cluster
 
@@ -39,7 +48,7 @@ def cluster(found: Results, times: str, ratios: str) -> list[str]:
     records, settings = found.records("cluster"), found.settings("cluster")
     if not records:
         return []
-    return [CLUSTER.format(**settings), speeds(records, 0.95), wire.table(records, settings), times, ratios,
+    return [CLUSTER.format(**settings), speed_table(records, 0.95), wire.table(records, settings), times, ratios,
             verdicts.noise(found, "cluster_null")]  # fmt: skip
 
 
@@ -48,7 +57,7 @@ def cpu(found: Results, bytes_received: str, scratch: str) -> list[str]:
     records = found.records("xla_cpu")
     if not records:
         return []
-    return [CPU.format(**found.settings("xla_cpu")), speeds(records, 0.9), verdicts.noise(found, "xla_cpu_null"),
+    return [CPU.format(**found.settings("xla_cpu")), speed_table(records, 0.9), verdicts.noise(found, "xla_cpu_null"),
             COUNTED, _counted(records), bytes_received, scratch]  # fmt: skip
 
 
@@ -61,21 +70,6 @@ def tpu(found: Results) -> list[str]:
     for topology in dict.fromkeys(r["topology"] for r in records):
         parts += [f"**{topology}**\n", _counted([r for r in records if r["topology"] == topology])]
     return [*parts, verdicts.swap(found)]
-
-
-def speeds(records: list[Record], limit: float) -> str:
-    rows = []
-    for name, group in by_set(timed(records)).items():
-        values = [speed(r).value for r in group]
-        gathers = [r for r in group if xla_gathers(r)]
-        rows.append(
-            [name, str(len(group)), str(speed_of(group)), f"{quantile(values, 0.5):.2f}", f"{max(values):.2f}",
-             f"{min(values):.2f}", str(len(slower_than(group, limit))),
-             f"{speed_of(gathers)} ({len(gathers)})" if gathers else "none"]
-        )  # fmt: skip
-    head = ["set", "problems", "geomean [95%]", "median", "best", "worst", f"below {limit:g}x beyond noise",
-            "geomean where XLA gathers past the tile"]  # fmt: skip
-    return table(head, rows)
 
 
 def _counted(records: list[Record]) -> str:

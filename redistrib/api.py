@@ -134,8 +134,7 @@ def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "
         The profile with its samples and residuals; None on all ranks but the first under MPI.
 
     Raises:
-        RunSizeError: if nothing can be measured on so many devices.
-        DeviceShortageError: if there are fewer.
+        RunSizeError: if nothing can be measured on so many devices, or there are fewer.
         CommunicatorError: if there is only one rank.
     """
     from redistrib.cost.fit import fit_profile
@@ -215,8 +214,7 @@ def reshard(
         The tree, every array committed to exactly the sharding asked for, weak types kept.
 
     Raises:
-        TreeMismatchError: if the shardings are no prefix of the tree.
-        LeafError: for what is wrong with one leaf; names its path.
+        LeafError: if the shardings are no prefix of the tree, and for what is wrong with one leaf; names its path.
         CommunicatorError: if processes are about to move different trees, or one of them does not call.
         MemoryLimitError: if nothing fits the limit; tells the least that something fits.
         TracedError: for what cannot be done under `jit`, and for a traced array on Auto axes without `source`.
@@ -260,7 +258,7 @@ def reshard_plan(
         shardings, logical_shape, donate, memory_limit, cost_model, accumulate, order: as for `reshard`.
 
     Raises:
-        TreeMismatchError, LeafError, MemoryLimitError: as `reshard` does.
+        LeafError, MemoryLimitError: as `reshard` does.
     """
     from redistrib.resharding import entry
 

@@ -88,7 +88,12 @@ def on_virtual_devices(plan: Plan, with_xla: bool = True) -> RunReport:
     held = tiles * plan.itemsize + plan.source.global_size * (8 + plan.itemsize)
     if held > memory():
         raise RunSizeError(
-            "the bytes of the array, its values and its tiles before and after", held, 0, memory(), "take a smaller one"
+            "run size",
+            what="the bytes of the array, its values and its tiles before and after",
+            given=held,
+            least=0,
+            most=memory(),
+            remedy="take a smaller one",
         )
     named = _with_plain_names(plan)
     mesh = mesh_for(named, virtual_cpu_devices(plan.devices))

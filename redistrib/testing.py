@@ -30,7 +30,7 @@ NAMES = "xyzuvw"
 
 
 @dataclass(frozen=True)
-class Redistribution:
+class RedistributionCase:
     """A pair of types to move an array between.
 
     Attributes:
@@ -54,9 +54,9 @@ class Redistribution:
         """Where the data is wanted."""
         return placement_of(self.target, self.target_mesh)
 
-    def reversed(self) -> Redistribution:
+    def reversed(self) -> RedistributionCase:
         """The way back."""
-        return Redistribution(self.target, self.source, self.target_mesh, self.mesh)
+        return RedistributionCase(self.target, self.source, self.target_mesh, self.mesh)
 
     def plan(self, algorithm: str = "best", model: str = "exact") -> Plan:
         """The plan that the synthesis finds."""
@@ -193,7 +193,7 @@ def redistributions(
     max_axes: int = 4,
     two_meshes: bool = True,
     max_size: int = 50_000,
-) -> Redistribution:
+) -> RedistributionCase:
     """Pairs of types of one global shape, now and then on two meshes over the same devices.
 
     Args:
@@ -217,13 +217,13 @@ def redistributions(
     if math.prod(shape) > max_size:
         shape = [1] * rank
         source = target = ((),) * rank
-    return Redistribution(cut_type(mesh, shape, source), cut_type(target_mesh, shape, target), mesh, target_mesh)
+    return RedistributionCase(cut_type(mesh, shape, source), cut_type(target_mesh, shape, target), mesh, target_mesh)
 
 
 @st.composite
 def uneven_redistributions(
     draw: st.DrawFn, max_devices: int = 12, max_rank: int = 3, max_size: int = 2_000
-) -> Redistribution:
+) -> RedistributionCase:
     """Pairs of types of one global shape of any sizes, now and then on meshes of different devices, or padded."""
     meshes_drawn = [draw(meshes(max_devices, 3)) for _ in range(2)]
     if draw(st.booleans()):
@@ -246,7 +246,7 @@ def uneven_redistributions(
                 tile = dims[i].tile + draw(st.integers(0, 3))
                 dims[i] = DimType(tile, dims[i].axes, shape[i], padding=tile * _tiles(mesh, cut[i]) - shape[i])
         sides.append(DistType(tuple(dims)))
-    return Redistribution(sides[0], sides[1], meshes_drawn[0], meshes_drawn[1])
+    return RedistributionCase(sides[0], sides[1], meshes_drawn[0], meshes_drawn[1])
 
 
 @st.composite

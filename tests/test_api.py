@@ -110,7 +110,7 @@ def test_memory_sizes(value: int | str, size: int) -> None:
     "value", ["9" * 400, "9" * 100_000, 2**63, 10**5000, "9223372036854775808", "8589934592GiB"], ids=_kind
 )
 def test_memory_sizes_have_a_limit(value: int | str) -> None:
-    with pytest.raises(errors.MemorySizeError) as caught:
+    with pytest.raises(errors.ChoiceError) as caught:
         parse_size(value)
     assert caught.value.most == 2**63 - 1
     assert str(caught.value).endswith(
@@ -124,7 +124,7 @@ def test_memory_sizes_have_a_limit(value: int | str) -> None:
 )
 def test_long_texts_that_are_no_memory_size_are_refused_soon(value: str) -> None:
     start = time.perf_counter()
-    with pytest.raises(errors.MemorySizeError) as caught:
+    with pytest.raises(errors.ChoiceError) as caught:
         parse_size(value)
     assert time.perf_counter() - start < 5
     assert len(str(caught.value)) < 200
@@ -134,7 +134,7 @@ def test_long_texts_that_are_no_memory_size_are_refused_soon(value: str) -> None
     "value", [0, -1, True, "", "2 XB", "GiB", "1e9", 1.5, np.float64(3), np.bool_(True), b"7", None]
 )
 def test_what_is_no_memory_size(value: Any) -> None:
-    with pytest.raises(errors.MemorySizeError) as caught:
+    with pytest.raises(errors.ChoiceError) as caught:
         parse_size(value)
     assert str(caught.value) == (
         f"{value!r} is no memory size; give bytes as an integer, or a text such as '512MiB' or '2GiB'"
@@ -228,7 +228,7 @@ def test_what_fits_no_memory_limit_is_not_told_to_take_one() -> None:
         f"no plan fits in {most:,} bytes per device; every plan needs {least:,} bytes or more, "
         f"and a memory_limit is at most {most:,}; give none"
     )
-    with pytest.raises(errors.MemorySizeError):
+    with pytest.raises(errors.ChoiceError):
         rd.synthesize(*arguments, memory_limit=least)
     assert rd.synthesize(*arguments).memory_limit is None
 

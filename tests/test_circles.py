@@ -1,8 +1,10 @@
-"""No files import each other. import-linter says so of the package, but not of a folder's `__init__` and its files."""
+"""No files import each other, which import-linter says of the package, but not of a folder's `__init__` and its files.
+And no two classes of the package have one name."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -39,3 +41,13 @@ def test_no_circle_among_files() -> None:
     assert "redistrib.plans.data" in graph["redistrib.plans.verify"]
     assert "tests.reshard.cases" in graph["tests.reshard.arrays"]
     TopologicalSorter(graph).prepare()  # raises a CycleError, which names the files
+
+
+def test_no_two_classes_have_one_name() -> None:
+    classes = Counter(
+        node.name
+        for path in (ROOT / "redistrib").rglob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name for name, count in classes.items() if count > 1} <= {"Problem"}  # of the synthesis and of the search

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from bench.markdown import table
 from bench.results import Results
 from bench.stats import geomean
 from bench.summary import OURS, XLA, Record, slower_than, speed, speed_of, timed
@@ -36,7 +36,7 @@ WHY = {
 }
 
 
-def parts(found: Results, table: Callable[[list[str], list[list[str]]], str]) -> list[str]:
+def parts(found: Results) -> list[str]:
     """The parts of the page."""
     made: list[str] = []
     if records := found.records("programs"):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 from typing import Any
 
+from bench.markdown import table
 from bench.programs.written import BATCH, FOUND
 from bench.results import Results
 from bench.stats import Interval, bootstrap_geomean, geomean, paired_ratio
@@ -91,7 +91,7 @@ def overall(ran: list[Record]) -> tuple[Interval, Interval]:
     return batch, bootstrap_geomean([speed(record, best(record)).value for record in ran])
 
 
-def parts(found: Results, table: Callable[[list[str], list[list[str]]], str]) -> list[str]:
+def parts(found: Results) -> list[str]:
     """The parts of the page."""
     records = found.records("searched_cluster")
     if not timed(records):

@@ -6,9 +6,7 @@ attributes (`RuleBroken`). Meshes and types are held as their notation, so this 
 """
 
 from redistrib.errors.backends import (
-    ArrayMismatchError,
     CommunicatorError,
-    DeviceShortageError,
     ForeignMeshError,
     HloTextError,
     LeafError,
@@ -17,14 +15,12 @@ from redistrib.errors.backends import (
     RunSizeError,
     SourceArrayError,
     TracedError,
-    TreeMismatchError,
 )
 from redistrib.errors.base import RedistribError, RuleBroken
 from redistrib.errors.lang import (
     MeshError,
     NotationError,
     PartialTypeError,
-    SpecDivisionError,
     SpecError,
     TypeFormError,
     UnevenTypeError,
@@ -33,10 +29,8 @@ from redistrib.errors.lang import (
 from redistrib.errors.plans import (
     VERIFICATION_RULES,
     PlacementError,
-    PlanDigestError,
     PlanFormError,
     PlanJsonError,
-    PlanVersionError,
     TileAboveBoundError,
     TilesError,
     VerificationError,
@@ -54,7 +48,6 @@ from redistrib.errors.synthesis import (
     DtypeError,
     GlobalShapeError,
     MemoryLimitError,
-    MemorySizeError,
     MeshDevicesError,
     ProfileError,
     ReductionError,
@@ -62,12 +55,10 @@ from redistrib.errors.synthesis import (
 
 __all__ = [
     "VERIFICATION_RULES",
-    "ArrayMismatchError",
     "ChoiceError",
     "CommunicatorError",
     "CutError",
     "CutInnerFactorError",
-    "DeviceShortageError",
     "DtypeError",
     "ForeignMeshError",
     "GlobalShapeError",
@@ -75,7 +66,6 @@ __all__ = [
     "InconsistentGroupError",
     "LeafError",
     "MemoryLimitError",
-    "MemorySizeError",
     "MeshDevicesError",
     "MeshError",
     "NoCombinerError",
@@ -83,10 +73,8 @@ __all__ = [
     "PartialTypeError",
     "PictureError",
     "PlacementError",
-    "PlanDigestError",
     "PlanFormError",
     "PlanJsonError",
-    "PlanVersionError",
     "ProfileError",
     "ProgramError",
     "RedistribError",
@@ -96,12 +84,10 @@ __all__ = [
     "RuleError",
     "RunSizeError",
     "SourceArrayError",
-    "SpecDivisionError",
     "SpecError",
     "TileAboveBoundError",
     "TilesError",
     "TracedError",
-    "TreeMismatchError",
     "TypeFormError",
     "UnevenTypeError",
     "UnknownAxisError",

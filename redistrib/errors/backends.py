@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from redistrib.errors.base import RedistribError, RuleBroken
-from redistrib.errors.plans import TilesError
 
 
 class HloTextError(RedistribError):
@@ -22,10 +21,6 @@ class HloTextError(RedistribError):
 
 class CommunicatorError(RedistribError):
     """A communicator that cannot run a plan: wrong size, wrong kind, or processes that do not ask for the same."""
-
-
-class ArrayMismatchError(TilesError):
-    """An array that is not the tile its rank should hold; raised on every rank with one message."""
 
 
 class ForeignMeshError(RuleBroken):
@@ -100,33 +95,8 @@ function; donate the arguments of that function with jax.jit(..., donate_argnums
     }
 
 
-class DeviceShortageError(RedistribError):
-    """More devices asked for than JAX has.
-
-    >>> from redistrib.backends.jax.measure.compare import virtual_cpu_devices
-    >>> virtual_cpu_devices(64)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    redistrib.errors.DeviceShortageError: the mesh has 64 devices but JAX has started with ...; start a new process, \
-or set XLA_FLAGS=--xla_force_host_platform_device_count=64 before importing jax
-    """
-
-    def __init__(self, wanted: int, found: int) -> None:
-        self.wanted = wanted
-        self.found = found
-        super().__init__(
-            f"the mesh has {wanted} devices but JAX has started with {found}; start a new process, or set "
-            f"XLA_FLAGS=--xla_force_host_platform_device_count={wanted} before importing jax"
-        )
-
-
-class RunSizeError(RedistribError):
-    """A size at which a plan cannot be run, or the links measured, in this process.
-
-    Attributes:
-        what: the size.
-        given: how much of it was asked for.
-        least, most: how much can be.
+class RunSizeError(RuleBroken):
+    """A size at which a plan cannot be run, or the links measured, in this process; or fewer devices than it takes.
 
     >>> from redistrib.backends.jax.measure.compare import virtual_cpu_devices
     >>> virtual_cpu_devices(1000)
@@ -136,9 +106,11 @@ class RunSizeError(RedistribError):
 mesh, or through MPI
     """
 
-    def __init__(self, what: str, given: int, least: int, most: int, remedy: str) -> None:
-        self.what, self.given, self.least, self.most = what, given, least, most
-        super().__init__(f"{what} must be from {least:,} to {most:,}, got {given:,}; {remedy}")
+    wordings: ClassVar = {
+        "run size": "{what} must be from {least:,} to {most:,}, got {given:,}; {remedy}",
+        "device shortage": "the mesh has {wanted} devices but JAX has started with {found}; start a new process, or "
+        "set XLA_FLAGS=--xla_force_host_platform_device_count={wanted} before importing jax",
+    }
 
 
 class PictureError(RedistribError):
@@ -153,30 +125,8 @@ class PictureError(RedistribError):
     """
 
 
-class TreeMismatchError(RedistribError):
-    """Shardings that are neither one for all, nor a tree like the arrays', nor a prefix of it.
-
-    >>> import jax
-    >>> import redistrib as rd
-    >>> from jax.sharding import NamedSharding, PartitionSpec
-    >>> there = NamedSharding(jax.make_mesh((2,), ("x",)), PartitionSpec("x"))
-    >>> rd.reshard({"w": 1.0}, {"v": there})
-    Traceback (most recent call last):
-        ...
-    redistrib.errors.TreeMismatchError: the shardings do not match the tree: pytree structure error: different pytree \
-metadata at key path; give one sharding, a tree of them of the same structure, or a prefix of it
-    """
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(
-            f"the shardings do not match the tree: {reason}; give one sharding, a tree of them of the same structure, "
-            f"or a prefix of it"
-        )
-
-
 class LeafError(RedistribError):
-    """Something wrong with one leaf of a tree.
+    """Something wrong with one leaf of a tree, or with shardings that are no tree like the arrays' nor a prefix of it.
 
     >>> import jax
     >>> import redistrib as rd
@@ -187,7 +137,7 @@ class LeafError(RedistribError):
     redistrib.errors.LeafError: leaf ['w']: str is neither an array nor a number
 
     Attributes:
-        path: of the leaf, as JAX prints paths.
+        path: of the leaf, as JAX prints paths; empty where the fault is in no one leaf.
         reason: what is wrong.
     """
 

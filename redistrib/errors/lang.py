@@ -251,25 +251,14 @@ def spec_rank_error(entries: int, shape: Sequence[int]) -> SpecError:
     )
 
 
-class SpecDivisionError(SpecError):
-    """A dimension that the axes of its entry do not divide.
-
-    >>> from redistrib.lang.mesh import Mesh
-    >>> from redistrib.lang.specs import from_partition_spec
-    >>> from_partition_spec(("x",), (10,), Mesh.of("x=4"))
-    Traceback (most recent call last):
-        ...
-    redistrib.errors.SpecDivisionError: dimension 0 has 10 elements, which axis 'x' cannot cut into 4 equal tiles; \
-take other axes, or pad the dimension to 12
-    """
-
-    def __init__(self, dim: int, size: int, axes: Sequence[str], tiles: int) -> None:
-        super().__init__(
-            "spec division",
-            f"dimension {dim} has {size} elements, which {'axis' if len(axes) == 1 else 'axes'} {listed(axes)} cannot "
-            f"cut into {tiles} equal tiles; take other axes, or pad the dimension to {-(-size // tiles) * tiles}",
-            dim=dim,
-            size=size,
-            axes=tuple(axes),
-            tiles=tiles,
-        )
+def spec_division_error(dim: int, size: int, axes: Sequence[str], tiles: int) -> SpecError:
+    """A dimension that the axes of its entry do not divide."""
+    return SpecError(
+        "spec division",
+        f"dimension {dim} has {size} elements, which {'axis' if len(axes) == 1 else 'axes'} {listed(axes)} cannot "
+        f"cut into {tiles} equal tiles; take other axes, or pad the dimension to {-(-size // tiles) * tiles}",
+        dim=dim,
+        size=size,
+        axes=tuple(axes),
+        tiles=tiles,
+    )

@@ -71,6 +71,7 @@ VERIFICATION_RULES = {
     "summand count": "The summands before and after a step must be as many as its kind says, of one kind of reduction.",
     "summand": "A device must add what makes its summand: each part once in a sum, at least once in a maximum.",
     "unreduce": "Tiles that become summands must lie in them, and every part of the array must be in one.",
+    "summands everywhere": "In a plan that has summands every device must hold a tile all the way.",
     "fixed order": "Under a fixed order summands must be added in one step, in the order of the source's numbers.",
 }
 
@@ -118,6 +119,8 @@ another plan, or pass the bound that this one was made under
 class TilesError(RedistribError):
     """Tiles or an array do not fit the placement or the type they are given with.
 
+    On MPI every rank raises it, with one message, if any rank is given an array that is not its tile.
+
     >>> import numpy as np
     >>> import redistrib as rd
     >>> from redistrib.plans.reference import run
@@ -129,7 +132,8 @@ class TilesError(RedistribError):
 
 
 class PlanJsonError(RedistribError):
-    """A text is not a plan's JSON form: a field is missing, unknown, or has a value it cannot have.
+    """A text is not a plan's JSON form: of another version, changed after it was written, or with a field that is
+    missing, unknown, or has a value it cannot have.
 
     >>> from redistrib.plans.plan import Plan
     >>> Plan.from_json('{"format": "redistrib-plan", "version": 1}')
@@ -138,34 +142,9 @@ class PlanJsonError(RedistribError):
     redistrib.errors.PlanJsonError: the plan lacks the field 'algorithm'
 
     Attributes:
-        where: path of the field at fault, such as `steps[2].groups`.
+        where: path of the field at fault, such as `steps[2].groups`; `version` or `digest` where these do not fit.
     """
 
     def __init__(self, message: str, where: str = "") -> None:
         super().__init__(message)
         self.where = where
-
-
-class PlanVersionError(PlanJsonError):
-    """A plan's JSON form is of a version that this release does not read.
-
-    >>> import redistrib as rd
-    >>> rd.Plan.from_json('{"format": "redistrib-plan", "version": 9}')
-    Traceback (most recent call last):
-        ...
-    redistrib.errors.PlanVersionError: the plan is of version 9, this release reads versions 1 and 2; write it again \
-with this release
-    """
-
-
-class PlanDigestError(PlanJsonError):
-    """A plan's JSON form does not match its digest: it was changed after it was written.
-
-    >>> import redistrib as rd
-    >>> text = rd.synthesize("[4{x}8]", "[8]", "x=2").to_json()
-    >>> rd.Plan.from_json(text.replace("float32", "float64"))  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    redistrib.errors.PlanDigestError: the plan's digest is '...', but its contents have '...'; it was changed after \
-it was written: make the plan again
-    """

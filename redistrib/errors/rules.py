@@ -12,8 +12,8 @@ class RuleError(RuleBroken):
 
     >>> from redistrib.lang.mesh import Mesh
     >>> from redistrib.lang.types import DistType
-    >>> from redistrib.theory.rules import AllToAll
-    >>> AllToAll(0, 1, ("x",)).apply(DistType.parse("[3{x}12, 2{y}12]"), Mesh.of("x=4,y=6"))
+    >>> from redistrib.theory.rules import AllToAllRule
+    >>> AllToAllRule(0, 1, ("x",)).apply(DistType.parse("[3{x}12, 2{y}12]"), Mesh.of("x=4,y=6"))
     Traceback (most recent call last):
         ...
     redistrib.errors.RuleError: alltoall(0, 1, {x}) cuts the tile of dimension 1 of [3{x}12, 2{y}12] into 4 parts, \

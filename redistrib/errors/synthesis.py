@@ -6,9 +6,11 @@ from typing import Any, ClassVar
 
 from redistrib.errors.base import RedistribError, RuleBroken, shown
 
+_SIZES = "give bytes as an integer, or a text such as '512MiB' or '2GiB'"
+
 
 class ChoiceError(RuleBroken):
-    """A value that is none of the choices there are: of cost models, algorithms or schedules.
+    """A value that is none that there is: of cost models, algorithms, schedules or memory sizes.
 
     >>> import redistrib as rd
     >>> rd.synthesize("[8]", "[8]", "x=2", cost_model="warp")
@@ -21,6 +23,8 @@ class ChoiceError(RuleBroken):
     wordings: ClassVar = {
         "unknown cost model": "no cost model {value!v}; give a CostModel or one of the names {known!l}",
         "unknown algorithm": "no algorithm {value!v}; give one of {known!l}",
+        "memory size": "{value!v} is no memory size; " + _SIZES,
+        "memory size above most": "{value!v} is more than the {most} bytes that a memory limit can be; " + _SIZES,
         "schedule": "there is no schedule {schedule!r}; choose 'overlap' or 'sequential'",
     }
 
@@ -149,23 +153,6 @@ class MemoryLimitError(RedistribError):
             else f"every plan needs {least:,} bytes or more, and a memory_limit is at most {MOST_BYTES:,}; give none"
         )
         super().__init__(message or f"no plan fits in {limit:,} bytes per device; {way_out}")
-
-
-class MemorySizeError(RedistribError):
-    """A memory limit that is no size, or larger than any memory; `most` is the largest in bytes, where it is that.
-
-    >>> import redistrib as rd
-    >>> rd.synthesize("[4{x}8]", "[8]", "x=2", memory_limit="2 bananas")
-    Traceback (most recent call last):
-        ...
-    redistrib.errors.MemorySizeError: '2 bananas' is no memory size; give bytes as an integer, or a text such as \
-'512MiB' or '2GiB'
-    """
-
-    def __init__(self, value: object, most: int | None = None) -> None:
-        self.value, self.most = value, most
-        why = "is no memory size" if most is None else f"is more than the {most} bytes that a memory limit can be"
-        super().__init__(f"{shown(value)} {why}; give bytes as an integer, or a text such as '512MiB' or '2GiB'")
 
 
 class ProfileError(RedistribError):

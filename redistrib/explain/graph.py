@@ -86,9 +86,7 @@ def _nodes(space: WeakSpace) -> list[Grid]:
     return [grid for grid in product(*ways) if space.is_node(grid)]
 
 
-def draw_graph(
-    plan: Plan, path: str | Path, model: CostModel | str | None = None, topology: Topology | None = None
-) -> Path:
+def draw_graph(plan: Plan, path: str | Path) -> Path:
     """Draw the weak graph, the plan's path through it in colour, and write it to a file.
 
     Tiles shrink from left to right: slices lead right, gathers left, and all-to-alls up or down.
@@ -100,7 +98,7 @@ def draw_graph(
     """
     import networkx as nx
 
-    graph = weak_graph(plan, model, topology)
+    graph = weak_graph(plan)
     if len(graph) > _MOST_DRAWN:
         raise PictureError(f"a picture shows a weak graph of at most {_MOST_DRAWN} nodes, this one has {len(graph)}")
     layers: dict[int, list[Grid]] = {}

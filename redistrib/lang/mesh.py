@@ -231,11 +231,3 @@ class PrimeMesh:
             UnknownAxisError: if the user mesh has no such axis.
         """
         return self.parts[self.user.axes.index(self.user.axis(name))]
-
-    def to_prime(self, coordinates: Int64) -> Int64:
-        """Prime coordinates `[..., prime axes]` of user coordinates `[..., user axes]`."""
-        columns = [
-            to_digits(coordinates[..., k], [part.size for part in split])[..., ::-1]
-            for k, split in enumerate(self.parts)
-        ]
-        return np.concatenate([np.empty((*coordinates.shape[:-1], 0), dtype=np.int64), *columns], axis=-1)

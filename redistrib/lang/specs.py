@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from redistrib.errors import SpecDivisionError, SpecError, TypeFormError
+from redistrib.errors import SpecError, TypeFormError
 from redistrib.errors import lang as errors
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.notation import REDUCTIONS, Cut, Reduction
@@ -38,7 +38,7 @@ def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh, cut: Cut = 
             `"chunk"` cut them so.
 
     Raises:
-        SpecError: a spec that has no meaning here; `SpecDivisionError` where axes do not divide a dimension.
+        SpecError: a spec that has no meaning here, or whose axes do not divide a dimension.
         UnknownAxisError: an axis that the mesh lacks.
         TypeFormError: an axis that cuts twice, or is unreduced and cuts.
 
@@ -63,7 +63,7 @@ def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh, cut: Cut = 
             seen.add(name)
         tiles = math.prod(mesh.axis(name).size for name in axes)
         if size % tiles and cut == "even":
-            raise SpecDivisionError(i, size, _turned(axes), tiles)
+            raise errors.spec_division_error(i, size, _turned(axes), tiles)
         dims.append(DimType(-(-size // tiles), axes, size, cut if size % tiles else "even"))
     for name in getattr(spec, "reduced", None) or ():
         mesh.axis(name)

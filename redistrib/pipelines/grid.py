@@ -17,7 +17,7 @@ from redistrib.simulate.clocks import Known, run
 from redistrib.simulate.machine import Machine
 
 
-class Candidate(NamedTuple):
+class SimulatedLayout(NamedTuple):
     """A layout and what simulation says of it.
 
     Attributes:
@@ -47,7 +47,7 @@ def layouts(devices: int, examples: int, most: int = 128) -> Iterator[Layout]:
                     yield Layout(d, t, p, k)
 
 
-def grid(program: Program, batch: Mapping[str, int], machine: Machine, devices: int = 16) -> list[Candidate]:
+def grid(program: Program, batch: Mapping[str, int], machine: Machine, devices: int = 16) -> list[SimulatedLayout]:
     """All layouts of a program, the fastest first; none is left out for its memory.
 
     Args:
@@ -69,7 +69,7 @@ def grid(program: Program, batch: Mapping[str, int], machine: Machine, devices: 
 
 def of_microbatches(
     program: Program, batch: Mapping[str, int], machine: Machine, sizes: Collection[int], devices: int = 16
-) -> dict[int, list[Candidate]]:
+) -> dict[int, list[SimulatedLayout]]:
     """For batches of so many examples the layouts whose microbatches are as large as a program's batch.
 
     They are cut and staged alike, and their units are the same programs, so that those are made, and timed, once. All
@@ -86,7 +86,7 @@ def of_microbatches(
         ProgramError: as `redistrib.pipelines.spread` does.
     """
     seen = batch_of(program, batch)
-    found: dict[int, list[Candidate]] = {}
+    found: dict[int, list[SimulatedLayout]] = {}
     alike: dict[tuple[int, int, int], list[tuple[int, Layout]]] = {}
     for size in sizes:
         for layout in layouts(devices, size):
@@ -105,6 +105,6 @@ def of_microbatches(
     return found
 
 
-def _candidate(layout: Layout, program: Program, machine: Machine, known: Known) -> Candidate:
+def _candidate(layout: Layout, program: Program, machine: Machine, known: Known) -> SimulatedLayout:
     made = run(program, machine, record=False, known=known)
-    return Candidate(layout, max(made.now.values()), max(made.peak.values()))
+    return SimulatedLayout(layout, max(made.now.values()), max(made.peak.values()))

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from redistrib.errors import PlanDigestError, PlanFormError, PlanJsonError, PlanVersionError
+from redistrib.errors import PlanFormError, PlanJsonError
 from redistrib.errors.base import shown
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType
@@ -194,9 +194,8 @@ def from_json(make: type[_Plan], text: str, verified: Callable[[_Plan], _Plan] |
             is.
 
     Raises:
-        PlanVersionError: if the text is of another version.
-        PlanDigestError: if it does not match its digest.
-        PlanJsonError: if it is not JSON, or a field is missing, unknown or has a value it cannot have.
+        PlanJsonError: if it is not JSON, is of another version, does not match its digest, or if a field is missing,
+            unknown or has a value it cannot have.
     """
     try:
         form = _unsealed(text)
@@ -220,7 +219,7 @@ def _unsealed(text: str) -> dict[str, Any]:
         refuse("format", f"is {shown(form.get('format'))}, a plan has {FORMAT!r}")
     version = form.get("version")
     if type(version) is not int or version not in VERSIONS:
-        raise PlanVersionError(
+        raise PlanJsonError(
             f"the plan is of version {shown(version)}, this release reads versions "
             f"{' and '.join(map(str, VERSIONS))}; write it again with this release",
             "version",
@@ -230,7 +229,7 @@ def _unsealed(text: str) -> dict[str, Any]:
     contents = {name: value for name, value in form.items() if name != "digest"}
     digest = digest_of(contents)
     if form["digest"] != digest:
-        raise PlanDigestError(
+        raise PlanJsonError(
             f"the plan's digest is {shown(form['digest'])}, but its contents have {digest!r}; "
             "it was changed after it was written: make the plan again",
             "digest",

@@ -89,9 +89,9 @@ def pair(box: Box, a: Box, b: Box, itemsize: int, a_offset: int = 0, b_offset: i
     return _strided(box, a, itemsize, first, a_offset), _strided(box, b, itemsize, first, b_offset)
 
 
-def inside(box: Box, tile: Box, itemsize: int, offset: int = 0) -> Strided:
+def inside(box: Box, tile: Box, itemsize: int) -> Strided:
     """A box inside one tile, as the longest runs there are."""
-    return _strided(box, tile, itemsize, _suffix(box, tile.size), offset)
+    return _strided(box, tile, itemsize, _suffix(box, tile.size), 0)
 
 
 def _strided(box: Box, tile: Box, itemsize: int, first: int, base: int) -> Strided:

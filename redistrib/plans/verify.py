@@ -102,9 +102,29 @@ def verify(plan: _Plan, bound: int | None = None) -> _Plan:
             ends=held(here, device),
             target=held(target, device),
         )
+    _check_everywhere(plan, source)
     if plan.order == "fixed":
         _check_order(plan, source)
     return plan
+
+
+def _check_everywhere(plan: PlanData, source: Placement) -> None:
+    """No plan has both summands and devices that hold nothing, as docs/format.md says and the proved checker asks."""
+    ends: list[tuple[int | None, str, Placement]] = [(None, "at the source", source)]
+    ends += [(number, f"after step {number} ({step.kind})", step.after) for number, step in enumerate(plan.steps, 1)]
+    adds = next((where for _, where, placement in ends if placement.summands > 1), None)
+    if adds is None:
+        return
+    for number, where, placement in ends:
+        if placement.nowhere.any():
+            device = first(placement.nowhere)
+            raise VerificationError(
+                "summands everywhere",
+                f"{where} device {device} holds nothing, and {adds} tiles are summands; in a plan that has summands "
+                "every device holds a tile all the way",
+                number,
+                device,
+            )
 
 
 def _check_order(plan: PlanData, source: Placement) -> None:

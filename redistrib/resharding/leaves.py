@@ -13,7 +13,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from redistrib.backends.jax.dummies import without_shards, zeros
 from redistrib.backends.jax.with_sharding import devices_of, with_sharding
 from redistrib.cache import Cache
-from redistrib.errors import LeafError, TreeMismatchError
+from redistrib.errors import LeafError
 from redistrib.resharding.padding import Padding, is_shape, padding_of
 
 
@@ -48,8 +48,8 @@ def matched(tree: Any, shardings: Any, sources: Any = None, logical_shape: Any =
             `shardings` may be a `jax.ShapeDtypeStruct` too, which tells the shape that the leaf is to have.
 
     Raises:
-        TreeMismatchError: if the shardings, or the shapes, are no prefix of the tree.
-        LeafError: if a leaf of `shardings` is no sharding, or one of the tree has no part of its logical shape.
+        LeafError: if the shardings, or the shapes, are no prefix of the tree, a leaf of `shardings` is no sharding, or
+            one of the tree has no part of its logical shape.
     """
     values, structure = jax.tree.flatten(tree)
     wanted = _spread(tree, structure, shardings)
@@ -89,7 +89,12 @@ def _spread(tree: Any, structure: Any, shardings: Any, is_leaf: Callable[[Any], 
     try:
         spread = jax.tree.broadcast(shardings, tree, is_leaf=is_leaf)
     except (ValueError, TypeError) as error:
-        raise TreeMismatchError(str(error).splitlines()[0].rstrip(".")) from None
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise LeafError(
+            "",
+            f"the shardings do not match the tree: {reason}; give one sharding, a tree of them of the same structure, "
+            "or a prefix of it",
+        ) from None
     return list(structure.flatten_up_to(spread))
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 from redistrib.programs.data import Call, Compute, Free, Move, Op, ProgramData, Value, made_by, name_of, used_by
 from redistrib.programs.live import Change, Ends, called_changes, changes, devices_of, donated_by, same_buffer
 from redistrib.simulate.machine import Machine
-from redistrib.simulate.prices import Stage, compute_stages, move_stages
+from redistrib.simulate.prices import PricedStage, compute_stages, move_stages
 
 Streams: TypeAlias = Callable[[Op], str]
 Ready: TypeAlias = dict[str, dict[int, float]]  # of every value, when each clock has it
@@ -45,7 +45,7 @@ class Event(NamedTuple):
     stream: str
     start: float
     end: float
-    stages: tuple[Stage, ...]
+    stages: tuple[PricedStage, ...]
     during: int
     after: int
 
@@ -160,7 +160,7 @@ class _Item(NamedTuple):
     name: str
     stream: str
     clocks: tuple[int, ...]
-    stages: tuple[Stage, ...]
+    stages: tuple[PricedStage, ...]
     seconds: float
     reads: tuple[str, ...]
     makes: tuple[tuple[str, tuple[int, ...]], ...]
@@ -197,7 +197,7 @@ class Known:
     called: dict[tuple[object, ...], Run] = field(default_factory=dict)
     ends: Ends = field(default_factory=dict)
     shared: dict[int, dict[str, str]] = field(default_factory=dict)
-    prices: dict[tuple[object, ...], tuple[Stage, ...]] = field(default_factory=dict)
+    prices: dict[tuple[object, ...], tuple[PricedStage, ...]] = field(default_factory=dict)
     programs: list[ProgramData] = field(default_factory=list)
 
 
@@ -316,7 +316,7 @@ class _Simulator:
         return self.known.items[key]
 
     def _item(self, op: Op, change: Change, program: ProgramData, shared: Mapping[str, str]) -> _Item:
-        stages: tuple[Stage, ...] = ()
+        stages: tuple[PricedStage, ...] = ()
         height = 0
         donated: dict[str, str] = {}
         if isinstance(op, Call):
@@ -357,7 +357,7 @@ class _Simulator:
             self._called[key] = changed
         return changed
 
-    def _priced(self, op: Move, program: ProgramData) -> tuple[Stage, ...]:
+    def _priced(self, op: Move, program: ProgramData) -> tuple[PricedStage, ...]:
         value = program.values[op.value]
         if op.plan is not None:
             key: tuple[object, ...] = (id(op.plan), value.place)

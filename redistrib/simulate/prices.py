@@ -20,7 +20,7 @@ from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
 
 
-class Stage(NamedTuple):
+class PricedStage(NamedTuple):
     """A stretch of an operation.
 
     Attributes:
@@ -34,14 +34,14 @@ class Stage(NamedTuple):
     tile: int = 0
 
 
-def compute_stages(op: Compute, program: ProgramData, machine: Machine) -> list[Stage]:
+def compute_stages(op: Compute, program: ProgramData, machine: Machine) -> list[PricedStage]:
     """A computation, its arrays read and written once."""
     read = sum(program.values[name].tile_bytes for name in dict.fromkeys(name for _, name in op.ins))
     written = sum(value.tile_bytes for _, value in op.outs)
-    return [Stage(op.name, machine.rates_of(op.name).seconds(read + written, op.flops))]
+    return [PricedStage(op.name, machine.rates_of(op.name).seconds(read + written, op.flops))]
 
 
-def move_stages(op: Move, program: ProgramData, machine: Machine) -> list[Stage]:
+def move_stages(op: Move, program: ProgramData, machine: Machine) -> list[PricedStage]:
     """A move, step by step; without a plan, round by round."""
     value = program.values[op.value]
     if op.plan is not None:
@@ -51,11 +51,12 @@ def move_stages(op: Move, program: ProgramData, machine: Machine) -> list[Stage]
     return _direct_stages(value, op.out, machine)
 
 
-def plan_stages(plan: Plan, place: Place, machine: Machine) -> list[Stage]:
+def plan_stages(plan: Plan, place: Place, machine: Machine) -> list[PricedStage]:
     """The steps of a plan between the devices of a place."""
     prices = prices_between(place, plan.itemsize, machine)
     return [
-        Stage(step.kind, prices.step(step), max(step.before.tile_size, step.after.tile_size)) for step in plan.steps
+        PricedStage(step.kind, prices.step(step), max(step.before.tile_size, step.after.tile_size))
+        for step in plan.steps
     ]
 
 
@@ -90,7 +91,7 @@ class _Round(NamedTuple):
     pairs: list[tuple[int, int]]
 
 
-def _direct_stages(value: Value, out: Value, machine: Machine) -> list[Stage]:
+def _direct_stages(value: Value, out: Value, machine: Machine) -> list[PricedStage]:
     """Rounds in which a device sends at most once and receives at most once, the largest boxes first."""
     devices = tuple(sorted({*value.place.devices, *out.place.devices}))
     number = {device: k for k, device in enumerate(devices)}
@@ -112,5 +113,5 @@ def _direct_stages(value: Value, out: Value, machine: Machine) -> list[Stage]:
     for one in rounds:
         held = _flat(one.size, len(devices))
         step = AllPermute(held, held, np.array(one.pairs))
-        stages.append(Stage("send", prices.step(step), tile))
+        stages.append(PricedStage("send", prices.step(step), tile))
     return stages

@@ -18,6 +18,7 @@ from redistrib.synthesis.grouping import (
     agree,
     all_to_all_groups,
     chunk_groups,
+    number_within,
     permutation_pairs,
     position_in_run,
     refine,
@@ -257,8 +258,7 @@ def _equal_shares(problem: Problem) -> Shares:
     """
     before, after = problem.before, problem.after
     cells = common(before.grid, after.grid)
-    scale = tuple(b // c for b, c in zip(before.grid, cells, strict=True))
-    chunks = math.prod(scale)
+    chunks = before.tiles // math.prod(cells)
     if chunks == 1:  # who holds its tile neither sends nor receives
         pairs = _whole_tiles(problem)
         share = after.boxes[pairs[:, 1]]
@@ -267,7 +267,7 @@ def _equal_shares(problem: Problem) -> Shares:
     per_cell = groups.reshape(math.prod(cells), -1, chunks)
     goal = number_of(after.coarse(cells), cells)
     # Where it can be, a receiver's first turn is the chunk it holds: then nobody needs a round for it.
-    chunk = number_of(before.index % np.array(scale, dtype=np.int64), scale)
+    chunk = number_within(before, cells)
     in_turn = np.lexsort((np.arange(before.devices), *problem.topology.sort_keys, chunk, goal))
     position = np.empty(before.devices, dtype=np.int64)
     position[in_turn] = position_in_run(goal[in_turn], chunk[in_turn])

@@ -168,10 +168,8 @@ def chunk_groups(
     Returns:
         `[groups, members]` device numbers.
     """
-    scale = np.array(before.grid, dtype=np.int64) // np.array(cells, dtype=np.int64)
-    members = int(scale.prod()) if len(scale) else 1
-    cell = number_of(before.index // scale, cells)
-    chunk = number_of(before.index % scale, tuple(int(s) for s in scale))
+    members = before.tiles // math.prod(cells)
+    cell, chunk = number_of(before.coarse(cells), cells), number_within(before, cells)
     hosts = None if topology is None else topology.hosts
     if hosts is not None:
         keys = (*_apart(members, (cell, *outer, hosts), chunk, keys), hosts, *keys)
@@ -201,17 +199,17 @@ def all_to_all_groups(before: Placement, after: Placement, topology: Topology | 
     Prefers groups in which all members want their shares in the same order: then no table of orders is needed.
     """
     cells = common(before.grid, after.grid)
-    scale = tuple(a // c for a, c in zip(after.grid, cells, strict=True))
-    chunk_after = _number_within(after, scale)
-    chunk_before = _number_within(before, tuple(b // c for b, c in zip(before.grid, cells, strict=True)))
+    chunk_after, chunk_before = number_within(after, cells), number_within(before, cells)
     plain = chunk_groups(before, cells, topology=topology)
     if _one_order(chunk_after[plain]):
         return plain
-    aligned = chunk_groups(before, cells, ((chunk_after - chunk_before) % math.prod(scale),), topology)
+    aligned = chunk_groups(before, cells, ((chunk_after - chunk_before) % (after.tiles // math.prod(cells)),), topology)
     return aligned if _one_order(chunk_after[aligned]) else plain
 
 
-def _number_within(placement: Placement, scale: Grid) -> Int64:
+def number_within(placement: Placement, cells: Grid) -> Int64:
+    """`[devices]` row-major number of every device's tile among those of its cell of a coarser grid."""
+    scale = tuple(count // c for count, c in zip(placement.grid, cells, strict=True))
     return number_of(placement.index % np.array(scale, dtype=np.int64), scale)
 
 

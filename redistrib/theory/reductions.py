@@ -3,18 +3,19 @@
 The partial axes of a type are one more place that axes can be taken from and given to; they have no order there, and
 no tile grows or shrinks for them.
 
-===============  ======================  ============  ==========================================================
-collective       takes from              gives to      its premises, beyond a well-formed type
-===============  ======================  ============  ==========================================================
-`ReduceScatter`  the partial axes        its dim       tiles are summands along the axes, sizes divide the tile
-`AllReduce`      the partial axes        -             tiles are summands along the axes
-`Unreduce`       its dim, or none        the partial   the axes cut that dimension, or are free; no other kind of
-                                         axes          reduction
-===============  ======================  ============  ==========================================================
+===================  ======================  ===========  =====================================================
+collective           takes from              gives to     its premises, beyond a well-formed type
+===================  ======================  ===========  =====================================================
+`ReduceScatterRule`  the partial axes        its dim      tiles are summands along the axes, sizes divide the
+                                                          tile
+`AllReduceRule`      the partial axes        -            tiles are summands along the axes
+`UnreduceRule`       its dim, or none        the partial  the axes cut that dimension, or are free; no other kind
+                                             axes         of reduction
+===================  ======================  ===========  =====================================================
 
-`Unreduce` moves nothing: of a cut dimension every device puts its tile into a larger one of neutral elements; along
-free axes the devices with coordinate 0 keep their tile, and the others put neutral elements in its place. `AllReduce`
-is a `ReduceScatter` and an `AllGather`, where the sizes divide the tile; where they do not, it alone applies.
+An unreduce moves nothing: of a cut dimension every device puts its tile into a larger one of neutral elements; along
+free axes the devices with coordinate 0 keep their tile, and the others put neutral elements in its place. An all-reduce
+is a reduce-scatter and a gather, where the sizes divide the tile; where they do not, it alone applies.
 
 This module knows nothing of `placement`: that the rules mean what they say is a statement between the two.
 """
@@ -22,7 +23,7 @@ This module knows nothing of `placement`: that the rules mean what they say is a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 from redistrib.errors import RuleError
 from redistrib.errors.base import listed
@@ -41,11 +42,11 @@ from redistrib.theory.rules import (
 
 @final
 @dataclass(frozen=True)
-class ReduceScatter(AxesCollective):
+class ReduceScatterRule(AxesCollective):
     """Devices that differ in `axes` only add their tiles up; each keeps one part along dimension `dim`.
 
     >>> mesh = Mesh.of("x=4,y=2")
-    >>> print(ReduceScatter(1, ("y",)).apply(DistType.parse("[4{x}16, 8] sum{y}"), mesh))
+    >>> print(ReduceScatterRule(1, ("y",)).apply(DistType.parse("[4{x}16, 8] sum{y}"), mesh))
     [4{x}16, 4{y}8]
     """
 
@@ -53,50 +54,36 @@ class ReduceScatter(AxesCollective):
     axes: tuple[str, ...]
 
     name: ClassVar[str] = "reduce_scatter"
+    ends: ClassVar = ("partial", "dim")
     __str__ = AxesCollective.__str__
-
-    @property
-    def takes_from(self) -> Literal["partial"]:
-        return "partial"
-
-    @property
-    def gives_to(self) -> int:
-        return self.dim
 
 
 @final
 @dataclass(frozen=True)
-class AllReduce(AxesCollective):
+class AllReduceRule(AxesCollective):
     """Devices that differ in `axes` only add their tiles up; each keeps the sum.
 
     >>> mesh = Mesh.of("x=4,y=2")
-    >>> print(AllReduce(("y",)).apply(DistType.parse("[4{x}16, 8] sum{y}"), mesh))
+    >>> print(AllReduceRule(("y",)).apply(DistType.parse("[4{x}16, 8] sum{y}"), mesh))
     [4{x}16, 8]
     """
 
     axes: tuple[str, ...]
 
     name: ClassVar[str] = "all_reduce"
+    ends: ClassVar = ("partial", None)
     __str__ = AxesCollective.__str__
-
-    @property
-    def takes_from(self) -> Literal["partial"]:
-        return "partial"
-
-    @property
-    def gives_to(self) -> None:
-        return None
 
 
 @final
 @dataclass(frozen=True)
-class Unreduce(AxesCollective):
+class UnreduceRule(AxesCollective):
     """Tiles become summands along `axes`, which cut dimension `dim`, or nothing if it is None.
 
     >>> mesh = Mesh.of("x=4,y=2")
-    >>> print(Unreduce(("x",), 0).apply(DistType.parse("[4{x}16, 8]"), mesh))
+    >>> print(UnreduceRule(("x",), 0).apply(DistType.parse("[4{x}16, 8]"), mesh))
     [16, 8] sum{x}
-    >>> print(Unreduce(("y",)).apply(DistType.parse("[4{x}16, 8]"), mesh))
+    >>> print(UnreduceRule(("y",)).apply(DistType.parse("[4{x}16, 8]"), mesh))
     [4{x}16, 8] sum{y}
     """
 
@@ -105,15 +92,8 @@ class Unreduce(AxesCollective):
     reduction: Reduction = "sum"
 
     name: ClassVar[str] = "unreduce"
+    ends: ClassVar = ("dim", "partial")
     __str__ = AxesCollective.__str__
-
-    @property
-    def takes_from(self) -> int | None:
-        return self.dim
-
-    @property
-    def gives_to(self) -> Literal["partial"]:
-        return "partial"
 
     @property
     def _makes(self) -> Reduction:
@@ -137,7 +117,7 @@ def axes_cut_or_are_free(collective: AxesCollective, dist_type: DistType, mesh: 
 
 def one_reduction(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -> None:
     """All summands of a type are reduced alike."""
-    assert isinstance(collective, Unreduce)
+    assert isinstance(collective, UnreduceRule)
     if collective.reduction not in REDUCTIONS or dist_type.reduction not in (None, collective.reduction):
         why = (
             f"it makes summands by the reduction {collective.reduction!r} of {dist_type}; a type has one kind of "
@@ -146,6 +126,6 @@ def one_reduction(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -
         raise RuleError("partial rule", collective=str(collective), reason=why)
 
 
-PREMISES[ReduceScatter] = (dimensions_exist, axes_are_partial, sizes_divide_tile)
-PREMISES[AllReduce] = (axes_are_partial,)
-PREMISES[Unreduce] = (dimensions_exist, axes_cut_or_are_free, one_reduction)
+PREMISES[ReduceScatterRule] = (dimensions_exist, axes_are_partial, sizes_divide_tile)
+PREMISES[AllReduceRule] = (axes_are_partial,)
+PREMISES[UnreduceRule] = (dimensions_exist, axes_cut_or_are_free, one_reduction)

@@ -4,14 +4,14 @@ Three of the four move mesh axes: they take them from a dimension, give them to 
 where from, where to, and under which premises, so the rules are a table, `PREMISES`, and one conclusion. The fourth
 moves whole tiles.
 
-==============  ============  ==========  =================================================================
-collective      takes from    gives to    its premises, beyond a well-formed type
-==============  ============  ==========  =================================================================
-`AllGather`     its dim       -           the axes cut that dimension
-`DynSlice`      -             its dim     the axes are free and their sizes divide its tile
-`AllToAll`      its source    its target  the axes cut the source, and their sizes divide the target's tile
-`AllPermute`    -             -           the target type has the same global shape and the same tiles
-==============  ============  ==========  =================================================================
+================  ============  ==========  =================================================================
+collective        takes from    gives to    its premises, beyond a well-formed type
+================  ============  ==========  =================================================================
+`AllGatherRule`   its dim       -           the axes cut that dimension
+`DynSliceRule`    -             its dim     the axes are free and their sizes divide its tile
+`AllToAllRule`    its source    its target  the axes cut the source, and their sizes divide the target's tile
+`AllPermuteRule`  -             -           the target type has the same global shape and the same tiles
+================  ============  ==========  =================================================================
 
 Tiles may be summands along some axes; these four leave that as it is, and those of `reductions` make or take summands.
 
@@ -75,15 +75,21 @@ class AxesCollective(Collective):
 
     axes: tuple[str, ...]
 
-    @property
-    @abstractmethod
-    def takes_from(self) -> Place:
-        """The dimension that loses the axes, and whose tile grows by their sizes; or the partial axes."""
+    ends: ClassVar[tuple[str | None, str | None]]  # what `takes_from` and `gives_to` are: a field's value, or "partial"
 
     @property
-    @abstractmethod
+    def takes_from(self) -> Place:
+        """The dimension that loses the axes, and whose tile grows by their sizes; or the partial axes."""
+        return self._place(self.ends[0])
+
+    @property
     def gives_to(self) -> Place:
         """The dimension that gets the axes at its minor end, and whose tile shrinks by their sizes; or the partial."""
+        return self._place(self.ends[1])
+
+    def _place(self, end: str | None) -> Place:
+        place: Place = "partial" if end == "partial" else None if end is None else getattr(self, end)
+        return place
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "axes", tuple(self.axes))
@@ -142,11 +148,11 @@ class AxesCollective(Collective):
 
 @final
 @dataclass(frozen=True)
-class AllGather(AxesCollective):
+class AllGatherRule(AxesCollective):
     """Devices that differ in `axes` only exchange all their tiles; dimension `dim` is no longer cut by them.
 
     >>> mesh = Mesh.of("x=4,y=4")
-    >>> print(AllGather(0, ("x",)).apply(DistType.parse("[32{x,y}512, 512]"), mesh))
+    >>> print(AllGatherRule(0, ("x",)).apply(DistType.parse("[32{x,y}512, 512]"), mesh))
     [128{y}512, 512]
     """
 
@@ -154,24 +160,17 @@ class AllGather(AxesCollective):
     axes: tuple[str, ...]
 
     name: ClassVar[str] = "allgather"
+    ends: ClassVar = ("dim", None)
     __str__ = AxesCollective.__str__
-
-    @property
-    def takes_from(self) -> int:
-        return self.dim
-
-    @property
-    def gives_to(self) -> None:
-        return None
 
 
 @final
 @dataclass(frozen=True)
-class DynSlice(AxesCollective):
+class DynSliceRule(AxesCollective):
     """Every device keeps one part of its tile, by its coordinates along `axes`; nothing travels.
 
     >>> mesh = Mesh.of("x=4,y=4")
-    >>> print(DynSlice(0, ("x",)).apply(DistType.parse("[128{y}512]"), mesh))
+    >>> print(DynSliceRule(0, ("x",)).apply(DistType.parse("[128{y}512]"), mesh))
     [32{x,y}512]
     """
 
@@ -179,24 +178,17 @@ class DynSlice(AxesCollective):
     axes: tuple[str, ...]
 
     name: ClassVar[str] = "dynslice"
+    ends: ClassVar = (None, "dim")
     __str__ = AxesCollective.__str__
-
-    @property
-    def takes_from(self) -> None:
-        return None
-
-    @property
-    def gives_to(self) -> int:
-        return self.dim
 
 
 @final
 @dataclass(frozen=True)
-class AllToAll(AxesCollective):
+class AllToAllRule(AxesCollective):
     """Devices that differ in `axes` only trade parts of tiles; the axes cut `target` instead of `source`.
 
     >>> mesh = Mesh.of("devs=32")
-    >>> print(AllToAll(1, 0, ("devs",)).apply(DistType.parse("[32, 64{devs}2048]"), mesh))
+    >>> print(AllToAllRule(1, 0, ("devs",)).apply(DistType.parse("[32, 64{devs}2048]"), mesh))
     [1{devs}32, 2048]
     """
 
@@ -205,20 +197,13 @@ class AllToAll(AxesCollective):
     axes: tuple[str, ...]
 
     name: ClassVar[str] = "alltoall"
+    ends: ClassVar = ("source", "target")
     __str__ = AxesCollective.__str__
-
-    @property
-    def takes_from(self) -> int:
-        return self.source
-
-    @property
-    def gives_to(self) -> int:
-        return self.target
 
 
 @final
 @dataclass(frozen=True)
-class AllPermute(Collective):
+class AllPermuteRule(Collective):
     """Whole tiles change devices, to where `target` wants them.
 
     The paper asks for equal local types only; by that `[2{x}4]` could become `[2]`. The target must also be
@@ -231,7 +216,7 @@ class AllPermute(Collective):
             the mesh at hand.
 
     >>> mesh = Mesh.of("x=4,y=4")
-    >>> print(AllPermute(DistType.parse("[32{y}128]")).apply(DistType.parse("[32{x}128]"), mesh))
+    >>> print(AllPermuteRule(DistType.parse("[32{y}128]")).apply(DistType.parse("[32{x}128]"), mesh))
     [32{y}128]
     """
 
@@ -340,9 +325,9 @@ def _broken(rule: str, collective: AxesCollective, dist_type: DistType, **values
 
 
 PREMISES: dict[type[AxesCollective], tuple[Premise, ...]] = {
-    AllGather: (dimensions_exist, axes_cut_source),
-    DynSlice: (dimensions_exist, axes_are_free, sizes_divide_tile),
-    AllToAll: (dimensions_exist, dimensions_differ, axes_cut_source, sizes_divide_tile),
+    AllGatherRule: (dimensions_exist, axes_cut_source),
+    DynSliceRule: (dimensions_exist, axes_are_free, sizes_divide_tile),
+    AllToAllRule: (dimensions_exist, dimensions_differ, axes_cut_source, sizes_divide_tile),
 }
 
 
@@ -388,7 +373,7 @@ def derive(dist_type: DistType, collectives: Iterable[Collective], mesh: Mesh) -
     Raises:
         RuleError: at the first collective that does not apply.
 
-    >>> steps = [AllGather(0, ("x",)), AllToAll(1, 0, ("y",))]
+    >>> steps = [AllGatherRule(0, ("x",)), AllToAllRule(1, 0, ("y",))]
     >>> print(*derive(DistType.parse("[3{x}12, 2{y}12]"), steps, Mesh.of("x=4,y=6")), sep=" ")
     [3{x}12, 2{y}12] [12, 2{y}12] [2{y}12, 12]
     """

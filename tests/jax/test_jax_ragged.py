@@ -25,7 +25,7 @@ from redistrib.plans.steps import Exchange
 from redistrib.plans.verify import verify
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
-from redistrib.testing import Redistribution, redistributions
+from redistrib.testing import RedistributionCase, redistributions
 from redistrib.theory.placement import placement_of
 
 ONE_CALL = replace(PRESETS["tpu"], fused_exchange=True)
@@ -80,7 +80,7 @@ def one_collective(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pair=redistributions(max_devices=12, two_meshes=False, max_size=2_000))
-def test_every_exchange_arrives_as_in_the_reference(one_collective: list[int], pair: Redistribution) -> None:
+def test_every_exchange_arrives_as_in_the_reference(one_collective: list[int], pair: RedistributionCase) -> None:
     before, after = placement_of(pair.source, pair.mesh), placement_of(pair.target, pair.mesh)
     order = np.random.default_rng(before.devices).permutation(before.devices).tolist()
     for (found,) in in_rounds(Problem.plain(before, after)):

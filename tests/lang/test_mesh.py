@@ -163,7 +163,6 @@ meshes = st.lists(st.integers(1, 12), max_size=4).flatmap(
 def test_prime_and_user_coordinates_correspond_one_to_one(mesh: Mesh) -> None:
     prime = mesh.prime()
     assert prime.mesh.devices == mesh.devices
-    assert (prime.to_prime(mesh.coordinates) == prime.mesh.coordinates).all()
     for k, axis in enumerate(mesh.axes):
         value = np.zeros(mesh.size, dtype=int)
         weight = 1

@@ -13,7 +13,7 @@ from redistrib.plans.steps import Exchange
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import edge_colouring, padded_rounds
-from redistrib.testing import Redistribution, redistributions
+from redistrib.testing import RedistributionCase, redistributions
 from redistrib.theory.placement import Placement
 
 EDGES = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=60)
@@ -31,7 +31,7 @@ def test_a_bipartite_multigraph_has_as_many_colours_as_its_largest_degree(edges:
 
 
 @given(redistributions())
-def test_in_a_round_every_device_sends_once_and_receives_once(pair: Redistribution) -> None:
+def test_in_a_round_every_device_sends_once_and_receives_once(pair: RedistributionCase) -> None:
     """In the first way the shares of a round have one shape besides; later ways take fewer rounds."""
     ways = in_rounds(Problem.plain(pair.before, pair.after))
     for number_of_way, step in enumerate(chain(*ways)):
@@ -77,7 +77,7 @@ def test_shares_of_all_sizes_take_as_many_rounds_as_the_busiest_device_has_of_th
 
 
 @given(redistributions())
-def test_equal_shares_take_no_more_rounds_than_a_tile_has_shares(pair: Redistribution) -> None:
+def test_equal_shares_take_no_more_rounds_than_a_tile_has_shares(pair: RedistributionCase) -> None:
     """For nesting grids: the chunks that a target tile is put together from, less the rounds in which all stay home."""
     before, after = pair.before, pair.after
     chunks = 1

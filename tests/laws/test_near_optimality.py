@@ -8,23 +8,23 @@ from hypothesis import given
 
 from redistrib.cost.paper import PaperCost
 from redistrib.lang.types import DimType, DistType
-from redistrib.testing import Redistribution, redistributions
+from redistrib.testing import RedistributionCase, redistributions
 from redistrib.theory.topology import Topology
 from tests.synthesis import brute_force
 
 
-def roomy(pair: Redistribution) -> Redistribution:
+def roomy(pair: RedistributionCase) -> RedistributionCase:
     """The same cuts of an array in which every dimension can be cut by any divisor of the number of devices."""
     n = pair.mesh.size
 
     def scaled(dist_type: DistType) -> DistType:
         return DistType(tuple(DimType(dim.tile * n, dim.axes, dim.size * n) for dim in dist_type.dims))
 
-    return Redistribution(scaled(pair.source), scaled(pair.target), pair.mesh, pair.target_mesh)
+    return RedistributionCase(scaled(pair.source), scaled(pair.target), pair.mesh, pair.target_mesh)
 
 
 @given(redistributions(max_devices=6, max_rank=3).filter(lambda pair: pair.source.rank > 0))
-def test_the_paper_is_within_the_smaller_tile_of_the_true_optimum(pair: Redistribution) -> None:
+def test_the_paper_is_within_the_smaller_tile_of_the_true_optimum(pair: RedistributionCase) -> None:
     """The optimum, over all choices of groups and without a memory bound, is found by exhaustion."""
     wide = roomy(pair)
     plan = wide.plan("paper", "paper")
@@ -36,7 +36,7 @@ def test_the_paper_is_within_the_smaller_tile_of_the_true_optimum(pair: Redistri
 
 
 @given(redistributions(max_devices=24))
-def test_the_paper_is_within_the_smaller_tile_of_the_weak_optimum(pair: Redistribution) -> None:
+def test_the_paper_is_within_the_smaller_tile_of_the_weak_optimum(pair: RedistributionCase) -> None:
     """On more devices: no sequence is cheaper than one that may renumber devices for nothing."""
     wide = roomy(pair)
     plan = wide.plan("paper", "paper")
@@ -46,12 +46,12 @@ def test_the_paper_is_within_the_smaller_tile_of_the_weak_optimum(pair: Redistri
 
 
 @given(redistributions())
-def test_the_plan_is_priced_as_its_steps_are(pair: Redistribution) -> None:
+def test_the_plan_is_priced_as_its_steps_are(pair: RedistributionCase) -> None:
     plan = pair.plan("paper", "paper")
     assert plan.cost == sum(PaperCost().step(step, plan.itemsize, Topology(plan.devices)) for step in plan.steps)
 
 
 @given(redistributions())
-def test_the_best_plan_receives_no_more_than_the_paper(pair: Redistribution) -> None:
+def test_the_best_plan_receives_no_more_than_the_paper(pair: RedistributionCase) -> None:
     best, paper = pair.plan("best", "exact"), pair.plan("paper", "paper")
     assert (sum(best.received), best.collectives) <= (sum(paper.received), paper.collectives)

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from redistrib.plans.steps import AllPermute
 from redistrib.synthesis.grouping import permutation_pairs
-from redistrib.testing import Redistribution, cut_type, cuts, meshes
+from redistrib.testing import RedistributionCase, cut_type, cuts, meshes
 from redistrib.theory.placement import Placement
 
 
 @st.composite
-def pairs_of_equal_local_type(draw: st.DrawFn) -> Redistribution:
+def pairs_of_equal_local_type(draw: st.DrawFn) -> RedistributionCase:
     mesh = draw(meshes(max_devices=24))
     rank = draw(st.integers(1, 3))
     source, target = draw(cuts(mesh, rank)), draw(cuts(mesh, rank))
@@ -25,11 +25,11 @@ def pairs_of_equal_local_type(draw: st.DrawFn) -> Redistribution:
         swap = dict(zip(sorted(mesh.names, key=sizes.__getitem__), sorted(order, key=sizes.__getitem__), strict=True))
         target = tuple(tuple(reversed([swap[n] for n in names])) for names in source)
     shape = tuple(int(np.prod([sizes[n] for n in names])) * 2 for names in source)
-    return Redistribution(cut_type(mesh, shape, source), cut_type(mesh, shape, target), mesh, mesh)
+    return RedistributionCase(cut_type(mesh, shape, source), cut_type(mesh, shape, target), mesh, mesh)
 
 
 @given(pairs_of_equal_local_type())
-def test_one_permute_leads_from_one_to_the_other(pair: Redistribution) -> None:
+def test_one_permute_leads_from_one_to_the_other(pair: RedistributionCase) -> None:
     assert pair.source.local_shape == pair.target.local_shape
     before, after = pair.before, pair.after
     pi = np.arange(before.devices)
@@ -42,7 +42,7 @@ def test_one_permute_leads_from_one_to_the_other(pair: Redistribution) -> None:
 
 
 @given(pairs_of_equal_local_type())
-def test_the_permute_names_just_the_devices_whose_tile_changes(pair: Redistribution) -> None:
+def test_the_permute_names_just_the_devices_whose_tile_changes(pair: RedistributionCase) -> None:
     before, after = pair.before, pair.after
     for step in pair.plan("best", "exact").steps:
         assert isinstance(step, AllPermute)
@@ -50,7 +50,7 @@ def test_the_permute_names_just_the_devices_whose_tile_changes(pair: Redistribut
 
 
 @given(pairs_of_equal_local_type(), st.randoms(use_true_random=False))
-def test_conversely_renumbering_devices_keeps_the_local_type(pair: Redistribution, random: object) -> None:
+def test_conversely_renumbering_devices_keeps_the_local_type(pair: RedistributionCase, random: object) -> None:
     order = list(range(pair.mesh.size))
     random.shuffle(order)  # type: ignore[attr-defined]
     before = pair.before
@@ -60,7 +60,7 @@ def test_conversely_renumbering_devices_keeps_the_local_type(pair: Redistributio
 
 
 @given(pairs_of_equal_local_type())
-def test_every_tile_of_a_type_is_held_by_equally_many_devices(pair: Redistribution) -> None:
+def test_every_tile_of_a_type_is_held_by_equally_many_devices(pair: RedistributionCase) -> None:
     """What the lemma also needs; a placement without it is no type, and no permutation leads there."""
     assert pair.before.is_uniform()
     assume(pair.before.tiles > 1)

@@ -37,15 +37,15 @@ def collectives(mesh: Mesh, rank: int, kind: str) -> Iterator[rules.AxesCollecti
     """All that could be done along every list of axes, allowed or not."""
     for count in range(1, len(mesh.names) + 1):
         for axes in itertools.permutations(mesh.names, count):
-            yield reductions.AllReduce(axes)
-            yield reductions.Unreduce(axes, None, kind)  # type: ignore[arg-type]
+            yield reductions.AllReduceRule(axes)
+            yield reductions.UnreduceRule(axes, None, kind)  # type: ignore[arg-type]
             for dim in range(rank):
-                yield reductions.ReduceScatter(dim, axes)
-                yield reductions.Unreduce(axes, dim, kind)  # type: ignore[arg-type]
-                yield rules.AllGather(dim, axes)
-                yield rules.DynSlice(dim, axes)
+                yield reductions.ReduceScatterRule(dim, axes)
+                yield reductions.UnreduceRule(axes, dim, kind)  # type: ignore[arg-type]
+                yield rules.AllGatherRule(dim, axes)
+                yield rules.DynSliceRule(dim, axes)
                 for other in range(rank):
-                    yield rules.AllToAll(dim, other, axes)
+                    yield rules.AllToAllRule(dim, other, axes)
 
 
 def numbered_for(after: Placement, before: Placement, groups: np.ndarray) -> Placement:
@@ -58,18 +58,18 @@ def numbered_for(after: Placement, before: Placement, groups: np.ndarray) -> Pla
 def step_of(collective: rules.AxesCollective, mesh: Mesh, before: Placement, after: Placement) -> Step:
     fixed = [k for k, name in enumerate(mesh.names) if name not in collective.axes]
     moving = [k for k, name in enumerate(mesh.names) if name in collective.axes]
-    if isinstance(collective, reductions.Unreduce):
+    if isinstance(collective, reductions.UnreduceRule):
         first = (mesh.coordinates[:, moving] == 0).all(axis=1)
         keeps = np.flatnonzero(first) if collective.dim is None and collective.reduction == "sum" else range(mesh.size)
         return Unreduce(before, after, keeps)  # type: ignore[arg-type]
-    if isinstance(collective, reductions.AllReduce | reductions.ReduceScatter):
+    if isinstance(collective, reductions.AllReduceRule | reductions.ReduceScatterRule):
         members: dict[tuple[int, ...], list[int]] = {}
         for device in range(mesh.size):
             members.setdefault(tuple(mesh.coordinates[device, fixed].tolist()), []).append(device)
         groups = np.array([sorted(group, key=lambda d: after.number[d]) for group in members.values()])
-        kind = AllReduce if isinstance(collective, reductions.AllReduce) else ReduceScatter
+        kind = AllReduce if isinstance(collective, reductions.AllReduceRule) else ReduceScatter
         return kind(numbered_for(after, before, groups), after, groups)
-    if isinstance(collective, rules.DynSlice):
+    if isinstance(collective, rules.DynSliceRule):
         return moving_step(collective, mesh, before, after)
     # summands keep their numbers, since members of a group hold one summand
     made = moving_step(collective, mesh, before, after)
@@ -146,7 +146,7 @@ def test_a_refused_reduction_is_no_step(mesh: Mesh, shape: tuple[int, ...]) -> N
             distinct = all(len(has) == len(group) for has, group in zip(held, groups, strict=True)) and summands
             possible = one_tile and distinct and groups.shape[1] > 1
             try:
-                reductions.AllReduce(axes).apply(dist_type, mesh)
+                reductions.AllReduceRule(axes).apply(dist_type, mesh)
             except RuleError:
                 assert not possible
                 refused += 1
@@ -159,33 +159,33 @@ def test_permutes_move_summands_and_make_none() -> None:
     mesh = Mesh.of("x=2,y=2")
     source = DistType.parse("[2{x}4] sum{y}")
     for text in ("[2{y}4] sum{x}", "[2{x}4] sum{y}"):
-        assert str(rules.AllPermute(DistType.parse(text)).apply(source, mesh)) == text
+        assert str(rules.AllPermuteRule(DistType.parse(text)).apply(source, mesh)) == text
     for text in ("[2{y}4]", "[2{y}4] max{x}"):
         with pytest.raises(RuleError, match="it moves summands and makes none"):
-            rules.AllPermute(DistType.parse(text)).apply(source, mesh)
+            rules.AllPermuteRule(DistType.parse(text)).apply(source, mesh)
 
 
 @pytest.mark.parametrize(
     ("collective", "text", "message"),
     [
         (
-            reductions.AllReduce(("x",)),
+            reductions.AllReduceRule(("x",)),
             "[4] sum{y}",
             "all_reduce({x}): tiles of [4] sum{y} are no summands along 'x'; reduce along axes of 'y'",
         ),
         (
-            reductions.Unreduce(("x",), None, "max"),
+            reductions.UnreduceRule(("x",), None, "max"),
             "[4] sum{y}",
             "unreduce({x}): it makes summands by the reduction 'max' of [4] sum{y}; a type has one kind of reduction, "
             "of 'sum', 'max', 'min'",
         ),
         (
-            rules.DynSlice(0, ("y",)),
+            rules.DynSliceRule(0, ("y",)),
             "[4] sum{y}",
             "dynslice(0, {y}): axis 'y' tells the summands of [4] sum{y} apart; free axes: 'x'",
         ),
         (
-            reductions.ReduceScatter(0, ("y",)),
+            reductions.ReduceScatterRule(0, ("y",)),
             "[3] sum{y}",
             "reduce_scatter(0, {y}) cuts the tile of dimension 0 of [3] sum{y} into 2 parts, and its 3 elements are "
             "not divisible by 2; use axes whose sizes divide 3",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DimType, DistType
-from redistrib.testing import Redistribution, is_exact, redistributions
+from redistrib.testing import RedistributionCase, is_exact, redistributions
 
 HOW = st.sampled_from([("best", "exact"), ("best", "tpu"), ("paper", "paper")])
 
@@ -21,10 +21,10 @@ def type_with_names(dist_type: DistType, names: dict[str, str]) -> DistType:
 
 
 @given(redistributions(), HOW, st.permutations(["z", "q", "axis", "x", "a b", "y"]))
-def test_renaming_axes_changes_no_step(pair: Redistribution, how: tuple[str, str], fresh: list[str]) -> None:
+def test_renaming_axes_changes_no_step(pair: RedistributionCase, how: tuple[str, str], fresh: list[str]) -> None:
     there = dict(zip(pair.mesh.names, fresh, strict=False))
     back = dict(zip(pair.target_mesh.names, reversed(fresh), strict=False))
-    renamed = Redistribution(
+    renamed = RedistributionCase(
         type_with_names(pair.source, there),
         type_with_names(pair.target, back),
         with_names(pair.mesh, there),
@@ -34,7 +34,7 @@ def test_renaming_axes_changes_no_step(pair: Redistribution, how: tuple[str, str
 
 
 @given(redistributions(), HOW, st.randoms(use_true_random=False))
-def test_renumbering_devices_changes_no_cost(pair: Redistribution, how: tuple[str, str], random: object) -> None:
+def test_renumbering_devices_changes_no_cost(pair: RedistributionCase, how: tuple[str, str], random: object) -> None:
     """Device d becomes number new[d] on both sides; who holds a tile first may change, what plans cost does not."""
     new = list(range(pair.mesh.size))
     random.shuffle(new)  # type: ignore[attr-defined]
@@ -43,7 +43,7 @@ def test_renumbering_devices_changes_no_cost(pair: Redistribution, how: tuple[st
         return Mesh(mesh.axes, tuple(new[d] for d in mesh.devices))
 
     plan = pair.plan(*how)
-    moved = Redistribution(pair.source, pair.target, renumbered(pair.mesh), renumbered(pair.target_mesh)).plan(*how)
+    moved = RedistributionCase(pair.source, pair.target, renumbered(pair.mesh), renumbered(pair.target_mesh)).plan(*how)
     assert is_exact(moved)
     assert moved.lower_bound == tuple(plan.lower_bound[new.index(d)] for d in range(len(new)))
     assert moved.cost == plan.cost
@@ -52,10 +52,10 @@ def test_renumbering_devices_changes_no_cost(pair: Redistribution, how: tuple[st
 
 
 @given(redistributions(two_meshes=False), HOW)
-def test_splitting_axes_into_primes_changes_no_step(pair: Redistribution, how: tuple[str, str]) -> None:
+def test_splitting_axes_into_primes_changes_no_step(pair: RedistributionCase, how: tuple[str, str]) -> None:
     """Principle 1 without loss: the type on the prime mesh means the same, so the plan is the same."""
     from redistrib.lang.types import prime_type
 
     prime = pair.mesh.prime()
-    split = Redistribution(prime_type(pair.source, prime), prime_type(pair.target, prime), prime.mesh, prime.mesh)
+    split = RedistributionCase(prime_type(pair.source, prime), prime_type(pair.target, prime), prime.mesh, prime.mesh)
     assert split.plan(*how).steps == pair.plan(*how).steps

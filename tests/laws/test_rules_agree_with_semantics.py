@@ -51,10 +51,10 @@ def applications(draw: st.DrawFn) -> tuple[rules.AxesCollective, DistType, Mesh]
     else:
         axes = tuple(draw(st.lists(st.sampled_from(list(pool)), min_size=1, unique=True)))
     if kind == "gather":
-        return rules.AllGather(dim, axes), before, mesh
+        return rules.AllGatherRule(dim, axes), before, mesh
     if kind == "slice":
-        return rules.DynSlice(dim, axes), before, mesh
-    return rules.AllToAll(dim, draw(dims), axes), before, mesh
+        return rules.DynSliceRule(dim, axes), before, mesh
+    return rules.AllToAllRule(dim, draw(dims), axes), before, mesh
 
 
 def groups_along(mesh: Mesh, axes: tuple[str, ...], before: Placement) -> np.ndarray:
@@ -68,9 +68,9 @@ def groups_along(mesh: Mesh, axes: tuple[str, ...], before: Placement) -> np.nda
 
 def step_of(collective: rules.AxesCollective, mesh: Mesh, before: Placement, after: Placement) -> Step:
     match collective:
-        case rules.DynSlice():
+        case rules.DynSliceRule():
             return DynSlice(before, after)
-        case rules.AllGather():
+        case rules.AllGatherRule():
             return AllGather(before, after, groups_along(mesh, collective.axes, before))
         case _:
             return AllToAll(before, after, groups_along(mesh, collective.axes, before))
@@ -156,10 +156,10 @@ def test_permutes_type_iff_a_permutation_leads_from_one_to_the_other(data: st.Da
     before, after = placement_of(source, mesh), placement_of(target, mesh)
     same_tiles = sorted(before.start.tolist()) == sorted(after.start.tolist()) and before.tile == after.tile
     if same_tiles:
-        assert rules.AllPermute(target).apply(source, mesh) == target
+        assert rules.AllPermuteRule(target).apply(source, mesh) == target
         if before != after:
             step = AllPermute(before, after, permutation_pairs(before, after))
             assert carried_out(step, (source, mesh), (target, mesh))
     else:
         with pytest.raises(RuleError):
-            rules.AllPermute(target).apply(source, mesh)
+            rules.AllPermuteRule(target).apply(source, mesh)

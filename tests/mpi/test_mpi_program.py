@@ -65,9 +65,9 @@ def test_wrong_use_is_refused_on_every_rank_with_one_message():
     assert message["gather complex max"] == (
         "ReductionError: elements of complex64 have no max, since they have no order; reduce a real type"
     )
-    assert message["gather nothing"] == "ArrayMismatchError: rank 3: the tile is None; pass an array of shape [4]"
+    assert message["gather nothing"] == "TilesError: rank 3: the tile is None; pass an array of shape [4]"
     assert message["gather left out"] == (
-        "ArrayMismatchError: rank 1: a tile is given where the mesh leaves this rank out; pass None"
+        "TilesError: rank 1: a tile is given where the mesh leaves this rank out; pass None"
     )
 
 

@@ -141,18 +141,17 @@ def test_wrong_use_is_refused_on_every_rank_before_anything_moves() -> None:
         "limit": "MemoryLimitError: the program needs 768 bytes on a device at its worst moment and memory_limit is "
         "300; give that much, cut its work further, or give values up earlier",
         "limit of a move": message["limit of a move"],
-        "shape": "ArrayMismatchError: rank 2: the tile of 'x' has shape [16, 16] where the tile is [4, 16]; pass this "
+        "shape": "TilesError: rank 2: the tile of 'x' has shape [16, 16] where the tile is [4, 16]; pass this "
         "rank's tile, not the whole array",
-        "dtype": "ArrayMismatchError: rank 1: the tile of 'x' has dtype float64 where float32 is due; convert it with "
-        "astype",
-        "none": "ArrayMismatchError: rank 3: the tile of 'x' is None where this rank's tile has shape [4, 16]; pass it",
-        "many": "ArrayMismatchError: rank 0: 2 arrays are given for 1: x",
+        "dtype": "TilesError: rank 1: the tile of 'x' has dtype float64 where float32 is due; convert it with astype",
+        "none": "TilesError: rank 3: the tile of 'x' is None where this rank's tile has shape [4, 16]; pass it",
+        "many": "TilesError: rank 0: 2 arrays are given for 1: x",
         "whole": message["whole"],
         "scatter root": "CommunicatorError: there is no rank 4 among 4; give a root from 0 to 3",
-        "gather": "ArrayMismatchError: rank 0: the tile of 'z' has shape [4, 16] where the tile is [16, 4]; pass this "
+        "gather": "TilesError: rank 0: the tile of 'z' has shape [4, 16] where the tile is [16, 4]; pass this "
         "rank's tile, not the whole array",
         "freed": "CommunicatorError: this executor was freed; make another with to_mpi",
-        "given": "ArrayMismatchError: rank 2: the tile of 'a' is given where this rank holds nothing; pass None",
+        "given": "TilesError: rank 2: the tile of 'a' is given where this rank holds nothing; pass None",
     }
     assert message["profile"].startswith("ProfileError: rank 0: profile 'cpu' cannot choose a transport")
     assert message["limit of a move"].startswith("MemoryLimitError: the program needs ")

@@ -92,16 +92,20 @@ X, Y = ("x",), ("y",)
 FIGURE_5 = {
     "permute before or after": (
         "[32{x,y}512, 128]",
-        [rules.AllPermute(DistType.of("[32{y,x}512, 128]")), rules.AllToAll(0, 1, Y)],
-        [rules.AllToAll(0, 1, X), rules.AllPermute(DistType.of("[128{x}512, 32{y}128]"))],
+        [rules.AllPermuteRule(DistType.of("[32{y,x}512, 128]")), rules.AllToAllRule(0, 1, Y)],
+        [rules.AllToAllRule(0, 1, X), rules.AllPermuteRule(DistType.of("[128{x}512, 32{y}128]"))],
         ["[32{x,y}512, 128]", "[32{y,x}512, 128]", "[128{x}512, 32{y}128]"],
         ["[32{x,y}512, 128]", "[128{y}512, 32{x}128]", "[128{x}512, 32{y}128]"],
         (8192, 8192),
     ),
     "two all-to-alls in either order": (
         "[32{x}128, 512, 32{y}128]",
-        [rules.AllToAll(0, 1, X), rules.AllToAll(2, 1, Y)],
-        [rules.AllToAll(2, 1, Y), rules.AllToAll(0, 1, X), rules.AllPermute(DistType.of("[128, 32{y,x}512, 128]"))],
+        [rules.AllToAllRule(0, 1, X), rules.AllToAllRule(2, 1, Y)],
+        [
+            rules.AllToAllRule(2, 1, Y),
+            rules.AllToAllRule(0, 1, X),
+            rules.AllPermuteRule(DistType.of("[128, 32{y,x}512, 128]")),
+        ],
         ["[32{x}128, 512, 32{y}128]", "[128, 128{x}512, 32{y}128]", "[128, 32{y,x}512, 128]"],
         [
             "[32{x}128, 512, 32{y}128]",
@@ -113,8 +117,8 @@ FIGURE_5 = {
     ),
     "gather early or late": (
         "[32{x}128, 512, 32{y}128]",
-        [rules.AllGather(0, X), rules.AllToAll(2, 1, Y)],
-        [rules.AllToAll(2, 1, Y), rules.AllGather(0, X)],
+        [rules.AllGatherRule(0, X), rules.AllToAllRule(2, 1, Y)],
+        [rules.AllToAllRule(2, 1, Y), rules.AllGatherRule(0, X)],
         ["[32{x}128, 512, 32{y}128]", "[128, 512, 32{y}128]", "[128, 128{y}512, 128]"],
         ["[32{x}128, 512, 32{y}128]", "[32{x}128, 128{y}512, 128]", "[128, 128{y}512, 128]"],
         (4194304, 2621440),
@@ -126,8 +130,8 @@ def price(types: tuple[DistType, ...], collectives: list[rules.Collective]) -> i
     """Figure 11, from types alone."""
     total = 0
     for (before, after), collective in zip(itertools.pairwise(types), collectives, strict=True):
-        if not isinstance(collective, rules.DynSlice):
-            total += after.local_size if isinstance(collective, rules.AllGather) else before.local_size
+        if not isinstance(collective, rules.DynSliceRule):
+            total += after.local_size if isinstance(collective, rules.AllGatherRule) else before.local_size
     return total
 
 
@@ -165,14 +169,14 @@ def test_examples_4_9_and_7_1_one_all_to_all_of_cost_8() -> None:
 def test_example_4_9_the_long_way_round_types_and_costs_six_times_as_much() -> None:
     """Sequence (5): three all-to-alls of one prime axis each and three permutes."""
     mesh = Mesh.of("c0=2,c1=2,c2=2")
-    permute = [rules.AllPermute(DistType.of(t)) for t in ("[2{c2,c1}8, 4{c0}8]", "[4{c1}8, 2{c0,c2}8]")]
-    last = rules.AllPermute(DistType.of("[8, 1{c0,c1,c2}8]"))
+    permute = [rules.AllPermuteRule(DistType.of(t)) for t in ("[2{c2,c1}8, 4{c0}8]", "[4{c1}8, 2{c0,c2}8]")]
+    last = rules.AllPermuteRule(DistType.of("[8, 1{c0,c1,c2}8]"))
     sequence: list[rules.Collective] = [
-        rules.AllToAll(0, 1, ("c0",)),
+        rules.AllToAllRule(0, 1, ("c0",)),
         permute[0],
-        rules.AllToAll(0, 1, ("c2",)),
+        rules.AllToAllRule(0, 1, ("c2",)),
         permute[1],
-        rules.AllToAll(0, 1, ("c1",)),
+        rules.AllToAllRule(0, 1, ("c1",)),
         last,
     ]
     types = rules.derive(DistType.of("[1{c0,c1,c2}8, 8]"), sequence, mesh)
@@ -191,7 +195,7 @@ def test_example_6_8_three_low_level_all_to_alls_need_no_permute_in_the_right_or
         here, mesh = DistType.of("[1{c0,c1,c2}8, 8]"), Mesh.of("c0=2,c1=2,c2=2")
         for name in order:
             assert here.local_size == 8
-            here, mesh = rules.AllToAll(0, 1, (name,)).lower(here, mesh)
+            here, mesh = rules.AllToAllRule(0, 1, (name,)).lower(here, mesh)
         ends[order] = str(here)
         assert placement_of(here, mesh).grid == goal.grid
     assert ends["c2", "c1", "c0"] == "[8, 1{c0,c1,c2}8]"
@@ -218,8 +222,8 @@ def test_figure_12_with_over_partitioning_costs_384_and_no_permute() -> None:
 
 def test_figure_12_both_columns_type() -> None:
     mesh = Mesh.of("x=4,y=2,z=4")
-    move = [rules.AllToAll(0, 1, Y), rules.AllToAll(0, 2, X)]
-    over = [rules.DynSlice(3, ("z",)), *move, rules.AllGather(3, ("z",))]
+    move = [rules.AllToAllRule(0, 1, Y), rules.AllToAllRule(0, 2, X)]
+    over = [rules.DynSliceRule(3, ("z",)), *move, rules.AllGatherRule(3, ("z",))]
     for collectives, cost in ((move, 512), (over, 384)):
         types = rules.derive(DistType.of("[1{y,x}8, 8, 8, 4]"), collectives, mesh)
         assert str(types[-1]) == "[8, 4{y}8, 2{x}8, 4]"

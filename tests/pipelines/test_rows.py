@@ -11,7 +11,7 @@ import redistrib as rd
 from bench.distir import MLP, TABLE_2
 from redistrib.errors import ProgramError
 from redistrib.pipelines import spread
-from redistrib.pipelines.grid import Candidate, grid, layouts, of_microbatches
+from redistrib.pipelines.grid import SimulatedLayout, grid, layouts, of_microbatches
 from redistrib.pipelines.layout import Layout
 from redistrib.pipelines.models import gpt2, mlp
 from redistrib.pipelines.orders import Unit, gpipe, one_f_one_b
@@ -127,7 +127,7 @@ def test_layouts_of_equal_microbatches_are_what_each_is_alone(model: str) -> Non
         return gpt2(4, 64, examples, s=3, head=8, vocabulary=24), {"x": 0}
 
     sizes = (16, 32)
-    found: dict[int, list[Candidate]] = {size: [] for size in sizes}
+    found: dict[int, list[SimulatedLayout]] = {size: [] for size in sizes}
     for examples in (1, 2, 4, 8, 16, 32):
         for size, several in of_microbatches(*made(examples), machine("v100"), sizes, 4).items():
             found[size] += several

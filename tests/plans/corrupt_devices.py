@@ -7,10 +7,10 @@ from dataclasses import replace
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllGather, AllPermute, DynSlice, Exchange, Step
+from redistrib.plans.steps import AllGather, AllPermute, AllReduce, DynSlice, Exchange, Step, Unreduce
 from redistrib.theory.placement import Placement, placement_of
 from tests.plans.corrupt import Corruption, forged
-from tests.plans.hand import plan, shares
+from tests.plans.hand import place, plan, shares
 
 HERE, THERE = Mesh.of("x=2"), Mesh.of("x=2", (2, 3))
 ROWS, COLUMNS, WHOLE = "[2{x}4, 2]", "[4, 1{x}2]", "[4, 2]"
@@ -42,6 +42,19 @@ def _with_shares(*rows: tuple[int, int, int, list[int], list[int]]) -> Plan:
 
 _FIRST, _SECOND = (0, 2, 0, [0, 0], [2, 2]), (1, 3, 0, [2, 0], [2, 2])
 _HALF = forged(on(WHOLE, THERE), index=[[-1, -1], [-1, 0], [0, 0], [0, 0]])
+
+
+ALONE = placement_of(DistType.of("[4]"), Mesh.of("x=1"), 2)
+BOTH, SUMMANDS = place("[4]", "x=2"), place("[4] sum{x}", "x=2")
+
+
+def _waiting(source: str, target: str) -> Plan:
+    """Of whole arrays, but for summands at one end; in the middle the second device holds nothing."""
+    moves = DynSlice(BOTH, ALONE), Exchange(ALONE, BOTH, shares((0, 1, 0, [0], [4])))
+    if source == "[4]":
+        return plan(source, target, "x=2", *moves, Unreduce(BOTH, SUMMANDS, [0]))  # type: ignore[arg-type]
+    return plan(source, target, "x=2", AllReduce(SUMMANDS, BOTH, [[0, 1]]), *moves)  # type: ignore[arg-type]
+
 
 DEVICE_CORRUPTIONS = [
     Corruption(
@@ -142,4 +155,46 @@ DEVICE_CORRUPTIONS = [
         1,
         "step 2 gives device 1 the tile (-1, 0), which is not on the grid (1, 1)",
     ),
+    Corruption(
+        "summands after a device held nothing",
+        lambda: _waiting("[4]", "[4] sum{x}"),
+        "summands everywhere",
+        1,
+        1,
+        "after step 1 (dynslice) device 1 holds nothing, and after step 3 (unreduce) tiles are summands; in a plan "
+        "that has summands every device holds a tile all the way",
+    ),
+    Corruption(
+        "a device that holds nothing after summands",
+        lambda: _waiting("[4] sum{x}", "[4]"),
+        "summands everywhere",
+        2,
+        1,
+        "after step 2 (dynslice) device 1 holds nothing, and at the source tiles are summands; in a plan "
+        "that has summands every device holds a tile all the way",
+    ),
+    Corruption(
+        "a source on some devices, and summands on the way",
+        lambda: plan(
+            "[4]",
+            "[4]",
+            Mesh.of("x=1"),
+            Exchange(ALONE, BOTH, shares((0, 1, 0, [0], [4]))),
+            Unreduce(BOTH, SUMMANDS, [0]),  # type: ignore[arg-type]
+            AllReduce(SUMMANDS, BOTH, [[0, 1]]),  # type: ignore[arg-type]
+            target_mesh=Mesh.of("x=2"),
+        ),
+        "summands everywhere",
+        None,
+        1,
+        "at the source device 1 holds nothing, and after step 2 (unreduce) tiles are summands; in a plan "
+        "that has summands every device holds a tile all the way",
+    ),
+]
+
+# The others have no text: it tells what crosses between the devices of the ends, which is not known of summands.
+WAITING_IN_TEXTS = [
+    corruption
+    for corruption in DEVICE_CORRUPTIONS
+    if corruption.rule == "summands everywhere" and not corruption.make().leaves_devices_out
 ]

@@ -17,11 +17,12 @@ from redistrib.plans._json import sealed
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllToAll
 from redistrib.plans.verify import verify
-from redistrib.testing import Redistribution, plans, redistributions
+from redistrib.testing import RedistributionCase, plans, redistributions
 from redistrib.theory.crossing import least_crossing, least_sent, sides_of
 from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import Placement, placement_of
-from tests.plans.corrupt_devices import HERE, THERE, good, on
+from tests.plans.corrupt import Corruption
+from tests.plans.corrupt_devices import HERE, THERE, WAITING_IN_TEXTS, good, on
 
 
 def test_the_figures_of_a_plan_between_two_sets() -> None:
@@ -81,6 +82,14 @@ def test_a_text_that_tells_otherwise_is_refused(text: str, message: str) -> None
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize("corruption", WAITING_IN_TEXTS, ids=lambda corruption: corruption.name)
+def test_a_text_with_summands_beside_devices_that_hold_nothing_is_refused(corruption: Corruption) -> None:
+    text = corruption.make().to_json()
+    with pytest.raises(errors.VerificationError) as caught:
+        Plan.from_json(text)
+    assert str(caught.value) == corruption.message
+
+
 def test_a_large_device_number_makes_no_large_table() -> None:
     side = {"type": f"[{', '.join('1' * 64)}]", "mesh": {"axes": [["x", 2]], "devices": [0, 2**20 - 1]}}
     text = _edited({"source": side, "target": side, "placements": [], "steps": []})
@@ -133,7 +142,7 @@ def test_as_much_is_sent_as_is_received(plan: Plan) -> None:
 
 
 @given(redistributions(max_devices=12, max_size=500), st.integers(1, 4))
-def test_bounds_agree_with_element_by_element_counts(case: Redistribution, sides: int) -> None:
+def test_bounds_agree_with_element_by_element_counts(case: RedistributionCase, sides: int) -> None:
     before, after = case.before, case.after
     holds, wants = (
         [{int(e) for e in tile.ravel()} for tile in reference.scatter(np.arange(_size(p)).reshape(p.shape), p)]

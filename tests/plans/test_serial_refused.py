@@ -47,17 +47,17 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
     ),
     "a later version": (
         lambda: edited("slice", "version", value=3),
-        errors.PlanVersionError,
+        errors.PlanJsonError,
         "the plan is of version 3, this release reads versions 1 and 2; write it again with this release",
     ),
     "a version that equals 1": (
         lambda: edited("slice", "version", value=True),
-        errors.PlanVersionError,
+        errors.PlanJsonError,
         "the plan is of version True, this release reads versions 1 and 2; write it again with this release",
     ),
     "no version": (
         lambda: without("slice", "version"),
-        errors.PlanVersionError,
+        errors.PlanJsonError,
         "the plan is of version None, this release reads versions 1 and 2; write it again with this release",
     ),
     "a field too few": (lambda: without("slice", "unit"), errors.PlanJsonError, "the plan lacks the field 'unit'"),
@@ -68,7 +68,7 @@ REFUSED: dict[str, tuple[Callable[[], str], type[errors.PlanJsonError], str]] = 
     ),
     "a wrong digest": (
         lambda: json.dumps({**json.loads(GOOD["nothing to do"]().to_json()), "digest": "0" * 64}),
-        errors.PlanDigestError,
+        errors.PlanJsonError,
         f"the plan's digest is {'0' * 64!r}, but its contents have "
         f"{json.loads(GOOD['nothing to do']().to_json())['digest']!r}; "
         "it was changed after it was written: make the plan again",

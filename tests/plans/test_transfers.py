@@ -20,7 +20,7 @@ from redistrib.plans.transfers import Transfers, transfers
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.synthesize import synthesize
-from redistrib.testing import Redistribution, all_types, numbered, plans, redistributions
+from redistrib.testing import RedistributionCase, all_types, numbered, plans, redistributions
 from redistrib.theory.boxes import Box
 from redistrib.theory.placement import Placement
 from tests.plans.hand import GOOD, place, shares
@@ -154,7 +154,7 @@ def test_steps_of_any_plan(plan) -> None:
 
 @settings(max_examples=50)
 @given(redistributions(max_devices=12, max_size=2_000))
-def test_direct_exchanges(case: Redistribution) -> None:
+def test_direct_exchanges(case: RedistributionCase) -> None:
     for (step,) in in_rounds(Problem.plain(case.before, case.after)):
         assert isinstance(step, Exchange)
         check(step)

@@ -16,7 +16,7 @@ from redistrib.plans.steps import DynSlice, Step
 from redistrib.plans.writes import Write, in_parts, schedule
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
-from redistrib.testing import Redistribution, numbered, plans, redistributions
+from redistrib.testing import RedistributionCase, numbered, plans, redistributions
 from redistrib.theory.placement import Placement
 from tests.plans.hand import GOOD
 
@@ -80,6 +80,6 @@ def test_steps_of_any_plan(plan: Plan, largest: int) -> None:
 
 @settings(max_examples=40)
 @given(redistributions(max_devices=12, max_size=2_000), st.integers(0, 20))
-def test_direct_exchanges(case: Redistribution, largest: int) -> None:
+def test_direct_exchanges(case: RedistributionCase, largest: int) -> None:
     for (step,) in in_rounds(Problem.plain(case.before, case.after)):
         check(case.before, step, largest)

@@ -24,6 +24,7 @@ from redistrib.lang.types import DimType, DistType
 from redistrib.plans import verify, verify_exchange, verify_groups, verify_reductions
 from redistrib.plans.steps import AllPermute
 from redistrib.theory.placement import Placement, placement_of
+from tests.plans.corrupt_devices import WAITING_IN_TEXTS
 from tests.plans.corrupt_reductions import REDUCTION_CORRUPTIONS
 from tests.plans.hand_partial import PARTIAL
 
@@ -152,7 +153,7 @@ def test_plans_by_hand_and_their_corruptions(checker: Path) -> None:
     right = [Case("", json.loads(make().to_json()), 2**20) for make in PARTIAL.values()]
     wrong = [
         Case(corruption.name, json.loads(corruption.make().to_json()), corruption.bound or 2**20)
-        for corruption in REDUCTION_CORRUPTIONS
+        for corruption in (*REDUCTION_CORRUPTIONS, *WAITING_IN_TEXTS)
         if corruption.rule != "fixed order" and "nobody made" not in corruption.name  # such a plan has no JSON form
     ]
     judged = judge([*right, *wrong], checker=checker)

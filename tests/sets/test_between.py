@@ -15,7 +15,7 @@ from redistrib.cost.collective import Latency
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.plans import reference
 from redistrib.plans.plan import Plan
-from redistrib.testing import Redistribution, all_types, is_exact, redistributions
+from redistrib.testing import RedistributionCase, all_types, is_exact, redistributions
 from tests.sets.cases import ALPA, PAIRS, SETS, alpa_on_eight, m2n, prime_mesh
 
 LATENCY = {kind: Latency(5e-6, 1e-7) for kind in ("allgather", "alltoall", "allpermute")}
@@ -153,7 +153,7 @@ def test_all_ordered_pairs_are_right(name: str) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(redistributions(max_devices=8, max_size=2000), st.data())
-def test_idle_devices_change_nothing(case: Redistribution, data: st.DataObject) -> None:
+def test_idle_devices_change_nothing(case: RedistributionCase, data: st.DataObject) -> None:
     """The devices of a problem numbered with gaps: the same steps among them, and nobody else takes part."""
     if not case.source.rank:
         return

@@ -19,7 +19,7 @@ from redistrib.plans.verify import verify
 from redistrib.synthesis import exchange
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import colour_rounds
-from redistrib.testing import Redistribution, is_exact, redistributions
+from redistrib.testing import RedistributionCase, is_exact, redistributions
 from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
 
@@ -44,7 +44,7 @@ def _nth_rounds(n: int, problem: Problem) -> list[Step] | None:
 AT_THE_BOUND = ("as slice", "as permute", "as grouped collective", "in rounds")
 
 
-def plan(pair: Redistribution, steps: list[Step]) -> Plan:
+def plan(pair: RedistributionCase, steps: list[Step]) -> Plan:
     return Plan(
         pair.source,
         pair.mesh,
@@ -62,7 +62,7 @@ def plan(pair: Redistribution, steps: list[Step]) -> Plan:
 
 @given(redistributions())
 @settings(max_examples=150)
-def test_every_implementation_gives_the_same_tiles(pair: Redistribution) -> None:
+def test_every_implementation_gives_the_same_tiles(pair: RedistributionCase) -> None:
     before, after = pair.before, pair.after
     for name, way in WAYS.items():
         steps = way(Problem.plain(before, after))
@@ -78,7 +78,7 @@ def test_every_implementation_gives_the_same_tiles(pair: Redistribution) -> None
 
 @given(redistributions())
 @settings(max_examples=100)
-def test_the_direct_exchange_is_always_open_and_ragged_moves_the_same_shares(pair: Redistribution) -> None:
+def test_the_direct_exchange_is_always_open_and_ragged_moves_the_same_shares(pair: RedistributionCase) -> None:
     ways = exchange.in_rounds(Problem.plain(pair.before, pair.after))
     assert ways
     for step in chain(*ways):
@@ -93,7 +93,7 @@ def test_the_direct_exchange_is_always_open_and_ragged_moves_the_same_shares(pai
 
 @given(redistributions())
 @settings(max_examples=100)
-def test_hosts_change_who_talks_to_whom_but_not_what_arrives(pair: Redistribution) -> None:
+def test_hosts_change_who_talks_to_whom_but_not_what_arrives(pair: RedistributionCase) -> None:
     before, after = pair.before, pair.after
     assume(before.devices % 2 == 0)
     problem = Problem.plain(before, after, Topology.consecutive(before.devices, before.devices // 2))
@@ -116,7 +116,7 @@ def test_hosts_change_who_talks_to_whom_but_not_what_arrives(pair: Redistributio
 )
 def test_one_collective_does_it(source: str, target: str, mesh: str, kinds: list[type]) -> None:
     over = Mesh.of(mesh)
-    found = Redistribution(DistType.of(source), DistType.of(target), over, over).plan()
+    found = RedistributionCase(DistType.of(source), DistType.of(target), over, over).plan()
     assert [type(step) for step in found.steps if step.collectives] == kinds
     assert found.received == found.lower_bound
 
@@ -139,7 +139,7 @@ MANY = (
 @pytest.mark.parametrize(("source", "target", "mesh"), MANY, ids=["41 x 40", "64 x 63", "7 x 11 x 13"])
 def test_many_unequal_shares_are_received_once_each(source: str, target: str, mesh: str) -> None:
     over = Mesh.of(mesh)
-    pair = Redistribution(DistType.of(source), DistType.of(target), over, over)
+    pair = RedistributionCase(DistType.of(source), DistType.of(target), over, over)
     assert not exchange.in_rounds(Problem.plain(pair.before, pair.after))
     found = pair.plan()
     assert found.received == found.lower_bound
@@ -150,7 +150,7 @@ def test_many_unequal_shares_are_received_once_each(source: str, target: str, me
 def test_where_shares_are_too_many_the_plan_says_so() -> None:
     """Counted, not timed: colouring is the one part of planning that looks at shares one by one."""
     over = Mesh.of("x=2,y=3,z=5,u=7,v=11")
-    pair = Redistribution(
+    pair = RedistributionCase(
         DistType.of("[42{v,z}2310, 770{y}2310, 165{x,u}2310]"),
         DistType.of("[330{u}2310, 2310, 210{v}2310]"),
         over,
@@ -170,7 +170,7 @@ def test_where_shares_are_too_many_the_plan_says_so() -> None:
 
 def test_equal_shares_have_a_limit_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     over = Mesh.of("x=2,y=2,z=2,u=2")
-    pair = Redistribution(DistType.of("[2{x,y}8, 2{z,u}8]"), DistType.of("[2{z,x}8, 2{u,y}8]"), over, over)
+    pair = RedistributionCase(DistType.of("[2{x,y}8, 2{z,u}8]"), DistType.of("[2{z,x}8, 2{u,y}8]"), over, over)
     assert exchange.direct(Problem.plain(pair.before, pair.after)) is not None
     monkeypatch.setattr(exchange, "MOST_DIRECT", exchange.share_count(Problem.plain(pair.before, pair.after)) - 1)
     assert exchange.direct(Problem.plain(pair.before, pair.after)) is None
@@ -200,7 +200,7 @@ def test_without_elements_nothing_travels() -> None:
 @pytest.mark.parametrize("model", ["exact", "tpu", "gpu"])
 def test_an_empty_array_needs_no_collective(source: str, target: str, algorithm: str, model: str) -> None:
     over = Mesh.of("w=6")
-    found = Redistribution(DistType.of(source), DistType.of(target), over, over).plan(algorithm, model)
+    found = RedistributionCase(DistType.of(source), DistType.of(target), over, over).plan(algorithm, model)
     verify(found)
     assert is_exact(found)
     assert found.collectives == 0
@@ -215,7 +215,7 @@ def test_an_empty_array_needs_no_collective(source: str, target: str, algorithm:
 def test_what_a_device_holds_takes_no_round(source: str, target: str, mesh: str, rounds: int) -> None:
     """Every device holds a chunk of its tile and sends no more often than it receives: one round less than chunks."""
     over = Mesh.of(mesh)
-    pair = Redistribution(DistType.of(source), DistType.of(target), over, over)
+    pair = RedistributionCase(DistType.of(source), DistType.of(target), over, over)
     (steps,) = exchange.in_rounds(Problem.plain(pair.before, pair.after))
     assert [step.collectives for step in steps] == [rounds]
 
@@ -232,10 +232,10 @@ def test_senders_on_one_host_share_the_load() -> None:
 SWAP = ("[{rows}{{x}}{n}, {columns}{{y}}{n}]", "[{columns}{{y}}{n}, {rows}{{x}}{n}]")
 
 
-def _swap(n: int) -> Redistribution:
+def _swap(n: int) -> RedistributionCase:
     over = Mesh.of("x=4,y=6")
     source, target = (text.format(n=n, rows=n // 4, columns=n // 6) for text in SWAP)
-    return Redistribution(DistType.of(source), DistType.of(target), over, over)
+    return RedistributionCase(DistType.of(source), DistType.of(target), over, over)
 
 
 def test_fewer_rounds_of_several_shapes_then_the_fewest_padded() -> None:
@@ -263,7 +263,7 @@ def test_the_cost_model_weighs_padding_against_rounds(launch: float, rounds: int
 
 @given(redistributions())
 @settings(max_examples=100)
-def test_padding_is_what_is_received_beyond_the_shares(pair: Redistribution) -> None:
+def test_padding_is_what_is_received_beyond_the_shares(pair: RedistributionCase) -> None:
     for steps in exchange.in_rounds(Problem.plain(pair.before, pair.after)):
         for step in steps:
             if isinstance(step, Exchange):

@@ -19,7 +19,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllPermute
 from redistrib.plans.verify import verify
-from redistrib.testing import Redistribution, all_types, is_exact
+from redistrib.testing import RedistributionCase, all_types, is_exact
 from redistrib.theory.normal import is_normal_form
 from tests.synthesis import brute_force
 
@@ -38,12 +38,12 @@ CASES = [
 ]
 
 
-def pairs(text: str, rank: int, part: int = 0, parts: int = 1) -> Iterator[Redistribution]:
+def pairs(text: str, rank: int, part: int = 0, parts: int = 1) -> Iterator[RedistributionCase]:
     mesh = Mesh.of(text)
     types = list(all_types(mesh, (mesh.size,) * rank))
     assert len(types) ** 2 == PAIRS[len(mesh.axes)][rank - 1]
     for source, target in itertools.product(types[part::parts], types):
-        yield Redistribution(source, target, mesh, mesh)
+        yield RedistributionCase(source, target, mesh, mesh)
 
 
 def optimum(plan: Plan, bounded: bool, permutes: bool = True) -> float:

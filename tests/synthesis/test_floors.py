@@ -22,7 +22,7 @@ from redistrib.synthesis.paper.lowering import lower_straight, lower_with_permut
 from redistrib.synthesis.paper.search import shortest_paths
 from redistrib.synthesis.phases import single, three_phases
 from redistrib.synthesis.problem import Problem
-from redistrib.testing import Redistribution, redistributions, tori
+from redistrib.testing import RedistributionCase, redistributions, tori
 from redistrib.theory.placement import placement_of
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakSpace, edges
@@ -82,7 +82,7 @@ def links(draw: st.DrawFn, model: CostModel, mesh: Mesh) -> Topology:
 
 @settings(max_examples=200)
 @given(problem=redistributions(max_devices=24), name=st.sampled_from(sorted(MODELS)), data=st.data())
-def test_no_plan_is_below_its_phases(problem: Redistribution, name: str, data: st.DataObject) -> None:
+def test_no_plan_is_below_its_phases(problem: RedistributionCase, name: str, data: st.DataObject) -> None:
     before, after = placement_of(problem.source, problem.mesh), placement_of(problem.target, problem.target_mesh)
     model = MODELS[name]
     asked_of = Problem(before, after, 4, data.draw(links(model, problem.mesh)))
@@ -101,7 +101,7 @@ def test_no_plan_is_below_its_phases(problem: Redistribution, name: str, data: s
 
 @settings(max_examples=200)
 @given(problem=redistributions(max_devices=24), torus=st.data())
-def test_no_step_along_a_path_is_below_its_edge(problem: Redistribution, torus: st.DataObject) -> None:
+def test_no_step_along_a_path_is_below_its_edge(problem: RedistributionCase, torus: st.DataObject) -> None:
     """On a torus an edge is priced by what a device takes in over all its links, a step by the busiest link."""
     model = PRESETS["tpu"]
     known = Topology(problem.mesh.size, torus=torus.draw(tori(problem.mesh.size)))
@@ -114,7 +114,7 @@ def test_no_step_along_a_path_is_below_its_edge(problem: Redistribution, torus: 
 
 @settings(max_examples=200)
 @given(problem=redistributions(max_devices=24), name=st.sampled_from(sorted(MODELS)), data=st.data())
-def test_no_permute_on_a_path_is_below_its_floor(problem: Redistribution, name: str, data: st.DataObject) -> None:
+def test_no_permute_on_a_path_is_below_its_floor(problem: RedistributionCase, name: str, data: st.DataObject) -> None:
     model = MODELS[name]
     asked = Problem(problem.before, problem.after, 4, data.draw(links(model, problem.mesh)))
     prices, space = prices_of(model, 4, asked.topology), asked.space

@@ -25,7 +25,7 @@ from redistrib.plans.reference import run, scatter
 from redistrib.plans.steps import AllReduce, Exchange, ReduceScatter
 from redistrib.plans.verify import verify
 from redistrib.synthesis.synthesize import synthesize
-from redistrib.testing import Redistribution, all_partial_types, redistributions
+from redistrib.testing import RedistributionCase, all_partial_types, redistributions
 from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
 from tests.plans.hand_partial import PARTIAL
@@ -371,7 +371,7 @@ def test_a_memory_limit_is_kept_and_the_least_one_is_told() -> None:
 
 
 @st.composite
-def summed(draw: st.DrawFn) -> Redistribution:
+def summed(draw: st.DrawFn) -> RedistributionCase:
     """Pairs of types, axes that do not cut being partial with even odds."""
     pair = draw(redistributions(max_size=2000))
 
@@ -380,7 +380,7 @@ def summed(draw: st.DrawFn) -> Redistribution:
         return replace(dist_type, partial=tuple(free), reduction="sum") if free else dist_type
 
     ends = partly(pair.source, pair.mesh), partly(pair.target, pair.target_mesh)
-    return Redistribution(*ends, pair.mesh, pair.target_mesh)
+    return RedistributionCase(*ends, pair.mesh, pair.target_mesh)
 
 
 @settings(max_examples=60)
@@ -391,7 +391,7 @@ def summed(draw: st.DrawFn) -> Redistribution:
     st.sampled_from([None, None, 1, 200, 4000]),
 )
 def test_any_problem_has_a_right_plan_within_the_least_memory(
-    pair: Redistribution, model: str | LatencyBandwidth, order: str, limit: int | None
+    pair: RedistributionCase, model: str | LatencyBandwidth, order: str, limit: int | None
 ) -> None:
     ends = (pair.source, pair.mesh, pair.target, pair.target_mesh)
     options = {"dtype": "int64", "model": model, "order": order}

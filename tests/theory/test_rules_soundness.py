@@ -17,11 +17,11 @@ from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DimType, DistType
 from redistrib.theory.placement import Placement, number_of, placement_of
 from redistrib.theory.rules import (
-    AllGather,
-    AllPermute,
-    AllToAll,
+    AllGatherRule,
+    AllPermuteRule,
+    AllToAllRule,
     AxesCollective,
-    DynSlice,
+    DynSliceRule,
     derive,
     reorder,
 )
@@ -43,10 +43,10 @@ def collectives_on(mesh: Mesh, rank: int) -> Iterator[AxesCollective]:
     for length in range(1, len(mesh.axes) + 1):
         for axes in itertools.permutations(mesh.names, length):
             for i in range(rank):
-                yield AllGather(i, axes)
-                yield DynSlice(i, axes)
+                yield AllGatherRule(i, axes)
+                yield DynSliceRule(i, axes)
                 for j in range(rank):
-                    yield AllToAll(i, j, axes)
+                    yield AllToAllRule(i, j, axes)
 
 
 def groups(mesh: Mesh, axes: tuple[str, ...]) -> np.ndarray[Any, Any]:
@@ -72,11 +72,11 @@ def means_what_it_says(collective: AxesCollective, before: Placement, after: Pla
     """The placements before and after a collective are related as its name says; `mesh` is the one afterwards."""
     members = groups(mesh, collective.axes)
     match collective:
-        case AllGather():
+        case AllGatherRule():
             joined(before, after, members)
-        case DynSlice():
+        case DynSliceRule():
             joined(after, before, members)
-        case AllToAll():
+        case AllToAllRule():
             # a group holds one cell between them, cut one way before and the other way after
             assert before.tiles == after.tiles
             assert before.tile_size == after.tile_size
@@ -162,7 +162,7 @@ def test_a_permute_applies_exactly_where_tiles_correspond_one_to_one(text: str, 
         held = [np.bincount(p.number, minlength=p.tiles).tolist() for p in (before, after)]
         bijection = before.grid == after.grid and held[0] == held[1]
         try:
-            assert AllPermute(target).apply(source, mesh) == target
+            assert AllPermuteRule(target).apply(source, mesh) == target
         except RuleError as error:
             assert error.rule == "permute tiles"
             refused += 1
@@ -191,17 +191,17 @@ def test_several_axes_at_once_are_one_after_the_other() -> None:
     """Section 7.1: a multi-axis collective is the sequence of single-axis ones."""
     mesh = Mesh.of("x=2,y=3,z=2")
     start = DistType.parse("[2{x,y,z}24, 12]")
-    whole = AllGather(0, ("x", "y")).apply(start, mesh)
+    whole = AllGatherRule(0, ("x", "y")).apply(start, mesh)
     assert (
         whole
-        == derive(start, [AllGather(0, ("x",)), AllGather(0, ("y",))], mesh)[-1]
+        == derive(start, [AllGatherRule(0, ("x",)), AllGatherRule(0, ("y",))], mesh)[-1]
         == DistType.parse("[12{z}24, 12]")
     )
-    assert DynSlice(0, ("x", "y")).apply(whole, mesh) == start
-    assert derive(whole, [DynSlice(0, ("y",)), DynSlice(0, ("x",))], mesh)[-1] == start
-    at_once = AllToAll(0, 1, ("x", "y")).apply(start, mesh)
+    assert DynSliceRule(0, ("x", "y")).apply(whole, mesh) == start
+    assert derive(whole, [DynSliceRule(0, ("y",)), DynSliceRule(0, ("x",))], mesh)[-1] == start
+    at_once = AllToAllRule(0, 1, ("x", "y")).apply(start, mesh)
     assert at_once == DistType.parse("[12{z}24, 2{x,y}12]")
-    assert derive(start, [AllToAll(0, 1, ("x",)), AllToAll(0, 1, ("y",))], mesh)[-1] == DistType.parse(
+    assert derive(start, [AllToAllRule(0, 1, ("x",)), AllToAllRule(0, 1, ("y",))], mesh)[-1] == DistType.parse(
         "[12{z}24, 2{y,x}12]"
     )
 
@@ -210,10 +210,10 @@ def test_axes_that_are_not_side_by_side() -> None:
     """From axes of sizes 2, 3, 2 in one dimension, a gather by 4 takes the first and the last."""
     mesh = Mesh.of("a=2,b=3,c=2")
     source = DistType.parse("[1{a,b,c}12]")
-    after, on = AllGather(0, ("a", "c")).lower(source, mesh)
+    after, on = AllGatherRule(0, ("a", "c")).lower(source, mesh)
     assert (str(after), on == mesh) == ("[4{b}12]", False)
-    means_what_it_says(AllGather(0, ("a", "c")), placement_of(source, mesh), placement_of(after, on), on)
-    other, there = AllGather(0, ("c", "a")).lower(source, mesh)
+    means_what_it_says(AllGatherRule(0, ("a", "c")), placement_of(source, mesh), placement_of(after, on), on)
+    other, there = AllGatherRule(0, ("c", "a")).lower(source, mesh)
     assert str(other) == "[4{b}12]"
     # the cell a device ends with is the same: which four tiles are neighbours does not depend on the order
     assert placement_of(other, there) == placement_of(after, on)
@@ -241,7 +241,9 @@ def walks(draw: st.DrawFn) -> tuple[Mesh, DistType, list[AxesCollective]]:
     for _ in range(draw(st.integers(1, 4))):
         names = tuple(draw(st.lists(st.sampled_from(mesh.names), min_size=1, max_size=3, unique=True)))
         i, j = draw(st.integers(0, rank - 1)), draw(st.integers(0, rank - 1))
-        steps.append(draw(st.sampled_from([AllGather(i, names), DynSlice(i, names), AllToAll(i, j, names)])))
+        steps.append(
+            draw(st.sampled_from([AllGatherRule(i, names), DynSliceRule(i, names), AllToAllRule(i, j, names)]))
+        )
     return mesh, DistType(tuple(dims)), steps
 
 
@@ -269,7 +271,7 @@ def test_a_sequence_ends_a_permute_away_from_its_type_on_the_first_mesh(
             at, mesh = step.lower(at, mesh)
         except RuleError:
             continue
-    final, onto = AllPermute(at, onto=home).lower(at, mesh)
+    final, onto = AllPermuteRule(at, onto=home).lower(at, mesh)
     assert (final, onto) == (at, home)
     drifted, wanted = placement_of(at, mesh), placement_of(final, onto)
     assert sorted(drifted.number.tolist()) == sorted(wanted.number.tolist())

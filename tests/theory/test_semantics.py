@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from redistrib.errors import PlacementError, TypeFormError, UnknownAxisError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.testing import Redistribution, meshes, redistributions, types
+from redistrib.testing import RedistributionCase, meshes, redistributions, types
 from redistrib.theory.boxes import summed_volumes, volumes
 from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import (
@@ -82,7 +82,7 @@ def test_a_type_is_found_again_from_its_placement(typed: tuple[DistType, Mesh]) 
 
 
 @given(redistributions())
-def test_no_type_is_found_where_none_is(case: Redistribution) -> None:
+def test_no_type_is_found_where_none_is(case: RedistributionCase) -> None:
     """On another mesh, a type is found only if it means the placement."""
     found = type_of(case.after, case.mesh)
     assert found is None or placement_of(found, case.mesh) == case.after
@@ -112,7 +112,7 @@ def test_no_type_on_a_mesh_of_another_size() -> None:
 
 
 @given(redistributions(max_size=500))
-def test_overlap_and_lower_bound_count_elements(case: Redistribution) -> None:
+def test_overlap_and_lower_bound_count_elements(case: RedistributionCase) -> None:
     common = [len(elements(case.before, d) & elements(case.after, d)) for d in range(case.mesh.size)]
     lacking = [len(elements(case.after, d) - elements(case.before, d)) for d in range(case.mesh.size)]
     overlap = case.before.boxes.meet(case.after.boxes).volumes()
@@ -140,7 +140,7 @@ def test_sums_beyond_64_bits_are_exact() -> None:
 
 
 @given(redistributions())
-def test_volumes_are_products(case: Redistribution) -> None:
+def test_volumes_are_products(case: RedistributionCase) -> None:
     extent = np.abs(case.before.start - case.after.start)
     assert volumes(extent) == [math.prod(row) for row in extent.tolist()]
 

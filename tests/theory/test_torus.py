@@ -25,7 +25,7 @@ from redistrib.synthesis.phases import single, three_phases
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import colour_rounds
 from redistrib.synthesis.synthesize import synthesize
-from redistrib.testing import Redistribution, redistributions, tori
+from redistrib.testing import RedistributionCase, redistributions, tori
 from redistrib.theory.placement import placement_of
 from redistrib.theory.topology import Topology, torus_of_devices
 from redistrib.theory.torus import Torus
@@ -103,7 +103,7 @@ def turned(torus: Torus, draw: Any) -> Torus:
 
 
 @given(problem=redistributions(max_devices=16), data=st.data())
-def test_no_price_knows_how_the_torus_is_held(problem: Redistribution, data: st.DataObject) -> None:
+def test_no_price_knows_how_the_torus_is_held(problem: RedistributionCase, data: st.DataObject) -> None:
     """Every step of every candidate, under the torus, and under the same turned, reflected or shifted."""
     torus = data.draw(tori(problem.mesh.size))
     links = Topology(problem.mesh.size, torus=torus)
@@ -117,7 +117,7 @@ def test_no_price_knows_how_the_torus_is_held(problem: Redistribution, data: st.
 
 @settings(max_examples=25)
 @given(problem=redistributions(max_devices=12), data=st.data())
-def test_no_choice_knows_how_the_torus_is_held(problem: Redistribution, data: st.DataObject) -> None:
+def test_no_choice_knows_how_the_torus_is_held(problem: RedistributionCase, data: st.DataObject) -> None:
     """So the whole plan is the same: steps, groups, senders, price."""
     torus = data.draw(tori(problem.mesh.size))
     ends = problem.source, problem.mesh, problem.target, problem.target_mesh
@@ -198,10 +198,10 @@ def test_the_price_of_a_step_is_its_busiest_link() -> None:
     assert prices_of(free, 1, line).step(swap) == pytest.approx(4 + free.latency["allpermute"].seconds(2))
 
 
-def redistribution(source: str, target: str) -> Redistribution:
+def redistribution(source: str, target: str) -> RedistributionCase:
     mesh = Mesh.of("x=4")
-    return Redistribution(DistType.of(source), DistType.of(target), mesh, mesh)
+    return RedistributionCase(DistType.of(source), DistType.of(target), mesh, mesh)
 
 
-def plan_steps(problem: Redistribution, topology: Topology) -> list[Step]:
+def plan_steps(problem: RedistributionCase, topology: Topology) -> list[Step]:
     return single(Problem(problem.before, problem.after, 1, topology)) or []

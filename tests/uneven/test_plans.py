@@ -24,7 +24,7 @@ from redistrib.plans.steps import AllPermute, DynSlice, Exchange, Shares
 from redistrib.plans.transfers import transfers
 from redistrib.run import on_virtual_devices
 from redistrib.synthesis.synthesize import synthesize
-from redistrib.testing import Redistribution, is_exact, numbered, uneven_redistributions
+from redistrib.testing import RedistributionCase, is_exact, numbered, uneven_redistributions
 from tests.uneven.cases import all_uneven_types, elements, regions
 
 
@@ -67,13 +67,13 @@ def _region(box):
 
 @settings(max_examples=60)
 @given(uneven_redistributions(max_devices=8, max_size=300))
-def test_a_plan_moves_what_the_model_says(pair: Redistribution):
+def test_a_plan_moves_what_the_model_says(pair: RedistributionCase):
     _checked(pair.source, pair.mesh, pair.target, pair.target_mesh)
 
 
 @settings(max_examples=30)
 @given(uneven_redistributions(max_devices=8, max_size=300))
-def test_padded_rounds_move_what_the_model_says(pair: Redistribution):
+def test_padded_rounds_move_what_the_model_says(pair: RedistributionCase):
     _checked(pair.source, pair.mesh, pair.target, pair.target_mesh, "tpu")
 
 

@@ -13,10 +13,10 @@ from redistrib.errors import NotationError, PlacementError, TypeFormError, Uneve
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import from_partition_spec
 from redistrib.lang.types import DimType, DistType, as_even, prime_type
-from redistrib.testing import Redistribution, uneven_redistributions
+from redistrib.testing import RedistributionCase, uneven_redistributions
 from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import Placement, placement_of
-from redistrib.theory.rules import AllGather
+from redistrib.theory.rules import AllGatherRule
 from redistrib.theory.splits import split_points
 from tests.uneven.cases import halved, regions
 
@@ -79,7 +79,7 @@ def test_summands_and_prime_axes_need_equal_tiles():
     with pytest.raises(UnevenTypeError, match="prime axes"):
         prime_type(DistType.parse("[3~{x}10]"), Mesh.of("x=4").prime())
     with pytest.raises(UnevenTypeError, match="a typing rule takes"):
-        AllGather(0, ("x",)).apply(DistType.parse("[3~{x}10]"), Mesh.of("x=4"))
+        AllGatherRule(0, ("x",)).apply(DistType.parse("[3~{x}10]"), Mesh.of("x=4"))
 
 
 def test_what_divides_is_said_as_equal_tiles():
@@ -132,7 +132,7 @@ def test_balanced_tiles_are_those_of_array_split(size, parts):
 
 
 @given(uneven_redistributions())
-def test_a_type_means_the_boxes_of_the_model(pair: Redistribution):
+def test_a_type_means_the_boxes_of_the_model(pair: RedistributionCase):
     for dist_type, mesh in ((pair.source, pair.mesh), (pair.target, pair.target_mesh)):
         placement = placement_of(dist_type, mesh, mesh.span + 1)
         for device, region in enumerate(regions(dist_type, mesh, mesh.span + 1)):
@@ -147,7 +147,7 @@ def test_a_type_means_the_boxes_of_the_model(pair: Redistribution):
 
 
 @given(uneven_redistributions())
-def test_the_largest_tile_is_what_the_type_says_and_nested_cuts_keep_the_major_ones(pair: Redistribution):
+def test_the_largest_tile_is_what_the_type_says_and_nested_cuts_keep_the_major_ones(pair: RedistributionCase):
     """In all definitions the largest tile has ceil(n / p) elements; the major axis alone would cut where all cut."""
     for dim in pair.source.dims:
         sizes = [pair.mesh.axis(name).size for name in dim.axes]
@@ -160,7 +160,7 @@ def test_the_largest_tile_is_what_the_type_says_and_nested_cuts_keep_the_major_o
 
 
 @given(uneven_redistributions())
-def test_a_placement_has_a_type_that_means_it(pair: Redistribution):
+def test_a_placement_has_a_type_that_means_it(pair: RedistributionCase):
     placement = placement_of(pair.source, pair.mesh)
     found = type_of(placement, pair.mesh)
     if found is not None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from redistrib.errors import ArrayMismatchError, DtypeError
+from redistrib.errors import DtypeError, TilesError
 from redistrib.plans.strided import Bytes
 
 
@@ -35,10 +35,10 @@ def nothing_of(value: Any, what: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """An array of no elements, for a rank that holds nothing.
 
     Raises:
-        ArrayMismatchError: if it is given anything but None.
+        TilesError: if it is given anything but None.
     """
     if value is not None:
-        raise ArrayMismatchError(f"{what} is given where this rank holds nothing; pass None")
+        raise TilesError(f"{what} is given where this rank holds nothing; pass None")
     return np.empty(0, dtype)
 
 
@@ -55,27 +55,27 @@ def tile_of(
         whole: whether it is a whole array, and no tile.
 
     Raises:
-        ArrayMismatchError: if it is anything else.
+        TilesError: if it is anything else.
     """
     if hasattr(value, "__cuda_array_interface__"):
-        raise ArrayMismatchError(f"{what} lies on a device; MPI tiles lie in host memory, so copy it there first")
+        raise TilesError(f"{what} lies on a device; MPI tiles lie in host memory, so copy it there first")
     if value is None:
-        raise ArrayMismatchError(f"{what} is None where this rank's tile has shape {list(shape)}; pass it")
+        raise TilesError(f"{what} is None where this rank's tile has shape {list(shape)}; pass it")
     try:
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
     except (TypeError, ValueError) as error:
-        raise ArrayMismatchError(f"{what} of type {type(value).__name__} is no array: {error}") from None
+        raise TilesError(f"{what} of type {type(value).__name__} is no array: {error}") from None
     if array.dtype != dtype:
-        raise ArrayMismatchError(f"{what} has dtype {array.dtype} where {dtype} is due; convert it with astype")
+        raise TilesError(f"{what} has dtype {array.dtype} where {dtype} is due; convert it with astype")
     if array.shape != shape and not (array.ndim == 1 and array.size == int(np.prod(shape, dtype=object))):
         due, way_out = ("array", "the whole array") if whole else ("tile", "this rank's tile, not the whole array")
         given = f"{what} has shape {list(array.shape)}"
-        raise ArrayMismatchError(f"{given} where the {due} is {list(shape)}; pass {way_out}")
+        raise TilesError(f"{given} where the {due} is {list(shape)}; pass {way_out}")
     if writable and not array.flags.writeable:
-        raise ArrayMismatchError(f"{what} is read-only; pass an array that may be written")
+        raise TilesError(f"{what} is read-only; pass an array that may be written")
     if not array.flags.c_contiguous:
         if writable:
-            raise ArrayMismatchError(f"{what} is not C-contiguous, with strides {array.strides}; pass a contiguous one")
+            raise TilesError(f"{what} is not C-contiguous, with strides {array.strides}; pass a contiguous one")
         array = np.ascontiguousarray(array)
     return array.reshape(shape)
 

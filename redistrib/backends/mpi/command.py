@@ -20,9 +20,7 @@ from redistrib.theory.boxes import Box
 from redistrib.theory.placement import Placement
 
 
-def run_command(
-    plan: Plan, *, as_json: bool = False, comm: MPI.Intracomm | None = None, memory_limit: int | None = None
-) -> int:
+def run_command(plan: Plan, *, as_json: bool = False, comm: MPI.Intracomm | None = None) -> int:
     """Run a plan on all ranks, check every element of every tile, and print what came of it on rank 0.
 
     Every element of the input tells its own place, hashed, so an element that came from elsewhere is found out; and so
@@ -32,7 +30,6 @@ def run_command(
         plan: the same plan on all ranks.
         as_json: print the figures as JSON.
         comm: the communicator; `COMM_WORLD` by default.
-        memory_limit: passed on to `to_mpi`.
 
     Returns:
         The exit code, equal on all ranks: 0 if every element is right.
@@ -41,7 +38,7 @@ def run_command(
         CommunicatorError: as `to_mpi` does.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
-    with to_mpi(plan, comm, memory_limit=memory_limit) as execute:
+    with to_mpi(plan, comm) as execute:
         dtype, sums = dtype_of(plan.dtype), plan.before.summands > 1 or plan.after.summands > 1
         source = telling.source_tile(plan, comm.rank, dtype) if sums else telling_tile(plan, plan.before, comm.rank)
         execute(source)

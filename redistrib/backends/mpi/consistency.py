@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from redistrib.backends.mpi import selection
 from redistrib.cost.latency import LatencyBandwidth
-from redistrib.errors import CommunicatorError, ProfileError, ProgramError
+from redistrib.errors import CommunicatorError, ProfileError, ProgramError, TilesError
 from redistrib.plans.plan import Plan
 from redistrib.programs.check import check as checked
 from redistrib.programs.inline import inlined
@@ -86,6 +86,19 @@ def _agreed(
             f"no transport {transport!r}; give one of {', '.join(map(repr, selection.TRANSPORTS))}, or leave it out"
         )
     return model
+
+
+def first_problem(comm: MPI.Intracomm, problem: str) -> TilesError:
+    """The error for all ranks, once one of them is known to have a problem; collective."""
+    problems = comm.allgather(problem)
+    rank = next(r for r, text in enumerate(problems) if text)
+    return TilesError(f"rank {rank}: {problems[rank]}")
+
+
+def require_root(comm: MPI.Intracomm, root: int) -> None:
+    """Refuse a root that is no rank of the communicator."""
+    if not 0 <= root < comm.size:
+        raise CommunicatorError(f"there is no rank {root} among {comm.size}; give a root from 0 to {comm.size - 1}")
 
 
 def _hash_of_program(program: Program) -> str:

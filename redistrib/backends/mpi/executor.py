@@ -19,7 +19,7 @@ from redistrib.backends.mpi.owner import CommunicatorOwner
 from redistrib.backends.mpi.shared import Block, SharedCopies, SharedTile
 from redistrib.backends.mpi.stage import Memory, Stage, StagedPlan, staged
 from redistrib.cost.latency import LatencyBandwidth
-from redistrib.errors import ArrayMismatchError, CommunicatorError, MemoryLimitError, RedistribError
+from redistrib.errors import CommunicatorError, MemoryLimitError, RedistribError, TilesError
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllReduce, Unreduce
 from redistrib.plans.strided import Bytes, copy, pair
@@ -135,7 +135,7 @@ class Executor(CommunicatorOwner):
             The target tile, a NumPy array; None on a rank that is to hold nothing.
 
         Raises:
-            ArrayMismatchError: on every rank, with one message, if any rank passes a wrong array.
+            TilesError: on every rank, with one message, if any rank passes a wrong array.
             CommunicatorError: if the executor was freed.
         """
         self._require_open()
@@ -178,7 +178,7 @@ class Executor(CommunicatorOwner):
             elif out is not None:
                 given = tile_of(out, "out", self._target_shape, self.dtype, writable=True)
                 if given.size and np.may_share_memory(source, given):
-                    raise ArrayMismatchError("out overlaps the array that is redistributed; pass memory of its own")
+                    raise TilesError("out overlaps the array that is redistributed; pass memory of its own")
         except RedistribError as error:
             return str(error), np.empty(0, self.dtype), None
         return "", source, given
@@ -190,9 +190,7 @@ class Executor(CommunicatorOwner):
             free |= (block.free or (given is not None and _same_memory(flat(given), block.own))) << k
         agreed = self._groups.agree(free | (0 if problem else 1 << _FINE))
         if not agreed >> _FINE & 1:
-            problems = self.comm.allgather(problem)
-            rank = next(r for r, text in enumerate(problems) if text)
-            raise ArrayMismatchError(f"rank {rank}: {problems[rank]}")
+            raise consistency.first_problem(self.comm, problem)
         if not self._shares_target:
             return None
         agreed &= (1 << _FINE) - 1
@@ -264,18 +262,14 @@ class Executor(CommunicatorOwner):
         return ["in_place"] * replaced + ["datatypes"] * replacement.gathers
 
     def _make_memory(self) -> None:
-        self._shares_target = any(
-            name == "shared" and stage.writes == "target"
-            for stage, name in zip(self._staged.stages, self.transports, strict=True)
-        )
+        stages = zip(self._staged.stages, self.transports, strict=True)
+        in_shared_memory = {stage.writes for stage, name in stages if name == "shared"}
+        self._shares_target = "target" in in_shared_memory
         memories: tuple[Memory, Memory] = ("middle 0", "middle 1")
         for memory, nbytes in zip(memories, self._staged.middle, strict=True):
             if not nbytes:
                 continue
-            if any(
-                name == "shared" and stage.writes == memory
-                for stage, name in zip(self._staged.stages, self.transports, strict=True)
-            ):
+            if memory in in_shared_memory:
                 block = SharedTile(self._groups.host, self._groups.barrier, nbytes)
                 self._shared_middle[memory] = block
                 self._middle[memory] = block.own

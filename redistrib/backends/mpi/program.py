@@ -17,7 +17,7 @@ from redistrib.backends.mpi.direct import DirectMove, Gather, Scatter, direct
 from redistrib.backends.mpi.executor import Executor
 from redistrib.backends.mpi.owner import CommunicatorOwner
 from redistrib.cost.latency import LatencyBandwidth
-from redistrib.errors import ArrayMismatchError, CommunicatorError, MemoryLimitError, ProgramError, RedistribError
+from redistrib.errors import MemoryLimitError, ProgramError, RedistribError, TilesError
 from redistrib.plans.plan import Plan
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import changes, devices_of, held_bytes, renames, same_buffer
@@ -112,7 +112,7 @@ class ProgramExecutor(CommunicatorOwner):
             A tile for every output, None where this rank holds nothing of it.
 
         Raises:
-            ArrayMismatchError: on every rank, with one message, if any rank passes a wrong array.
+            TilesError: on every rank, with one message, if any rank passes a wrong array.
             CommunicatorError: if the executor was freed.
         """
         held = self._accepted(tiles, self.program.inputs, self._tile)
@@ -131,10 +131,10 @@ class ProgramExecutor(CommunicatorOwner):
             root: the rank that has them.
 
         Raises:
-            ArrayMismatchError: on every rank, with one message, if the arrays do not fit.
+            TilesError: on every rank, with one message, if the arrays do not fit.
             CommunicatorError: if there is no such root, or the executor was freed.
         """
-        self._require_rank(root)
+        consistency.require_root(self.comm, root)
         given = arrays if self.comm.rank == root else (None,) * len(self.program.inputs)
         held = self._accepted(given, self.program.inputs, partial(self._whole, root=root))
         return [self._end(Scatter, value, root).run(held.pop(value.name, None)) for value in self.program.inputs]
@@ -151,10 +151,10 @@ class ProgramExecutor(CommunicatorOwner):
             in float32.
 
         Raises:
-            ArrayMismatchError: on every rank, with one message, if any tile does not fit.
+            TilesError: on every rank, with one message, if any tile does not fit.
             CommunicatorError: if there is no such root, or the executor was freed.
         """
-        self._require_rank(root)
+        consistency.require_root(self.comm, root)
         values = [self.program.values[name] for name in self.program.outputs]
         held = self._accepted(tiles, values, self._tile)
         return [self._end(Gather, value, root).run(held.get(value.name)) for value in values]
@@ -168,7 +168,7 @@ class ProgramExecutor(CommunicatorOwner):
         try:
             if len(given) != len(values):
                 names = ", ".join(value.name for value in values) or "none"
-                raise ArrayMismatchError(f"{len(given)} arrays are given for {len(values)}: {names}")
+                raise TilesError(f"{len(given)} arrays are given for {len(values)}: {names}")
             for one, value in zip(given, values, strict=True):
                 array = read(one, value)
                 if array is not None:
@@ -176,9 +176,7 @@ class ProgramExecutor(CommunicatorOwner):
         except RedistribError as error:
             problem = str(error)
         if not self._groups.agree(0 if problem else 1):
-            problems = self.comm.allgather(problem)
-            rank = next(r for r, text in enumerate(problems) if text)
-            raise ArrayMismatchError(f"rank {rank}: {problems[rank]}")
+            raise consistency.first_problem(self.comm, problem)
         return held
 
     def _tile(self, given: Any, value: Value) -> Tile | None:
@@ -193,12 +191,6 @@ class ProgramExecutor(CommunicatorOwner):
             return None
         what, dtype = f"the array of {value.name!r}", dtype_of(value.dtype)
         return tile_of(given, what, value.shape, dtype, writable=False, whole=True)
-
-    def _require_rank(self, root: int) -> None:
-        if not 0 <= root < self.comm.size:
-            raise CommunicatorError(
-                f"there is no rank {root} among {self.comm.size}; give a root from 0 to {self.comm.size - 1}"
-            )
 
     def _end(self, kind: type[Scatter] | type[Gather], value: Value, root: int) -> DirectMove:
         key = (kind.__name__, value, root)

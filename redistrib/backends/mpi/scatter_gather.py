@@ -10,8 +10,9 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from redistrib.backends.mpi.arrays import dtype_of, flat, tile_of
+from redistrib.backends.mpi.consistency import require_root
 from redistrib.backends.mpi.datatypes import run_type, strided_type
-from redistrib.errors import ArrayMismatchError, CommunicatorError, RedistribError
+from redistrib.errors import CommunicatorError, RedistribError, TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.adding import Summed, neutral
@@ -43,7 +44,7 @@ def scatter(
 
     Raises:
         CommunicatorError: if there is not one rank per device, or no such root.
-        ArrayMismatchError: on every rank, with one message, if the root's array does not fit.
+        TilesError: on every rank, with one message, if the root's array does not fit.
         ReductionError: on every rank, if its elements cannot be summands of that kind.
     """
     placement = _placed(dist_type, mesh, comm, root)
@@ -88,7 +89,7 @@ def gather(
 
     Raises:
         CommunicatorError: if there is not one rank per device, or no such root.
-        ArrayMismatchError: on every rank, with one message, if any tile does not fit.
+        TilesError: on every rank, with one message, if any tile does not fit.
         ReductionError: on every rank, if elements of that type have no such reduction.
     """
     placement = _placed(dist_type, mesh, comm, root)
@@ -100,7 +101,7 @@ def gather(
     told = dtype_of(lines[first])
     for rank in placement.holders.tolist():
         if (dtype := dtype_of(lines[rank])) != told:
-            raise ArrayMismatchError(f"rank {rank}: the tile has dtype {dtype} where that of rank {first} has {told}")
+            raise TilesError(f"rank {rank}: the tile has dtype {dtype} where that of rank {first} has {told}")
     _require_reduction(placement, told)
     part = np.empty(placement.shape, told) if comm.rank == root else None
     if placement.summands == 1:
@@ -182,11 +183,11 @@ def _described(
     """An array and a line that says its dtype, or None and a line that says what is wrong."""
     try:
         if value is None:
-            raise ArrayMismatchError(f"{what} is None; pass an array of shape {list(shape)}")
+            raise TilesError(f"{what} is None; pass an array of shape {list(shape)}")
         told = np.asarray(value).dtype if dtype is None else dtype_of(str(dtype))
         name = told.name if told.kind == "V" else told.str
         if told.hasobject or dtype_of(name) != told:
-            raise ArrayMismatchError(f"{what} has dtype {told}, which has no name to send; view it as bytes")
+            raise TilesError(f"{what} has dtype {told}, which has no name to send; view it as bytes")
         return tile_of(value, what, shape, told, writable=False, whole=whole), f"+{name}"
     except RedistribError as error:
         return None, f"-{error}"
@@ -212,11 +213,11 @@ def _line(note: Bytes, rank: int) -> str:
     """The dtype that a note names.
 
     Raises:
-        ArrayMismatchError: with the error that it tells instead.
+        TilesError: with the error that it tells instead.
     """
     line = note.tobytes().rstrip(b"\0").decode(errors="replace")
     if line.startswith("-"):
-        raise ArrayMismatchError(f"rank {rank}: {line[1:]}")
+        raise TilesError(f"rank {rank}: {line[1:]}")
     return line[1:]
 
 
@@ -229,6 +230,5 @@ def _placed(dist_type: DistType | str, mesh: Any, comm: MPI.Intracomm, root: int
             f"the mesh has {placement.devices} devices and the communicator has {comm.size} ranks; give it one rank "
             f"per device, for example with comm.Split"
         )
-    if not 0 <= root < comm.size:
-        raise CommunicatorError(f"there is no rank {root} among {comm.size}; give a root from 0 to {comm.size - 1}")
+    require_root(comm, root)
     return placement

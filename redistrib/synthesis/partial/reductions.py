@@ -19,9 +19,10 @@ from redistrib.plans.steps import AllReduce, DynSlice, Exchange, ReduceScatter, 
 from redistrib.synthesis import exchange
 from redistrib.synthesis.grouping import Cells, chunk_groups, refine
 from redistrib.synthesis.partial.numbering import Weights, assigned, even, kept, matched, summands_by_host
-from redistrib.synthesis.partial.stacks import added, relabelled, stack_of
+from redistrib.synthesis.partial.stacks import added, relabelled, stack_of, unstacked
 from redistrib.synthesis.problem import Problem
 from redistrib.theory.placement import Int64, Placement, number_of
+from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, common
 
 MOST_CUTS = 1 << 10
@@ -131,10 +132,14 @@ def _sliced(before: Placement, after: Placement, cuts: Grid, problem: Problem) -
     if math.prod(cuts) == 1:
         return before
     stack, goal = stack_of(before, before.summands), stack_of(after, before.summands)
-    fine = (before.summands, *times(before.grid, cuts))
+    return unstacked(_refined(stack, cuts, goal, problem.topology), before)
+
+
+def _refined(stack: Placement, cuts: Grid, goal: Placement, topology: Topology) -> Placement:
+    """The tiles of a stack cut finer, each device keeping what it has in common with its tile of another, if it can."""
+    fine = (stack.grid[0], *times(stack.grid[1:], cuts))
     prefer = Cells.of(goal, common(fine, goal.grid))
-    found = refine(stack.shape, Cells(stack.grid, stack.index), fine, prefer, goal.number, problem.topology)
-    return relabelled(found.index[:, 1:], fine[1:], found.index[:, 0], before.summands, before)
+    return refine(stack.shape, Cells(stack.grid, stack.index), fine, prefer, goal.number, topology)
 
 
 def _groups(problem: Problem, sliced: Placement, keys: tuple[Int64, ...]) -> Int64:
@@ -193,10 +198,8 @@ def _in_one_exchange(problem: Problem) -> Iterator[ReducingSteps]:
     found: list[tuple[int, int, Placement, Placement]] = []
     for cuts in ways[:MOST_MIDDLES]:
         if math.prod(cuts) > 1:
-            fine = (after.summands, *times(after.grid, cuts))
-            prefer = Cells.of(stack, common(fine, stack.grid))
-            part = refine(goal.shape, Cells(goal.grid, goal.index), fine, prefer, stack.number, problem.topology)
-            middle = relabelled(part.index[:, 1:], fine[1:], part.index[:, 0], after.summands, before)
+            part = _refined(goal, cuts, stack, problem.topology)
+            middle = unstacked(part, before)
             needed = height // after.summands * middle.tile_size - middle.tile_size
             found.append(
                 (needed * middle.devices - sum(stack.boxes.meet(part.boxes).volumes()), len(found), part, middle)

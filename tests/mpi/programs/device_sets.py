@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from redistrib.api import synthesize
 from redistrib.backends.mpi import to_mpi
-from redistrib.errors import ArrayMismatchError
+from redistrib.errors import TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans import reference
 from redistrib.testing import all_types
@@ -59,7 +59,7 @@ with to_mpi(plan, comm) as execute:
     for x in (None, tile):  # wrong on the first half, wrong on the second
         try:
             execute(x)
-        except ArrayMismatchError as error:
+        except TilesError as error:
             messages.append(str(error))
 assert comm.allgather(messages) == [messages] * comm.size
 if rank == 0:

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from redistrib.api import synthesize
 from redistrib.backends.mpi import gather, run_command, scatter, to_mpi
-from redistrib.errors import ArrayMismatchError, CommunicatorError
+from redistrib.errors import CommunicatorError, TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans import reference
 from tests.uneven.cases import all_uneven_types
@@ -65,7 +65,7 @@ plan = synthesize(f"[2~{{x}}{comm.size + 1}]", f"[{comm.size + 1}]", {"x": comm.
 with to_mpi(plan, comm) as execute:
     try:
         execute(np.zeros(2, np.float32))
-    except ArrayMismatchError as error:
+    except TilesError as error:
         messages.append(str(error))
 if rank == 1:
     plan = synthesize(f"[2^{{x}}{comm.size + 1}]", f"[{comm.size + 1}]", {"x": comm.size})

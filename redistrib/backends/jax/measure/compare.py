@@ -16,7 +16,7 @@ import numpy as np
 from redistrib.backends.jax.execute import to_jax
 from redistrib.backends.jax.measure.inspect import inspect
 from redistrib.backends.jax.sharding import named_sharding, stacked_type
-from redistrib.errors import DeviceShortageError, DtypeError, RunSizeError
+from redistrib.errors import DtypeError, RunSizeError
 from redistrib.plans import reference, telling
 from redistrib.plans.plan import Plan
 from redistrib.theory.boxes import Box
@@ -142,19 +142,23 @@ def virtual_cpu_devices(count: int) -> list[Any]:
     """`count` CPU devices, made before JAX starts its backend.
 
     Raises:
-        RunSizeError: if there are too many for one process.
-        DeviceShortageError: if JAX has started with fewer.
+        RunSizeError: if there are too many for one process, or JAX has started with fewer.
     """
     if count > MOST_VIRTUAL:
         raise RunSizeError(
-            "the number of virtual devices", count, 1, MOST_VIRTUAL, "run on a smaller mesh, or through MPI"
+            "run size",
+            what="the number of virtual devices",
+            given=count,
+            least=1,
+            most=MOST_VIRTUAL,
+            remedy="run on a smaller mesh, or through MPI",
         )
     with contextlib.suppress(RuntimeError):  # the backend runs already; what it has is counted below
         jax.config.update("jax_num_cpu_devices", count)
         jax.config.update("jax_platforms", "cpu")
     devices = jax.devices("cpu")
     if len(devices) < count:
-        raise DeviceShortageError(count, len(devices))
+        raise RunSizeError("device shortage", wanted=count, found=len(devices))
     return devices[:count]
 
 
@@ -162,20 +166,25 @@ def calibration_devices(count: int | None) -> list[Any]:
     """The accelerators at hand, or virtual CPU devices, eight if no number is given.
 
     Raises:
-        RunSizeError: if it is a number with which nothing can be measured.
-        DeviceShortageError: if there are fewer than asked for.
+        RunSizeError: if it is a number with which nothing can be measured, or there are fewer.
     """
     if count is not None and count < 2:
-        raise RunSizeError("the number of devices", count, 2, MOST_VIRTUAL, "a link has two ends")
+        raise _too_few_or_many(count, "a link has two ends")
     with contextlib.suppress(RuntimeError):  # the backend runs already; what it has is counted below
         jax.config.update("jax_num_cpu_devices", min(count or 8, MOST_VIRTUAL))
     devices = jax.devices()
     wanted = 2 if count is None else count
     if len(devices) < wanted:
         if wanted > MOST_VIRTUAL:
-            raise RunSizeError("the number of devices", wanted, 2, MOST_VIRTUAL, "virtual ones are in one process")
-        raise DeviceShortageError(wanted, len(devices))
+            raise _too_few_or_many(wanted, "virtual ones are in one process")
+        raise RunSizeError("device shortage", wanted=wanted, found=len(devices))
     return devices[: count or len(devices)]
+
+
+def _too_few_or_many(count: int, remedy: str) -> RunSizeError:
+    return RunSizeError(
+        "run size", what="the number of devices", given=count, least=2, most=MOST_VIRTUAL, remedy=remedy
+    )
 
 
 @contextlib.contextmanager

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -54,37 +54,59 @@ def _random_bits(equation: Equation) -> Nest | None:
     return equation.nest(sizes, [[""]], [list(sizes)], body=body, indexed=set(sizes), flops=100)
 
 
-def _windows(shape: Sequence[int], sizes: Sequence[int], without: set[int], picked: set[int]) -> list[tuple[int, str]]:
-    """The dimensions of windows, in order, each with its iteration dimension; "" where it is read whole."""
-    rest = [k for k in range(len(shape)) if k not in without]
-    return [(k, f"w{k}" if sizes[k] == shape[k] and k not in picked else "") for k in rest]
+class _Windows(NamedTuple):
+    """How a primitive reads or writes an array by index, window by window.
+
+    Attributes:
+        sizes: of the iteration dimensions.
+        cut: the dimensions that windows run over, each with its iteration dimension; "" where it is read whole.
+        dims: the iteration dimension of every dimension of the array.
+        one: the dimension that is picked from, one element at a time, if there is one and it can be cut.
+        batch: the iteration dimensions of the indices.
+    """
+
+    sizes: dict[str, int]
+    cut: list[tuple[int, str]]
+    dims: list[str]
+    one: int | None
+    batch: list[str]
+
+    def beside(self, at: Collection[int], rank: int) -> list[str]:
+        """The iteration dimensions of what is read or written, whose windows are `at` these of its dimensions."""
+        windows, batch = iter([name for _, name in self.cut]), iter(self.batch)
+        return [next(windows) if k in at else next(batch) for k in range(rank)]
+
+
+def _windows(
+    equation: Equation, extent: Sequence[int], picked: Sequence[int], removed: Sequence[int], batching: dict[int, int]
+) -> _Windows:
+    shape, batch = equation.ins[0].shape, letters("b", equation.ins[1].shape[:-1])
+    rest = (k for k in range(len(shape)) if k not in {*removed, *batching})
+    cut = [(k, f"w{k}" if extent[k] == shape[k] and k not in picked else "") for k in rest]
+    sizes = batch | {name: shape[k] for k, name in cut if name}
+    dims = [""] * len(shape)
+    for k, name in cut:
+        dims[k] = name
+    for k, j in batching.items():
+        dims[k] = f"b{j}"
+    one = _one_picked(picked, removed, equation)
+    if one is not None:
+        dims[one] = "p"
+        sizes["p"] = shape[one]
+    return _Windows(sizes, cut, dims, one, list(batch))
 
 
 @rule("gather")
 def _gather(equation: Equation) -> Nest | None:
     numbers, slices = equation.params["dimension_numbers"], equation.params["slice_sizes"]
-    shape, index, out = equation.ins[0].shape, equation.ins[1].shape, equation.outs[0].shape
+    shape = equation.ins[0].shape
     batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
-    picked = set(numbers.start_index_map)
-    windows = _windows(shape, slices, {*numbers.collapsed_slice_dims, *batching}, picked)
-    sizes = letters("b", index[:-1]) | {name: shape[k] for k, name in windows if name}
-    table = [""] * len(shape)
-    for k, name in windows:
-        table[k] = name
-    for k, j in batching.items():
-        table[k] = f"b{j}"
-    one = _one_picked(numbers.start_index_map, numbers.collapsed_slice_dims, equation)
-    if one is not None:
-        table[one] = "p"
-        sizes["p"] = shape[one]
-    window_names = iter([name for _, name in windows])
-    batch_names = iter(letters("b", index[:-1]))
-    offsets = set(numbers.offset_dims)
-    written = [next(window_names) if k in offsets else next(batch_names) for k in range(len(out))]
+    windows = _windows(equation, slices, numbers.start_index_map, numbers.collapsed_slice_dims, batching)
+    one, offsets = windows.one, set(numbers.offset_dims)
 
     def body(at: At, *tiles: Any) -> Any:
         own = list(slices)
-        for k, name in windows:
+        for k, name in windows.cut:
             if name:
                 own[k] = len(at[name])
         if one is None or len(at["p"]) == shape[one]:
@@ -108,9 +130,9 @@ def _gather(equation: Equation) -> Nest | None:
     combine = {"p": "sum"} if one is not None else {}
     indexed = {"p"} if one is not None else set()
     return equation.nest(
-        sizes,
-        [table, [*letters("b", index[:-1]), ""]],
-        [written],
+        windows.sizes,
+        [windows.dims, [*windows.batch, ""]],
+        [windows.beside(offsets, len(equation.outs[0].shape))],
         body=body,
         combine=combine,
         indexed=indexed,
@@ -161,7 +183,7 @@ def _masked(rows: Any, size: int, mode: Any) -> Any:
 def _scatter(equation: Equation) -> Nest | None:
     """Windows may be cut, and the dimension that is picked from; sums also along the updates."""
     numbers = equation.params["dimension_numbers"]
-    shape, index, updates = (form.shape for form in equation.ins)
+    shape, _, updates = (form.shape for form in equation.ins)
     if equation.literals:
         return None
     adds = equation.kind in ("scatter-add", "scatter_add")
@@ -171,22 +193,10 @@ def _scatter(equation: Equation) -> Nest | None:
     extent = [0] * len(shape)
     for k, j in zip(rest, windows_at, strict=True):
         extent[k] = updates[j]
-    picked = set(numbers.scatter_dims_to_operand_dims)
-    windows = _windows(shape, extent, {*numbers.inserted_window_dims, *batching}, picked)
-    summed = [name for k, name in enumerate(letters("b", index[:-1])) if k not in batching.values()]
-    sizes = letters("b", index[:-1]) | {name: shape[k] for k, name in windows if name}
-    operand = [""] * len(shape)
-    for k, name in windows:
-        operand[k] = name
-    for k, j in batching.items():
-        operand[k] = f"b{j}"
-    one = _one_picked(numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims, equation)
-    if one is not None:
-        operand[one] = "p"
-        sizes["p"] = shape[one]
-    window_names = iter([name for _, name in windows])
-    batch_names = iter(letters("b", index[:-1]))
-    given = [next(window_names) if k in windows_at else next(batch_names) for k in range(len(updates))]
+    picked, inserted = numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims
+    windows = _windows(equation, extent, picked, inserted, batching)
+    one, sizes = windows.one, windows.sizes
+    summed = [name for k, name in enumerate(windows.batch) if k not in batching.values()]
 
     def body(at: At, *tiles: Any) -> Any:
         base, rows, parts = equation.operands(tiles)
@@ -207,8 +217,8 @@ def _scatter(equation: Equation) -> Nest | None:
     combine: Mapping[str, str] = dict.fromkeys(summed, "sum") if adds else {}
     return equation.nest(
         sizes,
-        [operand, [*letters("b", index[:-1]), ""], given],
-        [operand],
+        [windows.dims, [*windows.batch, ""], windows.beside(windows_at, len(updates))],
+        [windows.dims],
         body=body,
         combine=combine,
         whole=() if adds else summed,
