@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 from redistrib.cost.collective import Latency
 from redistrib.cost.fields import figure, figures, typed
@@ -47,6 +47,7 @@ class Figures(CostModel):
             `slow_bandwidth` is what one of them reaches alone; None where each has its own.
         link_bandwidth: bytes per second over one link of a torus in one direction. Where the torus is known, it takes
             the place of `bandwidth`; None where devices are linked otherwise.
+        overlaps: whether collectives inside hosts go on while others cross between hosts, so that plans in parts gain.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Figures(CostModel):
     transports: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: MappingProxyType({}))
     host_bandwidth: float | None = None
     link_bandwidth: float | None = None
+    overlaps: bool = False
 
     def __post_init__(self) -> None:
         missing = [kind for kind in KINDS if kind not in self.latency]
@@ -120,6 +122,8 @@ class Figures(CostModel):
             data["host_bandwidth"] = self.host_bandwidth
         if self.link_bandwidth is not None:
             data["link_bandwidth"] = self.link_bandwidth
+        if self.overlaps:
+            data["overlaps"] = True
         return json.dumps(data, indent=2)
 
     @classmethod
@@ -140,7 +144,8 @@ class Figures(CostModel):
         if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
             raise ProfileError(f"this is no {FORMAT} of version {VERSION}; write one with `redistrib calibrate`")
         axes = typed(data, "axis_bandwidth", dict)
-        data = {"transports": {}, "host_bandwidth": None, "link_bandwidth": None} | data  # older profiles have none
+        older: dict[str, Any] = {"transports": {}, "host_bandwidth": None, "link_bandwidth": None, "overlaps": False}
+        data = older | data
         transports = typed(data, "transports", dict)
         return cls(
             name=typed(data, "name", str),
@@ -161,4 +166,5 @@ class Figures(CostModel):
             },
             host_bandwidth=typed(data, "host_bandwidth", int, float, type(None)),
             link_bandwidth=typed(data, "link_bandwidth", int, float, type(None)),
+            overlaps=typed(data, "overlaps", bool),
         )

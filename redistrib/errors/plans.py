@@ -71,6 +71,7 @@ VERIFICATION_RULES = {
     "summand count": "The summands before and after a step must be as many as its kind says, of one kind of reduction.",
     "summand": "A device must add what makes its summand: each part once in a sum, at least once in a maximum.",
     "unreduce": "Tiles that become summands must lie in them, and every part of the array must be in one.",
+    "parts": "A plan has one part, or several that cut its tiles evenly along a dimension that no step touches.",
     "fixed order": "Under a fixed order summands must be added in one step, in the order of the source's numbers.",
 }
 
