@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 from redistrib.cost.collective import Latency
 from redistrib.cost.fields import figure, figures, typed
@@ -51,6 +51,7 @@ class Figures(CostModel):
             where no other of their hosts could take part; None where that is no slower than one way alone.
         link_bandwidth: bytes per second over one link of a torus in one direction. Where the torus is known, it takes
             the place of `bandwidth`; None where devices are linked otherwise.
+        overlaps: whether collectives inside hosts go on while others cross between hosts, so that plans in parts gain.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Figures(CostModel):
     host_bandwidth: float | None = None
     link_bandwidth: float | None = None
     swap_bandwidth: float | None = None
+    overlaps: bool = False
 
     def __post_init__(self) -> None:
         missing = [kind for kind in KINDS if kind not in self.latency]
@@ -123,6 +125,8 @@ class Figures(CostModel):
             data["transports"] = {name: list(figures) for name, figures in self.transports.items()}
         later = {name: getattr(self, name) for name in _LATER}
         data |= {name: speed for name, speed in later.items() if speed is not None}
+        if self.overlaps:
+            data["overlaps"] = True
         return json.dumps(data, indent=2)
 
     @classmethod
@@ -143,7 +147,8 @@ class Figures(CostModel):
         if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
             raise ProfileError(f"this is no {FORMAT} of version {VERSION}; write one with `redistrib calibrate`")
         axes = typed(data, "axis_bandwidth", dict)
-        data = {"transports": {}} | dict.fromkeys(_LATER) | data  # older profiles have none
+        older: dict[str, Any] = {"transports": {}, "overlaps": False} | dict.fromkeys(_LATER)
+        data = older | data
         transports = typed(data, "transports", dict)
         return cls(
             name=typed(data, "name", str),
@@ -163,4 +168,5 @@ class Figures(CostModel):
                 for name, value in transports.items()
             },
             **{name: typed(data, name, int, float, type(None)) for name in _LATER},
+            overlaps=typed(data, "overlaps", bool),
         )

@@ -7,7 +7,7 @@ bandwidth of the links they cross, and the local copies around it over the bandw
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from redistrib.cost.collective import Latency as Latency
@@ -50,6 +50,9 @@ class LatencyBandwidth(Figures):
         if self.devices_per_host is None:
             return Topology.apart(devices, source)
         return Topology.consecutive(devices, self.devices_per_host)
+
+    def in_sequence(self) -> LatencyBandwidth:
+        return replace(self, overlaps=False) if self.overlaps else self
 
     def _told_apart(self, known: Topology) -> Topology:
         """Of the links that are known, those whose speed is."""

@@ -11,8 +11,11 @@ import numpy as np
 
 from redistrib.cost.collective import calls_at_least
 from redistrib.cost.figures import Figures
-from redistrib.cost.model import PhaseGrids, Prices
+from redistrib.cost.model import PlanInParts, PhaseGrids, Prices
+from redistrib.plans.crossing import crossing
+from redistrib.plans.parts import divides, part_of, untouched, waves
 from redistrib.plans.shares import Shares
+from redistrib.plans.slabs import has_summands
 from redistrib.plans.steps import (
     AllGather,
     AllPermute,
@@ -29,6 +32,7 @@ from redistrib.theory.placement import Int64
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakEdge, WeakSpace, nested
 
+PARTS = (2, 4, 8)  # tried where phases overlap
 MOST_ROUTED = 1 << 17  # pairs of devices in groups whose routes on a torus are followed
 
 Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]  # integers beyond 64 bits are rounded
@@ -55,6 +59,7 @@ class LatencyPrices(Prices):
         corner = self._torus is not None and least and topology.hosts is None and not self._torus.crowded
         self._everywhere = least * self._link if corner else self._fastest
         self._shares_links = topology.hosts is not None and not self._axis_speed and model.host_bandwidth is not None
+        self.links_at_once = 2 if model.overlaps and between_hosts else 1
         self._is_uniform = (
             set(self._axis_speed.values()) <= {model.bandwidth} and not between_hosts and self._torus is None
         )
@@ -174,6 +179,34 @@ class LatencyPrices(Prices):
                 return self._rounds(step) + self._copy(sum(step.round_sizes()) * self.itemsize)  # each share is added
             case Unreduce():
                 return self._copy(step.after.tile_size * self.itemsize)
+
+    def best_parts(self, steps: Sequence[Step]) -> PlanInParts:
+        best = super().best_parts(steps)
+        if self.links_at_once == 1 or len(steps) < 2:
+            return best
+        for along in untouched(steps):
+            for parts in PARTS:
+                if divides(steps, parts, along):
+                    price = sum(self.waves(part_of(steps, parts, along), parts))
+                    best = min(best, PlanInParts(parts, along, price), key=lambda way: (way.price, way.number))
+        return best
+
+    def waves(self, part: Sequence[Step], parts: int) -> list[float]:
+        if self.links_at_once == 1:
+            return super().waves(part, parts)
+        busy = np.array([self._busy(step) for step in part])
+        return [float(busy[[k for _, k in wave]].sum(axis=0).max()) for wave in waves(parts, len(part))]
+
+    def _busy(self, step: Step) -> tuple[float, float]:
+        """Seconds in which a step is at work on links between hosts and inside them; copies are made inside."""
+        seconds, hosts = self.step(step), self.topology.hosts
+        if hosts is None or has_summands(step):
+            return seconds, seconds
+        across = crossing(step, hosts)
+        if not across:
+            return 0.0, seconds
+        near = (step.received_total() - across) * self.itemsize / step.devices
+        return seconds, min(seconds, near / self._inside)
 
     @property
     def _scatter(self) -> str:

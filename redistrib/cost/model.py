@@ -12,10 +12,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import floordiv
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from redistrib.errors import ProfileError
 from redistrib.lang.mesh import Mesh
+from redistrib.plans.parts import waves
 from redistrib.plans.steps import Step
 from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
@@ -72,8 +73,26 @@ class CostModel(ABC):
         """The same for so many devices, of which those of the source and those of the target differ."""
         return Topology(devices)
 
+    def in_sequence(self) -> CostModel:
+        """The same model for plans of which no two steps go on at once."""
+        return self
+
     def _prices(self, itemsize: int, topology: Topology) -> Prices:
         return Prices(self, itemsize, topology)
+
+
+class PlanInParts(NamedTuple):
+    """A plan in parts.
+
+    Attributes:
+        number: how many there are; 1: the plan is carried out whole.
+        along: the dimension that is cut into them; None for one.
+        price: of the plan.
+    """
+
+    number: int
+    along: int | None
+    price: float
 
 
 class Prices:
@@ -86,7 +105,11 @@ class Prices:
         model: whose prices these are.
         itemsize: bytes per element.
         topology: of the devices.
+        links_at_once: on how many kinds of links steps may be at work at once, where plans in parts are priced; no
+            plan costs less than the prices of its steps over this.
     """
+
+    links_at_once = 1
 
     def __init__(self, model: CostModel, itemsize: int, topology: Topology) -> None:
         self.model, self.itemsize, self.topology = model, itemsize, topology
@@ -100,8 +123,17 @@ class Prices:
         return self.model.step(step, self.itemsize, self.topology)
 
     def total(self, steps: Sequence[Step]) -> float:
-        """Price of a sequence of steps."""
-        return sum(map(self.step, steps))
+        """Price of a sequence of steps, in as many parts as are best."""
+        return self.best_parts(steps).price
+
+    def best_parts(self, steps: Sequence[Step]) -> PlanInParts:
+        """In how many parts, along which dimension, a plan of these steps is cheapest, and its price then."""
+        return PlanInParts(1, None, sum(map(self.step, steps)))
+
+    def waves(self, part: Sequence[Step], parts: int) -> list[float]:
+        """Price of each wave of a plan of so many parts, of which each takes these steps; one after the other here."""
+        each = [self.step(step) for step in part]
+        return [sum(each[k] for _, k in wave) for wave in waves(parts, len(part))]
 
     def key(self, steps: Sequence[Step]) -> tuple[float, ...]:
         """What plans are compared by: the price, then collectives, then elements received, then steps."""

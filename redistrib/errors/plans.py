@@ -72,6 +72,7 @@ VERIFICATION_RULES = {
     "summand": "A device must add what makes its summand: each part once in a sum, at least once in a maximum.",
     "unreduce": "Tiles that become summands must lie in them, and every part of the array must be in one.",
     "summands everywhere": "In a plan that has summands every device must hold a tile all the way.",
+    "parts": "A plan has one part, or several that cut its tiles evenly along a dimension that no step touches.",
     "fixed order": "Under a fixed order summands must be added in one step, in the order of the source's numbers.",
 }
 

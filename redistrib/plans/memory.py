@@ -74,3 +74,13 @@ def peak_bytes(
 ) -> int:
     """Bytes per device that source, target and scratch take together, at the worst moment."""
     return (source_tile + target_tile + scratch(steps, sequential)) * itemsize
+
+
+def peak_in_parts(steps: Sequence[Step], part: Sequence[Step], itemsize: int) -> int:
+    """The same for a plan in parts, of which each takes the steps `part`.
+
+    A part in every step may be under way at once, and tiles between steps are whole at the worst moment.
+    """
+    tiles = sum(step.after.tile_size for step in steps) + steps[0].before.tile_size
+    ends = part[0].before.tile_size + part[-1].after.tile_size  # cut out of the source, not yet written
+    return (tiles + ends + sum(map(buffers, part))) * itemsize

@@ -167,8 +167,16 @@ def _foot(plan: PlanData) -> list[str]:
         f"lower bound: {least}; {ratio}",
         f"height: {_size(plan.height, plan.itemsize)}, the largest tile on the way{above}; "
         f"predicted peak {_bytes(plan.peak_bytes)} per device",
+        *(_parts(plan) if plan.along is not None else []),
         *(_traffic(plan) if plan.leaves_devices_out else []),
         *([] if plan.note is None else [f"note: {plan.note}"]),
+    ]
+
+
+def _parts(plan: PlanData) -> list[str]:
+    return [
+        f"in {plan.parts} parts along dim {plan.along}: while one part is in one step, the part after it is in the "
+        "step before"
     ]
 
 

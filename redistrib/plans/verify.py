@@ -15,8 +15,10 @@ from typing import NoReturn, TypeVar
 import numpy as np
 
 from redistrib.errors import PlacementError, TileAboveBoundError, VerificationError
+from redistrib.errors.base import shown
 from redistrib.plans._evidence import check_holds, check_numbers, first, held, row
 from redistrib.plans.data import PlanData
+from redistrib.plans.parts import MOST_PARTS, divides, untouched
 from redistrib.plans.steps import (
     AllGather,
     AllPermute,
@@ -105,6 +107,7 @@ def verify(plan: _Plan, bound: int | None = None) -> _Plan:
     _check_everywhere(plan, source)
     if plan.order == "fixed":
         _check_order(plan, source)
+    _check_parts(plan)
     return plan
 
 
@@ -125,6 +128,29 @@ def _check_everywhere(plan: PlanData, source: Placement) -> None:
                 number,
                 device,
             )
+
+
+def _check_parts(plan: PlanData) -> None:
+    """The steps, on slices of the tiles, move slices of the array: none cuts, merges or shares out along them."""
+    parts, along = plan.parts, plan.along
+    if type(parts) is int and parts == 1 and along is None:
+        return
+
+    def fail(why: str) -> NoReturn:
+        raise VerificationError(
+            "parts",
+            f"the plan has {shown(parts)} parts along dimension {shown(along)}, {why}; carry it out whole, in 1 part",
+            parts=parts,
+            along=along,
+        )
+
+    if type(parts) is not int or not 2 <= parts <= MOST_PARTS:
+        fail(f"and several parts are 2 to {MOST_PARTS}")
+    free = untouched(plan.steps)
+    if type(along) is not int or along not in free:
+        fail("and the steps leave " + (f"{', '.join(map(str, free))} alone" if free else "no dimension alone"))
+    if not divides(plan.steps, parts, along):
+        fail(f"which do not divide its tiles of {plan.steps[0].before.tile[along]}")
 
 
 def _check_order(plan: PlanData, source: Placement) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from redistrib.cost.model import CostModel, Prices, prices_of
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.parts import waves
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllPermute
 from redistrib.programs.data import Compute, Move, Place, ProgramData, Value
@@ -52,8 +53,13 @@ def move_stages(op: Move, program: ProgramData, machine: Machine) -> list[Priced
 
 
 def plan_stages(plan: Plan, place: Place, machine: Machine) -> list[PricedStage]:
-    """The steps of a plan between the devices of a place."""
+    """The steps of a plan between the devices of a place; of a plan in parts, all that goes on at once."""
     prices = prices_between(place, plan.itemsize, machine)
+    if plan.along is not None:
+        each = zip(waves(plan.parts, len(plan.steps)), prices.waves(plan.part, plan.parts), strict=True)
+        return [
+            PricedStage(" | ".join(plan.steps[k].kind for _, k in wave), seconds, plan.height) for wave, seconds in each
+        ]
     return [
         PricedStage(step.kind, prices.step(step), max(step.before.tile_size, step.after.tile_size))
         for step in plan.steps

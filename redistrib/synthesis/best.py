@@ -55,7 +55,7 @@ def best_steps(problem: Problem, model: CostModel, over_partition: bool = True, 
     space = problem.space
 
     def keep(phases: PhaseGrids) -> bool:
-        price = max(at_least, prices.phases_at_least(space, phases))
+        price = max(at_least, prices.phases_at_least(space, phases)) / prices.links_at_once
         if hosts is not None:
             return price <= NEAR * best_key[0]
         return (price, 0 if model.fused_exchange else phases.collectives) < best_key[:2]
@@ -81,13 +81,18 @@ def best_steps(problem: Problem, model: CostModel, over_partition: bool = True, 
         direct = exchange.direct(problem)
         if direct is not None:
             tried(direct)
-    for steps in _papers(problem, model, best_key[0] + 1 if exact else best_key[0], over_partition):
+    for steps in _papers(problem, model, _below(best_key[0], exact, prices), over_partition):
         tried(steps)
     if best is not None:
         return best if hosts is None else _least_busy(priced, NEAR * best_key[0], prices, hosts)
     if problem.memory_limit is None or least == math.inf:  # a normal form always fits the bound (Theorem 4.8)
         raise no_price(model)
     raise MemoryLimitError(problem.memory_limit, int(least))
+
+
+def _below(best: float, exact: bool, prices: Prices) -> float:
+    """What the steps of a plan cost together, one after the other, at most, if it is to be better than the best."""
+    return best + 1 if exact else best * prices.links_at_once
 
 
 def limit_met(problem: Problem, model: CostModel, steps: list[Step]) -> str | None:

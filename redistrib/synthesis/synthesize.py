@@ -85,9 +85,13 @@ def synthesize(
         raise MeshDevicesError("topology", source=topology.devices, target=devices)
     links = chosen.topology_between(source_mesh, target_mesh, topology)
     problem = Problem(before, after, size, links, memory_limit)
+    if memory_limit is not None:  # one collective at a time
+        chosen = chosen.in_sequence()
     try:
         steps, note = _steps(problem, algorithm, chosen, over_partition, order == "fixed")
-        prices = tuple(map(prices_of(chosen, size, problem.topology).step, steps))
+        prices = prices_of(chosen, size, problem.topology)
+        parts, along, cost = prices.best_parts(steps)
+        each = tuple(map(prices.step, steps))
     except OverflowError:  # more elements than a float counts
         raise no_price(chosen) from None
     return verify(
@@ -101,13 +105,15 @@ def synthesize(
             steps=tuple(steps),
             algorithm=cast(Algorithm, algorithm),
             cost_model=chosen.name,
-            cost=sum(prices),
+            cost=cost,
             unit=chosen.unit,
             memory_limit=memory_limit,
-            step_costs=prices,
+            step_costs=each,
             note=note,
             accumulate=added_in,
             order=cast(Order, order) if partial or order != "fixed" else "any",
+            parts=parts,
+            along=along,
         )
     )
 

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
-from redistrib.backends.jax.lowering import local_program, zero_after
+from redistrib.backends.jax.parts import after, plan_program
 from redistrib.backends.jax.sharding import named_sharding, partition_spec
 from redistrib.backends.jax.values import as_integer_bits
 from redistrib.errors import ProgramError
@@ -86,7 +84,8 @@ def run_local(
                 tile = held[op.value]
                 if op.plan is not None:
                     if in_order and latest is not None:
-                        tile = _after(latest, tile, op.plan)
+                        mesh = op.plan.source_mesh
+                        tile = after(latest, tile, LoweringContext(mesh.names, mesh.shape, mesh.devices))
                     tile = _moved(op.plan, tile, platform, schedule)
                 held[op.out.name] = tile
             case Free():
@@ -114,14 +113,7 @@ def _compute(op: Compute, held: dict[str, jax.Array]) -> dict[str, jax.Array]:
     return {value.name: env[array] for array, value in op.outs}
 
 
-def _after(latest: jax.Array, tile: jax.Array, plan: Plan) -> jax.Array:
-    """The tile, known only once another array is."""
-    mesh = plan.source_mesh
-    zero = zero_after(latest, LoweringContext(mesh.names, mesh.shape, mesh.devices))
-    return lax.select(jnp.broadcast_to(zero == 0, tile.shape), tile, jnp.zeros_like(tile))
-
-
 def _moved(plan: Plan, tile: jax.Array, platform: Platform, schedule: Schedule | None) -> jax.Array:
     mesh = plan.source_mesh
     context = context_of(plan, mesh.names, mesh.shape, mesh.devices, schedule, platform)
-    return as_integer_bits(local_program(plan.steps, context))(tile)
+    return as_integer_bits(plan_program(plan, context))(tile)

@@ -107,7 +107,7 @@ def _hash_of_program(program: Program) -> str:
 
 def hash_of(plan: Plan) -> str:
     """A digest of what a plan does, equal on all ranks that hold the same plan."""
-    sums = f"{plan.accumulate}|{plan.order}"
+    sums = f"{plan.accumulate}|{plan.order}|{plan.parts}|{plan.along}"
     digest = hashlib.sha256(f"{plan.source}|{plan.target}|{plan.dtype}|{plan.shape}|{sums}".encode())
     for step in plan.steps:
         digest.update(f"{step.kind}|{getattr(step, 'implementation', '')}|{getattr(step, 'splits', '')}".encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from itertools import accumulate, chain
 from os import PathLike
 from typing import Any
 
@@ -20,6 +21,7 @@ from redistrib.backends.mpi.shared import Block, SharedCopies, SharedTile
 from redistrib.backends.mpi.stage import Memory, Stage, StagedPlan, staged
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import CommunicatorError, MemoryLimitError, RedistribError, TilesError
+from redistrib.plans.parts import waves
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllReduce, Unreduce
 from redistrib.plans.strided import Bytes, copy, pair
@@ -105,8 +107,14 @@ class Executor(CommunicatorOwner):
         self._shared_middle: dict[Memory, SharedTile] = {}
         self._middle: dict[Memory, Bytes] = {}
         self._make_memory()
-        self._runners = [self._runner(k, name) for k, name in enumerate(self.transports)]
-        staging = max((r.scratch for r in self._runners), default=0)
+        self._waves = self._made(memory_limit)
+        self._runners = list(dict.fromkeys(runner for wave in self._waves for _, runner, _ in wave))
+        room = [0] * len(self.transports)
+        for _, runner, k in chain(*self._waves):
+            room[k] = max(room[k], runner.scratch)
+        overlap = max(map(len, self._waves), default=0) > 1  # each stage has its own room then
+        self._room = list(accumulate(room, initial=0)) if overlap else [0] * (len(room) + 1)
+        staging = self._room[-1] if overlap else max(room, default=0)
         self.staging_bytes = staging
         self.bind(np.empty(staging, np.uint8))
         self.scratch_bytes = staging + sum(runner.beside for runner in self._runners)
@@ -116,8 +124,8 @@ class Executor(CommunicatorOwner):
 
     def bind(self, staging: Bytes) -> None:
         """Take staging memory of at least `staging_bytes`, for calls that nothing else uses it during."""
-        for runner in self._runners:
-            runner.bind(staging)
+        for _, runner, k in chain(*self._waves):
+            runner.bind(staging[self._room[k] :])
 
     # ------------------------------------------------------------------------------------------- running
 
@@ -149,8 +157,14 @@ class Executor(CommunicatorOwner):
             block = self._private_block()
             target = block.own
         memory = {"source": flat(source), "target": target, **self._middle}
-        for stage, runner in zip(self._staged.stages, self._runners, strict=True):
-            runner.run(memory[stage.reads], memory[stage.writes])
+        for wave in self._waves:
+            if len(wave) == 1:
+                stage, runner, _ = wave[0]
+                runner.run(memory[stage.reads], memory[stage.writes])
+                continue
+            begun = [runner.start(memory[stage.reads], memory[stage.writes]) for stage, runner, _ in wave]
+            for done in begun:
+                done()
         if self._staged.last != "target":
             box = self._staged.after.box(self.comm.rank)
             if box.volume:
@@ -226,7 +240,7 @@ class Executor(CommunicatorOwner):
         table = []
         for k, stage in enumerate(stages):
             scratch = {"packed": int(rows[k, 0]), "datatypes": int(rows[k, 5])}
-            if fits and not rows[k, 4]:
+            if fits and not rows[k, 4] and (forced is not None or not self._overlaps(limit)):
                 scratch["shared"] = int(rows[k, 1])
             if isinstance(stage.step, AllReduce | Unreduce):
                 scratch = {"packed" if isinstance(stage.step, AllReduce) else "local": int(rows[k, 0])}
@@ -298,8 +312,20 @@ class Executor(CommunicatorOwner):
             self._private.append(block)
         return block
 
-    def _runner(self, k: int, name: str) -> Runner:
-        stage = self._staged.stages[k]
+    def _overlaps(self, limit: int | None) -> bool:
+        """Whether the plan's parts are to travel at once, by messages; under a limit it is carried out whole."""
+        return limit is None and self._staged.in_parts(self.plan.parts, self.plan.along) is not None
+
+    def _made(self, limit: int | None) -> list[list[tuple[Stage, Runner, int]]]:
+        """What goes on at once, wave by wave: stages, what carries them out, and the number of the plan's stage."""
+        names = list(enumerate(self.transports))
+        parts = self._staged.in_parts(self.plan.parts, self.plan.along) if self._overlaps(limit) else None
+        if parts is None or "shared" in self.transports:
+            return [[(self._staged.stages[k], self._runner(self._staged.stages[k], k, name), k)] for k, name in names]
+        made = [[self._runner(stages[k], k, name) for k, name in names] for stages in parts]
+        return [[(parts[p][k], made[p][k], k) for p, k in wave] for wave in waves(len(parts), len(names))]
+
+    def _runner(self, stage: Stage, k: int, name: str) -> Runner:
         if self._replacement is not None and name == "in_place":
             return self._replacement.runner(k, self.comm, self._staging)
         if isinstance(stage.step, Unreduce):

@@ -47,6 +47,11 @@ class Runner(TypeOwner, ABC):
     def run(self, source: Bytes, target: Bytes) -> None:
         """Carry out the stage from one flat buffer into another (the same one where it works in place)."""
 
+    def start(self, source: Bytes, target: Bytes) -> Callable[[], None]:
+        """Begin to, and go on at once; what is returned waits until it is done. Begun in one order on all ranks."""
+        self.run(source, target)
+        return lambda: None
+
     def _keep(self, source: Bytes, target: Bytes) -> None:
         for of, to in self.keeps:
             copy(target, to, source, of)
@@ -103,11 +108,27 @@ class Packed(Runner):
     @abstractmethod
     def _send(self, out: Bytes, into: Bytes) -> None: ...
 
+    def _begin(self, out: Bytes, into: Bytes) -> list[MPI.Request]:
+        """As `_send`, without waiting where that can be."""
+        self._send(out, into)
+        return []
+
     def run(self, source: Bytes, target: Bytes) -> None:
         self.out.pack(source)
         self._send(self.out.window(source), self.into.window(target))
         self._keep(source, target)
         self.into.unpack(target)
+
+    def start(self, source: Bytes, target: Bytes) -> Callable[[], None]:
+        self.out.pack(source)
+        requests = self._begin(self.out.window(source), self.into.window(target))
+
+        def done() -> None:
+            self._keep(source, target)
+            MPI.Request.Waitall(requests)
+            self.into.unpack(target)
+
+        return done
 
 
 class PackedGather(Packed):
@@ -130,6 +151,10 @@ class PackedGather(Packed):
         mine = MPI.IN_PLACE if self.in_place else [out, 1, self.block]
         self.group.Allgather(mine, [into, 1, self.block])
 
+    def _begin(self, out: Bytes, into: Bytes) -> list[MPI.Request]:
+        mine = MPI.IN_PLACE if self.in_place else [out, 1, self.block]
+        return [self.group.Iallgather(mine, [into, 1, self.block])]
+
 
 class PackedAllToAll(Packed):
     """`Alltoall` of equal shares, the own one included."""
@@ -150,6 +175,9 @@ class PackedAllToAll(Packed):
     def _send(self, out: Bytes, into: Bytes) -> None:
         self.group.Alltoall([out, 1, self.block], [into, 1, self.block])
 
+    def _begin(self, out: Bytes, into: Bytes) -> list[MPI.Request]:
+        return [self.group.Ialltoall([out, 1, self.block], [into, 1, self.block])]
+
 
 class PackedNeighbours(Packed):
     """One neighbourhood collective over exactly the devices that share data, on packed shares."""
@@ -167,8 +195,10 @@ class PackedNeighbours(Packed):
         return [1] * len(sizes), starts, [self._typed(run_type(size)) for size in sizes]
 
     def _send(self, out: Bytes, into: Bytes) -> None:
-        (counts, starts, types), (into_counts, into_starts, into_types) = self.send, self.receive
-        self.graph.Neighbor_alltoallw([out, counts, starts, types], [into, into_counts, into_starts, into_types])
+        self.graph.Neighbor_alltoallw([out, *self.send], [into, *self.receive])
+
+    def _begin(self, out: Bytes, into: Bytes) -> list[MPI.Request]:
+        return [self.graph.Ineighbor_alltoallw([out, *self.send], [into, *self.receive])]
 
 
 class PackedPermute(Packed):
@@ -183,9 +213,11 @@ class PackedPermute(Packed):
         self.block = self._typed(run_type(max(self.out.nbytes, self.into.nbytes)))
 
     def _send(self, out: Bytes, into: Bytes) -> None:
+        MPI.Request.Waitall(self._begin(out, into))
+
+    def _begin(self, out: Bytes, into: Bytes) -> list[MPI.Request]:
         requests = [self.comm.Irecv([into, 1, self.block], device, TAG) for device in self.of]
-        requests += [self.comm.Isend([out, 1, self.block], device, TAG) for device in self.to]
-        MPI.Request.Waitall(requests)
+        return requests + [self.comm.Isend([out, 1, self.block], device, TAG) for device in self.to]
 
 
 class Typed(Runner):
@@ -201,7 +233,24 @@ class Typed(Runner):
         return at, self._typed(datatype)
 
 
-class TypedGroup(Typed):
+class TypedMove(Typed):
+    """Boxes that only change places."""
+
+    @abstractmethod
+    def _begin(self, source: Bytes, target: Bytes) -> list[MPI.Request]:
+        """As `run`, but for what stays on the device, without waiting."""
+
+    def start(self, source: Bytes, target: Bytes) -> Callable[[], None]:
+        requests = self._begin(source, target)
+
+        def done() -> None:
+            self._keep(source, target)
+            MPI.Request.Waitall(requests)
+
+        return done
+
+
+class TypedGroup(TypedMove):
     """One `Alltoallw` over the group of a gather or an all-to-all."""
 
     def __init__(self, stage: Stage, step: AllGather | AllToAll, group: MPI.Intracomm) -> None:
@@ -221,8 +270,11 @@ class TypedGroup(Typed):
         self.group.Alltoallw([source, *self.send], [target, *self.receive])
         self._keep(source, target)
 
+    def _begin(self, source: Bytes, target: Bytes) -> list[MPI.Request]:
+        return [self.group.Ialltoallw([source, *self.send], [target, *self.receive])]
 
-class TypedNeighbours(Typed):
+
+class TypedNeighbours(TypedMove):
     """One `Neighbor_alltoallw` over exactly the devices that share data: an exchange as it is."""
 
     def __init__(self, stage: Stage, graph: MPI.Distgraphcomm) -> None:
@@ -235,8 +287,11 @@ class TypedNeighbours(Typed):
         self.graph.Neighbor_alltoallw(message(source, self.send), message(target, self.receive))
         self._keep(source, target)
 
+    def _begin(self, source: Bytes, target: Bytes) -> list[MPI.Request]:
+        return [self.graph.Ineighbor_alltoallw(message(source, self.send), message(target, self.receive))]
 
-class TypedPermute(Typed):
+
+class TypedPermute(TypedMove):
     """Tiles from point to point between boxes of larger tiles."""
 
     def __init__(self, stage: Stage, comm: MPI.Intracomm) -> None:
@@ -246,10 +301,11 @@ class TypedPermute(Typed):
         self.receive = [(device, self._type([box], stage.target())) for device, box in stage.receives]
 
     def run(self, source: Bytes, target: Bytes) -> None:
+        self.start(source, target)()
+
+    def _begin(self, source: Bytes, target: Bytes) -> list[MPI.Request]:
         requests = [self.comm.Irecv([target, 1, datatype], device, TAG) for device, datatype in self.receive]
-        requests += [self.comm.Isend([source, 1, datatype], device, TAG) for device, datatype in self.send]
-        MPI.Request.Waitall(requests)
-        self._keep(source, target)
+        return requests + [self.comm.Isend([source, 1, datatype], device, TAG) for device, datatype in self.send]
 
 
 def message(memory: Bytes, placed: Sequence[tuple[int, MPI.Datatype]]) -> list[Any]:

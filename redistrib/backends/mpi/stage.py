@@ -35,6 +35,7 @@ class Stage:
         device: this device's number.
         dtype: element type.
         accumulate: name of the element type that summands are added in; None for their own.
+        cut: of a plan in parts which part, of how many, along which dimension; None for all of the tile.
     """
 
     step: Step
@@ -45,6 +46,7 @@ class Stage:
     device: int
     dtype: np.dtype[Any]
     accumulate: str | None = None
+    cut: tuple[int, int, int] | None = None
 
     @property
     def itemsize(self) -> int:
@@ -68,12 +70,12 @@ class Stage:
     @cached_property
     def sends(self) -> list[tuple[int, Box]]:
         """(receiver, box), one for each that this device sends."""
-        return self.transfers.sends(self.device)
+        return [(device, self._part(box)) for device, box in self.transfers.sends(self.device)]
 
     @cached_property
     def receives(self) -> list[tuple[int, Box]]:
         """(sender, box), one for each that this device receives."""
-        return self.transfers.receives(self.device)
+        return [(device, self._part(box)) for device, box in self.transfers.receives(self.device)]
 
     @property
     def kept(self) -> list[Box]:
@@ -81,7 +83,17 @@ class Stage:
         if isinstance(self.step, AllReduce):
             return []
         box = self.transfers.stays.row(self.device)
-        return [box] if box.volume else []
+        return [self._part(box)] if box.volume else []
+
+    def _part(self, box: Box) -> Box:
+        """Of a box that reaches through a tile along the dimension that is cut, the slice that is in the part."""
+        if self.cut is None:
+            return box
+        number, parts, along = self.cut
+        start, size = list(box.start), list(box.size)
+        size[along] //= parts
+        start[along] += number * size[along]
+        return Box(tuple(start), tuple(size))
 
     def keeps(self) -> list[tuple[Strided, Strided]]:
         """Copies (from, to) of what stays on the device; none where it already lies in place."""
@@ -134,6 +146,14 @@ class StagedPlan:
     held: Placement
     after: Placement
     middle: tuple[int, int]
+
+    def in_parts(self, parts: int, along: int | None) -> list[tuple[Stage, ...]] | None:
+        """The stages of each part, in order; None for one part, and where two stages make different tiles in the same
+        memory between source and target, which then is not free for one part while the other needs it."""
+        made = [stage.writes for stage in self.stages if stage.writes != "target"]
+        if along is None or len(set(made)) < len(made):
+            return None
+        return [tuple(replace(stage, cut=(k, parts, along)) for stage in self.stages) for k in range(parts)]
 
 
 def staged(plan: Plan, device: int) -> StagedPlan:
