@@ -11,7 +11,7 @@ import numpy as np
 
 from redistrib.cost.collective import calls_at_least
 from redistrib.cost.figures import Figures
-from redistrib.cost.model import PlanInParts, PhaseGrids, Prices
+from redistrib.cost.model import PhaseGrids, PlanInParts, Prices
 from redistrib.plans.crossing import crossing
 from redistrib.plans.parts import divides, part_of, untouched, waves
 from redistrib.plans.shares import Shares
