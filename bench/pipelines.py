@@ -66,6 +66,8 @@ def measure(options: argparse.Namespace, settings: dict[str, Any]) -> Generator[
     batches = options.batches or (BATCHES if options.full else SAMPLE_BATCHES)
     most = MOST_MICROBATCHES if options.full else SAMPLE_MICROBATCHES
     cases = [(batch, one) for batch in batches for one in layouts(HOSTS, batch, most)]
+    if options.layouts:
+        cases = [(batch, one) for batch, one in cases if str(one) in options.layouts]
     environment = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2", "BENCH_CLUSTER_DEVICES": "1"}
     with Network(HOSTS, options.rate, BURST) as network, Job(network, "bench.worker_pipelines", environment) as job:
         answer = job.ask({"task": "calibrate", "tiles": TILES}, options.limit)
@@ -120,6 +122,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--full", action="store_true", help="more batch sizes and microbatches")
     parser.add_argument("--seed", type=int, default=0, help="not used")
     parser.add_argument("--batches", type=int, nargs="*", help="only these batch sizes")
+    parser.add_argument("--layouts", nargs="*", help="only these layouts, such as 2/1/2/2")
+    parser.add_argument("--name", default="pipelines", help="name of the results file")
     parser.add_argument("--rounds", type=int, default=7, help="timed steps of a layout")
     parser.add_argument("--rate", default="100mbit", help="of each host's link, in each direction")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds per layout")
@@ -132,7 +136,7 @@ def main(options: argparse.Namespace) -> int:
         print(f"skipped: {reason}", file=sys.stderr)
         return 3
     settings: dict[str, Any] = {"hosts": HOSTS, "rate": options.rate, "rounds": options.rounds}
-    records = results.collect("pipelines", measure(options, settings), settings, options.minutes)
+    records = results.collect(options.name, measure(options, settings), settings, options.minutes)
     for name, figures in ranked(records).items():
         print(f"batch {name}: " + ", ".join(f"{key} {value:.3g}" for key, value in figures.items()))
     return 0

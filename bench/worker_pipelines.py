@@ -23,6 +23,7 @@ from bench.children import serve
 from bench.worker_cluster import barrier, start
 from redistrib.backends.jax.measure.calibrate import measure
 from redistrib.cost.latency import LatencyBandwidth
+from redistrib.pipelines.entry import resharded
 from redistrib.programs.fused import fused
 from redistrib.simulate.machine import Machine, Rates
 
@@ -101,15 +102,17 @@ def _reductions(tiles: list[int]) -> Iterator[dict[str, Any]]:
 
 
 def _sends(tiles: list[int]) -> Iterator[dict[str, Any]]:
-    """An array from the first host to the second, as values go from stage to stage."""
-    meshes = [Mesh(np.array([device]), ("one",), axis_types=(AxisType.Auto,)) for device in jax.devices()[:2]]
-    here, there = (NamedSharding(mesh, PartitionSpec()) for mesh in meshes)
+    """An array from the first half of the hosts to the second, as values go from stage to stage: half the time of there
+    and back, since a sender is done before its array has arrived."""
+    halves = np.split(np.array(jax.devices()), 2)
+    meshes = [Mesh(half, ("half",), axis_types=(AxisType.Auto,)) for half in halves]
+    here, there = (NamedSharding(mesh, PartitionSpec("half")) for mesh in meshes)
     for tile in tiles:
-        shape = (tile // 4,)
+        ones = np.ones(tile // 4 * halves[0].size, np.float32)
+        x = jax.make_array_from_callback(ones.shape, here, lambda index: ones[index], dtype=np.float32)  # noqa: B023
         barrier()
-        if jax.process_index() < 2:
-            x = jax.make_array_from_callback(shape, here, lambda _: np.ones(shape, np.float32), dtype=np.float32)  # noqa: B023
-            yield {"bytes": tile, "seconds": _seconds(lambda: rd.reshard(x, there))}  # noqa: B023
+        seconds = _seconds(lambda: resharded(resharded([x], [there], agreed=True), [here], agreed=True)) / 2  # noqa: B023
+        yield {"bytes": tile, "seconds": seconds}
         barrier()
 
 
