@@ -20,9 +20,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 import redistrib as rd
 from bench import step as model
 from bench.children import serve
+from bench.fitted import FittedLinks
 from bench.worker_cluster import barrier, start
 from redistrib.backends.jax.measure.calibrate import measure
-from redistrib.cost.latency import LatencyBandwidth
 from redistrib.pipelines.entry import resharded
 from redistrib.programs.fused import fused
 from redistrib.simulate.machine import Machine, Rates
@@ -41,7 +41,7 @@ def handle(task: dict[str, Any], part: Part) -> None:
         _layout(task, part)
 
 
-def _seconds(call: Callable[[], Any], rounds: int = 7) -> float:
+def _seconds(call: Callable[[], Any], rounds: int = 15) -> float:
     taken = []
     for _ in range(rounds):
         begin = time.perf_counter()
@@ -70,6 +70,7 @@ def _operations() -> Iterator[dict[str, Any]]:
     for function, shape, size, flops in cases:
         x = jax.device_put(np.ones(shape, np.float32), device)
         several = repeated(function, REPEATS)
+        jax.block_until_ready(several(x))  # hosts take unequally long to compile
         barrier()
         yield {"bytes": size, "flops": flops, "seconds": _seconds(lambda: several(x)) / REPEATS}  # noqa: B023
 
@@ -118,7 +119,7 @@ def _sends(tiles: list[int]) -> Iterator[dict[str, Any]]:
 
 def machine_of(given: dict[str, Any]) -> Machine:
     """A machine from what the parent has fitted."""
-    return Machine("cluster", Rates(**given["rates"]), LatencyBandwidth.from_json(given["links"]))
+    return Machine("cluster", Rates(**given["rates"]), FittedLinks("fitted", given["links"]))
 
 
 def _layout(task: dict[str, Any], part: Part) -> None:
