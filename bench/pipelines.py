@@ -15,16 +15,14 @@ import numpy as np
 
 from bench import results
 from bench.children import progress
+from bench.fitted import FittedLinks
 from bench.job import Job
 from bench.network import Network, why_not
-from redistrib.cost.figures import REDUCTIONS
-from redistrib.cost.fit import solved
-from redistrib.cost.latency import Latency, LatencyBandwidth
 from redistrib.pipelines.grid import layouts
 from redistrib.simulate.fit import OperationSample, fit_rates
 
 HOSTS = 4
-BURST = "16kb"  # far below what a microbatch sends, or links that have rested send it at once
+BURST = "4kb"  # far below what a microbatch sends, or links that have rested send it at once
 TILES = [4 << 10, 64 << 10, 512 << 10]  # bytes
 BATCHES, SAMPLE_BATCHES = [8, 16, 32], [16]
 MOST_MICROBATCHES, SAMPLE_MICROBATCHES = 8, 2
@@ -33,32 +31,14 @@ MOST_MICROBATCHES, SAMPLE_MICROBATCHES = 8, 2
 def fitted(answer: dict[str, Any]) -> dict[str, Any]:
     """Rates and links from timed operations, as the worker takes them.
 
-    All kinds of collectives share the speed of a link, and each has a latency of its own. All-to-alls, which no step
-    makes here, have theirs apart: gloo sends twice what they are for. What is sent from host to host is an allpermute.
+    What is sent from stage to stage is an allpermute of two.
     """
     rates = fit_rates([OperationSample(**one) for one in answer["operations"]])
-    timed = {kind: [one for one in answer["reductions"] if one["kind"] == kind] for kind in REDUCTIONS}
-    for kind in ("allgather", "alltoall"):
-        timed[kind] = [{**one, "bytes": one["received"]} for one in answer["collectives"] if one["kind"] == kind]
-    timed["allpermute"] = [{**one, "members": 2} for one in answer["sends"]]
-    apart = _latencies({"alltoall": timed.pop("alltoall")})[0]
-    latency, seconds = _latencies(timed)
-    made = LatencyBandwidth("pipelines", {**latency, **apart}, 1 / seconds, rates.bandwidth, source="single operations")
+    collectives = [{**one, "bytes": one["received"]} for one in answer["collectives"] if one["kind"] != "allpermute"]
+    sends = [{**one, "kind": "allpermute", "members": 2} for one in answer["sends"]]
+    links = FittedLinks.of([*answer["reductions"], *collectives, *sends])
     figures = {"launch": rates.launch, "bandwidth": rates.bandwidth, "flops": rates.flops, "form": rates.form}
-    return {"rates": figures, "links": made.to_json()}
-
-
-def _latencies(timed: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, Latency], float]:
-    """The latency of every kind of collective, and the seconds of a byte received, which they share."""
-    kinds = [*timed]
-    rows = np.zeros((sum(map(len, timed.values())), 2 * len(kinds) + 1))
-    each = [(k, one) for k, kind in enumerate(kinds) for one in timed[kind]]
-    for row, (k, one) in zip(rows, each, strict=True):
-        row[2 * k], row[2 * k + 1], row[-1] = 1.0, one["members"] - 1, one["bytes"]
-    found = solved(rows, [one["seconds"] for _, one in each])
-    pairs = found[:-1].reshape(-1, 2)
-    latency = {kind: Latency(float(launch), float(member)) for kind, (launch, member) in zip(kinds, pairs, strict=True)}
-    return latency, max(float(found[-1]), 1e-12)
+    return {"rates": figures, "links": links.timed}
 
 
 def measure(options: argparse.Namespace, settings: dict[str, Any]) -> Generator[dict[str, Any]]:
@@ -66,6 +46,8 @@ def measure(options: argparse.Namespace, settings: dict[str, Any]) -> Generator[
     batches = options.batches or (BATCHES if options.full else SAMPLE_BATCHES)
     most = MOST_MICROBATCHES if options.full else SAMPLE_MICROBATCHES
     cases = [(batch, one) for batch in batches for one in layouts(HOSTS, batch, most)]
+    if options.layouts:
+        cases = [(batch, one) for batch, one in cases if str(one) in options.layouts]
     environment = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2", "BENCH_CLUSTER_DEVICES": "1"}
     with Network(HOSTS, options.rate, BURST) as network, Job(network, "bench.worker_pipelines", environment) as job:
         answer = job.ask({"task": "calibrate", "tiles": TILES}, options.limit)
@@ -120,6 +102,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--full", action="store_true", help="more batch sizes and microbatches")
     parser.add_argument("--seed", type=int, default=0, help="not used")
     parser.add_argument("--batches", type=int, nargs="*", help="only these batch sizes")
+    parser.add_argument("--layouts", nargs="*", help="only these layouts, such as 2/1/2/2")
+    parser.add_argument("--name", default="pipelines", help="name of the results file")
     parser.add_argument("--rounds", type=int, default=7, help="timed steps of a layout")
     parser.add_argument("--rate", default="100mbit", help="of each host's link, in each direction")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds per layout")
@@ -132,7 +116,7 @@ def main(options: argparse.Namespace) -> int:
         print(f"skipped: {reason}", file=sys.stderr)
         return 3
     settings: dict[str, Any] = {"hosts": HOSTS, "rate": options.rate, "rounds": options.rounds}
-    records = results.collect("pipelines", measure(options, settings), settings, options.minutes)
+    records = results.collect(options.name, measure(options, settings), settings, options.minutes)
     for name, figures in ranked(records).items():
         print(f"batch {name}: " + ", ".join(f"{key} {value:.3g}" for key, value in figures.items()))
     return 0

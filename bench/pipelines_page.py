@@ -24,10 +24,13 @@ is simulated to fit in {gigabytes:g} GB, and "over ours" the simulated time of t
 CLUSTER = """## Pipelines on the emulated cluster
 
 A training step of a transformer of {layers} layers, AdamW included, in every layout of four devices, one on each of
-{hosts} hosts with links of {rate} in each direction. The simulator's machine is fitted to single operations timed
-alone; then each step is predicted before it runs. Times are medians over {rounds} steps of the slowest host; results
-were compared with the step on one device. The hosts share two cores, so layouts that compute at once on all of them
-are slower than on machines of their own.
+{hosts} hosts with links of {rate} in each direction. Hosts are network namespaces of one machine: their links are
+their own, their two cores are not. The simulator's machine is fitted to single operations timed alone: products and
+sums while all hosts compute, every kind of collective in groups of two and of four, an array sent from half of the
+hosts to the others and back. Then each step is predicted before it runs. Times are medians over {rounds} steps of the
+slowest host; results were compared with the step on one device. What is not told: the time that Python takes to start
+programs, and how much slower hosts compute at once than in turns. So layouts of replicas, and of many small
+microbatches, take longer than predicted.
 """
 
 

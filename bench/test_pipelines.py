@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+import redistrib as rd
 from bench import pictures
 from bench.distir import GPT2, MLP, rows
+from bench.fitted import FittedLinks
 from bench.pipelines import fitted, ranked, spearman
 from bench.pipelines_page import figures, parts, speedups, winners
 from bench.results import Results
-from redistrib.cost.latency import LatencyBandwidth
+from redistrib.theory.topology import Topology
 
 
 def layout(batch: int, name: str, seconds: float, peak: int = 1) -> dict[str, Any]:
@@ -122,18 +124,29 @@ def test_a_machine_is_fitted_to_single_operations() -> None:
     ]
     sends = [{"bytes": size, "seconds": 5e-3 + size / 1e7} for size in (10**3, 10**6)]
     reductions = [
-        {"kind": kind, "members": m, "bytes": size * (m - 1), "seconds": 2e-3 + 1e-3 * (m - 1) + size * (m - 1) / 1e7}
+        {
+            "kind": kind,
+            "members": m,
+            "bytes": size * (m - 1),
+            "seconds": 2e-3 + 1e-3 * (m - 1) + size * (m - 1) / 1e7,
+        }
         for kind in ("all_reduce", "reduce_scatter")
         for m in (2, 4)
         for size in (10**4, 10**6)
     ]
     made = fitted({"operations": operations, "collectives": collectives, "reductions": reductions, "sends": sends})
     assert made["rates"]["flops"] == pytest.approx(1e10, rel=0.01)
-    links = LatencyBandwidth.from_json(made["links"])
-    assert links.bandwidth == pytest.approx(1e7, rel=0.01) and links.latency["allpermute"].launch == pytest.approx(
-        5e-3, rel=0.05
-    )
-    assert links.latency["all_reduce"].seconds(4) == pytest.approx(5e-3, rel=0.01)
+    links = made["links"]
+    assert {f"{kind} of {m}" for kind, m in (("all_reduce", 2), ("reduce_scatter", 4), ("allpermute", 2))} <= {*links}
+    assert links["allpermute of 2"] == [(10**3, pytest.approx(5.1e-3)), (10**6, pytest.approx(0.105))]
+
+
+def test_a_step_is_priced_as_its_kind_in_a_group_of_its_size() -> None:
+    links = FittedLinks("f", {"allgather of 2": [(8, 1.0), (24, 2.0)], "allgather of 4": [(12, 3.0), (20, 4.0)]})
+    (gather,) = rd.synthesize("[2{y,x}8]", "[8]", {"x": 2, "y": 2}).steps
+    assert links.step(gather, 4, Topology(4)) == pytest.approx(4.5)  # 24 bytes, beyond what was timed
+    (gather,) = rd.synthesize("[4{x}8]", "[8]", {"x": 2}).steps
+    assert links.step(gather, 4, Topology(2)) == pytest.approx(1.5)  # 16 bytes, between
 
 
 def test_the_rows_are_those_of_tables_2_and_3() -> None:

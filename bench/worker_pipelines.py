@@ -20,9 +20,10 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 import redistrib as rd
 from bench import step as model
 from bench.children import serve
+from bench.fitted import FittedLinks
 from bench.worker_cluster import barrier, start
 from redistrib.backends.jax.measure.calibrate import measure
-from redistrib.cost.latency import LatencyBandwidth
+from redistrib.pipelines.entry import resharded
 from redistrib.programs.fused import fused
 from redistrib.simulate.machine import Machine, Rates
 
@@ -40,7 +41,7 @@ def handle(task: dict[str, Any], part: Part) -> None:
         _layout(task, part)
 
 
-def _seconds(call: Callable[[], Any], rounds: int = 7) -> float:
+def _seconds(call: Callable[[], Any], rounds: int = 15) -> float:
     taken = []
     for _ in range(rounds):
         begin = time.perf_counter()
@@ -69,6 +70,7 @@ def _operations() -> Iterator[dict[str, Any]]:
     for function, shape, size, flops in cases:
         x = jax.device_put(np.ones(shape, np.float32), device)
         several = repeated(function, REPEATS)
+        jax.block_until_ready(several(x))  # hosts take unequally long to compile
         barrier()
         yield {"bytes": size, "flops": flops, "seconds": _seconds(lambda: several(x)) / REPEATS}  # noqa: B023
 
@@ -101,21 +103,23 @@ def _reductions(tiles: list[int]) -> Iterator[dict[str, Any]]:
 
 
 def _sends(tiles: list[int]) -> Iterator[dict[str, Any]]:
-    """An array from the first host to the second, as values go from stage to stage."""
-    meshes = [Mesh(np.array([device]), ("one",), axis_types=(AxisType.Auto,)) for device in jax.devices()[:2]]
-    here, there = (NamedSharding(mesh, PartitionSpec()) for mesh in meshes)
+    """An array from the first half of the hosts to the second, as values go from stage to stage: half the time of there
+    and back, since a sender is done before its array has arrived."""
+    halves = np.split(np.array(jax.devices()), 2)
+    meshes = [Mesh(half, ("half",), axis_types=(AxisType.Auto,)) for half in halves]
+    here, there = (NamedSharding(mesh, PartitionSpec("half")) for mesh in meshes)
     for tile in tiles:
-        shape = (tile // 4,)
+        ones = np.ones(tile // 4 * halves[0].size, np.float32)
+        x = jax.make_array_from_callback(ones.shape, here, lambda index: ones[index], dtype=np.float32)  # noqa: B023
         barrier()
-        if jax.process_index() < 2:
-            x = jax.make_array_from_callback(shape, here, lambda _: np.ones(shape, np.float32), dtype=np.float32)  # noqa: B023
-            yield {"bytes": tile, "seconds": _seconds(lambda: rd.reshard(x, there))}  # noqa: B023
+        seconds = _seconds(lambda: resharded(resharded([x], [there], agreed=True), [here], agreed=True)) / 2  # noqa: B023
+        yield {"bytes": tile, "seconds": seconds}
         barrier()
 
 
 def machine_of(given: dict[str, Any]) -> Machine:
     """A machine from what the parent has fitted."""
-    return Machine("cluster", Rates(**given["rates"]), LatencyBandwidth.from_json(given["links"]))
+    return Machine("cluster", Rates(**given["rates"]), FittedLinks("fitted", given["links"]))
 
 
 def _layout(task: dict[str, Any], part: Part) -> None:

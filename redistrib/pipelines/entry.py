@@ -32,6 +32,7 @@ from redistrib.programs.graph import Array
 from redistrib.programs.launches import Item, Launch, TransferLaunch, launches
 from redistrib.programs.program import Place, Value
 from redistrib.report import counted
+from redistrib.resharding import agreement
 from redistrib.resharding.actions import route
 from redistrib.resharding.entry import reshard
 
@@ -154,6 +155,7 @@ class Pipelined:
         """
         leaves = leaves_like(self._name, args, self._tree, self._forms)
         held = self._placed([*leaves, *self._traced.constants])
+        self._agree()
         for item in self._items:
             if isinstance(item, Launch):
                 self._launch(item, held)
@@ -162,6 +164,17 @@ class Pipelined:
             for name in item.drops:
                 held.pop(name, None)
         return jax.tree_util.tree_unflatten(self._traced.out_tree, list(self._results(held)))
+
+    def _agree(self) -> None:
+        """Once for all that is sent in a call: what processes tell each other waits behind arrays on the same links."""
+        processes = sorted({device.process_index for device in self.devices})
+        if len(processes) > 1 and jax.process_index() in processes:
+            agreement.agree(processes, self._digest)
+
+    @cached_property
+    def _digest(self) -> str:
+        sent = [(out.name, out.form, out.place.devices) for item in self._items for out in item.outs]
+        return agreement.digest_of([self._name, str(self.layout), [device.id for device in self.devices], sent])
 
     def _launch(self, item: Launch, held: dict[str, jax.Array]) -> None:
         mesh = self._mesh(item.place)
@@ -180,7 +193,7 @@ class Pipelined:
         if not (_is_here(here) or _is_here(there)):
             return
         given = [held[value.name] if value.name in held else self._array(value) for value in values]
-        moved = _resharded(given, [self._array(out).sharding for out in item.outs])
+        moved = resharded(given, [self._array(out).sharding for out in item.outs], agreed=True)
         held |= {out.name: array for out, array in zip(item.outs, moved, strict=True) if _is_here(there)}
 
     def _mesh(self, place: Place) -> jax.sharding.Mesh:
@@ -209,7 +222,7 @@ class Pipelined:
                     held[value.name] = part
                 else:
                     held[value.name] = _from_host(part, to)
-        moved = _resharded([part for _, part in moving], [self._array(value).sharding for value, _ in moving])
+        moved = resharded([part for _, part in moving], [self._array(value).sharding for value, _ in moving])
         return held | {value.name: array for (value, _), array in zip(moving, moved, strict=True)}
 
     def _microbatches(self, name: str, whole: Any) -> Sequence[Any]:
@@ -267,7 +280,8 @@ def _from_host(array: Any, to: jax.ShapeDtypeStruct) -> jax.Array:
     return placed
 
 
-def _resharded(arrays: Sequence[Any], shardings: Sequence[Any]) -> Sequence[jax.Array]:
+def resharded(arrays: Sequence[Any], shardings: Sequence[Any], agreed: bool = False) -> Sequence[jax.Array]:
+    """Arrays on other shardings; `agreed` where all processes are known to ask for the same."""
     if not arrays:
         return []
     moved: list[jax.Array] = reshard(
@@ -282,6 +296,7 @@ def _resharded(arrays: Sequence[Any], shardings: Sequence[Any]) -> Sequence[jax.
         order=None,
         check=False,
         progress=False,
+        agreed=agreed,
     )
     return moved
 

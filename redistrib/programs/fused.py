@@ -138,7 +138,8 @@ def _copying(flat: _Program) -> _Program:
                 if (name, order) not in copies:
                     made = replace(flat.values[name], name=f"{name}\n{order}")
                     copies[name, order] = made
-                    ops.append(replace(op, name=COPY, ins=((array, name),), outs=((array, made),)))
+                    idle = tuple(replace(part, nest=replace(part.nest, flops=0)) for part in op.parts)
+                    ops.append(replace(op, name=COPY, parts=idle, ins=((array, name),), outs=((array, made),)))
                 ins.append((array, copies[name, order].name))
             op = replace(op, ins=tuple(ins))
         ops.append(op)

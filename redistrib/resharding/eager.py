@@ -77,7 +77,7 @@ class PreparedReshard:
         self._stays: set[int] = set()  # leaves whose buffers are those of what `jax.device_put` returned for them
         self.plan: TreePlan = self._known.plan
 
-    def run(self, results: list[Any], progress: bool | None, pause: Callable[[], None]) -> None:
+    def run(self, results: list[Any], progress: bool | None, pause: Callable[[], None], agreed: bool) -> None:
         """Move everything.
 
         What `jax.device_put` moves comes first: until all of it has arrived nothing is given up.
@@ -86,10 +86,11 @@ class PreparedReshard:
             results: takes every leaf on its target, in its place, before its source is given up.
             progress: whether to show a bar.
             pause: called where every array is either a leaf or among the results.
+            agreed: whether all processes are known to move the same.
         """
         for leaf in self._leaves:
             check_there(leaf)
-        if len(self._known.processes) > 1:
+        if len(self._known.processes) > 1 and not agreed:
             agree(self._known.processes, self._known.digest)
         quirks = [_quirks(batch) for batch in self.plan.batches]
         self._bring(results, pause)

@@ -30,8 +30,12 @@ def reshard(
     order: Order | None,
     check: bool,
     progress: bool | None,
+    agreed: bool = False,
 ) -> Any:
-    """See `redistrib.api.reshard`; the memory limit is in bytes."""
+    """See `redistrib.api.reshard`; the memory limit is in bytes.
+
+    `agreed` says that all processes are known to make the same call, and need not tell each other.
+    """
     leaves, structure = matched(tree, shardings, source, logical_shape)
     if check:
         check_replicas(tree)
@@ -46,10 +50,10 @@ def reshard(
     placed = [leaf.value for leaf in outside]
     if prepared is not None and donate:  # then no leaf is traced
         with recoverable(lambda: jax.tree.unflatten(structure, placed)) as pause:
-            prepared.run(placed, progress, pause)
+            prepared.run(placed, progress, pause, agreed)
             return jax.tree.unflatten(structure, placed)
     if prepared is not None:
-        prepared.run(placed, progress, lambda: None)
+        prepared.run(placed, progress, lambda: None, agreed)
     results = [moved.pop(0) if is_inside else placed.pop(0) for is_inside in inside]
     return jax.tree.unflatten(structure, results)
 

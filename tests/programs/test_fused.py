@@ -125,4 +125,6 @@ def test_a_loop_writes_over_what_ends_and_a_product_needs_some_operands_copied()
     q, k = (b.input(name, "[2, 4, 3, 8]", on(0)) for name in "qk")
     scores = b.compute(rd.nest("bshd,bthd->bhst", sizes, name="scores"), q, k, names=["s"])
     ops = fused(b.build(scores)).ops
-    assert [op.name for op in ops if isinstance(op, Compute)] == [COPY, COPY, "scores"]
+    computed = [op for op in ops if isinstance(op, Compute)]
+    assert [op.name for op in computed] == [COPY, COPY, "scores"]
+    assert [op.flops for op in computed] == [0, 0, 2 * 2 * 3 * 4 * 4 * 8]  # a copy computes nothing
