@@ -21,8 +21,8 @@ from redistrib.theory.placement import Int64, lower_bound
 
 # The paper's plan is a candidate too, but its search is the slow part and rarely wins: a quick one will do.
 QUICK_SEARCH = Search(expansions=120, revisits=2, paths=4)
-# Where hosts are unequal, of all plans up to so many times the least price the one that sends least between hosts is
-# taken: no price is more exact than this, and what a link carries twice, others that share it wait for.
+# Where hosts are unequal, take the plan that sends least between hosts, of all plans that cost at most so many times
+# the least price: prices are no more exact than this, and whoever shares a link waits for what it carries twice.
 NEAR = 1.1
 
 
