@@ -2,12 +2,13 @@
 
 Three rules of XLA for CPUs, beside those of `fused`:
 
-- Operations run breadth first: one goes into a queue as soon as the last of what it reads is made. So what depends on
+- Operations run breadth first: an operation joins a queue as soon as all that it reads is made. So what depends on
   nothing, such as zeros or a copy of a weight, is made at the start, and branches take turns.
-- A loop writes over one of its operands, if that has its size and nothing reads it afterwards; so does a scatter over
-  what it adds to.
-- Arguments stay, and every result has memory of its own from the start. Before and after it holds the result it may
-  serve for others that are no larger. The rest shares one stretch of memory, the largest laid down first.
+- A loop writes its result over one of its operands, if that operand has the size of the result and nothing reads it
+  afterwards. A scatter writes over what it adds to in the same way.
+- Arguments keep their memory, and every result has memory of its own from the start. While that does not hold the
+  result, it may hold other values that are no larger. All other values share one stretch of memory; the largest get
+  their place first.
 """
 
 from __future__ import annotations

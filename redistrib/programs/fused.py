@@ -3,12 +3,13 @@
 The rules are those of XLA for CPUs, each of which it follows for every program:
 
 - A loop is a chain of operations element by element, with transposes, slices and look-ups among them.
-- What is computed twice alike is computed once.
-- What a reduction reads is computed on the way if nothing else reads it, and the last dimension is summed over.
-- What loops alone read is computed in each of them, and not stored: a cheap operation in all that read it, a costly one
-  (an exponential, a quotient) where there is but one.
-- A product takes each operand with the dimensions that it sums over together; one that has them elsewhere is copied
-  first, unless both have no more than one dimension of each kind.
+- Two operations that compute the same become one.
+- A reduction computes what it reads on the way, if nothing else reads that and the reduction sums over its last
+  dimension.
+- Loops compute what they read anew instead of reading it from memory, if loops alone read it: a cheap operation in
+  every loop that reads it, a costly one (an exponential, a quotient) only if one loop does.
+- A product needs the dimensions that it sums over side by side in each operand. An operand that has them elsewhere is
+  copied first, unless both operands have at most one dimension of each kind.
 - A reshape whose elements stay in order is another name for what it reads, and so is a transpose of a matrix that
   products alone read.
 """
@@ -218,7 +219,7 @@ def is_product(op: Op) -> bool:
 
 
 def _is_another_name(op: Compute, readers: list[Op]) -> bool:
-    """Whether an operation only sees an array as one of another shape, or of other dimensions for products."""
+    """Whether an operation moves nothing: it gives the array another shape, or transposes it for products alone."""
     nest = _nest(op)
     if nest is None or nest.combine or nest.flops or len(nest.reads) != 1 or len(nest.writes) != 1:
         return False

@@ -21,8 +21,8 @@ from redistrib.theory.placement import Int64, lower_bound
 
 # The paper's plan is a candidate too, but its search is the slow part and rarely wins: a quick one will do.
 QUICK_SEARCH = Search(expansions=120, revisits=2, paths=4)
-# Where hosts are unequal, a plan may cost so many times the least price if it keeps links between hosts less busy by
-# more than that: what a link carries twice, others that share it wait for.
+# Where hosts are unequal, a plan may cost up to so many times the least price if it saves more time than that on the
+# links between hosts: whoever shares a link waits for what it carries twice.
 NEAR = 1.3
 
 

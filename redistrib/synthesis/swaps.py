@@ -1,7 +1,8 @@
 """Senders chosen so that no two devices of different hosts send to one another.
 
-Where tiles are held several times it is open who sends. Two devices that send to one another share one connection,
-and on some networks one tile then waits for the other; around a ring, or from a device that only sends, none does.
+Where several devices hold a tile, any of them may send it. Two devices that send to one another share one connection,
+and on some networks one of the two tiles then waits for the other. No tile waits where devices send around a ring, or
+where the sender receives nothing.
 """
 
 from __future__ import annotations

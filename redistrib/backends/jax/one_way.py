@@ -1,9 +1,10 @@
 """A permute in two, so that no two devices of different processes send to one another at the same time.
 
-Between processes CPUs have one connection for every two devices. One of them says on it that it is ready to receive;
-where it sends a tile itself, this word may wait behind the tile, and the tiles travel one after the other while half
-of the link idles. Sent in two turns, in each of which every host sends and receives its half, they do not wait. Where
-that takes longer, since a host has one such tile only, another device of the host takes it in and hands it on.
+XLA for CPUs opens one connection for every two devices of different processes. A receiver says on it that it is
+ready. If it also sends a tile on that connection, its word may wait behind the tile: then the two tiles travel one
+after the other, and half of the link idles. So a permute is split into two turns, and in each turn every host sends
+half of its tiles and receives half. Where two turns would take longer, because a host has only one such tile, another
+device of the host receives the tile and hands it on.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ def two_turns(pairs: Int64, processes: Sequence[int]) -> tuple[Int64, Int64] | N
 def relayed(pairs: Int64, processes: Sequence[int]) -> tuple[Int64, Int64] | None:
     """The pairs of a permute without swaps, some to other receivers, and those that then hand on what they received.
 
-    None where no two devices of different processes send to one another, or where none is free to take in a tile: one
-    that keeps its own is not among the pairs, and may. Arguments as for `two_turns`. What is handed on stays within a
-    process, and each link has as much to carry.
+    A device may take in a tile for another if it receives none itself, as one that keeps its own tile. Tiles are handed
+    on within a process, so each link between processes carries as much as before. None where no two devices of
+    different processes send to one another, or where no device can take in a tile. Arguments as for `two_turns`.
     """
     receiver = dict(pairs.tolist())
     swaps = sorted((a, b) for a, b in receiver.items() if processes[a] != processes[b] and receiver.get(b) == a)
@@ -66,8 +67,11 @@ def relayed(pairs: Int64, processes: Sequence[int]) -> tuple[Int64, Int64] | Non
 
 
 def _oriented(swaps: Sequence[tuple[int, int]], processes: Sequence[int]) -> set[tuple[int, int]]:
-    """One direction of each swap, so that every process sends as often as it receives, or once more or less: around
-    the circuits of Euler of the processes, those with an odd number of swaps joined to one more vertex."""
+    """One direction of each swap, so that every process sends as often as it receives, or once more or less.
+
+    Processes are vertices, swaps are edges. Processes with an odd number of swaps are joined to one more vertex, and
+    every edge is directed as an Euler circuit walks it.
+    """
     import networkx as nx  # slow to import, and asked for between processes alone
 
     graph: Any = nx.MultiGraph()
