@@ -22,12 +22,25 @@ class Along:
     arrays: tuple[tuple[str, Dim], ...]
 
     def begin(self, found: Propagation) -> None:
-        """Cut the arrays."""
+        """Cut the arrays.
+
+        Raises:
+            CutError: if there is no such array, it cannot be cut so, or the axis cuts another dimension of it already.
+        """
         for pattern, dim in self.arrays:
             for array in matching(pattern, found.graph.inputs):
                 taken = _dim(dim, array, found, self.axis)
                 if taken is not None or dim is None:
+                    self._require_one_way(array, taken, found)
                     found.cut_array(array.name, self.axis, taken)
+
+    def _require_one_way(self, array: Array, dim: int | None, found: Propagation) -> None:
+        known = found.pins.get(array.name, {}).get(self.axis)
+        if known is not None and dim is not None and (dim - known) % len(array.shape):
+            raise CutError(
+                "", array.name, "Schedule", f"axis {self.axis!r} is to cut both dimension {known} and dimension {dim}; "
+                f"name one of them, or cut the other along another axis",
+            )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,7 +76,8 @@ def along(axis: str, arrays: Mapping[str, Dim]) -> Along:
         arrays: for arguments, by name, the dimension that is cut. A name is that of a parameter of the function, which
             stands for all leaves of the argument, the path of a leaf (`params/layers/0/up`), the end of one (`up`), or
             a pattern (`params/*/up`). A dimension is a number; `"first"`, the first that the axis divides, if any;
-            None, not cut along this axis, whatever follows; or a function of path and shape.
+            None, not cut along this axis, whatever follows; or a function of path and shape. An axis that cuts an array
+            already is not given another dimension of it: `"first"` keeps the one there is, a number is refused.
 
     >>> along("d", {"batch": 0})
     Along(axis='d', arrays=(('batch', 0),))
@@ -104,6 +118,8 @@ def _dim(dim: Dim, array: Array, found: Propagation, axis: str) -> int | None:
     if dim == "first":
         size = found.mesh.axis(axis).size
         taken = found.pins.get(array.name, {})
+        if taken.get(axis) is not None:
+            return taken[axis]
         free = (k for k, n in enumerate(array.shape) if n % size == 0 and n >= size and k not in taken.values())
         return next(free, None)
     return dim if dim is None else int(dim)

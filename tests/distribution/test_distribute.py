@@ -317,12 +317,24 @@ def test_fused_projections_say_how_to_take_them_apart() -> None:
         (rd.work("d", {"dot_general": "q"}), CutError, "no iteration dimension 'q'; it has m0, k0, n0"),
         (rd.work("d", {"cumsum": "d1"}), CutError, "no iteration dimension 'd1'; it has d0"),
         ({"x": 0}, CutError, r"'x' is no tactic; write rd.along"),
+        (
+            [rd.along("d", {"x": 0}), rd.along("d", {"x": 1})],
+            CutError,
+            "array 'x': axis 'd' is to cut both dimension 0 and dimension 1; name one of them",
+        ),
     ],
 )
 def test_schedules_that_make_no_sense(schedule: Any, kind: Any, says: str) -> None:
     args = (models.whole(8, 12), models.whole(12, 16))
     with pytest.raises(kind, match=says):
         rd.distribute(lambda x, w: jnp.cumsum(x @ w, 1), args, {"d": 8}, schedule=schedule)
+
+
+def test_the_first_dimension_of_what_is_cut_already() -> None:
+    args = (models.whole(8, 16), models.whole(16, 16))
+    tactics = [rd.along("d", {"w": 1}), rd.along("d", {"w": "first"})]
+    f = rd.distribute(lambda x, w: x @ w, args, {"d": 8}, schedule=tactics)
+    assert [dim.axes for dim in f.program.inputs[1].type.dims] == [(), ("d",)]
 
 
 def test_results_that_nothing_combines() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from redistrib.partition.build import build
-from redistrib.search import descent, exact
+from redistrib.search import descent, exact, integer
 from redistrib.search.alike import Classes
 from redistrib.search.axes import AxesProblem, Decisions
 from redistrib.search.descent import classes_of, program_of, searched
@@ -22,7 +22,9 @@ from redistrib.simulate import simulate
 from tests.search import models, oracle
 
 
-def test_random_problems_by_all_ways() -> None:
+@pytest.mark.parametrize("combinations", [integer.COMBINATIONS, 0])
+def test_random_problems_by_all_ways(combinations: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integer, "COMBINATIONS", combinations)
     for seed in range(80):
         problem = oracle.problem(Random(seed))
         best = oracle.by_hand(problem)
@@ -35,6 +37,16 @@ def test_random_problems_by_all_ways() -> None:
             assert problem.price(found.choice) == pytest.approx(best), seed
             assert found.bound == pytest.approx(best), seed
         assert relaxed(problem)[0] <= best + 1e-6
+
+
+def test_the_relaxation_of_one_value_is_exact() -> None:
+    """One value, three readers, each at its cheapest with another pair of forms: mixing halves gains nothing."""
+    pairs = itertools.permutations(range(4), 2)
+    nodes = (Node("maker", (0.0,)), *(Node(f"reader {k}", (0.0, 0.0)) for k in range(3)))
+    readers = tuple(Reader(k + 1, forms) for k, forms in enumerate([(1, 2), (2, 3), (1, 3)]))
+    problem = Problem(nodes, (Flow("x", 0, (0,), readers, dict.fromkeys(pairs, 1.0)),))
+    assert oracle.by_hand(problem) == 2.0
+    assert relaxed(problem)[0] == pytest.approx(2.0)
 
 
 def test_wide_problems_are_solved_by_the_integer_program(monkeypatch: pytest.MonkeyPatch) -> None:

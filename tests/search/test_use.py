@@ -237,6 +237,11 @@ def test_stages_as_even_as_can_be() -> None:
         ),
         ({"mesh": {"d": 2}, "pins": rd.along("e", {"x": 0})}, CutError, "has no axis 'e'"),
         ({"mesh": {"d": 2}, "pins": [3]}, CutError, "3 is no pin"),
+        (
+            {"mesh": {"d": 2}, "pins": [rd.along("d", {"x": 0}), rd.along("d", {"x": 1})]},
+            CutError,
+            "array 'x': axis 'd' is to cut both dimension 0 and dimension 1; name one of them",
+        ),
         ({"mesh": {"d": 2}, "state": {"w": 1}}, ProgramError, "there is no result 1"),
         ({"mesh": {"d": 2}, "state": {"w": 0}}, ProgramError, "result 0 has the shapes [(64, 256)]"),
     ],
