@@ -18,7 +18,7 @@ from redistrib.search.candidates import Cut, Option, of_array, of_operation, sum
 from redistrib.search.deadline import NEVER, Deadline
 from redistrib.search.memory import Charges, Use, uses
 from redistrib.search.moves import Moves
-from redistrib.search.problem import Flow, Node, Problem, Reader
+from redistrib.search.problem import ChoiceGraph, Flow, Node, Reader
 from redistrib.simulate.machine import Machine
 
 HEAVY = 100  # times the work of an operation that is not much beside the largest
@@ -162,7 +162,7 @@ class AxesProblem:
         self.charges = Charges(task.held, len(self.options))
         self._flows()
         self._tie = task.ties * task.whole / sum(self.times)
-        self.problem = Problem(tuple(map(self._priced, range(len(self.options)))), tuple(self.flows))
+        self.problem = ChoiceGraph(tuple(map(self._priced, range(len(self.options)))), tuple(self.flows))
 
     # ------------------------------------------------------------------------------------------ nodes
 

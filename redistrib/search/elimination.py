@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from redistrib.search.deadline import NEVER, Deadline
-from redistrib.search.problem import Floats, Problem
+from redistrib.search.problem import ChoiceGraph, Floats
 
 LARGEST = 4_000_000  # entries of a table
 WHOLE = 500_000  # entries of the table of a flow that is kept for all options
@@ -38,7 +38,7 @@ class Elimination:
         deadline: after which a solution is given up.
     """
 
-    def __init__(self, problem: Problem, deadline: Deadline = NEVER) -> None:
+    def __init__(self, problem: ChoiceGraph, deadline: Deadline = NEVER) -> None:
         self.problem, self.deadline = problem, deadline
         self.sizes = [len(node.prices) for node in problem.nodes]
         self.touching: dict[int, list[int]] = defaultdict(list)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from redistrib.search.deadline import NEVER, Deadline, OutOfTime
 from redistrib.search.elimination import Elimination, ball
 from redistrib.search.integer import GAP, Solution, relaxed, solve
-from redistrib.search.problem import Problem
+from redistrib.search.problem import ChoiceGraph
 
 SMALL = 1_000_000  # entries of a table of a problem that is solved at once
 BALL = 24  # nodes
@@ -24,7 +24,7 @@ STRIDE = 4  # from the centre of one ball to that of the next
 WITHIN = 100_000  # entries of a table of a ball
 
 
-def solved(problem: Problem, deadline: Deadline = NEVER, start: Sequence[int] | None = None) -> Solution:
+def solved(problem: ChoiceGraph, deadline: Deadline = NEVER, start: Sequence[int] | None = None) -> Solution:
     """The best choice that is found, in time.
 
     Args:

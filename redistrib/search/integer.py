@@ -20,7 +20,7 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_matrix
 
 from redistrib.search.deadline import NEVER, Deadline, OutOfTime
-from redistrib.search.problem import Floats, Flow, Problem
+from redistrib.search.problem import ChoiceGraph, Floats, Flow
 
 GAP = 1e-6  # of the objective
 COMBINATIONS = 2_000  # of options of a value's maker and readers, up to which each is a variable
@@ -43,7 +43,7 @@ class Solution:
     optimal: bool
 
 
-def solve(problem: Problem, deadline: Deadline = NEVER) -> Solution:
+def solve(problem: ChoiceGraph, deadline: Deadline = NEVER) -> Solution:
     """The best choice of a problem, or the best that was found in time.
 
     Raises:
@@ -52,7 +52,7 @@ def solve(problem: Problem, deadline: Deadline = NEVER) -> Solution:
     return _Model.of(problem, deadline).solve(deadline)
 
 
-def relaxed(problem: Problem, deadline: Deadline = NEVER) -> tuple[float, list[list[float]]]:
+def relaxed(problem: ChoiceGraph, deadline: Deadline = NEVER) -> tuple[float, list[list[float]]]:
     """A price that no choice goes below, and how much of each option the relaxation of the integer program takes.
 
     Where there is no choice the price is infinite, and nothing is taken.
@@ -88,7 +88,7 @@ def _time_limit(deadline: Deadline) -> dict[str, float]:
 
 @dataclass
 class _Model:
-    problem: Problem
+    problem: ChoiceGraph
     costs: list[float] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)
@@ -121,7 +121,7 @@ class _Model:
         self.highs.append(high)
 
     @classmethod
-    def of(cls, problem: Problem, deadline: Deadline) -> _Model:
+    def of(cls, problem: ChoiceGraph, deadline: Deadline) -> _Model:
         """The program of all flows."""
         model = cls(problem)
         for flow in problem.flows:

@@ -141,7 +141,7 @@ class Flow:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ChoiceGraph:
     """Nodes, and the flows between them."""
 
     nodes: tuple[Node, ...]

@@ -16,16 +16,16 @@ from redistrib.programs.graph import Array, Graph, Operation
 from redistrib.programs.spec import nest
 from redistrib.search.axes import Task
 from redistrib.search.moves import Moves
-from redistrib.search.problem import Flow, Node, Problem, Reader
+from redistrib.search.problem import ChoiceGraph, Flow, Node, Reader
 from redistrib.simulate.constants import machine
 
 
-def by_hand(problem: Problem) -> float:
-    """The least price of all choices, each priced as `Problem.price` says."""
+def by_hand(problem: ChoiceGraph) -> float:
+    """The least price of all choices, each priced as `ChoiceGraph.price` says."""
     return min(problem.price(choice) for choice in itertools.product(*(range(len(n.prices)) for n in problem.nodes)))
 
 
-def by_chain(problem: Problem) -> float:
+def by_chain(problem: ChoiceGraph) -> float:
     """The least price of a tree in which every value has one reader, from the leaves up."""
     best = [np.array(node.prices, dtype=float) for node in problem.nodes]
     for flow in sorted(problem.flows, key=lambda flow: -flow.readers[0].node):
@@ -37,7 +37,7 @@ def by_chain(problem: Problem) -> float:
     return float(best[0].min())
 
 
-def problem(random: Random, tree: bool = False) -> Problem:
+def problem(random: Random, tree: bool = False) -> ChoiceGraph:
     """Nodes 0, 1, ...; each value is made before it is read. In a tree every node but the first reads one value."""
     count = random.randint(3, 6)
     options = [random.randint(1, 4) for _ in range(count)]
@@ -64,7 +64,7 @@ def problem(random: Random, tree: bool = False) -> Problem:
         made = tuple(random.randrange(forms) for _ in range(options[maker]))
         each = tuple(Reader(r, tuple(random.randrange(forms) for _ in range(options[r]))) for r in readers)
         flows.append(Flow(f"v{maker}", maker, made, each, price, frozenset(local), random.randint(1, 2)))
-    return Problem(tuple(nodes), tuple(flows))
+    return ChoiceGraph(tuple(nodes), tuple(flows))
 
 
 LETTERS = {"i": 4, "j": 8, "k": 4}
@@ -111,7 +111,7 @@ def traced(function: Callable[..., Any], args: tuple[Any, ...], mesh: str) -> Ta
     return task(prepare(function, args, Mesh.of(mesh), None, None, None).traced.graph, mesh)
 
 
-def least(problem: Problem) -> float:
+def least(problem: ChoiceGraph) -> float:
     """The least price of all choices at once, as one table over all nodes."""
     sizes = [len(node.prices) for node in problem.nodes]
     total = np.zeros(sizes)

@@ -17,7 +17,7 @@ from redistrib.search.descent import classes_of, program_of, searched
 from redistrib.search.elimination import Elimination
 from redistrib.search.exact import solved
 from redistrib.search.integer import relaxed, solve
-from redistrib.search.problem import Flow, Node, Problem, Reader
+from redistrib.search.problem import ChoiceGraph, Flow, Node, Reader
 from redistrib.simulate import simulate
 from tests.search import models, oracle
 
@@ -44,7 +44,7 @@ def test_the_relaxation_of_one_value_is_exact() -> None:
     pairs = itertools.permutations(range(4), 2)
     nodes = (Node("maker", (0.0,)), *(Node(f"reader {k}", (0.0, 0.0)) for k in range(3)))
     readers = tuple(Reader(k + 1, forms) for k, forms in enumerate([(1, 2), (2, 3), (1, 3)]))
-    problem = Problem(nodes, (Flow("x", 0, (0,), readers, dict.fromkeys(pairs, 1.0)),))
+    problem = ChoiceGraph(nodes, (Flow("x", 0, (0,), readers, dict.fromkeys(pairs, 1.0)),))
     assert oracle.by_hand(problem) == 2.0
     assert relaxed(problem)[0] == pytest.approx(2.0)
 
@@ -124,7 +124,7 @@ def test_a_value_that_many_read() -> None:
     nodes += [Node(f"r{k}", tuple(float(random.randint(0, 5)) for _ in forms)) for k in range(40)]
     prices = {(s, t): float(random.randint(3, 20)) for s in forms for t in forms if s != t}
     readers = tuple(Reader(k, (0, 1, 2)) for k in range(1, 41))
-    problem = Problem(tuple(nodes), (Flow("v", 0, (0, 1, 2), readers, prices),))
+    problem = ChoiceGraph(tuple(nodes), (Flow("v", 0, (0, 1, 2), readers, prices),))
 
     def least(made: int, needed: tuple[int, ...]) -> float:
         moved = sum(prices[made, form] for form in needed if form != made)
