@@ -41,7 +41,9 @@ CASES: dict[str, tuple[Side, Side]] = {
     "eight to six, columns": ((ALL, [8], ROWS), (SIX, [6], COLUMNS)),
     "overlapping": ((TRAINERS, [4], ROWS), ([2, 3, 4, 5], [4], COLUMNS)),
     "every other two": (([0, 1, 4, 5], [4], ROWS), ([2, 3, 6, 7], [4], COLUMNS)),
+    "rows to replicated, four devices a host": ((list(range(8)), [8], ROWS), (list(range(8, 16)), [8], WHOLE)),
 }
+FOUR_A_HOST = ("rows to replicated, four devices a host",)
 SAME_TILES = ("rows to rows", "replicated to replicated")
 
 TEXT = """### Other devices
@@ -51,21 +53,20 @@ the other two, and between overlapping sets. `direct pull`: plans of one exchang
 the source's hosts, sent by sockets to those that have none of it, put. `JAX's sockets`: `jax.device_put` between
 processes, which takes tiles as they are only. Ratios are of paired times, above 1 where ours is faster. Where both
 devices of a host are to hold the whole array, its link takes in the array once at least, and twice where each device
-pulls for itself: there bytes allow 2x over the direct pull, and no more.
+pulls for itself: there bytes allow 2x over the direct pull, and no more; with four devices a host, 4x.
 """
 
 
 def measure(names: list[str], options: dict[str, Any], limit: float, rate: str) -> Generator[Record]:
     """One record per case."""
-    with (
-        Network(HOSTS, rate) as network,
-        jax_job(network, DEVICES_PER_HOST, "bench.worker_sets") as job,
-    ):
-        for name in progress(names, "device sets"):
-            record = {"case": name, **job.ask({**options, "case": name, "ways": [OURS, DIRECT, HOST]}, limit)}
-            if name in SAME_TILES:  # apart: where JAX's transfers fail, the others are kept
-                record[SOCKETS] = job.ask({**options, "case": name, "ways": [OURS, SOCKETS]}, limit)
-            yield record
+    two, four = ([name for name in names if (name in FOUR_A_HOST) == wide] for wide in (False, True))
+    for some, devices in ((two, DEVICES_PER_HOST), (four, 4)):
+        with Network(HOSTS, rate) as network, jax_job(network, devices, "bench.worker_sets") as job:
+            for name in progress(some, f"device sets, {devices} devices a host"):
+                record = {"case": name, **job.ask({**options, "case": name, "ways": [OURS, DIRECT, HOST]}, limit)}
+                if name in SAME_TILES:  # apart: where JAX's transfers fail, the others are kept
+                    record[SOCKETS] = job.ask({**options, "case": name, "ways": [OURS, SOCKETS]}, limit)
+                yield record
 
 
 def times_faster(record: Record, way: str) -> Interval | None:
@@ -82,15 +83,18 @@ def goals(records: list[Record]) -> list[tuple[str, str, bool | None]]:
         found = times_faster(by_case[case], way) if case in by_case else None
         return None if found is None else found.value
 
-    pulled = ratio("rows to replicated", DIRECT)
+    pulled = {2: ratio("rows to replicated", DIRECT), 4: ratio(FOUR_A_HOST[0], DIRECT)}
     sockets = [found for case in SAME_TILES if (found := ratio(case, SOCKETS)) is not None]
     host = {case: found for case in CASES if (found := ratio(case, HOST)) is not None}
     slowest = min(host, key=lambda case: host[case], default="")
     return [
-        (
-            "other devices, rows to replicated: at least 2x the direct pull",
-            f"{pulled:.2f}x" if pulled is not None else "",
-            None if pulled is None else pulled >= 2,
+        *(
+            (
+                f"other devices, rows to replicated, {many} devices a host: at least 2x the direct pull",
+                "" if found is None else f"{found:.2f}x, of {many} that bytes allow",
+                None if found is None else found >= 2,
+            )
+            for many, found in pulled.items()
         ),
         (
             "other devices, same tiles: within 1.5x of JAX's own sockets",

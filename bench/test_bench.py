@@ -277,7 +277,9 @@ def test_the_report_shows_device_sets() -> None:
     records = [record(case, 1.0) for case in sets.CASES if case not in sets.SAME_TILES] + records
     found = Results({"sets": {"settings": {"megabytes": 16, "rate": "500mbit"}, "records": records}})
     page = verdicts.goals_table(found)
-    assert "at least 2x the direct pull | 2.00x | yes |" in page
+    for devices in (2, 4):
+        goal = f"rows to replicated, {devices} devices a host: at least 2x the direct pull"
+        assert f"| other devices, {goal} | 2.00x, of {devices} that bytes allow | yes |" in page
     assert "within 1.5x of JAX's own sockets | 2.00x | **no** |" in page
     assert f"through the host | 1.00x at least (rows to columns), of {len(records)} cases | yes |" in page
     text, shown = sets.parts(found)
