@@ -12,7 +12,7 @@ import pytest
 
 import redistrib as rd
 from redistrib.distribution.schedule import Schedule
-from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, ProgramError
+from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, ProgramError, UnevenTypeError
 from redistrib.lang.mesh import Mesh
 
 X = np.ones((8, 16), np.float32)
@@ -82,3 +82,13 @@ def test_a_whole_schedule_of_another_function_names_the_operation_and_its_line()
     with pytest.raises(CutError, match="operation 'dot_general': it has no dimensions q") as caught:
         rd.distribute(product, (X,), {"d": 8}, schedule=other)
     assert caught.value.source.endswith(f"test_errors.py:{product.__code__.co_firstlineno + 1}")
+
+
+@pytest.mark.parametrize("side", ["in_shardings", "out_shardings"])
+def test_tiles_of_unequal_size_are_refused(side: str) -> None:
+    with pytest.raises(UnevenTypeError) as caught:
+        rd.distribute(lambda x: x * 2, (jax.ShapeDtypeStruct((10, 4), np.float32),), {"d": 4}, **{side: "[3~{d}10, 4]"})
+    assert str(caught.value) == (
+        "distribute takes tiles of one size, and those of [3~{d}10, 4] are of unequal size or padded; take axes that "
+        "divide the array, or an array with padding as elements like any others"
+    )
