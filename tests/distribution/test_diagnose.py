@@ -46,6 +46,15 @@ def test_an_involuntary_gather_comes_first_with_the_plan_for_it() -> None:
     assert found.scratch is not None
 
 
+def test_a_gather_to_the_whole_array_that_is_asked_for_is_not_involuntary() -> None:
+    mesh = jax.make_mesh((8,), ("d",))
+    cut, whole = (jax.sharding.NamedSharding(mesh, jax.P(*axes)) for axes in (("d",), ()))
+    x = jax.ShapeDtypeStruct((64, 4), jnp.float32, sharding=cut)
+    (found,) = rd.diagnose(jax.jit(lambda x: x, out_shardings=whole), x).findings
+    assert found.collectives == {"all-gather": 1}
+    assert found.largest == 64 * 4 * 4 and not found.involuntary
+
+
 def test_the_table_and_the_json_say_the_same() -> None:
     function, *args = diagnosed.hard()
     found = rd.diagnose(function, *args)
