@@ -92,3 +92,11 @@ def test_tiles_of_unequal_size_are_refused(side: str) -> None:
         "distribute takes tiles of one size, and those of [3~{d}10, 4] are of unequal size or padded; take axes that "
         "divide the array, or an array with padding as elements like any others"
     )
+
+
+def test_of_many_arguments_twelve_are_named() -> None:
+    args = {f"w{k:02}": jax.ShapeDtypeStruct((8,), np.float32) for k in range(14)}
+    with pytest.raises(CutError) as caught:
+        rd.distribute(lambda w: sum(w.values()), (args,), {"d": 8}, schedule=rd.along("d", {"z": 0}))
+    twelve = ", ".join(f"'w/w{k:02}'" for k in range(12))
+    assert str(caught.value) == (f"array 'z': no argument is called so; there are {twelve} and 2 more (rule Schedule)")
