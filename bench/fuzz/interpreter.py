@@ -120,6 +120,8 @@ class _Run:
             between = (before.volume if k else 0) + (after.volume if k + 1 < len(self.form["steps"]) else 0)
             here, height, alive = after, max(height, after.volume), max(alive, between)
         need(here.same(self.target), "the plan ends elsewhere than at the target")
+        if not {"parts", "along"}.isdisjoint(self.form):
+            self._check_parts(integer(self.form["parts"]), integer(self.form["along"]))
         itemsize = ITEMSIZE.get(self.form["dtype"])
         if limit is not None and itemsize is not None:
             taken_bytes = (self.source.volume + self.target.volume + alive) * itemsize
@@ -171,6 +173,17 @@ class _Run:
             summands = stage.held[device, ..., 1:]
             alone = summands.sum(axis=-1) == summands[..., label]
             need(bool(alone.all()), "summands in another order than at first in a plan of fixed order")
+
+    def _check_parts(self, parts: int, along: int) -> None:
+        """Cut into parts along a dimension, every tile of every placement has the same elements in each."""
+        need(self.version > 1 and 2 <= parts <= 64, f"{parts} parts")
+        need(0 <= along < len(self.shape) and len(self.form["steps"]) > 0, f"parts along dimension {along}")
+        whole = self.source.size[along]
+        need(whole > 0 and whole % parts == 0, f"{whole} elements of a tile in {parts} parts")
+        used = [self.placements[step[key]] for step in self.form["steps"] for key in ("before", "after")]
+        need(all(p.size[along] == whole and p.summands == 1 for p in used), "parts that a step mixes")
+        sizes = [share[4][along] for step in self.form["steps"] for share in step.get("shares", ())]
+        need(set(sizes) <= {whole}, "a share that is none of every part")
 
     # ------------------------------------------------------------------------------------------------ bounds
 
