@@ -163,6 +163,7 @@ WAYS = (
     "rounds of unequal shares", "more memory than either end", "sequence of the paper",
     "slice, exchange, gather", "two device orders", "tiles beyond 64 bits", "no elements, but steps",
     "ragged all-to-all", "exchange without shares", "rounds of several shapes",
+    "devices that hold nothing on the way",
 )  # fmt: skip
 
 
@@ -182,6 +183,8 @@ def ways_of(plan: Plan) -> frozenset[str]:
         ways.add("slice, exchange, gather")
     if plan.source_mesh.devices != plan.target_mesh.devices:
         ways.add("two device orders")
+    if any(step.after.nowhere.any() for step in plan.steps[:-1]):
+        ways.add("devices that hold nothing on the way")
     if plan.height > larger_end(plan):
         ways.add("more memory than either end")
     if plan.height == 0 and kinds:

@@ -57,8 +57,18 @@ def dimensions(text: str) -> list[tuple[int, list[str], int]]:
 
 
 def is_between_sets(form: Form) -> bool:
-    """Whether a form is of a plan that leaves devices without data at an end."""
-    return "traffic" in form
+    """Whether a form is of a plan that leaves devices without data, at an end or on the way.
+
+    >>> is_between_sets({"placements": [{"grid": [2], "index": [[0], [-1], [1]]}]})
+    True
+    >>> is_between_sets({"placements": [{"grid": [1], "index": [[0], [-1]], "summand": [0, 1], "summands": 2}]})
+    False
+    """
+    if "traffic" in form:
+        return True
+    if any("summand" in placement for placement in form["placements"]):
+        return False
+    return any(set(row) == {-1} for placement in form["placements"] for row in placement["index"])
 
 
 def is_partial(form: Form) -> bool:

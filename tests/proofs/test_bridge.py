@@ -55,6 +55,14 @@ def checker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_plan_that_leaves_devices_alone_on_the_way_has_no_summands() -> None:
+    """It is of version 2, as plans with summands are, and tells of no traffic, as both its ends are everywhere."""
+    rows: list[dict[str, object]] = [{"grid": [2, 1], "index": [[0, 0], [-1, -1]]}]
+    between = {**GATHER, "version": 2, "placements": GATHER["placements"] + rows}  # type: ignore[operator]
+    assert plan_term(between).startswith("Plan [")
+    assert plan_term({**GATHER, "version": 2}).startswith("PPlan (PType ")
+
+
 def test_a_type_is_read_as_it_is_written() -> None:
     assert dimensions("[3{x,y_0}12, 5,2{}2]") == [(3, ["x", "y_0"], 12), (5, [], 5), (2, [], 2)]
     assert dimensions("[]") == []
