@@ -1,0 +1,42 @@
+"""The search makes of five hundred calls what it made of them before: the same steps on the same shares, at one price.
+
+Its optimality is tested elsewhere; here nothing changes unseen, neither a tie, nor a price, nor the text of a refusal.
+`python -m tests.synthesis.kept_plans` answers them anew, for whoever means to change it.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.synthesis.kept_plans import KEPT, Call, answer, kept
+
+PARTS = 10
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_call_is_answered_as_before(part: int) -> None:
+    calls = kept()[part::PARTS]
+    other = [(call, was, now) for call, was in calls if (now := answer(call)) != was]
+    if other:
+        call, was, now = other[0]
+        pytest.fail(f"{len(other)} of {len(calls)} are answered otherwise; the first: {json.dumps(call)}\n{was}\n{now}")
+
+
+def test_the_calls_are_of_every_kind() -> None:
+    calls = kept()
+    assert len(calls) >= 450, KEPT
+    steps = " ".join(was["steps"] for _, was in calls if "steps" in was)
+    for kind in (
+        "dynslice", "allgather of", "alltoall of", "allpermute", "rounds", "ragged", "all_reduce", "reduce_scatter",
+        "reduce_exchange", "unreduce",
+    ):  # fmt: skip
+        assert kind in steps, kind
+
+    def some(holds: str) -> list[Call]:
+        return [call for call, was in calls if holds in call and "steps" in was]
+
+    for holds in ("topology", "torus", "memory_limit", "algorithm", "order", "accumulate", "target_mesh"):
+        assert len(some(holds)) >= 5, holds
+    assert any("parts" in was for _, was in calls)
