@@ -130,7 +130,7 @@ def jax_mesh(axes: tuple[tuple[str, int], ...], order: tuple[int, ...], kind: Ax
 
 
 def values_of(leaf: LeafCase, seed: int) -> Any:
-    """Random bits as a host array; random keys as a key array."""
+    """Random bits as a host array; random keys as a key array. Of bfloat16 many are NaNs or denormal."""
     rng = np.random.default_rng(seed)
     if leaf.dtype == "key":
         return jax.random.wrap_key_data(rng.integers(0, 2**32, (*leaf.shape, 2), dtype=np.uint32))
@@ -139,7 +139,11 @@ def values_of(leaf: LeafCase, seed: int) -> Any:
     if leaf.dtype in ("int4", "uint4"):
         return rng.integers(0, 8, leaf.shape).astype(jnp.dtype(leaf.dtype))
     dtype = np.dtype(jnp.float32 if leaf.dtype == "weak" else jnp.dtype(leaf.dtype))
-    return rng.integers(0, 256, (*leaf.shape, dtype.itemsize), dtype=np.uint8).view(dtype).reshape(leaf.shape)
+    made = rng.integers(0, 256, (*leaf.shape, dtype.itemsize), dtype=np.uint8).view(dtype).reshape(leaf.shape)
+    if leaf.dtype == "bfloat16":
+        some = rng.choice(np.array([0x0000, 0x7F80, 0x7FFF], dtype=np.uint16), leaf.shape)
+        made = ((made.view(np.uint16) & ~np.uint16(0x7F80)) | (some & 0x7F80)).view(dtype)
+    return made
 
 
 def tree_of(case: TreeCase, kind: AxisType = AxisType.Auto) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:

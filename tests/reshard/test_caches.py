@@ -200,6 +200,22 @@ def test_every_bfloat16_arrives_as_it_was(monkeypatch: pytest.MonkeyPatch, known
 
 
 @pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("width", [2, 700])
+def test_a_program_that_chooses_between_bfloat16_leaves_each_as_it_was(width: int) -> None:
+    """Unoptimized, XLA:CPU widens what it chooses from: numbers below the least normal one became 0."""
+    devices = np.array(jax.devices()[:24])
+    source = NamedSharding(Mesh(devices.reshape(6, 2, 2), ("x", "y", "z")), P("z", "y"))
+    target = NamedSharding(Mesh(devices.reshape(8, 3), ("a", "b")), P(None, "b"))
+    odd = np.concatenate([np.arange(0x80), np.arange(0x7F80, 0x8080), np.arange(0xFF80, 0x10000)]).astype(np.uint16)
+    every = np.resize(odd, (10, 12, width)).view(jnp.bfloat16)
+    (batch,) = rd.reshard_plan(jax.device_put(every, source), target).batches
+    assert isinstance(batch.program, CompiledBucket)
+    assert "bitcast-convert" in batch.program.hlo()
+    for shard in rd.reshard(jax.device_put(every, source), target).addressable_shards:
+        assert np.array_equal(np.asarray(shard.data).view(np.uint16), every[shard.index].view(np.uint16))
+
+
+@pytest.mark.usefixtures("fresh")
 def test_a_compiler_that_does_not_know_the_options_is_asked_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xla_cpu.Quirks, "compiler_options", lambda *_: {"xla_cpu_no_such_option": 1})
     for dtype in (np.float32, jnp.bfloat16):

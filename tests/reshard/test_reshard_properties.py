@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -44,3 +46,16 @@ def test_agrees_with_device_put(devices: tuple[int, ...], trees: int) -> None:
 
     check()
     assert leaves >= trees * LEAVES
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("quick_compiles")
+def test_bfloat16_agrees_with_device_put() -> None:
+    """Of all dtypes it has the most ways to travel, and XLA:CPU changes some values in most of them."""
+
+    @settings(max_examples=100, database=None, phases=PHASES, suppress_health_check=SLOW)
+    @given(tree_cases((8, 12, 24), LEAVES))
+    def check(case: TreeCase) -> None:
+        _moved_right(replace(case, leaves=tuple(replace(leaf, dtype="bfloat16") for leaf in case.leaves)))
+
+    check()

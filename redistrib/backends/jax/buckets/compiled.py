@@ -28,7 +28,7 @@ from redistrib.backends.jax.private import compiled_with
 from redistrib.backends.jax.sharding import alone_on
 from redistrib.backends.jax.values import as_dtype, as_integer_bits, bits_of
 from redistrib.backends.jax.with_sharding import argument, with_sharding
-from redistrib.backends.jax.xla_cpu import is_widened, quirks_of
+from redistrib.backends.jax.xla_cpu import chooses, is_widened, quirks_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.slabs import has_summands
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange
@@ -120,8 +120,11 @@ class CompiledBucket:
             argument(number, (), NamedSharding(self._mesh, PartitionSpec()))
             for number in numbers(frozenset(devices), most)
         )
-        self._plain, self._done = plain, None
         self._jitted, self._lowered = self._lower(movers)
+        if plain and chooses(self._lowered.as_text()):
+            plain = False
+            self._jitted, self._lowered = self._lower(self._movers(plain))
+        self._plain, self._done = plain, None
 
     def _movers(self, plain: bool) -> list[_Placed]:
         """What moves the arrays, each with the places of those that it moves."""
