@@ -1,6 +1,7 @@
 """Of forty programs the same moves are derived as before, at the same bytes, memory and simulated time.
 
-What the bytes ought to be is tested elsewhere; here nothing changes unseen. `python -m tests.distribution.kept_programs`
+What the bytes ought to be is tested elsewhere; here nothing changes unseen.
+`python -m tests.distribution.kept_programs`
 derives them anew, for whoever means to change it.
 """
 
