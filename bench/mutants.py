@@ -47,27 +47,35 @@ def files(folder: str, *last: str) -> tuple[str, ...]:
     return tuple(f"{folder}/{name}" for name in (*sorted(names), *last))
 
 
+PLANS, PROGRAMS = "tests/synthesis/test_kept_plans.py", "tests/distribution/test_kept_programs.py"
 SLOW_RESHARDING = ("test_reshard_properties.py", "test_reshard_processes.py")
 
 # The modules of every room below redistrib/, and its tests, those first that are quick or find most.
 # Left out: redistrib/errors, which is texts alone.
 ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "lang": ("lang", ("redistrib/lang", "tests/lang", "tests/theory", "tests/paper", "tests/plans/test_serial.py")),
-    "theory": ("theory", ("redistrib/theory", "tests/theory", "tests/paper", "tests/laws")),
-    "plans": ("plans", ("redistrib/plans", "tests/paper", *files("tests/plans", "test_soundness.py"))),
-    "programs": ("programs", ("redistrib/programs", *files("tests/programs"), "tests/docs/test_pages.py")),
-    "cost": ("cost", ("redistrib/cost", *files("tests/synthesis", "test_best.py", "test_exhaustive.py"))),
+    "lang": (
+        "lang",
+        ("redistrib/lang", "tests/lang", PLANS, "tests/theory", "tests/paper", "tests/plans/test_serial.py"),
+    ),
+    "theory": ("theory", ("redistrib/theory", "tests/theory", PLANS, "tests/paper", "tests/laws")),
+    "plans": ("plans", ("redistrib/plans", "tests/paper", PLANS, *files("tests/plans", "test_soundness.py"))),
+    "programs": ("programs", ("redistrib/programs", *files("tests/programs"), PROGRAMS, "tests/docs/test_pages.py")),
+    "cost": ("cost", ("redistrib/cost", PLANS, *files("tests/synthesis", "test_best.py", "test_exhaustive.py"))),
     "synthesis": (
         "synthesis",
         (
             "redistrib/synthesis",
+            PLANS,
             "tests/paper",
             "tests/laws",
             *files("tests/sets"),
             *files("tests/synthesis", "test_exhaustive.py"),
         ),
     ),
-    "partition": ("partition", ("redistrib/partition", *files("tests/programs"), *files("tests/distribution"))),
+    "partition": (
+        "partition",
+        ("redistrib/partition", *files("tests/programs"), PROGRAMS, *files("tests/distribution")),
+    ),
     "packing": ("packing", ("redistrib/packing", *files("tests/reshard", *SLOW_RESHARDING))),
     "resharding": ("resharding", ("redistrib/resharding", *files("tests/reshard", *SLOW_RESHARDING))),
     "jax": (
@@ -81,13 +89,13 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "mpi": ("backends/mpi", ("redistrib/backends/mpi", *files("tests/mpi", "test_mpi_portable.py"))),
-    "distribution": ("distribution", ("redistrib/distribution", *files("tests/distribution"))),
+    "distribution": ("distribution", ("redistrib/distribution", PROGRAMS, *files("tests/distribution"))),
     "pipelines": (
         "pipelines",
         ("redistrib/pipelines", *files("tests/pipelines"), *files("tests/simulate", "test_mlp.py")),
     ),
     "search": ("search", ("redistrib/search", *files("tests/search"))),
-    "simulate": ("simulate", ("redistrib/simulate", *files("tests/simulate", "test_mlp.py"))),
+    "simulate": ("simulate", ("redistrib/simulate", *files("tests/simulate", "test_mlp.py"), PROGRAMS)),
     "explain": (
         "explain",
         ("redistrib/explain", "tests/test_explain.py", "tests/test_weak_graph.py", "tests/test_partial_refusals.py"),
@@ -244,7 +252,10 @@ def survived(room: str, old: list[dict[str, Any]], seed: int) -> tuple[list[Muta
 def tests_of(room: str, mutant: Mutant) -> list[str]:
     """The test files of a room, those first that name the mutant's module."""
     name = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    return sorted(ROOMS[room][1], key=lambda path: not path.endswith(".py") or name not in (ROOT / path).read_text())
+    return sorted(
+        dict.fromkeys(ROOMS[room][1]),
+        key=lambda path: not path.endswith(".py") or name not in (ROOT / path).read_text(),
+    )
 
 
 def run(room: str, chosen: list[Mutant], copies: queue.Queue[Copy]) -> Iterator[dict[str, Any]]:
