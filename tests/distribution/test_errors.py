@@ -100,3 +100,10 @@ def test_of_many_arguments_twelve_are_named() -> None:
         rd.distribute(lambda w: sum(w.values()), (args,), {"d": 8}, schedule=rd.along("d", {"z": 0}))
     twelve = ", ".join(f"'w/w{k:02}'" for k in range(12))
     assert str(caught.value) == (f"array 'z': no argument is called so; there are {twelve} and 2 more (rule Schedule)")
+
+
+@pytest.mark.parametrize("schedule", [("d",), [["d"]]])
+def test_what_is_no_tactic_is_named(schedule: Any) -> None:
+    with pytest.raises(CutError) as refused:
+        rd.distribute(product, (X,), {"d": 2}, schedule=schedule)
+    assert str(refused.value) == "'d' is no tactic; write rd.along(axis, {argument: dimension}) (rule Schedule)"

@@ -24,6 +24,7 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.reference import run, scatter
 from redistrib.plans.steps import AllReduce, Exchange, ReduceScatter
 from redistrib.plans.verify import verify
+from redistrib.synthesis.partial import reductions
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.testing import RedistributionCase, all_partial_types, redistributions
 from redistrib.theory.placement import Placement
@@ -49,6 +50,14 @@ KNOWN = [
     ("[4] sum{x,y}", "[4] sum{x,y}", "x=2,y=2", 0),
     ("[4] sum{y}", "[2{x}4] sum{y}", "x=2,y=2", 0),
 ]
+
+
+def test_where_shares_are_too_many_to_arrange_the_least_is_received_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reductions, "MOST_SHARES", 0)
+    for source, target, mesh, received in (row[:4] for row in KNOWN):
+        assert sum(rd.synthesize(source, target, mesh, cost_model="exact").received) == received, (source, target)
 
 
 @pytest.mark.parametrize(("source", "target", "mesh", "received"), KNOWN)
