@@ -355,6 +355,7 @@ def test_operations_without_a_rule_are_listed_and_cannot_be_cut() -> None:
     ((name, source, why),) = f.opaque
     assert (name, why) == ("pure_callback", "no rule for pure_callback")
     assert str(f).endswith("is run whole by every device: no rule for pure_callback")
+    assert f.cost.flops == 0  # nothing is known of what it computes
     assert "test_distribute.py:" in source
     assert [choice.why for choice in f.choices if choice.operation == "pure_callback"] == [
         "dimension 0 of 'x' is cut, and the operation needs it whole: no rule for pure_callback"

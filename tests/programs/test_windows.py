@@ -104,6 +104,13 @@ def test_nests_of_one_operation_read_an_array_alike() -> None:
         rd.partition([near, whole], {"lengths": (3,), "far": (1,)}, groups={"both": ["lengths", "far"]})
 
 
+def test_nests_whose_grids_no_mesh_makes_are_no_group() -> None:
+    nests = [Nest(name, {"i": 12}, [Access("p", (("i",),))], [Access(f"of {name}", (("i",),))]) for name in "ab"]
+    with pytest.raises(CutError) as refused:
+        rd.partition(nests, {"a": (4,), "b": (6,)}, groups={"both": ["a", "b"]})
+    assert str(refused.value) == "operation 'both': no one mesh makes the grids (4,), (6,) of its nests (rule Schedule)"
+
+
 def test_other_devices_and_other_sizes() -> None:
     b = Builder()
     given = b.input("p", "[5{x}10]", Place(Mesh.of("x=2"), (4, 0)), "int64")

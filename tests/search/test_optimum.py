@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from random import Random
 from typing import Any
 
+import jax.numpy as jnp
 import pytest
 
+from redistrib.lang.types import DistType
 from redistrib.partition.build import build
 from redistrib.search import descent, exact, integer
 from redistrib.search.alike import Classes
@@ -166,3 +169,33 @@ def test_what_is_nearly_alike_is_decided_as_one_first_and_then_by_itself(monkeyp
         found = searched(task)
         assert found.price == pytest.approx(exact_one.bound, rel=1e-9)
         assert found.bound == pytest.approx(exact_one.bound, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_axes_decided_together_are_no_worse_than_one_after_the_other(seed: int) -> None:
+    task = oracle.task(oracle.program(Random(200 + seed)), "x=2,y=2")
+    problem = AxesProblem(task, Decisions.none(task), ["x", "y"], classes_of(task))
+    together = solved(problem.problem)
+    assert together.optimal
+    assert 0 < together.bound <= searched(task).price * (1 + 1e-9)
+    decided = problem.chosen(together.choice)
+    starts = {name: decided.found.type_of(decided.found.arrays[name].shape, at) for name, at in decided.ins.items()}
+    ends = {
+        number: decided.found.type_of(decided.found.arrays[name].shape, at)
+        for number, (name, at) in enumerate(zip(task.graph.outputs, decided.outs, strict=True))
+    }
+    made = simulate(build(decided.found, task.machine.links, starts, ends), task.machine).seconds
+    assert made == pytest.approx(together.bound, rel=1e-9)
+
+
+def test_results_that_are_pinned_otherwise_are_not_alike() -> None:
+    def both(x: Any, y: Any, w: Any) -> Any:
+        return jnp.tanh(x @ w), jnp.tanh(y @ w)
+
+    form = models.form(64, 64)
+    task = oracle.traced(both, (form, form, form), "x=4")
+    assert len({*classes_of(task).operations}) == 2
+    pinned = replace(task, pins={0: {"x": "0"}, 1: {"x": "1"}})
+    assert len({*classes_of(pinned).operations}) == 4
+    ending = replace(task, ends={0: DistType.parse("[16{x}64, 64]")})
+    assert len({*classes_of(ending).operations}) == 4

@@ -142,3 +142,18 @@ def test_files_that_are_no_profile_are_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.ProfileError) as caught:
         load_profile(Path("/dev/zero"))
     assert str(caught.value) == "/dev/zero is no profile: it has more than 16,777,216 bytes"
+
+
+def test_the_figures_of_a_preset_are_those_that_its_source_names() -> None:
+    """Sources count links in bits per second, for both directions of NVLink, and for all the chips of a host."""
+    tpu, gpu = PRESETS["tpu"], PRESETS["gpu"]
+    assert tpu.source == (
+        "Cloud TPU v5e system architecture: 1,600 Gbit/s interchip interconnect per chip over 4 links, "
+        "819 GB/s HBM, and between slices 2 x 100 Gbit/s of data center network for the 8 chips of a host"
+    )
+    assert (tpu.bandwidth, tpu.link_bandwidth) == (1600e9 / 8, 1600e9 / 8 / 4)
+    assert (tpu.memory_bandwidth, tpu.slow_bandwidth) == (819e9, 2 * 100e9 / 8 / 8)
+    assert gpu.source == (
+        "NVIDIA DGX H100: 900 GB/s NVLink both ways, 3.35 TB/s HBM3, a 400 Gbit/s adapter per GPU between hosts"
+    )
+    assert (gpu.bandwidth, gpu.memory_bandwidth, gpu.slow_bandwidth) == (900e9 / 2, 3.35e12, 400e9 / 8)
