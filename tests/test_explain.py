@@ -95,6 +95,19 @@ def test_a_picture_has_a_panel_for_each_placement(tmp_path: Path, monkeypatch: p
     assert panels[1:] == [2]  # work, and what is moved
 
 
+@pytest.mark.parametrize(
+    ("cuts", "says"),
+    [
+        ({"j": 8}, "main on 8 devices: 0.014 MB received in 1 move"),
+        ({"i": 1}, "main on 1 device: 0.000 MB received in 0 moves"),
+    ],
+)
+def test_bars_are_headed_by_how_much_is_moved(tmp_path: Path, cuts: dict[str, int], says: str) -> None:
+    product = rd.nest("ij,jk->ik", (16, 16, 16))
+    drawn = draw_program(rd.partition(product, {"matmul": cuts}), tmp_path / "bars.svg").read_text()
+    assert f"<!-- {says} -->" in drawn
+
+
 def test_many_holders_are_told_by_the_first_and_the_last(tmp_path: Path) -> None:
     drawn = picture(rd.synthesize("[8{x}16]", "[16]", "x=2,y=8"), tmp_path / "holders.svg").read_text()
     assert "0..7" in drawn and "8..15" in drawn and "0..15" in drawn

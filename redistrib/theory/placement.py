@@ -276,6 +276,9 @@ class Placement:
     def number(self) -> Int64:
         """`[devices]` row-major tile numbers; -1 where a device holds nothing.
 
+        >>> Placement((6, 4), (3, 2), np.array([[2, 0], [-1, -1], [0, 1]])).number.tolist()
+        [4, -1, 1]
+
         Raises:
             PlacementError: if the grid has too many tiles to number in 64 bits.
         """

@@ -109,8 +109,8 @@ class Topology:
     def __str__(self) -> str:
         """How the devices lie, in a few words.
 
-        >>> print(Topology(8), Topology.consecutive(8, 2), Topology.of("abbcc"), sep="; ")
-        8 devices alike; 4 hosts of 2 devices; 3 hosts of 1, 2, 2 devices
+        >>> print(Topology(8), Topology.consecutive(8, 2), Topology.of("abbcc"), Topology.of("ab"), sep="; ")
+        8 devices alike; 4 hosts of 2 devices; 3 hosts of 1, 2, 2 devices; 2 hosts of 1 device
         """
         if not self.host:
             return f"{self.devices} devices " + ("alike" if self.torus is None else f"on a {self.torus}")

@@ -7,8 +7,9 @@ import pickle
 import numpy as np
 import pytest
 
-from redistrib import errors
+from redistrib import errors, synthesize
 from redistrib.lang.mesh import Mesh
+from redistrib.plans import verify_exchange
 from redistrib.plans.steps import AllGather, AllToAll, DynSlice, Exchange
 from redistrib.plans.verify import verify
 from tests.plans.corrupt import Corruption
@@ -147,3 +148,15 @@ def test_many_devices_are_verified_without_a_loop_over_them() -> None:
     )
     verify(made)
     assert set(made.received) == {at[1].tile_size // 2 + 3 * at[2].tile_size}
+
+
+def test_whole_cells_are_known_without_looking_for_holes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiles of the senders are the cells of the new tile, so that it has no holes takes no sweep."""
+
+    def sweep(*_: object) -> None:
+        raise AssertionError("the tiles are looked through for holes")
+
+    made = synthesize("[4{x,y}16, 8]", "[8{x}16, 4{y}8]", "x=2,y=2", cost_model="exact")
+    assert [type(step) for step in made.steps] == [Exchange]
+    monkeypatch.setattr(verify_exchange, "first_not_filled_once", sweep)
+    assert verify(made) is made

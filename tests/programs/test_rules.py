@@ -212,3 +212,11 @@ def test_a_body_must_give_what_its_nest_says() -> None:
     bare = Nest("bare", {"i": 4}, [], [Access("out", (("i",),))])
     with pytest.raises(ProgramError, match="operation 'bare': the nest has no body"):
         run_whole(program_of(Part(bare, DistType.of("[2{x}4]")), Mesh.of("x=2")), [])
+
+
+def test_a_dimension_that_is_used_twice_is_refused() -> None:
+    with pytest.raises(ProgramError) as refused:
+        Nest("trace", {"i": 4}, [Access("x", (("i",), ("i",)))], [Access("out", (("i",),))])
+    assert str(refused.value) == (
+        "operation 'trace', array 'x': an iteration dimension is used twice; read one of the two whole (rule Nest)"
+    )

@@ -181,6 +181,7 @@ def test_devices_that_do_not_say_where_they_are() -> None:
     slices = [chip("TPU v5 lite", node, number=k) for k in range(2) for node in nodes]
     found = Topology.of_devices(slices)
     assert found.host == (0,) * 4 + (1,) * 4 and found.torus is not None and found.torus.shape == (2, 2)
+    assert found.torus.slices == found.host  # which share no link
     assert Topology.of_devices(slices[:6]).torus is None  # of two shapes
     assert str(found) == "2 hosts of 4 devices, each on a 2x2 mesh"
 
