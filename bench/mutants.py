@@ -110,6 +110,8 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
                 f"tests/test_{name}.py"
                 for name in ("arith", "api", "partial_refusals", "package", "explain", "cli", "demo", "strict")
             ),
+            "tests/theory/test_rules_soundness.py",
+            "tests/mpi/test_mpi_program.py",
         ),
     ),
 }

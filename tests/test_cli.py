@@ -110,6 +110,12 @@ HELP = {
 }
 
 
+def test_run_of_what_is_cut_in_place_has_no_ratio(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "[8, 8]", "[4{x}8, 8]", "--mesh", "x=2"]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "over the lower bound" in line]
+    assert row.split()[-1] == "-"
+
+
 @pytest.mark.parametrize("command", HELP, ids=str)
 def test_commands_say_what_they_do(
     command: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

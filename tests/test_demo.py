@@ -78,6 +78,7 @@ def test_it_prints_the_call_the_table_and_json(capsys: pytest.CaptureFixture[str
     shown = capsys.readouterr()
     figures = json.loads(shown.out)
     assert figures["totals"]["wrong_elements"] == 0
+    assert (figures["groups"][0]["source"], figures["groups"][0]["target"]) == ("[2{fsdp}16, 64]", "[16, 16{tp}64]")
     assert figures["groups"][0]["ours"]["received_bytes"] == figures["groups"][0]["bound_bytes"]
     assert not shown.err
 

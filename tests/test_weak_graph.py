@@ -94,6 +94,18 @@ def test_nodes_stand_in_columns_by_their_tiles_centred(tmp_path: Path, monkeypat
         assert len(heights) == sum(math.prod(grid) == count for grid in place) and sum(heights) == 0
 
 
+@pytest.mark.parametrize(
+    ("problem", "label"),
+    [(("[2{x}8, 8]", "[8, 8]", {"x": 4}), "allgather 192"), (SWAP, "exchange")],
+)
+def test_a_step_is_labelled_with_its_price(
+    problem: tuple[str, str, dict[str, int]], label: str, tmp_path: Path
+) -> None:
+    """In elements over all devices; an exchange is no edge of the graph."""
+    drawn = draw_graph(rd.synthesize(*problem, cost_model="exact"), tmp_path / "graph.svg").read_text()
+    assert f"<!-- {label} -->" in drawn
+
+
 def test_the_command_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "graph.png"
     problem = [SWAP[0], SWAP[1], "--mesh", "x=4,y=6"]

@@ -56,6 +56,11 @@ def test_the_tree_has_the_span_of_every_node() -> None:
         ),
         Span(0, 19),
     )
+    assert parse_type("[3~{}7, 4^{}7, 4{}7+1]").dims == (
+        DimNode(3, (), 7, Span(1, 6), "balanced"),
+        DimNode(4, (), 7, Span(8, 13), "chunk"),
+        DimNode(4, (), 7, Span(15, 21), "even", 1),
+    )
     assert parse_mesh(" x = 4,y:6") == MeshNode(
         (
             MeshEntryNode(AxisNode("x", Span(1, 2)), 4, Span(1, 6)),
