@@ -111,7 +111,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
                 for name in ("arith", "api", "partial_refusals", "package", "explain", "cli", "demo", "strict")
             ),
             "tests/theory/test_rules_soundness.py",
-            "tests/mpi/test_mpi_program.py",
+            "tests/mpi/test_mpi_programs.py",
         ),
     ),
 }
