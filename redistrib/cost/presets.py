@@ -50,12 +50,12 @@ PRESETS: dict[str, LatencyBandwidth] = {
             "alltoall": Latency(300e-6, 100e-6),
             "allpermute": Latency(1e-3, 0.0),
         },
-        bandwidth=2e9,
+        bandwidth=4e9,
         memory_bandwidth=2e9,
         slow_bandwidth=1e9,
-        source="chosen so that the plans picked come closest to the fastest of those timed, on 62 problems of 8 and 24 "
-        "virtual XLA:CPU devices on 2 cores, where a round is a meeting of all; between processes, 10 Gbit/s Ethernet; "
-        "run `redistrib calibrate`",
+        source="chosen so that the plans picked come closest to the fastest of those timed, on 136 problems of 8 and "
+        "24 virtual XLA:CPU devices on 2 cores, where a round is a meeting of all; between processes, 10 Gbit/s "
+        "Ethernet; run `redistrib calibrate`",
     ),
 }
 
