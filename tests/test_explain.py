@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import redistrib as rd
+from redistrib.errors import PictureError
 from redistrib.explain import explain, picture, traffic
 from redistrib.explain.programs import draw_program
 from redistrib.synthesis.exchange import in_rounds
@@ -53,6 +54,12 @@ def test_padding_is_named() -> None:
     assert (
         "Step 1 (exchange) brings 32 elements of padding: in a round every share travels as large as the largest."
     ) in explain(plan).splitlines()
+
+
+def test_pictures_show_so_many_devices(tmp_path: Path) -> None:
+    plan = rd.synthesize("[1{x}4097]", "[4097]", {"x": 4097})
+    with pytest.raises(PictureError, match="a picture shows at most 4096 devices, this plan has 4097"):
+        picture(plan, tmp_path / "many.png")
 
 
 def test_pictures_are_for_rank_one_and_two(tmp_path: object) -> None:

@@ -77,6 +77,15 @@ def test_graphs_that_nobody_could_look_at_are_refused(tmp_path: Path) -> None:
         draw_graph(rd.synthesize(*SWAP), tmp_path / "graph.text")
 
 
+def test_a_graph_as_large_as_may_be_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = rd.synthesize("[2{x}8, 8]", "[8, 8]", {"x": 4})  # each dimension in 1, 2 or 4
+    monkeypatch.setattr("redistrib.explain.graph._MOST_NODES", 9)
+    assert len(weak_graph(plan)) == 6
+    monkeypatch.setattr("redistrib.explain.graph._MOST_NODES", 8)
+    with pytest.raises(PictureError, match="has up to 9 nodes, more than 8"):
+        weak_graph(plan)
+
+
 def test_nodes_stand_in_columns_by_their_tiles_centred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[dict[tuple[int, ...], tuple[float, float]]] = []
     own = nx.draw_networkx_nodes
