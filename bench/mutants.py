@@ -48,6 +48,7 @@ def files(folder: str, *last: str) -> tuple[str, ...]:
 
 
 PLANS, PROGRAMS = "tests/synthesis/test_kept_plans.py", "tests/distribution/test_kept_programs.py"
+OUTPUTS = "tests/test_kept_outputs.py"
 SLOW_RESHARDING = ("test_reshard_properties.py", "test_reshard_processes.py")
 
 # The modules of every room below redistrib/, and its tests, those first that are quick or find most.
@@ -97,15 +98,22 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("redistrib/pipelines", *files("tests/pipelines"), *files("tests/simulate", "test_mlp.py")),
     ),
     "search": ("search", ("redistrib/search", *files("tests/search"))),
-    "simulate": ("simulate", ("redistrib/simulate", *files("tests/simulate", "test_mlp.py"), PROGRAMS)),
+    "simulate": ("simulate", ("redistrib/simulate", OUTPUTS, *files("tests/simulate", "test_mlp.py"), PROGRAMS)),
     "explain": (
         "explain",
-        ("redistrib/explain", "tests/test_explain.py", "tests/test_weak_graph.py", "tests/test_partial_refusals.py"),
+        (
+            "redistrib/explain",
+            OUTPUTS,
+            "tests/test_explain.py",
+            "tests/test_weak_graph.py",
+            "tests/test_partial_refusals.py",
+        ),
     ),
     "top": (
         ".",
         (
             *(f"redistrib/{name}.py" for name in ("api", "arith", "report", "sizes", "testing")),  # their doctests
+            OUTPUTS,
             *(
                 f"tests/test_{name}.py"
                 for name in ("arith", "api", "partial_refusals", "package", "explain", "cli", "demo", "strict")

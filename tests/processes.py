@@ -3,30 +3,50 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+import pytest
+
+SECONDS = 300  # for all processes together
 
 
 def outputs_of(script: Path, processes: int, devices_each: int, *arguments: str) -> list[str]:
-    """What the processes print, all of which must end well."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    root = Path(__file__).parents[1]
-    workers = []
-    for rank in range(processes):
-        environment = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_PLATFORMS")}
-        environment |= {"PYTHONHASHSEED": str(rank + 1), "PYTHONPATH": str(root)}  # no order of hashing is shared
-        command = [sys.executable, str(script), address, str(processes), str(rank), str(devices_each), *arguments]
-        workers.append(
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
-        )
-    try:
-        outputs = [worker.communicate(timeout=300)[0] for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    assert all(worker.returncode == 0 for worker in workers), "\n".join(outputs)
-    return outputs
+    """What the processes print, all of which must end well; of those that do not end, where they are."""
+    with socket.socket() as held:  # to the end: else the port may be another job's before the first process takes it
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        workers = []
+        for rank in range(processes):
+            names = [name for name in os.environ if name not in ("XLA_FLAGS", "JAX_PLATFORMS")]
+            environment = {name: os.environ[name] for name in names} | {
+                "PYTHONHASHSEED": str(rank + 1),  # no order of hashing is shared
+                "PYTHONPATH": str(Path(__file__).parents[1]),
+                "PYTHONFAULTHANDLER": "1",
+            }
+            command = [sys.executable, str(script), address, str(processes), str(rank), str(devices_each), *arguments]
+            workers.append(
+                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+            )
+        until = time.monotonic() + SECONDS
+        try:
+            return [_output(worker, until) for worker in workers]
+        except subprocess.TimeoutExpired:
+            for worker in workers:
+                worker.send_signal(signal.SIGABRT)  # prints the stack of every thread
+            told = "\n".join(worker.communicate(timeout=60)[0] for worker in workers)
+            pytest.fail(f"not done after {SECONDS} s\n{told}")
+        finally:
+            for worker in workers:
+                worker.kill()
+
+
+def _output(worker: subprocess.Popen[str], until: float) -> str:
+    output, _ = worker.communicate(timeout=max(0.0, until - time.monotonic()))
+    assert worker.returncode == 0, output
+    return output

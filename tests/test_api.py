@@ -11,8 +11,11 @@ import pytest
 
 import redistrib as rd
 from redistrib import errors
+from redistrib.api import calibrate
 from redistrib.arguments import dtype_name
+from redistrib.cost.latency import KINDS
 from redistrib.cost.presets import PRESETS
+from redistrib.plans.samples import Sample
 from redistrib.plans.steps import Exchange
 from redistrib.sizes import parse_size
 
@@ -283,3 +286,32 @@ def test_a_schedule_that_is_searched_is_that_of_these_arguments() -> None:
     jnp = pytest.importorskip("jax.numpy")
     distributed = rd.distribute(lambda x: x + 1, (jnp.zeros(8),), {"d": 1}, schedule="auto")
     assert distributed(jnp.arange(8.0)).tolist() == list(range(1, 9))
+
+
+def test_a_plan_runs_on_a_mesh_of_jax() -> None:
+    jax = pytest.importorskip("jax")
+    plan = rd.synthesize("[4]", "[4{x}4]", {"x": 1})
+    moved = rd.to_jax(plan, jax.make_mesh((1,), ("x",)))(jax.numpy.arange(4.0))
+    assert moved.tolist() == [0, 1, 2, 3]
+
+
+def test_reshard_is_told_the_limit_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jax")
+    told: dict[str, Any] = {}
+    monkeypatch.setattr("redistrib.resharding.entry.reshard", lambda *given, **options: told.update(options))
+    rd.reshard({}, {}, memory_limit="3KiB", donate=True)
+    assert (told["memory_limit"], told["donate"], told["order"]) == (3072, True, None)
+    rd.reshard({}, {})
+    assert told["memory_limit"] is None
+
+
+def test_what_is_measured_with_mpi_becomes_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There one call may move shares of any size, and those who are not the first rank get nothing."""
+    pytest.importorskip("mpi4py")
+    samples = [Sample(kind, 2, size, 0, 1e-5, 0.0) for kind in KINDS for size in (1000, 2000)]
+    monkeypatch.setattr("redistrib.backends.mpi.calibrate.measure", lambda: samples)
+    fit = calibrate("mpi", name="mine")
+    assert fit is not None
+    assert (fit.profile.name, fit.profile.fused_exchange) == ("mine", True)
+    monkeypatch.setattr("redistrib.backends.mpi.calibrate.measure", lambda: None)
+    assert calibrate("mpi") is None

@@ -111,8 +111,11 @@ def test_summands_are_a_dimension_of_their_own() -> None:
         ([0, 1], 2, None, "reduced by None"),
         ([0, 1], 2, "prod", "reduced by 'prod'"),
         ([0, 1], 2**70, "sum", "of at most as many"),
+        (None, 2, None, "reduced by None"),
+        (None, 0, None, "of at most as many"),
+        (None, 1, "prod", "reduced by 'prod'"),
     ],
 )
-def test_summands_that_cannot_be_are_refused(summand: list[int], count: int, kind: str, why: str) -> None:
+def test_summands_that_cannot_be_are_refused(summand: list[int] | None, count: int, kind: str | None, why: str) -> None:
     with pytest.raises(PlacementError, match=why):
         Placement((4,), (1,), np.zeros((2, 1)), summand, count, kind)  # type: ignore[arg-type]
