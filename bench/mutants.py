@@ -97,7 +97,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         "pipelines",
         ("redistrib/pipelines", *files("tests/pipelines"), *files("tests/simulate", "test_mlp.py")),
     ),
-    "search": ("search", ("redistrib/search", *files("tests/search"))),
+    "search": ("search", ("redistrib/search", "tests/search/test_kept_searches.py", *files("tests/search"))),
     "simulate": ("simulate", ("redistrib/simulate", OUTPUTS, *files("tests/simulate", "test_mlp.py"), PROGRAMS)),
     "explain": (
         "explain",

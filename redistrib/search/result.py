@@ -84,8 +84,8 @@ class Candidate(Timed):
     @property
     def bound(self) -> float:
         """Seconds, or bytes, that no cuts along the axis that was decided last go below, the other axes being as they
-        are and memory not counted; of one axis, that no schedule goes below."""
-        return self.found.bound
+        are without a memory limit; of one axis, that no schedule goes below."""
+        return self.made.free.bound
 
     @cached_property
     def decisions(self) -> list[Decision]:
@@ -109,14 +109,16 @@ class Candidate(Timed):
     def __str__(self) -> str:
         """What it takes, how far it may be from the optimum, and what mattered."""
         seconds = self.task.moves.objective == "seconds"
-        own, bound = (self.found.price, self.bound) if self.task.keep is None else (self.seconds, self.bound)
+        tight, bound = self.task.keep is not None, self.bound
+        own = self.rank[0] if tight else self.found.price  # the price of a tight one counts what it holds, too
         away = 100 * (own / bound - 1) if bound else 0.0
         axes = [axis.name for axis in self.task.moves.mesh.axes if axis.size > 1]
-        given = "" if len(axes) < 2 else ", the other axes being as they are"
+        given = "" if len(axes) < 2 else f", the other axes being as they {'were' if tight else 'are'}"
         least = f"{bound * 1e3:,.3f} ms" if seconds else f"{bound:,.0f} bytes"
+        without = " without the limit" if tight else ""
         lines = [
             self.summary(),
-            f"no schedule takes less than {least}{given}: at most {max(0.0, away):.2f}% from the optimum",
+            f"no schedule{without} takes less than {least}{given}: at most {max(0.0, away):.2f}% from the optimum",
             table(self.decisions, self.task.moves.objective),
         ]
         return "\n".join(lines)

@@ -74,6 +74,8 @@ def test_parameters_are_shared_out_as_memory_gets_short() -> None:
         tight = under(int(free.memory * share))
         assert tight.memory <= free.memory * share
         assert tight.seconds > seconds
+        assert free.bound == tight.bound < tight.seconds
+        assert f"no schedule without the limit takes less than {free.bound * 1e3:,.3f} ms: at most " in str(tight)
         seconds = tight.seconds
         counts.append(sharded(tight))
         gathers = [step.kind for move in tight.program.moves for step in move.plan.steps]
