@@ -48,7 +48,7 @@ def files(folder: str, *last: str) -> tuple[str, ...]:
 
 
 PLANS, PROGRAMS = "tests/synthesis/test_kept_plans.py", "tests/distribution/test_kept_programs.py"
-OUTPUTS = "tests/test_kept_outputs.py"
+OUTPUTS, CIRCLES = "tests/test_kept_outputs.py", "tests/test_circles.py"
 SLOW_RESHARDING = ("test_reshard_properties.py", "test_reshard_processes.py")
 
 # The modules of every room below redistrib/, and its tests, those first that are quick or find most.
@@ -98,7 +98,10 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("redistrib/pipelines", *files("tests/pipelines"), *files("tests/simulate", "test_mlp.py")),
     ),
     "search": ("search", ("redistrib/search", "tests/search/test_kept_searches.py", *files("tests/search"))),
-    "simulate": ("simulate", ("redistrib/simulate", OUTPUTS, *files("tests/simulate", "test_mlp.py"), PROGRAMS)),
+    "simulate": (
+        "simulate",
+        ("redistrib/simulate", OUTPUTS, CIRCLES, *files("tests/simulate", "test_mlp.py"), PROGRAMS),
+    ),
     "explain": (
         "explain",
         (
@@ -119,6 +122,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
                 for name in ("arith", "api", "partial_refusals", "package", "explain", "cli", "demo", "strict")
             ),
             "tests/theory/test_rules_soundness.py",
+            "tests/uneven/test_types.py",
             "tests/mpi/test_mpi_programs.py",
         ),
     ),

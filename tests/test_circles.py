@@ -7,6 +7,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,3 +52,14 @@ def test_no_two_classes_have_one_name() -> None:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert {name for name, count in classes.items() if count > 1} == set()
+
+
+def test_what_packages_say_they_have_is_there() -> None:
+    said = {
+        name: module.__all__
+        for path in (ROOT / "redistrib").rglob("__init__.py")
+        if hasattr(module := import_module(name := name_of(path)), "__all__")
+    }
+    assert {"redistrib", "redistrib.errors", "redistrib.simulate"} <= set(said)
+    missing = [(name, own) for name, names in said.items() for own in names if not hasattr(import_module(name), own)]
+    assert missing == []

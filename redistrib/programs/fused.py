@@ -21,7 +21,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from redistrib.programs.data import Compute, Free, Move, Op, ProgramData, Value, made_by, used_by
+from redistrib.programs.data import Call, Compute, Free, Move, Op, ProgramData, Value, made_by, used_by
 from redistrib.programs.inline import inlined
 from redistrib.programs.nest import Access, Nest
 
@@ -58,10 +58,8 @@ def fused(program: _Program) -> _Program:
                     ops.append(replace(op, ins=tuple((name, name) for name in reads)))
             case Move():
                 ops.append(replace(op, value=sources.get(op.value, (op.value,))[0]))
-            case Free():
-                pass  # what nothing reads any more has ended
-            case _:
-                ops.append(op)
+            case Free() | Call():
+                pass  # what nothing reads any more has ended, and calls have been put in
     return replace(flat, ops=tuple(ops))
 
 

@@ -194,9 +194,8 @@ class _Model:
         used = set()
         for source, target in converted:
             for hub, other in sorted(flow.local):
-                if other != target or (source, hub) not in converted:
-                    continue
-                if flow.prices[hub, target] >= flow.prices[source, target]:
+                is_way = other == target and (source, hub) in converted
+                if not is_way or flow.prices[hub, target] >= flow.prices[source, target]:
                     continue
                 cut = self.variable(flow.times * flow.prices[hub, target])
                 self.row({cut: 1.0, converted[source, hub]: -1.0}, -np.inf, 0.0)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
@@ -143,6 +144,31 @@ def test_arguments_and_results_are_placed_as_asked() -> None:
     assert f.in_shardings[0].spec == P("a", None)
     np.testing.assert_array_equal(found, x @ w)
     predicted(f)
+
+
+def test_arguments_and_results_are_placed_by_named_shardings() -> None:
+    mesh = jax.make_mesh((2, 4), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    rows, both = NamedSharding(mesh, P("a")), NamedSharding(mesh, P("b", "a"))
+    x = models.whole(8, 16)
+    f = rd.distribute(lambda x: x * 2, (x,), mesh, in_shardings=(rows,), out_shardings=both, cost_model="exact")
+    assert (f.in_shardings[0].spec, f.out_shardings.spec) == (P("a", None), P("b", "a"))
+    np.testing.assert_array_equal(f(x), x * 2)
+
+
+def test_a_function_of_name_and_shape_says_which_dimension_is_cut() -> None:
+    asked = []
+
+    def last(name: str, shape: tuple[int, ...]) -> int | None:
+        asked.append((name, shape))
+        return len(shape) - 1 if shape[-1] % 4 == 0 else None
+
+    params = {"even": models.whole(3, 8), "odd": models.whole(8, 3)}
+    f = rd.distribute(lambda params: params, (params,), {"d": 4}, schedule=rd.along("d", {"params": last}))
+    assert asked == [("params/even", (3, 8)), ("params/odd", (8, 3))]
+    assert {value.name: str(value.type) for value in f.program.inputs} == {
+        "params/even": "[3, 2{d}8]",
+        "params/odd": "[8, 3]",
+    }
 
 
 def test_what_reads_an_input_decides_how_it_begins() -> None:

@@ -201,6 +201,16 @@ def test_a_proxy_of_a_primitive() -> None:
     same(f, host, x)
 
 
+def test_a_proxy_without_a_function_to_run_runs_the_primitive_with_its_parameters() -> None:
+    def backwards(x: Any) -> Any:
+        return lax.cumsum(x, 1, reverse=True)
+
+    x, rules = whole(16, 3), {"cumsum": rd.proxy(backwards)}
+    f = rd.distribute(backwards, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), rules=rules)
+    assert f.out_shardings.spec[0] == "d"
+    same(f, backwards, x)
+
+
 @pytest.mark.parametrize(
     ("rule", "says"),
     [

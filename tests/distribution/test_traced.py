@@ -190,3 +190,27 @@ def test_solves_that_are_stacked_are_cut() -> None:
     assert not f.program.moves
     assert f.in_shardings[0].spec == P("d", None)
     np.testing.assert_array_equal(f(*args), args[3] / 2)
+
+
+# ------------------------------------------------------------------------------------------ operations
+
+
+def test_an_operation_has_the_name_of_its_first_result() -> None:
+    """Of several results the others are numbered after it, and nothing that runs whole counts as work."""
+
+    def function(x: Any, y: Any) -> Any:
+        _, second = lax.sort((x, y), num_keys=1)
+        host = jax.pure_callback(lambda a: (a, a + 1), (jax.ShapeDtypeStruct(x.shape, x.dtype),) * 2, second)
+        return lax.sort((host[1], second), num_keys=1)
+
+    args = (whole(8, 16), whole(8, 16))
+    f = rd.distribute(function, args, {"d": 8}, schedule=rd.along("d", {"x": 0}))
+    made = {op.name: [value.name for _, value in op.outs] for op in f.program.ops if isinstance(op, Compute)}
+    assert made == {
+        "sort": ["sort", "sort_1"],
+        "pure_callback": ["pure_callback", "pure_callback_1"],
+        "sort_2": ["sort_2", "sort_3"],
+    }
+    assert [op.flops for op in f.program.ops if isinstance(op, Compute) and op.name == "pure_callback"] == [0]
+    for found, wanted in zip(f(*args), function(*args), strict=True):
+        np.testing.assert_array_equal(found, wanted)

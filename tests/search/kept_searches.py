@@ -72,6 +72,10 @@ def searches() -> dict[str, Callable[[], list[str]]]:
             f"step, {limit}": case(step, (few[:2], x), two, profile="gpu", memory_limit=limit, state={"params": 0})
             for limit in ("1.2MB", "900kB", "600kB")
         },
+        **{
+            f"long step, {limit}": case(step, (few, x), two, profile="gpu", memory_limit=limit, state={"params": 0})
+            for limit in ("1.6MB", "1.4MB")
+        },
         "step, bytes in 900kB": case(
             step, (few[:2], x), {"d": 4}, profile="gpu", objective="bytes", memory_limit="900kB"
         ),

@@ -50,6 +50,21 @@ def test_pins_hold_and_say_what_they_cost() -> None:
     assert str(argument).endswith("x (196,608 bytes)")
 
 
+@pytest.mark.parametrize(
+    "ends",
+    [
+        {"in_shardings": ("[16{d}64, 256]", None)},
+        {"in_shardings": (None, "[256, 64{d}256]")},
+        {"out_shardings": "[64, 64{d}256]"},
+    ],
+)
+def test_a_search_without_time_finds_what_distribute_makes_of_the_types(ends: Any) -> None:
+    found = rd.search(product, ROW, {"d": 4}, profile="gpu", limit=1e-9, **ends)[0]
+    made = rd.distribute(product, ROW, {"d": 4}, **ends).program
+    assert (found.program.inputs, found.program.ops) == (made.inputs, made.ops)
+    assert not found.program.moves
+
+
 def test_types_of_arguments_and_results_are_pins() -> None:
     ends = {"in_shardings": ("[16{d}64, 256]", None), "out_shardings": "[64, 64{d}256]"}
     found = rd.search(product, ROW, {"d": 4}, profile="gpu", **ends)[0]

@@ -37,6 +37,10 @@ def test_what_needs_all_devices_says_so() -> None:
     with pytest.raises(rd.errors.ForeignMeshError) as caught:
         rd.to_jax(inside, mesh)
     assert caught.value.rule == "some devices"
+    assert str(caught.value) == (
+        "the plan has 4 devices, of which mesh {x:2} in device order [2, 3] leaves some out; a function under one JAX "
+        "mesh is for all of its devices: number those of the mesh from 0, or use redistrib.reshard"
+    )
 
 
 def test_the_papers_algorithm_needs_the_same_devices() -> None:

@@ -25,6 +25,7 @@ from redistrib.testing import is_exact
 from redistrib.theory.classes import node_of
 from redistrib.theory.placement import Int64, Placement, placement_of
 from redistrib.theory.topology import Topology, topology_of_mesh
+from redistrib.theory.torus import Torus
 
 LATENCY = {kind: Latency(5e-6, 1e-6) for kind in ("allgather", "alltoall", "allpermute")}
 FAST, SLOW = 100e9, 5e9
@@ -276,6 +277,18 @@ def test_devices_of_a_host_share_its_link(source: str, target: str, alone: float
     for model, seconds in ((shared_link(host_bandwidth=1e30), alone), (shared_link(), shared)):
         topology = model.topology(plan.source_mesh)
         assert model.step(step, 1, topology) == pytest.approx(seconds)
+
+
+def test_links_of_a_torus_are_left_out_where_axes_have_a_speed() -> None:
+    """A topology told apart by mesh axes has no use for the links between neighbours, whatever it knows of them."""
+    mesh = Mesh.of({"x": 4, "y": 4})
+    torus = Torus((4, 4), (True, True), tuple((k // 4, k % 4) for k in range(16)))
+    topology = replace(Topology.along(mesh, ["x"]), torus=torus)
+    plan = rd.synthesize("[1{x,y}16, 16]", "[16, 1{y,x}16]", mesh, dtype="int8")
+    linked = replace(BY_AXIS, link_bandwidth=1.0)  # a byte a second, a hundred billion times slower
+    for step in plan.steps:
+        assert linked.step(step, 1, topology) == BY_AXIS.step(step, 1, topology) < 1
+        assert linked.step(step, 1, Topology(16, torus=torus)) > 1
 
 
 def seconds_of(rounds: list[list[tuple[int, int]]], hosts: str, **figures: float) -> float:
