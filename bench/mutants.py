@@ -123,6 +123,8 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
             ),
             "tests/theory/test_rules_soundness.py",
             "tests/uneven/test_types.py",
+            "tests/test_testing.py",
+            "tests/simulate/test_command.py",
             "tests/mpi/test_mpi_programs.py",
         ),
     ),

@@ -19,13 +19,17 @@ from unittest.mock import patch
 import matplotlib
 import matplotlib.colors
 import matplotlib.figure
+import numpy as np
 
 import redistrib as rd
 from redistrib.cli import _parser
 from redistrib.explain import draw_graph, draw_program, explain, picture
 from redistrib.partition import partition
+from redistrib.plans.steps import AllPermute
 from redistrib.programs.program import Program
 from redistrib.simulate import simulate
+from redistrib.simulate.constants import MACHINES
+from tests.plans import hand
 
 SERIES = matplotlib.__version__.rpartition(".")[0]
 KEPT = Path(__file__).with_name("kept_outputs.json")
@@ -51,9 +55,17 @@ def plans() -> dict[str, rd.Plan]:
         "other devices": rd.synthesize("[2{x}8, 8]", "[8, 2{x}8]", low, target_mesh=high),
         "other devices, replicated": rd.synthesize("[2{x}8, 8]", "[8, 8]", low, target_mesh=high),
         "other devices, small": rd.synthesize("[2{x}8]", "[8]", low, target_mesh=high, cost_model="tpu"),
+        "there and back": hand.plan("[8{x}32]", "[8{x}32]", "x=4", *there_and_back()),
         "nothing": rd.synthesize("[8, 2{x}8]", "[8, 2{x}8]", {"x": 4}),
         "no elements": rd.synthesize("[0{x}0, 4]", "[0, 2{x}4]", {"x": 2}),
     }
+
+
+def there_and_back() -> list[AllPermute]:
+    """Two steps after which all is where it was."""
+    place, turned = (hand.place("[8{x}32]", rd.Mesh.of("x=4", order)) for order in (range(4), (1, 0, 3, 2)))
+    pairs = np.array([[0, 1], [1, 0], [2, 3], [3, 2]])
+    return [AllPermute(place, turned, pairs), AllPermute(turned, place, pairs)]
 
 
 def programs() -> dict[str, Program]:
@@ -83,8 +95,9 @@ def drawn(draw: Callable[[Path], object]) -> list[Any]:
     seen: list[Any] = []
 
     def keep(figure: matplotlib.figure.Figure, path: Any, **options: Any) -> None:
-        title = figure.get_suptitle()
-        seen.append([json.dumps([_rounded(figure.get_size_inches()), options]), title, *map(_panel, figure.axes)])
+        size = json.dumps([_rounded(figure.get_size_inches()), options])
+        titles = [_sized(figure._suptitle)] if figure._suptitle else []
+        seen.append([size, *titles, *map(_panel, figure.axes)])
 
     with TemporaryDirectory() as folder, patch.object(matplotlib.figure.Figure, "savefig", keep):
         draw(Path(folder) / "drawn.png")
@@ -93,15 +106,20 @@ def drawn(draw: Callable[[Path], object]) -> list[Any]:
 
 def _panel(axes: Any) -> dict[str, Any]:
     legend = axes.get_legend()
-    ticks = [[label.get_text() for label in axis.get_ticklabels()] for axis in (axes.xaxis, axes.yaxis)]
+    ticks = [[_sized(label) for label in axis.get_ticklabels()] for axis in (axes.xaxis, axes.yaxis)]
     return {
-        "labels": [axes.get_title(), axes.get_xlabel(), axes.get_ylabel()],
+        "labels": [_sized(label) for label in (axes.title, axes.xaxis.label, axes.yaxis.label)],
         "limits": json.dumps(_rounded([*axes.get_xlim(), *axes.get_ylim()])),
         "ticks": json.dumps(ticks),
         "on": bool(axes.axison),
-        "legend": [text.get_text() for text in legend.get_texts()] if legend else [],
+        "legend": [_sized(text) for text in legend.get_texts()] + [str(legend._loc)] if legend else [],
         "shapes": [json.dumps(told) for child in axes.get_children() for told in _shape(child, axes)],
     }
+
+
+def _sized(text: Any) -> str:
+    """What is written, and in which size."""
+    return f"{text.get_text()} ({text.get_fontsize():g})" if text.get_text() else ""
 
 
 def _shape(shape: Any, axes: Any) -> Iterator[list[Any]]:
@@ -168,21 +186,42 @@ def texts() -> dict[str, list[str]]:
         **{f"explain {name}": explain(plan) for name, plan in made.items()},
         **{f"program {name}": str(program) for name, program in run.items() if name != "long"},
         **{f"simulated {name}": str(simulate(program, "gpu")) for name, program in run.items()},
+        **{f"machine {name}": repr(machine).replace(", ", ",\n") for name, machine in MACHINES.items()},
     }
-    return {name: text.splitlines() for name, text in said.items()}
+    traced = {"swap, paper": simulate(made["swap, paper"]), "moved": simulate(run["moved"], "gpu")}
+    return {
+        **{name: text.splitlines() for name, text in said.items()},
+        **{f"trace of {name}": list(_trace(found.chrome())) for name, found in traced.items()},
+    }
+
+
+def _trace(trace: dict[str, Any]) -> Iterator[str]:
+    """The events of a trace, times to five digits, and what it says of itself."""
+    for event in trace.pop("traceEvents"):
+        yield json.dumps({key: _rounded([own])[0] if isinstance(own, float) else own for key, own in event.items()})
+    yield json.dumps(trace)
 
 
 def options() -> dict[str, list[str]]:
     """Of every command its arguments, with their defaults and what their help says."""
     parser = _parser()
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return {name: [json.dumps(_argument(each)) for each in one._actions] for name, one in commands.choices.items()}
+    return {
+        name: [
+            json.dumps(told) for told in (*map(_argument, one._actions), *map(_either, one._mutually_exclusive_groups))
+        ]
+        for name, one in commands.choices.items()
+    }
 
 
 def _argument(action: argparse.Action) -> dict[str, Any]:
     told = {name: getattr(action, name) for name in ("dest", "nargs", "default", "metavar", "help", "required")}
     kind = action.type.__name__ if isinstance(action.type, type) else None
     return {"names": list(action.option_strings), **told, "choices": list(action.choices or ()), "type": kind}
+
+
+def _either(group: Any) -> dict[str, Any]:
+    return {"one of": [action.dest for action in group._group_actions], "required": group.required}
 
 
 def outputs() -> dict[str, Any]:

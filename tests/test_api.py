@@ -219,6 +219,18 @@ def test_a_memory_limit_is_kept_and_the_least_one_is_true() -> None:
         rd.synthesize(*arguments, memory_limit=least - 1)
 
 
+def test_a_memory_limit_of_a_tree_is_kept() -> None:
+    """The least that a move fits in is told, and one with a limit below it is refused, which one without is not."""
+    jax = pytest.importorskip("jax")
+    mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows, columns = (jax.NamedSharding(mesh, jax.P(*spec)) for spec in (("x",), (None, "x")))
+    tree = {"a": jax.ShapeDtypeStruct((64, 64), np.float32, sharding=rows)}
+    assert "alltoall" in str(rd.reshard_plan(tree, {"a": columns}))
+    with pytest.raises(errors.MemoryLimitError) as caught:
+        rd.reshard_plan(tree, {"a": columns}, memory_limit="1kB")
+    assert rd.reshard_plan(tree, {"a": columns}, memory_limit=caught.value.least)
+
+
 def test_what_fits_no_memory_limit_is_not_told_to_take_one() -> None:
     """Of an array beyond all memory the least is told, and that it is no limit to give."""
     n, most = 2**62, 2**63 - 1

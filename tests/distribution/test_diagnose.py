@@ -16,6 +16,8 @@ import redistrib as rd
 from redistrib.backends.jax.measure.annotations import annotated
 from redistrib.backends.jax.measure.inspect import inspect
 from redistrib.cli import main
+from redistrib.distribution.command import returned
+from redistrib.distribution.diagnosis import Diagnosis, Finding
 from redistrib.errors import ProgramError
 from tests.distribution import diagnosed
 
@@ -64,6 +66,27 @@ def test_the_table_and_the_json_say_the_same() -> None:
     assert figures["received_bytes"] == found.received
     assert [entry["involuntary"] for entry in figures["findings"]] == [True, False]
     assert figures["findings"][0]["reshards"][0]["dtype"] == "float32"
+
+
+@pytest.mark.parametrize(
+    ("reshards", "says"),
+    [(0, "0 reshards of one array: 0 bytes by XLA, 0"), (1, "1 reshard of one array: 9 bytes by XLA, 96"),
+     (2, "2 reshards of one array: 9 bytes by XLA, 192")],
+)  # fmt: skip
+def test_the_last_line_adds_up_what_is_known(reshards: int, says: str) -> None:
+    plan = rd.synthesize("[2{x}8]", "[8]", "x=4", cost_model="exact")
+    known = Finding("a.py:3", "f", {"all-gather": 2}, 9, 32, (plan,) * reshards, True)
+    unknown = Finding("b.py:4", "g", {"all-reduce": 1}, 1000, 16, (), False)
+    told = str(Diagnosis("step", 4, (known, unknown), 5000, True)).splitlines()
+    assert told[-2:] == ["1,009 bytes received in all; 5,000 bytes of temporaries on a device", f"{says} by our plans"]
+
+
+def test_the_command_reads_a_module_in_the_folder_it_is_run_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "only_here.py").write_text("def made():\n    return (lambda x: x), 5\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    function, argument = returned("only_here:made", None)
+    assert function(argument) == argument == 5
 
 
 def test_a_compiled_function_is_diagnosed_without_reshards() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -334,26 +335,42 @@ def test_fused_projections_say_how_to_take_them_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "kind", "says"),
+    ("schedule", "says"),
     [
-        (rd.along("d", {"z": 0}), CutError, r"array 'z': no argument is called so; there are 'x', 'w'"),
-        (rd.along("d", {"x": 2}), CutError, r"array 'x': there is no dimension 2; its shape is \[8, 12\]"),
-        (rd.along("d", {"x": 1}), CutError, r"axis 'd' would cut dimension 1 of \[8, 12\] into 8 parts"),
-        (rd.work("d", {"conv": "n"}), CutError, "there is no such operation"),
-        (rd.work("d", {"dot_general": "q"}), CutError, "no iteration dimension 'q'; it has m0, k0, n0"),
-        (rd.work("d", {"cumsum": "d1"}), CutError, "no iteration dimension 'd1'; it has d0"),
-        ({"x": 0}, CutError, r"'x' is no tactic; write rd.along"),
+        (rd.along("d", {"z": 0}), "array 'z': no argument is called so; there are 'x', 'w'"),
+        (rd.along("d", {"x": 2}), "array 'x': there is no dimension 2; its shape is [8, 12]"),
+        (
+            rd.along("d", {"x": 1}),
+            "array 'x': axis 'd' would cut dimension 1 of [8, 12] into 8 parts, which do not divide it; cut another "
+            "dimension, or pad the array",
+        ),
+        (rd.work("d", {"conv": "n"}), "operation 'conv': there is no such operation, by name or by source line"),
+        (rd.work("d", {"dot_general": "q"}), "operation 'dot_general': no iteration dimension 'q'; it has m0, k0, n0"),
+        (rd.work("d", {"cumsum": "d1"}), "operation 'cumsum': no iteration dimension 'd1'; it has d0"),
+        ({"x": 0}, "'x' is no tactic; write rd.along(axis, {argument: dimension})"),
         (
             [rd.along("d", {"x": 0}), rd.along("d", {"x": 1})],
-            CutError,
-            "array 'x': axis 'd' is to cut both dimension 0 and dimension 1; name one of them",
+            "array 'x': axis 'd' is to cut both dimension 0 and dimension 1; name one of them, or cut the other along "
+            "another axis",
         ),
     ],
 )
-def test_schedules_that_make_no_sense(schedule: Any, kind: Any, says: str) -> None:
+def test_schedules_that_make_no_sense(schedule: Any, says: str) -> None:
     args = (models.whole(8, 12), models.whole(12, 16))
-    with pytest.raises(kind, match=says):
+    with pytest.raises(CutError) as caught:
         rd.distribute(lambda x, w: jnp.cumsum(x @ w, 1), args, {"d": 8}, schedule=schedule)
+    place, _, _ = str(caught.value).rpartition(f"{says} (rule Schedule)")
+    assert str(caught.value) == f"{place}{says} (rule Schedule)"
+    assert not place or f"{Path(__file__).name}:" in place
+
+
+@pytest.mark.parametrize(("count", "more"), [(12, ""), (13, " and 1 more"), (15, " and 3 more")])
+def test_a_dozen_arguments_are_named(count: int, more: str) -> None:
+    tree = {f"w{k:02}": models.whole(4) for k in range(count)}
+    with pytest.raises(CutError) as caught:
+        rd.distribute(lambda tree: tree, (tree,), {"d": 2}, schedule=rd.along("d", {"gone": 0}))
+    named = ", ".join(f"'tree/w{k:02}'" for k in range(12))
+    assert str(caught.value) == f"array 'gone': no argument is called so; there are {named}{more} (rule Schedule)"
 
 
 def test_the_first_dimension_of_what_is_cut_already() -> None:

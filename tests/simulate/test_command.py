@@ -58,6 +58,14 @@ def test_the_trace_and_the_picture_are_written(tmp_path: Path, capsys: pytest.Ca
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
+def test_pictures_of_every_format(suffix: str, begins: bytes, module: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / f"timeline.{suffix}"
+    assert main(["simulate", f"{module}:ready", "-o", str(picture)]) == 0
+    assert picture.read_bytes().startswith(begins)
+
+
 def test_plans_are_simulated_from_their_file_or_from_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ends = ["[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]"]
     plan = rd.synthesize(*ends, {"x": 4, "y": 6}, cost_model="gpu")
