@@ -76,6 +76,20 @@ def test_what_takes_no_time_has_the_largest_bandwidth_that_is_believed() -> None
     assert profile.bandwidth == pytest.approx(FASTEST) and profile.memory_bandwidth == pytest.approx(FASTEST)
 
 
+def test_a_fit_says_how_far_it_is_off() -> None:
+    samples = [Sample(kind, 2, size, 0, 1e-5 + size / 1e9, 2e-6) for kind in KINDS for size in (1000, 2_000_000)]
+    fit = fit_profile(samples, "mine", "")
+    fit = replace(fit, predicted=tuple(s.seconds * (1.25 if k % 2 else 0.79) for k, s in enumerate(samples)))
+    title, head, _, *rows, middle = str(fit).splitlines()
+    assert (title, head.split()) == ("fit", ["collective", "bytes", "us", "+-", "model", "us", "residual"])
+    assert [row.split() for row in rows[:2]] == [
+        ["allgather", "of", "2", "1,000", "11", "2", "9", "-21%"],
+        ["allgather", "of", "2", "2,000,000", "2,010", "2", "2,512", "+25%"],
+    ]
+    assert len(rows) == len(samples)
+    assert middle == "median residual 23%"
+
+
 REFUSED = {
     '"bandwidth": 0': "profile 'gpu' has a bandwidth of 0; a bandwidth is a positive number of bytes per second, from "
     "1e-30 to 1e+30",
@@ -99,14 +113,29 @@ def test_the_message_names_field_and_value(field: str) -> None:
     assert str(caught.value) == REFUSED[field]
 
 
+NO_PROFILE = "this is no redistrib-profile of version 1; write one with `redistrib calibrate`"
+DEEP = "a profile must be JSON that is 3 deep, but this is nested too deep to be read"
+
+
 @pytest.mark.parametrize(
-    "text",
-    ["", "null", "5", "[" * 100_000, '{"a":' * 100_000, "9" * 5000, '"' * 100_000, None],
-    ids=lambda text: len(text or ""),
+    ("text", "says"),
+    [
+        ("", "a profile must be JSON, but Expecting value: line 1 column 1 (char 0)"),
+        ("null", NO_PROFILE),
+        ("5", NO_PROFILE),
+        ("[" * 100_000, DEEP),
+        ('{"a":' * 100_000, DEEP),
+        ("9" * 5000, "a profile must be JSON, but Exceeds the limit"),
+        ('"' * 100_000, "a profile must be JSON, but Extra data: line 1 column 3 (char 2)"),
+        (None, "a profile must be JSON, but the JSON object must be str, bytes or bytearray, not NoneType"),
+    ],
+    ids=lambda text: str(len(text or "")),
 )
-def test_what_is_no_profile_is_refused(text: Any) -> None:
-    with pytest.raises(errors.ProfileError):
+def test_what_is_no_profile_is_refused(text: Any, says: str) -> None:
+    with pytest.raises(errors.ProfileError) as caught:
         LatencyBandwidth.from_json(text)
+    assert str(caught.value).startswith(says)
+    assert len(str(caught.value)) < 200
 
 
 def test_profiles_are_given_as_values_files_or_objects(tmp_path: Path) -> None:
