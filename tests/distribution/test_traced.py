@@ -65,8 +65,11 @@ def test_a_constraint_leaves_other_axes_out_unless_it_is_open() -> None:
 
 
 def test_a_constraint_over_another_mesh_is_refused() -> None:
-    with pytest.raises(CutError, match=r"test_traced.py:\d+: .*over an axis 'd' of 4, and the mesh is"):
+    with pytest.raises(CutError, match=r"test_traced.py:\d+: ") as caught:
         rd.distribute(lambda x: held(x, P("d"), d=4), (whole(16),), {"d": 8})
+    why = "its sharding is over an axis 'd' of 4, and the mesh is {d:8}; name its axes (rule Schedule)"
+    assert str(caught.value).endswith(f"operation {caught.value.operation!r}: {why}")
+    assert (caught.value.array, caught.value.rule) == ("", "Schedule")
 
 
 # ------------------------------------------------------------------------------------------ constants

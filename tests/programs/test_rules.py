@@ -131,8 +131,12 @@ def test_an_inner_factor_is_named() -> None:
 
 def test_no_combiner_is_named() -> None:
     made = nest("ij->i", (4, 4), combine=None, fn=lambda a: a, name="last")
-    with pytest.raises(NoCombinerError, match=r"operation 'last', array 'out': iteration dimension 'j' is cut over x"):
+    with pytest.raises(NoCombinerError) as caught:
         Part(made, DistType.of("[4, 1{x}4]")).signature(Mesh.of("x=4"))
+    assert str(caught.value) == (
+        "operation 'last', array 'out': iteration dimension 'j' is cut over x and not written, and nothing says how "
+        "its results combine; leave it whole, or give combine={'j': 'sum'} (rule Combine)"
+    )
     Part(made, DistType.of("[1{x}4, 4]")).signature(Mesh.of("x=4"))
 
 

@@ -71,6 +71,23 @@ def test_meshes_in_another_order_and_summands() -> None:
     round_trip(rd.partition(rd.nest("ij,jk->ik", (8, 8, 8)), {"matmul": (2, 2, 2)}))
 
 
+def test_what_operations_carry_is_printed_and_read_back() -> None:
+    """Summands of the reads of each linear group, along axes whose names need quotes or do not."""
+    for axis, said in (("d", "(d)"), ("an axis", '("an axis")')):
+        two = Place(Mesh((rd.Axis(axis, 2),)))
+        product = rd.nest("ij,jk->ik", (8, 8, 8))
+        b = Builder()
+        rows, columns = (rd.DimType(4, (axis,), 8), rd.DimType(8, (), 8))
+        a, w = (
+            b.input(*each, two) for each in (("a", rd.DistType((columns, rows))), ("w", rd.DistType((rows, columns))))
+        )
+        v = b.input("v", "[8, 8]", two)
+        part = b.compute(product, a, w, cut={"j": (axis,)})
+        program = b.build(b.compute(product, part, v))
+        assert f"carried {said} ()" in to_text(program)
+        round_trip(program)
+
+
 @pytest.mark.parametrize("program", [pipelined(), data_parallel(zero=True)], ids=lambda one: one.name)
 def test_the_programs_of_the_figures(program: Program) -> None:
     round_trip(program)

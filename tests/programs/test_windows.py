@@ -91,6 +91,18 @@ def test_several_readers_of_one_array() -> None:
         assert np.array_equal(out, np.diff(X)) and np.array_equal(far, X[2:] - X[:-2])
 
 
+def test_summands_are_added_before_tiles_that_overlap_are_made_of_them() -> None:
+    """Also where the devices are the same: what has summands moves by a plan, and what overlaps by none."""
+    rows = rd.nest("ij->i", (10, 4), name="rows", reads=["x"], writes="p")
+    program = rd.partition([rows, lengths()], {"rows": {"j": 2}, "lengths": {"i": 3}}, ranks=6)
+    first, second = program.moves
+    assert program.values["p"].type.partial and not first.out.type.partial
+    assert first.plan is not None and first.plan.steps[0].kind == "reduce_exchange"
+    assert (second.value, second.plan, second.out.windows) == (first.out.name, None, (2,))
+    x = np.arange(40).reshape(10, 4)
+    assert np.array_equal(run_by_rank(program, [x])[0], np.diff(x.sum(1)))
+
+
 def test_nests_of_one_operation_read_an_array_alike() -> None:
     near = lengths(window=2)
     far = Nest("far", near.ranges, [Access("p", (("i",),))], [Access("same", (("i",),))])

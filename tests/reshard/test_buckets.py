@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 import redistrib as rd
+from redistrib.errors import MemoryLimitError
 from redistrib.packing.buckets import (
     BUCKET_BYTES,
     BUCKET_LEAVES,
@@ -22,7 +25,7 @@ from redistrib.packing.buckets import (
 )
 from redistrib.packing.ledger import MemoryLedger
 from redistrib.packing.moves import LeafMove
-from redistrib.packing.order import accounted, order
+from redistrib.packing.order import accounted, limited, order
 from redistrib.plans.plan import Plan
 
 MESH, DEVICES = "x=8", tuple(range(8))
@@ -203,3 +206,49 @@ def test_what_frees_memory_travels_first() -> None:
             expected.append(before + 10**6)
             before += item.target_bytes - item.source_bytes * item.donated
         assert [batch.peak_bytes for batch in batches] == expected
+
+
+@dataclass(frozen=True)
+class Costly:
+    """Leaves whose fastest program takes more scratch than the most frugal one."""
+
+    source_bytes: int
+    target_bytes: int
+    fast: int
+    frugal: int
+
+    @property
+    def plan(self) -> Any:
+        return SimpleNamespace(peak_bytes=self.source_bytes + self.target_bytes + self.fast)
+
+
+def test_a_limit_that_the_fastest_programs_do_not_keep_within_has_leaves_travel_in_the_order_of_the_frugal_ones() -> (
+    None
+):
+    """By what the fastest take, `first` goes first, and does not fit; `second` frees room for it."""
+    first, second = Costly(100, 50, fast=10, frugal=10), Costly(100, 40, fast=40, frugal=0)
+    items = [LeafMove(k, str(k), spec, DEVICES, donated=True) for k, spec in enumerate((first, second))]
+
+    def within(item: LeafMove, room: int) -> Program:
+        spec = item.spec
+        assert isinstance(spec, Costly)
+        for scratch in (spec.fast, spec.frugal):
+            if spec.target_bytes + scratch <= room:
+                return Program(spec.target_bytes + scratch)
+        raise MemoryLimitError(room, spec.target_bytes + spec.frugal)
+
+    def moved(limit: int) -> list[tuple[str, int]]:
+        alive = MemoryLedger()
+        alive.add(DEVICES, 200)
+        batches = limited(
+            items, alive, limit, lambda group: Program(10**9), within,
+            lambda item: item.target_bytes + item.spec.frugal,  # type: ignore[attr-defined]
+        )  # fmt: skip
+        return [(batch.items[0].path, batch.peak_bytes) for batch in batches]
+
+    assert moved(260) == [("0", 260), ("1", 230)]
+    assert moved(259) == [("1", 240), ("0", 200)]
+    assert moved(240) == [("1", 240), ("0", 200)]
+    with pytest.raises(MemoryLimitError) as caught:
+        moved(239)
+    assert caught.value.least == 240
