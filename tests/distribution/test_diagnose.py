@@ -20,6 +20,7 @@ from redistrib.distribution.command import returned
 from redistrib.distribution.diagnosis import Diagnosis, Finding
 from redistrib.errors import ProgramError
 from tests.distribution import diagnosed
+from tests.messages import exactly
 
 ROOT = Path(__file__).parents[2]
 PAGE = Path(diagnosed.__file__).read_text().splitlines()
@@ -149,6 +150,6 @@ def test_the_command_makes_virtual_devices() -> None:
 
 def test_what_cannot_be_diagnosed() -> None:
     target: Any = 3
-    with pytest.raises(ProgramError, match="a jitted function is diagnosed, not a int"):
+    with pytest.raises(ProgramError, match=exactly("a jitted function is diagnosed, not a int (rule Arguments)")):
         rd.diagnose(target)
     assert jax.device_count() >= 8

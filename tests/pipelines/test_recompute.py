@@ -13,6 +13,7 @@ from redistrib.pipelines.recompute import recomputed
 from redistrib.programs.inline import inlined
 from redistrib.programs.program import Compute, Program
 from redistrib.programs.reference import run_by_rank, run_whole
+from tests.messages import exactly
 from tests.pipelines.models import transformer
 from tests.simulate.mlp import deep
 
@@ -52,5 +53,7 @@ def test_values_are_the_same_and_peaks_lower(model: str) -> None:
 
 
 def test_only_what_goes_forward_can_be_kept() -> None:
-    with pytest.raises(ProgramError, match="nothing that goes forward makes this value"):
+    with pytest.raises(
+        ProgramError, match=exactly("array 'w0': nothing that goes forward makes this value (rule Recompute)")
+    ):
         recomputed(deep(2, 4, 4), BATCH, ["w0"])

@@ -22,6 +22,7 @@ from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.cost.exact import ExactCost
 from redistrib.packing import buckets
 from redistrib.resharding import planning
+from tests.messages import exactly
 from tests.reshard.arrays import COLUMNS, EIGHT, GRID, ROWS, matrix
 
 from .cases import same_shards
@@ -221,7 +222,12 @@ def test_a_compiler_that_does_not_know_the_options_is_asked_without(monkeypatch:
     for dtype in (np.float32, jnp.bfloat16):
         np.testing.assert_array_equal(rd.reshard(matrix(dtype=dtype), COLUMNS), matrix(dtype=dtype))
     monkeypatch.setattr(xla_cpu.Quirks, "compiler_options", lambda *_: {"xla_backend_optimization_level": "x"})
-    with pytest.raises(jax.errors.JaxRuntimeError, match="not a valid int"):
+    with pytest.raises(
+        jax.errors.JaxRuntimeError,
+        match=exactly(
+            "INVALID_ARGUMENT: While setting option xla_backend_optimization_level, 'x' is not a valid int32 value."
+        ),
+    ):
         rd.reshard(matrix((8, 8)), COLUMNS)
 
 

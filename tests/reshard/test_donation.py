@@ -20,6 +20,7 @@ from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.errors import LeafError
 from redistrib.packing import buckets
 from redistrib.resharding.sharing import grouped_by_buffer
+from tests.messages import exactly
 
 from .cases import bits, jax_mesh
 
@@ -83,7 +84,9 @@ def test_a_leaf_that_is_refused_is_named_and_costs_nothing(case: tuple[str, Any,
 
 
 def test_plans_refuse_what_moves_refuse() -> None:
-    with pytest.raises(LeafError, match=r"leaf \['step'\]: an integer of 32 bits"):
+    with pytest.raises(
+        LeafError, match=exactly("leaf ['step']: an integer of 32 bits does not fit JAX's int32; give an array")
+    ):
         rd.reshard_plan({"step": 3_000_000_000}, WHOLE)
 
 
@@ -105,7 +108,7 @@ def test_what_device_put_refuses_costs_nothing(fails_at: int, monkeypatch: pytes
 
     monkeypatch.setattr(jax, "device_put", refuses)
     monkeypatch.setattr(jax, "block_until_ready", never_arrives)
-    with pytest.raises(LeafError, match="no such memory") as caught:
+    with pytest.raises(LeafError, match=exactly("leaf ['late']: no such memory")) as caught:
         rd.reshard(tree, {"g": COLUMNS, "far": TURNED_ROWS, "late": FAR}, donate=True)
     assert caught.value.path == "['late']"
     assert all(alive(leaf) for leaf in tree.values())
@@ -114,7 +117,14 @@ def test_what_device_put_refuses_costs_nothing(fails_at: int, monkeypatch: pytes
 def test_an_array_of_which_a_shard_is_gone_is_refused() -> None:
     tree = {"a": matrix(), "b": matrix()}
     tree["b"].addressable_data(5).delete()
-    with pytest.raises(LeafError, match=r"leaf \['b'\]: the array has been donated or deleted; pass one that is alive"):
+    with pytest.raises(
+        LeafError,
+        match=exactly(
+            "leaf ['b']: the array has been donated or deleted; pass one that is alive (arrays "
+            "made of its buffers go with an array: its shards, and what jax.device_put returned "
+            "where nothing had to move)"
+        ),
+    ):
         rd.reshard(tree, COLUMNS, donate=True)
     assert alive(tree["a"])
 

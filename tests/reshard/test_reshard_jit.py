@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from redistrib.backends.jax.measure.inspect import inspect
 from redistrib.errors import LeafError, MemoryLimitError, TracedError
+from tests.messages import exactly
 
 from .cases import TreeCase, bits, jax_mesh, same_shards, tree_cases, tree_of
 
@@ -135,9 +136,22 @@ def test_eager_differentiation_needs_no_source() -> None:
 
 def test_auto_axes_need_a_source() -> None:
     setting = Setting(AxisType.Auto, two_meshes=False)
-    with pytest.raises(TracedError, match="say it with source="):
+    with pytest.raises(
+        TracedError,
+        match=exactly(
+            "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it "
+            "with source=, a sharding or a tree of them, or use a mesh of Explicit axes"
+        ),
+    ):
         jax.jit(lambda x: rd.reshard(x, setting.target))(setting.array)
-    with pytest.raises(LeafError, match=r"leaf \['w'\]: under jit on a mesh of Auto axes"):
+    with pytest.raises(
+        LeafError,
+        match=exactly(
+            "leaf ['w']: under jit on a mesh of Auto axes nothing says how a traced array is "
+            "placed; say it with source=, a sharding or a tree of them, or use a mesh of Explicit "
+            "axes"
+        ),
+    ):
         jax.jit(lambda x: rd.reshard({"w": x}, setting.target))(setting.array)
 
 
@@ -155,19 +169,35 @@ def test_trees_and_prefixes_inside_jit() -> None:
 def test_another_device_order_is_refused_inside_jit() -> None:
     setting = Setting(AxisType.Auto, two_meshes=False)
     turned = NamedSharding(jax_mesh((("a", 2), ("b", 4)), (1, 0, 2, 3, 4, 5, 6, 7)), P("b"))
-    with pytest.raises(TracedError, match=r"call redistrib\.reshard outside jit"):
+    with pytest.raises(
+        TracedError,
+        match=exactly(
+            "inside one jit all meshes have the same devices in the same order, and these have [0, "
+            "1, 2, 3, 4, 5, 6, 7] and [1, 0, 2, 3, 4, 5, 6, 7]; call redistrib.reshard outside "
+            "jit, where the order of devices is free"
+        ),
+    ):
         jax.jit(lambda x: rd.reshard(x, turned, source=setting.source))(setting.array)
 
 
 def test_donation_is_refused_inside_jit() -> None:
     setting = Setting(AxisType.Explicit, two_meshes=False)
-    with pytest.raises(TracedError, match="donate_argnums"):
+    with pytest.raises(
+        TracedError,
+        match=exactly(
+            "donate=True has no meaning for a traced array, whose memory belongs to the compiled "
+            "function; donate the arguments of that function with jax.jit(..., donate_argnums=...)"
+        ),
+    ):
         jax.jit(lambda x: rd.reshard(x, setting.target, donate=True))(setting.array)
 
 
 def test_memory_limit_inside_jit() -> None:
     setting = Setting(AxisType.Explicit, two_meshes=False)
-    with pytest.raises(rd.RedistribError, match="least memory_limit"):
+    with pytest.raises(
+        rd.RedistribError,
+        match=exactly("no plan fits in 64 bytes per device; the least memory_limit that one fits is 160 bytes"),
+    ):
         jax.jit(lambda x: rd.reshard(x, setting.target, memory_limit=64))(setting.array)
     moved = jax.jit(lambda x: rd.reshard(x, setting.target, memory_limit=2048))(setting.array)
     assert np.array_equal(moved, setting.values)

@@ -17,6 +17,7 @@ from redistrib.simulate.constants import MACHINES, V100_BANDWIDTH, V100_FLOPS, V
 from redistrib.simulate.fit import OperationSample, fit_rates
 from redistrib.simulate.machine import Machine, Rates
 from redistrib.simulate.prices import prices_between
+from tests.messages import exactly
 from tests.simulate.mlp import gpipe, on
 
 FOUR = Place(rd.Mesh.of("x=4"))
@@ -284,19 +285,27 @@ def test_no_such_streams() -> None:
 
 
 def test_what_is_no_program_is_refused() -> None:
-    with pytest.raises(ProgramError, match="a program or a plan is simulated, not a str"):
+    with pytest.raises(ProgramError, match=exactly("a program or a plan is simulated, not a str (rule Program)")):
         rd.simulate("[4]", "v100")  # type: ignore[arg-type]
 
 
 def test_a_model_that_counts_elements_is_refused() -> None:
     from redistrib.cost.exact import ExactCost
 
-    with pytest.raises(ProfileError, match="counts elements, and a simulation needs seconds"):
+    with pytest.raises(
+        ProfileError,
+        match=exactly(
+            "the cost model 'exact' counts elements, and a simulation needs seconds; take a "
+            "latency-bandwidth model, such as 'tpu' or 'gpu'"
+        ),
+    ):
         rd.simulate(product(16), ExactCost())
 
 
 def test_a_model_of_moves_prices_no_computation() -> None:
-    with pytest.raises(ProfileError, match=r"'matmul'.*prices moves only"):
+    with pytest.raises(
+        ProfileError, match=exactly("'v100' has no rates for operation 'matmul': it prices moves only; give a Machine")
+    ):
         rd.simulate(product(16), LINKS)
 
 

@@ -16,6 +16,7 @@ from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
 from redistrib.cost.presets import PRESETS
 from redistrib.cost.profiles import profile_of
 from redistrib.plans.samples import Sample
+from tests.messages import exactly
 
 GOOD = {**json.loads(PRESETS["gpu"].to_json()), "transports": {"packed": [1e-5, 0, 1e-9]}}  # type: ignore[attr-defined]
 GOOD |= {"host_bandwidth": 5e10, "link_bandwidth": 5e10, "swap_bandwidth": 5e10}
@@ -148,7 +149,10 @@ def test_profiles_are_given_as_values_files_or_objects(tmp_path: Path) -> None:
     for wrong in (7, [1], {"x": {1}}, {1: object()}):
         with pytest.raises(errors.ProfileError, match="is no profile; give a LatencyBandwidth, the path"):
             profile_of(wrong)  # type: ignore[arg-type]
-    with pytest.raises(errors.ProfileError, match="this is no redistrib-profile of version 1"):
+    with pytest.raises(
+        errors.ProfileError,
+        match=exactly("this is no redistrib-profile of version 1; write one with `redistrib calibrate`"),
+    ):
         profile_of({})
 
 

@@ -25,6 +25,7 @@ from redistrib.plans.transfers import transfers
 from redistrib.run import on_virtual_devices
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.testing import RedistributionCase, is_exact, numbered, uneven_redistributions
+from tests.messages import exactly
 from tests.uneven.cases import all_uneven_types, elements, regions
 
 
@@ -138,7 +139,14 @@ def test_a_memory_limit_holds_or_is_refused():
 
 
 def test_the_papers_algorithm_needs_equal_tiles():
-    with pytest.raises(UnevenTypeError, match="the paper's algorithm takes tiles of one size"):
+    with pytest.raises(
+        UnevenTypeError,
+        match=exactly(
+            "the paper's algorithm takes tiles of one size, and those of [3~{x}10] are of unequal "
+            "size or padded; take axes that divide the array, or an array with padding as elements "
+            "like any others"
+        ),
+    ):
         rd.synthesize("[3~{x}10]", "[10]", "x=4", algorithm="paper")
     rd.synthesize("[3~{x}12]", "[12]", "x=4", algorithm="paper")
 
@@ -167,11 +175,25 @@ def test_where_what_a_plan_receives_goes_is_told(capsys):
 
 def test_nothing_that_needs_equal_tiles_takes_others():
     plan = rd.synthesize("[3~{x}10]", "[10]", "x=4")
-    with pytest.raises(UnevenTypeError, match="the weak graph takes"):
+    with pytest.raises(
+        UnevenTypeError,
+        match=exactly(
+            "the weak graph takes tiles of one size, and those of [3~{x}10] are of unequal size or "
+            "padded; take axes that divide the array, or an array with padding as elements like "
+            "any others"
+        ),
+    ):
         weak_graph(plan)
-    with pytest.raises(rd.RedistribError, match="a run beside XLA takes"):
+    with pytest.raises(
+        rd.RedistribError,
+        match=exactly(
+            "a run beside XLA takes tiles of one size, and those of [3~{x}10] are of unequal size "
+            "or padded; take axes that divide the array, or an array with padding as elements like "
+            "any others"
+        ),
+    ):
         on_virtual_devices(plan)
-    with pytest.raises(ValueError, match="is no type"):
+    with pytest.raises(ValueError, match=exactly("'[3~{x}10]' is no type, at '~{x}10'")):
         plan_term(json.loads(plan.to_json()))  # of the checker in Coq
 
 

@@ -18,6 +18,7 @@ from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import Placement, placement_of
 from redistrib.theory.rules import AllGatherRule
 from redistrib.theory.splits import split_points
+from tests.messages import exactly
 from tests.uneven.cases import halved, regions
 
 
@@ -63,22 +64,54 @@ def test_a_tile_that_the_mesh_does_not_make_is_refused(text, message):
 
 
 def test_values_that_no_dimension_has_are_refused():
-    with pytest.raises(TypeFormError, match="cut as 'thirds'"):
+    with pytest.raises(
+        TypeFormError,
+        match=exactly("a dimension is cut as 'thirds'; it is cut in one of the ways 'even', 'balanced', 'chunk'"),
+    ):
         DimType(3, ("x",), 12, "thirds")
-    with pytest.raises(TypeFormError, match="needs no padding"):
+    with pytest.raises(
+        TypeFormError,
+        match=exactly("dimension 3~{x}11+1 is cut as 'balanced', which needs no padding; leave the padding out"),
+    ):
         DimType(3, ("x",), 11, "balanced", 1)
-    with pytest.raises(TypeFormError, match="padding -1 of a dimension"):
+    with pytest.raises(
+        TypeFormError, match=exactly("the padding -1 of a dimension is not an integer from 0 to 2**63 - 1")
+    ):
         DimType(3, ("x",), 13, padding=-1)
-    with pytest.raises(TypeFormError, match="size with padding"):
+    with pytest.raises(
+        TypeFormError,
+        match=exactly("the size with padding 9223372036854775808 of a dimension is not an integer from 0 to 2**63 - 1"),
+    ):
         DimType(3, ("x",), 2**63 - 1, padding=1)
 
 
 def test_summands_and_prime_axes_need_equal_tiles():
-    with pytest.raises(UnevenTypeError, match=r"a reduction takes tiles of one size, and those of \[3~\{x\}8\] sum"):
+    with pytest.raises(
+        UnevenTypeError,
+        match=exactly(
+            "a reduction takes tiles of one size, and those of [3~{x}8] sum{y} are of unequal size "
+            "or padded; take axes that divide the array, or an array with padding as elements like "
+            "any others"
+        ),
+    ):
         DistType.parse("[3~{x}8] sum{y}")
-    with pytest.raises(UnevenTypeError, match="prime axes"):
+    with pytest.raises(
+        UnevenTypeError,
+        match=exactly(
+            "a type on prime axes takes tiles of one size, and those of [3~{x}10] are of unequal "
+            "size or padded; take axes that divide the array, or an array with padding as elements "
+            "like any others"
+        ),
+    ):
         prime_type(DistType.parse("[3~{x}10]"), Mesh.of("x=4").prime())
-    with pytest.raises(UnevenTypeError, match="a typing rule takes"):
+    with pytest.raises(
+        UnevenTypeError,
+        match=exactly(
+            "a typing rule takes tiles of one size, and those of [3~{x}10] are of unequal size or "
+            "padded; take axes that divide the array, or an array with padding as elements like "
+            "any others"
+        ),
+    ):
         AllGatherRule(0, ("x",)).apply(DistType.parse("[3~{x}10]"), Mesh.of("x=4"))
 
 
