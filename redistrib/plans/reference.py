@@ -21,6 +21,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, require_whole
 from redistrib.plans.adding import Summed, window
 from redistrib.plans.data import PlanData
+from redistrib.plans.dtypes import added_in
 from redistrib.plans.steps import (
     AllGather,
     AllPermute,
@@ -308,7 +309,9 @@ def tile_of(array: npt.ArrayLike, dist_type: DistType | str, mesh: Any, device: 
 
 
 def assemble(tiles: Sequence[Tile], placement: Placement) -> Tile:
-    """Put the tiles of all devices together again; the inverse of `scatter`. Summands are reduced.
+    """Put the tiles of all devices together again; the inverse of `scatter`.
+
+    Summands are reduced in their order; those of bfloat16 and float16 are added in float32 and rounded once.
 
     Raises:
         TilesError: if a tile is not of the placement's tile shape, two devices that hold one tile disagree in any
@@ -317,7 +320,8 @@ def assemble(tiles: Sequence[Tile], placement: Placement) -> Tile:
     _check_tiles(tiles, placement, "the placement")
     if placement.summands > 1:
         stack = assemble([tile[None] for tile in tiles], placement.stacked())
-        total = Summed(placement.shape, stack.dtype, placement.reduction or "sum", None)
+        kind = placement.reduction or "sum"
+        total = Summed(placement.shape, stack.dtype, kind, added_in(kind, stack.dtype.name))
         for summand in stack:
             total.add([0] * placement.rank, summand)
         return total.result()

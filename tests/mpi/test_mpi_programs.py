@@ -28,7 +28,7 @@ def test_some_of_these_programs(ranks: int, step: int) -> None:
 
 
 def test_summands_are_scattered_and_reduced() -> None:
-    found = launch(4, "programs", "summands").figures()
+    found = launch(6, "programs", "summands").figures()
     assert found["ran"] == 4
     assert {"Gather", "Gatherv", "Reduce", "Scatterv"} <= {*found["ends"]}
 

@@ -15,6 +15,15 @@ from redistrib.theory.placement import Placement
 from tests.plans.hand import GOOD, array_for, place
 
 
+def test_summands_of_short_floats_are_added_in_longer_ones() -> None:
+    """In float16 each 1 beside 2,048 is lost, and in bfloat16 beside 256; maxima are those of the type itself."""
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    for dtype, large in (("float16", 2048), (bfloat16, 256)):
+        tiles = [np.full(2, value, dtype) for value in (large, 1, 1)]
+        assert assemble(tiles, place("[2] sum{x}", "x=3")).tolist() == [large + 2] * 2
+        assert assemble(tiles, place("[2] max{x}", "x=3")).tolist() == [large] * 2
+
+
 @pytest.mark.parametrize("name", GOOD)
 def test_every_device_ends_with_its_target_tile(name: str) -> None:
     made = GOOD[name]()

@@ -179,7 +179,7 @@ def test_what_cannot_be_done_with_them() -> None:
     whole = b.input("p", "[10]", both)
     plan = rd.synthesize("[9]", "[3{x}9]", "x=3")
     made = b.move(whole, "[3{x}9]", plan=plan, windows=(2,))
-    with pytest.raises(ProgramError, match="'p.1': no plan makes tiles that overlap; leave the plan out"):
+    with pytest.raises(ProgramError, match=r"'p.1': no plan makes tiles that overlap; leave the plan out"):
         b.build(b.compute(lengths(), made, cut={"i": "x"}))
 
 

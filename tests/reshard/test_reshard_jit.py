@@ -17,6 +17,10 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from redistrib.backends.jax.measure.inspect import inspect
 from redistrib.errors import LeafError, MemoryLimitError, TracedError
+from redistrib.resharding import entry, traced
+from redistrib.resharding.actions import SourceTarget
+from redistrib.resharding.planning import Planner
+from redistrib.theory.topology import Topology
 from tests.messages import exactly
 
 from .cases import TreeCase, bits, jax_mesh, same_shards, tree_cases, tree_of
@@ -305,3 +309,26 @@ def test_random_trees_inside_jit(kind: AxisType) -> None:
 
     check()
     assert leaves >= 8 * 12
+
+
+def test_hosts_are_those_that_either_mesh_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of abstract meshes nothing tells the hosts; where both do, they are those of one program and the same."""
+    setting = Setting(AxisType.Explicit, two_meshes=True)
+    known: dict[Any, Topology | None] = {}
+    met: list[Topology | None] = []
+
+    class Asking(Planner):
+        def plan(self, ends: SourceTarget, *rest: Any) -> Any:
+            met.append(ends.topology)
+            return super().plan(ends, *rest)
+
+    monkeypatch.setattr(traced, "topology_of_mesh", lambda mesh: known[mesh.axis_names])
+    monkeypatch.setattr(entry, "Planner", Asking, raising=True)
+    low, high = Topology.consecutive(8, 2), Topology.consecutive(8, 4)
+    for source, target, found in ((low, None, low), (None, high, high), (low, high, low), (None, None, None)):
+        known |= {("x",): source, ("a", "b"): target}
+        met.clear()
+        jax.clear_caches()
+        moved = jax.jit(setting.there)(setting.array)
+        assert met[:1] == [found]
+        np.testing.assert_array_equal(moved, setting.values)
