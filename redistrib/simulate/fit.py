@@ -48,14 +48,15 @@ def fit_rates(samples: Sequence[OperationSample], form: Form = "sum") -> Rates:
     table = np.array([[1.0, sample.bytes, sample.flops] for sample in samples])
     seconds = [sample.seconds for sample in samples]
     solution = solved(table, seconds)
-    for _ in range(20 if form == "roofline" else 0):
-        bound = table.copy()
+    seen: set[bytes] = set()
+    while form == "roofline":
         by_memory = table[:, 1] * solution[1] >= table[:, 2] * solution[2]
+        if by_memory.tobytes() in seen:  # nothing changes any more, or turns repeat
+            break
+        seen.add(by_memory.tobytes())
+        bound = table.copy()
         bound[by_memory, 2] = 0
         bound[~by_memory, 1] = 0
-        again = solved(bound, seconds)
-        if np.allclose(again, solution, rtol=1e-12, atol=0):
-            break
-        solution = again
+        solution = solved(bound, seconds)
     launch, per_byte, per_flop = solution.tolist()
     return Rates(launch, 1 / max(per_byte, 1 / _FASTEST), 1 / max(per_flop, 1 / _FASTEST), form)

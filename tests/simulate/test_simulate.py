@@ -81,6 +81,21 @@ def test_d13_rates_are_fitted(form: str) -> None:
         assert math.isclose(getattr(found, field), getattr(true, field), rel_tol=0.03), field
 
 
+def test_a_fit_of_a_roofline_ends_whatever_was_measured() -> None:
+    """Turns may repeat without end where no roofline tells the samples; without noise it is found."""
+    random = np.random.default_rng(1)
+    for _ in range(300):
+        rows = [(int(b), int(f)) for b, f in 10 ** random.uniform(3, 10, (random.integers(3, 9), 2))]
+        samples = [OperationSample(b, f, float(10 ** random.uniform(-6, -2))) for b, f in rows]
+        found = fit_rates(samples, "roofline")
+        assert found.launch >= 0 and found.bandwidth > 0 and found.flops > 0
+    true = Rates(1e-5, 1e11, 1e13, "roofline")
+    sizes = [(10**6, 10**6), (10**8, 10**7), (10**9, 10**8), (10**6, 10**10), (10**7, 10**12), (10**5, 10**11)]
+    found = fit_rates([OperationSample(b, f, true.seconds(b, f)) for b, f in sizes], "roofline")
+    for field in ("launch", "bandwidth", "flops"):
+        assert math.isclose(getattr(found, field), getattr(true, field), rel_tol=1e-6), field
+
+
 def test_a_fit_gives_no_negative_rate() -> None:
     """More bytes took less time: plain least squares would have a negative price."""
     found = fit_rates([OperationSample(10**k, 10**6, 1e-3 / k) for k in range(1, 8)])
