@@ -14,7 +14,7 @@ from bench.cluster import CONSECUTIVE, parse_hosts
 from bench.cluster_mpi import command
 from bench.network import Network
 from bench.problem import Problem
-from bench.wire import bandwidth, host_bytes, kind, table
+from bench.wire import bandwidth, host_bytes, kind, spent, table
 
 UNEQUAL = (0, 1, 1, 2, 2, 3, 3, 3)
 INTERLEAVED = (0, 1, 2, 3, 0, 1, 2, 3)
@@ -100,3 +100,19 @@ def test_the_launcher_enters_the_namespace_of_an_address(tmp_path: Path) -> None
         env={"PATH": f"{tmp_path}:/bin:/usr/bin"}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert found.stdout == 'netns exec two sh -c "proxy" --id 1\n'
+
+
+def test_time_is_told_by_links_and_copies() -> None:
+    """Made of 1.1 times the limit and 2 ms for every MB; XLA's is twice ours, of a small move three times."""
+    records = []
+    for k, (rows, copied) in enumerate([(2048, 4e6), (4096, 1e6), (1024, 3e6), (32, 1e4)]):
+        problem = Problem(f"U222/{k}", (rows, 1024), (("x",), ()), ((), ("x",)), (("x", 2), ("y", 2), ("z", 2)))
+        ours = 1.1 * host_bytes(problem, CONSECUTIVE) / 62.5e6 + 2e-3 * copied / 1e6
+        times = {"ours": [ours] * 3, "xla": [ours * (2 if k < 3 else 3)] * 3}
+        records.append({"problem": problem.to_json(), "ours": {"steps": [], "copied": copied}, "times": times})
+    page = spent(records, {"hosts": list(CONSECUTIVE), "rate": "500mbit"})
+    assert "1.10 times what the links allow and 2.00 ms for every MB" in page
+    (row,) = [line.split(" | ") for line in page.splitlines() if line.startswith("| U222")]
+    assert row[1:3] == ["2.21", "2.00"]  # the fourth root of 2 * 2 * 2 * 3
+    assert float(row[3].rstrip(" |")) > 2.21
+    assert spent(records, {"hosts": 4, "rate": "500mbit"}) == spent([], {"hosts": [0], "rate": "500mbit"}) == ""

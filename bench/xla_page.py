@@ -48,7 +48,8 @@ def cluster(found: Results, times: str, ratios: str) -> list[str]:
     records, settings = found.records("cluster"), found.settings("cluster")
     if not records:
         return []
-    return [CLUSTER.format(**settings), speed_table(records, 0.95), wire.table(records, settings), times, ratios,
+    limits, spent = wire.table(records, settings), wire.spent(records, settings)
+    return [CLUSTER.format(**settings), speed_table(records, 0.95), limits, spent, times, ratios,
             verdicts.noise(found, "cluster_null")]  # fmt: skip
 
 
