@@ -127,14 +127,14 @@ def summands(ranks: int) -> Iterator[Case]:
     """Programs that begin and end with summands: those that MPI reduces, and those that it does not as NumPy does."""
     place, x, parts = Place(Mesh.of({"x": 2, "y": ranks // 2})), drawn(12, 12), ranks // 2
     halves = np.zeros((12, 12))
-    halves[:, :: 12 // parts] = [2048, *[1] * (parts - 1)]  # added in float16, each 1 is lost
+    halves[:, :: 12 // parts] = [2048, *[1] * (parts - 1)]  # added in float16, each 1 is lost; rounded once at the end
     reductions = (("sum", "int64", np.sum, x), ("max", "float32", np.max, x), ("sum", "float16", np.sum, halves))
     for kind, dtype, make, array in reductions:
         b = Builder(kind)
         given = b.input("x", f"[6{{x}}12, {12 // parts}{{y}}12]", place, dtype)
         nest = rd.nest("ij->i", (12, 12), name="reduce", combine=kind)
         program = b.build(b.compute(nest, given, cut={"i": "x", "j": "y"}))
-        yield Case(f"{kind} of {dtype}", program, [array.astype(dtype)], [make(array, axis=1)])
+        yield Case(f"{kind} of {dtype}", program, [array.astype(dtype)], [make(array, axis=1).astype(dtype)])
     b = Builder("twice")
     given = b.input("x", "[6{x}12, 12] sum{y}", place, "int64")
     nest = rd.nest("ij->ij", (12, 12), name="twice", fn=lambda x: 2 * x, linear=[(0,)])
