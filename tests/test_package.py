@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import redistrib
+from tests.messages import exactly
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -98,5 +99,5 @@ def test_every_public_name_is_there() -> None:
     for name in redistrib.__all__:
         assert getattr(redistrib, name) is not None
         assert name in dir(redistrib)
-    with pytest.raises(AttributeError, match="module 'redistrib' has no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match=exactly("module 'redistrib' has no attribute 'nothing'")):
         _ = redistrib.nothing

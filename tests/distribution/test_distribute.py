@@ -438,7 +438,13 @@ def test_a_memory_limit_moves_again_and_then_says_what_fits() -> None:
     predicted(tight)
     found = tight.lower().compile().memory_analysis()
     assert found.temp_size_in_bytes + found.argument_size_in_bytes + found.output_size_in_bytes <= tight.memory
-    with pytest.raises(MemoryLimitError, match=f"takes {tight.memory:,} bytes on a device at the least") as caught:
+    with pytest.raises(
+        MemoryLimitError,
+        match=exactly(
+            f"function distributed so takes {tight.memory:,} bytes on a device at the least, more than "
+            "the limit of 1,000; cut more arrays, or cut them further"
+        ),
+    ) as caught:
         placed(1000)
     assert caught.value.least == tight.memory
 

@@ -287,9 +287,14 @@ def test_what_cannot_be_done_is_refused(explicit: jax.sharding.Mesh) -> None:
     whole = jax.device_put(NUMBERS[0], NamedSharding(explicit, P()))
     other = unreduced(NUMBERS, explicit, P("x", None, unreduced={"y"}))
     for array in (whole, other):
-        with pytest.raises(SourceArrayError, match=r"starts from an array of sharding .* plan from where it is"):
+        got = array.sharding.spec
+        starts = "the plan starts from an array of sharding P(None, None, unreduced={'y'})"
+        why = f"{starts} on mesh {{x:4, y:2}}, got {got} on mesh {{x:4, y:2}}; plan from where it is"
+        with pytest.raises(SourceArrayError, match=exactly(why)):
             move(array)
-        with pytest.raises(SourceArrayError, match="starts from an array of sharding"):
+        traced = P(None, None) if array is whole else got
+        why = f"{starts}, got {traced}; move it with jax.sharding.reshard, or plan from where it is"
+        with pytest.raises(SourceArrayError, match=exactly(why)):
             jax.jit(move)(array)
     back = rd.to_jax(made, explicit, reverse=on_grid("[16, 8]", "[16, 8] sum{y}"))
     array = unreduced(NUMBERS, explicit, P(None, None, unreduced={"y"}))

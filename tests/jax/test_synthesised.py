@@ -18,6 +18,7 @@ from redistrib.plans.steps import AllPermute, DynSlice
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.placement import Placement, placement_of
 from tests.jax.running import check, compiled, jax_mesh
+from tests.messages import exactly
 
 
 def random_type(rng, mesh, shape):
@@ -73,7 +74,14 @@ def test_under_a_limit_tiles_between_steps_take_from_what_a_dense_step_may_use()
         limited = replace(plan, memory_limit=int(tiles * tile))
         assert set(inspect(compiled(to_jax(limited, jax_mesh(mesh)))).kinds) == {kind}
     tight = replace(plan, memory_limit=2 * tile - 1)
-    with pytest.raises(MemoryLimitError, match=f"source and target alone take {2 * tile:,} bytes per device") as caught:
+    with pytest.raises(
+        MemoryLimitError,
+        match=exactly(
+            f"source and target alone take {2 * tile:,} bytes per device, more than the limit of "
+            f"{2 * tile - 1:,} that the plan was made for; plan again for the memory there is, or name "
+            "a schedule to run it without a limit"
+        ),
+    ) as caught:
         compiled(to_jax(tight, jax_mesh(mesh)))
     assert (caught.value.limit, caught.value.least) == (2 * tile - 1, 2 * tile)
     check(tight, "sequential")

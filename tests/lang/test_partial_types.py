@@ -13,6 +13,7 @@ from redistrib.lang.notation import AxisNode, PartialNode, Span, parse_type
 from redistrib.lang.types import DimType, DistType, prime_type
 from redistrib.testing import all_partial_types
 from redistrib.theory.placement import placement_of
+from tests.messages import exactly
 
 XY = Mesh.of("x=4,y=2")
 SMALL = [(mesh, shape) for mesh in ("x=4", "x=2,y=2", "x=2,y=3") for shape in ((), (12,), (12, 12))]
@@ -64,8 +65,13 @@ def test_axes_that_cannot_be_partial_are_refused() -> None:
         DistType.parse("[8] sum{x,x}")
     assert str(caught.value) == "axis 'x' is given twice in sum{x,x}; name it once"
     for axes, kind in ((("x",), None), ((), "sum"), (("x",), "prod")):
+        along = "'x'" if axes else "none"
         with pytest.raises(
-            TypeFormError, match="give at least one axis, and one of the reductions 'sum', 'max', 'min'"
+            TypeFormError,
+            match=exactly(
+                f"tiles are summands along {along} by the reduction {kind!r}; give at least one axis, and "
+                "one of the reductions 'sum', 'max', 'min'"
+            ),
         ):
             DistType(whole, axes, kind)  # type: ignore[arg-type]
     with pytest.raises(MeshError) as named:

@@ -27,6 +27,7 @@ from redistrib.theory.placement import Placement, placement_of
 from redistrib.theory.weak_partial import PartialSpace, State, edges
 from tests.laws.test_rules_agree_with_semantics import groups_along
 from tests.laws.test_rules_agree_with_semantics import step_of as moving_step
+from tests.messages import exactly
 
 MESHES = [Mesh.of("x=4"), Mesh.of("x=2,y=2"), Mesh.of("x=2,y=3")]
 SHAPES = [(), (12,), (12, 6)]
@@ -161,7 +162,13 @@ def test_permutes_move_summands_and_make_none() -> None:
     for text in ("[2{y}4] sum{x}", "[2{x}4] sum{y}"):
         assert str(rules.AllPermuteRule(DistType.parse(text)).apply(source, mesh)) == text
     for text in ("[2{y}4]", "[2{y}4] max{x}"):
-        with pytest.raises(RuleError, match="it moves summands and makes none"):
+        with pytest.raises(
+            RuleError,
+            match=exactly(
+                f"allpermute to {text}: it moves summands and makes none, and those of {source} are other "
+                "ones; reduce them first"
+            ),
+        ):
             rules.AllPermuteRule(DistType.parse(text)).apply(source, mesh)
 
 

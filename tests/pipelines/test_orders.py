@@ -17,6 +17,7 @@ from redistrib.programs.builder import Builder
 from redistrib.programs.program import Program
 from redistrib.programs.spec import nest
 from redistrib.simulate.machine import Machine, Rates
+from tests.messages import exactly
 from tests.simulate.mlp import on
 
 FREE = Rates(0.0, 1e300, 1e300)
@@ -117,12 +118,27 @@ def test_orders_are_functions_that_a_user_may_write() -> None:
 @pytest.mark.parametrize(
     ("order", "why"),
     [
-        (backwards, "waits for units that come after it"),
-        (lambda p, m, v: gpipe(p, m, v)[::-1], "stage 1 is not on group 0 of devices"),
-        (lambda p, m, v: [row[1:] for row in gpipe(p, m, v)], "the order has 14 units, .* 16 units in all"),
-        (lambda p, m, v: interleaved(p, m + 1, v), "2 devices take 5 microbatches in turns only if they divide them"),
+        (
+            backwards,
+            (
+                "Unit(stage=0, microbatch=3, backward=True) waits for units that come after it, or that no "
+                "device runs; change the order (rule Order)"
+            ),
+        ),
+        (lambda p, m, v: gpipe(p, m, v)[::-1], "stage 1 is not on group 0 of devices (rule Order)"),
+        (
+            lambda p, m, v: [row[1:] for row in gpipe(p, m, v)],
+            "the order has 14 units, and every stage runs each of 4 microbatches once, 16 units in all (rule Order)",
+        ),
+        (
+            lambda p, m, v: interleaved(p, m + 1, v),
+            (
+                "2 devices take 5 microbatches in turns only if they divide them; take a multiple of 2, or "
+                "another order (rule Order)"
+            ),
+        ),
     ],
 )
 def test_orders_that_cannot_run_are_refused(order: Order, why: str) -> None:
-    with pytest.raises(ProgramError, match=why):
+    with pytest.raises(ProgramError, match=exactly(why)):
         spread(chain(2, 8), {"x": 0, "y": 0}, Layout(pipeline=2, microbatches=4, order=order))

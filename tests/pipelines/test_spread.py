@@ -188,28 +188,43 @@ def test_there_are_as_many_stages_as_operations_at_the_most() -> None:
 @pytest.mark.parametrize(
     ("layout", "why"),
     [
-        (lambda: Layout(data=3), "16 examples are not 1 microbatches of 3 parts"),
-        (lambda: Layout(microbatches=32), "16 examples are not 32 microbatches"),
-        (lambda: Layout(pipeline=64), "operations go forward, and there are 64 stages"),
-        (lambda: Layout(chunks=2), "one group of devices has no use for several chunks"),
-        (lambda: Layout(data=0), "data is 0; give an integer from 1 on"),
-        (lambda: Layout(zero=4), "zero is 4; give 0, 1, 2 or 3"),
-        (lambda: Layout(tensor=3, tensor_dims={"w0": 1}), "dimension 1 of .* has no 3 equal parts"),
+        (lambda: Layout(data=3), "array 'x': 16 examples are not 1 microbatches of 3 parts (rule Layout)"),
+        (lambda: Layout(microbatches=32), "array 'x': 16 examples are not 32 microbatches of 1 parts (rule Layout)"),
+        (lambda: Layout(pipeline=64), "17 operations go forward, and there are 64 stages; take fewer (rule Stages)"),
+        (lambda: Layout(chunks=2), "one group of devices has no use for several chunks; give chunks=1 (rule Layout)"),
+        (lambda: Layout(data=0), "data is 0; give an integer from 1 on, 1 for none (rule Layout)"),
+        (lambda: Layout(zero=4), "zero is 4; give 0, 1, 2 or 3 (rule Layout)"),
+        (
+            lambda: Layout(tensor=3, tensor_dims={"w0": 1}),
+            "array 'w0': dimension 1 of (8, 8) has no 3 equal parts (rule Layout)",
+        ),
     ],
 )
 def test_layouts_that_do_not_fit_are_refused(layout: object, why: str) -> None:
-    with pytest.raises(ProgramError, match=why):
+    with pytest.raises(ProgramError, match=exactly(why)):
         spread(case("mlp")[0], BATCH, layout())  # type: ignore[operator]
 
 
 def test_examples_that_meet_are_refused() -> None:
     program = gpt2(1, 16, 8, s=3, head=4, vocabulary=12)
     for batch, why in (
-        ({}, "no input has examples"),
-        ({"z": 0}, "there is no such input"),
-        ({"x": 3}, "3 is no dimension"),
-        ({"x": 1}, "each meets all others|is not named as an input"),
-        ({"x": 2}, "examples|is not named as an input"),
+        ({}, "no input has examples; name those that do, each with its dimension (rule Batch)"),
+        (
+            {"z": 0},
+            (
+                "array 'z': there is no such input; there are x, wg0, wq0, wk0, wv0, wo0, w10, w20, wn0, "
+                "gain, vocabulary (rule Batch)"
+            ),
+        ),
+        ({"x": 3}, "array 'x': 3 is no dimension of an array of shape (8, 3, 16) (rule Batch)"),
+        ({"x": 1}, "operation 'product': examples run along s, t, so each meets all others (rule Batch)"),
+        (
+            {"x": 2},
+            (
+                "operation 'norm': it reads a sum over all examples beside examples, so microbatches would "
+                "wait for each other; sum at the end only (rule Batch)"
+            ),
+        ),
     ):
-        with pytest.raises(ProgramError, match=why):
+        with pytest.raises(ProgramError, match=exactly(why)):
             spread(program, batch, Layout())

@@ -126,7 +126,13 @@ def test_types_are_read_off_placements_over_some_devices() -> None:
 
 def test_summands_and_scalars_are_everywhere() -> None:
     for text in ("[4] sum{x}", "[]"):
-        with pytest.raises(errors.PlacementError, match="leaves the others without data"):
+        with pytest.raises(
+            errors.PlacementError,
+            match=exactly(
+                f"the type {text} on 2 of 3 devices leaves the others without data, as only types of rank 1 "
+                "or more can, whose tiles are no summands"
+            ),
+        ):
             placement_of(DistType.of(text), HERE, 3)
     with pytest.raises(
         errors.PlacementError, match=exactly("a placement of 2 summands leaves some devices without any; all hold one")

@@ -223,7 +223,10 @@ def test_steps_and_plans_of_the_wrong_form_are_refused() -> None:
     before, after = place("[4] sum{x}", "x=4"), place("[4]", "x=4")
     made = pulled_sums(before, after)
     for splits in ((0, 3), (1, 4), (0, 2, 4), (0, 5)):
-        with pytest.raises(PlanFormError, match="split points rise from 0 to 4, 2 of them"):
+        with pytest.raises(
+            PlanFormError,
+            match=exactly(f"4 summands are split at {splits} to make 1; split points rise from 0 to 4, 2 of them"),
+        ):
             replace(made, splits=splits)
     with pytest.raises(
         PlanFormError, match=exactly("the order of summands is 'ascending'; it is one of ('any', 'fixed')")

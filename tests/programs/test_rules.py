@@ -17,6 +17,7 @@ from redistrib.programs.pullback import RULES, Part
 from redistrib.programs.reference import run_by_rank, run_whole
 from redistrib.programs.spec import nest
 from redistrib.theory.placement import placement_of
+from tests.messages import exactly
 from tests.programs.nests import CASES, MESHES, Case, arrays_for, cuts, program_of, touched
 
 by_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.nest.name)
@@ -148,14 +149,26 @@ def test_an_axis_of_one_device_makes_no_summands() -> None:
 @pytest.mark.parametrize(
     ("cut", "message"),
     [
-        ("[4, 4]", r"is of \[4, 4\] points and the iteration space \(i, j\) has \[8, 8\]"),
-        ("[3{x}8, 8]", "4 tiles of 3 make 12 elements, not 8"),
-        ("[2{z}8, 8]", "no axis 'z'"),
-        ("[8, 2{x}8]", "iteration dimension 'j' is cut as 2{x}8 and must stay whole"),
+        (
+            "[4, 4]",
+            (
+                "operation 'sort': the cut [4, 4] is of [4, 4] points and the iteration space (i, j) has "
+                "[8, 8] (rule Nest)"
+            ),
+        ),
+        (
+            "[3{x}8, 8]",
+            (
+                "operation 'sort': the cut of (i, j): dimension 0 of [3{x}8, 8]: 4 tiles of 3 make 12 "
+                "elements, not 8; write 2{x}8 (rule Nest)"
+            ),
+        ),
+        ("[2{z}8, 8]", "operation 'sort': the cut of (i, j): mesh {x:4} has no axis 'z'; its axes are 'x' (rule Nest)"),
+        ("[8, 2{x}8]", "operation 'sort': iteration dimension 'j' is cut as 2{x}8 and must stay whole (rule Whole)"),
     ],
 )
 def test_cuts_that_cannot_be(cut: str, message: str) -> None:
-    with pytest.raises(CutError, match=message) as caught:
+    with pytest.raises(CutError, match=exactly(message)) as caught:
         Part(nest("ij->i", (8, 8), whole="j", name="sort"), DistType.of(cut)).signature(Mesh.of("x=4"))
     assert caught.value.operation == "sort"
     assert caught.value.rule and caught.value.rule[0].isupper()  # a rule of docs/programs.md
@@ -165,13 +178,25 @@ def test_cuts_that_cannot_be(cut: str, message: str) -> None:
 def test_results_combine_in_one_way_at_a_time() -> None:
     made = Nest("odd", {"i": 4, "j": 4}, [], [Access("out", ())], combine={"i": "sum", "j": "max"})
     assert str(Part(made, DistType.of("[2{x}4, 4]")).signature(Mesh.of("x=2,y=2")).outs[0]) == "[] sum{x}"
-    with pytest.raises(ProgramError, match="array 'out': results would be combined in two ways at once"):
+    with pytest.raises(
+        ProgramError,
+        match=exactly(
+            "operation 'odd', array 'out': results would be combined in two ways at once, {'x': 'sum', "
+            "'y': 'max'}; cut the dimensions of one reduction only (rule Combine)"
+        ),
+    ):
         Part(made, DistType.of("[2{x}4, 2{y}4]")).signature(Mesh.of("x=2,y=2"))
 
 
 def test_a_summand_does_not_pass_where_the_work_is_cut_alike() -> None:
     made = nest("ij->ij", (4, 4), name="copy")
-    with pytest.raises(ProgramError, match="operation 'copy', array 'a': axis 'x' both cuts the array") as caught:
+    with pytest.raises(
+        ProgramError,
+        match=exactly(
+            "operation 'copy', array 'a': axis 'x' both cuts the array and tells summands apart in "
+            "type [2{x}4, 4] sum{x}; an axis may do one of the two (rule Linear)"
+        ),
+    ) as caught:
         Part(made, DistType.of("[2{x}4, 4]"), (("x",),)).signature(Mesh.of("x=2"))
     assert caught.value.rule == "Linear"
 
@@ -179,19 +204,34 @@ def test_a_summand_does_not_pass_where_the_work_is_cut_alike() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"reads": [Access("a", (("z",),))]}, "array 'a': no iteration dimension 'z'; there are i, j"),
-        ({"reads": [Access("a", (("i",), ("i",)))]}, "an iteration dimension is used twice"),
-        ({"reads": [Access("a", ((),))]}, "1 dimensions are read whole and 0 extents are given"),
-        ({"combine": {"i": "mean"}}, "no reduction 'mean'; take one of sum, max, min"),
-        ({"linear": [(0,)]}, "groups"),
-        ({"ranges": {"i": 2.5}}, "2.5 is no size of 'i'"),
-        ({"ranges": {"i": -1}}, "-1 is no size of 'i'"),
-        ({"ranges": {"i": 10**30}}, "the range of 'i' goes beyond 9223372036854775807; take a smaller one"),
-        ({"whole": {"z"}}, "no iteration dimension 'z'"),
+        (
+            {"reads": [Access("a", (("z",),))]},
+            "operation 'odd', array 'a': no iteration dimension 'z'; there are i, j (rule Nest)",
+        ),
+        (
+            {"reads": [Access("a", (("i",), ("i",)))]},
+            "operation 'odd', array 'a': an iteration dimension is used twice; read one of the two whole (rule Nest)",
+        ),
+        (
+            {"reads": [Access("a", ((),))]},
+            (
+                "operation 'odd', array 'a': 1 dimensions are read whole and 0 extents are given; give one "
+                "for each (rule Whole)"
+            ),
+        ),
+        ({"combine": {"i": "mean"}}, "operation 'odd': no reduction 'mean'; take one of sum, max, min (rule Combine)"),
+        ({"linear": [(0,)]}, "operation 'odd': groups ((0,),) do not name reads of 0, each at most once (rule Linear)"),
+        ({"ranges": {"i": 2.5}}, "operation 'odd': 2.5 is no size of 'i'; give an integer, or a range (rule Nest)"),
+        ({"ranges": {"i": -1}}, "operation 'odd': -1 is no size of 'i'; give an integer, or a range (rule Nest)"),
+        (
+            {"ranges": {"i": 10**30}},
+            "operation 'odd': the range of 'i' goes beyond 9223372036854775807; take a smaller one (rule Nest)",
+        ),
+        ({"whole": {"z"}}, "operation 'odd': no iteration dimension 'z'; there are i, j (rule Nest)"),
     ],
 )
 def test_nests_that_do_not_fit_together(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ProgramError, match=message):
+    with pytest.raises(ProgramError, match=exactly(message)):
         Nest(**{"name": "odd", "ranges": {"i": 4, "j": 4}, "reads": [], "writes": [], **fields})
 
 
@@ -202,19 +242,26 @@ def test_specs_that_cannot_be_read(spec: str) -> None:
 
 
 def test_specs_that_do_not_fit_their_sizes() -> None:
-    with pytest.raises(ProgramError, match="for the iteration dimensions i, j"):
+    with pytest.raises(
+        ProgramError,
+        match=exactly("operation 'ij->i': sizes (4,) are given for the iteration dimensions i, j (rule Nest)"),
+    ):
         nest("ij->i", (4,))
-    with pytest.raises(ProgramError, match="2 operands have 1 names"):
+    with pytest.raises(ProgramError, match=exactly("operation 'i,i->i': 2 operands have 1 names (rule Nest)")):
         nest("i,i->i", (4,), reads=["a"])
 
 
 def test_a_body_must_give_what_its_nest_says() -> None:
     made = nest("ij->i", (4, 4), body=lambda at, a: a)
     program = program_of(Part(made, DistType.of("[2{x}4, 4]")), Mesh.of("x=2"))
-    with pytest.raises(ProgramError, match=r"array 'out': the body gives shape \(4, 4\), not \(4,\)"):
+    with pytest.raises(
+        ProgramError, match=exactly("operation 'ij->i', array 'out': the body gives shape (4, 4), not (4,) (rule Nest)")
+    ):
         run_whole(program, arrays_for(made))
     bare = Nest("bare", {"i": 4}, [], [Access("out", (("i",),))])
-    with pytest.raises(ProgramError, match="operation 'bare': the nest has no body"):
+    with pytest.raises(
+        ProgramError, match=exactly("operation 'bare': the nest has no body; give one to run it (rule Nest)")
+    ):
         run_whole(program_of(Part(bare, DistType.of("[2{x}4]")), Mesh.of("x=2")), [])
 
 

@@ -19,6 +19,7 @@ from redistrib.programs.program import Place, Program
 from redistrib.programs.pullback import Part
 from redistrib.programs.reference import run_whole
 from redistrib.programs.text import bodies_of, to_text
+from tests.messages import exactly
 from tests.programs.nests import CASES, MESHES, cuts, program_of
 from tests.simulate.drawn import arrays_for, programs
 from tests.simulate.mlp import data_parallel, pipelined
@@ -102,7 +103,9 @@ def test_the_programs_of_the_figures(program: Program) -> None:
 def test_without_bodies_a_program_can_be_planned_but_not_run() -> None:
     program = parse(to_text(pipelined()))
     assert rd.simulate(program, "v100").seconds == rd.simulate(pipelined(), "v100").seconds
-    with pytest.raises(ProgramError, match="the nest has no body"):
+    with pytest.raises(
+        ProgramError, match=exactly("operation 'split': the nest has no body; give one to run it (rule Nest)")
+    ):
         run_whole(program, arrays_for(program))
 
 

@@ -35,25 +35,70 @@ def test_t1_complete_schedules(grid: tuple[int, ...], processors: int) -> None:
 @pytest.mark.parametrize(
     ("grids", "message"),
     [
-        ({}, "operation 'ADD_MAP': the schedule is incomplete: it has no operation and lacks this one"),
+        (
+            {},
+            (
+                "operation 'ADD_MAP': the schedule is incomplete: it has no operation and lacks this one; "
+                "give it a grid of rank 3 (rule Schedule)"
+            ),
+        ),
         (
             {"ADD_MAP": (2, 2)},
-            r"the grid \(2, 2\) is of rank 2 and the iteration space \(i, j, k\)",
+            (
+                "operation 'ADD_MAP': the grid (2, 2) is of rank 2 and the iteration space (i, j, k) of "
+                "rank 3; give one number for each dimension (rule Schedule)"
+            ),
         ),
-        ({"ADD_MAP": (2, 2, 1, 1)}, "rank 4"),
-        ({"ADD_MAP": {"z": 2}}, "names 'z', and the iteration dimensions are i, j, k"),
-        ({"ADD_MAP": (2, 2, 1), "MUL_MAP": (2,)}, "'MUL_MAP': there is no such operation; there are ADD_MAP"),
+        (
+            {"ADD_MAP": (2, 2, 1, 1)},
+            (
+                "operation 'ADD_MAP': the grid (2, 2, 1, 1) is of rank 4 and the iteration space (i, j, k) "
+                "of rank 3; give one number for each dimension (rule Schedule)"
+            ),
+        ),
+        (
+            {"ADD_MAP": {"z": 2}},
+            (
+                "operation 'ADD_MAP': the grid {'z': 2} names 'z', and the iteration dimensions are i, j, "
+                "k (rule Schedule)"
+            ),
+        ),
+        (
+            {"ADD_MAP": (2, 2, 1), "MUL_MAP": (2,)},
+            "operation 'MUL_MAP': there is no such operation; there are ADD_MAP (rule Schedule)",
+        ),
         (
             {"ADD_MAP": (3, 1, 1)},
-            "3 parts do not divide the 4 points of 'i'; take a divisor, or pad=True",
+            (
+                "operation 'ADD_MAP': 3 parts do not divide the 4 points of 'i'; take a divisor, or "
+                "pad=True, which pads the dimension to 6 (rule Schedule)"
+            ),
         ),
-        ({"ADD_MAP": (0, 1, 1)}, r"the grid \(0, 1, 1\) is not made of integers from 1 on"),
-        ({"ADD_MAP": (2.0, 1, 1)}, "is not made of integers"),
-        ({"ADD_MAP": 4}, "of rank 1"),
+        (
+            {"ADD_MAP": (0, 1, 1)},
+            (
+                "operation 'ADD_MAP': the grid (0, 1, 1) is not made of integers from 1 on; 1 leaves a "
+                "dimension whole (rule Schedule)"
+            ),
+        ),
+        (
+            {"ADD_MAP": (2.0, 1, 1)},
+            (
+                "operation 'ADD_MAP': the grid (2.0, 1, 1) is not made of integers from 1 on; 1 leaves a "
+                "dimension whole (rule Schedule)"
+            ),
+        ),
+        (
+            {"ADD_MAP": 4},
+            (
+                "operation 'ADD_MAP': the grid (4,) is of rank 1 and the iteration space (i, j, k) of rank "
+                "3; give one number for each dimension (rule Schedule)"
+            ),
+        ),
     ],
 )
 def test_t1_incomplete_schedules_and_wrong_ranks(grids: dict[str, tuple[int, ...]], message: str) -> None:
-    with pytest.raises(CutError, match=message) as caught:
+    with pytest.raises(CutError, match=exactly(message)) as caught:
         rd.partition(ADD, grids)
     assert caught.value.rule == "Schedule"
 

@@ -214,12 +214,16 @@ def test_padding_as_it_is_wanted() -> None:
     np.testing.assert_array_equal(np.asarray(moved), _padded(values, (32, 8), 0))
     for shape in ((8, 7), (30, 7), (32, 7, 1), (32, 6)):
         with pytest.raises(
-            LeafError, match=r"no room for \(9, 7\) in equal tiles.*multiple of \(4, 1\) and at least \(12, 7\)"
+            LeafError,
+            match=exactly(
+                f"the shape {shape} has no room for (9, 7) in equal tiles on the target; each size must be "
+                "a multiple of (4, 1) and at least (12, 7)"
+            ),
         ):
             rd.reshard(array, jax.ShapeDtypeStruct(shape, np.float32, sharding=target), logical_shape=(9, 7))
     with pytest.raises(
         LeafError,
-        match=r"is no jax.sharding.Sharding",
+        match=exactly(f"{wanted} is no jax.sharding.Sharding; give a NamedSharding"),
     ):
         rd.reshard(array, wanted)
 
@@ -230,7 +234,14 @@ def test_padding_as_it_is_wanted() -> None:
 def test_types_that_no_array_of_jax_has() -> None:
     mesh = jax.make_mesh((4,), ("x",))
     for pair in (("[3~{x}9, 7]", "[9, 7]"), ("[9, 7]", "[3^{x}9, 7]")):
-        with pytest.raises(UnevenTypeError, match=r"JAX takes tiles of one size.*logical_shape"):
+        uneven = max(pair, key=len)
+        with pytest.raises(
+            UnevenTypeError,
+            match=exactly(
+                f"JAX takes tiles of one size, and those of {uneven} are of unequal size or padded; keep "
+                "the array in one with padding, as redistrib.reshard(..., logical_shape=) does, or use MPI"
+            ),
+        ):
             rd.to_jax(rd.synthesize(*pair, "x=4"), mesh)
     padded = rd.synthesize("[3{x}9+3]", "[9]", "x=4")
     with pytest.raises(
@@ -247,9 +258,13 @@ def test_types_that_no_array_of_jax_has() -> None:
 @pytest.mark.parametrize("logical", [(9,), (13, 7), (0, 7), (9, 7, 1), (-1, 7), 9])
 def test_a_logical_shape_that_is_no_part_of_the_array(logical: Any) -> None:
     array = jax.device_put(_values((12, 7)), _over(P("x"), 4))
-    with pytest.raises(LeafError, match="is not at the front of an array of shape \\(12, 7\\)"):
+    why = (
+        f"the logical shape {logical} is not at the front of an array of shape (12, 7); give one "
+        "size for each dimension, from 1 to that of the array"
+    )
+    with pytest.raises(LeafError, match=exactly(why)):
         rd.reshard(array, _over(P(), 4), logical_shape=logical)
-    with pytest.raises(LeafError, match="leaf \\['w'\\]"):
+    with pytest.raises(LeafError, match=exactly(f"leaf ['w']: {why}")):
         rd.reshard({"w": array}, _over(P(), 4), logical_shape={"w": logical})
 
 

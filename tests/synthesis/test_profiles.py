@@ -147,7 +147,12 @@ def test_profiles_are_given_as_values_files_or_objects(tmp_path: Path) -> None:
         assert profile_of(given) == profile
     assert profile.transports == {"packed": (1e-5, 0, 1e-9)}
     for wrong in (7, [1], {"x": {1}}, {1: object()}):
-        with pytest.raises(errors.ProfileError, match="is no profile; give a LatencyBandwidth, the path"):
+        with pytest.raises(
+            errors.ProfileError,
+            match=exactly(
+                f"{wrong!r} is no profile; give a LatencyBandwidth, the path of its JSON, or the object in it"
+            ),
+        ):
             profile_of(wrong)  # type: ignore[arg-type]
     with pytest.raises(
         errors.ProfileError,
@@ -162,7 +167,7 @@ def test_the_largest_file_that_is_read(tmp_path: Path) -> None:
     path.write_text(text + " " * (2**24 - len(text)))
     assert load_profile(path) == profile
     path.write_text(text + " " * (2**24 + 1 - len(text)))
-    with pytest.raises(errors.ProfileError, match="it has more than 16,777,216 bytes"):
+    with pytest.raises(errors.ProfileError, match=exactly(f"{path} is no profile: it has more than 16,777,216 bytes")):
         load_profile(path)
 
 

@@ -13,6 +13,7 @@ from redistrib.lang.types import DistType
 from redistrib.testing import all_partial_types
 from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import Placement, placement_of
+from tests.messages import exactly
 
 MESHES = [Mesh.of("x=4"), Mesh.of("x=2,y=2"), Mesh.of("x=2,y=3")]
 SHAPES = [(), (12,), (12, 12)]
@@ -101,21 +102,25 @@ def test_summands_are_a_dimension_of_their_own() -> None:
     assert place("[4{x}16]", "x=4").stacked() == place("[1, 4{x}16]", "x=4")
 
 
+NAMES = "a placement of 2 devices names one summand for each, of at most as many"
+KINDS = "not by one of ('sum', 'max', 'min')"
+
+
 @pytest.mark.parametrize(
     ("summand", "count", "kind", "why"),
     [
         ([0, 2], 2, "sum", "the number of a summand lies outside 0 to 1"),
         ([0, -1], 2, "sum", "the number of a summand lies outside 0 to 1"),
-        ([0, 1, 0], 2, "sum", "names one summand for each"),
-        ([0, 1], 3, "sum", "of at most as many"),
-        ([0, 1], 2, None, "reduced by None"),
-        ([0, 1], 2, "prod", "reduced by 'prod'"),
-        ([0, 1], 2**70, "sum", "of at most as many"),
-        (None, 2, None, "reduced by None"),
-        (None, 0, None, "of at most as many"),
-        (None, 1, "prod", "reduced by 'prod'"),
+        ([0, 1, 0], 2, "sum", f"{NAMES}, got 2 summands and numbers of shape (3,)"),
+        ([0, 1], 3, "sum", f"{NAMES}, got 3 summands and numbers of shape (2,)"),
+        ([0, 1], 2, None, f"2 summands are reduced by None, {KINDS}"),
+        ([0, 1], 2, "prod", f"2 summands are reduced by 'prod', {KINDS}"),
+        ([0, 1], 2**70, "sum", f"{NAMES}, got {2**70} summands and numbers of shape (2,)"),
+        (None, 2, None, f"2 summands are reduced by None, {KINDS}"),
+        (None, 0, None, f"{NAMES}, got 0 summands and numbers of shape (2,)"),
+        (None, 1, "prod", f"1 summands are reduced by 'prod', {KINDS}"),
     ],
 )
 def test_summands_that_cannot_be_are_refused(summand: list[int] | None, count: int, kind: str | None, why: str) -> None:
-    with pytest.raises(PlacementError, match=why):
+    with pytest.raises(PlacementError, match=exactly(why)):
         Placement((4,), (1,), np.zeros((2, 1)), summand, count, kind)  # type: ignore[arg-type]

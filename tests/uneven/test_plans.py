@@ -267,25 +267,29 @@ def test_split_points_of_a_placement_made_by_hand_are_checked(cuts):
     assert getattr(caught.value, "rule", None) == "tile index"
 
 
+RISE = (
+    "placements[0]: the split points of {} tiles of a dimension of 10 elements are {}; they are {} numbers that rise "
+    "from 0 to 10"
+)
+
+
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
-        ([[0, 3, 6, 8], 1], "lies outside"),
-        ([[0], 1], "two numbers at least"),
-        ([[0, 3, 6, 8, "10"], 1], "an integer is expected"),
-        ([[0, 3, 6, 8, 11], 1], "rise from 0 to 10"),
-        ([[0, 3, 6, 8, 2**64], 1], "64 bits"),
-        ([[0, 3, 8, 6, 10], 1], "rise from 0 to 10"),
+        ([[0, 3, 6, 8], 1], RISE.format(3, (0, 3, 6, 8), 4)),
+        ([[0], 1], "placements[0].grid[0] is [0], split points are two numbers at least"),
+        ([[0, 3, 6, 8, "10"], 1], "placements[0].grid[0][4] is '10', where an integer is expected"),
+        ([[0, 3, 6, 8, 11], 1], RISE.format(4, (0, 3, 6, 8, 11), 5)),
+        ([[0, 3, 6, 8, 2**64], 1], "placements[0].grid has a number that does not fit 64 bits"),
+        ([[0, 3, 8, 6, 10], 1], RISE.format(4, (0, 3, 8, 6, 10), 5)),
     ],
 )
 def test_split_points_in_a_text_are_checked(grid, message):
     form = json.loads(_exchange().to_json())
     form["placements"][0]["grid"] = grid
-    if message == "lies outside":
-        message = "rise from 0 to 10"
     del form["digest"]
     form["digest"] = digest_of(form)
-    with pytest.raises(PlanJsonError, match=message):
+    with pytest.raises(PlanJsonError, match=exactly(message)):
         rd.Plan.from_json(json.dumps(form))
 
 
