@@ -107,6 +107,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "redistrib/explain",
             OUTPUTS,
+            CIRCLES,
             "tests/test_explain.py",
             "tests/test_weak_graph.py",
             "tests/test_partial_refusals.py",
@@ -125,6 +126,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
             "tests/uneven/test_types.py",
             "tests/test_testing.py",
             "tests/simulate/test_command.py",
+            "tests/search/test_use.py::test_the_command",
             "tests/mpi/test_mpi_programs.py",
         ),
     ),

@@ -55,6 +55,8 @@ def plans() -> dict[str, rd.Plan]:
         "other devices": rd.synthesize("[2{x}8, 8]", "[8, 2{x}8]", low, target_mesh=high),
         "other devices, replicated": rd.synthesize("[2{x}8, 8]", "[8, 8]", low, target_mesh=high),
         "other devices, small": rd.synthesize("[2{x}8]", "[8]", low, target_mesh=high, cost_model="tpu"),
+        "to summands": rd.synthesize("[16]", "[16] sum{x}", {"x": 4, "y": 2}),
+        "summands anew": rd.synthesize("[4{x}16] sum{y}", "[8{y}16] sum{x}", {"x": 4, "y": 2}),
         "there and back": hand.plan("[8{x}32]", "[8{x}32]", "x=4", *there_and_back()),
         "nothing": rd.synthesize("[8, 2{x}8]", "[8, 2{x}8]", {"x": 4}),
         "no elements": rd.synthesize("[0{x}0, 4]", "[0, 2{x}4]", {"x": 2}),
@@ -69,7 +71,7 @@ def there_and_back() -> list[AllPermute]:
 
 
 def programs() -> dict[str, Program]:
-    """Three short programs, and one of more rows than a picture shows."""
+    """Short programs, and one of more rows than a picture shows."""
     product = rd.nest("ij,jk->ik", (8, 8, 8))
     chain = [
         rd.nest("ab,bc->ac", (16, 16, 16), name="first", reads=["x", "v"], writes="h"),
@@ -82,6 +84,8 @@ def programs() -> dict[str, Program]:
     return {
         "summed": partition(product, {"matmul": {"j": 4}}),
         "by rows": partition(product, {"matmul": {"i": 4}}),
+        "two by rows": partition(chain, {"first": {"a": 4}, "second": {"a": 4}}),
+        "three by rows": partition(long[:3], {f"step {k}": {"a": 4} for k in range(3)}),
         "moved": partition(chain, {"first": {"a": 4}, "second": {"c": 4}}),
         "long": partition(long, {f"step {k}": {"ac"[k % 2]: 4} for k in range(140)}),
     }

@@ -327,3 +327,26 @@ def test_what_is_measured_with_mpi_becomes_a_profile(monkeypatch: pytest.MonkeyP
     assert (fit.profile.name, fit.profile.fused_exchange) == ("mine", True)
     monkeypatch.setattr("redistrib.backends.mpi.calibrate.measure", lambda: None)
     assert calibrate("mpi") is None
+
+
+@pytest.mark.parametrize(
+    ("there", "devices", "numbers"),
+    [((3, 2, 1, 0), 4, (3, 2, 1, 0)), ((2, 3, 4, 5), 6, (2, 3, 4, 5)), ((9, 8, 7, 6), 8, (7, 6, 5, 4))],
+)
+def test_shardings_over_other_devices_are_numbered(
+    there: tuple[int, ...], devices: int, numbers: tuple[int, ...]
+) -> None:
+    """By their place in the source, or, where the target has others, in the order of their ids."""
+    jax = pytest.importorskip("jax")
+    every = np.array(jax.devices())
+    square = jax.sharding.Mesh(every[[1, 0, 2, 3]].reshape(2, 2), ("x", "y"))
+    line = jax.sharding.Mesh(every[list(there)], ("z",))
+    ends = [jax.NamedSharding(mesh, jax.P(*spec)) for mesh, spec in ((square, ("x", "y")), (line, ("z",)))]
+    plan = rd.synthesize(*ends, shape=(8, 8), cost_model="exact")
+    alike = set(there) == {0, 1, 2, 3}
+    turned = tuple({0: 1, 1: 0}.get(number, number) for number in numbers) if alike else numbers
+    assert plan.source_mesh.devices == ((0, 1, 2, 3) if alike else (1, 0, 2, 3))
+    assert (plan.devices, plan.target_mesh.devices) == (devices, turned)
+    values = np.arange(64).reshape(8, 8)
+    array = jax.device_put(values, ends[0])
+    np.testing.assert_array_equal(np.asarray(rd.reshard(array, ends[1])), values)

@@ -36,6 +36,7 @@ def ways(form: DistType) -> set[str]:
 
 
 PROMISED: dict[str, tuple[st.SearchStrategy[Any], Some]] = {
+    "a mesh of no axes": (meshes(), lambda mesh: not mesh.axes),
     "a mesh of one device": (meshes(), lambda mesh: mesh.size == 1),
     "a mesh of as many as are allowed": (meshes(max_devices=6), lambda mesh: mesh.size == 6),
     "a mesh of as many axes as are allowed": (meshes(max_axes=3), lambda mesh: len(mesh.axes) == 3),

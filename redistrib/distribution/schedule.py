@@ -85,8 +85,8 @@ class Schedule:
         """
         try:
             data: dict[str, Any] = json.loads(text)
-            if data["format"] != FORMAT or data["version"] != VERSION:
-                raise ValueError("another format, or version")
+            if data.get("format") != FORMAT or data.get("version") != VERSION:
+                raise ValueError(f"its format is no {FORMAT} of version {VERSION}")
             return cls(
                 Mesh.of(data["mesh"]),
                 {name: dict(cuts) for name, cuts in data["cuts"].items()},
@@ -95,8 +95,11 @@ class Schedule:
                 {int(number): DistType.of(form) for number, form in data["ends"]},
                 {(name, DistType.of(form)): DistType.of(source) for name, form, source in data["sources"]},
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CutError("", "", "Schedule", f"the text is no schedule: {error}") from None
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            why = f"it has no {error}" if isinstance(error, KeyError) else error
+            why = "a part is of another type" if isinstance(error, TypeError | AttributeError) else why
+            message = f"the text is no schedule: {why}; `redistrib search -o` and `to_json` write one"
+            raise CutError("", "", "Schedule", message) from None
 
     def __str__(self) -> str:
         """A table of the arguments, and of the operations that are cut."""

@@ -18,6 +18,7 @@ from redistrib.backends.jax.measure.inspect import inspect
 from redistrib.cli import main
 from redistrib.distribution.command import returned
 from redistrib.distribution.diagnosis import Diagnosis, Finding
+from redistrib.distribution.diagnosis import _reshards as reshards
 from redistrib.errors import ProgramError
 from tests.distribution import diagnosed
 from tests.messages import exactly
@@ -153,3 +154,63 @@ def test_what_cannot_be_diagnosed() -> None:
     with pytest.raises(ProgramError, match=exactly("a jitted function is diagnosed, not a int (rule Arguments)")):
         rd.diagnose(target)
     assert jax.device_count() >= 8
+
+
+UNPARTITIONED = """HloModule m, entry_computation_layout={(f32[8,8]{1,0})->f32[8,8]{1,0}}, num_partitions=4
+
+ENTRY %main (p: f32[8,8]) -> f32[8,8] {
+  %p = f32[8,8]{1,0} parameter(0), sharding={devices=[4,1]<=[4]}
+  ROOT %r = f32[8,8]{1,0} OPCODE(%p), sharding={devices=[1,4]<=[4]}, metadata={op_name="f" source_file="a.py"}
+}
+"""
+ALIKE = [
+    "abs",
+    "add",
+    "and",
+    "ceil",
+    "clamp",
+    "compare",
+    "convert",
+    "copy",
+    "cosine",
+    "custom-call",
+    "divide",
+    "erf",
+    "exponential",
+    "floor",
+    "log",
+    "logistic",
+    "maximum",
+    "minimum",
+    "multiply",
+    "negate",
+    "not",
+    "optimization-barrier",
+    "or",
+    "power",
+    "rsqrt",
+    "select",
+    "sign",
+    "sine",
+    "sqrt",
+    "subtract",
+    "tanh",
+    "xor",
+]
+
+
+@pytest.mark.parametrize("opcode", ALIKE)
+def test_an_array_keeps_its_place_through_what_is_done_element_by_element(opcode: str) -> None:
+    ((plan,),) = reshards(UNPARTITIONED.replace("OPCODE", opcode), "exact").values()
+    assert [step.kind for step in plan.steps] == ["alltoall"]
+
+
+@pytest.mark.parametrize("opcode", ["sort", "reverse", "dot", "all-to-all"])
+def test_what_mixes_elements_is_no_reshard(opcode: str) -> None:
+    assert not reshards(UNPARTITIONED.replace("OPCODE", opcode), "exact")
+
+
+def test_plans_are_for_the_platform_unless_a_model_is_given() -> None:
+    function, *args = diagnosed.hard()
+    assert rd.diagnose(function, *args).findings[0].reshards[0].cost_model == "cpu"
+    assert rd.diagnose(function, *args, cost_model="tpu").findings[0].reshards[0].cost_model == "tpu"

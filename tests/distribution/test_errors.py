@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import redistrib as rd
 from redistrib.distribution.schedule import Schedule
 from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, ProgramError, UnevenTypeError
 from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
 
 X = np.ones((8, 16), np.float32)
 
@@ -138,3 +140,95 @@ def test_what_is_no_tactic_is_named(schedule: Any) -> None:
     with pytest.raises(CutError) as refused:
         rd.distribute(product, (X,), {"d": 2}, schedule=schedule)
     assert str(refused.value) == "'d' is no tactic; write rd.along(axis, {argument: dimension}) (rule Schedule)"
+
+
+WHOLE = Schedule(
+    Mesh.of("d=8"),
+    {"dot_general": {"d": "m0"}},
+    {"add": {"d": 0}},
+    {"x": DistType.of("[1{d}8, 16]")},
+    {0: DistType.of("[1{d}8, 8]")},
+    {("x", DistType.of("[8, 16]")): DistType.of("[1{d}8, 16]")},
+)
+
+
+def test_a_schedule_as_text() -> None:
+    text = WHOLE.to_json()
+    assert json.loads(text) == {
+        "format": "redistrib-schedule",
+        "version": 1,
+        "mesh": {"d": 8},
+        "cuts": {"dot_general": {"d": "m0"}},
+        "carries": {"add": {"d": 0}},
+        "starts": {"x": "[1{d}8, 16]"},
+        "ends": [[0, "[1{d}8, 8]"]],
+        "sources": [["x", "[8, 16]", "[1{d}8, 16]"]],
+    }
+    assert Schedule.from_json(text) == WHOLE
+    assert str(WHOLE).splitlines()[0].strip() == "schedule on {d:8}"
+    assert [line.split() for line in str(WHOLE).splitlines()[-2:]] == [
+        ["x", "[1{d}8,", "16]"],
+        ["dot_general", "m0", "by", "d"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"format": "redistrib-plan"}, "its format is no redistrib-schedule of version 1"),
+        ({"version": 2}, "its format is no redistrib-schedule of version 1"),
+        ({"mesh": {"d": "many"}}, "axis 'd' has size 'many'; a mesh axis has a positive integer number of devices"),
+        ({"ends": [[float("inf"), "[8]"]]}, "cannot convert float infinity to integer"),
+        ({"ends": [1]}, "a part is of another type"),
+        ({"cuts": []}, "a part is of another type"),
+    ],
+)
+def test_a_text_that_is_no_schedule(changed: dict[str, Any], why: str) -> None:
+    with pytest.raises(CutError) as caught:
+        Schedule.from_json(json.dumps({**json.loads(WHOLE.to_json()), **changed}))
+    writes = "`redistrib search -o` and `to_json` write one"
+    assert str(caught.value) == f"the text is no schedule: {why}; {writes} (rule Schedule)"
+
+
+def test_a_text_without_a_part_of_a_schedule() -> None:
+    for part in ("mesh", "cuts", "carries", "starts", "ends", "sources"):
+        form = json.loads(WHOLE.to_json())
+        del form[part]
+        with pytest.raises(CutError) as caught:
+            Schedule.from_json(json.dumps(form))
+        assert str(caught.value).startswith(f"the text is no schedule: it has no {part!r}; ")
+    with pytest.raises(CutError) as caught:
+        Schedule.from_json("[" * 100_000)
+    assert str(caught.value).startswith("the text is no schedule: maximum recursion depth exceeded")
+    for text in ("[]", "7", "null"):
+        with pytest.raises(CutError) as caught:
+            Schedule.from_json(text)
+        assert str(caught.value).startswith("the text is no schedule: a part is of another type; ")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "why"),
+    [
+        (Schedule(Mesh.of("d=4"), {}, {}, {}, {}), "the schedule is for the mesh {d:4}, and not for {d:8}"),
+        (
+            Schedule(Mesh.of("d=8"), {"add": {"d": "i"}}, {}, {}, {}),
+            "operation 'add': there is no such operation: the schedule is of another function",
+        ),
+        (
+            Schedule(Mesh.of("d=8"), {}, {"add": {"d": 0}}, {}, {}),
+            "operation 'add': there is no such operation: the schedule is of another function",
+        ),
+        (
+            Schedule(Mesh.of("d=8"), {}, {}, {"z": DistType.of("[8, 16]")}, {}),
+            "array 'z': the schedule is of a function of other arguments",
+        ),
+        (
+            Schedule(Mesh.of("d=8"), {}, {}, {"x": DistType.of("[16, 8]")}, {}),
+            "array 'x': the schedule is of a function of other arguments",
+        ),
+    ],
+)
+def test_a_whole_schedule_of_something_else(schedule: Schedule, why: str) -> None:
+    with pytest.raises(CutError) as caught:
+        rd.distribute(product, (X,), {"d": 8}, schedule=schedule)
+    assert str(caught.value) == f"{why} (rule Schedule)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -48,3 +49,11 @@ def test_the_command_checks_every_element(source: str, target: str) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert "every element is right" in done.stdout
+    done = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    found = json.loads(done.stdout)
+    assert list(found) == [
+        "source", "target", "mesh", "backend", "ranks", "transports", "compared", "received_bytes", "bound_bytes",
+        "scratch_bytes", "seconds", "wrong_elements",
+    ]  # fmt: skip
+    assert (found["source"], found["target"], found["mesh"]) == (source, target, "{x:2, y:2}")
+    assert (found["backend"], found["ranks"], found["wrong_elements"]) == ("mpi", 4, 0)

@@ -294,7 +294,13 @@ def test_a_schedule_of_another_function() -> None:
         ),
     ):
         rd.distribute(lambda x, w: x + w, (ROW[1], ROW[1]), {"d": 4}, schedule=schedule)
-    with pytest.raises(CutError, match=exactly("the text is no schedule: 'format' (rule Schedule)")):
+    with pytest.raises(
+        CutError,
+        match=exactly(
+            "the text is no schedule: its format is no redistrib-schedule of version 1; `redistrib "
+            "search -o` and `to_json` write one (rule Schedule)"
+        ),
+    ):
         Schedule.from_json("{}")
 
 
