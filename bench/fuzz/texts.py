@@ -1,8 +1,10 @@
-"""Hostile texts for everything that reads text: types, meshes, sizes, dtypes, plans, profiles and the command line."""
+"""Hostile texts for everything that reads text: types, meshes, sizes, dtypes, plans, profiles, programs, schedules and
+the command line."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import random
@@ -17,10 +19,13 @@ from bench.fuzz.problems import draw_axes, draw_profile, profile
 from redistrib import cli
 from redistrib.arguments import dtype_name
 from redistrib.cost.latency import LatencyBandwidth
+from redistrib.distribution.schedule import Schedule
 from redistrib.errors import RedistribError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.dtypes import itemsize_of
+from redistrib.programs.parse import parse
+from redistrib.programs.text import to_text
 from redistrib.sizes import parse_size
 
 PIECES = (
@@ -40,6 +45,18 @@ GOOD = (
     "2GiB",
     "1.5 kB",
     "float32",
+)
+SCHEDULE = json.dumps(
+    {
+        "format": "redistrib-schedule",
+        "version": 1,
+        "mesh": {"d": 4, "m": 2},
+        "cuts": {"dot_general": {"d": "m0"}},
+        "carries": {"add": {"m": 0}},
+        "starts": {"x": "[2{d}8, 16]"},
+        "ends": [[0, "[2{d}8, 8] sum{m}"]],
+        "sources": [["x", "[8, 16]", "[2{d}8, 16]"]],
+    }
 )
 LONG = (20_000, 100_000, 400_000)  # characters
 DTYPES = (
@@ -64,15 +81,19 @@ def hostile(rng: random.Random) -> str:
     if kind < 0.5:
         return "".join(rng.choices(PIECES, k=rng.randrange(12)))
     if kind < 0.85:
-        text = rng.choice(GOOD)
-        for _ in range(rng.randint(1, 3)):
-            at = rng.randrange(len(text) + 1)
-            text = text[:at] + rng.choice((*PIECES, "")) + text[at + rng.randrange(3) :]
-        return text
+        return _damaged(rng, rng.choice(GOOD))
     piece = rng.choice((*PIECES, '\\"x', '"x",', "1,", "3{x}12,", "x=1,", '["', "[[", "{x", "{x,"))
     length = rng.choice(LONG)
     head, tail = rng.choice(("", "[", "[1{", '[1{"', '"', "{", "x=")), rng.choice(("", "]", "}", '"}1]', "x", "\n"))
     return head + piece * (length // len(piece)) + tail
+
+
+def _damaged(rng: random.Random, text: str) -> str:
+    """A text with one to three pieces put into it, each over up to two characters."""
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(text) + 1)
+        text = text[:at] + rng.choice((*PIECES, "")) + text[at + rng.randrange(3) :]
+    return text
 
 
 def _types(rng: random.Random) -> str:
@@ -219,6 +240,55 @@ def _profiles(rng: random.Random) -> str:
     return "read"
 
 
+def _programs(rng: random.Random) -> str:
+    """The text of a program, damaged, with lines that are gone or stand elsewhere, or with a piece very often."""
+    text = rng.choice(_program_texts())
+    if rng.random() < 0.3:
+        lines = text.split("\n")
+        lines.insert(rng.randrange(len(lines)), lines.pop(rng.randrange(len(lines))))
+        text = "\n".join(lines)
+    if rng.random() < 0.1:
+        at = rng.randrange(len(text))
+        text = text[:at] + rng.choice((*PIECES, "[", "("))[:20] * (LONG[0] // 2) + text[at:]
+    return _told(lambda: parse(_damaged(rng, text) if rng.random() < 0.8 else text))
+
+
+@functools.cache
+def _program_texts() -> tuple[str, ...]:
+    """A product by rows and one by summands, and two products with a move between them."""
+    product = rd.nest("ij,jk->ik", (8, 8, 8), name="product")
+    then = [
+        rd.nest("ij,jk->ik", (8, 8, 8), name="first", reads=["x", "v"], writes="h"),
+        rd.nest("ij,jk->ik", (8, 8, 8), name="second", reads=["h", "w"], writes="y"),
+    ]
+    made = (
+        rd.partition(product, {"product": {"i": 4}}),
+        rd.partition(product, {"product": {"j": 4}}),
+        rd.partition(then, {"first": {"i": 2}, "second": {"j": 2}}),
+    )
+    return tuple(map(to_text, made))
+
+
+def _schedules(rng: random.Random) -> str:
+    """The text of a schedule, damaged, or with a field of another form; one that is read prints as it reads."""
+    form = json.loads(SCHEDULE)
+    if rng.random() < 0.5:
+        values = (*OTHERS, 10**400, float("inf"), float("nan"), hostile(rng)[:200], [[1, 2]], {"x": {"d": []}})
+        form[rng.choice(sorted(form))] = rng.choice(values)
+        return _printed_json(json.dumps(form))
+    odd = (hostile(rng), "[" * 100_000, '{"a":' * 100_000, "9" * 5000)
+    return _printed_json(_damaged(rng, SCHEDULE) if rng.random() < 0.8 else rng.choice(odd))
+
+
+def _printed_json(text: str) -> str:
+    found = attempted(lambda: Schedule.from_json(text))
+    if isinstance(found, RedistribError):
+        return "refused"
+    if attempted(lambda: Schedule.from_json(found.to_json())) != found:
+        raise Failure("wrong", f"{text[:80]!r} is written as {found.to_json()[:80]!r}, which reads otherwise")
+    return "read"
+
+
 def _commands(rng: random.Random) -> str:
     """`redistrib plan` on hostile arguments: it ends with 0 or 2, and says so in a few lines."""
     given = ["plan", "[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", "--mesh", "x=4,y=6"]
@@ -242,5 +312,5 @@ def _commands(rng: random.Random) -> str:
 
 
 READERS: tuple[Callable[[random.Random], str], ...] = (
-    _types, _types, _meshes, _sizes, _dtypes, _plans, _plans, _profiles, _profiles, _commands,
+    _types, _types, _meshes, _sizes, _dtypes, _plans, _plans, _profiles, _profiles, _programs, _schedules, _commands,
 )  # fmt: skip

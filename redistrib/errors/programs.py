@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from redistrib.errors.base import RedistribError, listed
+from redistrib.errors.base import RedistribError, cut, listed, shown
+
+_LONG, _LONGER = 200, 4000  # characters of a name, and of a message
 
 
 class ProgramError(RedistribError):
@@ -28,7 +30,9 @@ k (rule Nest)
 
     def __init__(self, operation: str, array: str, rule: str, message: str) -> None:
         self.operation, self.array, self.rule = operation, array, rule
-        where = ", ".join(f"{what} {name!r}" for what, name in (("operation", operation), ("array", array)) if name)
+        names = (("operation", operation), ("array", array))
+        where = ", ".join(f"{what} {shown(name, _LONG)}" for what, name in names if name)
+        message = cut(message, _LONGER)
         super().__init__(f"{where}: {message} (rule {rule})" if where else f"{message} (rule {rule})")
 
     def at(self, source: str) -> ProgramError:

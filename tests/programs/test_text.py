@@ -159,3 +159,11 @@ def test_a_text_with_a_hole_is_read_or_refused(data: st.DataObject) -> None:
     text = SMALL[:start] + data.draw(st.sampled_from(["", "(", '"', "%", "9" * 30, "}"])) + SMALL[end:]
     with suppress(rd.RedistribError):
         parse(text)
+
+
+def test_names_of_any_length_are_cut_in_messages() -> None:
+    name = "n" * 10_000
+    error = ProgramError(name, "a", "Nest", "it has no body")
+    assert str(error) == f"operation '{'n' * 196}..., array 'a': it has no body (rule Nest)"
+    assert error.operation == name
+    assert str(ProgramError("", "", "Nest", "x" * 5000)) == f"{'x' * 3997}... (rule Nest)"
