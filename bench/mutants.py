@@ -305,7 +305,8 @@ def keep(room: str, new: list[dict[str, Any]], old: list[dict[str, Any]], seed: 
     kept = [record for record in old if (record["path"], record["before"], record["after"]) not in again]
     order = list(ROOMS)
     records = sorted((*others, *kept, *new), key=lambda record: order.index(record["room"]))
-    results.save("mutants", records, {"seed": seed, "count": count})
+    seeds = known["settings"].get("seeds", {}) if known else {}
+    results.save("mutants", records, {"seeds": {**seeds, room: seed}, "count": count})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -326,11 +327,12 @@ def main(arguments: argparse.Namespace) -> int:
         for k in range(0 if arguments.report else arguments.workers):
             copies.put(Copy(Path(folder) / str(k)))
         for room in () if arguments.report else arguments.room or ROOMS:
-            known = (results.load("mutants") or {"records": []})["records"]
-            old = [record for record in known if record["room"] == room]
+            before, seed = results.load("mutants") or {"records": [], "settings": {}}, arguments.seed
+            old = [record for record in before["records"] if record["room"] == room]
             if arguments.survivors:
                 chosen, old = survived(room, old, arguments.seed)
-                keep(room, [], old, arguments.seed, arguments.count)
+                seed = before["settings"].get("seeds", {}).get(room, seed)
+                keep(room, [], old, seed, arguments.count)
             else:
                 chosen = sample(room, arguments.count, arguments.seed)
                 keys = {(mutant.path, mutant.before, mutant.after) for mutant in chosen}
@@ -340,7 +342,7 @@ def main(arguments: argparse.Namespace) -> int:
             new: list[dict[str, Any]] = []
             for record in run(room, chosen, copies):
                 new.append(record)
-                keep(room, new, old, arguments.seed, arguments.count)
+                keep(room, new, old, seed, arguments.count)
     found = results.load("mutants")
     print(survivors.listed(found["records"] if found else []))
     return 0

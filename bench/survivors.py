@@ -16,7 +16,7 @@ LEAST = 0.9  # of the mutants of each room are to be killed
 FEWEST = 10  # mutants of a room that tell anything of it
 TEXT = """## Faults put into the code
 
-*Mutants* are the operators of mutmut at every place of code that runs: a seeded sample of each folder (seed {seed}, at
+*Mutants* are the operators of mutmut at every place of code that runs: a seeded sample of each folder (seed {seeds}, at
 most {count} of each), one at a time, against the tests of that folder. Killed is one for which a test fails that passes
 without it, or that lets tests take more than four times as long by the processor's clock. What outlives the tests and
 changes nothing that anyone could see is not counted; `bench/mutants.toml` says of each why.
@@ -84,7 +84,15 @@ def listed(records: Sequence[Record]) -> str:
 def parts(found: Results) -> list[str]:
     """The parts of the page."""
     records = found.records("mutants")
-    return [TEXT.format(**found.settings("mutants")), table(*rows(records))] if records else []
+    if not records:
+        return []
+    settings = found.settings("mutants")
+    of = {str(seed): [room for room, own in settings["seeds"].items() if own == seed]
+          for seed in sorted({*settings["seeds"].values()})}  # fmt: skip
+    most = max(of, key=lambda seed: len(of[seed]))
+    others = "; ".join(f"{seed} of {', '.join(own)}" for seed, own in of.items() if seed != most)
+    seeds = f"{most}; {others}" if others else most
+    return [TEXT.format(seeds=seeds, count=settings["count"]), table(*rows(records))]
 
 
 def rows(records: Sequence[Record]) -> tuple[list[str], list[list[str]]]:

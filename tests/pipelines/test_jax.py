@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import jax
 import jax.numpy as jnp
@@ -238,3 +239,14 @@ def batch_norm(w: Any, x: Any) -> Any:
 def test_what_cannot_be_is_refused(make: Callable[[], Any], why: str) -> None:
     with pytest.raises(ProgramError, match=exactly(why)):
         make()
+
+
+def test_an_array_of_several_processes_is_not_cut_into_microbatches() -> None:
+    made = rd.pipeline(step, ARGS, BATCH, Layout(microbatches=2))
+    shared = Mock(spec=jax.Array, is_fully_addressable=False)
+    why = (
+        "operation 'step', array 'x': an array of several processes is not cut into microbatches; give every process "
+        "the whole of it, as a NumPy array (rule Arguments)"
+    )
+    with pytest.raises(ProgramError, match=exactly(why)):
+        made._microbatches("x", shared)
