@@ -278,7 +278,7 @@ def draw_axes(rng: random.Random, devices: int) -> tuple[tuple[str, int], ...]:
             sizes[rng.randrange(len(sizes))] *= factor
         else:
             sizes.append(factor)
-    while rng.random() < 0.12:
+    while rng.random() < 0.12 and len(sizes) < len(NAMES):
         sizes.append(1)
     rng.shuffle(sizes)
     pool = (*NAMES[:4], *ODD_NAMES) if rng.random() < 0.1 else NAMES
