@@ -21,6 +21,7 @@ from redistrib.theory.bounds import least_received
 from redistrib.theory.placement import Placement
 
 MOST_TAILS = 4  # middles whose way to the target takes more than one collective, and is searched for
+MOST_PULLED = 1 << 16  # shares of all candidates that pull, once there is another: their rounds take long to find
 MANY_DEVICES = 256  # then one, as for each of the placements that a partial target may be made of
 
 
@@ -48,6 +49,7 @@ class _Search:
         self.best: list[Step] | None = None
         self.key: tuple[float, ...] = (math.inf, math.inf)
         self.least = math.inf
+        self.pulled = 0
         exact = model.counts_received and problem.memory_limit is None
         self.enough = least_received(problem.before, problem.after) if exact else -1
 
@@ -98,7 +100,9 @@ class _Search:
         elif p % q == 0 and regular:
             yield from self._reduced(problem)
         if (p != q and (q > 1 or not regular)) or not regular:
-            for step, _ in pulled(problem, self.fixed):
+            most = MOST_PULLED if self.best is None else MOST_PULLED - self.pulled
+            for step, _ in pulled(problem, self.fixed, most):
+                self.pulled += len(step.shares.src)
                 yield [step]
 
     def _moves(self, problem: Problem, regular: bool) -> Iterator[list[Step]]:

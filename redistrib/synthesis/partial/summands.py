@@ -86,14 +86,19 @@ def _made(before: Placement, after: Placement, parts: Grid, summands: int) -> Ma
     return Made(made, Unreduce(made, after, np.flatnonzero(keeps)))
 
 
-def pulled(problem: Problem, fixed: bool) -> Iterator[tuple[ReduceExchange | Exchange, Placement]]:
-    """Every device pulls what it lacks, whatever the numbers of summands, replicas and tiles: one step, and its end."""
+def pulled(
+    problem: Problem, fixed: bool, most: int = MOST_SHARES
+) -> Iterator[tuple[ReduceExchange | Exchange, Placement]]:
+    """Every device pulls what it lacks, whatever the numbers of summands, replicas and tiles: one step, and its end.
+
+    None where that takes more shares than `most`, or `MOST_SHARES`.
+    """
     before, after = problem.before, problem.after
     splits = even(before, after)
     if not fixed:
         before, after = matched(before, after, splits)
     held = stack_of(before, before.summands)
-    lacking = _lacking(before, after, splits)
+    lacking = _lacking(before, after, splits, min(most, MOST_SHARES))
     if lacking is None:
         return
     if lacking:
@@ -108,7 +113,7 @@ def pulled(problem: Problem, fixed: bool) -> Iterator[tuple[ReduceExchange | Exc
     yield added(Exchange(held, held, shares), before, after, splits), after
 
 
-def _lacking(before: Placement, after: Placement, splits: tuple[int, ...]) -> list[Lack] | None:
+def _lacking(before: Placement, after: Placement, splits: tuple[int, ...], most: int) -> list[Lack] | None:
     """(receiver, number of the slab, start, size) of all that must travel; None where that is too much."""
     tile, goal = np.array(before.tile, dtype=np.int64), np.array(after.tile, dtype=np.int64)
     slabs = (before.summands, *before.grid)
@@ -127,7 +132,7 @@ def _lacking(before: Placement, after: Placement, splits: tuple[int, ...]) -> li
                 if slab != own:
                     number = int(number_of(np.array(slab, dtype=np.int64), slabs))
                     result.append((device, number, np.array([summand, *start]), np.array([1, *size])))
-        if len(result) > MOST_SHARES:
+        if len(result) > most:
             return None
     return result
 
