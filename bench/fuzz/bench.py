@@ -164,7 +164,8 @@ def _again(name: str, seed: int, index: int) -> int:
         print(forgery(seed, index))
     try:
         with guarded(kind.limit) as clock:
-            print(f"{name} {index}: {kind.check(seed, index)}, {clock.seconds:.2f} s")
+            found = kind.check(seed, index)
+        print(f"{name} {index}: {found}, {clock.seconds:.2f} s")
     except Failure as failure:
         print(f"{name} {index}: {failure}", file=sys.stderr)
         if failure.__cause__ is not None:
