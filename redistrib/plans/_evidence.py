@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -61,3 +61,10 @@ def check_holds(step: int, move: Step, devices: Int64) -> None:
             step,
             device,
         )
+
+
+def fail_grids(number: int, step: Step, rule: str, why: str) -> NoReturn:
+    """Refuse a step for the grids that it goes between."""
+    before, after = step.before.grid, step.after.grid
+    message = f"step {number} ({step.kind}) goes from the grid {before} to {after}; {why}"
+    raise VerificationError(rule, message, number, before=before, after=after)

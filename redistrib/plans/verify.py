@@ -16,7 +16,7 @@ import numpy as np
 
 from redistrib.errors import PlacementError, TileAboveBoundError, VerificationError
 from redistrib.errors.base import shown
-from redistrib.plans._evidence import check_holds, check_numbers, first, held, row
+from redistrib.plans._evidence import first, held, row
 from redistrib.plans.data import PlanData
 from redistrib.plans.parts import MOST_PARTS, divides, untouched
 from redistrib.plans.steps import (
@@ -34,7 +34,8 @@ from redistrib.plans.steps import (
 from redistrib.plans.verify_exchange import check_exchange
 from redistrib.plans.verify_groups import check_allgather, check_alltoall
 from redistrib.plans.verify_reductions import as_slabs, check_reduce_exchange, check_reduction, check_unreduce
-from redistrib.theory.placement import Int64, Placement, placement_of
+from redistrib.plans.verify_tiles import check_allpermute, check_dynslice
+from redistrib.theory.placement import Placement, placement_of
 from redistrib.theory.splits import checked
 
 _Plan = TypeVar("_Plan", bound=PlanData)
@@ -283,102 +284,6 @@ def _fail_start(number: int, before: Placement, here: Placement) -> None:
     )
 
 
-def _check_dynslice(number: int, step: DynSlice) -> None:
-    before, after = step.before, step.after
-    if any(a % b for b, a in zip(before.grid, after.grid, strict=True)):
-        raise VerificationError(
-            "slice grid",
-            f"step {number} (dynslice) goes from the grid {before.grid} to {after.grid}; "
-            "a slice cuts every tile into equal parts, so each count must be a multiple of the one before",
-            number,
-            before=before.grid,
-            after=after.grid,
-        )
-    outside = (after.coarse(before.grid) != before.index) & ~after.nowhere[:, None]
-    if outside.any():
-        device = first(outside.any(axis=1))
-        raise VerificationError(
-            "slice outside tile",
-            f"step {number} (dynslice) leaves device {device} with {held(after, device)}, "
-            f"which is not part of the {held(before, device)} it held",
-            number,
-            device,
-            held=held(before, device),
-            kept=held(after, device),
-        )
-
-
-def _check_allpermute(number: int, step: AllPermute) -> None:
-    before, after = step.before, step.after
-    if before.grid != after.grid:
-        raise VerificationError(
-            "permute grid",
-            f"step {number} (allpermute) goes from the grid {before.grid} to {after.grid}; "
-            "a permute moves whole tiles, so the grid stays",
-            number,
-            before=before.grid,
-            after=after.grid,
-        )
-    sender, receiver = step.pairs[:, 0], step.pairs[:, 1]
-    check_numbers(number, "allpermute", "a pair", step.pairs.ravel(), step.devices)
-    if (sender == receiver).any():
-        device = int(sender[first(sender == receiver)])
-        raise VerificationError(
-            "self send",
-            f"step {number} (allpermute) has device {device} send to itself; leave the pair out",
-            number,
-            device,
-        )
-    check_holds(number, step, sender)
-    _check_once(number, sender, "send", "duplicate sender", step.devices)
-    _check_once(number, receiver, "receive", "duplicate receiver", step.devices)
-    origin = np.arange(step.devices)
-    origin[receiver] = sender
-    wrong = after.index != before.index[origin]
-    if wrong.any():
-        device = first(wrong.any(axis=1))
-        if origin[device] == device:
-            raise VerificationError(
-                "idle tile",
-                f"step {number} (allpermute) sends device {device} nothing, yet it goes from "
-                f"{held(before, device)} to {held(after, device)}",
-                number,
-                device,
-                held=held(before, device),
-                ends=held(after, device),
-            )
-        raise VerificationError(
-            "permuted tile",
-            f"step {number} (allpermute) sends device {device} the {held(before, int(origin[device]))} that device "
-            f"{origin[device]} holds, yet it ends with {held(after, device)}",
-            number,
-            device,
-            sender=int(origin[device]),
-            sent=held(before, int(origin[device])),
-            ends=held(after, device),
-        )
-
-
-def _check_once(
-    number: int,
-    devices: Int64,
-    verb: str,
-    rule: str,
-    count: int,
-) -> None:
-    times = np.bincount(devices, minlength=count)
-    if times.max() > 1:
-        device = first(times > 1)
-        raise VerificationError(
-            rule,
-            f"step {number} (allpermute) has device {device} {verb} {times[device]} tiles; "
-            "a permute moves at most one tile from and to each device",
-            number,
-            device,
-            times=int(times[device]),
-        )
-
-
 def _first_difference(one: Placement, other: Placement) -> int:
     """The first device that holds different boxes in two unequal placements of one shape."""
     if one.tile != other.tile or one.partial[1:] != other.partial[1:]:
@@ -389,10 +294,10 @@ def _first_difference(one: Placement, other: Placement) -> int:
 
 # Of each kind of step its check, and whether that knows of summands; the others are given slabs of their stack.
 _CHECKS: dict[type, tuple[Callable[..., None], bool]] = {
-    DynSlice: (_check_dynslice, False),
+    DynSlice: (check_dynslice, False),
     AllGather: (check_allgather, False),
     AllToAll: (check_alltoall, False),
-    AllPermute: (_check_allpermute, False),
+    AllPermute: (check_allpermute, False),
     Exchange: (check_exchange, False),
     ReduceScatter: (check_reduction, True),
     AllReduce: (check_reduction, True),

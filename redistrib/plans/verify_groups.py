@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 
 from redistrib.errors import VerificationError
-from redistrib.plans._evidence import check_holds, check_numbers, first, held
+from redistrib.plans._evidence import check_holds, check_numbers, fail_grids, first, held
 from redistrib.plans.steps import AllGather, AllReduce, AllToAll, ReduceScatter
 from redistrib.theory.placement import Int64, number_of
 
@@ -21,14 +21,8 @@ def check_allgather(number: int, step: AllGather) -> None:
     """
     before, after = step.before, step.after
     if any(b % a for b, a in zip(before.grid, after.grid, strict=True)):
-        raise VerificationError(
-            "gather grid",
-            f"step {number} (allgather) goes from the grid {before.grid} to {after.grid}; "
-            "a gather merges equally many tiles everywhere, so each count must divide the one before",
-            number,
-            before=before.grid,
-            after=after.grid,
-        )
+        why = "a gather merges equally many tiles everywhere, so each count must divide the one before"
+        fail_grids(number, step, "gather grid", why)
     check_groups(number, step)
     _check_union(number, step)
 
@@ -41,14 +35,11 @@ def check_alltoall(number: int, step: AllToAll) -> None:
     """
     before, after = step.before, step.after
     if any(b % a and a % b for b, a in zip(before.grid, after.grid, strict=True)):
-        raise VerificationError(
-            "all-to-all grid",
-            f"step {number} (alltoall) goes from the grid {before.grid} to {after.grid}; its shares are of one shape "
-            "only where in every dimension one count divides the other; an exchange has no such rule",
-            number,
-            before=before.grid,
-            after=after.grid,
+        why = (
+            "its shares are of one shape only where in every dimension one count divides the other; "
+            "an exchange has no such rule"
         )
+        fail_grids(number, step, "all-to-all grid", why)
     check_groups(number, step)
     _check_union(number, step)
 

@@ -11,7 +11,7 @@ import numpy as np
 from redistrib.errors import VerificationError
 from redistrib.errors.base import shown
 from redistrib.plans._cover import cut_dimensions, first_not_filled_once, times_covered, wrong_cell
-from redistrib.plans._evidence import box, check_numbers, first, held
+from redistrib.plans._evidence import box, check_numbers, fail_grids, first, held
 from redistrib.plans.steps import (
     AllReduce,
     Exchange,
@@ -67,14 +67,8 @@ def check_reduction(number: int, step: ReduceScatter | AllReduce) -> None:
         _fail_count(number, step, f"groups of {members} make one summand of {members}")
     check_groups(number, step)
     if any(a % b for b, a in zip(before.grid, after.grid, strict=True)):
-        raise VerificationError(
-            "slice grid",
-            f"step {number} ({step.kind}) goes from the grid {before.grid} to {after.grid}; "
-            "members keep equal parts of the sum, so each count must be a multiple of the one before",
-            number,
-            before=before.grid,
-            after=after.grid,
-        )
+        why = "members keep equal parts of the sum, so each count must be a multiple of the one before"
+        fail_grids(number, step, "slice grid", why)
     parts = tuple(a // b for b, a in zip(before.grid, after.grid, strict=True))
     expected = members if isinstance(step, ReduceScatter) else 1
     if np.prod(parts, dtype=object) != expected:
@@ -269,12 +263,8 @@ def check_unreduce(number: int, step: Unreduce) -> None:
             number,
         )
     if any(b % a for b, a in zip(before.grid, after.grid, strict=True)):
-        raise VerificationError(
-            "unreduce",
-            f"step {number} ({step.kind}) goes from the grid {before.grid} to {after.grid}; "
-            "a tile becomes part of a tile as large or larger, so each count must divide the one before",
-            number,
-        )
+        why = "a tile becomes part of a tile as large or larger, so each count must divide the one before"
+        fail_grids(number, step, "unreduce", why)
     outside = (before.coarse(after.grid) != after.index).any(axis=1)
     if outside.any():
         device = first(outside)

@@ -21,7 +21,7 @@ from proofs.bridge.export import dimensions, plan_term
 from proofs.bridge.mutate import BREAKING, HARMLESS, changed
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
-from redistrib.plans import verify, verify_exchange, verify_groups, verify_reductions
+from redistrib.plans import verify, verify_exchange, verify_groups, verify_reductions, verify_tiles
 from redistrib.plans.steps import AllPermute
 from redistrib.theory.placement import Placement, placement_of
 from tests.plans.corrupt_devices import WAITING_IN_TEXTS
@@ -186,7 +186,7 @@ def _read_backwards(dist_type: DistType, mesh: Mesh, devices: int | None = None)
             ("members_out_of_order", "members_change_groups"),
             "verify accepts",
         ),
-        (verify, "_check_once", lambda *_: None, ("another_holder_sends", "pair_named_twice"), "verify accepts"),
+        (verify_tiles, "_check_once", lambda *_: None, ("another_holder_sends", "pair_named_twice"), "verify accepts"),
         (verify, "_check_bound", lambda *_: None, ("oversized_tile",), "verify accepts"),
         (verify_exchange, "_first_outside", lambda *_: None, ("sender_without_data", "moved_share"), "verify accepts"),
         (verify, "placement_of", _read_backwards, ("",), "verify refuses"),
