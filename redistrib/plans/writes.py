@@ -13,8 +13,9 @@ Where neither exists, the device's write is masked: it puts back what it finds, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,9 @@ from redistrib.plans.steps import ReduceExchange, ReduceScatter, Step
 from redistrib.plans.transfers import Transfers, transfers
 from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Int64, Placement
+
+Turns: TypeAlias = Callable[[Int64, int], tuple[Int64, Int64] | None]
+"""Of the pairs of a permute and the elements that each moves, which go first and which then; None to go together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +84,9 @@ def of_all(pairs: Int64, devices: int) -> Int64 | None:
     return np.concatenate([pairs, np.stack([others, others], axis=1)])
 
 
-def schedule(held: Placement, step: Step) -> list[Write]:
-    """The writes of a step, in order, with the least masked volume of the orders tried.
+def schedule(held: Placement, step: Step, turns: Turns | None = None) -> list[Write]:
+    """The writes of a step, in order, with the least masked volume of the orders tried, and in turns then the fewest
+    copies.
 
     The box that a device need not be sent is written first or last; with several sizes of such boxes, larger ones come
     first, so that a device may write a part of a large one when it is the turn of a small one.
@@ -90,6 +95,7 @@ def schedule(held: Placement, step: Step) -> list[Write]:
         held: what the devices read from: the placement before the step, or one before a slice that precedes it, whose
             larger tiles may hold more of what the devices end with than stays in the step itself.
         step: any step that communicates.
+        turns: splits permutes that had better not go at once.
 
     Raises:
         PartialTypeError: if its tiles are summands, which are added and not written.
@@ -99,13 +105,15 @@ def schedule(held: Placement, step: Step) -> list[Write]:
     after, moved = step.after, transfers(step)
     kept = held.boxes.meet(after.boxes)
     own = _Kept(kept, kept.start - held.start, kept.start - after.start)
-    rounds = [write for r in range(moved.rounds) for write in _round(held, after, moved, r)]
+    rounds = [
+        turn for r in range(moved.rounds) for write in _round(held, after, moved, r) for turn in _turns(write, turns)
+    ]
     keeps = own.writes()
     orders = [keeps + rounds]
     if keeps:
         orders.append([*keeps[:-1], *rounds, keeps[-1]])
     settled = [_without_dead(_settle(order, own, after), after) for order in orders]
-    return min(settled, key=_masked_volume)
+    return min(settled, key=lambda order: (_masked_volume(order), 0 if turns is None else _sent_to_self(order)))
 
 
 def additions(step: ReduceScatter | ReduceExchange) -> list[Write]:
@@ -120,6 +128,12 @@ def additions(step: ReduceScatter | ReduceExchange) -> list[Write]:
 
 def _masked_volume(writes: Sequence[Write]) -> int:
     return sum(write.volume for write in writes if write.masked)
+
+
+def _sent_to_self(writes: Sequence[Write]) -> int:
+    """Elements that devices copy, once more, by sending them to themselves."""
+    return sum(write.volume * int((write.pairs[:, 0] == write.pairs[:, 1]).sum())
+               for write in writes if write.pairs is not None)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +172,17 @@ def _round(before: Placement, after: Placement, moved: Transfers, number: int) -
         receives[receiver] = True
         writes.append(Write(tuple(size), source, target, np.stack([sender, receiver], axis=1), receives, padded))
     return writes
+
+
+def _turns(write: Write, turns: Turns | None) -> list[Write]:
+    """A write by a permute, or one for each turn that its pairs take."""
+    assert write.pairs is not None
+    assert write.writes is not None
+    found = None if turns is None or write.padded is not None else turns(write.pairs, write.volume)
+    if found is None:
+        return [write]
+    devices = np.arange(len(write.writes))
+    return [replace(write, pairs=pairs, writes=np.isin(devices, pairs[:, 1])) for pairs in found]
 
 
 def _settle(order: Sequence[Write], own: _Kept, after: Placement) -> list[Write]:

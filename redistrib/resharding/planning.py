@@ -167,11 +167,11 @@ class Planner:
         return key, BucketEntry(plan, dtype, count, stacked, reuses, schedule)
 
     def _program(self, first: LeafMove, known: list[tuple[Hashable, BucketEntry]], numbered: bool) -> CompiledBucket:
-        devices, entries = known_spec(first).devices, [entry for _, entry in known]
-        options = quirks_of(devices[0].platform).compiler_options(sum(entry.cut_bytes for entry in entries))
+        spec, entries = known_spec(first), [entry for _, entry in known]
+        options = spec.quirks.compiler_options(sum(entry.cut_bytes(spec.quirks) for entry in entries))
         made: CompiledBucket = PROGRAMS.get(
             (numbered, *[key for key, _ in known]),
-            lambda: CompiledBucket(entries, devices, options, numbered=numbered),
+            lambda: CompiledBucket(entries, spec.devices, options, numbered=numbered),
         )
         return made
 

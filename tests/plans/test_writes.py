@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import redistrib as rd
 from redistrib.plans.plan import Plan
 from redistrib.plans.reference import Tile, scatter
 from redistrib.plans.steps import DynSlice, Step
@@ -17,7 +19,7 @@ from redistrib.plans.writes import Write, in_parts, schedule
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.testing import RedistributionCase, numbered, plans, redistributions
-from redistrib.theory.placement import Placement
+from redistrib.theory.placement import Int64, Placement
 from tests.plans.hand import GOOD
 
 GARBAGE = -1
@@ -42,6 +44,12 @@ def _window(start: Sequence[int], size: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(s, s + n) for s, n in zip(start, size, strict=True))
 
 
+def by_parity(pairs: Int64, elements: int) -> tuple[Int64, Int64] | None:
+    """Even senders first, then odd ones, where there are both and each moves more than one element."""
+    late = pairs[:, 0] % 2 == 1
+    return (pairs[~late], pairs[late]) if elements > 1 and late.any() and not late.all() else None
+
+
 def check(held: Placement, step: Step, largest: int) -> None:
     """Whole writes, and writes in parts of at most so many elements, each on its own."""
     whole = numbered(step.before.shape)
@@ -51,7 +59,8 @@ def check(held: Placement, step: Step, largest: int) -> None:
     writes = schedule(held, step)
     parts = [part for write in writes for part in in_parts(replace(write, padded=None), largest)]
     assert all(part.volume <= max(1, largest) for part in parts)
-    for order in (writes, parts):
+    turns = schedule(held, step, by_parity)
+    for order in (writes, parts, turns, [replace(write, padded=None) for write in turns]):
         for got, wanted in zip(carried_out(order, step.after, tiles), expected, strict=True):
             np.testing.assert_array_equal(got, wanted)
 
@@ -83,3 +92,15 @@ def test_steps_of_any_plan(plan: Plan, largest: int) -> None:
 def test_direct_exchanges(case: RedistributionCase, largest: int) -> None:
     for (step,) in in_rounds(Problem.plain(case.before, case.after)):
         check(case.before, step, largest)
+
+
+def test_gathers_of_two_take_turns_without_a_mask() -> None:
+    """Who receives in the other turn writes where what it keeps will stand; so nothing is put back."""
+    (step,) = rd.synthesize("[4{x}8, 6]", "[8, 6]", {"x": 2, "y": 2}).steps
+    writes = schedule(step.before, step, by_parity)
+    assert [None if write.pairs is None else len(write.pairs) for write in writes] == [2, 2, None]
+    assert not any(write.masked for write in writes)
+    for one, other in combinations(writes[:2], 2):
+        assert one.pairs is not None and other.pairs is not None
+        assert not set(one.pairs[:, 0]) & set(other.pairs[:, 0])
+    check(step.before, step, largest=5)

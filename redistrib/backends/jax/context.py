@@ -17,6 +17,7 @@ from redistrib.backends.jax.xla_cpu import Quirks, quirks_of
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllToAll
+from redistrib.plans.writes import Turns
 from redistrib.theory.placement import Int64
 
 Schedule: TypeAlias = Literal["overlap", "sequential"]
@@ -131,11 +132,12 @@ class LoweringContext:
             moved: jax.Array = lax.ppermute(tile, self.names, [(a, b) for a, b in self.position[pairs].tolist()])
             return moved
 
-        if not self.goes_one_way(tile.size * tile.dtype.itemsize):
+        size = tile.size * tile.dtype.itemsize
+        if not self.goes_one_way(size):
             return sent(tile, pairs)
         keeps = pairs[:, 0] == pairs[:, 1]
         moving, keepers = pairs[~keeps], pairs[keeps, 0]
-        if (turns := two_turns(moving, self.processes)) is not None:
+        if (turns := self.turns(moving, size)) is not None:
             moved = sent(tile, turns[0])
             then = sent(tile, turns[1])
         elif (turns := relayed(moving, self.processes)) is not None:
@@ -146,6 +148,16 @@ class LoweringContext:
         late, kept = (self.lookup(np.isin(np.arange(len(self.order)), some)) for some in (turns[1][:, 1], keepers))
         moved = jnp.where(late, then, moved)
         return jnp.where(kept, tile, moved) if len(keepers) else moved
+
+    def turns(self, pairs: Int64, size: int) -> tuple[Int64, Int64] | None:
+        """The pairs of a permute of so many bytes each in two turns; None where it had better go at once."""
+        return two_turns(pairs, self.processes) if self.goes_one_way(size) else None
+
+    def turns_of(self, itemsize: int) -> Turns | None:
+        """The turns of permutes of elements of so many bytes; None where nothing ever takes any."""
+        if self.quirks.one_way_bytes is None:
+            return None
+        return lambda pairs, elements: self.turns(pairs, elements * itemsize)
 
     def goes_one_way(self, size: int) -> bool:
         """Whether so many bytes for each device had better travel one way at a time between two processes."""

@@ -231,6 +231,7 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, context: LoweringCon
     """Carry out a step as writes into its output tile; `before` may be any placement that holds what is sent."""
     assert isinstance(step, AllGather | AllToAll | AllPermute | Exchange)
     after = step.after
+    elements = math.prod(tile.shape[after.rank :])  # behind each of the plan's
     shape = (*after.tile, *tile.shape[after.rank :])
     out: jax.Array | None = None
     ordered: jax.Array | None = None  # a zero that is known when all that came before has been written
@@ -241,7 +242,7 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, context: LoweringCon
         """Whether a permute reads the argument and is the result; on TPUs the result is copied all the same."""
         return context.quirks.ordered and write.size == before.tile == after.tile
 
-    writes = schedule(before, step)
+    writes = schedule(before, step, context.turns_of(elements * tile.dtype.itemsize))
     carried: dict[Write, jax.Array] = {}
     arrived: dict[PaddedTransfer, jax.Array] = {}
     fused = isinstance(step, Exchange) and step.implementation == "ragged"

@@ -28,7 +28,7 @@ from redistrib.backends.jax.private import compiled_with
 from redistrib.backends.jax.sharding import alone_on
 from redistrib.backends.jax.values import as_dtype, as_integer_bits, bits_of
 from redistrib.backends.jax.with_sharding import argument, with_sharding
-from redistrib.backends.jax.xla_cpu import chooses, is_widened, quirks_of
+from redistrib.backends.jax.xla_cpu import Quirks, chooses, is_widened, quirks_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.slabs import has_summands
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange
@@ -64,14 +64,13 @@ class BucketEntry:
         """How often an array goes through the plan."""
         return 1
 
-    @property
-    def cut_bytes(self) -> int:
+    def cut_bytes(self, quirks: Quirks) -> int:
         """Bytes on a device of tiles of which boxes are cut out or written, by loops that compilers make.
 
-        Whole tiles are permuted and gathered as they are, or row by row.
+        Whole tiles are permuted and gathered as they are, or row by row; but not where they take turns.
         """
         plan = self.plan
-        if all(isinstance(step, AllGather | AllPermute) for step in plan.steps):
+        if quirks.one_way_bytes is None and all(isinstance(step, AllGather | AllPermute) for step in plan.steps):
             return 0
         return self.count * (plan.before.tile_size + plan.after.tile_size) * plan.itemsize
 
