@@ -95,11 +95,14 @@ class Schedule:
                 {int(number): DistType.of(form) for number, form in data["ends"]},
                 {(name, DistType.of(form)): DistType.of(source) for name, form, source in data["sources"]},
             )
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            why = f"it has no {error}" if isinstance(error, KeyError) else error
-            why = "a part is of another type" if isinstance(error, TypeError | AttributeError) else why
-            message = f"the text is no schedule: {why}; `redistrib search -o` and `to_json` write one"
-            raise CutError("", "", "Schedule", message) from None
+        except KeyError as error:
+            why = f"it has no {error}"
+        except (TypeError, AttributeError):
+            why = "a part is of another type"
+        except (ValueError, OverflowError, RecursionError) as error:
+            why = str(error)
+        message = f"the text is no schedule: {why}; `redistrib search -o` and `to_json` write one"
+        raise CutError("", "", "Schedule", message)
 
     def __str__(self) -> str:
         """A table of the arguments, and of the operations that are cut."""
