@@ -327,11 +327,11 @@ def main(arguments: argparse.Namespace) -> int:
         for k in range(0 if arguments.report else arguments.workers):
             copies.put(Copy(Path(folder) / str(k)))
         for room in () if arguments.report else arguments.room or ROOMS:
-            before, seed = results.load("mutants") or {"records": [], "settings": {}}, arguments.seed
-            old = [record for record in before["records"] if record["room"] == room]
+            stored, seed = results.load("mutants") or {"records": [], "settings": {}}, arguments.seed
+            old = [record for record in stored["records"] if record["room"] == room]
             if arguments.survivors:
                 chosen, old = survived(room, old, arguments.seed)
-                seed = before["settings"].get("seeds", {}).get(room, seed)
+                seed = stored["settings"].get("seeds", {}).get(room, seed)
                 keep(room, [], old, seed, arguments.count)
             else:
                 chosen = sample(room, arguments.count, arguments.seed)

@@ -87,11 +87,11 @@ def parts(found: Results) -> list[str]:
     if not records:
         return []
     settings = found.settings("mutants")
-    of = {str(seed): [room for room, own in settings["seeds"].items() if own == seed]
-          for seed in sorted({*settings["seeds"].values()})}  # fmt: skip
-    most = max(of, key=lambda seed: len(of[seed]))
-    others = "; ".join(f"{seed} of {', '.join(own)}" for seed, own in of.items() if seed != most)
-    seeds = f"{most}; {others}" if others else most
+    rooms_of: dict[int, list[str]] = {}
+    for room, seed in settings["seeds"].items():
+        rooms_of.setdefault(seed, []).append(room)
+    most, *others = sorted(rooms_of, key=lambda seed: (-len(rooms_of[seed]), seed))
+    seeds = "; ".join([str(most), *(f"{seed} of {', '.join(rooms_of[seed])}" for seed in sorted(others))])
     return [TEXT.format(seeds=seeds, count=settings["count"]), table(*rows(records))]
 
 

@@ -49,7 +49,7 @@ class _Search:
         self.best: list[Step] | None = None
         self.key: tuple[float, ...] = (math.inf, math.inf)
         self.least = math.inf
-        self.pulled = 0
+        self.shares_pulled = 0
         exact = model.counts_received and problem.memory_limit is None
         self.enough = least_received(problem.before, problem.after) if exact else -1
 
@@ -100,9 +100,9 @@ class _Search:
         elif p % q == 0 and regular:
             yield from self._reduced(problem)
         if (p != q and (q > 1 or not regular)) or not regular:
-            most = MOST_PULLED if self.best is None else MOST_PULLED - self.pulled
+            most = MOST_PULLED if self.best is None else MOST_PULLED - self.shares_pulled
             for step, _ in pulled(problem, self.fixed, most):
-                self.pulled += len(step.shares.src)
+                self.shares_pulled += len(step.shares.src)
                 yield [step]
 
     def _moves(self, problem: Problem, regular: bool) -> Iterator[list[Step]]:
