@@ -265,3 +265,13 @@ def test_gathers_between_processes_are_optimized(processes, level, monkeypatch):
     rd.clear_caches()
     rd.reshard(array, jax.NamedSharding(mesh, jax.P()))
     assert asked == [level]
+
+
+@pytest.mark.parametrize(("source", "target"), [CASES[0], ("[512{y}1024, 1024]", "[1024, 1024]")])
+def test_turns_choose_between_no_tiles(source, target, two_devices_a_process):
+    """Who receives in the other turn writes where something else will stand, rather than what it finds there."""
+    _, move = compiled(source, target)
+    given_ = jax.ShapeDtypeStruct(move.plan.source.global_shape, np.float32, sharding=move.source_sharding)
+    text = jax.jit(move).lower(given_).as_text()
+    assert len(re.findall("collective_permute", text)) > 1
+    assert not re.search(r"stablehlo\.select.*tensor<\d{2,}", text)
