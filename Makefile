@@ -13,7 +13,7 @@ SEED ?= 1
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10 --randomly-seed $(SEED)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-long exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs clean
+.PHONY: help setup test test-long exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs test-install clean bench-quick
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,26 @@ CORE := $(addprefix tests/,lang theory plans synthesis laws paper test_api.py te
 strict: $(VENV)/.dev ## the core where Python drops assertions and warnings are errors
 	PYTHONOPTIMIZE=1 PYTHONWARNINGS=error $(PYTEST) -m 'not long and not exhaustive' $(CORE) $(ARGS)
 
+# Every extra in an environment that has nothing else. What PyPI gives is installed once, the wheel every time.
+EXTRAS := jax mpi plot testing demo
+INSTALLS := .venv-install
+
+$(INSTALLS)/core $(EXTRAS:%=$(INSTALLS)/%): $(INSTALLS)/%: $(INSTALLS)/wheel
+	@set -e; wheel=$$(echo $</*.whl); test -f $@/.installed -a ! pyproject.toml -nt $@/.installed || { \
+		$(BIN)/python -m venv --clear $@; \
+		$@/bin/python -m pip --disable-pip-version-check --quiet install --no-compile \
+			"$$wheel$(if $(filter core,$*),,[$*])"; touch $@/.installed; }
+	@$@/bin/python -m pip --disable-pip-version-check --quiet install --no-compile --no-deps --force-reinstall $</*.whl
+	@cd / && $(abspath $@)/bin/python $(abspath tests/install/check.py) $*
+
+.PHONY: $(INSTALLS)/core $(EXTRAS:%=$(INSTALLS)/%) $(INSTALLS)/wheel
+$(INSTALLS)/wheel: $(VENV)/.dev
+	@rm -rf $@
+	@$(BIN)/python -m build --wheel --no-isolation --outdir $@ . > /dev/null
+
+test-install: ## the wheel in an environment for each extra alone: what it should do, and refuse
+	@env -u PYTHONPATH $(MAKE) --no-print-directory -j 2 $(INSTALLS)/core $(EXTRAS:%=$(INSTALLS)/%)
+
 format: $(VENV)/.dev ## rewrite the sources as `make test` wants them
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
@@ -85,6 +105,11 @@ demo-mpi: $(VENV)/.mpi ## the same steps as MPI calls, on 8 processes
 bench: $(VENV)/.bench ## a sample of every benchmark, in minutes; ARGS='--seed 7' for other problems
 	$(BIN)/python -m bench sample $(ARGS)
 
+# Saved in .benchmarks, and held against the last run there.
+bench-quick: $(VENV)/.dev ## the parts of the library, in a minute, beside the last run
+	$(BIN)/python -m pytest -q -n 0 -p no:randomly bench/test_quick.py --benchmark-autosave --benchmark-compare \
+		--benchmark-max-time 0.5 --benchmark-min-rounds 3 --benchmark-columns min,median,rounds $(ARGS)
+
 bench-full: $(VENV)/.bench ## every benchmark, in hours
 	$(BIN)/python -m bench full $(ARGS)
 
@@ -95,6 +120,6 @@ proofs: $(VENV)/.dev ## compile and check the Coq development
 	$(MAKE) -C proofs
 
 clean: ## remove everything that was made here
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
+	rm -rf $(VENV) $(INSTALLS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
 	find redistrib tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 	@if test -f proofs/Makefile; then $(MAKE) -C proofs clean; fi

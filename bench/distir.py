@@ -1,23 +1,24 @@
 """DistIR's tables by simulation: which layout of D, T, P and K is best for every model and batch size.
 
-The constants are those of the machine `v100` (redistrib/simulate/constants.py), fixed before any of these tables was
+The constants are those of the machine `v100` (redistrib/simulator/constants.py), fixed before any of these tables was
 simulated. Nothing here is fitted.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
+import math
 import time
 from collections.abc import Generator
 from multiprocessing import Pool
 from typing import Any
 
 from bench.children import progress
-from bench.results import collect
+from bench.results import Record
+from bench.suite import Settings, Suite, once
 from redistrib.pipelines.grid import of_microbatches
 from redistrib.pipelines.models import gpt2, mlp
-from redistrib.simulate.constants import V100_MEMORY, machine
+from redistrib.simulator.constants import V100_MEMORY, machine
 
 # Table 1: layers and width.
 MLP = {"MLP 1B": (16, 8192), "MLP 17B": (64, 16384), "MLP 103B": (96, 32768)}
@@ -76,20 +77,10 @@ def rows(model: str) -> list[int]:
     return [*TABLE_2[model]] if model in TABLE_2 else [TABLE_3[model][0]]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--models", nargs="*", help="only these")
-    parser.add_argument("--full", action="store_true", help="all layouts are simulated either way")
-    parser.add_argument("--seed", type=int, default=0, help="not used")
-    parser.add_argument("--minutes", type=float, default=None, help="take no new layout after this time")
-
-
-def _records(options: argparse.Namespace, settings: dict[str, Any]) -> Generator[dict[str, Any]]:
+def measure(models: list[str], settings: Settings, _: float) -> Generator[Record]:
     """The layouts of the tables' rows; all 1035 of each model are simulated, and how long that takes is a setting."""
-    with Pool(options.processes) as pool:
-        for model in progress([*MLP, *GPT2], "distir"):
-            if options.models and model not in options.models:
-                continue
+    with Pool(settings["processes"]) as pool:
+        for model in progress(models, "distir"):
             began = time.monotonic()
             jobs = [(model, 1 << k) for k in range(BATCHES[-1].bit_length())]
             answers = list(pool.imap_unordered(simulated, jobs))
@@ -101,12 +92,97 @@ def _records(options: argparse.Namespace, settings: dict[str, Any]) -> Generator
             yield from sorted(found, key=lambda record: (record["batch"], record["seconds"]))
 
 
-def main(options: argparse.Namespace) -> int:
-    settings: dict[str, Any] = {"machine": "v100", "memory": V100_MEMORY, "devices": 16, "sequence": 8}
-    settings |= {"processes": options.processes, "seconds": {}, "processor": {}, "layouts": {}}
-    records = collect("distir", _records(options, settings), settings, options.minutes)
-    for model, seconds in settings["seconds"].items():
-        used = f"{settings['processor'][model]:.0f} s of processor"
-        print(f"{model}: {settings['layouts'][model]} layouts in {seconds:.0f} s on {options.processes} cores, {used}")
-    print(f"{len(records)} layouts of the tables' rows")
-    return 0
+def _cells(records: list[Record]) -> dict[tuple[str, int], dict[str, Record]]:
+    found: dict[tuple[str, int], dict[str, Record]] = {}
+    for record in records:
+        found.setdefault((record["model"], record["batch"]), {})[record["layout"]] = record
+    return found
+
+
+def _theirs() -> dict[tuple[str, int], str]:
+    found = {(model, batch): row[0] for model, rows in TABLE_2.items() for batch, row in rows.items()}
+    return found | {(model, batch): winner for model, (batch, winner) in TABLE_3.items()}
+
+
+def _fitting(group: dict[str, Record], memory: int) -> list[Record]:
+    fits = [record for record in group.values() if record["peak_bytes"] <= memory]
+    return sorted(fits, key=lambda record: float(record["seconds"]))
+
+
+def winners(records: list[Record], memory: int) -> list[list[str]]:
+    """For every row of the tables theirs, ours, how much longer theirs is simulated to take, and its place."""
+    rows = []
+    cells = _cells(records)
+    for (model, batch), winner in _theirs().items():
+        if (model, batch) not in cells:
+            continue
+        fits = _fitting(cells[model, batch], memory)
+        places = [record["layout"] for record in fits]
+        ratio, place = "does not fit", "-"
+        if winner in places:
+            ratio = f"{fits[places.index(winner)]['seconds'] / fits[0]['seconds']:.3f}"
+            place = str(places.index(winner) + 1)
+        rows.append([model, str(batch), winner, places[0] if places else "none", ratio, place])
+    return rows
+
+
+def figures(records: list[Record], memory: int) -> dict[str, int]:
+    """Counts over the rows of Table 2: winners that are ours, within 5%, among the ten fastest; where theirs has no
+    stages, ours among those that receive the least; cells of pure layouts that fit as theirs do."""
+    cells, count = _cells(records), dict.fromkeys(("rows", "same", "near", "ten", "flat", "least", "cells", "fit"), 0)
+    for (model, batch), winner in _theirs().items():
+        if (model, batch) not in cells or model not in TABLE_2:
+            continue
+        group = cells[model, batch]
+        fits = _fitting(group, memory)
+        best = fits[0]["seconds"] if fits else math.inf
+        count["rows"] += 1
+        count["same"] += bool(fits) and fits[0]["layout"] == winner
+        count["near"] += any(r["layout"] == winner and r["seconds"] <= 1.05 * best for r in fits)
+        count["ten"] += winner in [record["layout"] for record in fits[:10]]
+        if winner.endswith("/1/1"):
+            count["flat"] += 1
+            count["least"] += bool(fits) and _receives_least(fits[0]["layout"], MLP[model][1], batch)
+        for layout, theirs in zip(PURE.values(), TABLE_2[model][batch][1:], strict=True):
+            if layout in group:
+                count["cells"] += 1
+                count["fit"] += (group[layout]["peak_bytes"] <= memory) == (theirs is not None)
+    return count
+
+
+def _receives_least(layout: str, width: int, batch: int) -> bool:
+    """Whether no layout without stages receives less: gradients of D replicas, and activations of T parts."""
+    replicas, parts, stages, _ = map(int, layout.split("/"))
+    least = min(width * (d - 1) + batch * (16 // d - 1) for d in (1, 2, 4, 8, 16))
+    return stages == 1 and width * (replicas - 1) + batch * (parts - 1) == least
+
+
+def speedups(records: list[Record]) -> tuple[list[float], list[float]]:
+    """What theirs gains over the pure layouts, as measured by DistIR and as simulated, cell by cell of Table 2."""
+    cells = _cells(records)
+    taken, told = [], []
+    for model, rows in TABLE_2.items():
+        for batch, (winner, *gains) in rows.items():
+            group = cells.get((model, batch), {})
+            for layout, gain in zip(PURE.values(), gains, strict=True):
+                if isinstance(gain, float) and layout in group and winner in group:
+                    taken.append(gain)
+                    told.append(group[layout]["seconds"] / group[winner]["seconds"])
+    return taken, told
+
+
+def prepared(settings: Settings) -> Settings:
+    """With the machine, and places for what simulating each model took."""
+    machine_of = {"machine": "v100", "memory": V100_MEMORY, "devices": 16, "sequence": 8}
+    return {**settings, **machine_of, "seconds": {}, "processor": {}, "layouts": {}}
+
+
+SUITE = Suite(
+    "distir",
+    measure,
+    once([*MLP, *GPT2]),
+    options={"processes": 2},
+    problems=lambda settings: {name: name for name in settings["sets"]},
+    prepared=prepared,
+    identity=lambda record: str(record["model"]),
+)

@@ -1,6 +1,6 @@
-"""All benches one after the other, then the report: `sample` in minutes, `full` in hours.
+"""All suites one after the other, then the report: `sample` in minutes, `full` in hours.
 
-A bench that lacks what it needs (root, libtpu, PyTorch) says so, is left out, and the report names it.
+A suite that lacks what it needs (root, libtpu, PyTorch) says so, is left out, and the report names it.
 """
 
 from __future__ import annotations
@@ -11,32 +11,27 @@ import sys
 
 from bench.children import ROOT
 from bench.problems import DEFAULT_SEED
+from bench.suite import SKIPPED
 
-SKIPPED = 3
-# bench -> minutes it may take no longer than before it takes no new problem, in a sample and in full
-BENCHES: tuple[tuple[str, float, float], ...] = (
+# suite -> minutes it may take no longer than before it takes no new problem, in a sample and in full
+SUITES: tuple[tuple[str, float, float], ...] = (
     ("cluster", 4, 120),
     ("cluster --null --name cluster_null --sets U222=12", 1, 5),
+    ("cluster --name partial_cluster --sets P8=100", 2, 30),
+    ("cluster-mpi", 2, 60),
     ("xla-cpu", 4, 180),
     ("xla-cpu --null --name xla_cpu_null --sets U222=12,U234=6", 1, 5),
     ("tpu", 4, 240),
-    ("tori", 10, 60),
-    ("cluster-mpi", 2, 60),
+    ("dtensor", 1, 60),
+    ("trees", 2, 30),
     ("partial", 2, 60),
-    ("cluster --name partial_cluster --sets P8=100", 2, 30),
-    ("gradients", 10, 20),
     ("sets", 4, 20),
     ("programs", 10, 20),
     ("programs-cluster", 4, 30),
+    ("searched", 10, 20),
     ("searched-cluster", 12, 30),
-    ("dtensor", 1, 60),
-    ("dtensor-run", 2, 30),
-    ("trees", 2, 30),
-    ("quality", 2, 5),
     ("planning", 2, 2),
     ("distir", 5, 60),
-    ("pipelines", 10, 90),
-    ("scaling", 2, 60),
     ("fuzz", 5, 60),
 )
 
@@ -48,14 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     full = arguments.command == "full"
     failed = []
-    for bench, short, long in BENCHES:
-        command = [sys.executable, "-m", "bench", *bench.split(), "--seed", str(arguments.seed)]
+    for suite, short, long in SUITES:
+        command = [sys.executable, "-m", "bench", *suite.split(), "--seed", str(arguments.seed)]
         command += ["--minutes", str(long if full else short)]
         command += ["--full"] if full and "--null" not in command else []
         print(f"== {' '.join(command[1:])}", flush=True)
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
         if code not in (0, SKIPPED):
-            failed.append(bench)
+            failed.append(suite)
     report = subprocess.run([sys.executable, "-m", "bench", "report"], cwd=ROOT, check=False).returncode
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)

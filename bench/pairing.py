@@ -108,7 +108,7 @@ def _values(shape: tuple[int, ...], index: tuple[slice, ...], most: int = 838859
 
 def counts(compiled: Any, problem: Problem) -> dict[str, Any]:
     """Collectives, bytes and memory of a compiled program, from its HLO; bytes are per device."""
-    from redistrib.backends.jax.measure.inspect import inspect
+    from redistrib.backends.jax.profiling.inspect import inspect
 
     found = inspect(compiled)
     largest = found.largest_array()
@@ -133,7 +133,7 @@ def compile_both(case: Case, options: dict[str, Any], part: Part, report: bool =
     """Compile ours, then XLA's (which may kill the process, so ours is reported first); the executables by name.
 
     An exception on one side is that side's result. With `options["null"]` both are XLA's: a test of the harness, whose
-    ratios must be 1. With `options["assumed"]`, which is a topology, the other side is ours planned for it.
+    ratios must be 1.
     """
     programs: dict[str, Any] = {}
     for name in (OURS, XLA):
@@ -142,9 +142,8 @@ def compile_both(case: Case, options: dict[str, Any], part: Part, report: bool =
         part({"stage": name})
         entry: dict[str, Any] = {}
         try:
-            mine = name == OURS and not options.get("null")
-            if mine or options.get("assumed"):
-                plan, seconds = plan_of(case.problem, options if mine else {**options, "topology": options["assumed"]})
+            if name == OURS and not options.get("null"):
+                plan, seconds = plan_of(case.problem, options)
                 entry.update(describe(plan, seconds, None if case.problem.partial else options.get("hosts")))
                 function = case.ours(plan, options)
             else:

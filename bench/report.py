@@ -1,122 +1,109 @@
-"""Write docs/benchmarks.md and its pictures from the results there are; what has not been run is named as such."""
+"""Write docs/benchmarks.md and its pictures from the results there are; what has not been run is named as such.
+
+The words of the page are in `page.md`, beside this module. A line `{{ NAME }}` there stands for the table of a suite,
+or for one of `PARTS`.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
+import re
+from collections.abc import Callable
 from pathlib import Path
 
-from bench import (
-    cluster_mpi,
-    dtensor_page,
-    gradients,
-    hosts_page,
-    partial_page,
-    pipelines_page,
-    planning_page,
-    results,
-    sets,
-    survivors,
-    top_ten,
-    tori,
-    trees_page,
-    verdicts,
-    xla_page,
-)
+from bench import goals, results, tables
 from bench.children import ROOT
-from bench.fuzz import page as fuzz_page
-from bench.illustrations import draw
-from bench.programs import page as programs_page
-from bench.programs import searched_page
+from bench.distir import figures, speedups, winners
 from bench.results import Results
+from bench.stats import spearman
 
-BENCHES = {
-    "cluster": "the emulated cluster (`python -m bench cluster`)",
-    "xla_cpu": "XLA on virtual CPU devices (`python -m bench xla-cpu`)",
-    "tpu": "the TPU compiler (`python -m bench tpu`)",
-    "tori": "the busiest link of TPU slices (`python -m bench tori`)",
-    "dtensor": "DTensor's planners (`python -m bench dtensor`)",
-    "dtensor_run": "DTensor on the emulated cluster (`python -m bench dtensor-run`)",
-    "trees": "whole models (`python -m bench trees`)",
-    "quirks": "quirks of virtual CPU devices (`python -m bench quirks`)",
-    "quality": "plans, counted (`python -m bench quality`)",
-    "hosts_interleaved": "hosts that take turns (`python -m bench cluster --hosts 0,1,2,3,0,1,2,3 "
-    "--against 0,0,1,1,2,2,3,3 --name hosts_interleaved`)",
-    "hosts_unequal": "unequal hosts (the same with `--hosts 0,1,1,2,2,3,3,3`, named hosts_unequal)",
-    "partial": "summands, counted (`python -m bench partial`)",
-    "partial_cluster": "summands on the emulated cluster (`python -m bench cluster --sets P8 --name partial_cluster`)",
-    "gradients": "gradients on the emulated cluster (`python -m bench gradients`)",
-    "cluster_mpi": "MPI on the emulated cluster (`python -m bench cluster-mpi`)",
-    "sets": "other devices on the emulated cluster (`python -m bench sets`)",
-    "programs": "programs, counted (`python -m bench programs`)",
-    "programs_cluster": "programs on the emulated cluster (`python -m bench programs-cluster`)",
-    "programs_searched": "programs, searched (`python -m bench.programs.searched`)",
-    "searched_cluster": "searched schedules on the emulated cluster (`python -m bench searched-cluster`)",
-    "planning": "the time of one plan (`python -m bench planning`)",
-    "distir": "DistIR's tables, simulated (`python -m bench distir`)",
-    "pipelines": "a transformer in stages on emulated hosts (`python -m bench pipelines`)",
-    "scaling": "planning time and quality at scale (`python -m bench scaling`)",
-    "fuzz": "the fuzzer (`python -m bench fuzz`)",
-    "mutants": "faults put into the code (`python -m bench mutants`)",
-}
+PAIRED = ("cluster", "partial_cluster", "cluster_mpi", "xla_cpu", "cluster_null", "xla_cpu_null")
+TEXT = Path(__file__).parent / "page.md"
 
-INTRODUCTION = """# Benchmarks
 
-Written by `python -m bench report` from the files in `bench/results`; edit the benches, not this page.
+def held(found: Results) -> str:
+    """A row per goal."""
+    rows = [[goal.name, goal.measured, goal.verdict] for goal in goals.every(found)]
+    return str(tables.Table(["goal", "measured", "holds"], rows))
 
-A ratio of run times is XLA's time over ours, so above 1 ours is faster. Both run in one process (one job on the
-cluster) on the same input buffer in alternating order; a problem's ratio is the median over rounds of the ratio within
-a round, with a 95% bootstrap interval over rounds as its noise. The interval of a geometric mean is over problems.
-Every result was compared with the right answer, element by element, before it was timed.
 
-Bytes are counted from the compiled program: what a device receives from others, mean over devices, over the exact lower
-bound, which is the part of its target tile that a device does not hold already. *Over* is the share of problems with an
-array larger than the larger of source and target tile. Scratch is what the compiler reports as temporary memory.
+def worst(found: Results) -> str:
+    """Where ours does worst."""
+    return str(tables.worst(found))
 
-Sets: `U222` is drawn on a (2, 2, 2) mesh, each axis replicated or cutting one of the dimensions with equal odds; in `H`
-it is replicated with odds one half; `S` has small dimensions, on which divisibility binds. `paper` is P1 to P4 of
-Figure 13, `layouts` are changes from practice (FSDP to tensor parallel, tensor to expert parallel, sequence to head
-parallel, checkpoints onto another topology).
-"""
+
+def paired(found: Results) -> str:
+    """All run times beside those of XLA or of a plain call."""
+    return str(tables.paired(found, *PAIRED))
+
+
+def counted(found: Results) -> str:
+    """What was compiled for virtual CPU devices and for TPUs."""
+    return str(tables.counted(found, "xla_cpu", "tpu"))
+
+
+def distir(found: Results) -> str:
+    """How many of DistIR's winners are ours, and where theirs is furthest behind."""
+    records, memory = found.records("distir"), found.settings("distir").get("memory", 0)
+    if not records:
+        return ""
+    n, (theirs, ours) = figures(records, memory), speedups(records)
+    behind = [row for row in winners(records, memory) if row[2] != row[3]]
+    worst_rows = sorted(behind, key=lambda row: row[4], reverse=True)[:2]
+    said = ", ".join(f"{row[4]} on {row[0]} at {row[1]} (theirs {row[2]}, ours {row[3]})" for row in worst_rows)
+    return (
+        f"Of the {n['rows']} rows of Table 2 ours is theirs on {n['same']}; theirs is within 5% of ours on "
+        f"{n['near']}, among our ten fastest on {n['ten']}. Where theirs has no stages, ours receives the least on "
+        f"{n['least']} of {n['flat']}. Of {n['cells']} cells of pure layouts {n['fit']} fit or do not as DistIR found. "
+        f"What its winner gains on pure layouts has a Spearman correlation of {spearman(ours, theirs):.2f} with what "
+        f"it measured, over {len(theirs)} cells. Furthest behind: {said}.\n"
+    )
+
+
+def provenance(found: Results) -> str:
+    """Dates and commits of the results."""
+    by_date: dict[str, list[str]] = {}
+    for name, file in sorted(found.files.items()):
+        cut_short = ", cut short" if file["settings"].get("unfinished") else ""
+        by_date.setdefault(file["machine"]["date"], []).append(f"{name} ({file['machine']['commit']}{cut_short})")
+    return "\n".join(f"- {date}: {', '.join(names)}." for date, names in sorted(by_date.items())) + "\n"
+
+
+def not_run(found: Results) -> str:
+    """The suites without results."""
+    missing = [name for name in tables.TABLES if name not in found.files]
+    return f"Not run: {', '.join(missing)}.\n" if missing else ""
+
+
+PARTS: dict[str, Callable[[Results], str]] = {
+    "goals": held, "worst": worst, "counted": counted, "paired": paired, "distir": distir, "provenance": provenance,
+    "not run": not_run,
+}  # fmt: skip
 
 
 def load() -> Results:
-    names = (*BENCHES, "xla_cpu_null", "cluster_null")
+    """All results there are."""
+    names = sorted(path.stem for path in results.DIRECTORY.glob("*.json"))
     return Results({name: file for name in names if (file := results.load(name))})
 
 
+def page(found: Results) -> str:
+    """The page, with every table filled in."""
+
+    def part(match: re.Match[str]) -> str:
+        name = match[1]
+        return (PARTS[name](found) if name in PARTS else tables.of(name, found)).rstrip()
+
+    text = re.sub(r"^\{\{ (.+) \}\}$", part, TEXT.read_text(), flags=re.MULTILINE)
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
 def write(found: Results, path: Path) -> None:
-    """Pictures beside the page, in a folder of its name, and the page."""
-    made = draw(found, path.parent / "benchmarks")
-    picture = defaultdict(str, {name: f"![{name}](benchmarks/{name}.png)\n" for name in made})
-    parts = [
-        INTRODUCTION,
-        "## What must hold, and whether it does\n",
-        verdicts.goals_table(found),
-        *xla_page.cluster(found, picture["run-times"], picture["ratios"]),
-        *hosts_page.parts(found),
-        *cluster_mpi.parts(found),
-        *xla_page.cpu(found, picture["bytes-over-bound"], picture["scratch"]),
-        *xla_page.tpu(found),
-        *tori.parts(found),
-        *dtensor_page.parts(found),
-        *trees_page.parts(found),
-        *planning_page.quality(found),
-        *partial_page.parts(found),
-        *gradients.parts(found),
-        *sets.parts(found),
-        *programs_page.parts(found),
-        *searched_page.parts(found),
-        *planning_page.planning(found, picture["planning"]),
-        *pipelines_page.parts(found, picture["pipelines"]),
-        *top_ten.parts(found),
-        *fuzz_page.parts(found),
-        *survivors.parts(found),
-        *xla_page.worst(found),
-        verdicts.provenance(found),
-        verdicts.not_measured(found, BENCHES),
-    ]
-    path.write_text("\n".join(part.rstrip() + "\n" for part in parts if part))
+    """The page, and its pictures in a folder of its name beside it."""
+    from bench import pictures  # the page alone needs no matplotlib
+
+    pictures.draw(found, path.parent / "benchmarks")
+    path.write_text(page(found))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -126,7 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     found = load()
     if not found.files:
-        print(f"no results in {results.DIRECTORY}; run a bench first")
+        print(f"no results in {results.DIRECTORY}; run a suite first")
         return 1
     arguments.page.parent.mkdir(parents=True, exist_ok=True)
     write(found, arguments.page)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import machine
-from bench.summary import Record, set_name
 
 DIRECTORY = Path(os.environ.get("BENCH_RESULTS", Path(__file__).parent / "results"))
+
+Record = dict[str, Any]
 
 SAVE_EVERY = 60.0  # seconds
 
@@ -28,9 +29,6 @@ class Results:
     def records(self, name: str) -> list[Record]:
         found: list[Record] = self.files.get(name, {}).get("records", [])
         return found
-
-    def of_set(self, bench: str, *names: str) -> list[Record]:
-        return [r for r in self.records(bench) if set_name(r) in names]
 
     def settings(self, name: str) -> dict[str, Any]:
         return dict(self.files.get(name, {}).get("settings", {}))

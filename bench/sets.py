@@ -8,20 +8,16 @@ some source tile, `jax.device_put` over JAX's own sockets. Every result is check
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Generator
-from typing import Any
 
-from bench import results
 from bench.children import progress
 from bench.cluster import DEVICES_PER_HOST, HOSTS, jax_job
-from bench.markdown import table
 from bench.network import Network, why_not
 from bench.problems import MEGABYTE
-from bench.results import Results
-from bench.stats import Interval, paired_ratio, quantile
-from bench.summary import OURS, Record
+from bench.results import Record
+from bench.stats import Interval, paired_ratio
+from bench.suite import Settings, Suite, cases, once
+from bench.summary import OURS
 
 DIRECT, HOST, SOCKETS = "direct pull", "through the host", "JAX's sockets"
 
@@ -46,26 +42,21 @@ CASES: dict[str, tuple[Side, Side]] = {
 FOUR_A_HOST = ("rows to replicated, four devices a host",)
 SAME_TILES = ("rows to rows", "replicated to replicated")
 
-TEXT = """### Other devices
 
-Arrays of {megabytes:g} MB from trainers on two hosts of the emulated cluster ({rate}, two devices each) to samplers on
-the other two, and between overlapping sets. `direct pull`: plans of one exchange alone. `through the host`: gathered on
-the source's hosts, sent by sockets to those that have none of it, put. `JAX's sockets`: `jax.device_put` between
-processes, which takes tiles as they are only. Ratios are of paired times, above 1 where ours is faster. Where both
-devices of a host are to hold the whole array, its link takes in the array once at least, and twice where each device
-pulls for itself: there bytes allow 2x over the direct pull, and no more; with four devices a host, 4x.
-"""
+def side_of(megabytes: float) -> int:
+    """Of a square array of about this size, which every number of devices divides."""
+    return max(24, int((megabytes * MEGABYTE / 4) ** 0.5) // 24 * 24)
 
 
-def measure(names: list[str], options: dict[str, Any], limit: float, rate: str) -> Generator[Record]:
+def measure(names: list[str], settings: Settings, limit: float) -> Generator[Record]:
     """One record per case."""
     two, four = ([name for name in names if (name in FOUR_A_HOST) == wide] for wide in (False, True))
     for some, devices in ((two, DEVICES_PER_HOST), (four, 4)):
-        with Network(HOSTS, rate) as network, jax_job(network, devices, "bench.worker_sets") as job:
+        with Network(HOSTS, settings["rate"]) as network, jax_job(network, devices, "bench.worker_sets") as job:
             for name in progress(some, f"device sets, {devices} devices a host"):
-                record = {"case": name, **job.ask({**options, "case": name, "ways": [OURS, DIRECT, HOST]}, limit)}
+                record = {"case": name, **job.ask({**settings, "case": name, "ways": [OURS, DIRECT, HOST]}, limit)}
                 if name in SAME_TILES:  # apart: where JAX's transfers fail, the others are kept
-                    record[SOCKETS] = job.ask({**options, "case": name, "ways": [OURS, SOCKETS]}, limit)
+                    record[SOCKETS] = job.ask({**settings, "case": name, "ways": [OURS, SOCKETS]}, limit)
                 yield record
 
 
@@ -75,110 +66,14 @@ def times_faster(record: Record, way: str) -> Interval | None:
     return paired_ratio(times[way], times[OURS]) if way in times and OURS in times else None
 
 
-def goals(records: list[Record]) -> list[tuple[str, str, bool | None]]:
-    """Goal, what was measured, and whether it holds; None where it was not measured."""
-    by_case = {record["case"]: record for record in records if record["status"] == "ok" and "wrong" not in record}
-
-    def ratio(case: str, way: str) -> float | None:
-        found = times_faster(by_case[case], way) if case in by_case else None
-        return None if found is None else found.value
-
-    pulled = {2: ratio("rows to replicated", DIRECT), 4: ratio(FOUR_A_HOST[0], DIRECT)}
-    sockets = [found for case in SAME_TILES if (found := ratio(case, SOCKETS)) is not None]
-    host = {case: found for case in CASES if (found := ratio(case, HOST)) is not None}
-    slowest = min(host, key=lambda case: host[case], default="")
-    return [
-        *(
-            (
-                f"other devices, rows to replicated, {many} devices a host: at least 2x the direct pull",
-                "" if found is None else f"{found:.2f}x, of {many} that bytes allow",
-                None if found is None else found >= 2,
-            )
-            for many, found in pulled.items()
-        ),
-        (
-            "other devices, same tiles: within 1.5x of JAX's own sockets",
-            f"{max(1 / found for found in sockets):.2f}x" if sockets else "",
-            all(found >= 1 / 1.5 for found in sockets) if len(sockets) == len(SAME_TILES) else None,
-        ),
-        (
-            "other devices, every case: at least as fast as through the host",
-            f"{host[slowest]:.2f}x at least ({slowest}), of {len(host)} cases" if host else "",
-            all(found >= 1 for found in host.values()) if len(host) == len(CASES) else None,
-        ),
-    ]
-
-
-def rows(records: list[Record]) -> list[list[str]]:
-    """Head and rows of a table, a row for each case."""
-    ways = (DIRECT, HOST, SOCKETS)
-    made = [["case", "steps", "crossing, over its bound", "ours, ms", *[f"over {way} [noise]" for way in ways]]]
-    for record in records:
-        if record["status"] != "ok" or "times" not in record:
-            made.append([record["case"], record.get("error", record["status"]), "", "", *[""] * len(ways)])
-            continue
-        plan, found = record["plan"], [times_faster(record, way) for way in ways]
-        crossing = f"{plan['crossing'] / plan['crossing_bound']:.2f}" if plan["crossing_bound"] else ""
-        taken = f"{1e3 * quantile(record['times'][OURS], 0.5):.0f}"
-        wrong = " (wrong)" if "wrong" in record else ""
-        made.append(
-            [
-                record["case"] + wrong,
-                " + ".join(plan["steps"]),
-                crossing,
-                taken,
-                *[_why_not(record, way) if f is None else str(f) for f, way in zip(found, ways, strict=True)],
-            ]
-        )
-    return made
-
-
-def _why_not(record: Record, way: str) -> str:
-    """Why a way has no times: what JAX said, where its transfers failed."""
-    tried = record.get(SOCKETS) if way == SOCKETS else None
-    if tried is None:
-        return ""
-    return f"{tried['status']}: {tried.get('error') or tried.get('log') or 'nothing said'}"
-
-
-def parts(found: Results) -> list[str]:
-    """What the report says of it."""
-    records = found.records("sets")
-    if not records:
-        return []
-    head, *body = rows(records)
-    return [TEXT.format(**found.settings("sets")), table(head, body)]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--full", action="store_true", help="more rounds")
-    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES), help="some of the cases")
-    parser.add_argument("--seed", type=int, default=0, help="nothing is drawn; taken for the sake of the others")
-    parser.add_argument("--rounds", type=int, default=None, help="paired measurements of a case; 5, or 15 in full")
-    parser.add_argument("--megabytes", type=float, default=16.0, help="of every array")
-    parser.add_argument("--rate", default="500mbit", help="of each host's link, in each direction")
-    parser.add_argument("--limit", type=float, default=240.0, help="seconds per case")
-    parser.add_argument("--cost-model", default="cluster", help="cost model, or profile in bench/profiles, for ours")
-    parser.add_argument("--minutes", type=float, default=None, help="take no new case after this time")
-    parser.add_argument("--name", default="sets", help="name of the results file")
-
-
-def main(arguments: argparse.Namespace) -> int:
-    reason = why_not()
-    if reason:
-        print(f"skipped: {reason}", file=sys.stderr)
-        return 3
-    side = int((arguments.megabytes * MEGABYTE / 4) ** 0.5) // 24 * 24  # every number of devices divides it
-    options = {
-        "side": max(24, side),
-        "rounds": arguments.rounds or (15 if arguments.full else 5),
-        "cost_model": arguments.cost_model,
-    }
-    settings = {**options, "megabytes": arguments.megabytes, "hosts": HOSTS, "rate": arguments.rate}
-    run = measure(arguments.cases, options, arguments.limit, arguments.rate)
-    records = results.collect(arguments.name, run, settings, arguments.minutes)
-    for row in rows(records):
-        print(" | ".join(row))
-    for goal, measured, met in goals(records):
-        print(f"{goal}: {measured or 'not measured'}{'' if met is None else ', ' + ('yes' if met else 'no')}")
-    return 0 if all(record["status"] == "ok" and "wrong" not in record for record in records) else 1
+SUITE = Suite(
+    "sets",
+    measure,
+    once(CASES),
+    options={"rounds": 5, "megabytes": 16.0, "rate": "500mbit", "cost_model": "cluster"},
+    more={"rounds": 15},
+    problems=cases({name: name for name in CASES}),
+    prepared=lambda settings: {**settings, "hosts": HOSTS, "side": side_of(settings["megabytes"])},
+    missing=lambda _: why_not(),
+    limit=240.0,
+)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.stats
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
@@ -61,3 +62,10 @@ def paired_ratio(theirs: Sequence[float], ours: Sequence[float]) -> Interval:
 def quantile(values: Sequence[float], q: float) -> float:
     """The `q` quantile (0 to 1), NaN for no values."""
     return float(np.quantile(np.asarray(values, dtype=float), q)) if len(values) else math.nan
+
+
+def spearman(one: Sequence[float], other: Sequence[float]) -> float:
+    """The rank correlation of two lists, NaN where one is constant or shorter than two."""
+    if len(set(one)) < 2 or len(set(other)) < 2:
+        return math.nan
+    return float(scipy.stats.spearmanr(one, other).statistic)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bench.markdown import table
+from bench.results import Record
 from bench.stats import Interval, bootstrap_geomean, geomean, paired_ratio, quantile
-
-Record = dict[str, Any]
 
 OURS, XLA = "ours", "xla"
 
@@ -108,45 +107,23 @@ def xla_gathers(record: Record) -> bool:
     return compiled(record, "xla") and record["xla"]["largest"] > record["tile"]
 
 
-def speed_table(records: list[Record], limit: float) -> str:
-    """A row for each set of timed records; those below `limit` beyond noise are counted."""
-    rows = []
-    for name, group in by_set(timed(records)).items():
-        values = [speed(r).value for r in group]
-        gathers = [r for r in group if xla_gathers(r)]
-        rows.append(
-            [name, str(len(group)), str(speed_of(group)), f"{quantile(values, 0.5):.2f}", f"{max(values):.2f}",
-             f"{min(values):.2f}", str(len(slower_than(group, limit))),
-             f"{speed_of(gathers)} ({len(gathers)})" if gathers else "none"]
-        )  # fmt: skip
-    head = ["set", "problems", "geomean [95%]", "median", "best", "worst", f"below {limit:g}x beyond noise",
-            "geomean where XLA gathers past the tile"]  # fmt: skip
-    return table(head, rows)
+def reason(record: Record) -> str:
+    """Why ours is slow on a problem, as far as the counts of the two compiled programs tell."""
+    ours, theirs, tile = record[OURS], record[XLA], record["tile"]
+    found = []
+    interval = speed(record)
+    if interval.low <= 1.0 <= interval.high:
+        found.append("within noise")
+    if ours["received"] > theirs["received"] * 1.01:
+        found.append(f"receives more: {bytes_ratio(record, OURS):.2f} of the bound, not {bytes_ratio(record, XLA):.2f}")
+    if ours["kinds"] == theirs["kinds"]:
+        found.append(f"the same collectives ({_kinds(ours)})")
+    else:
+        found.append(f"{_kinds(ours)} against {_kinds(theirs)}")
+    if ours["copied"] > theirs["copied"] * 1.2 + 0.05 * tile:
+        found.append(f"copies more: {ours['copied'] / tile:.1f} tiles, not {theirs['copied'] / tile:.1f}")
+    return "; ".join(found)
 
 
-def print_pairs(records: list[Record]) -> None:
-    """A short table on standard output, a line per set and side."""
-    print(
-        f"{'set':8} {'side':5} {'n':>4} {'bytes/bound geo p90 max':>26} {'over':>5} "
-        f"{'scratch/tile med p90 max':>26} {'scratch GB':>10} {'compile s':>9}  fates"
-    )
-    for name, group in by_set(records).items():
-        for side in (OURS, XLA):
-            s = sides(group, side)
-            fates = {f: n for f in ("error", "crash", "limit") if (n := sum(fate(r, side) == f for r in group))}
-            b, c = s.over_bound, s.scratch
-            print(
-                f"{name:8} {side:5} {s.problems:4d} {b[0]:8.3f} {b[1]:8.2f} {b[2]:8.2f} {s.over_tile:6.1%}"
-                f" {c[0]:8.2f} {c[1]:8.2f} {c[2]:8.2f} {s.scratch_total / 1e9:10.3f} {s.compile_s:9.3f}"
-                f"  {fates or ''}"
-            )
-        if timed(group):
-            ratios = [speed(r) for r in timed(group)]
-            print(
-                f"{name:8} XLA's time / ours: geomean {speed_of(group)}, best {max(x.value for x in ratios):.2f}, "
-                f"worst {min(x.value for x in ratios):.2f}, below 0.9 beyond noise {len(slower_than(group, 0.9))}"
-                f" of {len(ratios)}"
-            )
-        wrong = [r["problem"]["name"] for r in group if r.get("wrong")]
-        if wrong:
-            print(f"{name:8} WRONG RESULTS: {wrong}")
+def _kinds(side: Mapping[str, Any]) -> str:
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(side["kinds"].items())) or "nothing"

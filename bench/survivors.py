@@ -7,20 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.markdown import table
-from bench.results import Results
-from bench.summary import Record
+from bench.results import Record
 
 REASONS = Path(__file__).parent / "mutants.toml"
 LEAST = 0.9  # of the mutants of each room are to be killed
 FEWEST = 10  # mutants of a room that tell anything of it
-TEXT = """## Faults put into the code
-
-*Mutants* are the operators of mutmut at every place of code that runs: a seeded sample of each folder (seed {seeds}, at
-most {count} of each), one at a time, against the tests of that folder. Killed is one for which a test fails that passes
-without it, or that lets tests take more than four times as long by the processor's clock. What outlives the tests and
-changes nothing that anyone could see is not counted; `bench/mutants.toml` says of each why.
-"""
 
 
 @dataclass(frozen=True)
@@ -81,29 +72,6 @@ def listed(records: Sequence[Record]) -> str:
     return "\n".join(lines)
 
 
-def parts(found: Results) -> list[str]:
-    """The parts of the page."""
-    records = found.records("mutants")
-    if not records:
-        return []
-    settings = found.settings("mutants")
-    rooms_of: dict[int, list[str]] = {}
-    for room, seed in settings["seeds"].items():
-        rooms_of.setdefault(seed, []).append(room)
-    most, *others = sorted(rooms_of, key=lambda seed: (-len(rooms_of[seed]), seed))
-    seeds = "; ".join([str(most), *(f"{seed} of {', '.join(rooms_of[seed])}" for seed in sorted(others))])
-    return [TEXT.format(seeds=seeds, count=settings["count"]), table(*rows(records))]
-
-
-def rows(records: Sequence[Record]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the report's table."""
-    body = [
-        [room.name, str(room.killed + len(room.holes) + room.equivalent), str(room.killed), str(room.equivalent),
-         f"{100 * room.rate:.0f}%", "; ".join(f"`{_place(record)}`" for record in room.holes) or "none"]
-        for room in rooms(records)
-    ]  # fmt: skip
-    return ["folder", "mutants", "killed", "change nothing", "killed of the others", "outlived the tests"], body
-
-
-def _place(record: Record) -> str:
+def place(record: Record) -> str:
+    """Where the fault of a record was put."""
     return f"{record['path'].removeprefix('redistrib/')}:{record['line']}"

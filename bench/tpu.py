@@ -5,17 +5,16 @@ Arrays keep their full size, since nothing runs. Each side compiles under its ow
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import sys
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
 
-from bench import results
 from bench.children import Child, progress
-from bench.problems import DEFAULT_SEED, Problem, problem_set, swap_problem
-from bench.summary import OURS, XLA, print_pairs
+from bench.problems import Problem, problem_set, swap_problem
+from bench.results import Record
+from bench.suite import Settings, Suite
+from bench.summary import OURS, XLA
 
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
@@ -40,6 +39,11 @@ class Job:
     sample: int
     full: int
 
+    @property
+    def name(self) -> str:
+        """As the settings name it."""
+        return f"{self.topology}/{self.set}"
+
 
 JOBS = (
     Job("v5e:2x4", "U222", 12, 300),
@@ -56,18 +60,21 @@ JOBS = (
 SWAP = swap_problem(80, 112, 394_240)  # 622 GB, the largest change of the report: 69 MB a device
 
 
-def problems_of(job: Job, seed: int, count: int) -> list[Problem]:
-    return [SWAP][:count] if job.set == "swap" else problem_set(job.set, seed, count)
+def problems_of(settings: Settings) -> dict[str, tuple[Job, Problem]]:
+    """Those of every job in turn, so that a run that is cut short has some of each."""
+    counts = {job: settings["sets"].get(job.name, 0) for job in JOBS}
+    seed = settings["seed"]
+    lists = {job: [SWAP][:n] if job.set == "swap" else problem_set(job.set, seed, n) for job, n in counts.items()}
+    longest = max(map(len, lists.values()))
+    work = [(job, problems[k]) for k in range(longest) for job, problems in lists.items() if k < len(problems)]
+    return {f"{job.topology} {problem.name}": (job, problem) for job, problem in work}
 
 
-def measure(jobs: list[tuple[Job, int]], seed: int, limit: float, options: dict[str, Any]) -> Generator[dict[str, Any]]:
+def measure(work: list[tuple[Job, Problem]], settings: Settings, limit: float) -> Generator[Record]:
     """One record per problem and topology."""
-    drawn = [(job, problems_of(job, seed, count)) for job, count in jobs]
-    longest = max(len(problems) for _, problems in drawn)
-    work = [(job, problems[i]) for i in range(longest) for job, problems in drawn if i < len(problems)]
-    with Child("bench.worker_tpu", ENVIRONMENT) as child:
+    with Child("bench.worker_compiled", ENVIRONMENT) as child:
         for job, problem in progress(work, "TPU compiler"):
-            task = {**options, "topology": job.topology}
+            task = {**settings, "topology": job.topology}
             size = child.ask(task, 120).get("topology_devices")
             if size is None or size < problem.devices:
                 print(
@@ -84,42 +91,14 @@ def measure(jobs: list[tuple[Job, int]], seed: int, limit: float, options: dict[
             yield record
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--full", action="store_true", help="all problems instead of a sample")
-    parser.add_argument("--only", help="topologies and counts, such as v5e:2x4=20")
-    parser.add_argument("--seed", type=int, default=DEFAULT_SEED)
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds for each side of a problem")
-    parser.add_argument("--algorithm", default=None, help="algorithm given to synthesize")
-    parser.add_argument("--cost-model", default="tpu", help="cost model, or profile in bench/profiles, for ours")
-    parser.add_argument("--schedule", default=None, help="how ours runs its rounds")
-    parser.add_argument("--null", action="store_true", help="XLA in both places")
-    parser.add_argument("--minutes", type=float, default=None, help="take no new problem after this time")
-    parser.add_argument("--name", default="tpu", help="name of the results file")
-
-
-def main(arguments: argparse.Namespace) -> int:
-    if importlib.util.find_spec("libtpu") is None:
-        print("skipped: the TPU compiler needs libtpu: pip install libtpu", file=sys.stderr)
-        return 3
-    counts = [(job, job.full if arguments.full else job.sample) for job in JOBS]
-    if arguments.only:
-        chosen = dict(item.split("=") if "=" in item else (item, "") for item in arguments.only.split(","))
-        counts = [
-            (job, int(chosen[key]) if chosen[key] else count)
-            for job, count in counts
-            for key in (job.topology, f"{job.topology}/{job.set}")
-            if key in chosen
-        ]
-    options = {key: getattr(arguments, key) for key in ("algorithm", "cost_model", "schedule", "null")}
-    settings = {
-        "seed": arguments.seed,
-        "limit_s": arguments.limit,
-        **options,
-        "jobs": [[job.topology, job.set, count] for job, count in counts],
-    }
-    run = measure(counts, arguments.seed, arguments.limit, options)
-    records = results.collect(arguments.name, run, settings, arguments.minutes)
-    for topology in dict.fromkeys(r["topology"] for r in records):
-        print(topology)
-        print_pairs([r for r in records if r["topology"] == topology])
-    return 0
+SUITE = Suite(
+    "tpu",
+    measure,
+    {job.name: job.sample for job in JOBS},
+    {job.name: job.full for job in JOBS},
+    options={"algorithm": None, "cost_model": "tpu", "schedule": None, "null": False},
+    problems=problems_of,
+    missing=lambda _: None if importlib.util.find_spec("libtpu") else "it needs libtpu: pip install libtpu",
+    limit=60.0,
+    identity=lambda record: f"{record['topology']} {record['problem']['name']}",
+)

@@ -6,21 +6,19 @@ Wall times, first calls and bytes are of one run that takes turns; memory is of 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from bench import results
 from bench.children import Child, progress
 from bench.job import Job
-from bench.stats import paired_ratio, quantile
+from bench.results import Record
+from bench.suite import Settings, Suite, cases, once
 from bench.xla_cpu import environment
 
 DEVICES = 8
 SIDES = ("ours", "device_put", "jit")
 BUDGET = 64 * 2**20  # bytes per device beyond source and target that ours is given when its peak is held to a limit
-MEBIBYTE = 2**20
 
 
 @dataclass(frozen=True)
@@ -85,10 +83,11 @@ class Processes:
             self._job.stop()
 
 
-def measure(cases: tuple[Case, ...], rounds: int, turns: int, limit: float) -> Generator[dict[str, Any]]:
+def measure(models: list[Case], settings: Settings, limit: float) -> Generator[Record]:
     """One record per case."""
-    for case in progress(cases, "trees"):
-        answer = Processes(case).ask(case.task(what="times", rounds=rounds, turns=turns), limit)
+    for case in progress(models, "trees"):
+        times = case.task(what="times", rounds=settings["rounds"], turns=settings["turns"])
+        answer = Processes(case).ask(times, limit)
         resident: dict[str, Any] = {}
         for side, budget in [*((side, None) for side in SIDES), ("ours", BUDGET)]:
             task = case.task(what="memory", side=side, budget=budget)
@@ -97,55 +96,13 @@ def measure(cases: tuple[Case, ...], rounds: int, turns: int, limit: float) -> G
         yield {"case": case.name, "processes": case.processes, **answer, "memory": resident}
 
 
-def lines(record: dict[str, Any]) -> list[str]:
-    """What a record says, as lines of text; every ratio is theirs over ours, so above 1 ours is better."""
-    if record["status"] != "ok" or "times" not in record:
-        return [f"{record['case']}: {record['status']} {record.get('error', record.get('log', ''))}"]
-    times = record["times"]
-    found = [
-        f"{record['case']}: {record['arrays']} arrays, {record['parameters']:,} parameters, "
-        f"{record['launches']} launches of {record['programs']} programs, missed on later calls: {record['missed']}",
-        "  seconds: " + ", ".join(f"{side} {quantile(times[side], 0.5):.3f}" for side in SIDES),
-        "  faster than: " + ", ".join(f"{side} {paired_ratio(times[side], times['ours'])}" for side in SIDES[1:]),
-        f"  received: ours {record['received']['ours']:,}, jit {record['received']['jit']:,}, "
-        f"bound {record['bound']:,}",
-        f"  device peak: ours {record['device_peak']['ours']:,}, jit {record['device_peak']['jit']:,}, "
-        f"source and target {sum(record['device_bytes'].values()):,}",
-    ]
-    if "first_calls" in record:
-        first = record["first_calls"]
-        found.append(
-            f"  first call: ours {quantile(first['ours'], 0.5):.2f} s, jit {quantile(first['jit'], 0.5):.2f} s, "
-            f"ratio {paired_ratio(first['jit'], first['ours'])}"
-        )
-    for side, entry in record["memory"].items():
-        if "resident" in entry:
-            peaks = ", ".join(f"{peak / MEBIBYTE:,.0f}" for peak in entry["resident"])
-            found.append(f"  resident beyond the source, MiB, {side}: {peaks} in calls 1 to 3")
-        else:
-            found.append(f"  {side}: {entry['status']} {entry.get('error', '')}")
-    if "wrong" in record:
-        found.append(f"  WRONG: {record['wrong']}")
-    return found
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--full", action="store_true", help="the model of a billion parameters too")
-    parser.add_argument("--only", help="cases whose name contains this")
-    parser.add_argument("--seed", type=int, default=0, help="nothing is drawn; taken for the sake of the others")
-    parser.add_argument("--rounds", type=int, default=7, help="paired calls per case")
-    parser.add_argument("--turns", type=int, default=5, help="paired first calls per case")
-    parser.add_argument("--limit", type=float, default=900.0, help="seconds per case")
-    parser.add_argument("--minutes", type=float, default=None, help="take no new case after this time")
-    parser.add_argument("--name", default="trees", help="name of the results file")
-
-
-def main(arguments: argparse.Namespace) -> int:
-    cases = FULL if arguments.full or arguments.only else SAMPLE
-    cases = tuple(case for case in cases if not arguments.only or arguments.only in case.name)
-    settings = {"devices": DEVICES, "budget": BUDGET, "rounds": arguments.rounds, "turns": arguments.turns}
-    run = measure(cases, arguments.rounds, arguments.turns, arguments.limit)
-    records = results.collect(arguments.name, run, settings, arguments.minutes)
-    for record in records:
-        print("\n".join(lines(record)))
-    return 0 if all(record["status"] == "ok" and "wrong" not in record for record in records) else 1
+SUITE = Suite(
+    "trees",
+    measure,
+    once(case.name for case in SAMPLE),
+    once(case.name for case in FULL),
+    options={"rounds": 7, "turns": 5},
+    problems=cases({case.name: case for case in FULL}),
+    prepared=lambda settings: {**settings, "devices": DEVICES, "budget": BUDGET},
+    limit=900.0,
+)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from bench.problem import Cut, Problem
-from bench.stats import geomean, paired_ratio
 from bench.summary import OURS, XLA, set_name
 
 LEAST = 2 * 10**6  # bytes through the busiest link: below, latency is what is measured
@@ -113,61 +112,3 @@ def rows_of(records: Iterable[dict[str, Any]], settings: dict[str, Any]) -> list
     """Those of `limits`, for records with these settings; none for results without hosts."""
     hosts = settings.get("hosts")
     return limits(records, hosts, bandwidth(settings["rate"])) if isinstance(hosts, list) else []
-
-
-def table(records: Iterable[dict[str, Any]], settings: dict[str, Any]) -> str:
-    """Time over the limit, geometric means by set and kind of plan, as Markdown; nothing for results without hosts."""
-    rows = rows_of(records, settings)
-    if not rows:
-        return ""
-    stream = settings.get("stream")
-    beside = settings.get("beside") or ("planned for others" if settings.get("assumed") else "XLA")
-    lines = [
-        f"Time over what the links allow, moves of more than {LEAST / 1e6:.0f} MB through the busiest link"
-        + (f"; a plain TCP stream between neighbours: {bandwidth(settings['rate']) / stream:.2f}" if stream else "")
-        + ":",
-        "",
-        f"| moves | n | ours | worst | {beside} |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for key in ("set", "kind"):
-        for name in sorted({row[key] for row in rows}):
-            some = [row for row in rows if row[key] == name]
-            ours, theirs = ([row[side] for row in some] for side in (OURS, XLA))
-            means = [statistics.geometric_mean(values) for values in (ours, theirs)]
-            lines.append(f"| {name} | {len(some)} | {means[0]:.2f} | {max(ours):.2f} | {means[1]:.2f} |")
-    return "\n".join(lines) + "\n"
-
-
-def spent(records: Iterable[dict[str, Any]], settings: dict[str, Any]) -> str:
-    """Where ours spends its time, and what that leaves to be had: a line for each set of drawn problems, as Markdown.
-
-    Time is told, by least squares of relative errors over the moves of `limits`, from what the links allow and from the
-    bytes that a device copies in its own memory, as compiled.
-    """
-    hosts = settings.get("hosts")
-    timed = [record for record in records if OURS in record.get("times", {}) and "copied" in record[OURS]]
-    if not timed or not isinstance(hosts, list):
-        return ""
-    least = np.array([host_bytes(Problem.from_json(record["problem"]), hosts) for record in timed])
-    copied = np.array([record[OURS]["copied"] for record in timed]) / 1e6
-    ours = np.array([statistics.median(record["times"][OURS]) for record in timed])
-    ratio = [paired_ratio(record["times"][XLA], record["times"][OURS]).value for record in timed]
-    large = least >= LEAST
-    table = np.stack([least / bandwidth(settings["rate"]), copied], axis=1) / ours[:, None]
-    (links, copies), *_ = np.linalg.lstsq(table[large], np.ones(large.sum()), rcond=None)
-    apart = ratio * ours / np.maximum(ours - copies * copied, ours / 2)  # what a fit takes off is at most half
-    lines = [
-        f"Over these moves ours takes {links:.2f} times what the links allow and {1e3 * copies:.2f} ms for every MB "
-        "that a device copies in its own memory (all devices share the processors of one machine).",
-        "",
-        "| set | XLA's time over ours, all | moves of more than 2 MB | all, if local copies took no time |",
-        "| --- | --- | --- | --- |",
-    ]
-    sets = np.array([set_name(record) for record in timed])
-    for name in [name for name in dict.fromkeys(sets.tolist()) if (large & (sets == name)).sum() > 1]:
-        some = sets == name
-        means = (geomean(np.array(values)[mask].tolist()) for values, mask in
-                 ((ratio, some), (ratio, some & large), (apart, some)))  # fmt: skip
-        lines.append(f"| {name} | {' | '.join(f'{mean:.2f}' for mean in means)} |")
-    return "\n".join(lines) + "\n"

@@ -22,8 +22,10 @@ from bench.pairing import DTYPE, Part, run_paired
 from bench.sets import CASES, DIRECT, HOST, SOCKETS, Side
 from bench.worker_cluster import ADDRESS, barrier, start
 from redistrib.backends.jax.private import notes_of_processes
-from redistrib.cost.model import CostModel
+from redistrib.cost.model import CostModel, Prices
 from redistrib.plans.steps import Exchange, Step
+from redistrib.theory.topology import Topology
+from redistrib.theory.weak import WeakEdge, WeakSpace
 
 PORT = 19100  # of the first process, for the values on their way through the host
 TRANSFERS = 19200  # of every process, for JAX's own transfers
@@ -41,10 +43,15 @@ class OneExchange(CostModel):
     unit = "seconds"
     normal_forms_suffice = False
 
-    def edge(self, *_: Any) -> float:
+    def prices(self, itemsize: int, topology: Topology) -> Prices:
+        return _OneExchangePrices(self, itemsize, topology)
+
+
+class _OneExchangePrices(Prices):
+    def edge(self, edge: WeakEdge, space: WeakSpace) -> float:
         return 0.0
 
-    def step(self, step: Step, *_: Any) -> float:
+    def step(self, step: Step) -> float:
         return 1.0 if isinstance(step, Exchange) else 1e6
 
 

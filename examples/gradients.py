@@ -30,7 +30,7 @@ from jax.sharding import PartitionSpec as P
 from jobs import join, launch
 
 import redistrib as rd
-from redistrib.backends.jax.measure.inspect import inspect
+from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.demo import training_spec, weights
 from redistrib.report import rendered
 

@@ -8,38 +8,36 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Rooms of these names exist: importing them here, once, leaves the names to the functions.
-from redistrib.partition import partition
-from redistrib.search import search
-from redistrib.simulate import simulate
+from redistrib.extras import need
 
 if TYPE_CHECKING:
     from redistrib.api import (
-        cache_info,
-        clear_caches,
-        diagnose,
         distribute,
-        reshard,
-        reshard_plan,
         synthesize,
         to_jax,
         to_mpi,
+        verify,
     )
+    from redistrib.autoshard.entry import search
     from redistrib.cost.latency import LatencyBandwidth
     from redistrib.cost.model import CostModel
+    from redistrib.distribution.diagnosis import diagnose
     from redistrib.distribution.regions import proxy
     from redistrib.distribution.tactics import along, work
     from redistrib.errors import RedistribError
     from redistrib.lang.mesh import Axis, Mesh
     from redistrib.lang.types import DimType, DistType
-    from redistrib.pipelines import pipeline
+    from redistrib.partitioning.entry import partition
+    from redistrib.pipelines.entry import pipeline
     from redistrib.pipelines.layout import Layout
     from redistrib.plans.plan import Plan
     from redistrib.plans.reference import tile_of
-    from redistrib.plans.verify import verify
     from redistrib.programs.program import Program
     from redistrib.programs.spec import nest
+    from redistrib.resharding.entry import reshard, reshard_plan
+    from redistrib.resharding.planning import cache_info, clear_caches
     from redistrib.resharding.value import TreePlan
+    from redistrib.simulator.entry import simulate
     from redistrib.theory.topology import Topology
 
 __version__ = "0.1.0"
@@ -58,20 +56,23 @@ _HOME = {
     "Topology": "redistrib.theory.topology",
     "TreePlan": "redistrib.resharding.value",
     "along": "redistrib.distribution.tactics",
-    "cache_info": "redistrib.api",
-    "clear_caches": "redistrib.api",
-    "diagnose": "redistrib.api",
+    "cache_info": "redistrib.resharding.planning",
+    "clear_caches": "redistrib.resharding.planning",
+    "diagnose": "redistrib.distribution.diagnosis",
     "distribute": "redistrib.api",
     "nest": "redistrib.programs.spec",
-    "pipeline": "redistrib.pipelines",
+    "partition": "redistrib.partitioning.entry",
+    "pipeline": "redistrib.pipelines.entry",
     "proxy": "redistrib.distribution.regions",
-    "reshard": "redistrib.api",
-    "reshard_plan": "redistrib.api",
+    "reshard": "redistrib.resharding.entry",
+    "reshard_plan": "redistrib.resharding.entry",
+    "search": "redistrib.autoshard.entry",
+    "simulate": "redistrib.simulator.entry",
     "synthesize": "redistrib.api",
     "tile_of": "redistrib.plans.reference",
     "to_jax": "redistrib.api",
     "to_mpi": "redistrib.api",
-    "verify": "redistrib.plans.verify",
+    "verify": "redistrib.api",
     "work": "redistrib.distribution.tactics",
 }
 
@@ -114,7 +115,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'redistrib' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
+    try:
+        value = getattr(import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name is not None:
+            need(error.name)
+        raise
     globals()[name] = value
     return value
 

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from redistrib.arguments import dtype_name, is_sharding, numbered, typed
+from redistrib.arguments import dtype_name, is_sharding, numbered, require_mesh_of, typed
 from redistrib.cost.profiles import load_profile as load_profile
+from redistrib.errors import ProgramError
+from redistrib.errors.base import shown
+from redistrib.extras import need
 from redistrib.lang.mesh import Mesh
+from redistrib.plans.data import PlanData
 from redistrib.plans.plan import Plan
-from redistrib.search import search
+from redistrib.plans.verify import verify as verify_plan
+from redistrib.programs.data import ProgramData
+from redistrib.programs.verify import verify_program
 from redistrib.sizes import parse_size as parse_size
 from redistrib.synthesis.synthesize import synthesize as _synthesize
 from redistrib.theory.topology import Topology, topology_of_mesh
 
 if TYPE_CHECKING:
-    from redistrib.cache import CacheInfo
     from redistrib.cost.fit import Fit
     from redistrib.cost.model import CostModel
-    from redistrib.distribution.diagnosis import Diagnosis
     from redistrib.distribution.entry import Distributed
-    from redistrib.plans.data import Order
     from redistrib.programs.program import Program
-    from redistrib.resharding.value import TreePlan
+
+_Verified = TypeVar("_Verified", bound="Plan | Program")
 
 
 def synthesize(
@@ -78,6 +82,10 @@ def synthesize(
     >>> plan.height, sum(plan.received) == sum(plan.lower_bound)
     (6, True)
     """
+    if is_sharding(target):
+        require_mesh_of(target, target_mesh, "target_mesh")
+        if is_sharding(source):
+            require_mesh_of(source, mesh, "mesh")
     source_type, source_mesh = typed(source, mesh, shape)
     target_type, other_mesh = typed(target, target_mesh if target_mesh is not None else mesh, shape)
     known = topology_of_mesh(source.mesh if is_sharding(source) else mesh)
@@ -102,11 +110,45 @@ def synthesize(
 DEFAULT_COST_MODEL = "tpu"
 
 
-def to_jax(plan: Plan, mesh: Any, **options: Any) -> Any:
-    """A function of one global `jax.Array` that carries out a plan; see `redistrib.backends.jax.to_jax`."""
+def to_jax(plan: Plan | Program, mesh: Any, **options: Any) -> Any:
+    """A function of one global `jax.Array` that carries out a plan, or of several that runs a program.
+
+    See `redistrib.backends.jax.to_jax` and `redistrib.backends.jax.program_to_jax`.
+    """
+    need("jax")
     from redistrib.backends import jax
 
-    return jax.to_jax(plan, mesh, **options)
+    return jax.run(_plan_or_program(plan), mesh, **options)
+
+
+def verify(plan: _Verified, bound: int | None = None) -> _Verified:
+    """Check a plan or a program, and return it.
+
+    Args:
+        plan: a plan, or a program, wherever it came from. Of a program the types must follow from the cuts, and the
+            plan of every move must be right.
+        bound: of a plan, the largest tile allowed on the way, in elements; by default the larger of the source tile and
+            the target tile, or none where the plan was made under a memory limit.
+
+    Raises:
+        VerificationError: for the first rule that a plan breaks, with step, device and values.
+        TypeFormError: if a type of a plan is not well-formed over its mesh.
+        ProgramError: for the first rule that a program breaks; names the operation. And for anything else than the two,
+            or a bound for a program.
+    """
+    if isinstance(plan, ProgramData):
+        if bound is not None:
+            raise ProgramError(plan.name, "", "Arguments", "a bound is for the tiles of one plan; leave it out")
+        verify_program(plan)
+    else:
+        verify_plan(_plan_or_program(plan, "is verified"), bound)
+    return plan
+
+
+def _plan_or_program(plan: Any, what: str = "runs") -> Any:
+    if not isinstance(plan, PlanData | ProgramData):
+        raise ProgramError("", "", "Arguments", f"a Plan or a Program {what}, and not {shown(plan)}")
+    return plan
 
 
 def to_mpi(plan: Plan | Program, comm: Any, *, memory_limit: int | str | None = None, **options: Any) -> Any:
@@ -114,12 +156,11 @@ def to_mpi(plan: Plan | Program, comm: Any, *, memory_limit: int | str | None = 
 
     See `redistrib.backends.mpi.to_mpi` and `redistrib.backends.mpi.program_to_mpi`.
     """
+    need("mpi4py")
     from redistrib.backends import mpi
 
     limit = None if memory_limit is None else parse_size(memory_limit)
-    if isinstance(plan, Plan):
-        return mpi.to_mpi(plan, comm, memory_limit=limit, **options)
-    return mpi.program_to_mpi(plan, comm, memory_limit=limit, **options)
+    return mpi.run(_plan_or_program(plan), comm, memory_limit=limit, **options)
 
 
 def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "calibrated") -> Fit | None:
@@ -140,139 +181,21 @@ def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "
     from redistrib.cost.fit import fit_profile
 
     if backend == "mpi":
-        from redistrib.backends.mpi import calibrate as mpi
+        need("mpi4py")
+        from redistrib.backends import mpi
 
         found = mpi.measure()
         if found is None:
             return None
         fit = fit_profile(found, name, "measured with MPI")
         return replace(fit, profile=replace(fit.profile, fused_exchange=True))
-    from redistrib.backends.jax.measure.calibrate import measure
-    from redistrib.backends.jax.measure.compare import calibration_devices
+    need("jax")
+    from redistrib.backends import jax
+    from redistrib.backends.jax.profiling.compare import calibration_devices
 
     chosen = calibration_devices(devices)
     kind = getattr(chosen[0], "device_kind", chosen[0].platform)
-    return fit_profile(measure(chosen), name, f"measured on {len(chosen)} x {kind}")
-
-
-def reshard(
-    tree: Any,
-    shardings: Any,
-    *,
-    source: Any = None,
-    logical_shape: Any = None,
-    donate: bool = False,
-    memory_limit: int | str | None = None,
-    cost_model: CostModel | str | None = None,
-    accumulate: Any = None,
-    order: Order | None = None,
-    check: bool = False,
-    progress: bool | None = None,
-) -> Any:
-    """Move arrays to other shardings by synthesized plans; use it where you would write `jax.device_put`.
-
-    Source and target may be on different meshes, with axes of other names and sizes, over the same devices in any order
-    or over other devices, of this process or of several. Nothing goes through the host. Under `jit`, where source and
-    target are on the same devices, it is a part of the computation, and under differentiation the cotangent travels
-    back by a plan of its own. See docs/reshard.md.
-
-    Arrays that JAX calls unreduced, whose tiles are summands, are taken and made on either side, on the same devices.
-
-    Where devices belong to several processes, each that owns one of the source or of the target calls this with the
-    same tree; where it owns none of a source, it passes an array without shards, or a `jax.ShapeDtypeStruct` with the
-    source's sharding. The processes tell each other what they are about to do first, so that different trees raise.
-
-    Handed to `jax.device_put`: values that are no `jax.Array`, other kinds of memory or devices, and inside one process
-    tiles that go to other devices as they are, which it copies one by one.
-
-    Args:
-        tree: any pytree of arrays.
-        shardings: a tree like it, a prefix of it, or one sharding for all. Each is a `jax.sharding.Sharding`, a device,
-            or, under `jax.set_mesh`, a `PartitionSpec`.
-        source: where traced arrays are, in the same form. Needed under `jit` on meshes of Auto axes, where nothing else
-            says it; not needed on Explicit axes, and not looked at for arrays that are not traced.
-        logical_shape: for arrays with padding behind the last element of some dimensions, the shape without it: of one
-            array, or a tree of shapes and None. The result has the least padding that its sharding needs, all zeros, so
-            its shape may be another; or that of a `jax.ShapeDtypeStruct` in the place of its sharding. Of the source's
-            padding nothing is read.
-        donate: give every source up as soon as its array has moved. Nothing is given up before all leaves have been
-            checked, planned and compiled for, and what `jax.device_put` moves has arrived. An array that stays where it
-            is keeps its buffers, shared by both, and a later donation of one leaves the other alive. Exceptions from
-            then on, interrupts included, have an attribute `partial`: the tree with what has moved, and the rest as it
-            was.
-        memory_limit: bytes per device that all leaves, before and after, and scratch may take together, as an integer
-            or a text such as `"2GiB"`. It decides the order of the leaves, how many travel together, and in how many
-            parts. Under `jit` it is the limit of each leaf's plan.
-        cost_model: see `synthesize`; by default the preset of the devices' platform.
-        accumulate: the type to add summands in, see `synthesize`.
-        order: `"fixed"` or `"any"`, see `synthesize`; by default `"fixed"` for sums of bfloat16 and float16, which
-            are then rounded once on every platform, and `"any"` for all others.
-        check: look first whether devices that hold one tile hold the same; see `redistrib.testing.check_replicas`.
-        progress: whether to show a bar on stderr; None shows one for long moves on a terminal.
-
-    Returns:
-        The tree, every array committed to exactly the sharding asked for, weak types kept.
-
-    Raises:
-        LeafError: if the shardings are no prefix of the tree, and for what is wrong with one leaf; names its path.
-        CommunicatorError: if processes are about to move different trees, or one of them does not call.
-        MemoryLimitError: if nothing fits the limit; tells the least that something fits.
-        TracedError: for what cannot be done under `jit`, and for a traced array on Auto axes without `source`.
-        ReplicaError: if `check` finds devices that differ.
-    """
-    from redistrib.resharding import entry
-
-    limit = None if memory_limit is None else parse_size(memory_limit)
-    return entry.reshard(
-        tree,
-        shardings,
-        source,
-        logical_shape,
-        donate=donate,
-        memory_limit=limit,
-        model=cost_model,
-        accumulate=None if accumulate is None else dtype_name(accumulate),
-        order=order,
-        check=check,
-        progress=progress,
-    )
-
-
-def reshard_plan(
-    tree: Any,
-    shardings: Any,
-    *,
-    logical_shape: Any = None,
-    donate: bool = False,
-    memory_limit: int | str | None = None,
-    cost_model: CostModel | str | None = None,
-    accumulate: Any = None,
-    order: Order | None = None,
-) -> TreePlan:
-    """What `reshard` will do with the same arguments: order, launches, bytes alive at the worst moment, as a value.
-
-    Plans and compiles, which `reshard` then need not do again. Print it for a table.
-
-    Args:
-        tree: of arrays, or of `jax.ShapeDtypeStruct` with shardings.
-        shardings, logical_shape, donate, memory_limit, cost_model, accumulate, order: as for `reshard`.
-
-    Raises:
-        LeafError, MemoryLimitError: as `reshard` does.
-    """
-    from redistrib.resharding import entry
-
-    limit = None if memory_limit is None else parse_size(memory_limit)
-    return entry.reshard_plan(
-        tree,
-        shardings,
-        logical_shape,
-        donate=donate,
-        memory_limit=limit,
-        model=cost_model,
-        accumulate=None if accumulate is None else dtype_name(accumulate),
-        order=order,
-    )
+    return fit_profile(jax.measure(chosen), name, f"measured on {len(chosen)} x {kind}")
 
 
 def distribute(
@@ -287,6 +210,7 @@ def distribute(
     cost_model: CostModel | str | None = None,
     rules: Mapping[str, Any] | None = None,
     donate: Sequence[str] = (),
+    exact: bool = False,
 ) -> Distributed:
     """Distribute a JAX function: cut its operations by a schedule, derive every layout, plan every move.
 
@@ -309,6 +233,9 @@ def distribute(
         rules: for primitives, by name, a function from an equation (`redistrib.backends.jax.trace.equation.Equation`)
             to a `Nest`, or None to leave it whole; or `rd.proxy(...)`. They come before those of the library.
         donate: arguments, by names as in `rd.along`, whose memory the call may use for its results: they are given up.
+        exact: whether partial sums are added where they are made. By default they pass operations that are linear in
+            them, and are added later, where there is less to add; floats are then rounded otherwise. See
+            docs/distribute.md.
 
     Returns:
         A function of the same arguments, with `program`, `lower`, `cost`, `memory`, `choices` and `opaque`.
@@ -323,9 +250,12 @@ def distribute(
     >>> f(jnp.ones((8, 4)), jnp.ones((4, 2))).shape
     (8, 2)
     """
+    need("jax")
     from redistrib.distribution import entry
 
     if isinstance(schedule, str) and schedule == "auto":
+        from redistrib.autoshard.entry import search
+
         found = search(
             fn,
             args,
@@ -335,6 +265,8 @@ def distribute(
             memory_limit=memory_limit,
             profile=cost_model,
             rules=rules,
+            donate=donate,
+            exact=exact,
         )
         return found[0].distributed
     limit = None if memory_limit is None else parse_size(memory_limit)
@@ -349,35 +281,5 @@ def distribute(
         cost_model=cost_model,
         rules=rules,
         donate=(donate,) if isinstance(donate, str) else donate,
+        exact=exact,
     )
-
-
-def diagnose(fn: Callable[..., Any], *args: Any, cost_model: CostModel | str | None = None) -> Diagnosis:
-    """What the compiler made a jitted function communicate, by source line, and what our plans would receive instead.
-
-    Args:
-        fn: what `jax.jit` returned, or what `.lower(...)` or `.compile()` of it did.
-        args: its arguments, placed as they are when it runs: arrays, or `jax.ShapeDtypeStruct` with shardings.
-        cost_model: what our plans minimise; by default the preset of the devices' platform.
-
-    Returns:
-        Every collective with its source line, bytes received and largest temporary, the involuntary gathers first.
-        Print it for a table; `as_dict()` is for JSON.
-    """
-    from redistrib.distribution import diagnosis
-
-    return diagnosis.diagnose(fn, *args, model=cost_model)
-
-
-def cache_info() -> dict[str, CacheInfo]:
-    """Hits, misses, size and limit of `reshard`'s caches: `"trees"`, `"routes"`, `"plans"` and `"programs"`."""
-    from redistrib.resharding import planning
-
-    return planning.cache_info()
-
-
-def clear_caches() -> None:
-    """Forget all that `reshard` has planned and compiled."""
-    from redistrib.resharding import planning
-
-    planning.clear_caches()

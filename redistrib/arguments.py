@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from redistrib.errors import GlobalShapeError
+from redistrib.errors import GlobalShapeError, MeshDevicesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import from_named_sharding
 from redistrib.lang.types import DistType
@@ -28,13 +28,27 @@ def typed(value: Any, mesh: Any, shape: Sequence[int] | None) -> tuple[DistType,
     """A type in any of its forms and its mesh; a sharding brings its own, and needs the shape of the array.
 
     Raises:
-        GlobalShapeError: for a sharding without a shape.
+        GlobalShapeError: for a sharding without a shape, or a type of another shape.
     """
     if is_sharding(value):
         if shape is None:
             raise GlobalShapeError("missing shape", value=value)
         return from_named_sharding(value, tuple(shape))
-    return DistType.of(value), Mesh.of(mesh)
+    found = DistType.of(value)
+    if shape is not None and tuple(shape) != found.global_shape:
+        raise GlobalShapeError("other shape", value=str(found), shape=tuple(shape))
+    return found, Mesh.of(mesh)
+
+
+def require_mesh_of(sharding: Any, mesh: Any, name: str) -> None:
+    """Refuse a mesh beside a sharding that is over another.
+
+    Raises:
+        MeshDevicesError: if it has other axes.
+    """
+    if mesh is not None and Mesh.of(mesh).axes != Mesh.of(sharding.mesh).axes:
+        own = str(Mesh.of(sharding.mesh))
+        raise MeshDevicesError("other mesh", name=name, given=str(Mesh.of(mesh)), own=own)
 
 
 def numbered(source: Any, target: Any, source_mesh: Mesh, target_mesh: Mesh) -> tuple[Mesh, Mesh, Topology | None]:

@@ -1,4 +1,4 @@
-"""Whole-number arithmetic: prime factors and mixed-radix digits."""
+"""Integer arithmetic: prime factors, divisors and mixed-radix digits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Int64 = npt.NDArray[np.int64]
 
 
 def as_integer(value: object) -> int | None:
-    """The value as a Python integer, NumPy's integers included; None for booleans, floats and all else."""
+    """The value as a Python integer if it is an integer of Python or NumPy; None for booleans and all other values."""
     if isinstance(value, bool | np.bool_):
         return None
     try:
@@ -27,7 +27,7 @@ def as_integer(value: object) -> int | None:
 def prime_factors(n: int) -> tuple[int, ...]:
     """Prime factors of `n >= 1` with multiplicity, ascending; the empty tuple for 1.
 
-    By trial division, so meant for sizes of mesh axes rather than for arbitrary large integers.
+    Trial division is fast enough for the sizes of mesh axes, but not for large integers.
 
     >>> prime_factors(360)
     (2, 2, 2, 3, 3, 5)
@@ -55,11 +55,11 @@ def divisors(n: int) -> tuple[int, ...]:
     >>> divisors(12)
     (1, 2, 3, 4, 6, 12)
     """
-    found = [1]
-    for prime, run in groupby(prime_factors(n)):
-        powers = [prime**k for k in range(len(list(run)) + 1)]
-        found = [divisor * power for divisor in found for power in powers]
-    return tuple(sorted(found))
+    result = [1]
+    for prime, repeats in groupby(prime_factors(n)):
+        powers = [prime**k for k in range(len(list(repeats)) + 1)]
+        result = [divisor * power for divisor in result for power in powers]
+    return tuple(sorted(result))
 
 
 def to_digits(numbers: npt.ArrayLike, radices: Sequence[int]) -> Int64:

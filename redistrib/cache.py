@@ -1,6 +1,6 @@
-"""Bounded caches of plans and executables, dropped least recently used first.
+"""Bounded caches of plans and executables that drop the least recently used entry.
 
-By hand, as `cachetools` has the dropping, three lines of it, and neither the counts nor the lock.
+`cachetools` has the dropping, which is three lines, but neither the counts nor the lock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """How a cache has done: lookups that found something, that did not, entries now, and the most it keeps."""
+    """The statistics of a cache.
+
+    Attributes:
+        hits: number of lookups that found an entry.
+        misses: number of lookups that made an entry.
+        size: number of entries.
+        limit: the most entries that the cache keeps.
+    """
 
     hits: int
     misses: int
@@ -25,7 +32,7 @@ class CacheInfo:
 
 
 class Cache(Generic[Value]):
-    """A mapping that keeps the `limit` entries last used."""
+    """A mapping that keeps the `limit` most recently used entries; safe for several threads."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -34,7 +41,10 @@ class Cache(Generic[Value]):
         self._lock = threading.RLock()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The entry of a key, made if it is not there."""
+        """The entry of a key; if there is none, `make` makes it.
+
+        The lock is not held while `make` runs, so two threads may make the same entry.
+        """
         with self._lock:
             if key in self._entries:
                 self._hits += 1
@@ -49,12 +59,13 @@ class Cache(Generic[Value]):
         return value
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries and reset the statistics."""
         with self._lock:
             self._entries.clear()
             self._hits = self._misses = 0
 
     @property
     def info(self) -> CacheInfo:
+        """The statistics of the cache."""
         with self._lock:
             return CacheInfo(self._hits, self._misses, len(self._entries), self.limit)

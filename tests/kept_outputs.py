@@ -22,13 +22,13 @@ import matplotlib.figure
 import numpy as np
 
 import redistrib as rd
-from redistrib.cli import _parser
+from redistrib.cli import parser as command_line
 from redistrib.explain import draw_graph, draw_program, explain, picture
-from redistrib.partition import partition
+from redistrib.partitioning.entry import partition
 from redistrib.plans.steps import AllPermute
 from redistrib.programs.program import Program
-from redistrib.simulate import simulate
-from redistrib.simulate.constants import MACHINES
+from redistrib.simulator.constants import MACHINES
+from redistrib.simulator.entry import simulate
 from tests.plans import hand
 
 SERIES = matplotlib.__version__.rpartition(".")[0]
@@ -208,7 +208,7 @@ def _trace(trace: dict[str, Any]) -> Iterator[str]:
 
 def options() -> dict[str, list[str]]:
     """Of every command its arguments, with their defaults and what their help says."""
-    parser = _parser()
+    parser = command_line()
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     return {
         name: [

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib import errors
@@ -15,6 +19,7 @@ from redistrib.api import calibrate
 from redistrib.arguments import dtype_name
 from redistrib.cost.latency import KINDS
 from redistrib.cost.presets import PRESETS
+from redistrib.errors import ChoiceError, DtypeError, GlobalShapeError, MeshDevicesError, PlanFormError
 from redistrib.plans.samples import Sample
 from redistrib.plans.steps import Exchange
 from redistrib.sizes import parse_size
@@ -310,9 +315,9 @@ def test_a_plan_runs_on_a_mesh_of_jax() -> None:
 def test_reshard_is_told_the_limit_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jax")
     told: dict[str, Any] = {}
-    monkeypatch.setattr("redistrib.resharding.entry.reshard", lambda *given, **options: told.update(options))
+    monkeypatch.setattr("redistrib.resharding.entry.move_tree", lambda *given, **options: told.update(options))
     rd.reshard({}, {}, memory_limit="3KiB", donate=True)
-    assert (told["memory_limit"], told["donate"], told["order"]) == (3072, True, None)
+    assert (told["memory_limit"], told["donate"]) == (3072, True)
     rd.reshard({}, {})
     assert told["memory_limit"] is None
 
@@ -321,11 +326,11 @@ def test_what_is_measured_with_mpi_becomes_a_profile(monkeypatch: pytest.MonkeyP
     """There one call may move shares of any size, and those who are not the first rank get nothing."""
     pytest.importorskip("mpi4py")
     samples = [Sample(kind, 2, size, 0, 1e-5, 0.0) for kind in KINDS for size in (1000, 2000)]
-    monkeypatch.setattr("redistrib.backends.mpi.calibrate.measure", lambda: samples)
+    monkeypatch.setattr("redistrib.backends.mpi.calibrate.measure", lambda comm: samples)
     fit = calibrate("mpi", name="mine")
     assert fit is not None
     assert (fit.profile.name, fit.profile.fused_exchange) == ("mine", True)
-    monkeypatch.setattr("redistrib.backends.mpi.calibrate.measure", lambda: None)
+    monkeypatch.setattr("redistrib.backends.mpi.calibrate.measure", lambda comm: None)
     assert calibrate("mpi") is None
 
 
@@ -350,3 +355,43 @@ def test_shardings_over_other_devices_are_numbered(
     values = np.arange(64).reshape(8, 8)
     array = jax.device_put(values, ends[0])
     np.testing.assert_array_equal(np.asarray(rd.reshard(array, ends[1])), values)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"shape": (9,)}, GlobalShapeError, "[2{x}8] is another shape than shape=(9,); leave shape= out"),
+        ({"order": "fixd"}, PlanFormError, "the order of summands is 'fixd'"),
+        ({"accumulate": "float99"}, DtypeError, "float99"),
+    ],
+)
+def test_arguments_of_synthesize_that_would_have_no_effect_are_looked_at(options: Any, error: Any, text: str) -> None:
+    with pytest.raises(error, match=re.escape(text)):
+        rd.synthesize("[2{x}8]", "[8]", "x=4", **options)
+
+
+def test_a_mesh_beside_shardings_over_another_is_refused() -> None:
+    cut, whole = (NamedSharding(jax.make_mesh((4,), ("x",), devices=jax.devices()[:4]), spec) for spec in (P("x"), P()))
+    for name in ("mesh", "target_mesh"):
+        with pytest.raises(MeshDevicesError, match=f"{name}={{x:2}} is another mesh than {{x:4}}"):
+            rd.synthesize(cut, whole, shape=(8,), **{name: "x=2"})  # type: ignore[arg-type]
+        assert rd.synthesize(cut, whole, shape=(8,), **{name: "x=4"}).steps  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"order": "fixd"}, PlanFormError),
+        ({"accumulate": "float99"}, DtypeError),
+        ({"cost_model": "warp"}, ChoiceError),
+    ],
+)
+def test_arguments_of_reshard_are_looked_at_where_nothing_moves_too(options: Any, error: Any) -> None:
+    cut = NamedSharding(jax.make_mesh((4,), ("x",), devices=jax.devices()[:4]), P("x"))
+    array = jax.device_put(np.ones(8, np.float32), cut)
+    with pytest.raises(error):
+        rd.reshard(array, cut, **options)
+    with pytest.raises(error):
+        rd.reshard_plan(array, cut, **options)
+    with pytest.raises(error):
+        jax.jit(lambda x: rd.reshard(x, cut, source=cut, **options))(array)

@@ -58,7 +58,7 @@ HELP = {
     (): {
         "plan": "print the plan from one type to another",
         "explain": "say where a plan's traffic goes, and draw it",
-        "run": "carry a plan out, check every element, and show XLA's beside it",
+        "run": "run a plan, check every element, and compare with XLA's own reshard",
         "demo": "reshard a real transformer's weights from training to serving",
         "simulate": "time a program, or a plan, on a machine without running it",
         "diagnose": "list what XLA makes a jitted function communicate, by source line",
@@ -90,7 +90,7 @@ HELP = {
     ("simulate",): {
         "WHAT": "module:function or file.py:function that makes a program, a program's text, a plan's JSON, or two "
         "types",
-        "--mesh MESH": "axes and sizes, such as x=4,y=6; given to a function that takes a mesh",
+        "--mesh MESH": "axes and sizes, such as x=4,y=6; passed to a function that takes a mesh",
         "--profile PROFILE": "v100, gpu, tpu (default) or cpu, or a profile's JSON file",
         "--dtype DTYPE": "element type, of two types (default: float32)",
         "--streams {moves}": "give every device a second stream, for moves",
@@ -99,7 +99,7 @@ HELP = {
     },
     ("diagnose",): {
         "MODULE:FUNCTION": "a function without parameters that returns (jitted, arg, arg, ...)",
-        "--devices DEVICES": "virtual CPU devices to compile for; default: those there are",
+        "--devices DEVICES": "virtual CPU devices to compile for; default: all devices of JAX",
         "--json": "print the figures as JSON",
     },
     ("calibrate",): {
@@ -387,7 +387,7 @@ def test_all_bits_of_wide_elements_run(
 ) -> None:
     """Under names of axes that XLA does not take, too."""
     jax = pytest.importorskip("jax")
-    from redistrib.backends.jax.measure import compare
+    from redistrib.backends.jax.profiling import compare
 
     half = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}[dtype]
     values = compare.counting_array((4, 4), dtype)

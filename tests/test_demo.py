@@ -91,7 +91,7 @@ def test_one_wrong_bit_is_found(name: str, monkeypatch: pytest.MonkeyPatch, caps
         values[name].view(np.uint32).flat[-1] ^= 1
         return {n: jax.device_put(value, shardings[n]) for n, value in values.items()}
 
-    monkeypatch.setattr(demo, "reshard", wrong)
+    monkeypatch.setattr("redistrib.resharding.entry.reshard", wrong)
     assert main(["demo"]) == 1
     copies = 8 if name == "odd" else 2
     assert f"{copies} DIFFER" in capsys.readouterr().out

@@ -9,19 +9,21 @@ from pathlib import Path
 import redistrib
 from redistrib import errors
 from redistrib.errors import RuleBroken
+from tests.specification.errors import RuleError
 
 WORDED = {
     name: kind
     for name in errors.__all__
     if isinstance(kind := getattr(errors, name), type) and "wordings" in vars(kind)
-}
+} | {"RuleError": RuleError}
 WORDED.pop("RuleBroken")
+SOURCES = (Path(redistrib.__file__).parent, Path(__file__).parent / "specification")
 
 
 def raised() -> dict[tuple[str, str], list[set[str] | None]]:
     """(class, rule) -> the names of the values given at each place; None where they are not spelled out."""
     found: dict[tuple[str, str], list[set[str] | None]] = {}
-    for path in Path(redistrib.__file__).parent.rglob("*.py"):
+    for path in (path for folder in SOURCES for path in folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and len(node.args) == 1 and isinstance(node.args[0], ast.Constant):
                 name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

@@ -12,7 +12,7 @@ import pytest
 import redistrib as rd
 from redistrib.cli import main
 from redistrib.cost.exact import ExactCost
-from redistrib.cost.model import CostModel, prices_of
+from redistrib.cost.model import CostModel
 from redistrib.cost.paper import PaperCost
 from redistrib.cost.presets import PRESETS
 from redistrib.errors import ChoiceError, PictureError
@@ -42,7 +42,7 @@ def test_the_search_finds_the_shortest_path_of_networkx(
     source, target = plan.before.grid, plan.after.grid
     shortest = nx.shortest_path_length(graph, source, target, weight="price")
     space = WeakSpace(plan.shape, plan.devices, max(plan.before.tile_size, plan.after.tile_size))
-    prices = prices_of(model, plan.itemsize, Topology(plan.devices))
+    prices = model.prices(plan.itemsize, Topology(plan.devices))
     (found,) = islice(shortest_paths(space, source, target, prices), 1)
     assert found.cost == pytest.approx(shortest, rel=1e-12)
 

@@ -119,7 +119,7 @@ def _like(tree: Any, prefix: Any) -> Any:
 
 def _counts(compiled: Any) -> dict[str, Any]:
     """Collectives, bytes that all devices receive, bytes that a device holds."""
-    from redistrib.backends.jax.measure.inspect import inspect
+    from redistrib.backends.jax.profiling.inspect import inspect
 
     found, memory = inspect(compiled), compiled.memory_analysis()
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes

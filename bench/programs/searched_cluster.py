@@ -7,8 +7,6 @@ all of them run in alternating order, each on arguments that lie as it wants the
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
@@ -18,10 +16,9 @@ from bench.children import progress
 from bench.cluster import DEVICES_PER_HOST, HOSTS, jax_job
 from bench.library import model_of
 from bench.network import Network, why_not
-from bench.programs import searched_page
-from bench.programs.case import SIZES
 from bench.programs.written import FOUND, LAYOUTS, is_trained, programs, written
-from bench.summary import Record
+from bench.results import Record
+from bench.suite import Settings, Suite, once
 
 SCHEDULES = "searched_schedules"  # the results file of the searches
 
@@ -34,7 +31,7 @@ def links(devices: int) -> Any:
 
 def machine(devices: int) -> Any:
     """The machine that is searched for: the cluster's links, and devices as the preset for virtual ones has them."""
-    from redistrib.simulate.constants import MACHINES
+    from redistrib.simulator.constants import MACHINES
 
     return replace(MACHINES["cpu"], name="cluster", links=links(devices))
 
@@ -96,17 +93,17 @@ def searches(names: list[str], size: str, limit: float) -> dict[str, Record]:
     return {record["name"]: record for record in known}
 
 
-def measure(found: list[Record], options: dict[str, Any], limit: float, rate: str) -> Generator[Record]:
+def measure(found: list[Record], settings: Settings, limit: float) -> Generator[Record]:
     """One record per program; a layout that ends XLA's process is left out the second time."""
-    known = programs(options["size"])
+    known = programs(settings["size"])
     for devices in sorted({known[record["name"]].devices for record in found}):
         chosen = [record for record in found if known[record["name"]].devices == devices]
         with (
-            Network(HOSTS, rate) as network,
+            Network(HOSTS, settings["rate"]) as network,
             jax_job(network, devices // HOSTS, "bench.programs.worker_searched") as job,
         ):
             for record in progress(chosen, f"searched programs on {devices} devices"):
-                task = {**options, "case": record["name"], "schedule": record["schedule"], "skip": []}
+                task = {**settings, "case": record["name"], "schedule": record["schedule"], "skip": []}
                 answer = job.ask(task, limit)
                 failed = answer.get("stage")
                 if "times" not in answer and failed in LAYOUTS[record["name"]][1]:
@@ -114,43 +111,19 @@ def measure(found: list[Record], options: dict[str, Any], limit: float, rate: st
                 yield {key: record[key] for key in ("name", "mesh", "predicted", "bound", "complete")} | answer
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--full", action="store_true", help="more rounds")
-    parser.add_argument("--only", default="", help="programs with one of these in their names, by commas")
-    parser.add_argument("--size", default="medium", choices=SIZES[1:])
-    parser.add_argument("--seed", type=int, default=0, help="nothing is drawn here")
-    parser.add_argument("--rounds", type=int, default=None, help="paired measurements per program; 9, or 25 in full")
-    parser.add_argument("--rate", default="500mbit", help="of each host's link, in each direction")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds per program")
-    parser.add_argument("--search-limit", type=float, default=120.0, help="seconds to search for one schedule")
-    parser.add_argument("--search-only", action="store_true", help="search what is not kept, and run nothing")
-    parser.add_argument("--minutes", type=float, default=None, help="take no new program after this time")
-    parser.add_argument("--name", default="searched_cluster", help="name of the results file")
+def prepared(settings: Settings) -> Settings:
+    """With what the page says of the network."""
+    return {**settings, "cost_model": "cluster", "hosts": HOSTS}
 
 
-def main(arguments: argparse.Namespace) -> int:
-    reason = None if arguments.search_only else why_not()
-    if reason:
-        print(f"skipped: {reason}", file=sys.stderr)
-        return 3
-    wanted = arguments.only.split(",")
-    names = [name for name in LAYOUTS if any(part in name for part in wanted)]
-    found = searches(names, arguments.size, arguments.search_limit)
-    if arguments.search_only:
-        return 0
-    rounds = arguments.rounds or (25 if arguments.full else 9)
-    options = {"size": arguments.size, "rounds": rounds}
-    settings = {**options, "cost_model": "cluster", "hosts": HOSTS, "rate": arguments.rate}
-    before = results.unfinished(arguments.name)
-    earlier = before[0] if before and {key: before[1].get(key) for key in settings} == settings else []
-    if before and earlier:
-        settings = before[1]
-    done = {record["name"] for record in earlier}
-    left = [found[name] for name in names if name not in done]
-    run = measure(left, options, arguments.limit, arguments.rate)
-    records = results.collect(arguments.name, run, settings, arguments.minutes, earlier)
-    for row in searched_page.rows(records):
-        print(" | ".join(row))
-    for goal, text, met in searched_page.goals(records):
-        print(f"{goal}: {text}: {met}")
-    return 0
+SUITE = Suite(
+    "searched_cluster",
+    measure,
+    once(LAYOUTS),
+    options={"size": "medium", "rounds": 9, "rate": "500mbit", "search_limit": 120.0},
+    more={"rounds": 25},
+    problems=lambda settings: searches([*settings["sets"]], settings["size"], settings["search_limit"]),
+    prepared=prepared,
+    missing=lambda _: why_not(),
+    limit=300.0,
+)

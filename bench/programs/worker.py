@@ -1,4 +1,4 @@
-"""Child of `bench.programs.bench`: compiles programs for virtual CPU devices, and runs those of small size."""
+"""Child of `bench.programs.counted`: compiles programs for virtual CPU devices, and runs those of small size."""
 
 from __future__ import annotations
 

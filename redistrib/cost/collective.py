@@ -1,4 +1,4 @@
-"""What a collective takes before its first byte."""
+"""The latency of a collective, before its first byte."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Latency:
 
 @lru_cache(maxsize=1 << 10)
 def calls_at_least(latency: Latency, product: int) -> float:
-    """What no number of collectives whose group sizes multiply to at least `product` goes below."""
+    """A lower bound on the seconds of collectives whose group sizes multiply to at least `product`."""
     least = latency.seconds(product)
     for calls in range(2, product.bit_length()):
         # A sum of equal sizes is least, by the inequality of arithmetic and geometric means.

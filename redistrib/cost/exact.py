@@ -23,25 +23,27 @@ class ExactCost(CostModel):
     normal_forms_suffice: ClassVar[bool] = True
     counts_received: ClassVar[bool] = True
 
-    def edge(self, edge: WeakEdge, space: WeakSpace, itemsize: int, topology: Topology) -> float:
+    def prices(self, itemsize: int, topology: Topology) -> Prices:
+        return _ExactPrices(self, itemsize, topology)
+
+
+class _ExactPrices(Prices):
+    def edge(self, edge: WeakEdge, space: WeakSpace) -> float:
         if edge.kind == "dynslice":
             return 0
         after = space.local_size(edge.target)
         return space.devices * (after - after // edge.factor)
 
-    def step(self, step: Step, itemsize: int, topology: Topology) -> float:
+    def step(self, step: Step) -> float:
         return step.received_total()
 
-    def _prices(self, itemsize: int, topology: Topology) -> Prices:
-        return _ExactPrices(self, itemsize, topology)
-
-
-class _ExactPrices(Prices):
     def at_least(self, before: Placement, after: Placement) -> float:
         return least_received(before, after)
 
     def permute_at_least(self, space: WeakSpace, grids: Sequence[Grid]) -> float:
-        return 2 * min(space.local_size(grid) for grid in grids)  # what one device gives up another one takes
+        return 2 * min(
+            space.local_size(grid) for grid in grids
+        )  # a device that gives up its tile takes another, and so does a second device
 
     def phases_at_least(self, space: WeakSpace, phases: PhaseGrids) -> float:
         return space.devices * (space.local_size(phases.after) - phases.held(space))

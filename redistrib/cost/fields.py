@@ -1,4 +1,4 @@
-"""Fields of a profile's JSON: each of its type, or a ProfileError that names it."""
+"""Typed fields of the JSON of a profile; a ProfileError names a field of another type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from redistrib.errors.base import shown
 
 
 def typed(data: dict[str, Any], field: str, *types: type) -> Any:
-    """A field that is of one of these types, where a truth value is no number; None where there is no such field."""
+    """A field of one of these types; a boolean is no number, and an absent field is None."""
     value = data.get(field)
     return value if type(value) in types else _refuse(field, value)
 
@@ -18,11 +18,11 @@ def figures(value: object, what: str, count: int = 2) -> list[float]:
     """A list of `count` numbers."""
     if not isinstance(value, list) or len(value) != count:
         _refuse(what, value)
-    return [figure(one, what) for one in value]
+    return [figure(number, what) for number in value]
 
 
 def figure(value: Any, what: str) -> float:
-    """A number, where a truth value is none."""
+    """A number; a boolean is refused."""
     if type(value) not in (int, float):
         _refuse(what, value)
     number: float = value

@@ -1,4 +1,4 @@
-"""The figures of a machine that the latency-bandwidth model reckons with, and profiles, their form as JSON."""
+"""The figures of a machine for the latency-bandwidth model, and their JSON form, a profile."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from redistrib.errors.base import cut, shown
 FORMAT = "redistrib-profile"
 VERSION = 1
 KINDS = ("allgather", "alltoall", "allpermute")
-REDUCTIONS = ("reduce_scatter", "all_reduce")  # a profile may do without: then as an all-to-all, and a gather
+REDUCTIONS = ("reduce_scatter", "all_reduce")  # optional: by default the latency of an all-to-all, and of a gather
 
-_LATER = ("host_bandwidth", "link_bandwidth", "swap_bandwidth")  # left out of a profile where they are None
+_LATER = ("host_bandwidth", "link_bandwidth", "swap_bandwidth")  # absent from a profile where None
 
 _LARGEST = 1e30  # of a figure, and the inverse of the smallest bandwidth: sums and ratios stay finite
 _MOST_DEVICES = 2**20  # of a mesh
@@ -27,31 +27,30 @@ _MOST_DEVICES = 2**20  # of a mesh
 
 @dataclass(frozen=True)
 class Figures(CostModel):
-    """What a machine was measured to do: seconds of calls, speeds of links and of local copies.
+    """The measured figures of a machine: seconds of calls, speeds of links and of local copies.
 
     Attributes:
         name: recorded in plans.
         latency: per kind ("allgather", "alltoall", "allpermute"; a round of an exchange is an "allpermute"). Those of
-            "reduce_scatter" and "all_reduce" may be missing: then the one takes that of an all-to-all, the other that
-            of a reduce-scatter and an all-gather.
+            "reduce_scatter" and "all_reduce" may be missing: then a reduce-scatter has that of an all-to-all, and an
+            all-reduce those of a reduce-scatter and an all-gather.
         bandwidth: bytes per second a device receives over the fast links.
         memory_bandwidth: bytes per second of a local copy (read and written once).
         slow_bandwidth: bytes per second a device receives over links between hosts; None where there are none.
-        devices_per_host: consecutive device numbers that share fast links, where nothing says where devices are.
+        devices_per_host: consecutive device numbers that share fast links, where the topology is unknown.
         axis_bandwidth: bytes per second per mesh axis, for meshes whose axes have links of different speed; an
-            axis not named has `bandwidth`. Takes the place of `devices_per_host`.
+            axis not named has `bandwidth`. It overrides `devices_per_host`.
         fused_exchange: whether the backend carries a whole exchange in one call, as MPI's Alltoallw and the ragged
             all-to-all of TPUs and GPUs do, and not in rounds; exchanges are then planned as `"ragged"`.
-        source: where the figures come from.
-        transports: seconds a launch, a further member and a byte received, by name of each transport of a backend that
-            has several and chooses by them; plans are not priced with these.
-        host_bandwidth: bytes per second through the link of a host in each direction, which its devices share, where
-            `slow_bandwidth` is what one of them reaches alone; None where each has its own.
+        source: origin of the figures.
+        transports: seconds of a launch, of a further member and of a received byte, by name of a transport. A backend
+            with several transports chooses by them; prices of plans do not depend on them.
+        host_bandwidth: bytes per second in each direction through the link that the devices of a host share;
+            `slow_bandwidth` is then the speed of one device alone. None where every device has a link.
         swap_bandwidth: bytes per second, each way, between two devices of different hosts that send to one another,
-            where no other of their hosts could take part; None where that is no slower than one way alone.
-        link_bandwidth: bytes per second over one link of a torus in one direction. Where the torus is known, it takes
-            the place of `bandwidth`; None where devices are linked otherwise.
-        overlaps: whether collectives inside hosts go on while others cross between hosts, so that plans in parts gain.
+            where no other device of their hosts can take part; None where this is as fast as one way alone.
+        link_bandwidth: bytes per second over one link of a torus in one direction. For a known torus it overrides
+            `bandwidth`; None for other networks.
     """
 
     name: str
@@ -67,7 +66,6 @@ class Figures(CostModel):
     host_bandwidth: float | None = None
     link_bandwidth: float | None = None
     swap_bandwidth: float | None = None
-    overlaps: bool = False
 
     def __post_init__(self) -> None:
         missing = [kind for kind in KINDS if kind not in self.latency]
@@ -125,8 +123,6 @@ class Figures(CostModel):
             data["transports"] = {name: list(figures) for name, figures in self.transports.items()}
         later = {name: getattr(self, name) for name in _LATER}
         data |= {name: speed for name, speed in later.items() if speed is not None}
-        if self.overlaps:
-            data["overlaps"] = True
         return json.dumps(data, indent=2)
 
     @classmethod
@@ -147,7 +143,7 @@ class Figures(CostModel):
         if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
             raise ProfileError(f"this is no {FORMAT} of version {VERSION}; write one with `redistrib calibrate`")
         axes = typed(data, "axis_bandwidth", dict)
-        older: dict[str, Any] = {"transports": {}, "overlaps": False} | dict.fromkeys(_LATER)
+        older: dict[str, Any] = {"transports": {}} | dict.fromkeys(_LATER)
         data = older | data
         transports = typed(data, "transports", dict)
         return cls(
@@ -168,5 +164,4 @@ class Figures(CostModel):
                 for name, value in transports.items()
             },
             **{name: typed(data, name, int, float, type(None)) for name in _LATER},
-            overlaps=typed(data, "overlaps", bool),
         )

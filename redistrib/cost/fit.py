@@ -13,18 +13,18 @@ from redistrib.errors import ProfileError
 from redistrib.plans.samples import Sample
 from redistrib.report import rendered
 
-# A coefficient that the data cannot tell from zero still needs a finite bandwidth, in bytes per second.
+# The bandwidth of a coefficient fitted as zero, in bytes per second.
 FASTEST = 1e15
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A profile and how well it tells the samples.
+    """A profile and its predictions for the samples.
 
     Attributes:
         profile: the fitted model.
-        samples: what was measured.
-        predicted: seconds that the model gives for each sample.
+        samples: the measured collectives.
+        predicted: seconds of each sample under the model.
     """
 
     profile: LatencyBandwidth
@@ -56,8 +56,8 @@ class Fit:
 def fit_profile(samples: Sequence[Sample], name: str, source: str) -> Fit:
     """Fit latencies, link bandwidth and memory bandwidth to samples.
 
-    Every sample weighs the same whatever its size: the squares of relative errors are summed. Of collectives that were
-    measured over several transports the fastest tells the model, and all of them tell `transports`.
+    The fit minimises the sum of squared relative errors, so samples of every size weigh the same. Of a collective
+    measured over several transports, the model is fitted to the fastest, and `transports` to all of them.
 
     Raises:
         ProfileError: if some kind of collective was not measured.
@@ -67,9 +67,9 @@ def fit_profile(samples: Sequence[Sample], name: str, source: str) -> Fit:
         raise ProfileError(f"no sample of {missing[0]!r}; a fit needs some of each of {KINDS}")
     transports = {}
     for transport in dict.fromkeys(sample.transport for sample in samples if sample.transport):
-        own = [sample for sample in samples if sample.transport == transport]
-        rows = [[1.0, s.members - 1.0, float(s.received)] for s in own]
-        figures = solved(rows, [s.seconds for s in own])
+        subset = [sample for sample in samples if sample.transport == transport]
+        rows = [[1.0, s.members - 1.0, float(s.received)] for s in subset]
+        figures = solved(rows, [s.seconds for s in subset])
         transports[transport] = tuple(float(figure) for figure in figures)
     samples = [s for s in samples if not any(_faster(other, s) for other in samples)]
     table = np.array([_row(sample) for sample in samples])
@@ -88,13 +88,13 @@ def fit_profile(samples: Sequence[Sample], name: str, source: str) -> Fit:
 
 
 def _faster(a: Sample, b: Sample) -> bool:
-    """Whether one sample is the other's collective over a faster transport."""
+    """Whether `a` is the same collective as `b` over a faster transport."""
     same = (a.kind, a.members, a.received, a.copied) == (b.kind, b.members, b.received, b.copied)
     return same and a.transport != b.transport and a.seconds < b.seconds
 
 
 def solved(rows: Any, seconds: Sequence[float]) -> np.ndarray:
-    """The coefficients, none negative, with which rows tell seconds best: the least squares of relative errors."""
+    """The non-negative coefficients with the least squared relative errors of `rows @ coefficients` to seconds."""
     from scipy.optimize import nnls  # slow to import, seldom needed
 
     weighted = rows / np.array(seconds)[:, None]

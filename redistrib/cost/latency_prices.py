@@ -1,4 +1,4 @@
-"""The prices of a latency-bandwidth model, and what the search needs of them."""
+"""The prices of a latency-bandwidth model, and their lower bounds for the search."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ import numpy as np
 
 from redistrib.cost.collective import calls_at_least
 from redistrib.cost.figures import Figures
-from redistrib.cost.model import PhaseGrids, PlanInParts, Prices
-from redistrib.plans.crossing import crossing
-from redistrib.plans.parts import divides, part_of, untouched, waves
+from redistrib.cost.model import PhaseGrids, Prices
 from redistrib.plans.shares import Shares
-from redistrib.plans.slabs import has_summands
 from redistrib.plans.steps import (
     AllGather,
     AllPermute,
@@ -32,14 +29,13 @@ from redistrib.theory.placement import Int64
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakEdge, WeakSpace, nested
 
-PARTS = (2, 4, 8)  # tried where phases overlap
-MOST_ROUTED = 1 << 17  # pairs of devices in groups whose routes on a torus are followed
+MOST_ROUTED = 1 << 17  # pairs of devices in groups, up to which routes on a torus are computed
 
 Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]  # integers beyond 64 bits are rounded
 
 
 class LatencyPrices(Prices):
-    """The prices of a latency-bandwidth model, and bounds on them, with the speed of every link looked up once."""
+    """The prices of a latency-bandwidth model, and lower bounds on them."""
 
     model: Figures
 
@@ -55,11 +51,10 @@ class LatencyPrices(Prices):
         self._inside = most * self._link if most else model.bandwidth  # no device takes in more
         speeds = [self._inside, *self._axis_speed.values()]
         self._fastest, self._slowest = max(speeds), min([*speeds, *slow])
-        # What some device takes in at most, where all receive as much.
-        corner = self._torus is not None and least and topology.hosts is None and not self._torus.crowded
+        # The bandwidth of the device with the fewest links, where all devices receive equally much.
+        corner = self._torus is not None and least and topology.hosts is None and not self._torus.shares_nodes
         self._everywhere = least * self._link if corner else self._fastest
         self._shares_links = topology.hosts is not None and not self._axis_speed and model.host_bandwidth is not None
-        self.links_at_once = 2 if model.overlaps and between_hosts else 1
         self._is_uniform = (
             set(self._axis_speed.values()) <= {model.bandwidth} and not between_hosts and self._torus is None
         )
@@ -70,7 +65,7 @@ class LatencyPrices(Prices):
             return self._copy(after * self.itemsize)
         share, copies = after * self.itemsize / edge.factor, 1 if edge.kind == "allgather" else 2
         near = edge.factor // edge.slow
-        # What the step will be priced at where its groups cross hosts no more than the edge says.
+        # The price of the step where its groups cross hosts no more than the edge does.
         return float(
             self._latency[edge.kind].seconds(edge.factor)
             + (near - 1) * share / self._everywhere
@@ -93,13 +88,13 @@ class LatencyPrices(Prices):
         return self._permute(min(space.local_size(grid) for grid in grids), self._fastest)
 
     def _permute(self, elements: int, speed: float) -> float:
-        """A permute of tiles of so many elements over links of one speed."""
+        """Seconds of a permute of tiles of `elements` over links of one speed."""
         size = elements * self.itemsize
         return self._latency["allpermute"].seconds(2) + size / speed + self._copy(size)
 
     def remaining_at_least(self, space: WeakSpace, grid: Grid, target: Grid) -> float:
-        # Every dimension to be cut less needs collectives of its own. The last one writes a whole tile, and where no
-        # replica could be sliced first, the first one copies its tile twice or gathers twice as much.
+        # Every dimension to be cut less needs separate collectives. The last collective writes a whole tile. Where no
+        # replica can be sliced first, the first collective copies its tile twice or gathers twice as much.
         gather, shuffle = self._latency["allgather"], self._latency["alltoall"]
         seconds = 0.0
         for g, t in zip(grid, target, strict=True):
@@ -111,8 +106,8 @@ class LatencyPrices(Prices):
             return 0.0 if grid == target else self._copy(size * self.itemsize)
         if math.prod(grid) == space.devices:
             copied = max(size, 2 * space.local_size(grid))
-        moved: int = size - math.prod(map(floordiv, space.shape, map(max, grid, target)))
-        return seconds + moved * self.itemsize / self._everywhere + self._copy(copied * self.itemsize)
+        received: int = size - math.prod(map(floordiv, space.shape, map(max, grid, target)))
+        return seconds + received * self.itemsize / self._everywhere + self._copy(copied * self.itemsize)
 
     def phases_at_least(self, space: WeakSpace, phases: PhaseGrids) -> float:
         part = space.local_size(phases.part) * self.itemsize
@@ -145,7 +140,7 @@ class LatencyPrices(Prices):
         ways = [in_rounds]
         if nested(phases.cut, phases.part):
             ways.append(dense + self._copy(2 * size))
-            ways.append(self._latency["allgather"].seconds(phases.chunks) + self._copy(size))  # each may cut its part
+            ways.append(self._latency["allgather"].seconds(phases.chunks) + self._copy(size))  # after a slice
         return min(ways)
 
     def step(self, step: Step) -> float:
@@ -165,10 +160,10 @@ class LatencyPrices(Prices):
             case Exchange():
                 return self._rounds(step)
             case ReduceScatter():
-                own = "alltoall" if step.implementation == "alltoall" else self._scatter
-                return self._scattered(step.groups, own, step.before.tile_size)
+                kind = "alltoall" if step.implementation == "alltoall" else self._scatter
+                return self._scattered(step.groups, kind, step.before.tile_size)
             case AllReduce():
-                part = -(-step.before.tile_size // step.group_size)  # as a reduce-scatter and a gather of the parts
+                part = -(-step.before.tile_size // step.group_size)  # a reduce-scatter, and a gather of the parts
                 kind = "all_reduce" if "all_reduce" in self._latency else self._scatter
                 seconds = self._scattered(step.groups, kind, part * step.group_size)
                 seconds += self._grouped(step.groups, "allgather", part * self.itemsize)
@@ -180,40 +175,12 @@ class LatencyPrices(Prices):
             case Unreduce():
                 return self._copy(step.after.tile_size * self.itemsize)
 
-    def best_parts(self, steps: Sequence[Step]) -> PlanInParts:
-        best = super().best_parts(steps)
-        if self.links_at_once == 1 or len(steps) < 2:
-            return best
-        for along in untouched(steps):
-            for parts in PARTS:
-                if divides(steps, parts, along):
-                    price = sum(self.waves(part_of(steps, parts, along), parts))
-                    best = min(best, PlanInParts(parts, along, price), key=lambda way: (way.price, way.number))
-        return best
-
-    def waves(self, part: Sequence[Step], parts: int) -> list[float]:
-        if self.links_at_once == 1:
-            return super().waves(part, parts)
-        busy = np.array([self._busy(step) for step in part])
-        return [float(busy[[k for _, k in wave]].sum(axis=0).max()) for wave in waves(parts, len(part))]
-
-    def _busy(self, step: Step) -> tuple[float, float]:
-        """Seconds in which a step is at work on links between hosts and inside them; copies are made inside."""
-        seconds, hosts = self.step(step), self.topology.hosts
-        if hosts is None or has_summands(step):
-            return seconds, seconds
-        across = crossing(step, hosts)
-        if not across:
-            return 0.0, seconds
-        near = (step.received_total() - across) * self.itemsize / step.devices
-        return seconds, min(seconds, near / self._inside)
-
     @property
     def _scatter(self) -> str:
         return "reduce_scatter" if "reduce_scatter" in self._latency else "alltoall"
 
     def _scattered(self, groups: Int64, kind: str, tile: int) -> float:
-        """An all-to-all of so many elements of each device, packed and unpacked, and the parts received added up."""
+        """Seconds of an all-to-all of `tile` elements of each device, packed and unpacked, and of adding the parts."""
         size = tile * self.itemsize
         return self._grouped(groups, kind, size // groups.shape[1]) + self._copy(2 * size + size)
 
@@ -222,7 +189,7 @@ class LatencyPrices(Prices):
         if not len(step.shares):
             return seconds
         sizes = step.round_sizes()
-        # Each shape of a round is cut out and written on its own.
+        # Each shape of a round is a separate copy.
         shapes = step.shares.shapes()
         seconds += self._copy(2 * sum(size * count for size, count in zip(sizes, shapes, strict=True)) * self.itemsize)
         if self._is_uniform:
@@ -237,12 +204,13 @@ class LatencyPrices(Prices):
         return seconds
 
     def _in_turn(self, shares: Shares, sizes: Sequence[int]) -> float:
-        """Rounds one after the other: a device goes on once it has sent and received what it has to in a round, and
-        those with which it has nothing to do may be rounds behind. On a torus, whose links all share, nobody goes on
-        before the slowest.
+        """Seconds of rounds one after the other.
+
+        A device starts its next round after its sends and receives of this round; other devices may be rounds behind.
+        On a torus all pairs share links, so all devices wait for the slowest.
 
         Args:
-            shares: what travels.
+            shares: of the exchange.
             sizes: bytes of the largest share of each round.
         """
         volumes = np.array(shares.volumes(), dtype=np.float64) * self.itemsize
@@ -263,7 +231,7 @@ class LatencyPrices(Prices):
         return float(size / self.model.memory_bandwidth)
 
     def _grouped(self, groups: Int64, kind: str, share: int) -> float:
-        """A collective in which every member receives `share` bytes from every other."""
+        """Seconds of a collective in which every member receives `share` bytes from every other member."""
         members = groups.shape[1]
         seconds = self._latency[kind].seconds(members)
         if self._is_uniform:
@@ -276,14 +244,14 @@ class LatencyPrices(Prices):
         if hosts is None or not self._shares_links:
             return float(seconds + alone)
         near, size = range(1, members), share
-        if kind == "allgather":  # around a ring of hosts: every member gets all from the one before
+        if kind == "allgather":  # around a ring of hosts: every member receives all shares from its predecessor
             groups = np.take_along_axis(groups, np.argsort(hosts[groups], axis=1, kind="stable"), axis=1)
             near, size = range(1, 2), share * (members - 1)
         sent = np.concatenate([np.stack([groups, np.roll(groups, -k, axis=1)], axis=2).reshape(-1, 2) for k in near])
         return float(seconds + max(alone, self._through_hosts(sent, np.full(len(sent), np.float64(size))).max()))
 
     def _worst_member(self, groups: Int64) -> float:
-        """How long some member takes to receive a byte from every other, by the links that each one has."""
+        """Most seconds of a member to receive a byte from every other member, by the links of that member alone."""
         members = groups.shape[1]
         if self.topology.hosts is None and not self._axis_speed:
             everyone = groups.size == self.topology.devices
@@ -295,25 +263,25 @@ class LatencyPrices(Prices):
         return worst
 
     def _paired(self, pairs: Int64, size: int) -> float:
-        """A permute of tiles of so many bytes."""
+        """Seconds of a permute of tiles of `size` bytes."""
         if not len(pairs):
             return 0.0
         sent = size / self.model.bandwidth if self._is_uniform else float(self._sent(pairs, size, size).max())
         return self._latency["allpermute"].seconds(2) + sent
 
     def _sent(self, pairs: Int64, size: int, sizes: Bytes | int) -> Bytes:
-        """How long each pair of a permute is at it, whose largest tile has `size` bytes and each its own of `sizes`."""
+        """`[pairs]` seconds of each pair of a permute; pair k sends `sizes[k]` bytes, and the largest pair `size`."""
         sent: Bytes = size * self._seconds_per_byte(pairs[:, 0], pairs[:, 1])
-        each = np.broadcast_to(np.float64(sizes), len(pairs))
+        volume = np.broadcast_to(np.float64(sizes), len(pairs))
         if self._torus is not None:
-            sent = np.maximum(sent, self._torus.most_sent(pairs[:, 0], pairs[:, 1], each) / self._link)
-        sent = np.maximum(sent, self._through_hosts(pairs, each))
+            sent = np.maximum(sent, self._torus.most_sent(pairs[:, 0], pairs[:, 1], volume) / self._link)
+        sent = np.maximum(sent, self._through_hosts(pairs, volume))
         return np.maximum(sent, size * self._swapped(pairs))
 
     def _through_links(self, kind: str, groups: Int64, share: int) -> float:
-        """How long the busiest link of a torus is at a collective in which members receive `share` bytes from others.
+        """Seconds of the busiest link of a torus in a collective whose members receive `share` bytes from each other.
 
-        Of larger groups only what a device can take in at once is counted.
+        Zero for groups above `MOST_ROUTED`, whose routes are not computed.
         """
         if self._torus is None or groups.shape[1] * groups.size > MOST_ROUTED:
             return 0.0
@@ -321,7 +289,7 @@ class LatencyPrices(Prices):
         return share * most(groups) / self._link
 
     def _through_hosts(self, pairs: Int64, size: Bytes) -> Bytes:
-        """How long the links of its hosts are at it for each pair, where their devices share one; zeros elsewhere."""
+        """`[pairs]` seconds of the links of both hosts of a pair, where devices of a host share a link; else zeros."""
         hosts, speed = self.topology.hosts, self.model.host_bandwidth
         if hosts is None or speed is None or not self._shares_links:
             return np.zeros(len(pairs))
@@ -331,10 +299,9 @@ class LatencyPrices(Prices):
         return np.where(away, np.maximum(*through), 0.0) / speed
 
     def _swapped(self, pairs: Int64) -> Bytes:
-        """Seconds per byte of each pair of devices of different hosts that send to one another; zeros elsewhere.
+        """`[pairs]` seconds per byte of two devices of different hosts that send to one another; else zeros.
 
-        Only where one of the hosts has nothing else to send meanwhile, and neither has a device that could take in the
-        tile and hand it on.
+        Zero as well where both hosts have other swaps meanwhile, or where one has a device that can relay the tile.
         """
         hosts, speed = self.topology.hosts, self.model.swap_bandwidth
         if hosts is None or speed is None or self._axis_speed:

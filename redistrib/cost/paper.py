@@ -25,20 +25,25 @@ from redistrib.theory.weak import Grid, WeakEdge, WeakSpace
 
 @dataclass(frozen=True)
 class PaperCost(CostModel):
-    """Elements per device, without the (n-1)/n of what stays at home (Figure 11).
+    """Elements per device, without the factor (n-1)/n for retained elements (Figure 11).
 
-    Reductions, which the paper has not, are priced as what moves as much: a reduce-scatter as an all-to-all, an
-    all-reduce as that and an all-gather.
+    The paper has no reductions. They have the prices of collectives of equal volume: a reduce-scatter that of an
+    all-to-all, an all-reduce that of an all-to-all and an all-gather.
     """
 
     name: str = "paper"
     unit: ClassVar[str] = "elements"
     normal_forms_suffice: ClassVar[bool] = True
 
-    def edge(self, edge: WeakEdge, space: WeakSpace, itemsize: int, topology: Topology) -> float:
+    def prices(self, itemsize: int, topology: Topology) -> Prices:
+        return _PaperPrices(self, itemsize, topology)
+
+
+class _PaperPrices(Prices):
+    def edge(self, edge: WeakEdge, space: WeakSpace) -> float:
         return 0 if edge.kind == "dynslice" else space.local_size(edge.target)
 
-    def step(self, step: Step, itemsize: int, topology: Topology) -> float:
+    def step(self, step: Step) -> float:
         match step:
             case DynSlice() | Unreduce():
                 return 0
@@ -51,10 +56,5 @@ class PaperCost(CostModel):
             case Exchange() | ReduceExchange():
                 return sum(step.round_sizes())
 
-    def _prices(self, itemsize: int, topology: Topology) -> Prices:
-        return _PaperPrices(self, itemsize, topology)
-
-
-class _PaperPrices(Prices):
     def permute_at_least(self, space: WeakSpace, grids: Sequence[Grid]) -> float:
         return min(space.local_size(grid) for grid in grids)

@@ -1,4 +1,4 @@
-"""Latency-bandwidth profiles as users give them: as values, as files, or as the JSON objects in these."""
+"""Latency-bandwidth profiles from values, files, or the JSON objects of files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def load_profile(path: Path) -> LatencyBandwidth:
 
 
 def profile_of(value: LatencyBandwidth | Mapping[str, Any] | str | PathLike[str]) -> LatencyBandwidth:
-    """A profile given as such, as the path of its JSON, or as the object that this JSON holds.
+    """A profile from a profile, the path of its JSON, or the object of this JSON.
 
     Raises:
         ProfileError: if it is none of these, or malformed.

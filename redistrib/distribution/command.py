@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from redistrib.backends.jax.measure.compare import virtual_cpu_devices
+from redistrib.backends.jax.profiling.compare import virtual_cpu_devices
 from redistrib.distribution.diagnosis import Diagnosis, diagnose
 from redistrib.errors import ProgramError
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import jax
 
-from redistrib.backends.jax.measure.annotations import Lines, dtype_of, label, sharded
-from redistrib.backends.jax.measure.hlo import HloModule, Instruction, parse_module
-from redistrib.backends.jax.measure.inspect import HloCollective, inspect
+from redistrib.backends.jax.profiling.annotations import Lines, dtype_of, label, sharded
+from redistrib.backends.jax.profiling.hlo import HloModule, Instruction, parse_module
+from redistrib.backends.jax.profiling.inspect import HloCollective, inspect
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
 from redistrib.errors import ProgramError, RedistribError
@@ -146,9 +146,19 @@ def _short(operation: str) -> str:
     return operation.rpartition("/")[2] if several == 1 else f"{several} together"
 
 
-def diagnose(function: Callable[..., Any], *args: Any, model: CostModel | str | None = None) -> Diagnosis:
-    """See `redistrib.api.diagnose`."""
-    compiled, before = _compiled(function, args)
+def diagnose(fn: Callable[..., Any], *args: Any, cost_model: CostModel | str | None = None) -> Diagnosis:
+    """What the compiler made a jitted function communicate, by source line, and what our plans would receive instead.
+
+    Args:
+        fn: what `jax.jit` returned, or what `.lower(...)` or `.compile()` of it did.
+        args: its arguments, placed as they are when it runs: arrays, or `jax.ShapeDtypeStruct` with shardings.
+        cost_model: what our plans minimise; by default the preset of the devices' platform.
+
+    Returns:
+        Every collective with its source line, bytes received and largest temporary, the involuntary gathers first.
+        Print it for a table; `as_dict()` is for JSON.
+    """
+    compiled, before = _compiled(fn, args)
     text = compiled.as_text() or ""
     module, seen, lines = parse_module(text), inspect(compiled), Lines.read(text)
     by_name = {
@@ -156,7 +166,7 @@ def diagnose(function: Callable[..., Any], *args: Any, model: CostModel | str | 
         for computation in module.computations.values()
         for name, instruction in computation.instructions.items()
     }
-    chosen = model or preset_of(jax.default_backend())
+    chosen = cost_model or preset_of(jax.default_backend())
     plans = _reshards(before, chosen) if before else {}
     groups: dict[tuple[str, str], list[HloCollective]] = defaultdict(list)
     for collective in seen.collectives:
@@ -164,7 +174,7 @@ def diagnose(function: Callable[..., Any], *args: Any, model: CostModel | str | 
         groups[lines.of(instruction), label(instruction)].append(collective)
     found = [_finding(key, several, plans.get(key, ())) for key, several in groups.items()]
     found.sort(key=lambda finding: (not finding.involuntary, -finding.received))
-    name = str(getattr(function, "__name__", "") or "function")
+    name = str(getattr(fn, "__name__", "") or "function")
     return Diagnosis(name, module.devices, tuple(found), seen.scratch, bool(before))
 
 

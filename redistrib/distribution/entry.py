@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,7 @@ from redistrib.backends.jax.program import mapped, shardings
 from redistrib.backends.jax.trace.inline import Traced, trace
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
+from redistrib.distribution.arguments import forms_of, leaf_names, leaves_like
 from redistrib.distribution.regions import RULES as REGIONS
 from redistrib.distribution.schedule import Schedule
 from redistrib.distribution.tactics import apply, matching
@@ -24,14 +24,15 @@ from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import from_named_sharding, from_partition_spec
 from redistrib.lang.types import DistType, require_even
-from redistrib.partition.build import build
-from redistrib.partition.ends import losses, recut
-from redistrib.partition.propagate import Choice, Propagation
-from redistrib.partition.versions import Versions
+from redistrib.partitioning.build import build
+from redistrib.partitioning.ends import losses, recut
+from redistrib.partitioning.propagate import Choice, Propagation
+from redistrib.partitioning.versions import Versions
 from redistrib.programs.buffers import compiled_peak_bytes
+from redistrib.programs.graph import Array
 from redistrib.programs.live import peak_bytes
 from redistrib.programs.program import Compute, Program
-from redistrib.simulate import simulate
+from redistrib.simulator.entry import simulate
 
 
 def distribute(
@@ -46,10 +47,11 @@ def distribute(
     cost_model: CostModel | str | None = None,
     rules: Mapping[str, Any] | None = None,
     donate: Sequence[str] = (),
+    exact: bool = False,
 ) -> Distributed:
     """See `redistrib.api.distribute`."""
     jax_mesh, own = meshes(mesh)
-    given = prepare(function, args, own, in_shardings, out_shardings, rules)
+    given = prepare(function, args, own, in_shardings, out_shardings, rules, exact=exact)
     found = Propagation(given.traced.graph, own)
     for array, form in given.starts.items():
         _pin(found, array, form)
@@ -70,8 +72,7 @@ def distribute(
         return build(found, cost_model or known, starts, ends, given.name, versions)
 
     program = built(None)
-    inputs = given.traced.graph.inputs
-    donated = tuple(dict.fromkeys(array.name for name in donate for array in matching(name, inputs)))
+    donated = donated_by(donate, given.traced.graph.inputs)
     tight = False
     if memory_limit is not None and (needed := peak(program, donated)) > memory_limit:
         tight = True
@@ -107,11 +108,13 @@ class Prepared:
 
 def prepare(
     function: Callable[..., Any], args: Any, mesh: Mesh, in_shardings: Any, out_shardings: Any,
-    rules: Mapping[str, Any] | None,
+    rules: Mapping[str, Any] | None, *, exact: bool = False,
 ) -> Prepared:  # fmt: skip
     """Trace a function, and read what is asked of its arguments and results."""
     args = tuple(args) if isinstance(args, tuple | list) else (args,)
-    traced = trace(function, args, leaf_names(function, args), {**REGIONS, **(rules or {})})
+    if not isinstance(exact, bool):
+        raise ProgramError("", "", "Arguments", f"exact is {exact!r}; give True or False")
+    traced = trace(function, args, leaf_names(function, args), {**REGIONS, **(rules or {})}, exact=exact)
     arrays, graph = traced.graph.arrays(), traced.graph
     inputs = _types(in_shardings, args, [array.shape for array in graph.inputs], mesh)
     tree = jax.tree_util.tree_unflatten(traced.out_tree, traced.outputs)
@@ -123,6 +126,15 @@ def prepare(
 def platform_of(mesh: jax.sharding.Mesh) -> str:
     """The platform of the devices, as presets are called."""
     return preset_of(mesh.devices.flat[0].platform)
+
+
+def donated_by(names: Sequence[str], inputs: Sequence[Array]) -> tuple[str, ...]:
+    """The inputs that are given up, each once.
+
+    Raises:
+        CutError: if a name is that of no argument.
+    """
+    return tuple(dict.fromkeys(array.name for name in names for array in matching(name, inputs)))
 
 
 KEPT = 16  # operations for which a moved array is kept, where memory is short
@@ -244,7 +256,8 @@ class Distributed:
         return draw_program(self.program, path)
 
     def _leaves(self, args: tuple[Any, ...]) -> list[Any]:
-        return leaves_like(self.program.name, args, self._tree, self._forms)
+        names = [value.name for value in self.program.inputs]
+        return leaves_like(self.program.name, args, self._tree, self._forms, names)
 
     def _data(self, number: int, leaf: Any) -> Any:
         return jax.random.key_data(leaf) if number in self._traced.in_keys else leaf
@@ -276,21 +289,6 @@ class Distributed:
 def _of_keys(sharding: NamedSharding) -> NamedSharding:
     """How keys lie whose integers lie so: these have one more dimension."""
     return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:-1]))
-
-
-def leaf_names(function: Callable[..., Any], args: Sequence[Any]) -> list[str]:
-    """A name for each leaf of the arguments: that of the parameter, then the path, `params/layers/0/up`."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    plain = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    names = []
-    for path, _ in jax.tree_util.tree_flatten_with_path(tuple(args))[0]:
-        number = path[0].idx
-        first = plain[number] if number < len(plain) else f"arg{number}"
-        names.append("/".join([first, *(jax.tree_util.keystr((key,), simple=True) for key in path[1:])]))
-    return names
 
 
 def meshes(mesh: Any) -> tuple[jax.sharding.Mesh, Mesh]:
@@ -333,7 +331,14 @@ def _type(spec: Any, shape: tuple[int, ...], mesh: Mesh) -> DistType:
         require_even("distribute", form)
         return form
     if isinstance(spec, NamedSharding):
-        return from_named_sharding(spec, shape)[0]
+        form, other = from_named_sharding(spec, shape)
+        for axis in form.axes:
+            if axis not in mesh.names or mesh.axis(axis).size != other.axis(axis).size:
+                raise ProgramError(
+                    "", "", "Place", f"a sharding of {form} is over the mesh {other}, and the function is distributed "
+                    f"over {mesh}; give shardings over axes of that mesh",
+                )  # fmt: skip
+        return form
     return from_partition_spec(spec, shape, mesh)
 
 
@@ -341,31 +346,3 @@ def _pin(found: Propagation, name: str, form: DistType) -> None:
     for axis in found.mesh.names:
         dim = next((k for k, one in enumerate(form.dims) if axis in one.axes), None)
         found.cut_array(name, axis, dim)
-
-
-def forms_of(leaves: Sequence[Any]) -> list[tuple[tuple[int, ...], Any]]:
-    """Shape and element type of each."""
-    return [(tuple(np.shape(leaf)), jax.dtypes.result_type(leaf)) for leaf in leaves]
-
-
-def leaves_like(name: str, args: tuple[Any, ...], tree: Any, forms: Sequence[Any]) -> list[Any]:
-    """The leaves of arguments of a function, which must be as those that it was traced for.
-
-    Raises:
-        ProgramError: if they are not.
-    """
-    leaves, given = jax.tree_util.tree_flatten(args)
-    found = forms_of(leaves)
-    if given != tree or found != forms:
-        raise ProgramError(
-            name, "", "Arguments", f"it was distributed for arguments of other shapes or types: "
-            f"{_first_difference(tree, forms, given, found)}; distribute it for these",
-        )  # fmt: skip
-    return leaves
-
-
-def _first_difference(tree: Any, forms: Sequence[Any], other: Any, others: Sequence[Any]) -> str:
-    if tree != other:
-        return f"{tree} and not {other}"
-    k, (a, b) = next((k, pair) for k, pair in enumerate(zip(forms, others, strict=True)) if pair[0] != pair[1])
-    return f"leaf {k} is {a[1]}{list(a[0])} and not {b[1]}{list(b[0])}"

@@ -19,20 +19,34 @@ from jax.extend import core as jex
 from redistrib.backends.jax.program import TracedRange
 from redistrib.backends.jax.trace.equation import At, CallRule, Equation, Form, Rule, results
 from redistrib.backends.jax.trace.inline import trace
+from redistrib.backends.jax.trace.sums import can_be_summed, sum_identity
 from redistrib.errors import ProgramError
-from redistrib.partition.factors import Factor, factors
+from redistrib.partitioning.factors import Factor, factors
 from redistrib.programs.graph import Graph
 from redistrib.programs.nest import Nest
 
 
 class _Region:
-    """A function as a graph, with its factors."""
+    """A function as a graph, with its factors.
+
+    Args:
+        function: takes and returns arrays.
+        forms: of the arguments.
+        rules: of the caller, by name of the primitive; they come before those of the library.
+        carried: arguments, by number, that become a result once more.
+    """
 
     def __init__(
-        self, function: Callable[..., Any], forms: Sequence[Form], carried: Mapping[int, int] | None = None
+        self,
+        function: Callable[..., Any],
+        forms: Sequence[Form],
+        rules: Mapping[str, Rule],
+        carried: Mapping[int, int] | None = None,
+        *,
+        exact: bool,
     ) -> None:
         args = [jax.ShapeDtypeStruct(form.shape, form.dtype) for form in forms]
-        traced = trace(function, args, [f"a{k}" for k in range(len(args))], RULES)
+        traced = trace(function, args, [f"a{k}" for k in range(len(args))], {**RULES, **rules}, exact=exact)
         self.graph: Graph = traced.graph
         self.constants = traced.constants
         self.factors = [
@@ -83,7 +97,7 @@ def _nest(
     sizes: dict[str, int] = {}
     for number, factor in enumerate(found):
         left = [k for k in range(len(outs)) if factor.outs[k] is None]
-        is_added = all("bool" not in equation.outs[k].dtype for k in left)
+        is_added = all(can_be_summed(equation.outs[k].dtype) for k in left)
         if not is_added or any(factor.ins[k] is not None or k in factor.begins for k in equation.literals):
             continue
         sizes[f"f{number}"] = factor.size
@@ -91,7 +105,7 @@ def _nest(
             for k, dim in enumerate(cut[: len(dims)]):
                 if dim is not None:
                     dims[k][dim + (k in stacked)] = f"f{number}"
-    if not sizes:
+    if not sizes and not equation.effectful:
         return None
     summed = [name for name in sizes if any(name not in dims for dims in outs)]
 
@@ -120,10 +134,19 @@ def _nest(
 
 
 def _of_the_first(tile: Any, names: Sequence[str], parts: At) -> Any:
-    """A tile where the first part of these factors runs, zeros elsewhere."""
+    """A tile where the first part of these factors runs, elsewhere what changes no sum."""
     for name in names:
-        tile = jnp.where(jnp.asarray(parts[name].start) == 0, tile, jnp.zeros((), jnp.result_type(tile)))
+        tile = jnp.where(jnp.asarray(parts[name].start) == 0, tile, sum_identity(jnp.result_type(tile)))
     return tile
+
+
+def _require_no_keys(equation: Equation) -> None:
+    """Refuse an effect in a function that takes keys of random numbers: inside, they are integers."""
+    if equation.effectful and any(form.key is not None for form in (*equation.ins, *equation.outs)):
+        raise ProgramError(
+            equation.kind, "", "Effect", "a function with an effect takes or makes keys of random numbers; carry what "
+            "jax.random.key_data makes of them, and wrap it inside",
+        )  # fmt: skip
 
 
 def _scan(equation: Equation) -> Nest | None:
@@ -131,7 +154,9 @@ def _scan(equation: Equation) -> Nest | None:
     consts, carried = params["num_consts"], params["num_carry"]
     stacked = range(consts + carried, len(equation.ins))
     forms = [form._replace(shape=form.shape[1:]) if k in stacked else form for k, form in enumerate(equation.ins)]
-    region = _Region(jex.jaxpr_as_fun(params["jaxpr"]), forms, {consts + k: k for k in range(carried)})
+    _require_no_keys(equation)
+    again = {consts + k: k for k in range(carried)}
+    region = _Region(jex.jaxpr_as_fun(params["jaxpr"]), forms, equation.rules, again, exact=equation.exact)
 
     def run(parts: At, operands: Sequence[Any]) -> list[Any]:
         def step(carry: Any, entries: Any) -> Any:
@@ -156,8 +181,12 @@ def _while(equation: Equation) -> Nest | None:
     tests, consts = params["cond_nconsts"], params["body_nconsts"]
     kept = len(equation.ins) - tests - consts
     ins = equation.ins[tests:]
-    region = _Region(jex.jaxpr_as_fun(params["body_jaxpr"]), ins, {consts + k: k for k in range(kept)})
-    test = jex.jaxpr_as_fun(params["cond_jaxpr"])
+    _require_no_keys(equation)
+    carried, exact = {consts + k: k for k in range(kept)}, equation.exact
+    region = _Region(jex.jaxpr_as_fun(params["body_jaxpr"]), ins, equation.rules, carried, exact=exact)
+    tested = [*equation.ins[:tests], *equation.ins[tests + consts :]]
+    test = _Region(jex.jaxpr_as_fun(params["cond_jaxpr"]), tested, equation.rules, exact=exact)
+    test.factors = []  # it runs whole on every device
     inner = params["cond_jaxpr"].jaxpr
     read = {id(var) for eqn in inner.eqns for var in eqn.invars} | {id(var) for var in inner.outvars}
     looked_at = [k for k, var in enumerate(inner.invars[tests:]) if id(var) in read]
@@ -172,7 +201,7 @@ def _while(equation: Equation) -> Nest | None:
     def run(parts: At, operands: Sequence[Any]) -> Any:
         given, fixed = operands[:tests], operands[tests : tests + consts]
         return lax.while_loop(
-            lambda state: test(*given, *state)[0],
+            lambda state: test.run({}, [*given, *state])[0],
             lambda state: region.run(parts, [*fixed, *state]),
             list(operands[tests + consts :]),
         )
@@ -182,7 +211,9 @@ def _while(equation: Equation) -> Nest | None:
 
 def _cond(equation: Equation) -> Nest | None:
     """Cut a `cond` along dimensions that all branches have in common; all devices run the same branch."""
-    regions = [_Region(jex.jaxpr_as_fun(branch), equation.ins[1:]) for branch in equation.params["branches"]]
+    _require_no_keys(equation)
+    branches, rules, exact = equation.params["branches"], equation.rules, equation.exact
+    regions = [_Region(jex.jaxpr_as_fun(branch), equation.ins[1:], rules, exact=exact) for branch in branches]
     rows = []
     for first in regions[0].factors:
         row = [next((other for other in region.factors if _fit(first, other, region)), None) for region in regions]
@@ -227,7 +258,8 @@ def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> Ca
             raise ProgramError(
                 equation.kind, "", "Proxy", "a jitted function is traced for whole arrays; give run=, which takes tiles"
             )
-        region = _Region(pure, equation.ins)
+        others = {kind: own for kind, own in equation.rules.items() if not isinstance(own, CallRule)}
+        region = _Region(pure, equation.ins, others, exact=equation.exact)  # a function may call what it stands for
         arrays = region.graph.arrays()
         made = [(arrays[name].shape, arrays[name].dtype) for name in region.graph.outputs]
         wanted = [(form.shape, form.dtype) for form in equation.outs]

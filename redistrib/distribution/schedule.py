@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from redistrib.errors import CutError
+from redistrib.errors.base import shown
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.partition.propagate import Propagation
+from redistrib.partitioning.propagate import Propagation
 from redistrib.report import rendered
 
 FORMAT = "redistrib-schedule"
 VERSION = 1
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,16 @@ class Schedule:
         for name, form in self.starts.items():
             if name not in found.arrays or found.arrays[name].shape != form.global_shape:
                 raise CutError("", name, "Schedule", "the schedule is of a function of other arguments")
+        for end, form in self.ends.items():
+            outputs = found.graph.outputs
+            if end >= len(outputs) or found.arrays[outputs[end]].shape != form.global_shape:
+                raise CutError("", "", "Schedule", f"result {end} is another: the schedule is of another function")
         found.order[:] = self.mesh.names
         for name, carried in self.carries.items():
+            operation = found.graph.operations[number[name]]
+            if not all(0 <= group < len(operation.nest.linear) for group in carried.values()):
+                groups = ", ".join(map(str, carried.values()))
+                raise CutError(name, "", "Schedule", f"it has no linear groups {groups}").at(operation.source)
             found.carries[number[name]] = dict(carried)
         for name, cuts in self.cuts.items():
             operation = found.graph.operations[number[name]]
@@ -84,22 +95,8 @@ class Schedule:
             CutError: if the text is none.
         """
         try:
-            data: dict[str, Any] = json.loads(text)
-            if data.get("format") != FORMAT or data.get("version") != VERSION:
-                raise ValueError(f"its format is no {FORMAT} of version {VERSION}")
-            return cls(
-                Mesh.of(data["mesh"]),
-                {name: dict(cuts) for name, cuts in data["cuts"].items()},
-                {name: dict(carries) for name, carries in data["carries"].items()},
-                {name: DistType.of(form) for name, form in data["starts"].items()},
-                {int(number): DistType.of(form) for number, form in data["ends"]},
-                {(name, DistType.of(form)): DistType.of(source) for name, form, source in data["sources"]},
-            )
-        except KeyError as error:
-            why = f"it has no {error}"
-        except (TypeError, AttributeError):
-            why = "a part is of another type"
-        except (ValueError, OverflowError, RecursionError) as error:
+            return cls(*_read(json.loads(text)))
+        except (ValueError, RecursionError) as error:
             why = str(error)
         message = f"the text is no schedule: {why}; `redistrib search -o` and `to_json` write one"
         raise CutError("", "", "Schedule", message)
@@ -111,3 +108,81 @@ class Schedule:
             [name, ", ".join(f"{dim} by {axis}" for axis, dim in cuts.items())] for name, cuts in self.cuts.items()
         ]
         return rendered(f"schedule on {self.mesh}", ["argument or operation", "cut"], rows)
+
+
+_PARTS = ("mesh", "cuts", "carries", "starts", "ends", "sources")
+
+
+def _read(data: Any) -> tuple[Any, ...]:
+    """The parts of a schedule, in order, from what its JSON says.
+
+    Raises:
+        ValueError: names the first part that is missing or is not what it should be.
+    """
+    form = _object(data, "the whole")
+    if (form.get("format"), form.get("version")) != (FORMAT, VERSION):
+        raise ValueError(f"its format is no {FORMAT} of version {VERSION}")
+    for part in (*_PARTS, *form):
+        if part not in form:
+            raise ValueError(f"it has no {part!r}")
+        if part not in (*_PARTS, "format", "version"):
+            raise ValueError(f"it has a part {part!r}, which schedules have not")
+    mesh = Mesh.of(_object(form["mesh"], "'mesh'"))
+
+    def dist_type(value: Any, where: str) -> DistType:
+        found = DistType.of(_text(value, where))
+        found.check(mesh)
+        return found
+
+    def by_axis(part: str, read: Callable[[Any, str], _T]) -> dict[str, dict[str, _T]]:
+        found = {}
+        for name, axes in _object(form[part], repr(part)).items():
+            where = f"{name!r} of {part!r}"
+            for axis in _object(axes, where):
+                mesh.axis(axis)
+            found[name] = {axis: read(value, f"axis {axis!r} of {where}") for axis, value in axes.items()}
+        return found
+
+    return (
+        mesh,
+        by_axis("cuts", _text),
+        by_axis("carries", _number),
+        {
+            name: dist_type(value, f"{name!r} of 'starts'")
+            for name, value in _object(form["starts"], "'starts'").items()
+        },
+        {
+            _number(number, "a result of 'ends'"): dist_type(value, f"result {number} of 'ends'")
+            for number, value in _rows(form["ends"], "ends", 2)
+        },
+        {
+            (_text(name, "a value of 'sources'"), dist_type(value, f"{name!r} of 'sources'")): dist_type(
+                source, f"{name!r} of 'sources'"
+            )
+            for name, value, source in _rows(form["sources"], "sources", 3)
+        },
+    )
+
+
+def _object(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} is {shown(value)}, and not an object")  # of a text, not of a caller
+    return value
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{where} is {shown(value)}, and not a text")
+    return value
+
+
+def _number(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{where} is {shown(value)}, and not an integer from 0 on")
+    return value
+
+
+def _rows(value: Any, part: str, size: int) -> list[list[Any]]:
+    if not isinstance(value, list) or not all(isinstance(row, list) and len(row) == size for row in value):
+        raise ValueError(f"{part!r} is {shown(value)}, and not a list of lists of {size}")
+    return value

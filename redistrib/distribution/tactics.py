@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from redistrib.errors import CutError
-from redistrib.partition.propagate import Propagation
+from redistrib.partitioning.propagate import Propagation
 from redistrib.programs.graph import Array
 
 Dim: TypeAlias = "int | Literal['first'] | Callable[[str, tuple[int, ...]], int | None] | None"

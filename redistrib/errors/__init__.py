@@ -1,8 +1,8 @@
-"""Every exception of the library: one class for all that callers would answer in one way.
+"""The exceptions of the library: errors share a class if a caller would handle them in the same way.
 
-All derive from `RedistribError`, itself a `ValueError`. A message names the value, the rule it breaks and the
-way out. Where a class stands for several rules, `rule` names the one that is broken, and the offending values are
-attributes (`RuleBroken`). Meshes and types are held as their notation, so this module depends on nothing.
+All classes derive from `RedistribError`, which is a `ValueError`. A message names the value, the broken rule and the
+way out. If a class stands for several rules, its attribute `rule` names the broken one, and the offending values are
+attributes too (`RuleBroken`). Errors hold meshes and types as text, so this package imports no other.
 """
 
 from redistrib.errors.backends import (
@@ -10,6 +10,7 @@ from redistrib.errors.backends import (
     ForeignMeshError,
     HloTextError,
     LeafError,
+    MissingPackageError,
     PictureError,
     ReplicaError,
     RunSizeError,
@@ -42,7 +43,6 @@ from redistrib.errors.programs import (
     NoCombinerError,
     ProgramError,
 )
-from redistrib.errors.rules import RuleError
 from redistrib.errors.synthesis import (
     ChoiceError,
     DtypeError,
@@ -68,6 +68,7 @@ __all__ = [
     "MemoryLimitError",
     "MeshDevicesError",
     "MeshError",
+    "MissingPackageError",
     "NoCombinerError",
     "NotationError",
     "PartialTypeError",
@@ -81,7 +82,6 @@ __all__ = [
     "ReductionError",
     "ReplicaError",
     "RuleBroken",
-    "RuleError",
     "RunSizeError",
     "SourceArrayError",
     "SpecError",

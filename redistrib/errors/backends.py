@@ -1,4 +1,4 @@
-"""Errors of carrying plans out, on JAX and MPI."""
+"""Errors of the backends, which run plans on JAX and MPI."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from redistrib.errors.base import RedistribError, RuleBroken
 
 
 class HloTextError(RedistribError):
-    """Text that is not a compiled HLO module, or says something in a way not known here.
+    """Text that is not a compiled HLO module, or has a form that the reader does not know.
 
-    >>> from redistrib.backends.jax.measure.hlo import parse_module
+    >>> from redistrib.backends.jax.profiling.hlo import parse_module
     >>> parse_module("ENTRY main")
     Traceback (most recent call last):
         ...
@@ -19,13 +19,34 @@ class HloTextError(RedistribError):
     """
 
 
+class MissingPackageError(RedistribError, ModuleNotFoundError):
+    """A package that a feature needs is not installed.
+
+    >>> from redistrib.extras import to_install
+    >>> raise MissingPackageError("jax", to_install("jax"))
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.MissingPackageError: this needs jax, which is not installed; install it with \
+pip install 'redistrib[jax]'
+
+    Attributes:
+        name: the module that cannot be imported.
+    """
+
+    def __init__(self, name: str, source: str) -> None:
+        super().__init__(f"this needs {name}, which is not installed; install it with pip install {source}")
+        self.name = name
+
+
 class CommunicatorError(RedistribError):
-    """A communicator that cannot run a plan: wrong size, wrong kind, or processes that do not ask for the same."""
+    """A communicator that cannot run a plan: of the wrong size or kind, or with processes that run different plans."""
 
 
 class ForeignMeshError(RuleBroken):
-    """A JAX mesh on which a plan cannot run: its axes are not those of the plan's mesh, or have names that XLA cannot
-    read, or the plan has two meshes, or some devices only.
+    """A JAX mesh on which a plan cannot run.
+
+    Its axes differ from those of the plan's mesh, or XLA cannot read their names. Or the plan has two meshes, or its
+    mesh has a subset of the devices.
 
     >>> import jax
     >>> import redistrib as rd
@@ -49,7 +70,7 @@ a mesh of the same axes in the same order, or plan for this one
 
 
 class SourceArrayError(RuleBroken):
-    """What a plan is given is no `jax.Array`, or not one of the plan's source type.
+    """The argument of a plan is not a `jax.Array` of the plan's source type.
 
     >>> import jax
     >>> import redistrib as rd
@@ -68,7 +89,7 @@ first: jax.device_put(value, f.source_sharding)
 
 
 class TracedError(RuleBroken):
-    """What cannot be done to a traced array, inside `jit` or `shard_map`.
+    """An operation that is impossible on a traced array, inside `jit` or `shard_map`.
 
     >>> import jax
     >>> import redistrib as rd
@@ -85,6 +106,11 @@ function; donate the arguments of that function with jax.jit(..., donate_argnums
     wordings: ClassVar = {
         "manual mesh": "inside a shard_map over {axes!l} an array is already a tile; call the plan's function outside, "
         "on the global array",
+        "manual reshard": "inside a shard_map over {axes!l} an array is already a tile along them; call "
+        "redistrib.reshard outside, on the global array, or give a partition spec over Explicit axes beside them, "
+        "without a memory limit, for an array that is no summand",
+        "batch axis": "under this jax.vmap batches are cut along {axes!l}, so no dimension can be cut by {spec}; take "
+        "other axes",
         "unknown source": "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with "
         "source=, a sharding or a tree of them, or use a mesh of Explicit axes",
         "traced donation": "donate=True has no meaning for a traced array, whose memory belongs to the compiled "
@@ -96,9 +122,9 @@ function; donate the arguments of that function with jax.jit(..., donate_argnums
 
 
 class RunSizeError(RuleBroken):
-    """A size at which a plan cannot be run, or the links measured, in this process; or fewer devices than it takes.
+    """A plan or a measurement is too large for this process, or needs more devices than it has.
 
-    >>> from redistrib.backends.jax.measure.compare import virtual_cpu_devices
+    >>> from redistrib.backends.jax.profiling.compare import virtual_cpu_devices
     >>> virtual_cpu_devices(1000)
     Traceback (most recent call last):
         ...
@@ -114,7 +140,7 @@ mesh, or through MPI
 
 
 class PictureError(RedistribError):
-    """A plan that cannot be drawn, or not into such a file.
+    """A plan that cannot be drawn, or a file format that cannot be written.
 
     >>> import redistrib as rd
     >>> from redistrib.explain import weak_graph
@@ -126,7 +152,7 @@ class PictureError(RedistribError):
 
 
 class LeafError(RedistribError):
-    """Something wrong with one leaf of a tree, or with shardings that are no tree like the arrays' nor a prefix of it.
+    """A leaf of a tree that breaks a rule, or a tree of shardings that is no prefix of the tree of arrays.
 
     >>> import jax
     >>> import redistrib as rd
@@ -137,8 +163,8 @@ class LeafError(RedistribError):
     redistrib.errors.LeafError: leaf ['w']: str is neither an array nor a number
 
     Attributes:
-        path: of the leaf, as JAX prints paths; empty where the fault is in no one leaf.
-        reason: what is wrong.
+        path: path of the leaf, as JAX prints paths; empty if the error concerns no single leaf.
+        reason: the broken rule and the way out.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -148,28 +174,31 @@ class LeafError(RedistribError):
 
 
 class ReplicaError(LeafError):
-    """Devices that should hold one tile of an array, and do not hold the same.
+    """Two devices that hold different values of the same tile.
 
     Attributes:
-        devices: ids of two of them.
-        index: the first element that differs, in the tile.
-        held: what each of the two holds there.
+        devices: ids of the two devices.
+        index: index of the first different element in the tile.
+        held: the value of this element on each of the two devices.
     """
 
-    def __init__(self, path: str, first: int, other: int, index: tuple[int, ...], held: object, found: object) -> None:
-        self.devices, self.index, self.held = (first, other), index, (held, found)
+    def __init__(
+        self, path: str, first: int, other: int, index: tuple[int, ...], first_value: object, other_value: object
+    ) -> None:
+        self.devices, self.index, self.held = (first, other), index, (first_value, other_value)
         super().__init__(
             path,
-            f"devices {first} and {other} should hold the same tile, and at {index} of it one has {held}, the other "
-            f"{found}; shard_map(check_vma=False) makes such arrays where out_specs leave out an axis along which "
-            "tiles differ: name that axis in out_specs, reduce over it, or say unreduced={axis} if they are summands",
+            f"devices {first} and {other} should hold the same tile, and at {index} of it one has {first_value}, "
+            f"the other {other_value}; shard_map(check_vma=False) makes such arrays where out_specs leave out an "
+            "axis along which tiles differ: name that axis in out_specs, reduce over it, or say unreduced={axis} if "
+            "they are summands",
         )
 
 
 def traced_order_error(source: Sequence[int], target: Sequence[int]) -> TracedError:
-    """Two meshes inside one `jit` that order their devices in two ways, or are not made of the same devices.
+    """The error of two meshes inside one `jit` with different devices or different device orders.
 
-    Attributes:
+    Args:
         source, target: device ids, in mesh order.
     """
     return TracedError(

@@ -1,4 +1,4 @@
-"""What all errors have in common."""
+"""The base classes of all errors, and the shortening of values in messages."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ class RedistribError(ValueError):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if cls.__module__.startswith(f"{__package__}."):
-            cls.__module__ = str(__package__)  # where users find it, and what tracebacks show
+            cls.__module__ = str(__package__)  # tracebacks then show the module that users import
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.args, dict(self.__dict__))
 
 
 class RuleBroken(RedistribError):
-    """One of several rules is broken: what most errors are, since callers rarely act on the rule itself.
+    """An error class for several rules, because callers rarely act on the single rule.
 
     Attributes:
-        wordings: of a class, the message of a rule by its name, with the offending values in braces: `{x!v}` as `shown`
-            has it, `{x!l}` as `listed`, `{x!c}` cut. A rule that has none is given its message.
-        rule: the rule, by name.
-        values: the offending values by name. Each is an attribute of the error as well.
+        wordings: the messages of a class by the name of the rule. Offending values stand in braces: `shown` formats
+            `{x!v}`, `listed` formats `{x!l}`, `cut` formats `{x!c}`. If a rule has no wording, the caller passes a
+            message.
+        rule: the name of the broken rule.
+        values: the offending values by name. Every value is an attribute of the error as well.
     """
 
     wordings: ClassVar[Mapping[str, str]] = {}
@@ -47,8 +48,8 @@ class RuleBroken(RedistribError):
 
 class _Wording(string.Formatter):
     def convert_field(self, value: Any, conversion: Any) -> Any:
-        ways = {"v": shown, "l": listed, "c": lambda text: cut(text, 200)}
-        return ways[conversion](value) if conversion in ways else super().convert_field(value, conversion)
+        formats = {"v": shown, "l": listed, "c": lambda text: cut(text, 200)}
+        return formats[conversion](value) if conversion in formats else super().convert_field(value, conversion)
 
 
 def _restore(kind: type[RedistribError], args: tuple[Any, ...], values: dict[str, Any]) -> RedistribError:
@@ -59,23 +60,23 @@ def _restore(kind: type[RedistribError], args: tuple[Any, ...], values: dict[str
 
 
 def listed(names: Sequence[str], most: int = 16) -> str:
-    """Names, quoted, for a message; the first ones of many."""
+    """Names for a message, quoted and separated by commas; only the first `most` of a longer list."""
     if len(names) > most:
         return f"{listed(names[:most])} and {len(names) - most} more"
     return ", ".join(shown(name) for name in names) if names else "none"
 
 
 def shown(value: object, most: int = 80) -> str:
-    """What `repr` says, cut to so many characters; for values that may be of any size, or have no `repr`."""
+    """The `repr` of a value, cut to `most` characters; the value may be of any size, and its `repr` may fail."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # an integer of more digits than Python writes, or lists too deep for it
+    except (ValueError, RecursionError):  # an integer with too many digits for Python, or lists nested too deeply
         return f"a value of type {type(value).__name__} that is too large to print"
     return cut(text, most)
 
 
 def cut(text: str, most: int = 80) -> str:
-    """A text, its end left out if it has more than so many characters."""
+    """A text, with its end replaced by dots if it has more than `most` characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 

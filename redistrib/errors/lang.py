@@ -24,8 +24,8 @@ class NotationError(RedistribError):
     Attributes:
         text: the whole text.
         start, end: the offending span, in characters; both `len(text)` at the end of the text.
-        expected: what would have been right.
-        found: what stood there.
+        expected: the text that the grammar allows there.
+        found: the text that is there.
     """
 
     def __init__(self, text: str, start: int, end: int, expected: str, found: str) -> None:
@@ -36,19 +36,19 @@ class NotationError(RedistribError):
         first, last = max(line_start, start - _CONTEXT), min(line_end, start + _CONTEXT)
         before, after = "..." * (first > line_start), "..." * (last < line_end)
         caret = " " * (len(before) + start - first) + "^" * max(1, min(end, last) - start)
-        where = f"characters {start} to {end}" if end > start else f"character {start}"
+        span = f"characters {start} to {end}" if end > start else f"character {start}"
         line = "".join(c if c.isprintable() else " " for c in text[first:last])
-        super().__init__(f"expected {expected}, found {cut(found)} ({where})\n    {before}{line}{after}\n    {caret}")
+        super().__init__(f"expected {expected}, found {cut(found)} ({span})\n    {before}{line}{after}\n    {caret}")
 
 
-_CONTEXT = 200  # characters of a long line that a message shows before and after the fault
+_CONTEXT = 200  # characters of a long line that a message shows before and after the error
 
 
 # ------------------------------------------------------------------------------------------------ meshes
 
 
 class MeshError(RuleBroken):
-    """A mesh that cannot be.
+    """A mesh that breaks a rule, or a value that describes no mesh.
 
     >>> from redistrib.lang.mesh import Mesh
     >>> Mesh.of({"x": 0})
@@ -67,7 +67,7 @@ class MeshError(RuleBroken):
 
 
 def axis_size_error(name: str, size: object, most: int | None = None) -> MeshError:
-    """An axis size that is not a positive integer, or larger than any mesh; `most` is the largest, where it is that."""
+    """The error of an axis size that is not a positive integer or, if `most` is given, is larger than `most`."""
     rule = "a positive integer number of" if most is None else f"at most {most}"
     return MeshError(
         "axis size",
@@ -79,11 +79,11 @@ def axis_size_error(name: str, size: object, most: int | None = None) -> MeshErr
 
 
 def device_order_error(mesh: str, size: int, devices: Sequence[object], most: int) -> MeshError:
-    """Device numbers that are too many, too few, repeated or none; there are `most` numbers."""
-    given = shown(list(devices[:16]), 400) + (f" and {len(devices) - 16} more" if len(devices) > 16 else "")
+    """The error of device numbers that are too many, too few, repeated, or not integers from 0 to `most - 1`."""
+    numbers = shown(list(devices[:16]), 400) + (f" and {len(devices) - 16} more" if len(devices) > 16 else "")
     return MeshError(
         "device order",
-        f"mesh {cut(mesh, 200)} needs {size} different device numbers, from 0 to {most - 1:,}, got {given}; "
+        f"mesh {cut(mesh, 200)} needs {size} different device numbers, from 0 to {most - 1:,}, got {numbers}; "
         f"leave them out to number devices row by row",
         mesh=mesh,
         size=size,
@@ -95,7 +95,7 @@ def device_order_error(mesh: str, size: int, devices: Sequence[object], most: in
 
 
 class TypeFormError(RuleBroken):
-    """A type that is not well-formed over a mesh (Figure 7b).
+    """A type that is not well-formed over a mesh (Figure 7b), or a value that describes no type.
 
     >>> from redistrib.lang.mesh import Mesh
     >>> from redistrib.lang.types import DistType
@@ -137,7 +137,7 @@ class UnknownAxisError(MeshError, TypeFormError):
 
 
 def tile_product_error(dist_type: str, dim: int, tile: int, tiles: int, size: int, remedy: str) -> TypeFormError:
-    """A dimension whose tile times its axes is not its global size (wf-dim of Figure 7b)."""
+    """The error of a dimension whose tiles do not make up its global size (wf-dim of Figure 7b)."""
     return TypeFormError(
         "tile product",
         f"dimension {dim} of {cut(dist_type, 200)}: {tiles} tile{'s' if tiles != 1 else ''} of {tile} "
@@ -153,7 +153,7 @@ def tile_product_error(dist_type: str, dim: int, tile: int, tiles: int, size: in
 def largest_tile_error(
     dist_type: str, dim: int, tile: int, tiles: int, size: int, largest: int, remedy: str
 ) -> TypeFormError:
-    """A dimension cut into unequal tiles, of which the largest is not the one that is told."""
+    """The error of a dimension with an uneven cut whose largest tile has not the size in the type."""
     return TypeFormError(
         "largest tile",
         f"dimension {dim} of {cut(dist_type, 200)}: {size} elements in {tiles} tile{'s' if tiles != 1 else ''} make "
@@ -167,7 +167,7 @@ def largest_tile_error(
 
 
 class PartialTypeError(TypeFormError):
-    """A type whose tiles are summands, given to what takes whole tiles only.
+    """A type whose tiles are partial sums, passed to a function that does not take them.
 
     >>> from redistrib.lang.types import DistType, require_whole
     >>> require_whole("to_mpi", DistType.parse("[8] sum{x}"))
@@ -190,7 +190,7 @@ sum{x} are summands; reduce it first, for example with jax.lax.psum or MPI's All
 
 
 class UnevenTypeError(TypeFormError):
-    """A type whose tiles are of unequal size or padded, given to what takes equal tiles only.
+    """A type whose tiles are of unequal size or padded, passed to a function that takes equal tiles only.
 
     >>> from redistrib.lang.types import DistType, require_even
     >>> require_even("the paper's algorithm", DistType.parse("[3~{x}8]"))
@@ -205,8 +205,8 @@ unequal size or padded; take axes that divide the array, or an array with paddin
 
     def __init__(self, what: str, dist_type: str, remedy: str = "") -> None:
         remedy = remedy or "take axes that divide the array, or an array with padding as elements like any others"
-        fault = f"{what} takes tiles of one size, and those of {cut(dist_type, 200)} are of unequal size or padded"
-        super().__init__("uneven type", f"{fault}; {remedy}", dist_type=dist_type)
+        reason = f"{what} takes tiles of one size, and those of {cut(dist_type, 200)} are of unequal size or padded"
+        super().__init__("uneven type", f"{reason}; {remedy}", dist_type=dist_type)
 
 
 class SpecError(TypeFormError):
@@ -241,7 +241,7 @@ axis names from major to minor
 
 
 def spec_rank_error(entries: int, shape: Sequence[int]) -> SpecError:
-    """A partition spec with more entries than the array has dimensions."""
+    """The error of a partition spec with more entries than the array has dimensions."""
     return SpecError(
         "spec rank",
         f"the partition spec has {entries} entries and the shape {tuple(shape)} only {len(tuple(shape))} "
@@ -252,7 +252,7 @@ def spec_rank_error(entries: int, shape: Sequence[int]) -> SpecError:
 
 
 def spec_division_error(dim: int, size: int, axes: Sequence[str], tiles: int) -> SpecError:
-    """A dimension that the axes of its entry do not divide."""
+    """The error of a dimension that the axes of its entry do not divide."""
     return SpecError(
         "spec division",
         f"dimension {dim} has {size} elements, which {'axis' if len(axes) == 1 else 'axes'} {listed(axes)} cannot "

@@ -1,4 +1,4 @@
-"""Errors of placements, steps and plans: how they are made, verified, carried out and read."""
+"""Errors of placements, steps and plans: construction, verification, execution and JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from redistrib.errors.base import RedistribError, RuleBroken
 
 
 class PlacementError(RedistribError):
-    """A placement whose grid or indices do not fit the global shape, or whose summands do not fit its devices.
+    """A placement whose grid, tile indices or partial sums break a rule.
 
     >>> from redistrib.theory.placement import Placement
     >>> Placement((8,), (3,), [[0], [1]])
@@ -17,7 +17,7 @@ class PlacementError(RedistribError):
 
 
 class PlanFormError(RedistribError):
-    """A plan whose parts do not fit together, or a step whose tables have the wrong form.
+    """A plan with inconsistent fields, or a step whose tables have the wrong shape.
 
     >>> from redistrib.plans.steps import AllPermute
     >>> from redistrib.theory.placement import Placement
@@ -31,25 +31,25 @@ class PlanFormError(RedistribError):
 
 VERIFICATION_RULES = {
     "shape mismatch": "Source, target and all placements must be of one global shape.",
-    "placed devices": "Every placement must say what each device of the mesh holds, and no more.",
+    "placed devices": "Every placement must have one row for each device of the mesh.",
     "tile index": "A grid must divide the global shape or have split points that rise to its sizes, and a tile index "
     "lie on the grid, or be -1 throughout.",
-    "unknown step": "A step must be of a kind that there is.",
+    "unknown step": "A step must be of a known kind.",
     "uneven step": "Tiles of unequal size must move by exchanges.",
     "wrong start": "The first step must start from the source's placement.",
     "disconnected steps": "A step must start where the last one ended.",
     "wrong end": "The last step must end at the target's placement.",
-    "tile above bound": "No tile on the way may be larger than the bound.",
+    "tile above bound": "No tile before, between or after steps may be larger than the bound.",
     "slice grid": "A slice may only cut tiles finer.",
-    "slice outside tile": "A slice must keep a part of what the device held, or nothing.",
+    "slice outside tile": "A slice must keep a part of the tile of the device, or nothing.",
     "device number": "Groups, pairs and shares must name devices of the mesh.",
     "nothing held": "A device that holds nothing must not be in a group, nor send.",
     "duplicate member": "No device may be in two groups, or twice in one.",
     "missing member": "Every device that holds a tile must be in a group.",
     "gather grid": "A gather may only merge tiles into coarser ones.",
     "all-to-all grid": "In every dimension of an all-to-all one tile count must divide the other.",
-    "group size": "A group must have one member for every tile that is merged into one.",
-    "disjoint members": "What a member held must meet what every member of its group ends with.",
+    "group size": "A group must have one member for every tile that it merges.",
+    "disjoint members": "The tile of a member must overlap the new tile of every member of its group.",
     "repeated chunk": "The tiles that a group merges must be different.",
     "member order": "The members of a group must be listed in the row-major order of the tiles they merge.",
     "permute grid": "A permute may not change the grid.",
@@ -61,24 +61,23 @@ VERIFICATION_RULES = {
     "implementation": "An exchange must run in rounds or as a ragged all-to-all.",
     "share rank": "A share must have one start and one size for every dimension.",
     "empty share": "A share must hold at least one element.",
-    "share not held": "A device may only send what it held before the exchange.",
-    "share not wanted": "A device may only receive what belongs to its tile after the exchange.",
+    "share not held": "A device may only send elements that it holds before the exchange.",
+    "share not wanted": "A device may only receive elements of its tile after the exchange.",
     "round number": "The rounds of an exchange must be numbered from 0 without gaps.",
     "round sender": "A device may send at most one share in a round.",
     "round receiver": "A device may receive at most one share in a round.",
     "overlapping shares": "No element may reach a device twice, or reach a device that already holds it.",
-    "uncovered tile": "What a device keeps and receives must fill its tile.",
-    "summand count": "The summands before and after a step must be as many as its kind says, of one kind of reduction.",
-    "summand": "A device must add what makes its summand: each part once in a sum, at least once in a maximum.",
-    "unreduce": "Tiles that become summands must lie in them, and every part of the array must be in one.",
-    "summands everywhere": "In a plan that has summands every device must hold a tile all the way.",
-    "parts": "A plan has one part, or several that cut its tiles evenly along a dimension that no step touches.",
+    "uncovered tile": "The elements that a device keeps and receives must fill its tile.",
+    "summand count": "A step must keep the reduction, and change the number of summands as its kind requires.",
+    "summand": "A device must reduce the parts of its summand: each part once in a sum, at least once in a maximum.",
+    "unreduce": "A tile must lie in the summand that it becomes, and every part of the array must be in a summand.",
+    "summands everywhere": "In a plan with summands every device must hold a tile in every placement.",
     "fixed order": "Under a fixed order summands must be added in one step, in the order of the source's numbers.",
 }
 
 
 class VerificationError(RuleBroken):
-    """A plan breaks a rule that every correct plan keeps.
+    """A plan that breaks a rule of correct plans.
 
     >>> from redistrib.lang.mesh import Mesh
     >>> from redistrib.lang.types import DistType
@@ -91,10 +90,10 @@ class VerificationError(RuleBroken):
     redistrib.errors.VerificationError: the plan ends with device 0 holding [0:2], where the target [4] gives it [0:4]
 
     Attributes:
-        rule: the rule, by its name in `VERIFICATION_RULES`.
-        step: number of the step at fault as `print(plan)` counts them, from 1 (so `plan.steps[step - 1]`);
-            None where the fault is not in one step.
-        device: number of the first device at fault; None where the fault is not in one device.
+        rule: the name of the broken rule in `VERIFICATION_RULES`.
+        step: number of the wrong step, counted from 1 as `print(plan)` does: `plan.steps[step - 1]`. None if the rule
+            is not about a single step.
+        device: number of the first wrong device; None if the rule is not about a single device.
         values: the offending values by name.
     """
 
@@ -106,7 +105,7 @@ class VerificationError(RuleBroken):
 
 
 class TileAboveBoundError(VerificationError):
-    """A tile on the way is larger than the bound; `verify` takes another one.
+    """A tile between steps is larger than the bound. `verify(plan, bound=...)` takes another bound.
 
     >>> import redistrib as rd
     >>> rd.verify(rd.synthesize("[4{x}8]", "[8]", "x=2"), bound=4)
@@ -118,9 +117,9 @@ another plan, or pass the bound that this one was made under
 
 
 class TilesError(RedistribError):
-    """Tiles or an array do not fit the placement or the type they are given with.
+    """Tiles or an array that do not fit their placement or type.
 
-    On MPI every rank raises it, with one message, if any rank is given an array that is not its tile.
+    On MPI all ranks raise it with the same message, if the array of any rank is not its tile.
 
     >>> import numpy as np
     >>> import redistrib as rd
@@ -133,8 +132,9 @@ class TilesError(RedistribError):
 
 
 class PlanJsonError(RedistribError):
-    """A text is not a plan's JSON form: of another version, changed after it was written, or with a field that is
-    missing, unknown, or has a value it cannot have.
+    """A text that is not the JSON form of a plan.
+
+    Its version is unknown, it was changed after it was written, or a field is missing, unknown or invalid.
 
     >>> from redistrib.plans.plan import Plan
     >>> Plan.from_json('{"format": "redistrib-plan", "version": 1}')
@@ -143,7 +143,7 @@ class PlanJsonError(RedistribError):
     redistrib.errors.PlanJsonError: the plan lacks the field 'algorithm'
 
     Attributes:
-        where: path of the field at fault, such as `steps[2].groups`; `version` or `digest` where these do not fit.
+        where: path of the invalid field, for example `steps[2].groups`, `version` or `digest`.
     """
 
     def __init__(self, message: str, where: str = "") -> None:

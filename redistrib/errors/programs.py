@@ -1,4 +1,4 @@
-"""Errors of programs: nests, cuts of their iteration spaces, and what follows from them."""
+"""Errors of programs: nests, cuts of their iteration spaces, and groups."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from redistrib.errors.base import RedistribError, cut, listed, shown
 
-_LONG, _LONGER = 200, 4000  # characters of a name, and of a message
+_MOST_NAME, _MOST_MESSAGE = 200, 4000  # characters
 
 
 class ProgramError(RedistribError):
-    """A program, or an operation of one, that breaks a rule.
+    """A program, or an operation of a program, that breaks a rule.
 
     >>> import redistrib as rd
     >>> rd.nest("ij,jk->ik", (64, 64))
@@ -20,10 +20,10 @@ class ProgramError(RedistribError):
 k (rule Nest)
 
     Attributes:
-        operation: name of the operation at fault; empty where the fault is in none.
-        array: name of the array or value at fault; empty where the fault is in none.
-        rule: the rule that is broken, by its name in docs/programs.md.
-        source: where the operation comes from, `file:line`; empty where it comes from no file.
+        operation: name of the wrong operation; empty if the error concerns no single operation.
+        array: name of the wrong array or value; empty if the error concerns no single array.
+        rule: the name of the broken rule in docs/programs.md.
+        source: the source line of the operation, `file:line`; empty if unknown.
     """
 
     source = ""
@@ -31,12 +31,12 @@ k (rule Nest)
     def __init__(self, operation: str, array: str, rule: str, message: str) -> None:
         self.operation, self.array, self.rule = operation, array, rule
         names = (("operation", operation), ("array", array))
-        where = ", ".join(f"{what} {shown(name, _LONG)}" for what, name in names if name)
-        message = cut(message, _LONGER)
-        super().__init__(f"{where}: {message} (rule {rule})" if where else f"{message} (rule {rule})")
+        subject = ", ".join(f"{noun} {shown(name, _MOST_NAME)}" for noun, name in names if name)
+        message = cut(message, _MOST_MESSAGE)
+        super().__init__(f"{subject}: {message} (rule {rule})" if subject else f"{message} (rule {rule})")
 
     def at(self, source: str) -> ProgramError:
-        """The error, saying where the operation comes from."""
+        """The error with the source line of the operation at the head of its message."""
         if source and not self.source:
             self.source = source
             self.args = (f"{source}: {self.args[0]}",)
@@ -44,7 +44,7 @@ k (rule Nest)
 
 
 class CutError(ProgramError):
-    """A grid or a cut that an iteration space cannot take: missing, of another rank, or not dividing it.
+    """A cut that an iteration space cannot have: it is missing, has another rank, or does not divide the space.
 
     >>> import redistrib as rd
     >>> rd.partition(rd.nest("ij,jk->ik", (64, 64, 64)), {"matmul": {"j": 5}})
@@ -56,11 +56,11 @@ pad=True, which pads the dimension to 65 (rule Schedule)
 
 
 class CutInnerFactorError(ProgramError):
-    """A cut of a minor factor of an array dimension below a major one that is not fully cut.
+    """A cut of a minor factor of an array dimension, while a more major factor is not cut into single elements.
 
     Attributes:
-        factors: the factors of the dimension, major to minor, as iteration dimensions.
-        shape: the shape that has each factor as a dimension of its own.
+        factors: the iteration dimensions that are the factors of the array dimension, major to minor.
+        shape: the shape of the array after a reshape that makes every factor a dimension.
     """
 
     def __init__(
@@ -78,15 +78,15 @@ class CutInnerFactorError(ProgramError):
 
 
 class NoCombinerError(ProgramError):
-    """A cut of an iteration dimension that is not written, and whose results nothing says how to combine."""
+    """A cut of an iteration dimension that the output lacks, in a nest without a reduction that combines results."""
 
 
 class InconsistentGroupError(ProgramError):
-    """Two accesses to one array, inside a group that may not communicate, that need different tiles.
+    """Two nests of a group that need different types of one array, although a group may not communicate.
 
     Attributes:
-        nests: the two nests.
-        types: the type that each of them needs.
+        nests: the names of the two nests.
+        types: the type that each nest needs.
     """
 
     def __init__(self, group: str, array: str, nests: tuple[str, str], types: tuple[str, str], why: str) -> None:

@@ -1,4 +1,4 @@
-"""Errors of what is asked of the synthesis."""
+"""Errors of the arguments of `synthesize` and `reshard`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SIZES = "give bytes as an integer, or a text such as '512MiB' or '2GiB'"
 
 
 class ChoiceError(RuleBroken):
-    """A value that is none that there is: of cost models, algorithms, schedules or memory sizes.
+    """An unknown choice of an argument: a cost model, algorithm, objective, schedule or memory size.
 
     >>> import redistrib as rd
     >>> rd.synthesize("[8]", "[8]", "x=2", cost_model="warp")
@@ -22,6 +22,7 @@ class ChoiceError(RuleBroken):
 
     wordings: ClassVar = {
         "unknown cost model": "no cost model {value!v}; give a CostModel or one of the names {known!l}",
+        "unknown objective": "no objective {value!v}; give one of {known!l}",
         "unknown algorithm": "no algorithm {value!v}; give one of {known!l}",
         "memory size": "{value!v} is no memory size; " + _SIZES,
         "memory size above most": "{value!v} is more than the {most} bytes that a memory limit can be; " + _SIZES,
@@ -30,7 +31,7 @@ class ChoiceError(RuleBroken):
 
 
 class GlobalShapeError(RuleBroken):
-    """The global shapes of source and target differ (Section 2.5), or are not known.
+    """The global shapes of source and target differ (Section 2.5), or are unknown.
 
     >>> import redistrib as rd
     >>> rd.synthesize("[8]", "[16]", "x=2")
@@ -42,11 +43,12 @@ moves an array and never changes it, so reshape before or after
 
     wordings: ClassVar = {
         "missing shape": "{value} says how an array is cut but not how large it is; give shape= as well",
+        "other shape": "{value} is another shape than shape={shape}; leave shape= out where types say it",
     }
 
 
 class MeshDevicesError(RuleBroken):
-    """Source and target are on other devices, where they have to be on the same.
+    """Source and target have different devices, where they must have the same.
 
     >>> import redistrib as rd
     >>> rd.synthesize("[8]", "[8]", "x=2", target_mesh="x=4", algorithm="paper")
@@ -59,6 +61,7 @@ class MeshDevicesError(RuleBroken):
     wordings: ClassVar = {
         "topology": "the topology says where {source} devices stand, and the source mesh has {target}; give the host "
         "of every device, in the order of their numbers",
+        "other mesh": "{name}={given} is another mesh than {own}, that of the sharding; leave {name}= out",
         "between processes": "the array is in memory of {source} and is to go to {target}, and these belong to several "
         "processes, between which an array moves among devices and memory of one kind only; give it a target there, "
         "and move it on inside each process",
@@ -68,11 +71,11 @@ class MeshDevicesError(RuleBroken):
 
 
 def global_shape_error(source: tuple[int, ...], target: tuple[int, ...]) -> GlobalShapeError:
-    """Source and target are arrays of different global shapes (Section 2.5)."""
-    what = "ranks" if len(source) != len(target) else "global shapes"
+    """The error of a source and a target with different global shapes (Section 2.5)."""
+    quantity = "ranks" if len(source) != len(target) else "global shapes"
     return GlobalShapeError(
         "global shape",
-        f"source and target have different {what}: {list(source)} and {list(target)}; "
+        f"source and target have different {quantity}: {list(source)} and {list(target)}; "
         "a redistribution moves an array and never changes it, so reshape before or after",
         source=source,
         target=target,
@@ -80,7 +83,7 @@ def global_shape_error(source: tuple[int, ...], target: tuple[int, ...]) -> Glob
 
 
 def mesh_devices_error(what: str, source: Any, target: Any) -> MeshDevicesError:
-    """Source and target meshes of other devices, for something that cannot do with them."""
+    """The error of source and target meshes with different devices; `what` is the algorithm that needs the same."""
     devices = [
         ", ".join(map(str, mesh.devices[:16])) + (", ..." if mesh.size > 16 else "") for mesh in (source, target)
     ]
@@ -94,7 +97,7 @@ def mesh_devices_error(what: str, source: Any, target: Any) -> MeshDevicesError:
 
 
 class DtypeError(RedistribError):
-    """An element type that is not known by that name, or not to the library that is to hold it.
+    """An unknown name of an element type, or an element type that a library does not have.
 
     >>> import redistrib as rd
     >>> rd.synthesize("[4{x}8]", "[8]", "x=2", dtype="float33")
@@ -114,7 +117,7 @@ class DtypeError(RedistribError):
 
 
 class ReductionError(RedistribError):
-    """A reduction that there is not: of elements that have no sum or order, from one kind of summands to another.
+    """An impossible reduction: of elements without a sum or an order, or from one reduction to another.
 
     >>> import redistrib as rd
     >>> rd.synthesize("[8] max{x}", "[8] sum{x}", "x=2")
@@ -125,11 +128,11 @@ class ReductionError(RedistribError):
     """
 
 
-MOST_BYTES = 2**63 - 1  # of a memory limit: more than any device has
+MOST_BYTES = 2**63 - 1  # of a memory limit, in bytes
 
 
 class MemoryLimitError(RedistribError):
-    """No plan fits the memory limit, or the one that is to run does not.
+    """No plan fits the memory limit, or the plan to run does not fit it.
 
     >>> import redistrib as rd
     >>> rd.synthesize("[4{x}8]", "[8]", "x=2", memory_limit=40)
@@ -140,13 +143,15 @@ class MemoryLimitError(RedistribError):
 
     Attributes:
         limit: the limit, in bytes per device.
-        least: the least limit that a plan would fit, or this one, in bytes per device. Above `MOST_BYTES` it cannot be
-            given as a limit, and the message says so.
+        least: the least limit that a known plan or program fits, in bytes per device. If it is above `MOST_BYTES`, no
+            limit is possible, and the message says so.
+        proved: whether it is proved that no plan or program fits the limit. If False, the search did not find one.
     """
 
-    def __init__(self, limit: int, least: int, message: str = "") -> None:
+    def __init__(self, limit: int, least: int, message: str = "", *, proved: bool = False) -> None:
         self.limit = limit
         self.least = least
+        self.proved = proved
         way_out = (
             f"the least memory_limit that one fits is {least:,} bytes"
             if least <= MOST_BYTES
@@ -156,7 +161,7 @@ class MemoryLimitError(RedistribError):
 
 
 class ProfileError(RedistribError):
-    """A cost profile that is malformed, of another version, or holds impossible figures.
+    """A cost profile that is malformed, has another version, or has impossible values.
 
     >>> import redistrib as rd
     >>> rd.LatencyBandwidth.from_json("{}")

@@ -1,4 +1,4 @@
-"""How to see plans and programs: why a plan receives what it does, who holds what, its path; what a program moves."""
+"""Explanations and pictures: the traffic of a plan, its tiles, its path in the weak graph; the traffic of a program."""
 
 from redistrib.explain.graph import draw_graph, weak_graph
 from redistrib.explain.programs import draw_program

@@ -1,4 +1,4 @@
-"""The weak graph of a plan's problem (Section 5.2), as networkx knows graphs, and a picture of it."""
+"""The weak graph of a plan's problem (Section 5.2) as a networkx graph, and a picture of it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redistrib.arith import divisors
-from redistrib.cost.model import CostModel, prices_of
+from redistrib.cost.model import CostModel
 from redistrib.cost.presets import cost_model
 from redistrib.errors import PictureError
 from redistrib.explain.tiles import canvas
+from redistrib.extras import need
 from redistrib.lang.types import require_even
 from redistrib.plans.plan import Plan
 from redistrib.theory.topology import Topology
@@ -22,30 +23,31 @@ if TYPE_CHECKING:
 
 _KINDS: tuple[EdgeKind, ...] = ("dynslice", "alltoall", "allgather")
 _MOST_NODES = 1 << 12
-_MOST_DRAWN = 120  # nodes; more are a grey cloud
+_MOST_DRAWN = 120  # nodes; the edges of more nodes hide each other
 _COLOURS = {"dynslice": "tab:green", "alltoall": "tab:blue", "allgather": "tab:orange"}
 
 
 def weak_graph(
     plan: Plan, model: CostModel | str | None = None, topology: Topology | None = None
 ) -> networkx.DiGraph[Grid]:
-    """Every weak type within the plan's bound on tiles, and every weak collective between two of them.
+    """All weak types whose tiles fit the plan's bound, and all weak collectives between them.
 
-    A node is a grid: the number of tiles along each dimension. Its attribute `tile` has the elements of a tile. An edge
-    has `kind` ("dynslice", "alltoall" or "allgather"), `factor`, `dim` and `to` as in `theory.weak.WeakEdge`, and its
-    `price`. The graph's attribute `path` has the grids that the plan goes through; an exchange may take several edges
-    at once.
+    A node is a grid: the number of tiles along each dimension. Its attribute `tile` is the size of a tile in elements.
+    An edge has `kind` ("dynslice", "alltoall" or "allgather"), `factor`, `dim` and `to` as in `theory.weak.WeakEdge`,
+    and its `price`. The graph's attribute `path` is the list of grids of the plan; a single exchange may take several
+    edges.
 
     Args:
-        plan: any plan.
-        model: what prices the edges; by default the model that chose the plan.
-        topology: where the devices stand, if it was given for the plan.
+        plan: a plan without partial sums whose tiles have one size and are on all devices.
+        model: the cost model that prices the edges; by default the model that chose the plan.
+        topology: the topology for which the plan was made.
 
     Raises:
-        ChoiceError: if the plan names a model of one's own and none is given.
-        PictureError: if the graph has too many nodes to be looked at, or some device holds nothing.
-        PartialTypeError: if tiles of the plan are summands.
-        UnevenTypeError: if they are of unequal size.
+        ChoiceError: the plan was made with a CostModel that has no known name, and `model` is None.
+        PictureError: the graph has too many nodes, or a device holds no tile at an end of the plan.
+        PartialTypeError: tiles of the plan are partial sums.
+        UnevenTypeError: tiles of the plan are of unequal size or padded.
+        MissingPackageError: networkx is not installed.
 
     >>> from redistrib import synthesize
     >>> plan = synthesize("[2{x}4, 4]", "[4, 2{x}4]", {"x": 2}, cost_model="exact")
@@ -59,43 +61,46 @@ def weak_graph(
     require_even("the weak graph", plan.source, plan.target)
     if plan.leaves_devices_out:
         raise PictureError("a weak graph is of the types on all devices, and some hold nothing at an end of this plan")
-    import networkx as nx  # slow to import, seldom needed
+    need("networkx")
+    import networkx as nx  # imported here because it is slow to import and rarely used
 
     chosen = cost_model(plan.cost_model if model is None else model)
     space = WeakSpace(plan.shape, plan.devices, max(plan.before.tile_size, plan.after.tile_size))
-    prices = prices_of(chosen, plan.itemsize, chosen.topology(plan.source_mesh, topology))
+    prices = chosen.prices(plan.itemsize, chosen.topology(plan.source_mesh, topology))
     path = [plan.before.grid, *(step.after.grid for step in plan.steps)]
     graph: networkx.DiGraph[Grid] = nx.DiGraph(path=path)
     for grid in _nodes(space):
         graph.add_node(grid, tile=space.local_size(grid))
         for edge in edges(space, grid, _KINDS):
-            told = {name: getattr(edge, name) for name in ("kind", "factor", "dim", "to")}
-            graph.add_edge(grid, edge.target, price=prices.edge(edge, space), **told)
+            attributes = {name: getattr(edge, name) for name in ("kind", "factor", "dim", "to")}
+            graph.add_edge(grid, edge.target, price=prices.edge(edge, space), **attributes)
     return graph
 
 
 def _nodes(space: WeakSpace) -> list[Grid]:
     if not all(space.shape):
         raise PictureError(f"a weak graph is of arrays with elements, this one has the shape {space.shape}")
-    ways = [divisors(math.gcd(size, space.devices)) for size in space.shape]
-    if math.prod(map(len, ways)) > _MOST_NODES:
+    counts = [divisors(math.gcd(size, space.devices)) for size in space.shape]
+    most = math.prod(map(len, counts))
+    if most > _MOST_NODES:
         raise PictureError(
-            f"the weak graph has up to {math.prod(map(len, ways)):,} nodes, more than {_MOST_NODES:,}; take fewer "
-            "devices or dimensions"
+            f"the weak graph has up to {most:,} nodes, more than {_MOST_NODES:,}; take fewer devices or dimensions"
         )
-    return [grid for grid in product(*ways) if space.is_node(grid)]
+    return [grid for grid in product(*counts) if space.is_node(grid)]
 
 
 def draw_graph(plan: Plan, path: str | Path) -> Path:
-    """Draw the weak graph, the plan's path through it in colour, and write it to a file.
+    """Draw the weak graph into a file, with the plan's path in colour, and return the path of the file.
 
-    Tiles shrink from left to right: slices lead right, gathers left, and all-to-alls up or down.
+    Tiles shrink from left to right: slices lead to the right, all-gathers to the left, and all-to-alls up or down.
 
     Raises:
-        PictureError: if the graph has too many nodes, or the file's name does not end in that of a format that
-            matplotlib writes.
-        OSError: if the file cannot be written.
+        PictureError: the graph has too many nodes, or matplotlib does not write files with this ending.
+        ChoiceError, PartialTypeError, UnevenTypeError: see `weak_graph`.
+        MissingPackageError: networkx or matplotlib is not installed.
+        OSError: the file cannot be written.
     """
+    need("networkx")
     import networkx as nx
 
     graph = weak_graph(plan)
@@ -107,32 +112,32 @@ def draw_graph(plan: Plan, path: str | Path) -> Path:
     tallest = max(map(len, layers.values()))
     figure = canvas(path, (2.2 + 1.9 * len(layers), 2.0 + 0.62 * tallest))
     panel: Any = figure.subplots()
-    place = {
+    position = {
         grid: (column, (len(grids) - 1) / 2 - row)
         for column, (_, grids) in enumerate(sorted(layers.items()))
         for row, grid in enumerate(grids)
     }
-    taken = [hop for hop in pairwise(graph.graph["path"]) if hop[0] != hop[1]]
+    path_edges = [edge for edge in pairwise(graph.graph["path"]) if edge[0] != edge[1]]
     ends = {graph.graph["path"][0]: "gold", graph.graph["path"][-1]: "tomato"}
     nx.draw_networkx_nodes(
         graph,
-        place,
+        position,
         ax=panel,
         node_size=900,
         node_color=[ends.get(grid, "white") for grid in graph],
         edgecolors=["black" if grid in graph.graph["path"] else "0.7" for grid in graph],
     )
-    nx.draw_networkx_labels(graph, place, {grid: "x".join(map(str, grid)) for grid in graph}, ax=panel, font_size=8)
+    nx.draw_networkx_labels(graph, position, {grid: "x".join(map(str, grid)) for grid in graph}, ax=panel, font_size=8)
     bend = "arc3,rad=0.18"
     curved: dict[str, Any] = {"ax": panel, "node_size": 900, "connectionstyle": bend, "arrowsize": 9}
-    nx.draw_networkx_edges(graph, place, edge_color="0.88", width=0.6, **curved)
-    for hop in taken:
-        kind = graph.edges[hop]["kind"] if graph.has_edge(*hop) else "exchange"
-        text = f"{kind} {graph.edges[hop]['price']:.3g}" if graph.has_edge(*hop) else kind
-        colour, alone = _COLOURS.get(kind, "tab:purple"), nx.DiGraph([hop])
-        nx.draw_networkx_edges(alone, place, edge_color=colour, width=2.4, **curved)
+    nx.draw_networkx_edges(graph, position, edge_color="0.88", width=0.6, **curved)
+    for edge in path_edges:
+        kind = graph.edges[edge]["kind"] if graph.has_edge(*edge) else "exchange"
+        text = f"{kind} {graph.edges[edge]['price']:.3g}" if graph.has_edge(*edge) else kind
+        colour, arrow = _COLOURS.get(kind, "tab:purple"), nx.DiGraph([edge])
+        nx.draw_networkx_edges(arrow, position, edge_color=colour, width=2.4, **curved)
         nx.draw_networkx_edge_labels(
-            alone, place, {hop: text}, ax=panel, font_size=8, font_color=colour, rotate=False, connectionstyle=bend
+            arrow, position, {edge: text}, ax=panel, font_size=8, font_color=colour, rotate=False, connectionstyle=bend
         )
     panel.set_title(f"{plan.source} -> {plan.target}\ntiles per dimension; yellow: source, red: target", fontsize=9)
     panel.margins(0.12)

@@ -1,4 +1,4 @@
-"""A program as a picture: operations downwards, what they compute to the left, what moves to the right."""
+"""A picture of a program: operations from top to bottom, FLOPs to the left, received bytes to the right."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from redistrib.extras import need
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import renames
@@ -20,10 +21,10 @@ class Row(NamedTuple):
     """A row of the picture: a move, or the operations between two moves.
 
     Attributes:
-        label: what stands beside it.
-        flops: of one device.
-        received: bytes, of all devices.
-        plan: what a move does; empty for operations.
+        label: the text beside the bar.
+        flops: floating-point operations of one device.
+        received: bytes that all devices together receive.
+        plan: the kind of collective of a move; empty for operations.
     """
 
     label: str
@@ -33,9 +34,9 @@ class Row(NamedTuple):
 
 
 def rows_of(program: Program) -> list[Row]:
-    """The rows of the picture; operations without a move between them share one.
+    """The rows of the picture; operations without a move between them share a row.
 
-    >>> from redistrib.partition import partition
+    >>> from redistrib.partitioning.entry import partition
     >>> from redistrib.programs.spec import nest
     >>> [tuple(row) for row in rows_of(partition(nest("ij,jk->ik", (8, 8, 8)), {"matmul": {"j": 4}}))]
     [('matmul', 256, 0, ''), ('out.1', 0, 1536, 'all_reduce')]
@@ -44,64 +45,70 @@ def rows_of(program: Program) -> list[Row]:
 
 
 def _rows(program: Program) -> Iterator[Row]:
-    waiting: list[Compute] = []
+    pending: list[Compute] = []
     for op in program.ops:
         if isinstance(op, Compute):
-            waiting.append(op)
+            pending.append(op)
         elif isinstance(op, Move) and not renames(op, program):
-            if waiting:
-                yield _together(waiting)
-                waiting = []
+            if pending:
+                yield _compute_row(pending)
+                pending = []
             received = sum(program.received(op).values()) * itemsize_of(op.out.dtype)
             yield Row(op.out.name, 0, received, word_of(op.plan))
-    if waiting:
-        yield _together(waiting)
+    if pending:
+        yield _compute_row(pending)
 
 
-def _together(ops: list[Compute]) -> Row:
-    heaviest = max(ops, key=lambda op: op.flops)
-    more = f" and {counted(len(ops) - 1, 'other', 'others')}" if len(ops) > 1 else ""
-    line = f"  {line_of(heaviest)}" if heaviest.source else ""
-    return Row(f"{heaviest.name}{more}{line}", sum(op.flops for op in ops), 0, "")
+def _compute_row(ops: list[Compute]) -> Row:
+    """The row of operations without a move between them, labelled by the operation with the most FLOPs."""
+    largest = max(ops, key=lambda op: op.flops)
+    others = f" and {counted(len(ops) - 1, 'other', 'others')}" if len(ops) > 1 else ""
+    line = f"  {line_of(largest)}" if largest.source else ""
+    return Row(f"{largest.name}{others}{line}", sum(op.flops for op in ops), 0, "")
 
 
 def draw_program(program: Program, path: str | Path) -> Path:
-    """Draw a program into a file, PNG, PDF or SVG by its ending, and return its path.
+    """Draw a program into a file, and return the path of the file. Its ending, such as `.png`, determines the format.
 
-    From top to bottom in the order in which devices run it; bars to the left are floating-point operations of a device,
-    bars to the right bytes that all devices receive, coloured by what the plan does. Of very long programs the rows
-    with the longest bars are drawn.
+    Rows follow the order of execution from top to bottom. A bar to the left shows the floating-point operations of one
+    device. A bar to the right shows the bytes that all devices together receive; its colour is the kind of collective.
+    A program of more than 120 rows is drawn without its shortest bars.
+
+    Raises:
+        MissingPackageError: matplotlib is not installed.
+        OSError: the file cannot be written.
     """
+    need("matplotlib")
     import matplotlib
     import matplotlib.patches
-    from matplotlib.figure import Figure  # a figure of its own: what the caller has set in pyplot stays as it is
+    from matplotlib.figure import Figure  # not pyplot, whose state belongs to the caller
 
     rows = rows_of(program)
     left_out = len(rows) - MOST_ROWS
     if left_out > 0:
-        most_flops, most_bytes = (max(getattr(row, what) for row in rows) or 1 for what in ("flops", "received"))
-        weight = [max(row.flops / most_flops, row.received / most_bytes) for row in rows]
-        kept = sorted(sorted(range(len(rows)), key=lambda k: -weight[k])[:MOST_ROWS])
-        rows = [rows[k] for k in kept]
+        most_flops, most_bytes = (max(getattr(row, field) for row in rows) or 1 for field in ("flops", "received"))
+        length = [max(row.flops / most_flops, row.received / most_bytes) for row in rows]
+        longest = sorted(range(len(rows)), key=lambda k: -length[k])[:MOST_ROWS]
+        rows = [rows[k] for k in sorted(longest)]
     figure = Figure(figsize=(13, 1.8 + 0.24 * len(rows)), layout="constrained")
-    work, moved = figure.subplots(1, 2, sharey=True)
+    flops_panel, bytes_panel = figure.subplots(1, 2, sharey=True)
     kinds = list(dict.fromkeys(row.plan for row in rows if row.plan))
     colours = {kind: matplotlib.colormaps["tab10"](k % 10) for k, kind in enumerate(kinds)}
     for k, row in enumerate(rows):
         if row.plan:
-            moved.barh(k, row.received / 1e6, color=colours[row.plan], edgecolor="black", linewidth=0.4)
+            bytes_panel.barh(k, row.received / 1e6, color=colours[row.plan], edgecolor="black", linewidth=0.4)
         else:
-            work.barh(k, row.flops / 1e6, color="0.6", edgecolor="black", linewidth=0.4)
-    work.set_yticks(range(len(rows)), [row.label for row in rows], fontsize=7)
-    work.margins(y=0.01)
-    work.invert_yaxis()
-    work.set_xlabel("millions of operations of a device")
-    moved.set_xlabel("MB received by all devices")
+            flops_panel.barh(k, row.flops / 1e6, color="0.6", edgecolor="black", linewidth=0.4)
+    flops_panel.set_yticks(range(len(rows)), [row.label for row in rows], fontsize=7)
+    flops_panel.margins(y=0.01)
+    flops_panel.invert_yaxis()
+    flops_panel.set_xlabel("millions of operations of a device")
+    bytes_panel.set_xlabel("MB received by all devices")
     handles = [matplotlib.patches.Patch(color=colours[kind], label=kind) for kind in kinds]
     if handles:
-        moved.legend(handles=handles, fontsize=8, loc="lower right")
+        bytes_panel.legend(handles=handles, fontsize=8, loc="lower right")
     total = f"{program.received_bytes / 1e6:,.3f} MB received in {counted(len(program.moves), 'move', 'moves')}"
-    short = f"; {left_out} short rows left out" if left_out > 0 else ""
-    figure.suptitle(f"{program.name} on {counted(len(program.devices), 'device', 'devices')}: {total}{short}")
+    omitted = f"; {left_out} short rows left out" if left_out > 0 else ""
+    figure.suptitle(f"{program.name} on {counted(len(program.devices), 'device', 'devices')}: {total}{omitted}")
     figure.savefig(path, dpi=110)
     return Path(path)

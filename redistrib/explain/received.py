@@ -1,14 +1,14 @@
-"""Why a plan receives what it does."""
+"""The traffic of a plan against the lower bound, and the reasons for the difference."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from redistrib.plans.crossing import crossing
+from redistrib.plans.messages import retained
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllReduce, Step
 from redistrib.plans.table import what
-from redistrib.plans.transfers import stays
 from redistrib.report import rendered
 from redistrib.theory.boxes import Boxes
 from redistrib.theory.crossing import sides_of
@@ -16,14 +16,14 @@ from redistrib.theory.crossing import sides_of
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one step receives, summed over the devices, in elements.
+    """The elements that devices receive in a step, summed over the devices.
 
     Attributes:
         step: the step.
-        needed: of the target tile of the device that receives it, and not held there at the start.
-        passing: not of its target tile: received only to be sent on or dropped.
-        again: of its target tile, held there at the start, and given up on the way.
-        padding: no data: what fills smaller shares up to the largest of their round.
+        needed: elements of the receiver's target tile that are not in its source tile.
+        passing: elements outside the receiver's target tile; a later step sends them on or drops them.
+        again: elements of the receiver's target tile and of its source tile; an earlier step gave them away.
+        padding: elements without data; they fill messages up to the size of the largest message of their round.
     """
 
     step: Step
@@ -34,36 +34,38 @@ class Traffic:
 
 
 def traffic(plan: Plan) -> list[Traffic]:
-    """What each step receives, sorted into what was needed and what was not.
+    """The elements that devices receive in each step, by the reason why they receive them.
 
-    Exactly the needed elements, each once, make up the lower bound.
+    The sum of `needed` over all steps is at least the lower bound, and equal to it if no element arrives twice.
 
     Raises:
-        PartialTypeError: if tiles are summands anywhere: then what is needed depends on where sums are made.
+        PartialTypeError: tiles are partial sums in some placement. Then the needed elements depend on the devices that
+            compute the sums.
     """
     plan.require_whole("traffic")
-    return [_sorted(plan, step) for step in plan.steps]
+    return [_by_reason(plan, step) for step in plan.steps]
 
 
-def _sorted(plan: Plan, step: Step) -> Traffic:
-    tiles, kept = step.after.boxes, stays(step)  # what a device receives is its tile but for what it keeps
-    counts = [_difference(tiles, kept)]
+def _by_reason(plan: Plan, step: Step) -> Traffic:
+    # a device receives the elements of its new tile that it does not retain
+    tiles, local = step.after.boxes, retained(step)
+    counts = [_difference(tiles, local)]
     for placement in (plan.after, plan.before):
-        tiles, kept = tiles.meet(placement.boxes), kept.meet(placement.boxes)
-        counts.append(_difference(tiles, kept))
-    everything, wanted, again = counts
-    padding = step.received_total() - everything
-    return Traffic(step, needed=wanted - again, passing=everything - wanted, again=again, padding=padding)
+        tiles, local = tiles.meet(placement.boxes), local.meet(placement.boxes)
+        counts.append(_difference(tiles, local))
+    data, of_target, again = counts
+    padding = step.received_total() - data
+    return Traffic(step, needed=of_target - again, passing=data - of_target, again=again, padding=padding)
 
 
-def _difference(boxes: Boxes, less: Boxes) -> int:
-    return sum(boxes.volumes()) - sum(less.volumes())
+def _difference(boxes: Boxes, subtracted: Boxes) -> int:
+    return sum(boxes.volumes()) - sum(subtracted.volumes())
 
 
 def explain(plan: Plan) -> str:
-    """Received elements against the lower bound, step by step, and the reason for every excess.
+    """A table of the elements that each step receives, and the reasons why they exceed the lower bound.
 
-    Where tiles are summands, what is received by steps that add is told from what is only moved.
+    If tiles are partial sums, the table has the elements that steps add, apart from those that steps only move.
 
     >>> from redistrib import synthesize
     >>> plan = synthesize("[2{x}4, 4]", "[4, 2{x}4]", {"x": 2}, cost_model="exact")
@@ -109,7 +111,7 @@ def explain(plan: Plan) -> str:
 
 
 def _between_devices(plan: Plan) -> list[str]:
-    """What each step sends and brings across, where source and target are on other devices."""
+    """The elements that each step sends and moves to other devices, for a source and a target on different devices."""
     side = sides_of(plan.before)
     rows = []
     for number, step in enumerate(plan.steps, 1):
@@ -137,15 +139,17 @@ def _explain_sums(plan: Plan) -> str:
     for number, step in enumerate(plan.steps, 1):
         total, added = step.received_total(), 0
         if step.before.summands > step.after.summands:
-            added = total // 2 if isinstance(step, AllReduce) else total  # its other half is a gather
+            added = total // 2 if isinstance(step, AllReduce) else total  # the other half of an all-reduce is a gather
         rows.append([f"{number} {what(step)}", *(f"{count:,}" for count in (total, total - added, added))])
     table = rendered("elements received, all devices", ["step", "received", "to be kept", "to be added"], rows)
     received, bound = sum(plan.received), plan.least_received
     p, q = plan.before.summands, plan.after.summands
-    made = f"{p} summands" if p > 1 else "whole tiles"
-    into = f"{q} summands" if q > 1 else "whole tiles"
+    source = f"{p} summands" if p > 1 else "whole tiles"
+    target = f"{q} summands" if q > 1 else "whole tiles"
     if received == bound:
-        return f"{table}\nThe plan receives exactly the lower bound from {made} to {into}: no plan can receive less."
+        return (
+            f"{table}\nThe plan receives exactly the lower bound from {source} to {target}: no plan can receive less."
+        )
     times = f", {received / bound:.2f} times the lower bound of {bound:,}" if bound else "; the lower bound is 0"
     open_end = (
         " That bound need not be reached where several devices hold one summand of the target."
@@ -153,7 +157,7 @@ def _explain_sums(plan: Plan) -> str:
         else ""
     )
     return (
-        f"{table}\nThe plan receives {received:,} elements{times}, from {made} to {into}; either the cost "
+        f"{table}\nThe plan receives {received:,} elements{times}, from {source} to {target}; either the cost "
         f"model {plan.cost_model!r} prices fewer or larger collectives below the difference, or tiles of one size "
         f"cannot reach it.{open_end}"
     )

@@ -1,4 +1,4 @@
-"""A picture of who holds what."""
+"""A picture of the tile that each device holds after every step of a plan."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from redistrib.errors import PictureError
 from redistrib.errors.base import listed, shown
+from redistrib.extras import need
 from redistrib.plans.plan import Plan
 from redistrib.plans.table import what
 from redistrib.theory.boxes import Box
@@ -19,17 +20,19 @@ if TYPE_CHECKING:
 
 
 def picture(plan: Plan, path: str | Path, title: str | None = None) -> Path:
-    """Draw who holds what before and after every step, for an array of rank 1 or 2, and write it to a file.
+    """Draw the tiles of all devices before and after every step into a file, and return the path of the file.
 
-    Each panel is the global array cut into tiles; a tile is coloured by where its first holder's data came from and
-    names the devices that hold it, or those that hold each of its summands, with a + between.
+    A panel shows the global array, of rank 1 or 2, cut into tiles. A tile has the colour of the first device that holds
+    it, and the numbers of all devices that hold it. The holders of different partial sums are joined by a plus sign.
 
     Raises:
-        PictureError: if the rank is neither 1 nor 2, the array has no elements, or the file's name does not end in
-            that of a format that matplotlib writes.
-        OSError: if the file cannot be written.
+        PictureError: the rank is neither 1 nor 2, the array has no elements, the plan has more than 4096 devices, or
+            matplotlib does not write files with this ending.
+        MissingPackageError: matplotlib is not installed.
+        OSError: the file cannot be written.
     """
     _check(plan)
+    need("matplotlib")
     import matplotlib
 
     placements = [plan.before, *(step.after for step in plan.steps)]
@@ -48,17 +51,22 @@ def picture(plan: Plan, path: str | Path, title: str | None = None) -> Path:
 
 
 def canvas(path: str | Path, size: tuple[float, float]) -> Figure:
-    """An empty figure of so many inches, for a file that matplotlib can write.
+    """An empty figure for a file.
+
+    Args:
+        path: the file; its ending determines the format.
+        size: width and height in inches.
 
     Raises:
-        PictureError: if the file's name does not end in that of a format that matplotlib writes.
+        PictureError: matplotlib does not write files with this ending.
     """
+    need("matplotlib")
     from matplotlib.backend_bases import FigureCanvasBase
-    from matplotlib.figure import Figure  # a figure of its own: what the caller has set in pyplot stays as it is
+    from matplotlib.figure import Figure  # not pyplot, whose state belongs to the caller
 
-    known = FigureCanvasBase.get_supported_filetypes()
-    if Path(path).suffix[1:].lower() not in known:
-        raise PictureError(f"cannot draw into {shown(str(path))}; end its name in one of {listed(sorted(known), 32)}")
+    endings = FigureCanvasBase.get_supported_filetypes()
+    if Path(path).suffix[1:].lower() not in endings:
+        raise PictureError(f"cannot draw into {shown(str(path))}; end its name in one of {listed(sorted(endings), 32)}")
     return Figure(figsize=size)
 
 
@@ -71,7 +79,7 @@ def _check(plan: Plan) -> None:
         raise PictureError(f"a picture shows at most {_MOST_DRAWN} devices, this plan has {plan.devices}")
 
 
-_MOST_DRAWN = 4096  # a rectangle and a text for each, in every panel
+_MOST_DRAWN = 4096  # devices; every panel has a rectangle and a text for each
 
 
 def _draw(panel: Any, placement: Placement, colour: Any) -> None:

@@ -1,1 +1,1 @@
-"""What can be said: the notation, meshes and distributed types."""
+"""The language of the problem: meshes, distributed types and their notation."""

@@ -15,7 +15,7 @@ from redistrib.errors import UnknownAxisError
 from redistrib.errors import lang as errors
 from redistrib.lang import notation
 
-_MOST_DEVICES = 2**20  # every device is listed
+_MOST_DEVICES = 2**20  # a mesh lists its devices one by one
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Axis:
 
     Attributes:
         name: any non-empty string.
-        size: devices along it, from 1 to 2**20.
+        size: number of devices along the axis, from 1 to 2**20.
     """
 
     name: str
@@ -46,13 +46,13 @@ class Mesh:
     """Ordered named axes over devices numbered from 0 (Figure 6).
 
     Attributes:
-        axes: the axes; the last one varies fastest, as in `jax.sharding.Mesh`.
-        devices: device numbers at the row-major mesh positions; `0, 1, 2, ...` unless given. Another order is
-            another mesh over the same devices; numbers may be left out, by a mesh over some devices of several.
+        axes: the axes; the last axis varies fastest, as in `jax.sharding.Mesh`.
+        devices: the device number at every mesh position, in row-major order; by default `0, 1, 2, ...`. Two orders of
+            the same devices are two different meshes. A mesh over a subset of the devices leaves out other numbers.
 
     Raises:
-        MeshError: unless axis names are unique, sizes positive, there is one device number for each position, all
-            different and below 2**20, and there are at most 64 axes.
+        MeshError: an axis name appears twice; there are more than 64 axes or 2**20 devices; or `devices` does not have
+            one number for each position, all different, from 0 to 2**20 - 1.
 
     >>> mesh = Mesh.of("x=4,y=6")
     >>> print(mesh, mesh.size, mesh.coordinates[7])
@@ -60,13 +60,15 @@ class Mesh:
     """
 
     axes: tuple[Axis, ...]
-    devices: tuple[int, ...] = ()  # stands for row by row, and is replaced by it
+    devices: tuple[int, ...] = ()  # empty means row-major order; __post_init__ fills it in
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "axes", tuple(self.axes))
         object.__setattr__(self, "devices", tuple(self.devices))
-        if len(self.axes) > notation.MOST:
-            raise errors.MeshError("mesh size", mesh=str(self), size=len(self.axes), most=notation.MOST, what="axes")
+        if len(self.axes) > notation.MAX_RANK:
+            raise errors.MeshError(
+                "mesh size", mesh=str(self), size=len(self.axes), most=notation.MAX_RANK, what="axes"
+            )
         seen: set[str] = set()
         for axis in self.axes:
             if axis.name in seen:
@@ -78,8 +80,8 @@ class Mesh:
             object.__setattr__(self, "devices", tuple(range(self.size)))
             return
         numbers = tuple(as_integer(device) for device in self.devices)
-        known = {number for number in numbers if number is not None and 0 <= number < _MOST_DEVICES}
-        if len(numbers) != self.size or len(known) != self.size:
+        valid = {number for number in numbers if number is not None and 0 <= number < _MOST_DEVICES}
+        if len(numbers) != self.size or len(valid) != self.size:
             raise errors.device_order_error(str(self), self.size, self.devices, _MOST_DEVICES)
         object.__setattr__(self, "devices", numbers)
 
@@ -87,16 +89,16 @@ class Mesh:
     def of(cls, value: Any, devices: Iterable[int] | None = None) -> Mesh:
         """A mesh from a `Mesh`, a mapping of names to sizes, text such as `x=4,y=6`, or a `jax.sharding.Mesh`.
 
-        A JAX mesh is read by its attributes, without importing JAX; its devices are numbered by row-major
-        position, whatever ids they have.
+        JAX is not imported: a JAX mesh is read by its attributes. Its devices are numbered by row-major position, and
+        their ids are ignored.
 
         Args:
-            value: any of these.
-            devices: device numbers, row by row, in the place of those that the mesh has.
+            value: a mesh in one of these forms.
+            devices: device numbers in row-major order; they replace those of `value`.
 
         Raises:
-            MeshError: if the value describes no mesh, or the devices are not its; `NotationError` if the text cannot
-                be read.
+            MeshError: if the value describes no mesh, or the number of devices is not the size of the mesh.
+            NotationError: if the text cannot be read.
 
         >>> Mesh.of("x=4", range(4, 8))
         Mesh({x:4}, devices=(4, 5, 6, 7))
@@ -126,7 +128,7 @@ class Mesh:
 
     @cached_property
     def is_whole(self) -> bool:
-        """Whether the devices are all those from 0 on, in some order."""
+        """Whether the device numbers are 0 to `size - 1`, in some order."""
         return self.span == self.size
 
     @cached_property
@@ -166,10 +168,10 @@ class Mesh:
 
     @cached_property
     def coordinates(self) -> Int64:
-        """`[span, axes]`, read-only: row d holds the coordinates of device number d; -1 where it is not in the mesh."""
+        """`[span, axes]`, read-only: row d holds the coordinates of device d, or -1 if the mesh does not contain it."""
         position = np.full(self.span, -1, dtype=np.int64)
         position[list(self.devices)] = np.arange(self.size, dtype=np.int64)
-        # radices run from the least significant, which is the last axis
+        # to_digits takes the least significant radix first: the last axis
         table = np.ascontiguousarray(to_digits(position, self.shape[::-1])[:, ::-1])
         table[position < 0] = -1
         table.flags.writeable = False
@@ -186,16 +188,16 @@ class Mesh:
 
 @dataclass(frozen=True)
 class PrimeMesh:
-    """A mesh, the same devices under prime axes, and how the two correspond.
+    """A mesh, the mesh of prime axes over the same devices, and the prime axes of each user axis.
 
-    An axis `x` becomes the axes `x0, x1, ...`, minor to major, the largest prime the most minor, as in Example 3.1;
-    an axis of prime size keeps its name, an axis of size 1 disappears. In the prime mesh they stand in the place of
-    `x`, major first, so that row-major positions, and with them device numbers, stay what they are.
+    An axis `x` becomes the axes `x0, x1, ...`, minor to major, the largest prime first, as in Example 3.1. An axis of
+    prime size keeps its name; an axis of size 1 disappears. The prime mesh lists the prime axes of `x` in the place of
+    `x`, major to minor, so every device keeps its row-major position.
 
     Attributes:
         user: the mesh that was split.
         mesh: the prime mesh.
-        parts: for each axis of `user`, in order, its prime axes minor to major.
+        factors: the prime axes, minor to major, of each axis of `user`.
 
     >>> print(Mesh.of("x=4,y=6").prime().mesh)
     {x1:2, x0:2, y1:2, y0:3}
@@ -203,26 +205,26 @@ class PrimeMesh:
 
     user: Mesh
     mesh: Mesh
-    parts: tuple[tuple[Axis, ...], ...]
+    factors: tuple[tuple[Axis, ...], ...]
 
     @classmethod
     def split(cls, user: Mesh) -> PrimeMesh:
         """Split every axis of a mesh."""
-        taken = set(user.names)
-        parts: list[tuple[Axis, ...]] = []
+        names = set(user.names)
+        factors: list[tuple[Axis, ...]] = []
         for axis in user.axes:
             primes = prime_factors(axis.size)[::-1]
             if len(primes) == 1:
-                parts.append((axis,))
+                factors.append((axis,))
                 continue
-            link = ""
-            while any(f"{axis.name}{link}{k}" in taken for k in range(len(primes))):
-                link += "_"
-            split = tuple(Axis(f"{axis.name}{link}{k}", prime) for k, prime in enumerate(primes))
-            taken.update(part.name for part in split)
-            parts.append(split)
-        axes = tuple(part for split in parts for part in reversed(split))
-        return cls(user, Mesh(axes, user.devices), tuple(parts))
+            separator = ""
+            while any(f"{axis.name}{separator}{k}" in names for k in range(len(primes))):
+                separator += "_"
+            prime_axes = tuple(Axis(f"{axis.name}{separator}{k}", prime) for k, prime in enumerate(primes))
+            names.update(prime_axis.name for prime_axis in prime_axes)
+            factors.append(prime_axes)
+        axes = tuple(prime_axis for prime_axes in factors for prime_axis in reversed(prime_axes))
+        return cls(user, Mesh(axes, user.devices), tuple(factors))
 
     def of_axis(self, name: str) -> tuple[Axis, ...]:
         """The prime axes of a user axis, minor to major.
@@ -230,4 +232,4 @@ class PrimeMesh:
         Raises:
             UnknownAxisError: if the user mesh has no such axis.
         """
-        return self.parts[self.user.axes.index(self.user.axis(name))]
+        return self.factors[self.user.axes.index(self.user.axis(name))]

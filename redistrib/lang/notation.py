@@ -1,7 +1,7 @@
-"""The notation of types and meshes: tokens, recursive-descent parser, plain syntax tree, printer.
+"""The notation of types and meshes: tokenizer, recursive-descent parser, syntax tree and printer.
 
-Nothing here knows what a type means or whether it is well-formed. Every parsing function shows in its docstring the
-piece of the grammar it reads; terminals are quoted or in capitals:
+This module reads and writes text. It does not check that a type is well-formed. The docstring of every parsing function
+is its rule of the grammar; terminals are quoted or in capitals:
 
 * `NUMBER`: one or more digits 0 to 9.
 * `NAME`: a letter or underscore, then letters, digits and underscores.
@@ -24,7 +24,7 @@ Reduction: TypeAlias = Literal["sum", "max", "min"]
 Cut: TypeAlias = Literal["even", "balanced", "chunk"]
 
 REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
-CUTS: dict[Cut, str] = {"even": "", "balanced": "~", "chunk": "^"}  # and the mark behind the tile that says so
+CUTS: dict[Cut, str] = {"even": "", "balanced": "~", "chunk": "^"}  # the mark printed after the tile size
 
 _TOKEN = re.compile(
     r"""
@@ -38,10 +38,10 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*")
-_MOST_DIGITS = 1000  # Python itself refuses to read an integer of more than 4300
+_MOST_DIGITS = 1000  # Python refuses to read an integer of more than 4300
 _T = TypeVar("_T")
 
-MOST = 64  # dimensions of a NumPy array, and so axes of a jax.sharding.Mesh
+MAX_RANK = 64  # of a NumPy array, and so the most axes of a jax.sharding.Mesh
 
 
 # ------------------------------------------------------------------------------------------- syntax tree
@@ -64,7 +64,7 @@ class AxisNode(NamedTuple):
 class DimNode(NamedTuple):
     """One dimension: tile size, axes minor to major, global size. An unpartitioned `12` has tile and size 12.
 
-    `cut` says how unequal tiles come about, and `padding` how many elements tiles have beyond the global size.
+    `cut` is the kind of cut, even or uneven. `padding` counts the elements of all tiles beyond the global size.
     """
 
     tile: int
@@ -76,7 +76,7 @@ class DimNode(NamedTuple):
 
 
 class PartialNode(NamedTuple):
-    """How summands make the array: the kind of reduction, and the axes along which devices hold different summands."""
+    """The reduction of a partial type, and the axes along which devices hold different partial sums."""
 
     reduction: Reduction
     axes: tuple[AxisNode, ...]
@@ -84,7 +84,7 @@ class PartialNode(NamedTuple):
 
 
 class TypeNode(NamedTuple):
-    """A distributed type; `partial` is None where tiles are parts of the array itself."""
+    """A distributed type; `partial` is None unless tiles are partial sums."""
 
     dims: tuple[DimNode, ...]
     span: Span
@@ -124,10 +124,10 @@ class _Token(NamedTuple):
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    """One after the other, so that nothing is read after the first that cannot be: a string that never ends."""
-    for found in _TOKEN.finditer(text):
-        if found.lastgroup != "blank":
-            yield _Token(found.lastgroup, found.group(), found.start())  # type: ignore[arg-type]
+    """The tokens, read one at a time: after an unterminated string, the parser fails before the rest is read."""
+    for match in _TOKEN.finditer(text):
+        if match.lastgroup != "blank":
+            yield _Token(match.lastgroup, match.group(), match.start())  # type: ignore[arg-type]
     yield _Token("end", "", len(text))
 
 
@@ -141,7 +141,7 @@ def parse_type(text: str) -> TypeNode:
     partial := ( "sum" | "max" | "min" ) "{" axis ( "," axis )* "}"
 
     Raises:
-        NotationError: with the text, the span and what was expected there.
+        NotationError: the text does not match the grammar; the error has the wrong span and the expected text.
 
     >>> [dim.tile for dim in parse_type("[3{x}12, 2{y}12]").dims]
     [3, 2]
@@ -158,7 +158,7 @@ def parse_mesh(text: str) -> MeshNode:
     mesh := entry ( "," entry )* | "{" ( entry ( "," entry )* )? "}"
 
     Raises:
-        NotationError: with the text, the span and what was expected there.
+        NotationError: the text does not match the grammar; the error has the wrong span and the expected text.
 
     >>> [(entry.axis.name, entry.size) for entry in parse_mesh("x=4,y=6").entries]
     [('x', 4), ('y', 6)]
@@ -172,17 +172,17 @@ def parse_mesh(text: str) -> MeshNode:
 class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
-        self.ahead = _tokens(text)
-        self.token = next(self.ahead)
-        self.last_end = 0  # of the token taken last
+        self.tokens = _tokens(text)
+        self.token = next(self.tokens)
+        self.last_end = 0  # where the last consumed token ends
 
     def at(self, mark: str) -> bool:
-        return self.token.text == mark  # no token of another kind is spelt as a mark is
+        return self.token.text == mark  # tokens of other kinds never have the text of a mark
 
     def take(self) -> _Token:
         token = self.token
         self.last_end = token.end
-        self.token = next(self.ahead, token)
+        self.token = next(self.tokens, token)
         return token
 
     def skip(self, mark: str) -> bool:
@@ -198,7 +198,7 @@ class _Parser:
         return self.take()
 
     def follow(self, marks: tuple[str, ...], expected: str) -> None:
-        """Refuse whatever cannot come next, where the message can still say what was being read."""
+        """Fail here unless one of the marks comes next: here the message can still name the context."""
         if not any(self.at(mark) for mark in marks):
             self.fail(expected)
 
@@ -207,12 +207,12 @@ class _Parser:
         if token.kind == "stray" and token.text == '"':
             start = token.start
             raise NotationError(self.text, start, len(self.text), "a closing '\"'", "none: this string does not end")
-        found = "the end" if token.kind == "end" else shown(token.text)
-        raise NotationError(self.text, token.start, token.end, expected, found)
+        actual = "the end" if token.kind == "end" else shown(token.text)
+        raise NotationError(self.text, token.start, token.end, expected, actual)
 
-    def end(self, what: str) -> None:
+    def end(self, noun: str) -> None:
         if self.token.kind != "end":
-            self.fail(f"nothing after {what}")
+            self.fail(f"nothing after {noun}")
 
     def number(self, expected: str) -> int:
         """NUMBER"""
@@ -222,15 +222,15 @@ class _Parser:
             self.fail(f"a number of at most {_MOST_DIGITS} digits")
         return int(self.take().text)
 
-    def several(self, read: Callable[[str], _T], what: str, expected: str) -> list[_T]:
-        """One or more of what `read` reads, with commas between; `expected` is said of the first."""
-        article = "an" if what[0] in "aeiou" else "a"
-        found = [read(expected)]
+    def comma_separated(self, read: Callable[[str], _T], noun: str, expected: str) -> list[_T]:
+        """One or more items, separated by commas; an error at the first item says `expected`."""
+        article = "an" if noun[0] in "aeiou" else "a"
+        items = [read(expected)]
         while self.skip(","):
-            if len(found) == MOST:
-                self.fail(f"at most {MOST} {what}s")
-            found.append(read(f"{article} {what} after ','"))
-        return found
+            if len(items) == MAX_RANK:
+                self.fail(f"at most {MAX_RANK} {noun}s")
+            items.append(read(f"{article} {noun} after ','"))
+        return items
 
     def axis(self, expected: str) -> AxisNode:
         """axis := NAME | STRING"""
@@ -247,8 +247,8 @@ class _Parser:
         opening = self.require("[", "'[' at the start of a type")
         dims: list[DimNode] = []
         if not self.at("]"):
-            dims = self.several(self.dim, "dimension", "a dimension or ']'")
-        closing = self.take()  # a ']': every other token was refused, here or at the end of a dimension
+            dims = self.comma_separated(self.dim, "dimension", "a dimension or ']'")
+        closing = self.take()  # a ']': comma_separated and dim fail at every other token
         partial = self.partial() if self.token.kind == "name" else None
         return TypeNode(tuple(dims), Span(opening.start, partial.span.end if partial else closing.end), partial)
 
@@ -258,7 +258,7 @@ class _Parser:
             self.fail("'sum', 'max' or 'min' after a type")
         kind = self.take()
         self.require("{", f"'{{' after {kind.text!r}")
-        axes = self.several(self.axis, "axis name", "an axis name after '{'")
+        axes = self.comma_separated(self.axis, "axis name", "an axis name after '{'")
         closing = self.require("}", "',' or '}' after an axis name")
         if self.token.text in REDUCTIONS:
             self.fail("one kind of reduction, with all its axes in one pair of braces")
@@ -273,7 +273,7 @@ class _Parser:
         padding = 0
         if self.skip("{"):
             if not self.at("}"):
-                axes = self.several(self.axis, "axis name", "an axis name or '}'")
+                axes = self.comma_separated(self.axis, "axis name", "an axis name or '}'")
             self.require("}", "',' or '}' after an axis name")
             size = self.number("the global size after '}'")
             if cut == "even" and self.skip("+"):
@@ -292,7 +292,7 @@ class _Parser:
         entries: list[MeshEntryNode] = []
         if not (braces and self.at("}")):
             first = "an axis name or '}'" if braces else "an axis such as x=4"
-            entries = self.several(self.entry, "axis name", first)
+            entries = self.comma_separated(self.entry, "axis name", first)
         if braces:
             self.require("}", "',' or '}' after an axis size")
         elif self.token.kind != "end":
@@ -312,7 +312,7 @@ class _Parser:
 
 
 def print_axis(name: str) -> str:
-    """An axis name as the notation writes it: quoted unless it is a plain name.
+    """An axis name in the notation: quoted unless it is a NAME.
 
     >>> print_axis("x"), print_axis("model.head")
     ('x', '"model.head"')
@@ -324,7 +324,7 @@ def print_axis(name: str) -> str:
 
 
 def print_dim(tile: int, axes: Sequence[str], size: int, cut: Cut = "even", padding: int = 0) -> str:
-    """One dimension; the short form when it is unpartitioned.
+    """One dimension in the notation; just its size if it is unpartitioned.
 
     >>> print_dim(3, ("x", "y"), 24), print_dim(12, (), 12)
     ('3{x,y}24', '12')
@@ -333,8 +333,8 @@ def print_dim(tile: int, axes: Sequence[str], size: int, cut: Cut = "even", padd
     """
     if not axes and tile == size and cut == "even" and not padding:
         return str(size)
-    more = f"+{padding}" if padding else ""
-    return f"{tile}{CUTS[cut]}{{{','.join(print_axis(name) for name in axes)}}}{size}{more}"
+    suffix = f"+{padding}" if padding else ""
+    return f"{tile}{CUTS[cut]}{{{','.join(print_axis(name) for name in axes)}}}{size}{suffix}"
 
 
 def print_type(
@@ -342,19 +342,24 @@ def print_type(
     partial: Sequence[str] = (),
     reduction: Reduction | None = None,
 ) -> str:
-    """A distributed type from what `print_dim` takes of each dimension, and the axes of its summands.
+    """A distributed type in the notation.
+
+    Args:
+        dims: the arguments of `print_dim` for each dimension.
+        partial: the axes along which tiles are partial sums.
+        reduction: the reduction of these axes.
 
     >>> print_type([(3, ("x",), 12), (12, (), 12)])
     '[3{x}12, 12]'
     >>> print_type([(3, ("x",), 12)], ("y", "z"), "sum")
     '[3{x}12] sum{y,z}'
     """
-    summands = f" {reduction}{{{','.join(map(print_axis, partial))}}}" if partial else ""
-    return f"[{', '.join(print_dim(*dim) for dim in dims)}]{summands}"
+    suffix = f" {reduction}{{{','.join(map(print_axis, partial))}}}" if partial else ""
+    return f"[{', '.join(print_dim(*dim) for dim in dims)}]{suffix}"
 
 
 def print_mesh(axes: Iterable[tuple[str, int]]) -> str:
-    """A mesh from (name, size) of each axis.
+    """A mesh in the notation, from the name and size of every axis.
 
     >>> print_mesh([("x", 4), ("y", 6)])
     '{x:4, y:6}'

@@ -1,4 +1,4 @@
-"""Partition specs and shardings of JAX as distributed types, and back; JAX is not imported."""
+"""Conversion between JAX's partition specs or shardings and distributed types. JAX is not imported."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from redistrib.lang.types import DimType, DistType
 SpecEntry: TypeAlias = str | tuple[str, ...] | None
 
 
-def _turned(axes: tuple[str, ...]) -> tuple[str, ...]:
+def _reverse_order(axes: tuple[str, ...]) -> tuple[str, ...]:
     """Axes minor to major from axes major to minor, and back.
 
-    The one place where the order of a `PartitionSpec` (major to minor) meets ours: `P(('y', 'x'))` is `3{x,y}12`.
+    Only this function converts between the order of a `PartitionSpec` (major to minor) and the order of a type (minor
+    to major): `P(('y', 'x'))` is `3{x,y}12`.
     """
     return axes[::-1]
 
@@ -29,18 +30,17 @@ def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh, cut: Cut = 
 
     Args:
         spec: a `jax.sharding.PartitionSpec`, or a sequence of its entries: None, an axis name, or a tuple of axis
-            names major to minor. Missing trailing entries mean None. JAX is not imported. The axes of a spec's
-            `unreduced` are those along which tiles are summands; those of its `reduced` are axes like any other that
-            does not cut: they say how a gradient travels and nothing of where data is.
+            names major to minor. Missing trailing entries mean None. The axes of its `unreduced` become the partial
+            axes of the type. The axes of its `reduced` cut nothing: they concern gradients, not the placement of data.
         shape: global shape, in elements.
         mesh: the mesh whose axes the spec names.
-        cut: what becomes of dimensions that their axes do not divide: `"even"` refuses them, `"balanced"` and
-            `"chunk"` cut them so.
+        cut: how to cut a dimension that its axes do not divide: `"even"` raises SpecError, `"balanced"` and `"chunk"`
+            make tiles of unequal size.
 
     Raises:
-        SpecError: a spec that has no meaning here, or whose axes do not divide a dimension.
-        UnknownAxisError: an axis that the mesh lacks.
-        TypeFormError: an axis that cuts twice, or is unreduced and cuts.
+        SpecError: the spec has no meaning as a type, or its axes do not divide a dimension and `cut` is `"even"`.
+        UnknownAxisError: the mesh lacks an axis of the spec.
+        TypeFormError: an axis cuts twice, or an unreduced axis cuts.
 
     >>> print(from_partition_spec((("y", "x"), None), (48, 5), Mesh.of("x=4,y=6")))
     [2{x,y}48, 5]
@@ -48,14 +48,14 @@ def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh, cut: Cut = 
     [3~{x}10, 2{y}12]
     """
     entries = _spec_entries(spec)
-    whole = DistType(tuple(DimType(size, (), size) for size in shape))
-    if len(entries) > whole.rank:
-        raise errors.spec_rank_error(len(entries), whole.global_shape)
-    cuts = [_turned(_entry_axes(i, entry)) for i, entry in enumerate(entries)]
-    cuts += [()] * (whole.rank - len(entries))
+    replicated = DistType(tuple(DimType(size, (), size) for size in shape))
+    if len(entries) > replicated.rank:
+        raise errors.spec_rank_error(len(entries), replicated.global_shape)
+    dim_axes = [_reverse_order(_entry_axes(i, entry)) for i, entry in enumerate(entries)]
+    dim_axes += [()] * (replicated.rank - len(entries))
     seen: set[str] = set()
     dims = []
-    for i, (axes, size) in enumerate(zip(cuts, whole.global_shape, strict=True)):
+    for i, (axes, size) in enumerate(zip(dim_axes, replicated.global_shape, strict=True)):
         for name in axes:
             mesh.axis(name)
             if name in seen:
@@ -63,7 +63,7 @@ def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh, cut: Cut = 
             seen.add(name)
         tiles = math.prod(mesh.axis(name).size for name in axes)
         if size % tiles and cut == "even":
-            raise errors.spec_division_error(i, size, _turned(axes), tiles)
+            raise errors.spec_division_error(i, size, _reverse_order(axes), tiles)
         dims.append(DimType(-(-size // tiles), axes, size, cut if size % tiles else "even"))
     for name in getattr(spec, "reduced", None) or ():
         mesh.axis(name)
@@ -76,7 +76,7 @@ def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh, cut: Cut = 
 
 
 def _spec_reduction(spec: Any, unreduced: Sequence[str]) -> Reduction:
-    """The kind of reduction of a spec: the name of its `unreduced_kind`, which JAX has from 0.11 on, else a sum."""
+    """The reduction of a spec: the name of its `unreduced_kind`, or a sum before JAX 0.11, which lacks that field."""
     kind = getattr(spec, "unreduced_kind", None)
     name = "sum" if kind is None else str(getattr(kind, "name", kind)).lower()
     if name not in REDUCTIONS:
@@ -97,14 +97,14 @@ def to_partition_entries(dist_type: DistType) -> tuple[SpecEntry, ...]:
     >>> to_partition_entries(DistType.parse("[2{x,y}48, 3{x}12, 5]"))
     (('y', 'x'), 'x', None)
     """
-    return tuple(_entry(_turned(dim.axes)) for dim in dist_type.dims)
+    return tuple(_entry(_reverse_order(dim.axes)) for dim in dist_type.dims)
 
 
 def to_unreduced(dist_type: DistType) -> frozenset[str]:
-    """What `unreduced` is in the partition spec that means `dist_type`, empty where tiles are no summands.
+    """The axes of `unreduced` in the partition spec that means `dist_type`; empty unless its tiles are partial sums.
 
     Raises:
-        SpecError: for a maximum or minimum, which specs cannot say before JAX 0.11.
+        SpecError: for partial maxima or minima, since a partition spec before JAX 0.11 has only sums.
 
     >>> sorted(to_unreduced(DistType.parse("[2{x}8] sum{y,z}")))
     ['y', 'z']
@@ -127,7 +127,7 @@ def _entry_axes(dim: int, entry: object) -> tuple[str, ...]:
         return (entry,)
     if isinstance(entry, tuple | list) and all(isinstance(name, str) for name in entry):
         return tuple(entry)
-    # JAX has one such value, PartitionSpec.UNCONSTRAINED; its class is recognised by name, JAX not being imported
+    # PartitionSpec.UNCONSTRAINED is recognised by the name of its class, because JAX is not imported
     if type(entry).__name__ == "UnconstrainedSingleton":
         raise SpecError("unconstrained spec", dim=dim)
     raise SpecError("spec entry", dim=dim, entry=entry)
@@ -139,7 +139,7 @@ def from_named_sharding(sharding: Any, shape: Sequence[int]) -> tuple[DistType, 
     Devices are numbered by their row-major position in the sharding's mesh.
 
     Raises:
-        SpecError: another kind of sharding.
+        SpecError: the sharding is not a NamedSharding.
         UnknownAxisError, TypeFormError: see `from_partition_spec`.
         MeshError: if the sharding's mesh cannot be read.
     """
@@ -150,7 +150,7 @@ def from_named_sharding(sharding: Any, shape: Sequence[int]) -> tuple[DistType, 
 
 
 def with_padding(dist_type: DistType, shape: Sequence[int]) -> DistType:
-    """The type of an array of global `shape` that is kept at the front of a larger one, which is of `dist_type`.
+    """The type of an array of global `shape` that fills the front of a larger, padded array of type `dist_type`.
 
     >>> print(with_padding(DistType.parse("[6283{x}50264, 768]"), (50257, 768)))
     [6283{x}50257+7, 768]

@@ -1,15 +1,16 @@
-"""Distributed types: how the dimensions of an array are cut over the axes of a mesh (Figures 6 and 7b).
+"""Distributed types: how mesh axes cut the dimensions of an array (Figures 6 and 7b).
 
-Beyond the paper, tiles may be of unequal size. Where the axes of a dimension do not divide it, it is cut axis by axis,
-the most major first, every part on its own: balanced, so that the first parts have one element more than the others, or
-in chunks, so that every part has as many as the first while there are any (`torch.chunk`). Or tiles are those of an
-array with padding behind its last element, of which only those before it are the array's.
+Beyond the paper, tiles may be of unequal size. Where the axes of a dimension do not divide it, its axes cut one after
+the other, the most major first, and each axis cuts every part separately. A balanced cut makes the first parts one
+element longer than the others. A chunk cut makes every part as long as the first, until no elements are left
+(`torch.chunk`). Alternatively, a dimension has padding behind its last element, and equal tiles cut the padded
+dimension.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,8 +22,8 @@ from redistrib.lang import notation
 from redistrib.lang.mesh import Mesh, PrimeMesh
 from redistrib.lang.notation import CUTS, REDUCTIONS, Cut, Reduction
 
-_LARGEST = 2**63 - 1  # offsets are held in 64 bits
-_MOST_ELEMENTS = 2**512  # prices and ratios, which are floats, stay finite
+_LARGEST = 2**63 - 1  # offsets are 64-bit integers
+_MOST_ELEMENTS = 2**512  # beyond it prices and ratios, which are floats, overflow
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,17 @@ class DimType:
     """One dimension of a distributed type, `tile{axes}size`.
 
     Attributes:
-        tile: elements of a tile along this dimension; of the largest one where they differ.
-        axes: the mesh axes that cut it, minor to major: consecutive coordinates of the first hold neighbouring tiles.
+        tile: elements of the largest tile along this dimension.
+        axes: the mesh axes that cut it, minor to major: devices that are neighbours along the first axis hold
+            neighbouring tiles.
         size: elements of the global array along this dimension.
-        cut: how the axes cut it: `"even"`, or into tiles of unequal size `"balanced"`, printed `~`, or `"chunk"`,
-            printed `^`.
-        padding: elements that the tiles have, all together, beyond the last of the array, printed `+`; they are no
-            part of it.
+        cut: `"even"` for tiles of equal size; `"balanced"`, printed `~`, or `"chunk"`, printed `^`, for unequal tiles.
+        padding: elements of the tiles behind the last element of the array, printed `+`. They hold no data.
+
+    Raises:
+        TypeFormError: a number is not an integer from 0 to 2**63 - 1, the cut is unknown, or it has padding and is not
+            even.
+        MeshError: the name of an axis is not a non-empty string.
 
     >>> print(DimType(3, ("x",), 12), DimType(3, ("x",), 11, "balanced"), DimType(3, ("x",), 11, padding=1))
     3{x}12 3~{x}11 3{x}11+1
@@ -51,12 +56,12 @@ class DimType:
     def __post_init__(self) -> None:
         if type(self.axes) is not tuple:
             object.__setattr__(self, "axes", tuple(self.axes))
-        for what, given in (("size", self.size), ("tile", self.tile), ("padding", self.padding)):
-            value = given if type(given) is int else as_integer(given)
-            if value is None or not 0 <= value <= _LARGEST:
-                raise TypeFormError("dim size", what="global size" if what == "size" else what, value=given)
-            if value is not given:
-                object.__setattr__(self, what, value)
+        for name, value in (("size", self.size), ("tile", self.tile), ("padding", self.padding)):
+            integer = value if type(value) is int else as_integer(value)
+            if integer is None or not 0 <= integer <= _LARGEST:
+                raise TypeFormError("dim size", what="global size" if name == "size" else name, value=value)
+            if integer is not value:
+                object.__setattr__(self, name, integer)
         if self.uneven:
             self._check_cut()
         for name in self.axes:
@@ -76,35 +81,38 @@ class DimType:
 
     @property
     def uneven(self) -> bool:
-        """Whether tiles may be of unequal size, or hold elements that are not the array's."""
+        """Whether tiles may be of unequal size or hold padding."""
         return self.cut != "even" or self.padding > 0
 
     @property
     def padded_size(self) -> int:
-        """Elements of the array that the tiles make, those beyond its last one counted."""
+        """Elements of the padded array along this dimension."""
         return self.size + self.padding
 
-    def tile_over(self, tiles: int) -> bool:
-        """Whether so many tiles are of the size told."""
+    def has_tiles(self, count: int) -> bool:
+        """Whether `tile` is the size of the largest tile when the dimension is cut into `count` tiles."""
         if self.cut == "even":
-            return self.tile * tiles == self.padded_size
-        return self.tile == -(-self.size // tiles)
+            return self.tile * count == self.padded_size
+        return self.tile == -(-self.size // count)
 
 
 @dataclass(frozen=True)
 class DistType:
-    """A distributed array type: one `DimType` for each dimension, and the axes along which tiles are summands.
+    """A distributed array type: one `DimType` for each dimension, and the axes along which tiles are partial sums.
 
-    A type is a value of its own; whether it is well-formed depends on the mesh, see `check`.
+    A type does not name its mesh. `check` tells whether it is well-formed over a mesh.
 
     Attributes:
         dims: the dimensions.
-        partial: the mesh axes along which devices hold different summands of one tile, sorted by name; none of them:
-            every tile is a part of the array itself. JAX calls such an array unreduced, DTensor calls it Partial.
-        reduction: what makes the array of its summands, "sum", "max" or "min"; None iff `partial` is empty.
+        partial: the mesh axes along which devices hold different partial sums (summands) of one tile, sorted by name.
+            JAX calls such an array unreduced, DTensor calls it Partial. Empty where every tile is a part of the array.
+        reduction: the operation that combines partial sums into the array, "sum", "max" or "min"; None iff `partial` is
+            empty.
 
     Raises:
-        TypeFormError: axes without a kind of reduction or a kind without axes, an unknown kind, an axis given twice.
+        TypeFormError: partial axes without a reduction, a reduction without partial axes, an unknown reduction, a
+            partial axis that appears twice, partial axes of a type with uneven tiles, or an array that is too large
+            (see `parse`).
 
     >>> t = DistType.parse("[3{x}12, 2{y}12]")
     >>> t.global_shape, t.local_shape, t.local_size, t.axes
@@ -120,8 +128,8 @@ class DistType:
     def __post_init__(self) -> None:
         dims = tuple(self.dims)
         object.__setattr__(self, "dims", dims)
-        if len(dims) > notation.MOST:
-            raise TypeFormError("type size", what=f"{len(dims)} dimensions", most=str(notation.MOST))
+        if len(dims) > notation.MAX_RANK:
+            raise TypeFormError("type size", what=f"{len(dims)} dimensions", most=str(notation.MAX_RANK))
         if math.prod(max(dim.size, dim.tile, 1) for dim in dims) > _MOST_ELEMENTS:
             raise TypeFormError("type size", what="too many elements", most="2**512")
         if self.partial or self.reduction is not None:
@@ -136,11 +144,11 @@ class DistType:
         if not axes or kind not in REDUCTIONS:
             raise TypeFormError(
                 "partial axes",
-                f"tiles are summands along {listed(axes)} by the reduction {shown(kind)}; "
+                f"the partial axes are {listed(axes)} and the reduction is {shown(kind)}; "
                 f"give at least one axis, and one of the reductions {listed(REDUCTIONS)}",
             )
-        if len(axes) > notation.MOST:
-            raise TypeFormError("type size", what=f"summands along {len(axes)} axes", most=str(notation.MOST))
+        if len(axes) > notation.MAX_RANK:
+            raise TypeFormError("type size", what=f"{len(axes)} partial axes", most=str(notation.MAX_RANK))
         if len(set(axes)) < len(axes):
             repeated = next(name for k, name in enumerate(axes) if name in axes[:k])
             raise TypeFormError(
@@ -151,12 +159,12 @@ class DistType:
 
     @classmethod
     def parse(cls, text: str) -> DistType:
-        """Read the notation, `[3{x}12, 2{y}12]` or, where tiles are summands along an axis, `[3{x}12] sum{y}`.
+        """Read the notation, such as `[3{x}12, 2{y}12]`, or `[3{x}12] sum{y}` for tiles that are partial sums along y.
 
         Raises:
-            NotationError: if the text cannot be read.
-            TypeFormError: if it is of no array (more than 64 dimensions, 2**63 - 1 elements along one, or 2**512
-                altogether), or names an axis of summands twice.
+            NotationError: the text cannot be read.
+            TypeFormError: the array has more than 64 dimensions, 2**63 - 1 elements along one of them, or 2**512
+                elements; or the text names a partial axis twice.
         """
         if not isinstance(text, str):
             raise TypeFormError("type value", value=text)
@@ -171,10 +179,11 @@ class DistType:
 
     @classmethod
     def of(cls, value: DistType | str | Iterable[DimType]) -> DistType:
-        """A type from itself, from its notation, or from its dimensions.
+        """A type from a type, from its notation, or from its dimensions.
 
         Raises:
-            TypeFormError: if the value describes no type; `NotationError` if the text cannot be read.
+            TypeFormError: the value describes no type.
+            NotationError: the text cannot be read.
         """
         if isinstance(value, DistType):
             return value
@@ -185,6 +194,30 @@ class DistType:
             if all(isinstance(dim, DimType) for dim in dims):
                 return cls(dims)
         raise TypeFormError("type value", value=value)
+
+    @classmethod
+    def cut(cls, shape: Sequence[int], axes: Mapping[int, Sequence[str]], mesh: Mesh) -> DistType:
+        """The type of an array that mesh axes cut into equal tiles.
+
+        Args:
+            shape: global shape, in elements.
+            axes: for each dimension number, the names of the axes that cut it, minor to major.
+            mesh: the mesh.
+
+        Raises:
+            UnknownAxisError: the mesh lacks an axis.
+            TypeFormError: the axes of a dimension do not divide it.
+
+        >>> print(DistType.cut((12, 8), {0: ["y", "x"]}, Mesh.of("x=2,y=3")))
+        [2{y,x}12, 8]
+        """
+        dim_axes = [tuple(axes.get(i, ())) for i in range(len(shape))]
+        tiles = [math.prod(mesh.axis(name).size for name in names) for names in dim_axes]
+        dims = zip(shape, tiles, dim_axes, strict=True)
+        result = cls(tuple(DimType(size // count, names, size) for size, count, names in dims))
+        if any(size % count for size, count in zip(shape, tiles, strict=True)):
+            result.check(mesh)
+        return result
 
     def __str__(self) -> str:
         dims = ((dim.tile, dim.axes, dim.size, dim.cut, dim.padding) for dim in self.dims)
@@ -202,17 +235,17 @@ class DistType:
 
     @cached_property
     def local_shape(self) -> tuple[int, ...]:
-        """Shape of one tile, in elements (localtype of Figure 6); of the largest where they differ."""
+        """Shape of the largest tile, in elements (localtype of Figure 6)."""
         return tuple(dim.tile for dim in self.dims)
 
     @cached_property
     def padded_shape(self) -> tuple[int, ...]:
-        """Shape of the array that the tiles make, those elements counted that are not the array's."""
+        """Shape of the array with its padding, in elements."""
         return tuple(dim.padded_size for dim in self.dims)
 
     @cached_property
     def uneven(self) -> bool:
-        """Whether tiles may be of unequal size along some dimension, or hold elements that are not the array's."""
+        """Whether tiles may be of unequal size or hold padding along some dimension."""
         return any(dim.uneven for dim in self.dims)
 
     @property
@@ -222,7 +255,7 @@ class DistType:
 
     @cached_property
     def local_size(self) -> int:
-        """Elements of one tile."""
+        """Elements of the largest tile."""
         return math.prod(self.local_shape)
 
     @property
@@ -234,9 +267,9 @@ class DistType:
         """Check that the type is well-formed over a mesh (Figure 7b).
 
         Raises:
-            UnknownAxisError: an axis that the mesh lacks.
-            TypeFormError: an axis that cuts twice, or cuts and tells summands apart; or a dimension whose tile times
-                the sizes of its axes is not its global size.
+            UnknownAxisError: the mesh lacks an axis of the type.
+            TypeFormError: an axis cuts twice, a partial axis cuts, or the tile size of a dimension does not fit its
+                global size and axes.
         """
         seen: set[str] = set()
         for i, dim in enumerate(self.dims):
@@ -246,20 +279,20 @@ class DistType:
                 if name in seen:
                     raise TypeFormError("axis reused", name=name, where=f"type {self}")
                 seen.add(name)
-            if not dim.tile_over(tiles):
+            if not dim.has_tiles(tiles):
                 raise _tile_error(str(self), i, dim, tiles)
         for name in self.partial:
             mesh.axis(name)
             if name in seen:
                 raise TypeFormError(
                     "partial axes",
-                    f"axis {shown(name)} both cuts the array and tells summands apart in type {cut(str(self), 200)}; "
+                    f"axis {shown(name)} cuts the array and is a partial axis too in type {cut(str(self), 200)}; "
                     "an axis may do one of the two",
                 )
 
 
 def _tile_error(dist_type: str, number: int, dim: DimType, tiles: int) -> TypeFormError:
-    """A dimension that has not as many elements as its tiles make, or is not cut into tiles as large as it says."""
+    """The error of a dimension whose tile size does not fit its global size, with the dimension that would."""
     largest = -(-dim.size // tiles)
     if dim.cut != "even":
         remedy = f"write {replace(dim, tile=largest)}"
@@ -277,10 +310,10 @@ def _tile_error(dist_type: str, number: int, dim: DimType, tiles: int) -> TypeFo
 
 
 def as_even(dist_type: DistType, mesh: Mesh) -> DistType:
-    """The same type, said as one of equal tiles along every dimension that its axes divide.
+    """The same type, with an even cut along every dimension that its axes divide.
 
     Raises:
-        UnknownAxisError: an axis that the mesh lacks.
+        UnknownAxisError: the mesh lacks an axis of the type.
 
     >>> print(as_even(DistType.parse("[3~{x}12, 3~{y}8]"), Mesh.of("x=4,y=3")))
     [3{x}12, 3~{y}8]
@@ -294,11 +327,12 @@ def as_even(dist_type: DistType, mesh: Mesh) -> DistType:
 
 
 def prime_type(dist_type: DistType, prime: PrimeMesh) -> DistType:
-    """The type on the prime mesh that means what `dist_type` means on the user's mesh.
+    """The type on the prime mesh with the same placement as `dist_type` on the user's mesh.
 
     Raises:
-        TypeFormError: if the type is not well-formed over the user's mesh.
-        UnevenTypeError: if its tiles are of unequal size; axis by axis, these are not those of the axes' factors.
+        TypeFormError: the type is not well-formed over the user's mesh.
+        UnevenTypeError: the type has uneven tiles. Cutting by the prime factors of an axis makes other uneven tiles
+            than cutting by the axis.
 
     >>> print(prime_type(DistType.parse("[3{x}12, 2{y}12]"), Mesh.of("x=4,y=6").prime()))
     [3{x0,x1}12, 2{y0,y1}12]
@@ -306,21 +340,22 @@ def prime_type(dist_type: DistType, prime: PrimeMesh) -> DistType:
     require_even("a type on prime axes", dist_type)
     dist_type.check(prime.user)
     dims = tuple(
-        DimType(dim.tile, tuple(part.name for name in dim.axes for part in prime.of_axis(name)), dim.size)
+        DimType(dim.tile, tuple(factor.name for name in dim.axes for factor in prime.of_axis(name)), dim.size)
         for dim in dist_type.dims
     )
-    partial = tuple(part.name for name in dist_type.partial for part in prime.of_axis(name))
+    partial = tuple(factor.name for name in dist_type.partial for factor in prime.of_axis(name))
     return DistType(dims, partial, dist_type.reduction if partial else None)
 
 
 def require_whole(what: str, *types: DistType) -> None:
-    """Refuse types whose tiles are summands, where only parts of the array itself are taken.
+    """Raise an error for types whose tiles are partial sums.
 
     Args:
-        what: who takes whole types only, at the head of the message.
+        what: the function or algorithm that takes no partial sums, as the message names it.
+        types: the types to check.
 
     Raises:
-        PartialTypeError: for the first such type.
+        PartialTypeError: the tiles of a type are partial sums; the error names the first such type.
     """
     for dist_type in types:
         if dist_type.partial:
@@ -328,13 +363,14 @@ def require_whole(what: str, *types: DistType) -> None:
 
 
 def require_even(what: str, *types: DistType) -> None:
-    """Refuse types whose tiles are of unequal size, or padded, where only tiles of one size are taken.
+    """Raise an error for types whose tiles are of unequal size or padded.
 
     Args:
-        what: who takes equal tiles only, at the head of the message.
+        what: the function or algorithm that takes equal tiles only, as the message names it.
+        types: the types to check.
 
     Raises:
-        UnevenTypeError: for the first such type.
+        UnevenTypeError: the tiles of a type are uneven; the error names the first such type.
     """
     for dist_type in types:
         if dist_type.uneven:

@@ -49,7 +49,12 @@ def leaves_of(bucket: Bucket) -> int:
 
 def program_key(bucket: Bucket) -> Hashable:
     """What buckets that share a program have in common."""
-    return tuple((group[0].spec, group[0].donated, len(group)) for group in bucket)
+    return tuple((group[0].spec, group[0].donated, reusable(group), len(group)) for group in bucket)
+
+
+def reusable(group: Group) -> bool:
+    """Whether a program may overwrite the sources of a group."""
+    return all(item.given_up for item in group)
 
 
 def _size(item: LeafMove) -> int:

@@ -31,10 +31,12 @@ class LeafMove:
         path: its path in the tree.
         spec: leaves of one spec share a plan and an executable.
         devices: ids of the devices that its program runs on.
-        donated: whether its source is given up once it has travelled.
+        donated: whether its source is given up once it has travelled, if its buffers are no other array's.
         without_source, without_target: ids of those devices that hold nothing of it before, or after: they have a tile
             all the same while the program runs.
         parts: in how many parts it travels, one after the other; devices without data have tiles of one part.
+        shares_buffers: whether other arrays have buffers of a donated source, in this process. Then it stays for now.
+            Processes may differ in this, and must launch the same, so it decides about no launch.
     """
 
     index: int
@@ -45,6 +47,12 @@ class LeafMove:
     without_source: tuple[int, ...] = ()
     without_target: tuple[int, ...] = ()
     parts: int = 1
+    shares_buffers: bool = False
+
+    @property
+    def given_up(self) -> bool:
+        """Whether its source is given up as soon as it has travelled."""
+        return self.donated and not self.shares_buffers
 
     @property
     def source_bytes(self) -> int:

@@ -69,7 +69,7 @@ def _fullest(groups: Bucket, alive: MemoryLedger) -> int:
 
 def _settle(group: Sequence[LeafMove], alive: MemoryLedger) -> None:
     for item in group:
-        freed = item.source_bytes if item.donated else 0
+        freed = item.source_bytes if item.given_up else 0
         alive.add(item.devices, item.target_bytes - freed)
         alive.add(item.without_source, freed)
         alive.add(item.without_target, -item.target_bytes)

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Axis, Mesh
-from redistrib.lang.types import DimType, DistType
+from redistrib.lang.types import DistType
 from redistrib.pipelines.roles import Batch, Step
 from redistrib.programs.nest import Access, Nest
-from redistrib.programs.pullback import Part
+from redistrib.programs.pullback import Part, cut_of
 
 DATA, TENSOR = "d", "t"
 
@@ -89,14 +89,12 @@ class Cutter:
             )
 
     def _type(self, shape: Sequence[int], axes: Mapping[int, Sequence[str]], name: str = "") -> DistType:
-        dims = []
-        for k, size in enumerate(shape):
-            own = tuple(axis for axis in axes.get(k, ()) if axis in self.size)
-            parts = math.prod(self.size[axis] for axis in own)
-            if size % parts:
+        above_one = {k: [axis for axis in names if axis in self.size] for k, names in axes.items()}
+        for k, names in above_one.items():
+            parts = math.prod(self.size[axis] for axis in names)
+            if shape[k] % parts:
                 raise ProgramError("", name, "Layout", f"dimension {k} of {tuple(shape)} has no {parts} equal parts")
-            dims.append(DimType(size // parts, own, size))
-        return DistType(tuple(dims))
+        return DistType.cut(shape, above_one, self.mesh)
 
     def completed(self, name: str) -> DistType:
         """The type of a sum over examples once it is complete."""
@@ -106,25 +104,18 @@ class Cutter:
     def sharded(self, whole: DistType) -> DistType:
         """The type cut over the replicas as well, along the first dimension that takes it; else as it is."""
         replicas = self.size.get(DATA, 1)
-        if any(DATA in dim.axes for dim in whole.dims):
+        if replicas == 1 or DATA in whole.axes:
             return whole
+        axes = {k: dim.axes for k, dim in enumerate(whole.dims)}
         for k, dim in enumerate(whole.dims):
-            if replicas > 1 and dim.tile % replicas == 0:
-                finer = DimType(dim.tile // replicas, (DATA, *dim.axes), dim.size)
-                return DistType((*whole.dims[:k], finer, *whole.dims[k + 1 :]))
+            if dim.tile % replicas == 0:
+                return DistType.cut(whole.global_shape, axes | {k: (DATA, *dim.axes)}, self.mesh)
         return whole
 
     def whole(self, form: DistType) -> DistType:
         """The type with nothing cut over the replicas."""
-        replicas = self.size.get(DATA, 1)
-        return DistType(
-            tuple(
-                DimType(dim.tile * replicas, tuple(axis for axis in dim.axes if axis != DATA), dim.size)
-                if DATA in dim.axes
-                else dim
-                for dim in form.dims
-            )
-        )
+        axes = {k: [axis for axis in dim.axes if axis != DATA] for k, dim in enumerate(form.dims)}
+        return DistType.cut(form.global_shape, axes, self.mesh)
 
     def nest(self, step: Step, microbatch: int = 0) -> Nest:
         """What an operation computes on one microbatch."""
@@ -221,14 +212,10 @@ class Cutter:
 
     def _tried(self, nest: Nest, axes: Mapping[str, Sequence[str]]) -> Cut | None:
         """The operation cut so; None where it cannot be."""
-        dims = []
-        for name, size in zip(nest.position, nest.sizes, strict=True):
-            own = tuple(axes.get(name, ()))
-            parts = math.prod(self.size[axis] for axis in own)
-            if size % parts:
-                return None
-            dims.append(DimType(size // parts, own, size))
-        part = Part(nest, DistType(tuple(dims)))
+        cut = cut_of(nest, axes, self.mesh)
+        if cut is None:
+            return None
+        part = Part(nest, cut)
         try:
             ins, outs = part.signature(self.mesh)
         except ProgramError:

@@ -14,31 +14,32 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.staged import array_of, mesh_of, sharding_of, staged
-from redistrib.backends.jax.trace.inline import Traced, trace
 from redistrib.backends.jax.xla_cpu import quirks_of
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
-from redistrib.distribution.entry import forms_of, leaf_names, leaves_like
+from redistrib.distribution.arguments import forms_of, leaves_like
+from redistrib.distribution.entry import Prepared, prepare
 from redistrib.distribution.tactics import matching
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
-from redistrib.partition.build import build
-from redistrib.partition.propagate import Propagation
+from redistrib.partitioning.build import build
+from redistrib.partitioning.propagate import Propagation
 from redistrib.pipelines.layout import Layout, Spread
 from redistrib.pipelines.spreading import spread
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.graph import Array
 from redistrib.programs.launches import Item, Launch, TransferLaunch, launches
-from redistrib.programs.program import Place, Value
+from redistrib.programs.program import Place, Program, Value
 from redistrib.report import counted
 from redistrib.resharding import agreement
 from redistrib.resharding.actions import route
-from redistrib.resharding.entry import reshard
+from redistrib.resharding.entry import move_tree
+from redistrib.resharding.planning import Planner
 
 
-def pipelined(
-    function: Callable[..., Any],
+def pipeline(
+    fn: Callable[..., Any],
     args: Sequence[Any],
     batch: Mapping[str, int],
     layout: Layout,
@@ -47,21 +48,65 @@ def pipelined(
     cost_model: CostModel | str | None = None,
     rules: Mapping[str, Any] | None = None,
 ) -> Pipelined:
-    """See `redistrib.pipelines.pipeline`."""
-    args = tuple(args) if isinstance(args, tuple | list) else (args,)
-    chosen = _devices(devices, layout)
-    traced = trace(function, args, leaf_names(function, args), rules)
-    inputs = traced.graph.inputs
-    name = getattr(function, "__name__", "main")
-    one = build(Propagation(traced.graph, Mesh(())), "exact", name=name)
-    examples = {array: dim % max(len(shape), 1) for array, dim, shape in _named(batch, inputs)}
-    cuts = {array: dim for array, dim, _ in _named(layout.tensor_dims, inputs)}
+    """Run a JAX function in stages: replicas, tensor parts, groups of devices, microbatch by microbatch.
+
+    The function, a training step differentiated inside or a forward pass, is traced as `distribute` does and spread as
+    `spread` does. Each stage is one `jax.jit` over the devices of its group, called for each
+    microbatch in the order that the layout names; between groups values go by `reshard`. It computes what the function
+    does. See docs/simulate.md.
+
+    Args:
+        fn: a function of arrays and trees of them. What it sums over examples may be read at the end only: a loss and
+            gradients, an update; nothing that mixes examples, as a norm over the batch does.
+        args: its arguments, as arrays or as `jax.ShapeDtypeStruct`.
+        batch: for arguments with examples, by the name of the parameter, the path of a leaf or a pattern, the
+            dimension that runs over them.
+        layout: how many replicas, tensor parts, groups of devices and microbatches, in which order; `tensor_dims` by
+            names as in `batch`.
+        devices: of JAX, as many as the layout takes, or a mesh of them; by default the first that JAX has.
+        cost_model: what plans inside a group minimise; by default the preset of the devices' platform.
+        rules: of primitives, as `distribute` takes them.
+
+    Returns:
+        A function of the same arguments, with `program` to print or to simulate, and `transfers`, what goes between
+        groups and whether a plan or `jax.device_put` moves it.
+
+    Raises:
+        ProgramError: if examples meet before the end, numbers do not divide, devices are too few, or the order cannot
+            run.
+
+    >>> import jax.numpy as jnp
+    >>> from redistrib.pipelines.layout import Layout
+    >>> x, w = jnp.ones((8, 4)), jnp.ones((4, 2))
+    >>> f = pipeline(lambda x, w: x @ w, (x, w), {"x": 0}, Layout(microbatches=2))
+    >>> f(x, w).shape
+    (8, 2)
+    """
+    chosen = devices_of(devices, layout)
+    prepared = prepare(fn, args, Mesh(()), None, None, rules)
+    cuts = {array: dim for array, dim, _ in _named(layout.tensor_dims, prepared.traced.graph.inputs)}
     model = cost_model or preset_of(chosen[0].platform)
-    made = spread(one, examples, replace(layout, tensor_dims=cuts), cost_model=model)
-    return Pipelined(name, made, traced, chosen, args)
+    made = spread(*on_one_device(prepared, batch), replace(layout, tensor_dims=cuts), cost_model=model)
+    return Pipelined(prepared, made, chosen)
 
 
-def _devices(given: Any, layout: Layout) -> list[Any]:
+def on_one_device(prepared: Prepared, batch: Mapping[str, int]) -> tuple[Program, dict[str, int]]:
+    """A traced function as a program on one device, and for its inputs with examples the dimension of these.
+
+    Raises:
+        ProgramError: if the batch names no argument.
+    """
+    graph = prepared.traced.graph
+    examples = {array: dim % max(len(shape), 1) for array, dim, shape in _named(batch, graph.inputs)}
+    return build(Propagation(graph, Mesh(())), "exact", name=prepared.name), examples
+
+
+def devices_of(given: Any, layout: Layout) -> list[Any]:
+    """The JAX devices that a layout takes, by default the first.
+
+    Raises:
+        ProgramError: if there are too few, or others are given than it takes.
+    """
     devices = list(given.devices.flat if isinstance(given, jax.sharding.Mesh) else given or jax.devices())
     if len(devices) < layout.devices or (given is not None and len(devices) > layout.devices):
         raise ProgramError(
@@ -107,10 +152,10 @@ class Pipelined:
         devices: the JAX devices, by their numbers in the program.
     """
 
-    def __init__(self, name: str, made: Spread, traced: Traced, devices: Sequence[Any], args: tuple[Any, ...]) -> None:
+    def __init__(self, prepared: Prepared, made: Spread, devices: Sequence[Any]) -> None:
         self.program, self.layout, self.devices = made.program, made.layout, tuple(devices)
-        self._name, self._batch, self._traced = name, made.batch, traced
-        leaves, self._tree = jax.tree_util.tree_flatten(args)
+        self._name, self._batch, self._traced = prepared.name, made.batch, prepared.traced
+        leaves, self._tree = jax.tree_util.tree_flatten(prepared.args)
         self._forms = forms_of(leaves)
         self._meshes: dict[Place, jax.sharding.Mesh] = {}
         self._compiled: dict[int, Callable[..., list[jax.Array]]] = {}
@@ -153,7 +198,8 @@ class Pipelined:
         elsewhere are put where the program needs them first. Between processes each calls it with the same arguments,
         in the same order; arrays on devices of other processes alone come without shards.
         """
-        leaves = leaves_like(self._name, args, self._tree, self._forms)
+        names = [value.name for value in self._batch.inputs]
+        leaves = leaves_like(self._name, args, self._tree, self._forms, names)
         held = self._placed([*leaves, *self._traced.constants])
         self._agree()
         for item in self._items:
@@ -284,19 +330,9 @@ def resharded(arrays: Sequence[Any], shardings: Sequence[Any], agreed: bool = Fa
     """Arrays on other shardings; `agreed` where all processes are known to ask for the same."""
     if not arrays:
         return []
-    moved: list[jax.Array] = reshard(
-        list(arrays),
-        list(shardings),
-        source=None,
-        logical_shape=None,
-        donate=False,
-        memory_limit=None,
-        model=None,
-        accumulate=None,
-        order=None,
-        check=False,
-        progress=False,
-        agreed=agreed,
+    planner = Planner(None, None, None)
+    moved: list[jax.Array] = move_tree(
+        list(arrays), list(shardings), None, None, planner, progress=False, agreed=agreed
     )
     return moved
 

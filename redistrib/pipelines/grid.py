@@ -13,8 +13,8 @@ from redistrib.pipelines.roles import batch_of
 from redistrib.pipelines.staging import Staging, cutter_of
 from redistrib.pipelines.transform import spread_over
 from redistrib.programs.program import Program
-from redistrib.simulate.clocks import Known, run
-from redistrib.simulate.machine import Machine
+from redistrib.simulator.clocks import Known, run
+from redistrib.simulator.machine import Machine
 
 
 class SimulatedLayout(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from redistrib.partition.root import ROOT
+from redistrib.partitioning.root import ROOT
 from redistrib.programs.builder import Builder
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Program, Value

@@ -123,7 +123,7 @@ def batch_of(program: Program, batch: Mapping[str, int]) -> Batch:
                 called[op.out.name] = called.get(op.value, op.value)
             case Compute():
                 ins = tuple((array, called.get(name, name)) for array, name in op.ins)
-                rows.add(Compute(op.name, op.parts, op.place, ins, op.outs))
+                rows.add(replace(op, ins=ins))
             case Free():
                 pass
     outputs = tuple(called.get(name, name) for name in flat.outputs)
@@ -215,6 +215,11 @@ def _step(op: Compute, roles: Mapping[str, Role]) -> Step:
     if len(op.parts) != 1:
         raise ProgramError(op.name, "", "Batch", "fused operations are not taken apart; give each nest its own")
     nest, given = op.parts[0].nest, dict(op.ins)
+    if nest.effectful:
+        raise ProgramError(
+            op.name, "", "Effect", "every microbatch would have the effect of the operation once, in the order of the "
+            "stages; leave the operation out, and show a result of the function in its place",
+        ).at(op.source)  # fmt: skip
     kinds = {roles[name].kind for name in given.values()}
     if "batched" not in kinds:
         return Step(op, "", "final" if kinds & {"summed", "final"} else "constant")

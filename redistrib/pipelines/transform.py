@@ -11,7 +11,7 @@ from redistrib.pipelines.layout import Layout
 from redistrib.pipelines.orders import Slot, Unit, forward_only, slots
 from redistrib.pipelines.roles import Batch
 from redistrib.pipelines.staging import Staging, cutter_of
-from redistrib.pipelines.units import UnitProgram, Writer
+from redistrib.pipelines.units import Key, UnitProgram, Writer
 from redistrib.programs.program import Call, Free, Move, Op, Program, Value, used_by
 
 
@@ -33,7 +33,7 @@ class _Spreading:
     def __init__(self, staging: Staging, layout: Layout) -> None:
         self.staging, self.batch, self.cutter, self.layout = staging, staging.batch, staging.cutter, layout
         self.inputs: list[Value] = []
-        # One writer for each group of devices: what it holds, by the name `value` or `value.microbatch`.
+        # One writer for each group of devices
         self.ops: list[Writer] = [Writer(self.cutter, place, staging.model) for place in staging.places]
         shared: dict[str, int] = {}
         for writer in self.ops:
@@ -44,9 +44,9 @@ class _Spreading:
 
     # ------------------------------------------------------------------------------------------ names and places
 
-    def key(self, name: str, microbatch: int) -> str:
-        """Under which a value, or its part of a microbatch, is held; no name of the program is like it."""
-        return f"{name}\n{microbatch}" if self.batch.roles[name].kind == "batched" else name
+    def key(self, name: str, microbatch: int) -> Key:
+        """Under which a value, or its part of a microbatch, is held."""
+        return (name, microbatch) if self.batch.roles[name].kind == "batched" else name
 
     def named(self, name: str, microbatch: int) -> str:
         """What a value, or its part of a microbatch, is called."""

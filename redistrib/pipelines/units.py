@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeAlias
 
 from redistrib.cost.model import CostModel
 from redistrib.lang.mesh import Mesh
@@ -15,6 +16,8 @@ from redistrib.programs.nest import Access, Nest
 from redistrib.programs.program import Compute, Move, Op, Place, Program, Value
 from redistrib.programs.pullback import Part
 from redistrib.synthesis.synthesize import synthesize
+
+Key: TypeAlias = str | tuple[str, int]  # a value of the program, or its part with a microbatch
 
 
 @lru_cache(maxsize=4096)
@@ -31,7 +34,7 @@ class Writer:
         cutter: how operations are cut.
         place: the devices.
         model: what plans minimise.
-        held: of every value the versions that are here, the one it was made as first.
+        held: of every value, or part of it with a microbatch, the versions that are here, the one it was made as first.
         names: that are taken, each with the number that its last namesake has.
     """
 
@@ -39,12 +42,12 @@ class Writer:
     place: Place
     model: CostModel | str
     ops: list[Op] = field(default_factory=list)
-    held: dict[str, list[Value]] = field(default_factory=dict)
+    held: dict[Key, list[Value]] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
 
-    def give(self, name: str, value: Value) -> Value:
+    def give(self, key: Key, value: Value) -> Value:
         """A value that is here from now on."""
-        self.held[name] = [value]
+        self.held[key] = [value]
         self.names.setdefault(value.name, 0)
         return value
 
@@ -57,15 +60,15 @@ class Writer:
         self.names[unique] = 0
         return Value(unique, form, place or self.place, self.cutter.batch.values[like].dtype)
 
-    def as_needed(self, name: str, form: DistType) -> Value:
+    def as_needed(self, key: Key, form: DistType) -> Value:
         """A value of the program with a type, moved to it if it is not there."""
-        for version in self.held[name]:
+        for version in self.held[key]:
             if version.type == form:
                 return version
-        source = self.held[name][0]
-        out = self.value(source.name, form, name)
+        source = self.held[key][0]
+        out = self.value(source.name, form, key if isinstance(key, str) else key[0])
         self.ops.append(Move(source.name, out, planned(source.type, form, self.place.mesh, out.dtype, self.model)))
-        self.held[name].append(out)
+        self.held[key].append(out)
         return out
 
     def compute(self, number: int, microbatch: int = 0) -> None:

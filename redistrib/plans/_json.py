@@ -1,4 +1,4 @@
-"""Values of JSON that anyone may have written, checked one by one; an error names the path of the field at fault."""
+"""Checks of untrusted JSON values; an error names the path of the field at fault."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def _canonical(form: dict[str, Any]) -> str:
 
 
 def parsed(text: str) -> Any:
-    """What a text says, in time linear in its length: few objects, no field twice, finite numbers.
+    """The value of a JSON text, read in time linear in its length: few objects, no duplicate field, finite numbers.
 
     Raises:
-        PlanJsonError: if it is not JSON, or says what no plan does.
+        PlanJsonError: if it is not JSON, or has a value that no plan has.
         RecursionError: if it is nested too deep.
     """
     objects = itertools.count(1)
@@ -135,7 +135,7 @@ def table_of(value: Any, where: str, columns: int | None) -> Int64:
 
 
 def placed_at(where: str, build: Callable[[], _T]) -> _T:
-    """What `build` makes; what it refuses is said with the field it stands in."""
+    """The result of `build`; its errors get the path of the field."""
     try:
         return build()
     except PlanJsonError:
@@ -145,5 +145,5 @@ def placed_at(where: str, build: Callable[[], _T]) -> _T:
 
 
 def refuse(where: str, why: str) -> NoReturn:
-    """Say what is wrong with a field."""
+    """Raise a PlanJsonError about a field."""
     raise PlanJsonError(f"{where} {why}", where)

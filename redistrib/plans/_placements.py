@@ -13,7 +13,7 @@ _SUMMAND_FIELDS = ("summand", "summands", "reduction")
 
 
 def placement_form(placement: Placement) -> dict[str, Any]:
-    """A placement as it stands in the text."""
+    """The JSON form of a placement."""
     grid: list[int | list[int]] = list(placement.grid)
     for k, points in enumerate(placement.cuts):
         if points is not None:
@@ -48,7 +48,7 @@ def placement_from(value: Any, where: str, shape: tuple[int, ...], version: int)
 
 
 def _grid(value: Any, where: str, version: int) -> tuple[tuple[int, ...], Cuts]:
-    """Tiles along each dimension, and their split points where these are given in the place of a number."""
+    """Tiles along each dimension, and their split points where the form has a list and not a number."""
     entries = list_of(value, where)
     cuts = [
         tuple(row_of(entry, f"{where}[{k}]")) if isinstance(entry, list) and version > 1 else None

@@ -1,4 +1,4 @@
-"""How many elements a step moves from side to side: from host to host, or to devices that did not hold the source."""
+"""The elements that a step moves between sides: between hosts, or to devices outside the source."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from redistrib.theory.placement import Int64
 
 
 def crossing(step: Step, side: Int64) -> int:
-    """Elements that a step moves between devices of different sides, shares in rounds as large as they travel.
+    """Elements that a step moves between devices of different sides, with the padding of rounds.
 
     Args:
-        step: a step of a correct plan, over tiles that are no summands.
+        step: a step of a correct plan, on whole tiles.
         side: `[devices]` the side of each device.
 
     Raises:
-        PlanFormError: for a step that makes sums or summands.
+        PlanFormError: for a step that adds or makes partial sums.
     """
     match step:
         case DynSlice():
@@ -42,5 +42,5 @@ def crossing(step: Step, side: Int64) -> int:
 
 
 def _apart(side: Int64) -> int:
-    """Ordered pairs of members of one group that are on different sides; `side` is `[groups, members]`."""
+    """Number of ordered pairs of members of one group on different sides; `side` is `[groups, members]`."""
     return int((side[:, :, None] != side[:, None, :]).sum()) if side.size else 0

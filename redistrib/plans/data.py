@@ -1,7 +1,7 @@
-"""What a plan says: source, target and the steps between, as one frozen value, with the figures that follow from them.
+"""The data of a plan: source, target and the steps between, as one frozen value, with the figures of its steps.
 
-Whatever reads or writes a plan stands above this module: `verify` and `reference`, its JSON form, its table, and
-`plan.Plan`, the class that users meet, which has them all as methods.
+The readers and writers of a plan import this module: `verify`, `reference`, the JSON form, the table, and the public
+class `plan.Plan`, which has them as methods.
 """
 
 from __future__ import annotations
@@ -17,14 +17,23 @@ from redistrib.errors import PartialTypeError, PlanFormError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, require_whole
 from redistrib.plans.crossing import crossing
-from redistrib.plans.memory import peak_bytes, peak_in_parts
-from redistrib.plans.parts import part_of
+from redistrib.plans.memory import peak_bytes
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, Step
 from redistrib.theory.bounds import floors, least_received
 from redistrib.theory.crossing import least_crossing, least_sent, sides_of
 from redistrib.theory.placement import Int64, Placement, placement_of
 
 Order: TypeAlias = Literal["any", "fixed"]
+
+
+def require_order(order: object) -> None:
+    """Check an order of summands.
+
+    Raises:
+        PlanFormError: if there is none of that name.
+    """
+    if order not in get_args(Order):
+        raise PlanFormError(f"the order of summands is {order!r}; it is one of {get_args(Order)}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,8 +58,6 @@ class PlanData:
             no reduction in which the platform chooses the order of summands.
         step_costs: the price of each step, where the maker of the plan tells; for display only, neither compared nor
             written to JSON.
-        parts: in how many parts the array travels, one in each step at a time; see `redistrib.plans.parts`.
-        along: the dimension along which every tile is cut into them; None for one part.
         note: what kept the maker of the plan from what its cost model promises; None where nothing did. For display
             only, as `step_costs`.
     """
@@ -71,12 +78,9 @@ class PlanData:
     note: str | None = field(default=None, compare=False)
     accumulate: str | None = None
     order: Order = "any"
-    parts: int = 1
-    along: int | None = None
 
     def __post_init__(self) -> None:
-        if self.order not in get_args(Order):
-            raise PlanFormError(f"the order of summands is {self.order!r}; it is one of {get_args(Order)}")
+        require_order(self.order)
         if self.leaves_devices_out and (self.source.partial or self.target.partial or not self.source.rank):
             raise PlanFormError(
                 f"source mesh {self.source_mesh} has {self.source_mesh.size} of {self.devices} devices and target mesh "
@@ -179,18 +183,11 @@ class PlanData:
     @property
     def collectives(self) -> int:
         """Collective operations launched."""
-        return self.parts * sum(step.collectives for step in self.steps)
-
-    @cached_property
-    def part(self) -> tuple[Step, ...]:
-        """The steps that each part of the array takes: those of the plan, on smaller tiles."""
-        return self.steps if self.along is None else part_of(self.steps, self.parts, self.along)
+        return sum(step.collectives for step in self.steps)
 
     @cached_property
     def peak_bytes(self) -> int:
         """Bytes per device that source, target and scratch are predicted to take together."""
-        if self.along is not None:
-            return peak_in_parts(self.steps, self.part, self.itemsize)
         return peak_bytes(
             self.steps, self.before.tile_size, self.after.tile_size, self.itemsize, self.memory_limit is not None
         )

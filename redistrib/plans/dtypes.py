@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from redistrib.errors import DtypeError, ReductionError
+from redistrib.extras import need
 from redistrib.lang.notation import Reduction
 
 # bytes of the types of ml_dtypes; those below a byte take a whole one in an array
@@ -23,7 +25,7 @@ _EXTENDED = {"bfloat16": 2, "bcomplex32": 4, "complex32": 4} | dict.fromkeys(
 _NUMPY = re.compile(r"[<>=|]?(?!a\d*$)[A-Za-z?][A-Za-z_]{0,15}\d{0,3}")
 _NUMBERS = re.compile(r"(?P<real>b?float|u?int)\d+.*|b?complex\d+.*")
 _ROUNDED_ONCE = ("bfloat16", "float16")  # added in float32 unless something else is asked for
-_KEYS = {"key<fry>": 8, "key<rbg>": 16, "key<unsafe_rbg>": 16}  # JAX's random keys, by implementation
+_KEYS = {"key<fry>": 8, "key<rbg>": 16, "key<urbg>": 16}  # JAX's random keys, by implementation
 
 
 @lru_cache
@@ -47,6 +49,29 @@ def itemsize_of(dtype: str) -> int:
         if found.kind in "biufc":
             return int(found.itemsize)
     raise DtypeError(dtype)
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of an element type given by name: NumPy's own, or one of ml_dtypes.
+
+    Raises:
+        DtypeError: if the name is not known, or names Python objects, which no wire carries.
+        MissingPackageError: if it is one of ml_dtypes, which is not installed.
+    """
+    try:
+        dtype = np.dtype(name)
+    except TypeError:
+        if name in _EXTENDED:
+            need("ml_dtypes")
+        try:
+            import ml_dtypes
+
+            dtype = np.dtype(getattr(ml_dtypes, name))
+        except (ImportError, AttributeError, TypeError):
+            raise DtypeError(name) from None
+    if dtype.hasobject:
+        raise DtypeError(name)
+    return dtype
 
 
 def require_reduction(kind: Reduction, dtype: str) -> None:

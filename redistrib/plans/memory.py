@@ -1,7 +1,7 @@
-"""The memory certificate: how many bytes a plan keeps alive per device, predicted from its steps.
+"""The memory certificate: the peak bytes of a plan per device, predicted from its steps.
 
-Peak = source + target + scratch, where scratch is what the worst step needs besides: tiles between the first and the
-last, and the buffers its collective packs into. Backends hold their own figures against this prediction.
+Peak = source + target + scratch. Scratch is the largest sum, over the steps, of the intermediate tiles and the buffers
+of the collective. Backends compare their measurements with this prediction.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from redistrib.plans.steps import (
     Unreduce,
 )
 
-# Of the larger tile: what rounds in sequence may use, one part of a share on its way out and one on its way in.
+# Scratch of rounds in sequence, as a fraction of the larger tile: one part of a share sent and one received.
 SEQUENTIAL_SCRATCH = 0.48
 
 
-def buffers(step: Step, sequential: bool = False) -> int:
-    """Elements that the collective of a step packs into, besides its tiles before and after.
+def scratch_elements(step: Step, sequential: bool = False) -> int:
+    """Elements of the buffers of a step's collective, besides its tiles before and after.
 
     Args:
         step: any step.
-        sequential: whether rounds run one after the other, in parts; otherwise as many at once as fit in a tile.
+        sequential: whether rounds run one after the other, in parts; otherwise rounds of one tile overlap.
     """
     match step:
         case DynSlice() | Unreduce():
@@ -49,7 +49,7 @@ def buffers(step: Step, sequential: bool = False) -> int:
             largest = max(step.before.tile_size, step.after.tile_size)
             if sequential:
                 return min(2 * max(sizes, default=0), math.ceil(SEQUENTIAL_SCRATCH * largest))
-            # A share on its way out and one on its way in, for every round in flight; a ragged one has all in flight.
+            # A share sent and one received, for every round in flight; a ragged exchange has all rounds in flight.
             return 2 * (sum(sizes) if step.implementation == "ragged" else min(sum(sizes), largest))
 
 
@@ -59,10 +59,10 @@ def _gathers_leading(step: AllGather) -> bool:
 
 
 def scratch(steps: Sequence[Step], sequential: bool = False) -> int:
-    """Elements of scratch per device: the worst step's buffers and the intermediate tiles alive with them."""
+    """Elements of scratch per device: the buffers of the worst step and the intermediate tiles alive with them."""
     worst = 0
     for k, step in enumerate(steps):
-        alive = buffers(step, sequential)
+        alive = scratch_elements(step, sequential)
         alive += step.before.tile_size if k > 0 else 0
         alive += step.after.tile_size if k < len(steps) - 1 else 0
         worst = max(worst, alive)
@@ -74,13 +74,3 @@ def peak_bytes(
 ) -> int:
     """Bytes per device that source, target and scratch take together, at the worst moment."""
     return (source_tile + target_tile + scratch(steps, sequential)) * itemsize
-
-
-def peak_in_parts(steps: Sequence[Step], part: Sequence[Step], itemsize: int) -> int:
-    """The same for a plan in parts, of which each takes the steps `part`.
-
-    A part in every step may be under way at once, and tiles between steps are whole at the worst moment.
-    """
-    tiles = sum(step.after.tile_size for step in steps) + steps[0].before.tile_size
-    ends = part[0].before.tile_size + part[-1].after.tile_size  # cut out of the source, not yet written
-    return (tiles + ends + sum(map(buffers, part))) * itemsize

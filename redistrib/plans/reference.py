@@ -1,10 +1,10 @@
-"""What a plan does, on NumPy tiles: the interpreter every backend is held against.
+"""The reference interpreter of plans, on NumPy tiles: tests compare every backend with it.
 
-Each step is carried out from its groups, pairs or shares: a device reads its own buffer and those of the devices
-that send to it, and lays out what it receives by position, as a collective does. Where it adds, it adds in ascending
-order of summands, starting from the first and not from zero. Nothing here looks at the target.
-There is no second interpreter; `verify` decides by arithmetic what this one does by copying. Neither reads `transfers`:
-an error there would be one here too, and no test could see it.
+It runs each step from its groups, pairs or shares: a device reads its buffer and the buffers of its senders, and lays
+out the received parts by position, as a collective does. It adds partial sums in ascending order, starting from the
+first and not from zero. It does not read the target.
+This is the only interpreter; `verify` checks by arithmetic and not by copying. Neither reads `messages`, since tests
+could not detect an error that both shared.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy.typing as npt
 from redistrib.errors import TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, require_whole
-from redistrib.plans.adding import Summed, window
 from redistrib.plans.data import PlanData
 from redistrib.plans.dtypes import added_in
+from redistrib.plans.reduction import Accumulator, window
 from redistrib.plans.steps import (
     AllGather,
     AllPermute,
@@ -48,7 +48,7 @@ def run(plan: PlanData, tiles: Sequence[Tile]) -> list[Tile]:
         tiles: the source tile of every device, by device number; one of shape `[0, 0, ...]` where it holds nothing.
 
     Returns:
-        The tile of every device after the last step, by device number, in buffers of their own; again.
+        The tile of every device after the last step, by device number, in new buffers.
 
     Raises:
         TilesError: if the tiles are not those of the plan's source, or a step reads outside a tile.
@@ -64,10 +64,10 @@ def run(plan: PlanData, tiles: Sequence[Tile]) -> list[Tile]:
     [array([0, 1, 2, 3]), array([0, 1, 2, 3])]
     """
     _check_tiles(tiles, plan.before, "the plan's source")
-    held = [np.array(tile) for tile in tiles]
+    result = [np.array(tile) for tile in tiles]
     for step in plan.steps:
-        held = run_step(step, held, plan.accumulate)
-    return held
+        result = run_step(step, result, plan.accumulate)
+    return result
 
 
 def run_step(step: Step, tiles: Sequence[Tile], accumulate: str | None = None) -> list[Tile]:
@@ -101,7 +101,9 @@ def run_step(step: Step, tiles: Sequence[Tile], accumulate: str | None = None) -
 def _dynslice(step: DynSlice, tiles: Sequence[Tile]) -> list[Tile]:
     offset = (step.after.start - step.before.start).tolist()
     empty = _nowhere(step.after)
-    return [_nothing(tile) if d in empty else _read(tile, offset[d], step.after.tile) for d, tile in enumerate(tiles)]
+    return [
+        _absent_tile(tile) if d in empty else _read(tile, offset[d], step.after.tile) for d, tile in enumerate(tiles)
+    ]
 
 
 def _allgather(step: AllGather, tiles: Sequence[Tile]) -> list[Tile]:
@@ -116,7 +118,7 @@ def _allgather(step: AllGather, tiles: Sequence[Tile]) -> list[Tile]:
 def _alltoall(step: AllToAll, tiles: Sequence[Tile]) -> list[Tile]:
     before, after, share = step.before, step.after, step.share
     merged, split = _ratio(before.grid, after.grid), _ratio(after.grid, before.grid)
-    # where in its own tile a sender finds the part of the receiver: the receiver's position among the split parts
+    # offset of the receiver's part in a sender's tile: the receiver's position among the split parts
     offset = [tuple(i % s * n for i, s, n in zip(index, split, share, strict=True)) for index in after.index.tolist()]
     result = list(tiles)
     for group in step.groups.tolist():
@@ -133,7 +135,7 @@ def _allpermute(step: AllPermute, tiles: Sequence[Tile]) -> list[Tile]:
 
 
 def _both(old: Sequence[int], old_size: _Ints, new: Sequence[int], new_size: _Ints) -> tuple[_Ints, _Ints]:
-    """Start and size of what two boxes have in common; no size of a dimension is above zero where it is nothing."""
+    """Start and size of the intersection of two boxes; an empty one has a size of at most zero."""
     low = tuple(max(a, b) for a, b in zip(old, new, strict=True))
     high = (min(a + n, b + m) for a, n, b, m in zip(old, old_size, new, new_size, strict=True))
     return low, _minus(tuple(high), low)
@@ -147,8 +149,8 @@ def _exchange(step: Exchange, tiles: Sequence[Tile]) -> list[Tile]:
     for d, (old, new) in enumerate(zip(starts_before, starts_after, strict=True)):
         low, size = _both(old, sizes_before[d], new, sizes_after[d])
         if all(n > 0 for n in size):
-            kept = _read(tiles[d], _minus(low, old), size)
-            _write(result[d], _minus(low, new), kept)
+            retained = _read(tiles[d], _minus(low, old), size)
+            _write(result[d], _minus(low, new), retained)
     for k in np.argsort(shares.round, kind="stable").tolist():
         sender, receiver = int(shares.src[k]), int(shares.dst[k])
         start, size = tuple(shares.start[k].tolist()), tuple(shares.size[k].tolist())
@@ -166,7 +168,7 @@ def _reduced_in_groups(step: ReduceScatter | AllReduce, tiles: Sequence[Tile], a
         for k, receiver in enumerate(group):
             part = parts[k] if isinstance(step, ReduceScatter) else parts[0]
             offset = tuple(p * n for p, n in zip(part, size, strict=True))
-            total = Summed(size, tiles[receiver].dtype, step.before.reduction or "sum", accumulate)
+            total = Accumulator(size, tiles[receiver].dtype, step.before.reduction or "sum", accumulate)
             for sender in ordered:
                 total.add([0] * len(size), _read(tiles[sender], offset, size))
             result[receiver] = total.result()
@@ -177,7 +179,7 @@ def _reduce_exchange(step: ReduceExchange, tiles: Sequence[Tile], accumulate: st
     before, after, shares = step.before, step.after, step.shares
     old, new = before.start.tolist(), after.start.tolist()
     reduction = before.reduction or after.reduction or "sum"
-    sent: list[list[tuple[int, _Ints, Tile]]] = [[] for _ in tiles]  # to each device: summand, where, what
+    sent: list[list[tuple[int, _Ints, Tile]]] = [[] for _ in tiles]  # to each device: partial sum, offset, part
     for d in np.flatnonzero(step.adds_own()).tolist():
         low, size = _both(old[d], before.tile, new[d], after.tile)
         if all(n > 0 for n in size):
@@ -188,7 +190,7 @@ def _reduce_exchange(step: ReduceExchange, tiles: Sequence[Tile], accumulate: st
         sent[receiver].append((int(before.label[sender]), _minus(start, new[receiver]), part))
     result = []
     for tile, parts in zip(tiles, sent, strict=True):
-        total = Summed(after.tile, tile.dtype, reduction, accumulate)
+        total = Accumulator(after.tile, tile.dtype, reduction, accumulate)
         for _, offset, part in sorted(parts, key=lambda entry: entry[0]):
             total.add(offset, part)
         result.append(total.result())
@@ -200,7 +202,7 @@ def _unreduce(step: Unreduce, tiles: Sequence[Tile]) -> list[Tile]:
     keeps = set(step.keeps.tolist())
     result = []
     for d, tile in enumerate(tiles):
-        total = Summed(step.after.tile, tile.dtype, step.after.reduction or "sum", None)
+        total = Accumulator(step.after.tile, tile.dtype, step.after.reduction or "sum", None)
         if d in keeps:
             total.add(offset[d], tile)
         result.append(total.result())
@@ -208,23 +210,23 @@ def _unreduce(step: Unreduce, tiles: Sequence[Tile]) -> list[Tile]:
 
 
 def _nowhere(placement: Placement) -> set[int]:
-    """The devices that hold nothing."""
+    """The devices without a tile."""
     rows = placement.index.tolist()
     return {d for d, index in enumerate(rows) if index and min(index) < 0}
 
 
 def _extents(placement: Placement) -> list[_Ints]:
-    """Shape of the tile of each device, `(0, 0, ...)` where it holds nothing."""
+    """Shape of the tile of each device, `(0, 0, ...)` for an absent tile."""
     return [tuple(size) for size in placement.boxes.size.tolist()]
 
 
-def _nothing(tile: Tile) -> Tile:
-    """What a device holds that holds nothing: an array of no elements."""
+def _absent_tile(tile: Tile) -> Tile:
+    """An absent tile: an array without elements."""
     return np.zeros((0,) * tile.ndim, dtype=tile.dtype)
 
 
 def _ratio(fine: _Ints, coarse: _Ints) -> _Ints:
-    """How many tiles of one grid make one of the other, where the other is coarser; else 1."""
+    """Tiles of the fine grid in a tile of the coarse grid, along each dimension; 1 where it is not coarser."""
     return tuple(max(1, f // c) for f, c in zip(fine, coarse, strict=True))
 
 
@@ -275,7 +277,7 @@ def _cut(whole: Tile, placement: Placement) -> list[Tile]:
         raise TilesError(f"an array of shape {whole.shape} cannot be placed as one of shape {placement.shape}")
     empty, sizes = _nowhere(placement), _extents(placement)
     return [
-        _nothing(whole) if d in empty else _read(whole, start, sizes[d])
+        _absent_tile(whole) if d in empty else _read(whole, start, sizes[d])
         for d, start in enumerate(placement.start.tolist())
     ]
 
@@ -321,7 +323,7 @@ def assemble(tiles: Sequence[Tile], placement: Placement) -> Tile:
     if placement.summands > 1:
         stack = assemble([tile[None] for tile in tiles], placement.stacked())
         kind = placement.reduction or "sum"
-        total = Summed(placement.shape, stack.dtype, kind, added_in(kind, stack.dtype.name))
+        total = Accumulator(placement.shape, stack.dtype, kind, added_in(kind, stack.dtype.name))
         for summand in stack:
             total.add([0] * placement.rank, summand)
         return total.result()

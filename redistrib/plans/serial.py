@@ -44,7 +44,6 @@ from redistrib.plans._placements import placement_form, placement_from
 from redistrib.plans.data import PlanData
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.steps import (
-    Adding,
     AllGather,
     AllPermute,
     AllReduce,
@@ -54,6 +53,7 @@ from redistrib.plans.steps import (
     Implementation,
     ReduceExchange,
     ReduceScatter,
+    ReductionWay,
     Shares,
     Step,
     Unreduce,
@@ -72,7 +72,6 @@ _PLAN_FIELDS = (
     "format", "version", "dtype", "source", "target", "algorithm", "cost_model", "cost", "unit", "memory_limit",
     "placements", "steps", "digest",
 )  # fmt: skip
-_PARTS_FIELDS = ("parts", "along")  # of plans in several parts
 _STEP_FIELDS: dict[str, tuple[str, ...]] = {
     "dynslice": (),
     "allgather": ("groups",),
@@ -137,8 +136,6 @@ def to_json(plan: PlanData) -> str:
     }
     if version > 1:
         form |= {"accumulate": plan.accumulate, "order": plan.order}
-    if (plan.parts, plan.along) != (1, None):
-        form |= {"parts": plan.parts, "along": plan.along}
     if plan.leaves_devices_out:
         form["traffic"] = _traffic_form(plan)
     return sealed(form)
@@ -151,7 +148,6 @@ def _traffic_form(plan: PlanData) -> dict[str, Any]:
 
 def _least_version(plan: PlanData) -> int:
     later = plan.accumulate is not None or plan.order != "any" or plan.leaves_devices_out
-    later |= (plan.parts, plan.along) != (1, None)
     later |= any(end.partial or end.uneven for end in (plan.source, plan.target))
     later |= any(step.kind in _LATER_STEP_FIELDS for step in plan.steps)
     placements = (placement for step in plan.steps for placement in (step.before, step.after))
@@ -228,9 +224,15 @@ def _unsealed(text: str) -> dict[str, Any]:
             f"{' and '.join(map(str, VERSIONS))}; write it again with this release",
             "version",
         )
+    if version > 1 and "parts" in form:
+        raise PlanJsonError(
+            f"the plan travels in {shown(form['parts'])} parts that overlap, as earlier versions wrote it; this "
+            "release carries plans out whole: make the plan again",
+            "parts",
+        )
     fields: tuple[str, ...] = _PLAN_FIELDS
     if version > 1:
-        fields = (*fields, "accumulate", "order", *(_PARTS_FIELDS if "parts" in form else ()))
+        fields = (*fields, "accumulate", "order")
         fields = (*fields, "traffic") if "traffic" in form else fields
     object_of(form, "the plan", fields, version)
     contents = {name: value for name, value in form.items() if name != "digest"}
@@ -269,11 +271,6 @@ def _plan(make: type[_Plan], form: dict[str, Any]) -> _Plan:
         placed_at("accumulate", lambda: itemsize_of(text_of(accumulate, "accumulate")))
     if order not in ("any", "fixed"):
         refuse("order", f"is {shown(order)}, summands are added in 'any' order or in a 'fixed' one")
-    parts, along = form.get("parts", 1), form.get("along")
-    if "parts" in form and not all(type(number) is int and 0 <= number <= LARGEST for number in (parts, along)):
-        refuse("parts", f"is {shown(parts)} along dimension {shown(along)}, and both are numbers from 0")
-    if "parts" in form and parts == 1:
-        refuse("parts", "is 1; the field stands in plans of several parts")
     plan = placed_at(
         "the plan",
         lambda: make(
@@ -291,8 +288,6 @@ def _plan(make: type[_Plan], form: dict[str, Any]) -> _Plan:
             memory_limit=limit,
             accumulate=accumulate,
             order=order,
-            parts=parts,
-            along=along,
         ),
     )
     _check_devices(plan, form, max((placement.devices for placement in placements), default=0))
@@ -363,7 +358,7 @@ def _step(value: Any, where: str, placements: list[Placement], version: int) -> 
     if kind == "reduce_scatter":
         if implementation not in ("native", "alltoall"):
             refuse(f"{where}.{field}", f"is {shown(implementation)}, a reduction runs as 'native' or 'alltoall'")
-        return ReduceScatter(before, after, groups, cast(Adding, implementation))
+        return ReduceScatter(before, after, groups, cast(ReductionWay, implementation))
     if kind == "all_reduce":
         return AllReduce(before, after, groups)
     return AllGather(before, after, groups) if kind == "allgather" else AllToAll(before, after, groups)

@@ -13,7 +13,7 @@ from redistrib.theory.boxes import volumes
 
 
 def frozen(array: object, columns: int | None) -> Int64:
-    """A table that nobody can write to; `columns` is how many an empty one has, None for any other."""
+    """A read-only table; an empty one gets `columns` columns, unless None."""
     result = np.array(array, dtype=np.int64)
     if columns is not None and result.size == 0 and result.shape[1:] != (columns,):
         result = result.reshape(0, columns)
@@ -59,6 +59,17 @@ class Shares:
     def __hash__(self) -> int:
         return hash((self.src.tobytes(), self.dst.tobytes(), self.start.tobytes(), self.round.tobytes()))
 
+    def stacked(self, slab: Int64) -> Shares:
+        """The same shares in a stack of partial sums: share k lies in slab `slab[k]`."""
+        first = slab[:, None]
+        start = np.concatenate([first, self.start.reshape(len(self), -1)], axis=1)
+        size = np.concatenate([np.ones_like(first), self.size.reshape(len(self), -1)], axis=1)
+        return Shares(self.src, self.dst, start, size, self.round)
+
+    def unstacked(self) -> Shares:
+        """Shares of a stack of partial sums, without the dimension of the partial sums."""
+        return Shares(self.src, self.dst, self.start[:, 1:], self.size[:, 1:], self.round)
+
     @property
     def rounds(self) -> int:
         """Number of rounds, one collective permute each."""
@@ -66,13 +77,13 @@ class Shares:
 
     @cached_property
     def _by_round(self) -> tuple[Int64, Int64]:
-        """The first share of each round, and which round in order each share is in."""
+        """The first share of each round, and the position of each share's round among the rounds."""
         _, leader, number = np.unique(self.round, return_index=True, return_inverse=True)
         return leader, number
 
     @cached_property
     def mixed(self) -> bool:
-        """Whether some round has shares of different shapes."""
+        """Whether a round has shares of different shapes."""
         leader, number = self._by_round
         return bool((self.size != self.size[leader[number]]).any())
 
@@ -87,7 +98,7 @@ class Shares:
         return sizes
 
     def shapes(self) -> list[int]:
-        """Number of shapes that the shares of each round have."""
+        """Number of different shapes in each round."""
         if not self.mixed:
             return [1] * self.rounds
         rows = np.unique(np.concatenate([self.round[:, None], self.size], axis=1), axis=0)

@@ -1,57 +1,80 @@
-"""Steps on summands as steps on slabs of their stack: backends move slabs by the code that moves tiles.
+"""Stacks of partial sums: a step on partial sums is a step on the slabs of their stack.
 
-A reduction first brings every device all slabs that go into its own, in ascending order of summands; the device then
-adds them up.
+A stack has one dimension more than the array, of one slab for every partial sum. Every device holds one slab. So
+synthesis and backends move slabs by the code that moves tiles. For a reduction, an exchange or an all-to-all first
+brings every device all slabs of its partial sum, in ascending order; the device then adds them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from redistrib.plans.shares import Shares
 from redistrib.plans.steps import (
     AllGather,
     AllPermute,
-    AllReduce,
     AllToAll,
     DynSlice,
     Exchange,
     ReduceExchange,
     ReduceScatter,
-    Unreduce,
+    Step,
 )
 from redistrib.theory.placement import Int64, Placement
 
 Move = DynSlice | AllGather | AllToAll | AllPermute | Exchange
 
 
-def has_summands(step: Move | ReduceScatter | AllReduce | ReduceExchange | Unreduce) -> bool:
-    """Whether tiles are summands before a step or after it."""
+def has_summands(step: Step) -> bool:
+    """Whether tiles are partial sums before a step or after it."""
     return step.before.summands > 1 or step.after.summands > 1
 
 
 def slabs_of(step: Move) -> Move:
-    """A step that moves summands, as one that moves slabs: tiles get a first dimension of one element."""
+    """A step that moves partial sums, as a step on the slabs of their stack."""
+    before, after = step.before.stacked(), step.after.stacked()
     if isinstance(step, Exchange):
-        label = step.before.label
-        return replace(
-            step,
-            before=step.before.stacked(),
-            after=step.after.stacked(),
-            shares=_with_slab(step.shares, label[step.shares.src]),
-        )
-    return replace(step, before=step.before.stacked(), after=step.after.stacked())
+        return replace(step, before=before, after=after, shares=step.shares.stacked(step.before.label[step.shares.src]))
+    return replace(step, before=before, after=after)
+
+
+def tiles_of_slabs(steps: Sequence[Step], like: Placement) -> list[Step] | None:
+    """Steps on slabs as steps on partial sums of the array of `like`; None where a device would hold several slabs."""
+    if like.summands == 1:
+        return list(steps)
+    result: list[Step] = []
+    for step in steps:
+        if not isinstance(step, Move) or (step.before.grid[0], step.after.grid[0]) != (like.summands, like.summands):
+            return None
+        before, after = unstacked(step.before, like), unstacked(step.after, like)
+        if isinstance(step, Exchange):
+            result.append(replace(step, before=before, after=after, shares=step.shares.unstacked()))
+        else:
+            result.append(replace(step, before=before, after=after))
+    return result
+
+
+def unstacked(stack: Placement, like: Placement) -> Placement:
+    """The placement whose stack this is, with the reduction of `like`."""
+    return relabelled(stack.index[:, 1:], stack.grid[1:], stack.index[:, 0], stack.grid[0], like)
+
+
+def relabelled(index: Int64, grid: tuple[int, ...], label: Int64, summands: int, like: Placement) -> Placement:
+    """Tiles on a grid as numbered partial sums of the array of `like`; whole tiles if `summands` is 1."""
+    if summands == 1:
+        return Placement.unchecked(like.shape, grid, np.ascontiguousarray(index))
+    return Placement(like.shape, grid, index, label, summands, like.reduction)
 
 
 @dataclass(frozen=True, eq=False)
 class Stacking:
-    """What brings together the slabs that each device adds.
+    """A step that brings every device the slabs that it adds.
 
     Attributes:
         step: from one slab on each device to `[most, *tile]` of them.
-        counts: `[devices]` how many of these, from the first on, the device adds up; None where all of them. The
+        counts: `[devices]` number of slabs, from the first on, that the device adds; None where it adds all. The
             others are not written.
     """
 
@@ -60,35 +83,20 @@ class Stacking:
 
 
 def stacking(step: ReduceScatter | ReduceExchange) -> Stacking:
-    """How a step brings together what each device adds up."""
+    """The step that brings every device the slabs that it adds in a reduction."""
     before, after = step.before, step.after
     if isinstance(step, ReduceScatter):
         label = before.label[step.groups]
         groups = np.take_along_axis(step.groups, np.argsort(label, axis=1), axis=1)
-        return Stacking(AllToAll(before.stacked(), _stack(after, before.summands, after.label), groups), None)
+        return Stacking(AllToAll(before.stacked(), after.stacked(before.summands), groups), None)
     counts = np.diff(step.splits)
     most = max(1, int(counts.max()))
+    height = most * after.summands
     into = np.repeat(np.arange(after.summands), counts)
-    number = np.arange(before.summands) - np.array(step.splits)[into] + most * into  # of the slab of each summand
+    number = np.arange(before.summands) - np.array(step.splits)[into] + most * into  # slab of each partial sum
     label = number[before.label]
-    stack = Placement.unchecked(
-        (most * after.summands, *before.shape),
-        (most * after.summands, *before.grid),
-        np.concatenate([label[:, None], before.index], axis=1),
-    )
-    shares = _with_slab(step.shares, label[step.shares.src])
-    moved = Exchange(stack, _stack(after, most * after.summands, after.label), shares, step.implementation)
-    return Stacking(moved, None if (counts == most).all() else counts[after.label])
-
-
-def _stack(placement: Placement, summands: int, label: Int64) -> Placement:
-    """A stack cut into equal parts along its first dimension, of which each device holds the part of its number."""
-    index = np.concatenate([label[:, None], placement.index], axis=1)
-    return Placement.unchecked((summands, *placement.shape), (placement.summands, *placement.grid), index)
-
-
-def _with_slab(shares: Shares, slab: Int64) -> Shares:
-    first = slab[:, None]
-    start = np.concatenate([first, shares.start.reshape(len(shares), -1)], axis=1)
-    size = np.concatenate([np.ones_like(first), shares.size.reshape(len(shares), -1)], axis=1)
-    return Shares(shares.src, shares.dst, start, size, shares.round)
+    index = np.concatenate([label[:, None], before.index], axis=1)
+    stack = Placement.unchecked((height, *before.shape), (height, *before.grid), index)
+    shares = step.shares.stacked(label[step.shares.src])
+    exchange = Exchange(stack, after.stacked(height), shares, step.implementation)
+    return Stacking(exchange, None if (counts == most).all() else counts[after.label])

@@ -58,7 +58,7 @@ from redistrib.theory.boxes import summed_volumes
 from redistrib.theory.placement import Int64, Placement
 
 Implementation: TypeAlias = Literal["rounds", "ragged"]
-Adding: TypeAlias = Literal["native", "alltoall"]
+ReductionWay: TypeAlias = Literal["native", "alltoall"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,7 +323,7 @@ class ReduceScatter(_GroupStep):
             all-to-all and a sum on the spot, in ascending order of summands.
     """
 
-    implementation: Adding = "native"
+    implementation: ReductionWay = "native"
 
     kind: ClassVar[str] = "reduce_scatter"
 

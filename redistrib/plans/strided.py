@@ -1,8 +1,8 @@
-"""Boxes of tiles as strided memory: what a copy or a datatype of a message needs to know.
+"""Boxes of tiles as strided memory, for copies and for datatypes of messages.
 
 A tile is a C-ordered block of bytes that begins somewhere in the global array. A box inside it is a run of
 contiguous bytes, repeated along outer dimensions. NumPy copies short runs several times faster as one opaque item
-each than element by element, so views are made of runs.
+than element by element, so views have runs as items.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def pair(box: Box, a: Box, b: Box, itemsize: int, a_offset: int = 0, b_offset: i
     """One box inside two tiles, cut into the same runs on both sides.
 
     Args:
-        box: what is copied, a box inside both tiles.
-        a, b: the boxes the two tiles hold.
+        box: the box to copy, inside both tiles.
+        a, b: the boxes of the two tiles.
         itemsize: bytes per element.
         a_offset, b_offset: where the tiles begin in their buffers, in bytes.
     """
@@ -90,7 +90,7 @@ def pair(box: Box, a: Box, b: Box, itemsize: int, a_offset: int = 0, b_offset: i
 
 
 def inside(box: Box, tile: Box, itemsize: int) -> Strided:
-    """A box inside one tile, as the longest runs there are."""
+    """A box inside one tile, as the longest contiguous runs."""
     return _strided(box, tile, itemsize, _suffix(box, tile.size), 0)
 
 
@@ -105,8 +105,8 @@ def _strided(box: Box, tile: Box, itemsize: int, first: int, base: int) -> Strid
 
 
 def _merged(shape: Ints, strides: Ints) -> tuple[Ints, Ints]:
-    kept = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
-    return tuple(n for n, _ in kept), tuple(s for _, s in kept)
+    dims = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
+    return tuple(n for n, _ in dims), tuple(s for _, s in dims)
 
 
 def copy(target: Bytes, to: Strided, source: Bytes, of: Strided) -> None:

@@ -1,4 +1,4 @@
-"""The table that `print(plan)` shows: what each step does and costs, and how far the whole is from the lower bound."""
+"""The table of `print(plan)`: the steps with their costs, and the received elements against the lower bound."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from redistrib.theory.placement import Placement
 def render(plan: PlanData, width: int = 118) -> str:
     """The table as plain text, at most `width` characters wide; long types are folded.
 
-    Received elements are the mean over the devices, and the maximum where it differs. A cost is shown for every
-    step whose maker told it.
+    Received elements are the mean over the devices, and the maximum where it differs. Steps have a cost where the
+    plan has `step_costs`.
     """
     table = Table(box=ruled(), show_footer=True, show_edge=False, pad_edge=False)
     received = plan.received
@@ -76,7 +76,7 @@ def what(step: Step) -> str:
 
 
 def groups(step: Step) -> str:
-    """Who takes part: `6 groups of 4`, `12 pairs`, `24 shares in 3 rounds`."""
+    """The participants of a step: `6 groups of 4`, `12 pairs`, `24 shares in 3 rounds`."""
     match step:
         case DynSlice() | Unreduce():
             return ""
@@ -93,7 +93,7 @@ def groups(step: Step) -> str:
 
 
 class _Names:
-    """Types of placements, on the first mesh that has one, and what has to be said about these meshes."""
+    """Types of placements, on the first mesh that has one, and notes on the axes of these meshes."""
 
     def __init__(self, plan: PlanData) -> None:
         self._meshes = [(plan.source_mesh, "")]
@@ -120,13 +120,13 @@ class _Names:
         return f"(no type) {_times(placement.tile)} tiles on a {_times(placement.grid)} grid{summands}"
 
     def notes(self) -> list[str]:
-        """What the prime axes in the table are parts of."""
-        parts = {}
+        """For each user axis, the prime axes of it that the table names."""
+        factors = {}
         for mesh in self._users:
-            for axis, split in zip(mesh.axes, mesh.prime().parts, strict=True):
-                if any(part.name != axis.name and part.name in self._used for part in split):
-                    parts[axis.name] = ", ".join(f"{part.name}:{part.size}" for part in split)
-        return [f"{name} is made of {split}, minor to major" for name, split in parts.items()]
+            for axis, primes in zip(mesh.axes, mesh.prime().factors, strict=True):
+                if any(prime.name != axis.name and prime.name in self._used for prime in primes):
+                    factors[axis.name] = ", ".join(f"{prime.name}:{prime.size}" for prime in primes)
+        return [f"{name} is made of {primes}, minor to major" for name, primes in factors.items()]
 
 
 def _head(plan: PlanData) -> list[str]:
@@ -167,21 +167,13 @@ def _foot(plan: PlanData) -> list[str]:
         f"lower bound: {least}; {ratio}",
         f"height: {_size(plan.height, plan.itemsize)}, the largest tile on the way{above}; "
         f"predicted peak {_bytes(plan.peak_bytes)} per device",
-        *(_parts(plan) if plan.along is not None else []),
         *(_traffic(plan) if plan.leaves_devices_out else []),
         *([] if plan.note is None else [f"note: {plan.note}"]),
     ]
 
 
-def _parts(plan: PlanData) -> list[str]:
-    return [
-        f"in {plan.parts} parts along dim {plan.along}: while one part is in one step, the part after it is in the "
-        "step before"
-    ]
-
-
 def _traffic(plan: PlanData) -> list[str]:
-    """What is sent, and what crosses from the devices that hold the source to the others."""
+    """The elements sent, and the elements that cross from the source's devices to others."""
     crossing, bound = plan.crossing, plan.crossing_bound
     times = f", {crossing / bound:.2f} times its bound" if bound else ""
     most, least = max(plan.sent), max(plan.send_bound)
@@ -225,7 +217,7 @@ def _received(elements: Sequence[int], itemsize: int) -> str:
 
 
 def _number(number: float) -> str:
-    """With separators while that can be read, and two decimals where it is not whole."""
+    """A number with separators below 10**15, and two decimals where it is no integer."""
     if number >= 10**15:
         return f"{number:.3e}"
     return f"{number:,.0f}" if number == math.floor(number) else f"{number:,.2f}"

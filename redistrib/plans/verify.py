@@ -1,10 +1,10 @@
-"""Is a plan right? Decided from its placements and groups alone, trusting nothing that the search believed.
+"""Is a plan correct? The check reads its placements and groups alone, and trusts no claim of the search.
 
-`verify` reads a plan as `reference` does and accepts it only if carrying it out moves every device from its source
-tile to its target tile, every device sending only what it holds. Each rule has a name in `VERIFICATION_RULES`.
+`verify` reads a plan as `reference` does. It accepts a plan only if its steps take every device from its source tile
+to its target tile, and every device sends only elements that it holds. Each rule has a name in `VERIFICATION_RULES`.
 The certificate is the one sketched in Section 5 of the paper (a sequence of collectives realises a
 redistribution iff its base offset maps join up), with explicit groups in the place of mesh axes.
-On purpose nothing here reads `transfers`, by which backends carry out a step: a judge does not ask the judged.
+On purpose it does not read `messages`, by which backends run a step, so that both do not share an error.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from typing import NoReturn, TypeVar
 import numpy as np
 
 from redistrib.errors import PlacementError, TileAboveBoundError, VerificationError
-from redistrib.errors.base import shown
-from redistrib.plans._evidence import first, held, row
+from redistrib.plans._diagnostics import describe, first, row
 from redistrib.plans.data import PlanData
-from redistrib.plans.parts import MOST_PARTS, divides, untouched
 from redistrib.plans.steps import (
     AllGather,
     AllPermute,
@@ -36,7 +34,7 @@ from redistrib.plans.verify_groups import check_allgather, check_alltoall
 from redistrib.plans.verify_reductions import as_slabs, check_reduce_exchange, check_reduction, check_unreduce
 from redistrib.plans.verify_tiles import check_allpermute, check_dynslice
 from redistrib.theory.placement import Placement, placement_of
-from redistrib.theory.splits import checked
+from redistrib.theory.splits import normal_cuts
 
 _Plan = TypeVar("_Plan", bound=PlanData)
 
@@ -45,11 +43,11 @@ def verify(plan: _Plan, bound: int | None = None) -> _Plan:
     """Check a plan and return it.
 
     Args:
-        plan: any plan, wherever it came from.
+        plan: any plan, of any origin.
         bound: the largest tile allowed on the way, in elements. By default the larger of the source tile and the
-            target tile (the promise of Section 6), or none where the plan was made under a memory limit instead.
-            Whether it keeps to that limit is not judged here: memory is predicted by figures that are measured, and a
-            new measurement makes no plan wrong. Who makes a plan for a limit, or runs it under one, holds it to that.
+            target tile (the promise of Section 6), or none where the plan has a memory limit. `verify` does not check
+            that limit, since predicted memory depends on measured figures, and a new measurement makes no plan wrong.
+            Synthesis and backends check it.
 
     Raises:
         VerificationError: for the first rule that is broken, with step, device and values.
@@ -98,22 +96,21 @@ def verify(plan: _Plan, bound: int | None = None) -> _Plan:
         device = _first_difference(here, target)
         raise VerificationError(
             "wrong end",
-            f"the plan ends with device {device} holding {held(here, device)}, "
-            f"where the target {plan.target} gives it {held(target, device)}",
+            f"the plan ends with device {device} holding {describe(here, device)}, "
+            f"where the target {plan.target} gives it {describe(target, device)}",
             len(plan.steps) or None,
             device,
-            ends=held(here, device),
-            target=held(target, device),
+            ends=describe(here, device),
+            target=describe(target, device),
         )
     _check_everywhere(plan, source)
     if plan.order == "fixed":
         _check_order(plan, source)
-    _check_parts(plan)
     return plan
 
 
 def _check_everywhere(plan: PlanData, source: Placement) -> None:
-    """No plan has both summands and devices that hold nothing, as docs/format.md says and the proved checker asks."""
+    """Check that a plan with partial sums leaves no device without a tile, as docs/format.md requires."""
     ends: list[tuple[int | None, str, Placement]] = [(None, "at the source", source)]
     ends += [(number, f"after step {number} ({step.kind})", step.after) for number, step in enumerate(plan.steps, 1)]
     adds = next((where for _, where, placement in ends if placement.summands > 1), None)
@@ -131,31 +128,8 @@ def _check_everywhere(plan: PlanData, source: Placement) -> None:
             )
 
 
-def _check_parts(plan: PlanData) -> None:
-    """The steps, on slices of the tiles, move slices of the array: none cuts, merges or shares out along them."""
-    parts, along = plan.parts, plan.along
-    if type(parts) is int and parts == 1 and along is None:
-        return
-
-    def fail(why: str) -> NoReturn:
-        raise VerificationError(
-            "parts",
-            f"the plan has {shown(parts)} parts along dimension {shown(along)}, {why}; carry it out whole, in 1 part",
-            parts=parts,
-            along=along,
-        )
-
-    if type(parts) is not int or not 2 <= parts <= MOST_PARTS:
-        fail(f"and several parts are 2 to {MOST_PARTS}")
-    free = untouched(plan.steps)
-    if type(along) is not int or along not in free:
-        fail("and the steps leave " + (f"{', '.join(map(str, free))} alone" if free else "no dimension alone"))
-    if not divides(plan.steps, parts, along):
-        fail(f"which do not divide its tiles of {plan.steps[0].before.tile[along]}")
-
-
 def _check_order(plan: PlanData, source: Placement) -> None:
-    """Sums are made in one step, by the library itself, in the order in which the source numbers its summands."""
+    """Check that one step makes all sums, by the library itself, in the order of the partial sums of the source."""
     here, added = source, 0
     for number, step in enumerate(plan.steps, 1):
         if not np.array_equal(step.before.label, here.label):
@@ -179,7 +153,7 @@ def _fail_order(number: int, step: Step, why: str) -> NoReturn:
 
 
 def _check_placement(number: int, placement: Placement, source: Placement) -> None:
-    """Shape, grid and indices, again: a placement may have been made without its constructor."""
+    """Check shape, grid and indices again, since a placement may bypass its constructor."""
     if placement.shape != source.shape:
         raise VerificationError(
             "shape mismatch",
@@ -229,7 +203,7 @@ def _check_splits(number: int, placement: Placement) -> None:
     if not placement.cuts:
         return
     try:
-        proper = len(placement.grid) == placement.rank and checked(placement.cuts, placement.shape, placement.grid)
+        proper = len(placement.grid) == placement.rank and normal_cuts(placement.cuts, placement.shape, placement.grid)
     except PlacementError as error:
         raise VerificationError("tile index", f"step {number} has tiles that cannot be: {error}", number) from None
     if proper != placement.cuts:
@@ -264,7 +238,7 @@ def _check_bound(number: int, placement: Placement, bound: int | None) -> None:
 
 def _fail_start(number: int, before: Placement, here: Placement) -> None:
     device = _first_difference(before, here)
-    starts, expected = held(before, device), held(here, device)
+    starts, expected = describe(before, device), describe(here, device)
     if number == 1:
         raise VerificationError(
             "wrong start",
@@ -292,7 +266,7 @@ def _first_difference(one: Placement, other: Placement) -> int:
     return first(tiles if tiles.any() else one.ranked != other.ranked)
 
 
-# Of each kind of step its check, and whether that knows of summands; the others are given slabs of their stack.
+# The check of each kind of step, and whether it handles partial sums; the other checks get slabs of their stack.
 _CHECKS: dict[type, tuple[Callable[..., None], bool]] = {
     DynSlice: (check_dynslice, False),
     AllGather: (check_allgather, False),

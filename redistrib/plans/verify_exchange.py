@@ -1,16 +1,13 @@
-"""Is an exchange right? Shares travel from devices that hold them to devices that lack them, each element once."""
+"""Is an exchange correct? Shares travel from holders to devices that lack them, every element once."""
 
 from __future__ import annotations
-
-from typing import NoReturn
 
 import numpy as np
 
 from redistrib.errors import VerificationError
-from redistrib.plans._cover import cut_dimensions, first_not_filled_once, joined, overlapping
-from redistrib.plans._evidence import box, check_numbers, first, held
+from redistrib.plans._diagnostics import box, check_numbers, describe, first
 from redistrib.plans.steps import Exchange, ReduceExchange
-from redistrib.theory.boxes import volumes
+from redistrib.plans.verify_cover import check_cover
 from redistrib.theory.placement import Int64, Placement
 
 
@@ -21,11 +18,11 @@ def check_exchange(step: int, exchange: Exchange) -> None:
         VerificationError: for the first rule that is broken.
     """
     check_shares(step, exchange)
-    _check_cover(step, exchange)
+    check_cover(step, exchange)
 
 
 def check_shares(step: int, exchange: Exchange | ReduceExchange) -> None:
-    """Check that shares lie in what their senders held and their receivers end with, and the rounds they travel in.
+    """Check that shares lie in the tiles of their senders and receivers, and check their rounds.
 
     Raises:
         VerificationError: for the first rule that is broken.
@@ -44,7 +41,7 @@ def check_shares(step: int, exchange: Exchange | ReduceExchange) -> None:
 
 
 def _check_boxes(step: int, exchange: Exchange | ReduceExchange) -> None:
-    """Every share lies in what its sender held and in what its receiver needs."""
+    """Check that every share lies in the tile of its sender before and of its receiver after the step."""
     shares, rank = exchange.shares, exchange.before.rank
     if shares.start.shape != (len(shares), rank) or shares.size.shape != (
         len(shares),
@@ -90,7 +87,7 @@ def _check_boxes(step: int, exchange: Exchange | ReduceExchange) -> None:
         raise VerificationError(
             "share not held",
             f"step {step} ({exchange.kind}) has device {sender} send {_share(exchange, k)}, but it holds "
-            f"{held(exchange.before, sender)}",
+            f"{describe(exchange.before, sender)}",
             step,
             sender,
             receiver=int(shares.dst[k]),
@@ -103,7 +100,7 @@ def _check_boxes(step: int, exchange: Exchange | ReduceExchange) -> None:
         raise VerificationError(
             "share not wanted",
             f"step {step} ({exchange.kind}) has device {receiver} receive {_share(exchange, k)}, but it ends with "
-            f"{held(exchange.after, receiver)}",
+            f"{describe(exchange.after, receiver)}",
             step,
             receiver,
             sender=int(shares.src[k]),
@@ -112,11 +109,11 @@ def _check_boxes(step: int, exchange: Exchange | ReduceExchange) -> None:
 
 
 def _first_outside(exchange: Exchange | ReduceExchange, placement: Placement, device: Int64) -> int | None:
-    """The first share that is not inside the tile of its device."""
+    """The first share outside the tile of its device."""
     shares = exchange.shares
     low, extent = placement.start[device], placement.boxes.size[device]
     nowhere = placement.nowhere[device]
-    # never start + size, which a hostile plan can make exceed 64 bits
+    # not start + size, which exceeds 64 bits in a hostile plan
     outside = (shares.start < low) | (shares.size > low + extent - shares.start)
     if not outside.any() and not nowhere.any():
         return None
@@ -124,7 +121,7 @@ def _first_outside(exchange: Exchange | ReduceExchange, placement: Placement, de
 
 
 def _check_rounds(step: int, exchange: Exchange | ReduceExchange) -> None:
-    """Rounds count from 0; in each, at most one send and one receipt per device."""
+    """Check that rounds count from 0, with at most one send and one receipt per device in each."""
     shares, count = exchange.shares, len(exchange.shares)
     rounds = shares.round
     if rounds.min() < 0 or rounds.max() >= count:
@@ -164,90 +161,6 @@ def _check_rounds(step: int, exchange: Exchange | ReduceExchange) -> None:
                 at_fault,
                 round=number,
             )
-
-
-def _check_cover(step: int, exchange: Exchange) -> None:
-    """What a device keeps and receives fills its tile, every element once."""
-    before, after, shares = exchange.before, exchange.after, exchange.shares
-    if not after.tile_size or not len(after.holders):
-        return  # nothing to fill, and no share fits in
-    goal, tile = after.start, after.boxes.size
-    low = np.maximum(before.start, goal)
-    high = np.minimum(before.start + before.boxes.size, goal + tile)
-    keeps = np.flatnonzero((low < high).all(axis=1) & ~before.nowhere & ~after.nowhere)
-    holder, owner = np.concatenate([keeps, shares.src]), np.concatenate([keeps, shares.dst])
-    if not before.cuts and not after.cuts and _are_meets(exchange) and _are_all_cells(exchange, holder, owner):
-        return
-    start, size = (table.reshape(len(shares), before.rank) for table in (shares.start, shares.size))
-    start, stop = np.concatenate([low[keeps], start]), np.concatenate([high[keeps], start + size])
-    low, high = start - goal[owner], stop - goal[owner]
-    cut = cut_dimensions(step, exchange.kind, low, high, tile[owner])
-    filled = np.flatnonzero(~after.boxes.empty)  # only these have a tile to fill, and only these own boxes
-    device = first_not_filled_once(low[:, cut], high[:, cut], np.searchsorted(filled, owner), tile[filled][:, cut])
-    if device is not None:
-        device = int(filled[device])
-        own = owner == device
-        _fail_cover(step, exchange, device, holder[own], start[own], stop[own], cut)
-
-
-def _are_meets(exchange: Exchange) -> bool:
-    """Whether every share is all that its sender holds of its receiver's tile; shares are known to lie in both."""
-    before, after, shares = exchange.before, exchange.after, exchange.shares
-    held_start, goal = before.start[shares.src], after.start[shares.dst]
-    low = np.maximum(held_start, goal)
-    high = np.minimum(held_start + before.boxes.size[shares.src], goal + after.boxes.size[shares.dst])
-    return bool((high - low == shares.size).all())
-
-
-def _are_all_cells(exchange: Exchange, holder: Int64, owner: Int64) -> bool:
-    """Whether the tiles of the holders are the different cells of the first grid that meet their owner's tile.
-
-    Every holder's tile does meet it, so it is enough that they differ and are as many as there are to meet.
-    """
-    before, after = exchange.before, exchange.after
-    tile = np.array(before.tile, dtype=np.int64)
-    start = after.start[after.holders]
-    cells = (start + np.array(after.tile, dtype=np.int64) - 1) // tile - start // tile + 1
-    if len(owner) != sum(volumes(cells)):
-        return False
-    number, span = np.zeros(before.devices, dtype=np.int64), 1
-    for i, count in enumerate(before.grid):
-        number, span = joined(number, span, before.index[:, i], count)
-    key = np.sort(joined(owner, before.devices, number[holder], span)[0])
-    return not (key[1:] == key[:-1]).any()
-
-
-def _fail_cover(
-    step: int, exchange: Exchange, device: int, sender: Int64, start: Int64, stop: Int64, cut: Int64
-) -> NoReturn:
-    """Say where the boxes of a device, parts of its tile along some dimensions, overlap, or how many they leave."""
-    after = exchange.after
-    filled, needed = sum(volumes(stop - start)), after.box(device).volume
-    if filled < needed:
-        raise VerificationError(
-            "uncovered tile",
-            f"step {step} (exchange) fills only {filled} of the {needed} elements {held(after, device)} "
-            f"of device {device}; what it keeps and what it receives must fill its tile",
-            step,
-            device,
-            filled=filled,
-            needed=needed,
-        )
-    goal = after.start[device, cut]
-    one, other = overlapping(start[:, cut], stop[:, cut], goal, goal + after.boxes.size[device, cut])
-    low, high = np.maximum(start[one], start[other]), np.minimum(stop[one], stop[other])
-    giver, rival = int(sender[one]), int(sender[other])
-    first_box = box(start[one], stop[one] - start[one])
-    origin = f"it keeps {first_box}" if giver == device else f"device {giver} sends {first_box}"
-    raise VerificationError(
-        "overlapping shares",
-        f"step {step} (exchange) fills {box(low, high - low)} of device {device} twice: {origin} and "
-        f"device {rival} sends {box(start[other], stop[other] - start[other])}",
-        step,
-        device,
-        senders=(giver, rival),
-        overlap=box(low, high - low),
-    )
 
 
 def _share(exchange: Exchange | ReduceExchange, k: int) -> str:

@@ -1,4 +1,4 @@
-"""Is a collective over groups right? Groups partition the devices, and their members' tiles join up, in order."""
+"""Is a collective over groups correct? Groups partition the devices, and the tiles of their members join in order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 
 from redistrib.errors import VerificationError
-from redistrib.plans._evidence import check_holds, check_numbers, fail_grids, first, held
+from redistrib.plans._diagnostics import check_holds, check_numbers, describe, fail_grids, first
 from redistrib.plans.steps import AllGather, AllReduce, AllToAll, ReduceScatter
 from redistrib.theory.placement import Int64, number_of
 
@@ -45,8 +45,7 @@ def check_alltoall(number: int, step: AllToAll) -> None:
 
 
 def check_groups(number: int, step: AllGather | AllToAll | ReduceScatter | AllReduce) -> None:
-    """Groups partition the devices that hold a tile, and leave the others alone. They are of equal size by being rows
-    of one table."""
+    """Check that groups partition the devices that hold a tile; as rows of one table they have equal size."""
     flat = step.groups.ravel()
     holders = step.before.holders
     appears = step.before.nowhere & ~step.after.nowhere
@@ -55,11 +54,11 @@ def check_groups(number: int, step: AllGather | AllToAll | ReduceScatter | AllRe
         raise VerificationError(
             "idle tile",
             f"step {number} ({step.kind}) gives device {device}, which held nothing and is in no group, "
-            f"{held(step.after, device)}",
+            f"{describe(step.after, device)}",
             number,
             device,
-            held=held(step.before, device),
-            ends=held(step.after, device),
+            held=describe(step.before, device),
+            ends=describe(step.after, device),
         )
     if len(flat) == len(holders) and (np.sort(flat) == holders).all():
         return
@@ -121,7 +120,7 @@ def _check_union(number: int, step: AllGather | AllToAll) -> None:
             raise VerificationError(
                 "disjoint members",
                 f"step {number} ({step.kind}) has devices {sender} and {receiver} in one group, but device {sender} "
-                f"holds {held(before, sender)}, none of it part of the {held(after, receiver)} "
+                f"holds {describe(before, sender)}, none of it part of the {describe(after, receiver)} "
                 f"that device {receiver} ends with",
                 number,
                 receiver,
@@ -145,7 +144,7 @@ def _fail_order(number: int, step: AllGather | AllToAll, group: int, member: int
         raise VerificationError(
             "repeated chunk",
             f"step {number} ({step.kind}) has devices {one} and {other} in one group, both holding "
-            f"{held(before, one)}; a group merges different tiles",
+            f"{describe(before, one)}; a group merges different tiles",
             number,
             one,
             other=other,

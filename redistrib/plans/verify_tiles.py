@@ -1,17 +1,17 @@
-"""Is a step right that leaves every device a part of its tile, or moves tiles as they are?"""
+"""Is a slice or a permute correct? A slice leaves every device a part of its tile; a permute moves whole tiles."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from redistrib.errors import VerificationError
-from redistrib.plans._evidence import check_holds, check_numbers, fail_grids, first, held
+from redistrib.plans._diagnostics import check_holds, check_numbers, describe, fail_grids, first
 from redistrib.plans.steps import AllPermute, DynSlice
 from redistrib.theory.placement import Int64
 
 
 def check_dynslice(number: int, step: DynSlice) -> None:
-    """Check that every device keeps a part of what it held, all parts of one size.
+    """Check that every device keeps a part of its tile, all parts of one size.
 
     Raises:
         VerificationError: for the first rule that is broken.
@@ -25,17 +25,17 @@ def check_dynslice(number: int, step: DynSlice) -> None:
         device = first(outside.any(axis=1))
         raise VerificationError(
             "slice outside tile",
-            f"step {number} (dynslice) leaves device {device} with {held(after, device)}, "
-            f"which is not part of the {held(before, device)} it held",
+            f"step {number} (dynslice) leaves device {device} with {describe(after, device)}, "
+            f"which is not part of the {describe(before, device)} it held",
             number,
             device,
-            held=held(before, device),
-            kept=held(after, device),
+            held=describe(before, device),
+            kept=describe(after, device),
         )
 
 
 def check_allpermute(number: int, step: AllPermute) -> None:
-    """Check that every device ends with the tile it is sent, or else with its own, each sent and received once.
+    """Check that every device ends with the received tile, or else its tile before, each sent and received once.
 
     Raises:
         VerificationError: for the first rule that is broken.
@@ -65,21 +65,21 @@ def check_allpermute(number: int, step: AllPermute) -> None:
             raise VerificationError(
                 "idle tile",
                 f"step {number} (allpermute) sends device {device} nothing, yet it goes from "
-                f"{held(before, device)} to {held(after, device)}",
+                f"{describe(before, device)} to {describe(after, device)}",
                 number,
                 device,
-                held=held(before, device),
-                ends=held(after, device),
+                held=describe(before, device),
+                ends=describe(after, device),
             )
         raise VerificationError(
             "permuted tile",
-            f"step {number} (allpermute) sends device {device} the {held(before, int(origin[device]))} that device "
-            f"{origin[device]} holds, yet it ends with {held(after, device)}",
+            f"step {number} (allpermute) sends device {device} the {describe(before, int(origin[device]))} that device "
+            f"{origin[device]} holds, yet it ends with {describe(after, device)}",
             number,
             device,
             sender=int(origin[device]),
-            sent=held(before, int(origin[device])),
-            ends=held(after, device),
+            sent=describe(before, int(origin[device])),
+            ends=describe(after, device),
         )
 
 

@@ -1,13 +1,12 @@
-"""Transfers as a list of writes into the output tile, one program for all devices.
+"""Messages as a list of writes into the output tile, one program for all devices.
 
-Every device runs the same writes with the same shapes; only offsets differ, in tables. But what devices keep differs
-in size, and in a round some devices receive nothing. So a device that has nothing to write in some turn writes where
-it does no harm:
+Every device runs the same writes with the same shapes; only offsets differ, in tables. But retained boxes differ in
+size, and in a round some devices receive no box. So an idle device writes a box without effect:
 
-* into a box that one of its later writes fills (what it writes is overwritten), or
-* data it holds, where it belongs (what it writes is right): it sends to itself.
+* a box that one of its later writes overwrites, or
+* data that it holds, at its position: the device sends to itself.
 
-Where neither exists, the device's write is masked: it puts back what it finds, which costs one more pass over the box.
+Where neither exists, the write of the device is masked: it reads the box and writes it back, one more pass over it.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from redistrib.errors import PartialTypeError
+from redistrib.plans.messages import Messages, messages
 from redistrib.plans.steps import ReduceExchange, ReduceScatter, Step
-from redistrib.plans.transfers import Transfers, transfers
 from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Int64, Placement
 
 Turns: TypeAlias = Callable[[Int64, int], tuple[Int64, Int64] | None]
-"""Of the pairs of a permute and the elements that each moves, which go first and which then; None to go together."""
+"""From the pairs of a permute and the elements of each: the pairs of the first and of the second turn; None for one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +73,9 @@ class Write:
 
 
 def of_all(pairs: Int64, devices: int) -> Int64 | None:
-    """Pairs of a permute with one more for every device that keeps its tile, which it sends to itself.
+    """Pairs of a permute, and a pair with itself for every device that keeps its tile.
 
-    None if a device keeps what it sends to another: nothing is sent twice in a permute.
+    None if a device both keeps its tile and sends it, since a permute sends every tile once.
     """
     others = np.setdiff1d(np.arange(devices), pairs[:, 1])
     if np.isin(others, pairs[:, 0]).any():
@@ -102,11 +101,11 @@ def schedule(held: Placement, step: Step, turns: Turns | None = None) -> list[Wr
     """
     if step.before.summands > 1 or step.after.summands > 1:
         raise PartialTypeError("a list of writes", f"the step {step.kind}")
-    after, moved = step.after, transfers(step)
+    after, table = step.after, messages(step)
     kept = held.boxes.meet(after.boxes)
     own = _Kept(kept, kept.start - held.start, kept.start - after.start)
     rounds = [
-        turn for r in range(moved.rounds) for write in _round(held, after, moved, r) for turn in _turns(write, turns)
+        turn for r in range(table.rounds) for write in _round(held, after, table, r) for turn in _turns(write, turns)
     ]
     keeps = own.writes()
     orders = [keeps + rounds]
@@ -117,13 +116,13 @@ def schedule(held: Placement, step: Step, turns: Turns | None = None) -> list[Wr
 
 
 def additions(step: ReduceScatter | ReduceExchange) -> list[Write]:
-    """What each device adds to its output tile, which starts as neutral elements: first what it holds, then by rounds.
+    """The boxes that each device adds to its tile of neutral elements: its retained box, then those of each round.
 
-    Who has nothing to add in some turn must add nothing.
+    A device without a box in a round must add none.
     """
-    before, after, moved = step.before, step.after, transfers(step)
-    own = _Kept(moved.stays, moved.stays.start - before.start, moved.stays.start - after.start)
-    return own.writes() + [write for r in range(moved.rounds) for write in _round(before, after, moved, r)]
+    before, after, table = step.before, step.after, messages(step)
+    own = _Kept(table.retained, table.retained.start - before.start, table.retained.start - after.start)
+    return own.writes() + [write for r in range(table.rounds) for write in _round(before, after, table, r)]
 
 
 def _masked_volume(writes: Sequence[Write]) -> int:
@@ -138,7 +137,7 @@ def _sent_to_self(writes: Sequence[Write]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """What devices keep: `[devices]` boxes (empty where nothing), and their offsets in the tiles before and after."""
+    """The retained boxes, `[devices]`, and their offsets in the tiles before and after."""
 
     boxes: Boxes
     source: Int64
@@ -153,18 +152,18 @@ class _Kept:
         return result
 
 
-def _round(before: Placement, after: Placement, moved: Transfers, number: int) -> list[Write]:
+def _round(before: Placement, after: Placement, table: Messages, number: int) -> list[Write]:
     """One write for each shape of the boxes in a round, in one padded transfer for several."""
-    rows = np.flatnonzero(moved.round == number)
-    shapes, shape = np.unique(moved.boxes.size[rows], axis=0, return_inverse=True)
+    rows = np.flatnonzero(table.round == number)
+    shapes, shape = np.unique(table.box.size[rows], axis=0, return_inverse=True)
     padded = None
     if len(shapes) > 1:
-        pairs = np.stack([moved.sender[rows], moved.receiver[rows]], axis=1)
+        pairs = np.stack([table.sender[rows], table.receiver[rows]], axis=1)
         padded = PaddedTransfer(max(math.prod(size) for size in shapes.tolist()), pairs)
     writes = []
     for k, size in enumerate(shapes.tolist()):
         mine = rows[shape.reshape(-1) == k]
-        sender, receiver, start = moved.sender[mine], moved.receiver[mine], moved.boxes.start[mine]
+        sender, receiver, start = table.sender[mine], table.receiver[mine], table.box.start[mine]
         source, target = np.zeros_like(before.index), np.zeros_like(after.index)
         source[sender] = start - before.start[sender]
         target[receiver] = start - after.start[receiver]
@@ -178,17 +177,17 @@ def _turns(write: Write, turns: Turns | None) -> list[Write]:
     """A write by a permute, or one for each turn that its pairs take."""
     assert write.pairs is not None
     assert write.writes is not None
-    found = None if turns is None or write.padded is not None else turns(write.pairs, write.volume)
-    if found is None:
+    split = None if turns is None or write.padded is not None else turns(write.pairs, write.volume)
+    if split is None:
         return [write]
     devices = np.arange(len(write.writes))
-    return [replace(write, pairs=pairs, writes=np.isin(devices, pairs[:, 1])) for pairs in found]
+    return [replace(write, pairs=pairs, writes=np.isin(devices, pairs[:, 1])) for pairs in split]
 
 
 def _settle(order: Sequence[Write], own: _Kept, after: Placement) -> list[Write]:
-    """Give every device that is idle in a write something harmless to write, where there is something.
+    """Give every idle device of a write a box to write without effect, where one exists.
 
-    What devices write that are to hold nothing does no harm.
+    Writes of devices that end without a tile have no effect.
     """
     result: list[Write] = []
     later: list[tuple[Write, npt.NDArray[np.bool_]]] = []
@@ -204,7 +203,7 @@ def _settle(order: Sequence[Write], own: _Kept, after: Placement) -> list[Write]
                 idle &= ~free
         holds = idle & (own.boxes.size >= size).all(axis=1)
         pairs = write.pairs
-        if write.padded is not None:  # who is idle here may send a box of another shape
+        if write.padded is not None:  # an idle device may send a box of another shape
             holds[:] = False
         elif pairs is not None:
             holds[pairs[:, 0]] = False
@@ -220,7 +219,7 @@ def _settle(order: Sequence[Write], own: _Kept, after: Placement) -> list[Write]
 
 
 def _without_dead(writes: list[Write], after: Placement) -> list[Write]:
-    """Drop all that a write of the whole tile overwrites on every device."""
+    """Drop the writes that a later write of the whole tile overwrites on every device."""
     for k in range(len(writes) - 1, 0, -1):
         if writes[k].size == after.tile and not writes[k].masked:
             return writes[k:]

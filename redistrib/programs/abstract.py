@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from redistrib.errors import ProgramError
 from redistrib.programs.program import Compute, Move, Value
-from redistrib.programs.reference import run_nest
+from redistrib.programs.reference import run_compute
 
 Array: TypeAlias = npt.NDArray[Any]
 Known: TypeAlias = Value | Array
@@ -36,15 +36,10 @@ class Mixed:
     def compute(self, op: Compute, ins: Sequence[Known]) -> list[Known]:
         can_run = all(part.nest.body is not None for part in op.parts)
         small = all(value.type.global_size <= self.most for _, value in op.outs)
-        env: dict[str, Array] = {}
-        for (array, _), known in zip(op.ins, ins, strict=True):
-            if isinstance(known, np.ndarray):
-                env[array] = known
-        if not (can_run and small and len(env) == len(ins)):
+        arrays = [known for known in ins if isinstance(known, np.ndarray)]
+        if not (can_run and small and len(arrays) == len(ins)):
             return [value for _, value in op.outs]
-        for part in op.parts:
-            run_nest(part.nest, dict(part.nest.ranges), env)
-        return [env[array] for array, _ in op.outs]
+        return [*run_compute(op, [dict(part.nest.ranges) for part in op.parts], arrays)]
 
     def move(self, op: Move, value: Value, known: Known) -> Known:
         return known if isinstance(known, np.ndarray) else op.out

@@ -18,9 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from redistrib.programs.allocation import Interval, allocate
 from redistrib.programs.data import Compute, Op, ProgramData, made_by, used_by
 from redistrib.programs.fused import fused, is_loop
-from redistrib.programs.live import Interval, allocate, changes, devices_of
+from redistrib.programs.live import changes, devices_of
 
 _Program = TypeVar("_Program", bound=ProgramData)
 

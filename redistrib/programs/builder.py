@@ -7,6 +7,7 @@ from typing import Any
 
 from redistrib.errors import CutError, ProgramError
 from redistrib.lang.types import DistType
+from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.programs.check import check
 from redistrib.programs.groups import Group, group_of
@@ -63,14 +64,15 @@ class Builder:
                 it, minor to major; else not at all.
             place: the devices; those of the first value unless given.
             names: of the results; else made of the operation's name.
-            dtype: of the results; that of the first value unless given.
+            dtype: of the results; that of the values unless given, which they must have in common.
 
         Returns:
             The value it makes; a tuple of them if it makes several.
 
         Raises:
             CutError: if the cut does not divide the iteration space, or cuts what may not be cut.
-            ProgramError: if a value is of another shape than the nest reads, or there are too few or too many.
+            ProgramError: if a value is of another shape than the nest reads, there are too few or too many, or they are
+                of different element types and `dtype` is not given.
         """
         arrays = list(dict.fromkeys(access.array for access in nest.reads))
         if len(arrays) != len(args):
@@ -97,7 +99,7 @@ class Builder:
             group = group_of(nest.name, parts, place)
             if cut is None and not any(carried):
                 self._uncut[id(nest), place] = parts, group
-        kind = dtype or (args[0].dtype if args else "float32")
+        kind = _element_type(nest, given, dtype)
         made = [
             (array, Value(self._named(names[k] if k < len(names) else nest.name, bool(names)), form, place, kind))
             for k, (array, form) in enumerate(group.writes.items())
@@ -167,6 +169,21 @@ class Builder:
         return unique
 
 
+def _element_type(nest: Nest, given: Mapping[str, Value], dtype: str | None) -> str:
+    """The element type of what a nest makes: the one that is asked for, or that of all that it reads."""
+    if dtype is not None:
+        itemsize_of(dtype)
+        return dtype
+    kinds = dict.fromkeys(value.dtype for value in given.values())
+    if len(kinds) > 1:
+        each = ", ".join(f"{value.name!r} of {value.dtype}" for value in given.values())
+        raise ProgramError(
+            nest.name, "", "Nest", f"it reads {each}, and nothing says of which element type its result is; give "
+            f"dtype=, or make the values alike first",
+        )  # fmt: skip
+    return next(iter(kinds), "float32")
+
+
 def _cut(nest: Nest, cut: Cut, place: Place) -> DistType:
     if isinstance(cut, DistType | str):
         return DistType.of(cut)
@@ -174,7 +191,7 @@ def _cut(nest: Nest, cut: Cut, place: Place) -> DistType:
     for name in by_name:
         if name not in nest.position:
             raise CutError(nest.name, "", "Nest", f"no iteration dimension {name!r}; it has {', '.join(nest.position)}")
-    found = cut_of(nest, {name: by_name.get(name, ()) for name in nest.position}, place.mesh)
+    found = cut_of(nest, by_name, place.mesh)
     if found is None:
         raise CutError(nest.name, "", "Nest", f"the cut {by_name} over {place.mesh} does not divide {nest.ranges}")
     return found

@@ -247,14 +247,26 @@ class ProgramData:
         value = self.values[move.value]
         if move.plan is not None:
             return dict(zip(value.place.devices, move.plan.received, strict=True))
-        return dict.fromkeys(value.place.devices, 0) | _pulled(value, move.out)
+        return dict.fromkeys(value.place.devices, 0) | pulled(value, move.out)
+
+    @cached_property
+    def received_by_device(self) -> dict[int, int]:
+        """Bytes that each device receives from others in all moves, those of called programs included."""
+        total = dict.fromkeys(self.devices, 0)
+        for op in self.ops:
+            if isinstance(op, Move):
+                itemsize = itemsize_of(op.out.dtype)
+                for device, elements in self.received(op).items():
+                    total[device] += elements * itemsize
+            elif isinstance(op, Call):
+                for device, count in op.program.received_by_device.items():
+                    total[device] += count
+        return total
 
     @property
     def received_bytes(self) -> int:
         """Bytes received in all moves by all devices."""
-        return sum(sum(self.received(move).values()) * itemsize_of(move.out.dtype) for move in self.moves) + sum(
-            op.program.received_bytes for op in self.ops if isinstance(op, Call)
-        )
+        return sum(self.received_by_device.values())
 
 
 def name_of(op: Op) -> str:
@@ -281,6 +293,17 @@ def made_by(op: Op) -> Iterable[Value]:
             return []
 
 
+def is_effectful(op: Op) -> bool:
+    """Whether an operation does more than make its results, so that it stays where nothing reads them."""
+    match op:
+        case Compute():
+            return any(part.nest.effectful for part in op.parts)
+        case Call():
+            return any(map(is_effectful, op.program.ops))
+        case Move() | Free():
+            return False
+
+
 def used_by(op: Op) -> Iterable[str]:
     """The values that an operation reads or gives up."""
     match op:
@@ -292,7 +315,7 @@ def used_by(op: Op) -> Iterable[str]:
             return [op.value]
 
 
-def _pulled(value: Value, out: Value) -> dict[int, int]:
+def pulled(value: Value, out: Value) -> dict[int, int]:
     """Elements of each device's new tile that it does not hold already, by its number in the machine."""
     before, after = ({device: k for k, device in enumerate(one.place.devices)} for one in (value, out))
     stays = [device for device in after if device in before]

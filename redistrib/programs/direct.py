@@ -1,12 +1,20 @@
-"""Moves without a plan: every device takes what it lacks straight from a device that holds it."""
+"""Moves without a plan: every device takes what it lacks straight from a device that holds it.
+
+From one device to several, and from several to one, these amount to collectives: a scatter and broadcasts, reductions
+and a gather.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import product
 from typing import NamedTuple
 
 from redistrib.programs.program import Value
+from redistrib.theory.boxes import Box
+from redistrib.theory.placement import Placement
 
 _Ints = tuple[int, ...]
 
@@ -39,22 +47,109 @@ def pulls(value: Value, out: Value) -> list[Pull]:
     >>> pulls(Value("a", DistType.of("[4]"), root), Value("b", DistType.of("[2{x}4]"), both))
     [Pull(sender=0, receiver=0, start=(0,), size=(2,)), Pull(sender=0, receiver=1, start=(2,), size=(2,))]
     """
-    source, tile = value.placement, out.tile
-    holders: dict[_Ints, list[int]] = defaultdict(list)
-    for device, index in zip(value.place.devices, source.index.tolist(), strict=True):
-        holders[tuple(index)].append(device)
+    return pulls_between(value.placement, value.place.devices, out.boxes.rows(), out.place.devices)
+
+
+def pulls_between(
+    source: Placement, holders: Sequence[int], wanted: Sequence[Box], receivers: Sequence[int]
+) -> list[Pull]:
+    """What travels when devices that hold tiles of equal size give others the boxes that these want.
+
+    Args:
+        source: the tiles.
+        holders: the device that holds each of its rows.
+        wanted: boxes, each inside the array.
+        receivers: the device that wants each of them.
+    """
+    held: dict[_Ints, list[int]] = defaultdict(list)
+    for device, index in zip(holders, source.index.tolist(), strict=True):
+        held[tuple(index)].append(device)
     asked: dict[_Ints, int] = defaultdict(int)
     result = []
-    for receiver, start in zip(out.place.devices, out.placement.start.tolist(), strict=True):
-        touched = (range(s // n, -(-(s + t) // n)) for s, t, n in zip(start, tile, source.tile, strict=True))
+    for receiver, box in zip(receivers, wanted, strict=True):
+        touched = (range(s // n, -(-(s + t) // n)) for s, t, n in zip(box.start, box.size, source.tile, strict=True))
         for index in product(*touched):
-            low = tuple(max(s, i * n) for s, i, n in zip(start, index, source.tile, strict=True))
-            ends = zip(start, tile, index, source.tile, strict=True)
-            size = tuple(min(s + t, (i + 1) * n) - a for a, (s, t, i, n) in zip(low, ends, strict=True))
-            held = holders[index]
+            part = box.meet(Box(tuple(i * n for i, n in zip(index, source.tile, strict=True)), source.tile))
             sender = receiver
-            if receiver not in held:
-                sender = held[asked[index] % len(held)]
+            if receiver not in held[index]:
+                sender = held[index][asked[index] % len(held[index])]
                 asked[index] += 1
-            result.append(Pull(sender, receiver, low, size))
+            result.append(Pull(sender, receiver, part.start, part.size))
     return result
+
+
+class Scattering(NamedTuple):
+    """How an array on one device, the root, becomes the tiles of a value: at most one scatter and then broadcasts.
+
+    Attributes:
+        members: devices of the scatter, the root first; each but the root receives one tile. Empty if there is none.
+        groups: devices of each broadcast, the one that has the tile first; they share no device.
+    """
+
+    members: _Ints
+    groups: tuple[_Ints, ...]
+
+
+def scattering(value: Value, root: int) -> Scattering:
+    """The scatter and the broadcasts after which every device of a value holds its tile.
+
+    Different tiles are scattered to one device each, which broadcasts its own to the devices that hold the same; a
+    single tile the root broadcasts itself. Where tiles are partial sums, the first of them are the array and nothing is
+    sent for the others.
+
+    >>> from redistrib.lang.mesh import Mesh
+    >>> from redistrib.lang.types import DistType
+    >>> from redistrib.programs.program import Place
+    >>> scattering(Value("a", DistType.of("[2{x}4]"), Place(Mesh.of("x=2,y=2"))), 0)
+    Scattering(members=(0, 2), groups=((0, 1), (2, 3)))
+    """
+    if not math.prod(value.tile):
+        return Scattering((), ())
+    placement = value.placement
+    holders: dict[int, list[int]] = defaultdict(list)
+    numbers, labels = placement.number.tolist(), placement.label.tolist()
+    for device, number, label in zip(value.place.devices, numbers, labels, strict=True):
+        if label == 0:
+            holders[number].append(device)
+    alone = len(holders) == 1
+    first = {number: root if alone or root in devices else devices[0] for number, devices in sorted(holders.items())}
+    members = () if alone else (root, *(device for device in first.values() if device != root))
+    groups = ((first[n], *(device for device in holders[n] if device != first[n])) for n in first)
+    return Scattering(members, tuple(group for group in groups if len(group) > 1))
+
+
+class Gathering(NamedTuple):
+    """How the tiles of a value become an array on one device, the root: reductions, and then at most one gather.
+
+    Attributes:
+        teams: for every tile the devices that hold its partial sums, in their order; one device if it is no sum.
+        senders: of each team the device that goes on with the tile.
+        members: devices of the gather, the root first; each but the root sends one tile. Empty if there is none.
+    """
+
+    teams: tuple[_Ints, ...]
+    senders: _Ints
+    members: _Ints
+
+
+def gathering(value: Value, root: int) -> Gathering:
+    """The reductions and the gather after which the root holds the array.
+
+    >>> from redistrib.lang.mesh import Mesh
+    >>> from redistrib.lang.types import DistType
+    >>> from redistrib.programs.program import Place
+    >>> gathering(Value("a", DistType.of("[2{x}4] sum{y}"), Place(Mesh.of("x=2,y=2"))), 3)
+    Gathering(teams=((0, 1), (2, 3)), senders=(0, 3), members=(3, 0))
+    """
+    if not math.prod(value.tile):
+        return Gathering((), (), ())
+    placement = value.placement
+    holders: dict[int, dict[int, int]] = defaultdict(dict)
+    numbers, labels = placement.number.tolist(), placement.label.tolist()
+    for device, number, label in zip(value.place.devices, numbers, labels, strict=True):
+        if label not in holders[number] or device == root:
+            holders[number][label] = device
+    teams = tuple(tuple(held[label] for label in sorted(held)) for _, held in sorted(holders.items()))
+    senders = tuple(root if root in team else team[0] for team in teams)
+    members = () if senders == (root,) else (root, *(device for device in senders if device != root))
+    return Gathering(teams, senders, members)

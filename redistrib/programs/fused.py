@@ -51,7 +51,7 @@ def fused(program: _Program) -> _Program:
             case Compute():
                 reads = dict.fromkeys(source for _, name in op.ins for source in sources.get(name, (name,)))
                 (made,) = [value.name for value in made_by(op)][:1] or [""]
-                other_name = len(reads) == 1 and made not in outputs and _is_another_name(op, readers[made])
+                other_name = len(reads) == 1 and made not in outputs and _is_another_name(op, readers.get(made, []))
                 if made in left_out or other_name:
                     sources[made] = tuple(reads)
                 else:
@@ -73,7 +73,7 @@ def _once(flat: _Program) -> _Program:
         nest = _nest(op)
         if isinstance(op, Compute):
             op = replace(op, ins=tuple((array, same.get(name, name)) for array, name in op.ins))
-            if nest is not None and nest.body is not None and op.ins and len(op.outs) == 1:
+            if nest is not None and nest.body is not None and not nest.effectful and op.ins and len(op.outs) == 1:
                 made = op.outs[0][1]
                 what = (nest.ranges, nest.reads, nest.writes, nest.combine, nest.body, op.parts[0].cut)
                 first = seen.setdefault((what, op.ins, op.place, made.type), made.name)
@@ -169,7 +169,7 @@ def _nest(op: Op) -> Nest | None:
 def _is_elementwise(op: Op) -> bool:
     """Whether every element that is written comes of one element, or none, of each array that is read."""
     nest = _nest(op)
-    if nest is None or nest.combine or not nest.body:
+    if nest is None or nest.combine or nest.effectful or not nest.body:
         return False
     written = {name for access in nest.writes for name in access.names}
     once = all(len(dim) == 1 for access in nest.writes for dim in access.dims)
@@ -219,7 +219,7 @@ def is_product(op: Op) -> bool:
 def _is_another_name(op: Compute, readers: list[Op]) -> bool:
     """Whether an operation moves nothing: it gives the array another shape, or transposes it for products alone."""
     nest = _nest(op)
-    if nest is None or nest.combine or nest.flops or len(nest.reads) != 1 or len(nest.writes) != 1:
+    if nest is None or nest.combine or nest.effectful or nest.flops or len(nest.reads) != 1 or len(nest.writes) != 1:
         return False
     read, write = nest.reads[0], nest.writes[0]
     if any(extent > 1 for access in (read, write) for extent in access.extents) or read.windows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from redistrib.programs.nest import Nest
@@ -83,12 +84,23 @@ class Graph:
         made = (array for operation in self.operations for array in operation.outs)
         return {array.name: array for array in (*self.inputs, *made)}
 
+    @cached_property
+    def readers(self) -> dict[str, list[tuple[int, int]]]:
+        """For every value that is read the operations that read it, each with the number of the read."""
+        return readers(self.operations)
+
+    @cached_property
+    def makers(self) -> dict[str, tuple[int, int]]:
+        """For every value that is no input the operation that makes it, and the number of the write."""
+        operations = enumerate(self.operations)
+        return {array.name: (k, w) for k, operation in operations for w, array in enumerate(operation.outs)}
+
     def used(self) -> Graph:
-        """The graph without operations of which nothing is needed."""
+        """The graph without operations of which nothing is needed; operations with effects stay."""
         needed = set(self.outputs)
         kept: list[Operation] = []
         for operation in reversed(self.operations):
-            if any(array.name in needed for array in operation.outs):
+            if operation.nest.effectful or any(array.name in needed for array in operation.outs):
                 needed.update(operation.ins)
                 kept.append(operation)
         return replace(self, operations=tuple(reversed(kept)))

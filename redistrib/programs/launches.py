@@ -6,7 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from redistrib.programs.data import Call, Free, Move, Op, Place, ProgramData, Value, made_by, used_by
+from redistrib.programs.data import (
+    Call,
+    Compute,
+    Free,
+    Move,
+    Op,
+    Place,
+    ProgramData,
+    Value,
+    is_effectful,
+    made_by,
+    used_by,
+)
 from redistrib.programs.inline import inlined
 
 
@@ -95,7 +107,7 @@ class _Stretches:
                     self.finish(self.makers[op.value])
                 self._send(op)
             case _:
-                place = next(iter(made_by(op))).place
+                place = op.place if isinstance(op, Compute) else next(iter(made_by(op))).place
                 self.waiting.setdefault(place, []).append(op)
                 self.makers |= {value.name: place for value in made_by(op)}
 
@@ -131,7 +143,7 @@ def _dropping(items: Sequence[Item], program: ProgramData) -> list[Item]:
         if isinstance(item, Launch) and id(item.program) not in called:
             outs = tuple(value for value in item.outs if value.name in alive)
             item = replace(item, outs=outs, program=replace(item.program, outputs=tuple(value.name for value in outs)))
-            if not outs:
+            if not outs and not any(map(is_effectful, item.program.ops)):
                 continue
         ended = [name for name in _named(item) if name not in alive]
         found.append(replace(item, drops=tuple(ended)))

@@ -1,22 +1,26 @@
-"""Live bytes: what every device holds while a program runs, and where in its memory that could lie.
+"""Liveness: which bytes every device holds while a program runs.
 
 A value is alive from the operation that makes it to the last that reads it, or to its `Free`. Inputs are there from the
-start, and stay unless a `Free` gives them up; outputs stay to the end. What a call is the last to read ends inside it.
-A move that moves nothing makes another name for the same bytes. Besides, an operation needs scratch while it runs: the
-buffers of a plan, and what fused nests hand on among themselves.
+start, and stay unless a `Free` gives them up; outputs stay to the end. A move that moves nothing makes an alias:
+another name for the same bytes, which live as long as any of their names. Besides, an operation needs scratch while it
+runs: the buffers of a plan, and what fused nests hand on among themselves.
+
+Calls change none of this: a program holds what it would hold with every called program in the place of its call, see
+`inlined`. So an input of a call ends inside the called program if nothing reads it afterwards, and a result that
+nothing reads ends there too. A called program that does not read an input does not prolong it, and a `Free` of an input
+there does nothing, as the input is the caller's.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.data import Call, Compute, Free, Move, Op, ProgramData, Value, made_by, used_by
 from redistrib.programs.groups import group_of
-from redistrib.programs.inline import inlined
 
 
 class Change(NamedTuple):
@@ -27,126 +31,162 @@ class Change(NamedTuple):
     died: tuple[Value, ...]
 
 
-def changes(
-    program: ProgramData, donated: Collection[str] = (), known: dict[int, dict[str, str]] | None = None
-) -> list[Change]:
-    """For every operation what is made and what ends; of calls only what the caller sees, see `Call`.
+class Context(NamedTuple):
+    """What a called program must know of its caller.
 
-    Inputs that are `donated` end with the last operation that reads them, and the others stay. For `known` see
-    `same_buffer`.
+    Attributes:
+        ended: groups of inputs, by number, that share their bytes in the caller and that nothing reads after the call.
+        unread: numbers of the outputs that nothing reads after the call.
     """
-    shared = same_buffer(program, known)
-    end = _last_uses(program, donated)
-    for name, root in [(name, root) for name, root in shared.items() if name != root]:
-        end[root] = max(end[root], end.pop(name))
-    died: dict[int, list[Value]] = defaultdict(list)
-    for root, k in end.items():
-        died[k].append(program.values[root])
-    return [
-        Change(
-            tuple(value for value in made_by(op) if shared[value.name] == value.name),
-            scratch_bytes(op, program),
-            tuple(died[k]),
-        )
-        for k, op in enumerate(program.ops)
-    ]
+
+    ended: tuple[tuple[int, ...], ...]
+    unread: tuple[int, ...]
 
 
-def called_changes(
-    program: ProgramData, donated: Collection[str] = (), known: dict[int, dict[str, str]] | None = None
-) -> list[Change]:
-    """The changes of a called program: what it is given stays its caller's, unless that donates it."""
-    given = {value.name for value in program.inputs} - {*donated}
-    return [
-        change._replace(died=tuple(value for value in change.died if value.name not in given))
-        for change in changes(program, donated, known)
-    ]
+class Lifetimes(NamedTuple):
+    """When the bytes of a program's values are taken and given up.
 
-
-Ends: TypeAlias = dict[tuple[int, tuple[int, ...]], tuple[int, ...]]
-
-
-def donated_by(op: Call, died: Iterable[Value], shared: Mapping[str, str], known: Ends) -> dict[str, str]:
-    """Inputs of a called program that end inside it, each with the value of the caller that ends with it.
-
-    Args:
-        op: the call.
-        died: the values of the caller that it is the last to read.
-        shared: of the caller, see `same_buffer`.
-        known: what ends inside programs that were called before, with the same inputs given up, all by their numbers;
-            it is added to.
+    Attributes:
+        changes: of every operation; empty for a call, as all that it changes is changed inside.
+        contexts: of every call, by the number of the operation.
+        at_return: what ends when the last operation is done: inputs of the caller passed on as results that it does not
+            read.
     """
-    ends = {value.name for value in died}
-    if not ends:
-        return {}
-    roots = [shared[name] for name in op.ins]
-    given = [k for k, root in enumerate(roots) if root in ends]
-    times = Counter(roots[k] for k in given)
-    if len(times) < len(given):
-        given = [k for k in given if times[roots[k]] == 1]
-    inputs, key = op.program.inputs, (id(op.program), tuple(given))
-    if given and key not in known:
-        changed = called_changes(op.program, [inputs[k].name for k in given])
-        inside = {value.name for change in changed for value in change.died}
-        known[key] = tuple(k for k in given if inputs[k].name in inside)
-    return {inputs[k].name: roots[k] for k in known[key]} if given else {}
+
+    changes: tuple[Change, ...]
+    contexts: Mapping[int, Context]
+    at_return: tuple[Value, ...]
 
 
-def _last_uses(program: ProgramData, donated: Collection[str]) -> dict[str, int]:
-    stays = len(program.ops)
-    last = dict.fromkeys((value.name for value in program.inputs), -1)
-    freed: set[str] = set()
-    for k, op in enumerate(program.ops):
-        last.update(dict.fromkeys([value.name for value in made_by(op)], k))
-        last.update(dict.fromkeys(used_by(op), k))
-        if isinstance(op, Free):
-            freed.add(op.value)
-    stay = [value.name for value in program.inputs if value.name not in freed and value.name not in donated]
-    return last | dict.fromkeys((*stay, *program.outputs), stays)
+@dataclass
+class Liveness:
+    """The analysis of programs and of those that they call, each made once.
 
-
-def same_buffer(program: ProgramData, known: dict[int, dict[str, str]] | None = None) -> dict[str, str]:
-    """For every value the first whose bytes are its own: itself, unless a move or call only gives another name.
-
-    What is found is added to `known`, by the ids of programs, which must outlive it.
+    Attributes:
+        programs: all that was analysed; kept alive, as results are found by their ids.
     """
-    known = {} if known is None else known
-    if id(program) in known:
-        return known[id(program)]
-    shared = {value.name: value.name for value in program.inputs}
-    handed_on: dict[int, list[_Same]] = {}
-    for op in program.ops:
-        shared |= {value.name: value.name for value in made_by(op)}
-        if isinstance(op, Move) and renames(op, program):
-            shared[op.out.name] = shared[op.value]
-        elif isinstance(op, Call):
-            if id(op.program) not in handed_on:
-                handed_on[id(op.program)] = _handed_on(op.program, same_buffer(op.program, known))
-            for one in handed_on[id(op.program)]:
-                shared[op.outs[one.output].name] = shared[op.ins[one.of] if one.is_input else op.outs[one.of].name]
-    known[id(program)] = shared
-    return shared
+
+    programs: list[ProgramData] = field(default_factory=list)
+    _aliases: dict[int, dict[str, str]] = field(default_factory=dict)
+    _reads: dict[int, frozenset[int]] = field(default_factory=dict)
+    _called: dict[tuple[int, Context], Lifetimes] = field(default_factory=dict)
+
+    def aliases(self, program: ProgramData) -> dict[str, str]:
+        """For every value the first name of its bytes: its own, unless a move or a call only gives another name."""
+        if id(program) not in self._aliases:
+            self.programs.append(program)
+            first = {value.name: value.name for value in program.inputs}
+            for op in program.ops:
+                first |= {value.name: value.name for value in made_by(op)}
+                if isinstance(op, Move) and renames(op, program):
+                    first[op.out.name] = first[op.value]
+                elif isinstance(op, Call):
+                    self._name_results(op, first)
+            self._aliases[id(program)] = first
+        return self._aliases[id(program)]
+
+    def _name_results(self, op: Call, first: dict[str, str]) -> None:
+        """The first names of a call's results, some of which are its inputs, or the same bytes as another result."""
+        inner = self.aliases(op.program)
+        outside = {value.name: first[name] for value, name in zip(op.program.inputs, op.ins, strict=True)}
+        for output, out in zip(op.program.outputs, op.outs, strict=True):
+            first[out.name] = outside.setdefault(inner[output], out.name)
+
+    def reads(self, program: ProgramData) -> frozenset[int]:
+        """The inputs, by number, that a called program reads, or passes on."""
+        if id(program) not in self._reads:
+            self.programs.append(program)
+            used = {*program.outputs}
+            for op in program.ops:
+                if not isinstance(op, Free):
+                    used.update(self._read_by(op))
+            numbers = (k for k, value in enumerate(program.inputs) if value.name in used)
+            self._reads[id(program)] = frozenset(numbers)
+        return self._reads[id(program)]
+
+    def _read_by(self, op: Op) -> Iterable[str]:
+        """The values that an operation uses; of a call, those that the called program does."""
+        return [op.ins[k] for k in self.reads(op.program)] if isinstance(op, Call) else used_by(op)
+
+    def lifetimes(self, program: ProgramData, donated: Collection[str] = ()) -> Lifetimes:
+        """Of a program that nobody calls; inputs that are `donated` end with the last operation that reads them."""
+        freed = {op.value for op in program.ops if isinstance(op, Free)}
+        stays = [value.name for value in program.inputs if value.name not in freed and value.name not in donated]
+        return self._lifetimes(program, self.aliases(program), (*stays, *program.outputs), ())
+
+    def called(self, program: ProgramData, context: Context) -> Lifetimes:
+        """Of a called program."""
+        key = (id(program), context)
+        if key not in self._called:
+            self._called[key] = self._in_context(program, context)
+        return self._called[key]
+
+    def _in_context(self, program: ProgramData, context: Context) -> Lifetimes:
+        inputs, first = [value.name for value in program.inputs], self.aliases(program)
+        same = {inputs[k]: inputs[group[0]] for group in context.ended for k in group}
+        if any(name != given for name, given in same.items()):
+            first = {name: same.get(given, given) for name, given in first.items()}
+        ended, unread = {k for group in context.ended for k in group}, {*context.unread}
+        stays = [name for k, name in enumerate(inputs) if k not in ended]
+        stays += [name for k, name in enumerate(program.outputs) if k not in unread]
+        return self._lifetimes(program, first, stays, inputs)
+
+    def _lifetimes(
+        self, program: ProgramData, first: Mapping[str, str], stays: Iterable[str], callers: Collection[str]
+    ) -> Lifetimes:
+        """Lifetimes where `stays` outlive the program, and the inputs `callers` are not given up by a `Free`."""
+        last: dict[str, int] = {}
+        for k, op in enumerate(program.ops):
+            for value in made_by(op):
+                last[first[value.name]] = k
+            for name in self._read_by(op):
+                if not (isinstance(op, Free) and name in callers):
+                    last[first[name]] = k
+        count = len(program.ops)
+        named = {value.name for value in program.inputs}
+        for name in program.outputs:  # an input, or a value a second time, is passed on by a move at the end
+            if name in named:
+                last[first[name]] = count
+            named.add(name)
+        for name in stays:
+            last.pop(first[name], None)
+        died: dict[int, list[Value]] = defaultdict(list)
+        for name, k in last.items():
+            died[k].append(program.values[name])
+        made, contexts = list[Change](), dict[int, Context]()
+        for k, op in enumerate(program.ops):
+            if isinstance(op, Call):
+                contexts[k] = _context(op, first, {value.name for value in died[k]})
+                made.append(_NOTHING)
+            else:
+                born = tuple(value for value in made_by(op) if first[value.name] == value.name)
+                made.append(Change(born, scratch_bytes(op, program), tuple(died[k])))
+        return Lifetimes(tuple(made), contexts, tuple(died[count]))
 
 
-class _Same(NamedTuple):
-    """An output of a program whose bytes are those of an input, or of an output before it, by their numbers."""
-
-    output: int
-    is_input: bool
-    of: int
+_NOTHING = Change((), 0, ())
 
 
-def _handed_on(program: ProgramData, shared: Mapping[str, str]) -> list[_Same]:
-    inputs = {value.name: k for k, value in enumerate(program.inputs)}
-    first: dict[str, int] = {}
-    found = []
-    for k, output in enumerate(program.outputs):
-        root = shared[output]
-        if root in inputs:
-            found.append(_Same(k, True, inputs[root]))
-        elif first.setdefault(root, k) != k:
-            found.append(_Same(k, False, first[root]))
-    return found
+def _context(op: Call, first: Mapping[str, str], ended: Collection[str]) -> Context:
+    """The context of a call that is the last to use the bytes of these first names."""
+    if not ended:
+        return Context((), ())
+    groups: dict[str, list[int]] = {}
+    for k, name in enumerate(op.ins):
+        if first[name] in ended:
+            groups.setdefault(first[name], []).append(k)
+    unread = (k for k, out in enumerate(op.outs) if first[out.name] in ended)
+    return Context(tuple(tuple(group) for group in groups.values()), tuple(unread))
+
+
+def changes(program: ProgramData) -> tuple[Change, ...]:
+    """For every operation of a program without calls what it makes and what ends with it."""
+    return Liveness().lifetimes(program).changes
+
+
+def aliases(program: ProgramData) -> dict[str, str]:
+    """For every value the first name of its bytes, see `Liveness`."""
+    return Liveness().aliases(program)
 
 
 def renames(op: Move, program: ProgramData) -> bool:
@@ -172,47 +212,6 @@ def scratch_bytes(op: Op, program: ProgramData) -> int:
             return 0
 
 
-def peak_bytes(program: ProgramData, donated: Collection[str] = ()) -> dict[int, int]:
-    """The most bytes that each device holds at once, by its number in the machine; see `changes`."""
-    live: dict[int, int] = dict.fromkeys(program.devices, 0)
-    _hold(program.inputs, live, 1)
-    peak = dict(live)
-    _run(program, changes(program, donated), live, peak, {})
-    return peak
-
-
-def _run(program: ProgramData, made: Sequence[Change], live: dict[int, int], peak: dict[int, int], known: Ends) -> None:
-    shared = same_buffer(program)
-    for op, change in zip(program.ops, made, strict=True):
-        if isinstance(op, Call):
-            before = dict(live)
-            donated = donated_by(op, change.died, shared, known)
-            _run(op.program, called_changes(op.program, donated), live, peak, known)
-            live.update(before)
-        _hold(change.born, live, 1)
-        for device in devices_of(op, program):
-            peak[device] = max(peak[device], live[device] + change.scratch)
-        _hold(change.died, live, -1)
-
-
-def held_bytes(program: ProgramData) -> list[dict[int, int]]:
-    """For every operation what each device holds while it runs, scratch and what calls make inside left out."""
-    live: dict[int, int] = dict.fromkeys(program.devices, 0)
-    _hold(program.inputs, live, 1)
-    found = []
-    for change in changes(program):
-        _hold(change.born, live, 1)
-        found.append(dict(live))
-        _hold(change.died, live, -1)
-    return found
-
-
-def _hold(values: Iterable[Value], live: dict[int, int], sign: int) -> None:
-    for value in values:
-        for device in value.place.devices:
-            live[device] += sign * value.tile_bytes
-
-
 def devices_of(op: Op, program: ProgramData) -> tuple[int, ...]:
     """The devices that take part in an operation, ascending."""
     match op:
@@ -227,108 +226,57 @@ def devices_of(op: Op, program: ProgramData) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-# --------------------------------------------------------------------------------------- ahead of time
+# ------------------------------------------------------------------------------------------ bytes by device
 
 
-class Interval(NamedTuple):
-    """Bytes that one device holds under one name from operation `first` to operation `last`, both included."""
-
-    name: str
-    first: int
-    last: int
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Allocation:
-    """Where one device keeps everything it holds, decided before it runs.
+class Moment(NamedTuple):
+    """What devices hold while an operation runs.
 
     Attributes:
-        offsets: of every interval, in bytes from the start of the device's memory.
-        intervals: what is held.
-        size: bytes of memory that this takes.
-        bound: bytes alive at the worst moment; nothing takes less.
+        op: the operation; never a call, but the operations of called programs instead.
+        devices: those that take part.
+        held: bytes on each device of the program, scratch left out; changed when the next moment is asked for.
+        scratch: bytes that each device that takes part needs besides.
     """
 
-    offsets: tuple[int, ...]
-    intervals: tuple[Interval, ...]
-    size: int
-    bound: int
+    op: Op
+    devices: tuple[int, ...]
+    held: Mapping[int, int]
+    scratch: int
 
 
-def intervals(program: ProgramData, device: int) -> list[Interval]:
-    """What a device holds, in order of creation; scratch is named after its operation, `scratch 3`."""
-    flat = inlined(program)
-    first = {value.name: -1 for value in flat.inputs if device in value.place.devices}
-    found = []
-    for k, (op, change) in enumerate(zip(flat.ops, changes(flat), strict=True)):
-        first |= {value.name: k for value in change.born if device in value.place.devices}
-        if change.scratch and device in devices_of(op, flat):
-            found.append(Interval(f"scratch {k}", k, k, change.scratch))
-        found += [
-            Interval(value.name, first.pop(value.name), k, value.tile_bytes)
-            for value in change.died
-            if value.name in first
-        ]
-    found += [Interval(name, k, len(flat.ops), flat.values[name].tile_bytes) for name, k in first.items()]
-    return sorted((one for one in found if one.bytes), key=lambda one: (one.first, one.last))
+def moments(program: ProgramData, donated: Collection[str] = ()) -> Iterator[Moment]:
+    """Every operation in order, those of called programs included, and what devices hold then."""
+    liveness, held = Liveness(), dict.fromkeys(program.devices, 0)
+    _add(program.inputs, held, 1)
+
+    def walk(program: ProgramData, lives: Lifetimes) -> Iterator[Moment]:
+        for k, (op, change) in enumerate(zip(program.ops, lives.changes, strict=True)):
+            if isinstance(op, Call):
+                yield from walk(op.program, liveness.called(op.program, lives.contexts[k]))
+                continue
+            _add(change.born, held, 1)
+            yield Moment(op, devices_of(op, program), held, change.scratch)
+            _add(change.died, held, -1)
+        _add(lives.at_return, held, -1)
+
+    yield from walk(program, liveness.lifetimes(program, donated))
 
 
-def allocate(held: Sequence[Interval]) -> Allocation:
-    """Offsets at which no two intervals that are alive together overlap.
+def peak_bytes(program: ProgramData, donated: Collection[str] = ()) -> dict[int, int]:
+    """The most bytes that each device holds at once, by its number in the machine.
 
-    Each is put into the smallest gap that takes it, in several orders: by size, by duration times size, by time. The
-    smallest result is taken; finding the least is NP-hard.
-
-    >>> from itertools import starmap
-    >>> made = allocate(list(starmap(Interval, [("a", 0, 1, 4), ("b", 1, 2, 2), ("c", 2, 3, 4)])))
-    >>> made.offsets, made.size, made.bound
-    ((0, 4, 0), 6, 6)
+    Inputs that are `donated` end with the last operation that reads them.
     """
-    orders = (
-        lambda k: (-held[k].bytes, held[k].first),
-        lambda k: (-held[k].bytes * (held[k].last - held[k].first + 1), held[k].first),
-        lambda k: (held[k].first, -held[k].last),
-        lambda k: (-held[k].last, held[k].first),
-    )
-    bound = _bound(held)
-    best: list[int] = []
-    size = -1
-    for order in orders:
-        offsets = _placed(held, sorted(range(len(held)), key=order))
-        taken = max((at + one.bytes for at, one in zip(offsets, held, strict=True)), default=0)
-        if size < 0 or taken < size:
-            best, size = offsets, taken
-        if size == bound:
-            break
-    return Allocation(tuple(best), tuple(held), size, bound)
+    peak = dict.fromkeys(program.devices, 0)
+    _add(program.inputs, peak, 1)
+    for moment in moments(program, donated):
+        for device in moment.devices:
+            peak[device] = max(peak[device], moment.held[device] + moment.scratch)
+    return peak
 
 
-def _bound(held: Sequence[Interval]) -> int:
-    steps: dict[int, int] = defaultdict(int)
-    for one in held:
-        steps[one.first] += one.bytes
-        steps[one.last + 1] -= one.bytes
-    alive = most = 0
-    for k in sorted(steps):
-        alive += steps[k]
-        most = max(most, alive)
-    return most
-
-
-def _placed(held: Sequence[Interval], order: Sequence[int]) -> list[int]:
-    offsets = [0] * len(held)
-    done: list[int] = []
-    for k in order:
-        one = held[k]
-        beside = sorted(
-            (offsets[j], held[j].bytes) for j in done if held[j].first <= one.last and one.first <= held[j].last
-        )
-        at, end, gap = -1, 0, 0
-        for start, size in beside:
-            if start - end >= one.bytes and (at < 0 or start - end < gap):
-                at, gap = end, start - end
-            end = max(end, start + size)
-        offsets[k] = end if at < 0 else at
-        done.append(k)
-    return offsets
+def _add(values: Iterable[Value], held: dict[int, int], sign: int) -> None:
+    for value in values:
+        for device in value.place.devices:
+            held[device] += sign * value.tile_bytes

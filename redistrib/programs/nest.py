@@ -77,6 +77,8 @@ class Nest:
             read, `body(at, *arrays)`; returns one array, or a tuple with one for each write. The ranges begin where
             the whole ranges do, except along `indexed` dimensions. None: the nest can be planned but not run.
         flops: floating-point operations at each point.
+        effectful: whether the body does more than compute its results, such as printing: an operation that is never
+            dropped, repeated or put in another order.
 
     Raises:
         ProgramError: if the parts do not fit together.
@@ -93,6 +95,7 @@ class Nest:
     fills: str | None = None
     body: Callable[..., Any] | None = None
     flops: int = 1
+    effectful: bool = False
 
     def __post_init__(self) -> None:
         ranges = tuple((name, self._range(name, given)) for name, given in _pairs(self.ranges))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from redistrib.errors import ProgramError
+from redistrib.plans.dtypes import dtype_of
 from redistrib.programs.abstract import ABSTRACT, CONCRETE, Array, Register
 from redistrib.programs.builder import Builder
 from redistrib.programs.nest import Access, Nest
@@ -102,11 +103,22 @@ def _gemm(builder: Builder, x: Value | Array, w: Value | Array) -> Any:
 
 
 def _values(builder: Builder, kind: str, *operands: Value | Array) -> list[Value]:
-    """The operands as values: arrays are made where the first value is."""
-    place = next((one.place for one in operands if isinstance(one, Value)), None)
-    if place is None:
+    """The operands as values: arrays are made where the first value is, and of its element type where that has them."""
+    first = next((one for one in operands if isinstance(one, Value)), None)
+    if first is None:
         raise ProgramError(kind, "", "Register", "all it is given are arrays, on no device; make one an input")
-    return [one if isinstance(one, Value) else _constant(builder, one, place) for one in operands]
+    return [
+        one if isinstance(one, Value) else _constant(builder, _alike(one, first.dtype), first.place) for one in operands
+    ]
+
+
+def _alike(array: Array, dtype: str) -> Array:
+    """The array in another element type, or as it is where that changes an element."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        converted = array.astype(dtype_of(dtype))
+    return (
+        converted if np.array_equal(converted.astype(array.dtype), array, equal_nan=array.dtype.kind in "fc") else array
+    )
 
 
 def _constant(builder: Builder, array: Array, place: Place) -> Value:

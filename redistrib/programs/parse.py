@@ -100,7 +100,7 @@ class _Reader:
         combine: list[tuple[str, str]] = []
         whole = indexed = frozenset[str]()
         linear: list[tuple[int, ...]] = []
-        fills, flops, body = None, 1, None
+        fills, flops, effectful, body = None, 1, False, None
         while not self.take("}"):
             if self.take("combine:"):
                 combine = self._separated(lambda: (self.name(), self.name()))
@@ -114,13 +114,18 @@ class _Reader:
                 fills = self.name()
             elif self.take("flops:"):
                 flops = self.number()
+            elif self.take("effectful:"):
+                self.expect("yes")
+                effectful = True
             elif self.take("body:"):
                 body = self.bodies.get(self.name())
             else:
                 self._fail("an option of a nest")
             self.take(";")
         accesses = (tuple(ranges), tuple(reads), tuple(writes))
-        self.nests[label] = Nest(name, *accesses, tuple(combine), whole, tuple(linear), indexed, fills, body, flops)
+        self.nests[label] = Nest(
+            name, *accesses, tuple(combine), whole, tuple(linear), indexed, fills, body, flops, effectful
+        )
 
     def _range(self) -> tuple[str, range]:
         """`range: NAME ":" NUMBER (".." NUMBER "by" NUMBER)?`."""

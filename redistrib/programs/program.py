@@ -11,7 +11,9 @@ from redistrib.programs.data import Op as Op
 from redistrib.programs.data import Place as Place
 from redistrib.programs.data import ProgramData
 from redistrib.programs.data import Value as Value
+from redistrib.programs.data import is_effectful as is_effectful
 from redistrib.programs.data import made_by as made_by
+from redistrib.programs.data import pulled as pulled
 from redistrib.programs.data import used_by as used_by
 
 

@@ -18,7 +18,7 @@ from redistrib.programs.inline import inlined
 from redistrib.programs.live import renames
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Compute, Free, Move, Program, Value
-from redistrib.programs.reference import Tile, Tiles, points_of, run_nest
+from redistrib.programs.reference import Tile, Tiles, points_of, run_nests
 from redistrib.theory.placement import placement_of
 
 _Ints: TypeAlias = tuple[int, ...]
@@ -284,12 +284,12 @@ def run_work(work: TileWork, held: Mapping[str, Tile]) -> dict[str, Tile]:
     """What nests make of the tiles of a rank, by name.
 
     Raises:
-        ProgramError: as `run_nest` does.
+        ProgramError: as `run_nests` does.
     """
-    env = {array: held[name] for array, name in work.ins}
-    for nest, at in work.nests:
-        run_nest(nest, at, env)
-    return {name: env[array] for array, name in work.outs}
+    results = run_nests(
+        work.nests, ((array, held[name]) for array, name in work.ins), [array for array, _ in work.outs]
+    )
+    return dict(zip((name for _, name in work.outs), results, strict=True))
 
 
 def _put_together(op: Receive, device: int, held: Mapping[str, Tile], post: _Post) -> Tile:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, TypeFormError
+from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, TypeFormError, UnknownAxisError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType, require_even
 from redistrib.programs.nest import Access, Nest
@@ -176,11 +176,11 @@ def _check_factors(nest: Nest, access: Access, dim: int, factors: Sequence[DimTy
 
 
 def cut_of(nest: Nest, axes: Mapping[str, Sequence[str]], mesh: Mesh) -> DistType | None:
-    """The cut with the given axes, minor to major, for each iteration dimension; None where it cannot be."""
-    dims = []
-    for name, size in zip(nest.position, nest.sizes, strict=True):
-        tiles = math.prod(mesh.axis(axis).size for axis in axes[name])
-        if size % tiles or (tiles > 1 and name in nest.whole):
-            return None
-        dims.append(DimType(size // tiles, tuple(axes[name]), size))
-    return DistType(tuple(dims))
+    """The cut with the given axes, minor to major, for iteration dimensions; None where it cannot be."""
+    try:
+        cut = DistType.cut(nest.sizes, {nest.position[name]: names for name, names in axes.items()}, mesh)
+    except UnknownAxisError:
+        raise
+    except TypeFormError:
+        return None
+    return None if any(cut.dims[nest.position[name]].tile != nest.size(name) for name in nest.whole) else cut

@@ -6,7 +6,7 @@ and moves go through the plans' own interpreter. The two agree for every right p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from redistrib.errors import ProgramError, TilesError
 from redistrib.lang.notation import Reduction
 from redistrib.plans import reference
-from redistrib.plans.adding import Summed, view
+from redistrib.plans.reduction import Accumulator, view
 from redistrib.programs.interpret import interpret
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Compute, Move, Program, Value
@@ -39,10 +39,7 @@ class _Whole:
     """On whole arrays an operation runs once, and moves do nothing."""
 
     def compute(self, op: Compute, ins: Sequence[Tile]) -> list[Tile]:
-        env = {array: value for (array, _), value in zip(op.ins, ins, strict=True)}
-        for part in op.parts:
-            run_nest(part.nest, dict(part.nest.ranges), env)
-        return [env[array] for array, _ in op.outs]
+        return run_compute(op, [dict(part.nest.ranges) for part in op.parts], ins)
 
     def move(self, op: Move, value: Value, known: Tile) -> Tile:
         return known
@@ -75,11 +72,9 @@ class _ByRank:
         results: list[Tiles] = [{} for _ in op.outs]
         cuts = [placement_of(part.cut, op.place.mesh) for part in op.parts]
         for number, device in enumerate(op.place.devices):
-            env = {array: tiles[device] for (array, _), tiles in zip(op.ins, ins, strict=True)}
-            for part, cut in zip(op.parts, cuts, strict=True):
-                run_nest(part.nest, points_of(part.nest, cut, number), env)
-            for result, (array, _) in zip(results, op.outs, strict=True):
-                result[device] = env[array]
+            points = [points_of(part.nest, cut, number) for part, cut in zip(op.parts, cuts, strict=True)]
+            for result, tile in zip(results, run_compute(op, points, [tiles[device] for tiles in ins]), strict=True):
+                result[device] = tile
         return results
 
     def move(self, op: Move, value: Value, known: Tiles) -> Tiles:
@@ -93,6 +88,31 @@ def points_of(nest: Nest, cut: Placement, device: int) -> dict[str, range]:
         first = start if name in nest.indexed else 0
         at[name] = over[first : first + tile]
     return at
+
+
+def run_compute(op: Compute, points: Iterable[Mapping[str, range]], ins: Iterable[Tile]) -> list[Tile]:
+    """The results of an operation whose parts run over some points each, in the order of `op.outs`.
+
+    Raises:
+        ProgramError: as `run_nests` does.
+    """
+    arrays = zip((array for array, _ in op.ins), ins, strict=True)
+    nests = zip((part.nest for part in op.parts), points, strict=True)
+    return run_nests(nests, arrays, [array for array, _ in op.outs])
+
+
+def run_nests(
+    nests: Iterable[tuple[Nest, Mapping[str, range]]], ins: Iterable[tuple[str, Tile]], outs: Sequence[str]
+) -> list[Tile]:
+    """Run nests in order, each over its points, on arrays by name.
+
+    Raises:
+        ProgramError: as `run_nest` does.
+    """
+    env = dict(ins)
+    for nest, points in nests:
+        run_nest(nest, points, env)
+    return [env[array] for array in outs]
 
 
 def run_nest(nest: Nest, at: Mapping[str, range], env: dict[str, Tile]) -> None:
@@ -111,7 +131,7 @@ def run_nest(nest: Nest, at: Mapping[str, range], env: dict[str, Tile]) -> None:
         if tile.shape != shape:
             raise ProgramError(nest.name, access.array, "Nest", f"the body gives shape {tile.shape}, not {shape}")
         if access.array in env:  # written twice inside a group: combined, as the later nest says
-            total = Summed(shape, tile.dtype, cast(Reduction, nest.combine[0][1]))
+            total = Accumulator(shape, tile.dtype, cast(Reduction, nest.combine[0][1]))
             for part in (env[access.array], tile):
                 total.add([0] * tile.ndim, part)
             tile = total.result()

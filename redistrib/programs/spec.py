@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from redistrib.errors import ProgramError
+from redistrib.lang.notation import Reduction
+from redistrib.plans.reduction import combined_along
 from redistrib.programs.nest import Access, Nest
 
 _OPERAND = re.compile(r"(?:[A-Za-z]|\([A-Za-z]+\))*")
-_REDUCE: dict[str, Callable[..., Any]] = {"sum": np.sum, "max": np.max, "min": np.min}
 
 
 def nest(
@@ -118,27 +119,35 @@ def _body(
         apart = []
         for operand, array in zip(operands, arrays, strict=True):
             factors = [letter for dim in operand for letter in dim]
-            apart.append((factors, np.reshape(array, [size[letter] for letter in factors])))
+            apart.append((factors, _library(array).reshape(array, [size[letter] for letter in factors])))
         if fn is None and combine == "sum" and apart:
             whole = ",".join("".join(factors) for factors, _ in apart)
-            found = np.einsum(f"{whole}->{''.join(written)}", *(array for _, array in apart))
+            found = _library(apart[0][1]).einsum(f"{whole}->{''.join(written)}", *(array for _, array in apart))
         else:
             aligned = [_aligned(array, factors, letters) for factors, array in apart]
             value = math.prod(aligned) if fn is None else fn(*aligned)
-            value = np.broadcast_to(value, [size[letter] for letter in letters])
+            library = _library(value)
+            value = library.broadcast_to(value, [size[letter] for letter in letters])
             reduced = tuple(k for k, letter in enumerate(letters) if letter not in written)
-            if reduced:
-                value = _REDUCE[combine](value, axis=reduced)
+            if reduced and isinstance(value, np.ndarray):
+                value = combined_along(cast(Reduction, combine), value, reduced)
+            elif reduced:
+                value = getattr(library, combine)(value, axis=reduced)
             rest = [letter for letter in letters if letter in written]
-            found = np.transpose(value, [rest.index(letter) for letter in written])
-        return np.reshape(found, [math.prod(size[letter] for letter in dim) for dim in result])
+            found = library.transpose(value, [rest.index(letter) for letter in written])
+        return _library(found).reshape(found, [math.prod(size[letter] for letter in dim) for dim in result])
 
     return body
+
+
+def _library(array: Any) -> Any:
+    """What has NumPy's functions for an array: NumPy, or the library whose array it is."""
+    return array.__array_namespace__() if hasattr(array, "__array_namespace__") else np
 
 
 def _aligned(array: Any, factors: list[str], letters: tuple[str, ...]) -> Any:
     """The operand with one dimension for each letter, of size 1 for letters it lacks."""
     present = [letter for letter in letters if letter in factors]
-    turned = np.transpose(array, [factors.index(letter) for letter in present])
+    turned = _library(array).transpose(array, [factors.index(letter) for letter in present])
     sizes = iter(turned.shape)
     return turned.reshape([next(sizes) if letter in factors else 1 for letter in letters])

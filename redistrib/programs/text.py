@@ -149,6 +149,7 @@ class _Printer:
             "indexed": " ".join(map(quoted, sorted(nest.indexed, key=order))),
             "fills": nest.fills or "",
             "flops": str(nest.flops),
+            "effectful": "yes" if nest.effectful else "",
             "body": "" if nest.body is None else quoted(self._body(nest)),
         }
         said = "; ".join(f"{key}: {text}" for key, text in options.items() if text)

@@ -2,27 +2,27 @@
 
 A grid says into how many parts each iteration dimension is cut, and leaves open which axes cut it. The axes are chosen
 so that a nest finds its arrays as other nests left them: this is the renaming of grid variables that makes two
-schedules consistent.
+schedules consistent. Here are the ways to choose them; which is taken for each nest of a program is decided in
+`redistrib.partitioning.bind`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, permutations
+from typing import NamedTuple
 
 from redistrib.arith import as_integer
 from redistrib.errors import CutError, InconsistentGroupError, RedistribError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType
-from redistrib.programs.groups import group_of
+from redistrib.programs.groups import Group, group_of
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Place
 from redistrib.programs.pullback import Part, cut_of
-
-_MOST = 128  # bindings that are looked at for an operation; those that suit its arrays come first
 
 
 def parts_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]]) -> tuple[int, ...]:
@@ -96,7 +96,7 @@ def bindings(
     """
     suited = _suited(nest, known or {})
     order = [(parts, suited.get(name, ())) for name, parts in zip(nest.position, grid, strict=True)]
-    for chosen in islice(_chosen(order, mesh.axes), _MOST):
+    for chosen in _chosen(order, mesh.axes):
         cut = cut_of(nest, dict(zip(nest.position, chosen, strict=True)), mesh)
         if cut is not None:
             yield cut
@@ -155,48 +155,44 @@ class Kernel:
         return max(math.prod(grid) for grid in self.grids)
 
 
-def unify(
-    kernel: Kernel, place: Place, price: Callable[[tuple[Part, ...]], float], known: Mapping[str, DistType]
-) -> tuple[Part, ...] | None:
-    """Cuts for the nests of a kernel, on the axes of a place, that agree inside and cost least outside.
+class Bound(NamedTuple):
+    """A kernel whose grids have axes, and what it needs from outside and leaves behind."""
+
+    parts: tuple[Part, ...]
+    place: Place
+    group: Group
+
+
+def unify(kernel: Kernel, place: Place, known: Mapping[str, DistType], limit: int | None = None) -> Iterator[Bound]:
+    """Ways to give the nests of a kernel axes of a place so that they agree inside.
 
     Args:
         kernel: the nests and their grids.
         place: the devices; its mesh names the axes.
-        price: what the parts cost in moves; the first of the cheapest is taken.
-        known: types of arrays as they are, over the same mesh.
-
-    Returns:
-        The parts; None if the axes cannot make one of the grids.
+        known: types of arrays as they are, over the same mesh; what suits them comes first.
+        limit: how many ways are tried, those that disagree among them; None: all.
 
     Raises:
         InconsistentGroupError: if no choice of axes makes the nests agree, or another error of `Part.signature`.
     """
-    best: tuple[float, tuple[Part, ...]] | None = None
-    refused: RedistribError | None = None
-    for parts in islice(_agreeing(kernel, place, (), known), _MOST):
-        if isinstance(parts, RedistribError):
-            refused = refused or parts
+    agreed, refused = False, None
+    for bound in islice(_agreeing(kernel, place, (), known), limit):
+        if isinstance(bound, RedistribError):
+            refused = refused or bound
             continue
-        found = price(parts)
-        if best is None or found < best[0]:
-            best = (found, parts)
-        if found == 0:
-            break
-    if best is None and refused is not None:
+        agreed = True
+        yield bound
+    if refused is not None and not agreed:
         raise refused
-    return None if best is None else best[1]
 
 
 def _agreeing(
     kernel: Kernel, place: Place, done: tuple[Part, ...], known: Mapping[str, DistType]
-) -> Iterator[tuple[Part, ...] | RedistribError]:
+) -> Iterator[Bound | RedistribError]:
     """Parts that agree, and for those that do not the reason."""
-    if len(done) == len(kernel.nests):
-        yield done
-        return
-    for cut in bindings(kernel.nests[len(done)], kernel.grids[len(done)], place.mesh, known):
-        parts = (*done, Part(kernel.nests[len(done)], cut))
+    nest, grid = kernel.nests[len(done)], kernel.grids[len(done)]
+    for cut in bindings(nest, grid, place.mesh, known):
+        parts = (*done, Part(nest, cut))
         try:
             group = group_of(kernel.name, parts, place)
         except RedistribError as error:
@@ -204,4 +200,7 @@ def _agreeing(
             if not isinstance(error, InconsistentGroupError):
                 return
             continue
-        yield from _agreeing(kernel, place, parts, {**known, **group.reads, **group.writes})
+        if len(parts) == len(kernel.nests):
+            yield Bound(parts, place, group)
+        else:
+            yield from _agreeing(kernel, place, parts, {**known, **group.reads, **group.writes})

@@ -1,10 +1,19 @@
-"""Do all processes move the same tree? Asked before anything moves: collectives that do not match hang."""
+"""Do all processes move the same tree? Asked before anything moves: collectives that do not match hang, or mix arrays.
+
+Processes meet at barriers of `jax.distributed`. A barrier either lets all of its processes pass or fails for all of
+them, those that come later too. So all processes draw the same conclusion, and calls stay matched after an error.
+
+A digest that is new is exchanged, which takes four messages. A digest on which the processes have agreed before needs
+one: the barrier has the digest in its name, so only processes that are about to do the same meet there. If it fails,
+because another process is late or does something else, the digests are exchanged.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+import threading
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import jax
 
@@ -12,8 +21,8 @@ from redistrib.backends.jax import private
 from redistrib.errors import CommunicatorError
 
 WAIT_SECONDS = 300  # for a process that takes longer to plan and compile, or never calls
-
-_CALLS: Counter[tuple[int, ...]] = Counter()  # by the processes that take part
+REPEATED_SECONDS = 2  # for a process at the barrier of a digest on which all have agreed before
+_MOST_DIGESTS = 4096  # that are remembered for one set of processes
 
 
 def digest_of(parts: Iterable[object]) -> str:
@@ -24,37 +33,103 @@ def digest_of(parts: Iterable[object]) -> str:
     return total.hexdigest()[:16]
 
 
+class _Group:
+    """The calls of some processes, as this process has made them.
+
+    Attributes:
+        processes: those that take part, ascending; this process is one of them.
+        exchanges: how many exchanges of digests this process has begun. All processes count the same ones.
+        agreed: digests on which all of them have agreed.
+        lock: held during a call, so that threads call one after the other.
+    """
+
+    def __init__(self, processes: tuple[int, ...]) -> None:
+        self.processes = processes
+        self.exchanges = 0
+        self.agreed: set[str] = set()
+        self.lock = threading.Lock()
+        self._name = f"redistrib/reshard/{'-'.join(map(str, processes))}"
+
+    def meets_again(self, store: Any, digest: str) -> bool:
+        """Whether all processes are about to do again what they have agreed on before."""
+        seconds = min(REPEATED_SECONDS, WAIT_SECONDS)
+        return digest in self.agreed and self._meet(store, f"{self._name}/{self.exchanges}/{digest}", seconds)
+
+    def exchange(self, store: Any, digest: str) -> None:
+        """Tell the other processes a digest, wait for theirs, and compare.
+
+        Raises:
+            CommunicatorError: if they differ, or a process does not come; see `agree`.
+        """
+        turn, me = self.exchanges, jax.process_index()
+        self.exchanges += 1
+        digests = f"{self._name}/digests/{turn}/"
+        store.key_value_set(f"{digests}{me}", digest)
+        complete = self._meet(store, f"{self._name}/{turn}", WAIT_SECONDS)
+        by_process = {int(key.rpartition("/")[2]): value for key, value in store.key_value_dir_get(digests)}
+        if not complete:
+            absent = sorted(set(self.processes) - set(by_process))
+            raise CommunicatorError(self._same_everywhere(store, f"{self._name}/absent/{turn}", self._absent(absent)))
+        if turn > 0:  # all are in this exchange, so all have read the digests of the one before
+            store.key_value_delete(f"{self._name}/digests/{turn - 1}/{me}")
+        if len(set(by_process.values())) > 1:
+            calls = ", ".join(f"{value} in process {process}" for process, value in sorted(by_process.items()))
+            raise CommunicatorError(
+                f"the processes {list(self.processes)} call reshard with different trees, shardings or options: the "
+                f"digests of their plans are {calls}; nothing has moved, call it with the same everywhere"
+            )
+        if len(self.agreed) == _MOST_DIGESTS:
+            self.agreed.clear()
+        self.agreed.add(digest)
+
+    def _meet(self, store: Any, barrier: str, seconds: float) -> bool:
+        """Wait for all processes at a barrier; whether they came in time."""
+        try:
+            store.wait_at_barrier(barrier, round(1000 * seconds), process_ids=list(self.processes))
+        except jax.errors.JaxRuntimeError as error:
+            if "DEADLINE" not in str(error):
+                raise
+            return False
+        return True
+
+    def _absent(self, absent: Sequence[int]) -> str:
+        match absent:
+            case []:
+                who = "some process has"
+            case [process]:
+                who = f"process {process} has"
+            case _:
+                who = f"the processes {list(absent)} have"
+        return (
+            f"{who} not called reshard within {WAIT_SECONDS} s; every process that owns a device of the source or of "
+            f"the target must call it with the same tree, here the processes {list(self.processes)}"
+        )
+
+    def _same_everywhere(self, store: Any, key: str, message: str) -> str:
+        """The message of the process that was the first to have one."""
+        try:
+            store.key_value_set(key, message)
+        except jax.errors.JaxRuntimeError as error:
+            if "ALREADY_EXISTS" not in str(error):
+                raise
+            message = store.blocking_key_value_get(key, 1000)
+        return message
+
+
+_GROUPS: dict[tuple[int, ...], _Group] = {}
+
+
 def agree(processes: Sequence[int], digest: str) -> None:
-    """Wait until all processes that take part have told what they are about to do; this process is one of them.
+    """Wait until all processes that take part are about to do the same; this process is one of them.
 
     Raises:
-        CommunicatorError: if they are about to do different things, with one message in every process; or if one has
-            not told within `WAIT_SECONDS`.
+        CommunicatorError: if they are about to do different things, or if one has not come within `WAIT_SECONDS`; with
+            one message in every process, those that come later included.
     """
     store = private.notes_of_processes()
     if store is None:
         return
-    group = tuple(processes)
-    own, turn = jax.process_index(), _CALLS[group]
-    _CALLS[group] += 1
-    name = f"redistrib/reshard/{'-'.join(map(str, group))}"
-    store.key_value_set(f"{name}/{turn}/{own}", digest)
-    if turn > 1:  # all have read it: they have told of the call after it
-        store.key_value_delete(f"{name}/{turn - 2}/{own}")
-    told = {}
-    for process in group:
-        try:
-            told[process] = store.blocking_key_value_get(f"{name}/{turn}/{process}", 1000 * WAIT_SECONDS)
-        except jax.errors.JaxRuntimeError as error:
-            if "DEADLINE" not in str(error):
-                raise
-            raise CommunicatorError(
-                f"process {process} has not called reshard within {WAIT_SECONDS} s; every process that owns a device "
-                f"of the source or of the target must call it with the same tree, here the processes {list(group)}"
-            ) from None
-    if len(set(told.values())) > 1:
-        calls = ", ".join(f"{digest} in process {process}" for process, digest in told.items())
-        raise CommunicatorError(
-            f"the processes {list(group)} call reshard with different trees, shardings or options: the digests of "
-            f"their plans are {calls}; nothing has moved, call it with the same everywhere"
-        )
+    group = _GROUPS.setdefault(tuple(processes), _Group(tuple(processes)))
+    with group.lock:
+        if not group.meets_again(store, digest):
+            group.exchange(store, digest)

@@ -12,8 +12,11 @@ from jax.sharding import AbstractMesh, NamedSharding
 
 from redistrib.errors import LeafError, RedistribError, SpecError
 from redistrib.lang.mesh import Mesh
+from redistrib.resharding.interrupts import SignalsPutOff
 from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.sharing import SharedBuffers, belongs_to_others, buffers, grouped_by_buffer
+
+HostValue = np.ndarray | np.generic | bool | int | float | complex
 
 _GONE = (
     "the array has been donated or deleted; pass one that is alive (arrays made of its buffers go with an array: "
@@ -24,27 +27,28 @@ _GONE = (
 def check(leaf: Leaf) -> None:
     """Refuse what is no array, or none that can be moved."""
     value = leaf.value
-    sharding: Any
-    for sharding in (leaf.target, getattr(value, "sharding", None)):
-        if isinstance(getattr(sharding, "mesh", None), AbstractMesh):
-            raise LeafError(
-                leaf.path,
-                f"the sharding {sharding.spec} is over an AbstractMesh, which names no devices; outside jit give one "
-                f"over a jax.sharding.Mesh",
-            )
     if isinstance(value, jax.Array):
         if value.is_deleted():
             raise LeafError(leaf.path, _GONE)
     elif isinstance(value, jax.ShapeDtypeStruct):
         if value.sharding is None:
             raise LeafError(leaf.path, "a ShapeDtypeStruct must say where its array is; give it a sharding=")
-    elif not isinstance(value, np.ndarray | np.generic | bool | int | float | complex):
+    elif not isinstance(value, HostValue):
         raise LeafError(leaf.path, f"{type(value).__name__} is neither an array nor a number")
     else:
-        _check_host_value(leaf.path, value)
+        check_host_value(leaf.path, value)
+    sharding: Any
+    for sharding in (leaf.target, getattr(value, "sharding", None)):
+        if isinstance(getattr(sharding, "mesh", None), AbstractMesh):
+            raise LeafError(
+                leaf.path,
+                f"the sharding {sharding.spec} is over an AbstractMesh, which names no devices, and nothing else tells "
+                f"{sharding.mesh.size} of them for Explicit axes; give one over a jax.sharding.Mesh",
+            )
 
 
-def _check_host_value(path: str, value: Any) -> None:
+def check_host_value(path: str, value: Any) -> None:
+    """Refuse a number, or an array of NumPy, that JAX has no array for."""
     try:
         jax.typeof(value)
     except (OverflowError, ValueError):  # the latter of integers too long to be printed
@@ -91,11 +95,13 @@ def shared(leaves: Sequence[Leaf]) -> SharedBuffers:
         LeafError: if a buffer of an array has been deleted.
     """
     held = []
-    for leaf in leaves:
-        try:
-            held.append(buffers(leaf.value) if isinstance(leaf.value, jax.Array) else [])
-        except RuntimeError:
-            raise LeafError(leaf.path, _GONE) from None
+    with SignalsPutOff() as pause:
+        for leaf in leaves:
+            try:
+                held.append(buffers(leaf.value) if isinstance(leaf.value, jax.Array) else [])
+            except RuntimeError:
+                raise LeafError(leaf.path, _GONE) from None
+            pause()
     inside = {id(leaf.value) for leaf in leaves}
     elsewhere = {k for k, leaf in enumerate(leaves) if belongs_to_others(leaf.value, inside)}
     return SharedBuffers(grouped_by_buffer(held), frozenset(elsewhere))

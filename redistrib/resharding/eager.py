@@ -25,10 +25,11 @@ from redistrib.packing.moves import Group, LeafMove
 from redistrib.packing.order import LeafBatch, accounted, limited
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding.actions import Action, LeafRoute, is_elsewhere
-from redistrib.resharding.agreement import agree, digest_of
-from redistrib.resharding.checks import check, check_processes, check_there, naming, placing, shared
+from redistrib.resharding.agreement import agree
+from redistrib.resharding.checks import check, check_processes, check_there, naming, shared
+from redistrib.resharding.digest import call_between_processes, route_of_leaf
 from redistrib.resharding.leaves import Leaf, zeros_like
-from redistrib.resharding.planning import TREES, LeafSpec, Planner, Program, compiling, known_spec, route_of
+from redistrib.resharding.planning import TREES, LeafSpec, Planner, Program, compiling, known_spec
 from redistrib.resharding.sharing import SharedBuffers, Tied, buffers, note
 from redistrib.resharding.value import TreePlan
 
@@ -46,7 +47,7 @@ class _KnownTree:
         routes: of every leaf.
         donated: whether the source of each leaf may be given up as soon as it has travelled.
         last: groups of leaves with buffers in common, none of which is kept: they go when all have travelled.
-        processes: those that must move the same, ascending, where a leaf goes to other devices; else none.
+        processes: those that must move the same, ascending; none where no leaf moves between processes.
         digest: of what they are to do.
     """
 
@@ -167,7 +168,7 @@ class PreparedReshard:
         for item, array in zip(batch.items, moved, strict=True):
             results[item.index] = array
         for item, source in zip(batch.items, sources, strict=True):
-            if item.donated:
+            if item.given_up:
                 source.delete()  # its memory is freed when the launch has read it
         return moved
 
@@ -217,23 +218,8 @@ class _Planning:
         )
         stay = {k for k, route in enumerate(self._routes) if route.action == "keep"} | self._common.elsewhere
         last = tuple(one for one in self._common.groups if stay.isdisjoint(one))
-        return _KnownTree(plan, self._routes, self._donated, last, *self._agreed())
-
-    def _agreed(self) -> tuple[tuple[int, ...], str]:
-        """The processes that must move the same, and a digest of it: nobody, unless a leaf goes to other devices."""
-        processes: set[int] = set()
-        parts: list[object] = []
-        leaves_out = False
-        for leaf, route in zip(self._leaves, self._routes, strict=True):
-            own = {device.process_index for device in route.devices}
-            if route.ends is not None and len(own) > 1:
-                processes |= own
-                plan = self._planner.plan(route.ends, str(leaf.value.dtype), route.devices[0].platform)
-                leaves_out |= plan.leaves_devices_out
-                parts.append((leaf.path, [device.id for device in route.devices], plan.to_json()))
-        if not leaves_out:
-            return (), ""
-        return tuple(sorted(processes)), digest_of([*parts, self._donate, self._limit])
+        call = call_between_processes(self._leaves, self._planner, batches, self._donate, self._limit)
+        return _KnownTree(plan, self._routes, self._donated, last, *call)
 
     def _paths(self, action: Action) -> tuple[str, ...]:
         return tuple(
@@ -250,7 +236,10 @@ class _Planning:
             known = self._specs[id(route), leaf.value.dtype] = (spec, tuple(device.id for device in spec.devices))
         held: list[set[Any]] = [leaf.value.sharding.device_set, leaf.target.device_set]
         before, after = (tuple(device.id for device in known[0].devices if device not in side) for side in held)
-        return LeafMove(index, leaf.path, *known, self._donated[index], before, after, known[0].parts.count)
+        donated, shares_buffers = self._donated[index], False
+        if self._donate and len({device.process_index for device in known[0].devices}) > 1:
+            donated, shares_buffers = True, not donated
+        return LeafMove(index, leaf.path, *known, donated, before, after, known[0].parts.count, shares_buffers)
 
     def _alive(self) -> MemoryLedger:
         """Bytes on each device before anything moves: all sources, and what `jax.device_put` brings."""
@@ -321,15 +310,20 @@ def _signature(leaf: Leaf) -> Hashable:
 
 
 def _routed(leaf: Leaf) -> LeafRoute:
-    source = getattr(leaf.value, "sharding", None)
-    with placing(leaf):
-        found = route_of(np.shape(leaf.value), source, leaf.target, leaf.padding)
-    return replace(found, action="elsewhere") if is_elsewhere(source, leaf.target) else found
+    """What this process does with a leaf."""
+    route = route_of_leaf(leaf)
+    return (
+        replace(route, action="elsewhere")
+        if is_elsewhere(getattr(leaf.value, "sharding", None), leaf.target)
+        else route
+    )
 
 
 def _share(value: Any, sharding: Any) -> tuple[list[int], int]:
     """Devices of an array by id, and its bytes on each."""
     shape, dtype = np.shape(value), getattr(value, "dtype", None)
+    if dtype == jax.dtypes.float0:  # of tangents of integers, which `jax.device_put` hands on as they are
+        return [], 0
     size = itemsize_of(str(np.asarray(value).dtype if dtype is None else dtype))
     return [device.id for device in sharding.device_set], math.prod(sharding.shard_shape(shape)) * size
 

@@ -6,41 +6,116 @@ from typing import Any
 
 import jax
 
+from redistrib.arguments import dtype_name
+from redistrib.cost.model import CostModel
 from redistrib.errors import TracedError
 from redistrib.plans.data import Order
 from redistrib.resharding import traced
 from redistrib.resharding.eager import PreparedReshard
-from redistrib.resharding.interrupts import recoverable
-from redistrib.resharding.leaves import matched, present
-from redistrib.resharding.planning import Model, Planner
+from redistrib.resharding.interrupts import SignalsPutOff
+from redistrib.resharding.leaves import matched, on_devices, present
+from redistrib.resharding.planning import Planner
 from redistrib.resharding.replicas import check_replicas
 from redistrib.resharding.value import TreePlan
+from redistrib.sizes import parse_size
 
 
 def reshard(
     tree: Any,
     shardings: Any,
+    *,
+    source: Any = None,
+    logical_shape: Any = None,
+    donate: bool = False,
+    memory_limit: int | str | None = None,
+    cost_model: CostModel | str | None = None,
+    accumulate: Any = None,
+    order: Order | None = None,
+    check: bool = False,
+    progress: bool | None = None,
+) -> Any:
+    """Move arrays to other shardings by synthesized plans; use it where you would write `jax.device_put`.
+
+    Source and target may be on different meshes, with axes of other names and sizes, over the same devices in any order
+    or over other devices, of this process or of several. Nothing goes through the host. Under `jit`, where source and
+    target are on the same devices, it is a part of the computation, and under differentiation the cotangent travels
+    back by a plan of its own. See docs/reshard.md.
+
+    Arrays that JAX calls unreduced, whose tiles are summands, are taken and made on either side, on the same devices.
+
+    Where devices belong to several processes, each that owns one of the source or of the target calls this with the
+    same tree; where it owns none of a source, it passes an array without shards, or a `jax.ShapeDtypeStruct` with the
+    source's sharding. In every call the processes first compare what they are about to do, so that different trees
+    raise the same error in all of them.
+
+    Handed to `jax.device_put`: values that are no `jax.Array`, other kinds of memory or devices, and inside one process
+    tiles that go to other devices as they are, which it copies one by one.
+
+    Args:
+        tree: any pytree of arrays.
+        shardings: a tree like it, a prefix of it, or one sharding for all. Each is a `jax.sharding.Sharding`, a device,
+            or, under `jax.set_mesh`, a `PartitionSpec`.
+        source: where traced arrays are, in the same form. Needed under `jit` on meshes of Auto axes, where nothing else
+            says it; not needed on Explicit axes, and not looked at for arrays that are not traced.
+        logical_shape: for arrays with padding behind the last element of some dimensions, the shape without it: of one
+            array, or a tree of shapes and None. The result has the least padding that its sharding needs, all zeros, so
+            its shape may be another; or that of a `jax.ShapeDtypeStruct` in the place of its sharding. Of the source's
+            padding nothing is read.
+        donate: give every source up as soon as its array has moved. Nothing is given up before all leaves have been
+            checked, planned and compiled for, and what `jax.device_put` moves has arrived. An array that stays where it
+            is keeps its buffers, shared by both, and a later donation of one leaves the other alive. Exceptions from
+            then on, interrupts included, have an attribute `partial`: the tree with what has moved, and the rest as it
+            was.
+        memory_limit: bytes per device that all leaves, before and after, and scratch may take together, as an integer
+            or a text such as `"2GiB"`. It decides the order of the leaves, how many travel together, and in how many
+            parts. Under `jit` it is the limit of each leaf's plan.
+        cost_model: see `synthesize`; by default the preset of the devices' platform.
+        accumulate: the type to add summands in, see `synthesize`.
+        order: `"fixed"` or `"any"`, see `synthesize`; by default `"fixed"` for sums of bfloat16 and float16, which
+            are then rounded once on every platform, and `"any"` for all others.
+        check: look first whether devices that hold one tile hold the same; see `redistrib.testing.check_replicas`.
+        progress: whether to show a bar on stderr; None shows one for long moves on a terminal.
+
+    Returns:
+        The tree, every array committed to exactly the sharding asked for, weak types kept.
+
+    Raises:
+        LeafError: if the shardings are no prefix of the tree, and for what is wrong with one leaf; names its path.
+        CommunicatorError: if processes are about to move different trees, or one of them does not call.
+        MemoryLimitError: if nothing that was found fits the limit; with the least bytes of what was found, and
+            whether it is proved that nothing can fit.
+        TracedError: for what cannot be done under `jit`, and for a traced array on Auto axes without `source`.
+        ReplicaError: if `check` finds devices that differ.
+    """
+    planner = Planner(cost_model, None if accumulate is None else dtype_name(accumulate), order)
+    limit = None if memory_limit is None else parse_size(memory_limit)
+    return move_tree(
+        tree, shardings, source, logical_shape, planner, donate=donate, memory_limit=limit, check=check,
+        progress=progress,
+    )  # fmt: skip
+
+
+def move_tree(
+    tree: Any,
+    shardings: Any,
     source: Any,
     logical_shape: Any,
+    planner: Planner,
     *,
-    donate: bool,
-    memory_limit: int | None,
-    model: Model,
-    accumulate: str | None,
-    order: Order | None,
-    check: bool,
-    progress: bool | None,
+    donate: bool = False,
+    memory_limit: int | None = None,
+    check: bool = False,
+    progress: bool | None = None,
     agreed: bool = False,
 ) -> Any:
-    """See `redistrib.api.reshard`; the memory limit is in bytes.
+    """`reshard` with a planner, and the memory limit in bytes.
 
-    `agreed` says that all processes are known to make the same call, and need not tell each other.
+    `agreed` says that all processes are known to make the same call, and need not compare it.
     """
     leaves, structure = matched(tree, shardings, source, logical_shape)
     if check:
         check_replicas(tree)
-    leaves = list(map(present, leaves))
-    planner = Planner(model, accumulate, order)
+    leaves = [traced.staged(on_devices(present(leaf))) for leaf in leaves]
     inside = [traced.is_traced(leaf.value) for leaf in leaves]
     if donate and any(inside):
         raise TracedError("traced donation")
@@ -48,12 +123,13 @@ def reshard(
     prepared = PreparedReshard(outside, planner, donate=donate, memory_limit=memory_limit) if outside else None
     moved = [traced.moved(leaf, planner, memory_limit) for leaf, is_in in zip(leaves, inside, strict=True) if is_in]
     placed = [leaf.value for leaf in outside]
-    if prepared is not None and donate:  # then no leaf is traced
-        with recoverable(lambda: jax.tree.unflatten(structure, placed)) as pause:
-            prepared.run(placed, progress, pause, agreed)
-            return jax.tree.unflatten(structure, placed)
     if prepared is not None:
-        prepared.run(placed, progress, lambda: None, agreed)
+        # Where leaves are donated none is traced, and what has moved so far is the whole tree.
+        partial = (lambda: jax.tree.unflatten(structure, placed)) if donate else None
+        with SignalsPutOff(partial) as pause:
+            prepared.run(placed, progress, pause, agreed)
+            if donate:
+                return jax.tree.unflatten(structure, placed)
     results = [moved.pop(0) if is_inside else placed.pop(0) for is_inside in inside]
     return jax.tree.unflatten(structure, results)
 
@@ -61,14 +137,26 @@ def reshard(
 def reshard_plan(
     tree: Any,
     shardings: Any,
-    logical_shape: Any,
     *,
-    donate: bool,
-    memory_limit: int | None,
-    model: Model,
-    accumulate: str | None,
-    order: Order | None,
+    logical_shape: Any = None,
+    donate: bool = False,
+    memory_limit: int | str | None = None,
+    cost_model: CostModel | str | None = None,
+    accumulate: Any = None,
+    order: Order | None = None,
 ) -> TreePlan:
-    """See `redistrib.api.reshard_plan`."""
+    """What `reshard` will do with the same arguments: order, launches, bytes alive at the worst moment, as a value.
+
+    Plans and compiles, which `reshard` then need not do again. Print it for a table.
+
+    Args:
+        tree: of arrays, or of `jax.ShapeDtypeStruct` with shardings.
+        shardings, logical_shape, donate, memory_limit, cost_model, accumulate, order: as for `reshard`.
+
+    Raises:
+        LeafError, MemoryLimitError: as `reshard` does.
+    """
+    planner = Planner(cost_model, None if accumulate is None else dtype_name(accumulate), order)
+    limit = None if memory_limit is None else parse_size(memory_limit)
     leaves, _ = matched(tree, shardings, None, logical_shape)
-    return PreparedReshard(leaves, Planner(model, accumulate, order), donate=donate, memory_limit=memory_limit).plan
+    return PreparedReshard(list(map(on_devices, leaves)), planner, donate=donate, memory_limit=limit).plan

@@ -1,54 +1,61 @@
-"""Handlers of signals are put off while arrays are given up, and on again whatever comes.
+"""Handlers of signals are put off where an exception out of one would cost an array, and on again whatever comes.
 
-So none gets in between an array and the note of where it is now.
+That is so between a launch and the note of what it returned. It is also so where an array is asked for its buffers for
+the first time: JAX makes the list of them in Python, and where that is cut off the array keeps a list that ends early.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGVTALRM", "SIGUSR1", "SIGUSR2")
 _SIGNALS = [int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name)]
 
 
-@contextmanager
-def recoverable(partial: Callable[[], Any]) -> Iterator[Callable[[], None]]:
-    """A context from which every exception leaves with `partial()` as its attribute `partial`.
+class SignalsPutOff:
+    """A context in which Python's handlers of signals, which may raise, wait.
 
-    Python's handlers of signals, which may raise, run only when the function that the context gives is called, and at
-    the end. Between two calls nothing is cut off.
-    """
-    held = _Held()
-    try:
-        try:
-            held.hold()
-            yield held.let
-            held.let()
-        finally:
-            held.release()
-    except BaseException as error:
-        holder: Any = error
-        holder.partial = partial()
-        raise
+    They run only when the function that the context gives is called, and at the end. In a thread other than the main
+    one nothing is put off, as Python runs no handlers there.
 
-
-class _Held:
-    """Handlers of signals that have been put off.
-
-    Until `release` a signal waits; from then on handlers run at once, whether they are back in their places
-    or still stood in for. So a signal in the middle of putting them back disables none of the others.
+    Args:
+        partial: what every exception that leaves the context has as its attribute `partial`; none if it is None.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, partial: Callable[[], Any] | None = None) -> None:
+        self._partial = partial
         self._holds = True
         self._handlers: dict[int, Any] = {}
         self._waiting: list[tuple[int, Any]] = []
 
-    def hold(self) -> None:
+    def __enter__(self) -> Callable[[], None]:
+        try:
+            self._hold()
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self._let
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        partial = None if self._partial is None else self._partial()  # while no handler can cut it off
+        self._note(error, partial)
+        try:
+            self._release()
+        except BaseException as late:
+            self._note(late, partial)
+            raise
+
+    def _note(self, error: Any, partial: Any) -> None:
+        if error is not None and self._partial is not None:
+            error.partial = partial
+
+    def _hold(self) -> None:
         """Put handlers off, in the main thread; Python runs them in no other."""
         if threading.current_thread() is not threading.main_thread():
             return
@@ -64,14 +71,18 @@ class _Held:
         else:
             self._handlers[given[0]](*given)
 
-    def let(self) -> None:
+    def _let(self) -> None:
         """Run the handlers of signals that have come."""
         while self._waiting:
             given = self._waiting.pop(0)
             self._handlers[given[0]](*given)
 
-    def release(self) -> None:
-        """Put all handlers back, and run those of signals that have come."""
+    def _release(self) -> None:
+        """Put all handlers back, and run those of signals that have come.
+
+        From the beginning handlers run at once, whether they are back in their places or still stood in for. So a
+        signal in the middle of putting them back disables none of the others.
+        """
         try:
             self._holds = False
             self._put_back()
@@ -79,7 +90,7 @@ class _Held:
             self._put_back()  # what a handler that raises has cut off
             raise
         finally:
-            self.let()
+            self._let()
 
     def _put_back(self) -> None:
         for number, handler in self._handlers.items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from redistrib.backends.jax.dummies import without_shards, zeros
@@ -118,10 +118,36 @@ def _context_mesh() -> Any:
     abstract = jax.sharding.get_abstract_mesh()
     if abstract.empty:
         return None
+    mesh = _mesh_of_devices()  # inside a shard_map, and under use_abstract_mesh, it is not the one that counts
+    return abstract if mesh is None or mesh.abstract_mesh != abstract else mesh
+
+
+def _mesh_of_devices() -> Mesh | None:
+    """The mesh that `jax.set_mesh` has set, where JAX tells: not under `jit`."""
     try:
-        return jax.sharding.get_mesh()
-    except ValueError:  # under jit only the abstract mesh is known
-        return abstract
+        mesh = jax.sharding.get_mesh()
+    except ValueError:
+        return None
+    return None if mesh.empty else mesh
+
+
+def on_devices(leaf: Leaf) -> Leaf:
+    """A leaf with devices in its target, where that names none: those of the array, or of the mesh that has been set.
+
+    As in `jax.sharding.reshard`, axes must be Explicit for it.
+    """
+    target = leaf.target
+    if not isinstance(target, NamedSharding) or not isinstance(target.mesh, AbstractMesh):
+        return leaf
+    if any(kind != AxisType.Explicit for kind in target.mesh.axis_types):
+        return leaf
+    there = getattr(leaf.value, "sharding", None)
+    mesh = there.mesh if isinstance(there, NamedSharding) else _mesh_of_devices()
+    if not isinstance(mesh, Mesh) or mesh.size != target.mesh.size:
+        return leaf
+    devices = mesh.devices.reshape(target.mesh.axis_sizes)
+    concrete = Mesh(devices, target.mesh.axis_names, axis_types=target.mesh.axis_types)
+    return replace(leaf, target=NamedSharding(concrete, target.spec, memory_kind=target.memory_kind))
 
 
 def present(leaf: Leaf) -> Leaf:

@@ -26,7 +26,7 @@ from redistrib.errors import MemoryLimitError
 from redistrib.packing import buckets
 from redistrib.packing.moves import Group, LeafMove
 from redistrib.packing.parts import Parts, in_parts
-from redistrib.plans.data import Order
+from redistrib.plans.data import Order, require_order
 from redistrib.plans.dtypes import added_in, itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.slabs import has_summands
@@ -55,12 +55,12 @@ _LEAST: Cache[int] = Cache(2048)
 
 
 def cache_info() -> dict[str, CacheInfo]:
-    """Hits, misses, size and limit of every cache, by name: "trees", "routes", "plans", "programs"."""
+    """Hits, misses, size and limit of `reshard`'s caches: `"trees"`, `"routes"`, `"plans"` and `"programs"`."""
     return {"trees": TREES.info, "routes": ROUTES.info, "plans": PLANS.info, "programs": PROGRAMS.info}
 
 
 def clear_caches() -> None:
-    """Forget all routes, plans and compiled programs."""
+    """Forget all that `reshard` has planned and compiled."""
     for cache in (TREES, ROUTES, PLANS, PROGRAMS, _LEAST):
         cache.clear()
     for module in (compiled, dummies, with_sharding, leaves):
@@ -81,9 +81,19 @@ class Planner:
         model: what to minimise; None for the preset of the devices' platform.
         accumulate: the element type to add summands in; see `synthesize`.
         order: the same; None for `"fixed"` where sums are rounded once by default, which a platform may not do.
+
+    Raises:
+        ChoiceError, DtypeError, PlanFormError: for a model, an element type and an order that there are not, whether or
+            not something moves.
     """
 
     def __init__(self, model: Model, accumulate: str | None = None, order: Order | None = None) -> None:
+        if model is not None:
+            cost_model(model)
+        if accumulate is not None:
+            itemsize_of(accumulate)
+        if order is not None:
+            require_order(order)
         self._model, self._accumulate, self._order = model, accumulate, order
 
     @property
@@ -144,24 +154,23 @@ class Planner:
 
     def _bucket(self, groups: Sequence[Group], dtypes: Sequence[Any], *, numbered: bool) -> CompiledBucket:
         known = [
-            self._entry(group[0], dtype, None, "overlap", len(group), stacked)
+            self._entry(group, dtype, None, "overlap", stacked)
             for group, dtype, stacked in zip(groups, dtypes, _stacked(groups, dtypes), strict=True)
         ]
         return self._program(groups[0][0], known, numbered)
 
     def _entry(
         self,
-        item: LeafMove,
+        group: Group,
         dtype: Any,
         limit: int | None,
         schedule: Schedule | None,
-        count: int = 1,
         stacked: bool = False,
     ) -> tuple[Hashable, BucketEntry]:
-        """What a program does with leaves like one, and what that is known by."""
-        spec = known_spec(item)
-        plan = item.plan if limit is None else self.plan(spec.ends, spec.dtype, spec.platform, limit)
-        reuses = item.donated and not stacked and plan.source.local_shape == plan.target.local_shape
+        """What a program does with leaves of one spec, and the key of it."""
+        spec, count = known_spec(group[0]), len(group)
+        plan = spec.plan if limit is None else self.plan(spec.ends, spec.dtype, spec.platform, limit)
+        reuses = buckets.reusable(group) and not stacked and plan.source.local_shape == plan.target.local_shape
         made_by = (self._model_key(spec.platform), *self._arithmetic(spec.ends))
         key = (spec, *made_by, limit, schedule, count, stacked, reuses)
         return key, BucketEntry(plan, dtype, count, stacked, reuses, schedule)
@@ -211,7 +220,7 @@ class Planner:
             tries.append((room + item.source_bytes, None))
         tries += [(self._frugal(item), None), (None, "sequential"), (None, "overlap")]
         for limit, schedule in tries:
-            program = self._program(item, [self._entry(item, dtype, limit, schedule)], numbered=False).compile()
+            program = self._program(item, [self._entry((item,), dtype, limit, schedule)], numbered=False).compile()
             if program.added_bytes <= room:
                 return program
             least = min(least or program.added_bytes, program.added_bytes)
@@ -340,7 +349,7 @@ def _stacked(groups: Sequence[Group], dtypes: Sequence[Any]) -> list[bool]:
 
 def _part_of(item: LeafMove) -> LeafMove:
     """A part of a large leaf as a leaf of its own, which is given up."""
-    return replace(item, spec=known_spec(item).part, donated=True, parts=1)
+    return replace(item, spec=known_spec(item).part, donated=True, shares_buffers=False, parts=1)
 
 
 def known_spec(item: LeafMove) -> LeafSpec:

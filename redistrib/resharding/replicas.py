@@ -11,6 +11,7 @@ from jax.sharding import NamedSharding
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from redistrib.errors import ReplicaError
+from redistrib.resharding.interrupts import SignalsPutOff
 
 
 def check_replicas(tree: Any) -> None:
@@ -22,9 +23,11 @@ def check_replicas(tree: Any) -> None:
     Raises:
         ReplicaError: for the first pair of devices that differ.
     """
-    for path, value in tree_flatten_with_path(tree)[0]:
-        if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer):
-            _check(keystr(path), value)
+    with SignalsPutOff() as pause:
+        for path, value in tree_flatten_with_path(tree)[0]:
+            if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer):
+                _check(keystr(path), value)
+                pause()
 
 
 def _check(path: str, array: jax.Array) -> None:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
-from jax.sharding import AxisType, NamedSharding
+import jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from redistrib.backends.jax import private
 from redistrib.backends.jax.context import Platform
 from redistrib.backends.jax.cross_mesh import CrossMeshRedistribution, emptied
 from redistrib.backends.jax.execute import to_jax
 from redistrib.backends.jax.sharding import check_names, constrained, partition_spec, with_auto_axes
-from redistrib.errors import SpecError, TracedError
+from redistrib.errors import RedistribError, SpecError, TracedError
 from redistrib.errors.backends import traced_order_error
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import from_named_sharding
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.resharding.actions import SourceTarget
-from redistrib.resharding.checks import placing
+from redistrib.resharding.checks import HostValue, check_host_value, placing
 from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.padding import Padding, padded_types
 from redistrib.resharding.planning import Planner
@@ -31,6 +33,25 @@ def is_traced(value: Any) -> bool:
     return isinstance(value, jax.core.Tracer)
 
 
+def staged(leaf: Leaf) -> Leaf:
+    """A leaf that is not traced, as a constant of the function that is: every device has all of it."""
+    target, value = leaf.target, leaf.value
+    if is_traced(value) or not isinstance(target, NamedSharding):
+        return leaf
+    on_host = isinstance(value, HostValue)
+    if not on_host and (not isinstance(value, jax.Array) or isinstance(value.sharding, NamedSharding)):
+        return leaf
+    if not is_traced(jnp.zeros((), bool)):  # nothing is traced
+        return leaf
+    if on_host:
+        check_host_value(leaf.path, value)
+    return replace(leaf, value=jnp.array(value, copy=True), source=_everywhere(target))
+
+
+def _everywhere(target: NamedSharding) -> NamedSharding:
+    return NamedSharding(target.mesh, PartitionSpec())
+
+
 def moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     """A traced leaf on its target.
 
@@ -38,7 +59,14 @@ def moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
         LeafError: naming the leaf's path, from the error that says what is wrong.
     """
     with placing(leaf):
-        result = _moved(leaf, planner, memory_limit)
+        try:
+            result = _moved(leaf, planner, memory_limit)
+        except ValueError as error:  # of what has no batch, JAX takes all axes
+            spec = getattr(leaf.target, "spec", PartitionSpec())
+            taken = private.batch_axes() & frozenset(_names(spec))
+            if isinstance(error, RedistribError) or not taken:
+                raise
+            raise TracedError("batch axis", axes=tuple(sorted(taken)), spec=str(spec)) from None
         if leaf.value.aval.weak_type and not result.aval.weak_type:
             result = private.weakly_typed(result)
         return result
@@ -48,20 +76,66 @@ def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     target, array = leaf.target, leaf.value
     if not isinstance(target, NamedSharding):
         raise SpecError("sharding form", value=target)
-    source = leaf.source if leaf.source is not None else known_source(array)
+    check_names(target.mesh)
+    if manual := _manual_axes(array):
+        return _beside(manual, leaf.value, target, leaf.padding, memory_limit)
+    if AxisType.Auto not in target.mesh.axis_types and _is_on_no_mesh(array):
+        if isinstance(target.mesh, jax.sharding.Mesh) and leaf.padding is None and not target.spec.unreduced:
+            put: jax.Array = jax.device_put(array, target)  # unlike a plan, it needs no mesh that has been set
+            return put
+        source: Any = _everywhere(target)
+    else:
+        source = leaf.source if leaf.source is not None else known_source(array)
     if not isinstance(source, NamedSharding):
         raise SpecError("sharding form", value=source)
-    for side in (source, target):
-        check_names(side.mesh)
+    check_names(source.mesh)
     _check_order(source.mesh, target.mesh)
-    source_type, target_type = (end for end, _ in _ends(array, source, target, leaf.padding))
-    if getattr(source.spec, "reduced", None):  # JAX's own mark is taken off and put on by JAX, at no cost
-        source = NamedSharding(source.mesh, partition_spec(source_type))
-        array = constrained(array, source.mesh, source.spec)
-    if getattr(target.spec, "reduced", None):
+    target_type = _ends(array, source, target, leaf.padding)[1][0]
+    if getattr(target.spec, "reduced", None):  # JAX's own mark, which JAX puts on at no cost
         bare = NamedSharding(target.mesh, partition_spec(target_type))
         return constrained(_bare(array, source, bare, leaf.padding, planner, memory_limit), target.mesh, target.spec)
     return _bare(array, source, target, leaf.padding, planner, memory_limit)
+
+
+def _is_on_no_mesh(array: jax.Array) -> bool:
+    """Whether a traced array is one that every device has, as its type tells among Explicit axes."""
+    return is_traced(private.value_inside(array)) and bool(jax.typeof(array).sharding.mesh.empty)
+
+
+def _mesh_around(array: jax.Array) -> Any:
+    """The abstract mesh that a traced array is on; of a constant, the one that is set."""
+    mesh = jax.typeof(array).sharding.mesh
+    return jax.sharding.get_abstract_mesh() if mesh.empty else mesh
+
+
+def _manual_axes(array: jax.Array) -> tuple[str, ...]:
+    mesh = _mesh_around(array)
+    kinds = () if mesh.empty else zip(mesh.axis_names, mesh.axis_types, strict=True)
+    return tuple(name for name, kind in kinds if kind == AxisType.Manual)
+
+
+def _names(spec: PartitionSpec) -> list[str]:
+    """The axes that cut a dimension."""
+    entries = [entry for entry in spec.partitions if entry is not None and entry is not PartitionSpec.UNCONSTRAINED]
+    return [name for entry in entries for name in ([entry] if isinstance(entry, str) else entry)]
+
+
+def _beside(
+    manual: tuple[str, ...], tile: jax.Array, target: NamedSharding, padding: Padding | None, memory_limit: int | None
+) -> jax.Array:
+    """A tile inside a `shard_map` over some of the axes, moved along the others by JAX.
+
+    Programs of plans run under a `shard_map` of their own, without the check of what varies; inside one with it, what
+    they return would no longer be known to vary.
+    """
+    mesh = _mesh_around(tile)
+    kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+    explicit = all(kinds.get(name) == AxisType.Explicit for name in _names(target.spec))
+    summands = [*jax.typeof(tile).sharding.spec.unreduced, *target.spec.unreduced]
+    if target.mesh != mesh or not explicit or summands or memory_limit is not None or padding is not None:
+        raise TracedError("manual reshard", axes=manual)
+    result: jax.Array = jax.sharding.reshard(tile, target)
+    return result
 
 
 def _ends(
@@ -82,13 +156,19 @@ def _bare(
     planner: Planner,
     memory_limit: int | None,
 ) -> jax.Array:
-    """The same, of shardings without reduced axes."""
+    """The same, on a target without reduced axes."""
     (source_type, source_mesh), (target_type, target_mesh) = _ends(array, source, target, padding)
+    reduced = frozenset(getattr(source.spec, "reduced", None) or ())
     if 0 in array.shape:
+        if reduced:
+            source = NamedSharding(source.mesh, partition_spec(source_type))
+            array = constrained(array, source.mesh, source.spec)
         return emptied(array, source, target)
     topology = topology_of_mesh(source.mesh) or topology_of_mesh(target.mesh)
     there = SourceTarget(source_type, source_mesh, target_type, target_mesh, topology)
-    back = SourceTarget(DistType(target_type.dims), target_mesh, DistType(source_type.dims), source_mesh, topology)
+    # The cotangent of summands is the same for each of them; that of a reduced array is made of summands.
+    before = DistType(source_type.dims, tuple(sorted(reduced)), "sum" if reduced else None)
+    back = SourceTarget(DistType(target_type.dims), target_mesh, before, source_mesh, topology)
     platform, dtype = Platform.of(target.mesh).name, str(array.dtype)
     plan = planner.plan(there, dtype, platform, memory_limit)
 
@@ -97,10 +177,10 @@ def _bare(
 
     if source_type.partial and AxisType.Explicit not in jax.typeof(array).sharding.mesh.axis_types:
         return CrossMeshRedistribution(plan, with_auto_axes(source.mesh), target.mesh, reverse)(array)
-    if _same_mesh(source.mesh, target.mesh) and isinstance(target.mesh, jax.sharding.Mesh):
+    if not reduced and _same_mesh(source.mesh, target.mesh) and isinstance(target.mesh, jax.sharding.Mesh):
         result: jax.Array = to_jax(plan, target.mesh, reverse=reverse)(array)
         return result
-    return CrossMeshRedistribution(plan, source.mesh, target.mesh, reverse)(array)
+    return CrossMeshRedistribution(plan, source.mesh, target.mesh, reverse, reduced)(array)
 
 
 def known_source(array: Any) -> Any:

@@ -1,14 +1,14 @@
-"""From some devices to others: how an array crosses, and what each side does on its own before and after.
+"""Plans between different device sets: steps inside the source, one exchange across, steps inside the target.
 
-Four shapes of plans are tried:
+Four kinds of plans are candidates:
 
-* direct: every device pulls what it lacks from devices that hold it;
-* across, then inside the target: what crosses is the target cut finer, each part once, and replicas gather their parts
-  from one another; or whole source tiles cross, and are cut anew inside the target;
-* inside the source, then across: the source's devices make the target's tiles, which cross as they are;
-* all three: inside the source, across in parts, gathered inside the target.
+* direct: every device receives its missing boxes;
+* across, then inside the target: replicas receive different parts of their tile and gather the tile; or whole source
+  tiles cross, and the target's devices redistribute them;
+* inside the source, then across: the source's devices make the target's tiles, which cross unchanged;
+* all three: inside the source, across in parts, a gather inside the target.
 
-What happens inside one side is found as for any other problem, on that side's devices alone.
+The steps inside one side are the best plan on the devices of that side alone.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from itertools import product
 import numpy as np
 
 from redistrib.arith import divisors
-from redistrib.cost.model import CostModel, Prices, no_price, prices_of
+from redistrib.cost.model import CostModel, Prices
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.crossing import crossing
-from redistrib.plans.steps import AllGather, DynSlice, Exchange, Step
+from redistrib.plans.steps import AllGather, DynSlice, Step
 from redistrib.synthesis import exchange
 from redistrib.synthesis.best import best_steps
-from redistrib.synthesis.grouping import Cells, chunk_groups, refine
+from redistrib.synthesis.groups import CoarseCells, assign_tiles, chunk_groups
 from redistrib.synthesis.members import Members
 from redistrib.synthesis.problem import Problem
+from redistrib.synthesis.selection import Key, Selection
 from redistrib.theory.crossing import sides_of
 from redistrib.theory.placement import Placement
 from redistrib.theory.weak import Grid, common
@@ -41,8 +42,8 @@ MOST_DIMENSIONS = 6  # that are cut for it; of arrays of more, the first ones
 def best_steps_between(problem: Problem, model: CostModel) -> list[Step]:
     """The cheapest plan between device sets that differ, or that are not all devices.
 
-    Where elements received are what is priced, ties go to the plan in which fewest cross from the source's devices to
-    others, then to the one in which no device sends many.
+    Under a model that counts received elements, ties go to the plan in which fewest elements cross from the source's
+    devices to others, then to the plan whose busiest sender sends least.
 
     Raises:
         MemoryLimitError: if no candidate fits the memory limit.
@@ -58,7 +59,7 @@ def best_steps_between(problem: Problem, model: CostModel) -> list[Step]:
 
 
 def best_exchange(problem: Problem, model: CostModel) -> list[Step]:
-    """The cheapest plan of at most one exchange, in which every device pulls what it lacks: for tiles of unequal size.
+    """The cheapest plan of at most one exchange of the missing boxes, for tiles of unequal size.
 
     Raises:
         MemoryLimitError: if it does not fit the memory limit.
@@ -72,27 +73,13 @@ def best_exchange(problem: Problem, model: CostModel) -> list[Step]:
 
 def _cheapest(problem: Problem, model: CostModel, ways: Iterable[list[Step]]) -> list[Step]:
     """The cheapest of some plans."""
-    prices = prices_of(model, problem.itemsize, problem.topology)
-    best: list[Step] | None = None
-    best_key: tuple[float, ...] = (math.inf,)
-    least = math.inf
+    chosen = Selection(problem, model, lambda steps: _key(problem, model, chosen.prices, steps))
     for steps in ways:
-        if model.fused_exchange:
-            steps = [replace(step, implementation="ragged") if isinstance(step, Exchange) else step for step in steps]
-        if not problem.fits(steps):
-            least = min(least, problem.peak(steps))
-            continue
-        key = _key(problem, model, prices, steps)
-        if key < best_key:
-            best, best_key = steps, key
-    if best is not None:
-        return best
-    if problem.memory_limit is None or least == math.inf:
-        raise no_price(model)
-    raise MemoryLimitError(problem.memory_limit, int(least))
+        chosen.offer(steps)
+    return chosen.cheapest()
 
 
-def _key(problem: Problem, model: CostModel, prices: Prices, steps: list[Step]) -> tuple[float, ...]:
+def _key(problem: Problem, model: CostModel, prices: Prices, steps: list[Step]) -> Key:
     side = sides_of(problem.before)
     crosses = sum(crossing(step, side) for step in steps)
     most_sent = max(map(sum, zip(*(step.sent() for step in steps), strict=True)), default=0)
@@ -101,7 +88,7 @@ def _key(problem: Problem, model: CostModel, prices: Prices, steps: list[Step]) 
 
 
 def _dropped(problem: Problem) -> list[Step] | None:
-    """Nothing, or a slice, where every device of the target holds its tile already."""
+    """No step or one slice, where every device of the target holds its tile already; else None."""
     before, after = problem.before, problem.after
     if before == after:
         return []
@@ -126,10 +113,10 @@ def _candidates(problem: Problem, source: Members, target: Members, model: CostM
             gather = [AllGather(part, after, target.devices[chunk_groups(alone, after.grid, keys)])]
             for steps in exchange.in_rounds(problem.between(before, part)):
                 yield [*steps, *gather]
-        made = _near(problem, source, grid, before)
-        if made is not None and made != before:
-            for steps in _among(problem, source, before, made, model):
-                for across in exchange.in_rounds(problem.between(made, part)):
+        near = _near(problem, source, grid, before)
+        if near is not None and near != before:
+            for steps in _among(problem, source, before, near, model):
+                for across in exchange.in_rounds(problem.between(near, part)):
                     yield [*steps, *across, *gather]
     there = _near(problem, target, before.grid, after)
     if there is not None and there != after:
@@ -141,7 +128,7 @@ def _candidates(problem: Problem, source: Members, target: Members, model: CostM
 def _finer(problem: Problem, target: Members) -> list[Grid]:
     """Grids that cut the target's tiles, among replicas that can gather them again; the finest first.
 
-    Of grids as fine, those come first that need few shares of the source's tiles.
+    Among grids with equally many tiles, the grids whose tiles need the fewest shares come first.
     """
     before, after = problem.before, problem.after
     spare = len(target.devices) // after.tiles
@@ -162,34 +149,36 @@ def _finer(problem: Problem, target: Members) -> list[Grid]:
 
 
 def _part(problem: Problem, target: Members, grid: Grid) -> Placement:
-    """The target cut finer, each device with a part of its own tile: one that it holds already, where there is one."""
+    """The target cut finer; each device gets a part of its own tile, one that it holds already where possible."""
     after = target.alone(problem.after)
     if grid == after.grid:
         return problem.after
     cells = common(grid, problem.before.grid)
-    prefer = Cells(cells, target.alone(problem.before).coarse(cells))
-    inside, links = Cells(after.grid, after.index), target.topology(problem.topology)
-    return target.among_all(refine(after.shape, inside, grid, prefer, None, links))
+    prefer = CoarseCells(cells, target.alone(problem.before).coarse(cells))
+    inside, links = CoarseCells(after.grid, after.index), target.topology(problem.topology)
+    return target.among_all(assign_tiles(after.shape, inside, grid, prefer, None, links))
 
 
 def _near(problem: Problem, members: Members, grid: Grid, near: Placement) -> Placement | None:
-    """A placement on one side with tiles of some grid, close to what its devices hold in another; None if there is
-    none with equally many holders of each tile."""
+    """A placement of a grid on the devices of one side, with the largest overlap with `near`.
+
+    None where the tiles cannot have equally many holders.
+    """
     tiles = math.prod(grid)
     if len(members.devices) % tiles or any(size % count for size, count in zip(near.shape, grid, strict=True)):
         return None
     if grid == near.grid:
         return near
     alone = members.alone(near)
-    whole = Cells((1,) * near.rank, np.zeros_like(alone.index))
-    prefer, links = Cells.of(alone, common(grid, near.grid)), members.topology(problem.topology)
-    return members.among_all(refine(near.shape, whole, grid, prefer, alone.number, links))
+    whole = CoarseCells((1,) * near.rank, np.zeros_like(alone.index))
+    prefer, links = CoarseCells.of(alone, common(grid, near.grid)), members.topology(problem.topology)
+    return members.among_all(assign_tiles(near.shape, whole, grid, prefer, alone.number, links))
 
 
 def _among(
     problem: Problem, members: Members, before: Placement, after: Placement, model: CostModel
 ) -> Iterator[list[Step]]:
-    """What the devices of one side do on their own; at most one way, and none where the rest is out of reach."""
+    """The best steps on the devices of one side alone; none where they do not fit the memory limit."""
     inside = _inside(problem, members, before, after)
     try:
         yield members.steps(best_steps(inside, model))

@@ -1,7 +1,6 @@
-"""Placement to placement: the ways of moving shares, and which of them meets the lower bound.
+"""Steps from one placement to another by at most three collectives, without a search over weak paths.
 
-Every function here returns steps that end exactly at the placement asked for, or None where that way is not open. None
-of them searches over weak paths.
+Every function returns steps that end exactly at the target placement, or None where the function does not apply.
 """
 
 from __future__ import annotations
@@ -12,34 +11,34 @@ from itertools import combinations
 import numpy as np
 
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Exchange, ReduceExchange, Shares, Step
-from redistrib.synthesis.even import even_rounds
-from redistrib.synthesis.grouping import (
-    Cells,
+from redistrib.synthesis.groups import (
+    CoarseCells,
     agree,
     all_to_all_groups,
+    assign_tiles,
     chunk_groups,
     number_within,
     permutation_pairs,
     position_in_run,
-    refine,
     sending_pairs,
     unravel,
 )
+from redistrib.synthesis.host_balance import balanced_rounds
 from redistrib.synthesis.problem import Problem
-from redistrib.synthesis.rounds import Lack, colour_rounds, padded_rounds, shape_of, volume_of
+from redistrib.synthesis.rounds import MissingBox, colour_rounds, padded_rounds, shape_of, volume_of
 from redistrib.theory.placement import Int64, Placement, number_of
 from redistrib.theory.weak import Grid, common, nested, refined
 
-# Shares of unequal size are coloured one by one, in several ways: more than this many would make planning slow.
+# Shares of unequal size are coloured one by one, in several ways. Above this number planning would be slow.
 MOST_UNEQUAL = 1 << 12
-# The same where nothing else meets the lower bound: shares of equal size, and of unequal size coloured in one way only.
+# The same where no other plan meets the lower bound: shares of equal size, and of unequal size coloured in one way.
 MOST_DIRECT = 1 << 18
 MOST_DIRECT_UNEQUAL = 1 << 17
 MOST_PADDED = 1 << 8  # devices: matchings of more take longer than they are worth
 
 
 def without_elements(problem: Problem) -> list[Step]:
-    """From one placement of an empty array to another: there is nothing to send, and nothing to add."""
+    """Steps between placements of an empty array: no element is sent or added."""
     before, after, none = problem.before, problem.after, np.zeros(0, dtype=np.int64)
     shares = Shares(none, none, none.reshape(0, before.rank), none.reshape(0, before.rank), none)
     if before == after:
@@ -50,7 +49,7 @@ def without_elements(problem: Problem) -> list[Step]:
 
 
 def as_slice(problem: Problem) -> list[Step] | None:
-    """Nothing, or one slice, where every device already holds its tile."""
+    """No step or one slice, where every device already holds its tile."""
     before, after = problem.before, problem.after
     if before == after:
         return []
@@ -62,16 +61,16 @@ def as_slice(problem: Problem) -> list[Step] | None:
 
 
 def as_permute(problem: Problem) -> list[Step] | None:
-    """One permute, where every tile of `after` lies inside one tile of `before`: each sender first cuts its share.
+    """One permute, where every tile of `after` lies inside one tile of `before`; each sender first slices its tile.
 
-    Receives exactly the lower bound: only the devices that lack their tile take part.
+    It receives exactly the lower bound, since only the devices without their tile take part.
     """
     before, after = problem.before, problem.after
     if any(a % b for b, a in zip(before.grid, after.grid, strict=True)):
         return None
     if before.grid == after.grid:
         return [AllPermute(before, after, permutation_pairs(before, after, problem.topology))]
-    # Who holds its target tile keeps it; who sends cuts out the tile of the one device it sends to.
+    # A device that holds its target tile keeps it. A sender cuts out the tile of its receiver.
     pairs = _whole_tiles(problem)
     scale = np.array(after.grid, dtype=np.int64) // np.array(before.grid, dtype=np.int64)
     keeps = (after.coarse(before.grid) == before.index).all(axis=1, keepdims=True)
@@ -89,8 +88,10 @@ def _whole_tiles(problem: Problem) -> Int64:
 
 
 def as_grouped_collective(problem: Problem) -> list[Step] | None:
-    """One all-gather where there is one, each member first cutting its part, else one dense all-to-all over any
-    dimensions at once, with repeated shares where the target is replicated. It receives exactly the lower bound."""
+    """One all-gather, before which each member slices its part, or else one dense all-to-all over any dimensions.
+
+    It receives exactly the lower bound. The all-to-all repeats shares where the target is replicated.
+    """
     before, after = problem.before, problem.after
     if not _close(before, after):
         return None
@@ -122,45 +123,45 @@ def _all_to_all(problem: Problem) -> AllToAll:
 
 
 def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
-    """The direct exchange: every device is sent exactly what it lacks, in rounds of permutes.
+    """The direct exchange: every device receives exactly its missing boxes, in rounds of permutes.
 
-    The first way receives the lower bound, shares of one shape in a round. Where shares are unequal, others may follow,
-    each in fewer rounds: with shares of several shapes and one volume in a round, which receives no more; and with all
-    that fit into the fewest rounds, padded. Empty where it would take more than `most_shares` shares.
+    The first exchange receives the lower bound; the shares of a round have one shape. Where shares are unequal, others
+    may follow, each in fewer rounds: one whose rounds have several shapes of one volume, which receives no more, and
+    one in the fewest rounds, with padding. Empty where it would take more than `most_shares` shares.
     """
     before, after, topology = problem.before, problem.after, problem.topology
     count = share_count(problem)
     if problem.nests:
         tables = [_equal_shares(problem)] if count <= most_shares else []
-        if topology.tells_apart and count <= min(most_shares, MOST_UNEQUAL):  # senders on the receivers' hosts
-            lacking = lacking_shares(before, after)
-            tables += [colour_rounds(lacking, before, topology, stay=stay) for stay in (False, True)]
+        if topology.has_locality and count <= min(most_shares, MOST_UNEQUAL):  # senders on the receivers' hosts
+            missing = missing_boxes(before, after)
+            tables += [colour_rounds(missing, before, topology, stay=stay) for stay in (False, True)]
         return _exchanges(problem, tables)
     if count > min(most_shares, MOST_UNEQUAL):
         return []
-    lacking = lacking_shares(before, after)
+    missing = missing_boxes(before, after)
     cuts = [
-        _in_units(lacking, unit)
+        _in_units(missing, unit)
         for unit in _units(before, after)
-        if unit is None or _pieces(lacking, unit) <= MOST_UNEQUAL
+        if unit is None or _pieces(missing, unit) <= MOST_UNEQUAL
     ]
     by_shape, by_volume = (
         min((colour_rounds(cut, before, topology, alike) for cut in cuts), key=lambda table: table.rounds)
         for alike in (shape_of, volume_of)
     )
     tables = [by_shape, by_volume] if by_volume.rounds < by_shape.rounds else [by_shape]
-    # Shares of one shape are in as few rounds as can be, unless senders are to be near their receivers.
-    mixed = topology.tells_apart or len({shape_of(lack) for lack in lacking}) > 1
-    if lacking and mixed and before.devices <= MOST_PADDED:
-        # Senders on the receiver's own host leave less freedom to put large shares side by side.
-        nearness = [topology, None] if topology.tells_apart else [None]
-        padded = [padded_rounds(lacking, before, near) for near in nearness]
+    # Shares of one shape are in the fewest rounds already, unless senders are chosen near their receivers.
+    mixed = topology.has_locality or len({shape_of(box) for box in missing}) > 1
+    if missing and mixed and before.devices <= MOST_PADDED:
+        # Senders on the receiver's host leave fewer choices for large shares of one round.
+        nearness = [topology, None] if topology.has_locality else [None]
+        padded = [padded_rounds(missing, before, near) for near in nearness]
         tables += [table for table in padded if table.rounds < tables[-1].rounds]
     return _exchanges(problem, tables)
 
 
 def _exchanges(problem: Problem, tables: list[Shares]) -> list[list[Step]]:
-    return [[Exchange(problem.before, problem.after, even_rounds(table, problem.topology))] for table in tables]
+    return [[Exchange(problem.before, problem.after, balanced_rounds(table, problem.topology))] for table in tables]
 
 
 def most_direct(problem: Problem) -> int:
@@ -179,7 +180,7 @@ def direct(problem: Problem) -> list[Step] | None:
         return None
     if problem.nests:
         return [Exchange(before, after, _equal_shares(problem))]
-    shares = colour_rounds(lacking_shares(before, after), before, problem.topology, volume_of)
+    shares = colour_rounds(missing_boxes(before, after), before, problem.topology, volume_of)
     return [Exchange(before, after, shares)]
 
 
@@ -190,8 +191,8 @@ def dense_and_permuted(problem: Problem, permute_first: bool) -> list[Step] | No
         return None
     cells = common(before.grid, after.grid)
     far, end = (after, before) if permute_first else (before, after)
-    prefer = Cells(end.grid, end.index)
-    near = refine(before.shape, Cells.of(far, cells), end.grid, prefer, end.number, topology=topology)
+    prefer = CoarseCells(end.grid, end.index)
+    near = assign_tiles(before.shape, CoarseCells.of(far, cells), end.grid, prefer, end.number, topology=topology)
     if near == end:
         return None
     if permute_first:
@@ -202,7 +203,7 @@ def dense_and_permuted(problem: Problem, permute_first: bool) -> list[Step] | No
 
 
 def whole_then_sliced(problem: Problem) -> list[Step] | None:
-    """One all-gather of more than is wanted, then a slice: fewest collectives, most memory."""
+    """One all-gather of more than the target tile, then a slice: fewest collectives, most memory."""
     before, after = problem.before, problem.after
     cells = common(before.grid, after.grid)
     grid = tuple(
@@ -217,7 +218,7 @@ def whole_then_sliced(problem: Problem) -> list[Step] | None:
 
 
 def _meet(before: Placement, after: Placement, fine: Grid) -> Placement:
-    """What every device holds of its own target tile, where the placements agree and the grids are nested."""
+    """The part of its target tile that every device holds, where the placements agree and the grids are nested."""
     tile = np.array([s // f for s, f in zip(before.shape, fine, strict=True)], dtype=np.int64)
     return Placement.unchecked(before.shape, fine, np.maximum(before.start, after.start) // np.maximum(tile, 1))
 
@@ -266,7 +267,7 @@ def _equal_shares(problem: Problem) -> Shares:
     groups = chunk_groups(before, cells, topology=problem.topology)  # [cells * holders, chunks]
     per_cell = groups.reshape(math.prod(cells), -1, chunks)
     goal = number_of(after.coarse(cells), cells)
-    # Where it can be, a receiver's first turn is the chunk it holds: then nobody needs a round for it.
+    # A receiver's first chunk is the one it holds, where possible: that chunk needs no round.
     chunk = number_within(before, cells)
     in_turn = np.lexsort((np.arange(before.devices), *problem.topology.sort_keys, chunk, goal))
     position = np.empty(before.devices, dtype=np.int64)
@@ -275,7 +276,7 @@ def _equal_shares(problem: Problem) -> Shares:
     turn, rounds = np.arange(receivers.shape[1]), np.arange(chunks)[:, None]
     sender = per_cell[:, turn // chunks, (turn + rounds) % chunks].swapaxes(0, 1).reshape(-1)  # round by round
     receiver, turn_of = np.tile(receivers.reshape(-1), chunks), np.repeat(rounds, receivers.size)
-    # A share that the receiver holds itself stays at home, whoever was to send it.
+    # A share that the receiver holds is not sent.
     travels = before.number[receiver] != before.number[sender]
     sender, receiver = sender[travels], receiver[travels]
     share = before.boxes[sender].meet(after.boxes[receiver])
@@ -283,8 +284,8 @@ def _equal_shares(problem: Problem) -> Shares:
     return Shares(sender, receiver, share.start, share.size, compact)
 
 
-def lacking_shares(before: Placement, after: Placement) -> list[Lack]:
-    """Every (receiver, source tile number, start, size) that must travel, tiles nesting or not."""
+def missing_boxes(before: Placement, after: Placement) -> list[MissingBox]:
+    """(receiver, source tile number, start, size) of every missing box of a target tile, for any grids."""
     if 0 in before.shape:
         return []
     first, stop = _span(before, after)
@@ -302,9 +303,9 @@ def lacking_shares(before: Placement, after: Placement) -> list[Lack]:
 
 
 def _units(before: Placement, after: Placement) -> list[Int64 | None]:
-    """Sizes to cut unequal shares into: not at all, or the common unit of both grids along some crossing dimensions.
+    """Sizes to cut unequal shares into: None for no cut, or a common unit of both grids along crossing dimensions.
 
-    Cut into equal units, shares of different sizes can fill each other's rounds.
+    Units of shares of different sizes can travel in one round without padding.
     """
     if before.cuts or after.cuts:
         return [None]
@@ -320,17 +321,17 @@ def _units(before: Placement, after: Placement) -> list[Int64 | None]:
     return units
 
 
-def _pieces(lacking: list[Lack], unit: Int64) -> int:
-    """How many shares `_in_units` makes."""
-    return sum(math.prod((size // np.minimum(size, unit)).tolist()) for _, _, _, size in lacking)
+def _pieces(missing: list[MissingBox], unit: Int64) -> int:
+    """Number of shares that `_in_units` returns."""
+    return sum(math.prod((size // np.minimum(size, unit)).tolist()) for _, _, _, size in missing)
 
 
-def _in_units(lacking: list[Lack], unit: Int64 | None) -> list[Lack]:
+def _in_units(missing: list[MissingBox], unit: Int64 | None) -> list[MissingBox]:
     """The same shares, cut into pieces of at most `unit` elements along each dimension."""
     if unit is None:
-        return lacking
-    result: list[Lack] = []
-    for receiver, tile, start, size in lacking:
+        return missing
+    result: list[MissingBox] = []
+    for receiver, tile, start, size in missing:
         piece = np.minimum(size, unit)
         result += [
             (receiver, tile, start + np.array(offset, dtype=np.int64) * piece, piece)

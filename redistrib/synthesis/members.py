@@ -1,4 +1,4 @@
-"""Some of the devices of a problem, numbered on their own: plans among them are found as if there were no others."""
+"""A subset of the devices of a problem, numbered from 0, and the plans on this subset alone."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from redistrib.theory.topology import Topology
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """Devices among others.
+    """A subset of the devices.
 
     Attributes:
         devices: their numbers, ascending; member k is device `devices[k]`.
-        count: how many devices there are in all.
+        count: number of all devices.
     """
 
     devices: Int64
@@ -30,18 +30,18 @@ class Members:
         return cls(placement.holders, placement.devices)
 
     def alone(self, placement: Placement) -> Placement:
-        """What the members hold, by member."""
+        """The tiles of the members, by member."""
         return Placement.unchecked(placement.shape, placement.grid, placement.index[self.devices], placement.cuts)
 
     def among_all(self, placement: Placement) -> Placement:
-        """What members hold, by device; the other devices hold nothing."""
+        """The tiles of the members, by device; the other devices hold no tile."""
         index = np.full((self.count, placement.rank), -1, dtype=np.int64)
         index[self.devices] = placement.index
         return Placement.unchecked(placement.shape, placement.grid, index, placement.cuts)
 
     def topology(self, topology: Topology) -> Topology:
         """The links between the members."""
-        return topology.among(self.devices.tolist())
+        return topology.subset(self.devices.tolist())
 
     def steps(self, steps: Sequence[Step]) -> list[Step]:
         """Steps among the members as steps among all devices."""
@@ -55,6 +55,6 @@ class Members:
             return replace(step, before=before, after=after, pairs=number[step.pairs])
         if isinstance(step, Exchange):
             shares = step.shares
-            moved = Shares(number[shares.src], number[shares.dst], shares.start, shares.size, shares.round)
-            return replace(step, before=before, after=after, shares=moved)
+            shares = Shares(number[shares.src], number[shares.dst], shares.start, shares.size, shares.round)
+            return replace(step, before=before, after=after, shares=shares)
         return replace(step, before=before, after=after)

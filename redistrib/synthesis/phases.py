@@ -1,8 +1,7 @@
-"""The plans worth pricing: slice, exchange, gather in all the ways that `exchange` knows, and the paper's own.
+"""Candidates of three phases: a slice, one of the exchanges of `exchange`, and a gather.
 
 Every redistribution has a plan of at most three phases, slice, exchange, gather, that costs no more than the
-near-optimal sequence of Theorem 6.7 and has its height. The phases meet at two placements, chosen here; the rest is in
-`exchange`.
+near-optimal sequence of Theorem 6.7 and has its height. This module chooses the two placements between the phases.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from redistrib.arith import divisors
 from redistrib.cost.model import PhaseGrids
 from redistrib.plans.steps import AllGather, DynSlice, Step
 from redistrib.synthesis import exchange
-from redistrib.synthesis.grouping import Cells, chunk_groups, refine
+from redistrib.synthesis.groups import CoarseCells, assign_tiles, chunk_groups
 from redistrib.synthesis.problem import Problem
 from redistrib.theory.classes import LinkClasses, node_of
 from redistrib.theory.placement import Placement
@@ -26,7 +25,7 @@ MOST_GATHERS = 24
 
 
 def single(problem: Problem) -> list[Step] | None:
-    """At most one collective, receiving exactly the lower bound; None where there is no such plan here."""
+    """Steps with at most one collective that receive exactly the lower bound; None where there are none."""
     for way in (exchange.as_slice, exchange.as_permute, exchange.as_grouped_collective):
         steps = way(problem)
         if steps is not None:
@@ -37,12 +36,12 @@ def single(problem: Problem) -> list[Step] | None:
 def three_phases(
     problem: Problem, one: list[Step] | None, keep: Callable[[PhaseGrids], bool] = lambda phases: True
 ) -> Iterator[list[Step]]:
-    """Slice, exchange, gather: every useful choice of the two placements between, the direct exchange first.
+    """Slice, exchange, gather: every useful choice of the two placements between them, the direct exchange first.
 
     Args:
         problem: source and target.
-        one: what `single` says of it.
-        keep: asked of the grids between phases before placements and steps are made for them.
+        one: the result of `single` for the problem.
+        keep: whether to build the placements and steps of these grids.
     """
     before, after, topology = problem.before, problem.after, problem.topology
     for cut_grid in _slicings(before, after):
@@ -68,13 +67,13 @@ def three_phases(
 def _exchanges(
     problem: Problem, one: list[Step] | None, phases: PhaseGrids, keep: Callable[[PhaseGrids], bool]
 ) -> Iterator[list[Step]]:
-    """Ways from one placement to another without a gather of its own at the end: `one` if there is that.
+    """Steps from one placement to another without a final gather: `one` where it exists.
 
-    Where links differ, rounds may still be better: they choose every sender, and so may stay within hosts.
+    Where links differ, rounds are candidates as well: they choose every sender, so shares may stay within hosts.
     """
     if one is not None:
         yield one
-        apart = problem.topology.tells_apart and any(step.collectives for step in one)
+        apart = problem.topology.has_locality and any(step.collectives for step in one)
         if apart and keep(phases.by("rounds")):
             yield from exchange.in_rounds(problem)
         return
@@ -86,7 +85,7 @@ def _exchanges(
 
 
 def _slicings(before: Placement, after: Placement) -> Iterator[Grid]:
-    """The source's own grid, and where counts do not nest, the source cut finer until they do."""
+    """The grid of the source, and where grids are not nested, the source cut finer until they are."""
     yield before.grid
     if nested(before.grid, after.grid):
         return
@@ -98,7 +97,7 @@ def _slicings(before: Placement, after: Placement) -> Iterator[Grid]:
 
 
 def _gatherings(cut: Grid, after: Placement, topology: Topology) -> Iterator[Grid]:
-    """The target's own grid, and the target cut finer where replicas could share the work and gather at the end."""
+    """The grid of the target, and the target cut finer where replicas can receive different parts and gather them."""
     yield after.grid
     spare = after.devices // after.tiles
     if spare == 1:
@@ -113,22 +112,24 @@ def _gatherings(cut: Grid, after: Placement, topology: Topology) -> Iterator[Gri
 
 
 def _shared_on_hosts(after: Placement, topology: Topology) -> Iterator[Grid]:
-    """Factors, along any one dimension, by which the replicas on one host may cut what comes from other hosts."""
+    """Factors along one dimension by which the replicas on one host can divide the elements from other hosts."""
     node = None if topology.hosts is None else node_of(after, topology)
     if node is None:
         return
-    inside = LinkClasses.of(topology).each * math.prod(node[1]) // math.prod(node[0])
+    inside = LinkClasses.of(topology).devices_per_host * math.prod(node[1]) // math.prod(node[0])
     for factor in divisors(inside)[1:]:
         for dim in range(after.rank):
             yield scaled((1,) * after.rank, dim, factor)
 
 
 def _refined(placement: Placement, grid: Grid, near: Placement, topology: Topology) -> Placement:
-    """Every tile cut finer, each device keeping a part of its own: one that `near` gives it, where there is one."""
+    """Every tile cut finer; each device keeps a part of its tile, the one that it holds in `near` where possible."""
     if grid == placement.grid:
         return placement
-    prefer = Cells.of(near, common(grid, near.grid))
-    return refine(placement.shape, Cells(placement.grid, placement.index), grid, prefer, near.number, topology)
+    prefer = CoarseCells.of(near, common(grid, near.grid))
+    return assign_tiles(
+        placement.shape, CoarseCells(placement.grid, placement.index), grid, prefer, near.number, topology
+    )
 
 
 def _exists(placement: Placement, grid: Grid) -> bool:

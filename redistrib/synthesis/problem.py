@@ -1,4 +1,4 @@
-"""What a synthesis decides on, as one value."""
+"""The problem of one synthesis, as one value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redistrib.theory.weak import WeakSpace, nested
 
 @dataclass(frozen=True)
 class Problem:
-    """From one placement to another, on some devices, within some memory.
+    """Source and target placement, on devices of a topology, within a memory limit.
 
     Attributes:
         before, after: source and target placements.
@@ -32,11 +32,11 @@ class Problem:
 
     @classmethod
     def plain(cls, before: Placement, after: Placement, topology: Topology | None = None) -> Problem:
-        """Elements of one byte, without a limit; all links are alike unless a topology says otherwise."""
+        """A problem with elements of one byte, no memory limit, and by default equal links."""
         return cls(before, after, 1, topology or Topology(before.devices))
 
     def between(self, before: Placement, after: Placement) -> Problem:
-        """A part of the way, under the same conditions."""
+        """The problem between two other placements, with the same topology and limit."""
         return replace(self, before=before, after=after)
 
     @cached_property
@@ -51,7 +51,7 @@ class Problem:
 
     @cached_property
     def nests(self) -> bool:
-        """Whether every device holds a tile at both ends, and these, of one size, are made of one another."""
+        """Whether every device holds a tile at both ends, tiles have one size, and the grids are nested."""
         return self.everywhere and not self.uneven and nested(self.before.grid, self.after.grid)
 
     @cached_property
@@ -65,7 +65,7 @@ class Problem:
         return WeakSpace(self.before.shape, self.before.devices, self.bound)
 
     def fits(self, steps: Sequence[Step]) -> bool:
-        """Whether the steps keep to the memory limit, or without one to the paper's bound on tiles."""
+        """Whether the steps fit the memory limit, or without a limit the paper's bound on tiles."""
         if self.memory_limit is None:
             return all(step.after.tile_size <= self.bound for step in steps)
         return self.peak(steps) <= self.memory_limit

@@ -1,8 +1,8 @@
 """Senders and rounds for shares of unequal size: a balanced choice of senders and an edge colouring.
 
-A round is one permute: no device sends or receives twice in it, and every share takes as much as the largest. By
-Koenig's theorem the shares of one size need as many rounds as the busiest device has of them; with shares of all sizes
-in one round it takes the fewest rounds and some padding.
+A round is one permute: no device sends or receives twice in it, and every share is padded to the largest. By Koenig's
+theorem the shares of one size need as many rounds as the busiest device has shares of that size. Rounds with shares of
+all sizes are fewest, but need padding.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ from redistrib.plans.steps import Shares
 from redistrib.theory.placement import Int64, Placement
 from redistrib.theory.topology import Topology
 
-Lack = tuple[int, int, Int64, Int64]
+MissingBox = tuple[int, int, Int64, Int64]  # receiver, number of the source tile, start, size
 
 
-def shape_of(lack: Lack) -> tuple[int, ...]:
+def shape_of(box: MissingBox) -> tuple[int, ...]:
     """The extent of a share along every dimension."""
-    return tuple(lack[3].tolist())
+    return tuple(box[3].tolist())
 
 
-def volume_of(lack: Lack) -> int:
+def volume_of(box: MissingBox) -> int:
     """The elements of a share."""
-    return math.prod(shape_of(lack))
+    return math.prod(shape_of(box))
 
 
 def colour_rounds(
-    lacking: list[Lack],
+    missing: list[MissingBox],
     before: Placement,
     topology: Topology | None = None,
-    alike: Callable[[Lack], Hashable] = shape_of,
+    alike: Callable[[MissingBox], Hashable] = shape_of,
     stay: bool = False,
 ) -> Shares:
-    """Choose a sender for every share, and rounds: one colouring for each kind of shares, in as few rounds as it can.
+    """Choose a sender and a round for every share, by one edge colouring for each kind of shares.
 
     Args:
-        lacking: (receiver, number of the source tile, start, size) of every share.
-        before: who holds which source tile.
-        topology: a sender on the receiver's host is preferred.
-        alike: shares travel in one round only where this is equal. By `volume_of` nothing is padded either, though
-            boxes of several shapes travel side by side.
-        stay: prefer senders on the receiver's host also where that takes more rounds, and hosts that send little to
-            others.
+        missing: (receiver, number of the source tile, start, size) of every share.
+        before: the source placement.
+        topology: senders on the receiver's host are preferred.
+        alike: the kind of a share; shares of one round are of one kind. Kinds by `volume_of` need no padding either,
+            though boxes of several shapes travel in one round.
+        stay: prefer senders on the receiver's host also where that takes more rounds, then hosts that send few shares
+            to other hosts.
     """
     holders = _holders(before)
-    kinds: dict[Hashable, list[Lack]] = defaultdict(list)
-    for row in sorted(lacking, key=shape_of, reverse=True):
+    kinds: dict[Hashable, list[MissingBox]] = defaultdict(list)
+    for row in sorted(missing, key=shape_of, reverse=True):
         kinds[alike(row)].append(row)
     src: list[int] = []
     rounds: list[int] = []
-    placed: list[Lack] = []
+    placed: list[MissingBox] = []
     base = 0
     for rows in kinds.values():
         senders = _balanced_senders(rows, holders, topology, stay)
@@ -67,22 +67,22 @@ def colour_rounds(
     return _table(src, placed, rounds, before.rank)
 
 
-def padded_rounds(lacking: list[Lack], before: Placement, topology: Topology | None = None) -> Shares:
+def padded_rounds(missing: list[MissingBox], before: Placement, topology: Topology | None = None) -> Shares:
     """Choose senders and the fewest rounds for shares of all sizes together, the largest ones side by side.
 
-    Each round is a heaviest matching of the shares that are left, among those that meet every device that has as many
-    left as there are rounds to come. There is one such matching (Koenig), and no fewer rounds do for these senders.
+    Each round is a heaviest matching of the remaining shares, among the matchings that cover every device with as many
+    remaining shares as rounds. Such a matching exists (Koenig), so the number of rounds is the least for these senders.
     Arguments as for `colour_rounds`; no two shares may have one sender and one receiver.
     """
     from scipy.optimize import linear_sum_assignment  # slow to import, seldom needed
 
-    # In an order that does not know how devices are numbered: by what is sent, and by what the receiver holds.
+    # An order independent of device numbers: by the share, then by the tile of the receiver.
     held = before.number
-    lacking = sorted(lacking, key=lambda row: (-volume_of(row), row[1], row[2].tolist(), shape_of(row), held[row[0]]))
-    senders = _balanced_senders(lacking, _holders(before), topology)
-    src, dst = _by_appearance(senders), _by_appearance([row[0] for row in lacking])
+    missing = sorted(missing, key=lambda row: (-volume_of(row), row[1], row[2].tolist(), shape_of(row), held[row[0]]))
+    senders = _balanced_senders(missing, _holders(before), topology)
+    src, dst = _by_appearance(senders), _by_appearance([row[0] for row in missing])
     left = np.zeros((max(src) + 1, max(dst) + 1))
-    left[src, dst] = [volume_of(row) for row in lacking]
+    left[src, dst] = [volume_of(row) for row in missing]
     number = np.zeros(left.shape, dtype=np.int64)
     to_come = int(max((left > 0).sum(axis=0).max(), (left > 0).sum(axis=1).max()))
     more_than_any = 1 + left.max() * min(left.shape)
@@ -93,11 +93,11 @@ def padded_rounds(lacking: list[Lack], before: Placement, topology: Topology | N
         taken = there[row, column]
         number[row[taken], column[taken]] = turn
         left[row[taken], column[taken]] = 0
-    return _table(senders, lacking, number[src, dst].tolist(), before.rank)
+    return _table(senders, missing, number[src, dst].tolist(), before.rank)
 
 
 def _by_appearance(devices: list[int]) -> list[int]:
-    """The devices numbered anew, in the order in which they come first."""
+    """The devices renumbered in the order of their first appearance."""
     number: dict[int, int] = {}
     return [number.setdefault(device, len(number)) for device in devices]
 
@@ -109,7 +109,7 @@ def _holders(before: Placement) -> dict[int, list[int]]:
     return holders
 
 
-def _table(src: list[int], placed: list[Lack], rounds: list[int], rank: int) -> Shares:
+def _table(src: list[int], placed: list[MissingBox], rounds: list[int], rank: int) -> Shares:
     return Shares(
         np.array(src, dtype=np.int64),
         np.array([row[0] for row in placed], dtype=np.int64),
@@ -120,12 +120,13 @@ def _table(src: list[int], placed: list[Lack], rounds: list[int], rank: int) -> 
 
 
 def _balanced_senders(
-    rows: list[Lack], holders: dict[int, list[int]], topology: Topology | None, stay: bool = False
+    rows: list[MissingBox], holders: dict[int, list[int]], topology: Topology | None, stay: bool = False
 ) -> list[int]:
-    """One holder per share, so that the busiest sender has as few as possible, on the receiver's host where it may be,
-    or on a torus, as near to the receiver as may be.
+    """One sender per share, so that the busiest sender has the fewest shares.
 
-    A device holds one tile, so the shares of different tiles have different holders and are dealt out apart.
+    Among these choices a sender is on the receiver's host where possible, or on a torus as near to it as possible.
+
+    A device holds one tile, so the shares of different tiles have different senders and are assigned separately.
     """
     hosts, torus = (None, None) if topology is None else (topology.hosts, topology.torus)
     by_tile: dict[int, list[int]] = defaultdict(list)
@@ -133,7 +134,7 @@ def _balanced_senders(
     for k, row in enumerate(rows):
         by_tile[row[1]].append(k)
         receives[row[0]] += 1
-    # The busiest receiver sets the number of rounds unless some holders have more to send even when dealt out evenly.
+    # The busiest receiver sets the number of rounds, unless the holders of some tile send more shares each.
     most = max(max(receives.values()), *(-(-len(shares) // len(holders[tile])) for tile, shares in by_tile.items()))
     chosen = [-1] * len(rows)
     out: dict[int, int] = defaultdict(int)  # shares that each host sends to others

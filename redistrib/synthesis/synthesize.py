@@ -1,10 +1,10 @@
-"""Types in, plan out: gather the candidates, drop those that do not fit, let the cost model choose."""
+"""From two types to a plan: price the candidates that fit, and verify the cheapest."""
 
 from __future__ import annotations
 
 from typing import Literal, TypeAlias, cast, get_args
 
-from redistrib.cost.model import CostModel, no_price, prices_of
+from redistrib.cost.model import CostModel, no_price
 from redistrib.cost.presets import cost_model
 from redistrib.errors import ChoiceError, MemoryLimitError, MeshDevicesError
 from redistrib.errors.synthesis import global_shape_error, mesh_devices_error
@@ -85,13 +85,10 @@ def synthesize(
         raise MeshDevicesError("topology", source=topology.devices, target=devices)
     links = chosen.topology_between(source_mesh, target_mesh, topology)
     problem = Problem(before, after, size, links, memory_limit)
-    if memory_limit is not None:  # one collective at a time
-        chosen = chosen.in_sequence()
     try:
         steps, note = _steps(problem, algorithm, chosen, over_partition, order == "fixed")
-        prices = prices_of(chosen, size, problem.topology)
-        parts, along, cost = prices.best_parts(steps)
-        each = tuple(map(prices.step, steps))
+        prices = chosen.prices(size, problem.topology)
+        step_costs = tuple(map(prices.step, steps))
     except OverflowError:  # more elements than a float counts
         raise no_price(chosen) from None
     return verify(
@@ -105,15 +102,13 @@ def synthesize(
             steps=tuple(steps),
             algorithm=cast(Algorithm, algorithm),
             cost_model=chosen.name,
-            cost=cost,
+            cost=sum(step_costs),
             unit=chosen.unit,
             memory_limit=memory_limit,
-            step_costs=each,
+            step_costs=step_costs,
             note=note,
             accumulate=added_in,
             order=cast(Order, order) if partial or order != "fixed" else "any",
-            parts=parts,
-            along=along,
         )
     )
 
@@ -121,7 +116,7 @@ def synthesize(
 def _check_device_sets(
     algorithm: str, source: DistType, source_mesh: Mesh, target: DistType, target_mesh: Mesh
 ) -> None:
-    """Refuse what needs every device to hold a tile at both ends."""
+    """Refuse problems in which every device must hold a tile at both ends."""
     source.check(source_mesh)
     target.check(target_mesh)
     require_whole("a move to other devices", source, target)
@@ -134,7 +129,7 @@ def _check_device_sets(
 def _steps(
     problem: Problem, algorithm: str, model: CostModel, over_partition: bool, fixed: bool
 ) -> tuple[list[Step], str | None]:
-    """The steps, and what is to be said of them."""
+    """The steps, and a note for the user or None."""
     if 0 in problem.before.shape:
         return without_elements(problem), None
     if max(problem.before.summands, problem.after.summands) > 1:
@@ -146,9 +141,9 @@ def _steps(
     if algorithm == "best":
         steps = best_steps(problem, model, over_partition, waiting=True)
         return steps, limit_met(problem, model, steps)
-    found = paper_steps(problem, model, Search(over_partition=over_partition))
-    if found is None:  # a normal form within the bound always exists (Theorem 4.8)
+    paper = paper_steps(problem, model, Search(over_partition=over_partition))
+    if paper is None:  # a normal form within the bound always exists (Theorem 4.8)
         raise no_price(model)
-    if not problem.fits(found):
-        raise MemoryLimitError(problem.memory_limit or 0, problem.peak(found))
-    return found, None
+    if not problem.fits(paper):
+        raise MemoryLimitError(problem.memory_limit or 0, problem.peak(paper))
+    return paper, None

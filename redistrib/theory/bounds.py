@@ -1,18 +1,20 @@
-"""How much has to travel, where tiles may be summands: a total, and what single devices cannot do without.
+"""Lower bounds on received elements where tiles may be partial sums: one for all devices, and one for each device.
 
-Take one element with p summands. H is the set of devices that hold any of them, T the set of those that want the
-reduced value. Whatever the plan, if a message is a linear combination of what its sender knows, then at least
+Consider one element of the array with p partial sums (summands). H is the set of devices that hold a summand; T is the
+set of devices that must hold the reduced value. Assume that every message is a linear combination of values that its
+sender holds. Then the number of messages that depend on the element is at least
 
-* p = 1:  |T \\ H| messages,
-* p >= 2: p + |T| - 1 - [T meets H] messages,
+* p = 1:  |T \\ H|,
+* p >= 2: p + |T| - 1 - [T meets H].
 
-carry something about that element, since each holder of a summand must send all but the sums that it is the first to
-know, and each device of T must be told once. Reducing at a device of both T and H, and telling the others from there,
-attains it. What one device receives is bounded by its own floor only: for p >= 2 the floors do not add up to the total.
+The reason: every summand must be sent, unless its holder computes the sum, and every device of T must receive the sum,
+unless it computes the sum. A plan attains the bound by a reduction at a device of T, in H if possible, followed by a
+broadcast to T. The bound of a single device is weaker: for p >= 2 the bounds of the devices add up to less than the
+bound of all devices.
 
-A partial target asks for less, since it is left open which summand holds what. Then every source summand that no device
-of T holds must be sent, and one source held whole must reach all holders of at least one target summand. Where source
-summands have replicas, more may be needed.
+If the target is partial, the bound is lower, because the plan may choose the summands of the target. Every source
+summand that no device of T holds must be sent. A source without summands must reach all holders of at least one target
+summand. Where source summands have replicas, the minimum may be higher than this bound.
 
 All figures are exact integers.
 """
@@ -30,21 +32,21 @@ _Row: TypeAlias = tuple[int, ...]
 
 
 def floors(source: Placement, target: Placement) -> list[int]:
-    """Elements that each device must receive at least, one integer per device.
+    """For each device, a lower bound on the elements it receives.
 
-    For tiles that are no summands this is `lower_bound`, and the total is its sum.
+    Where neither placement is partial this is `lower_bound`, and `least_received` is its sum.
     """
     if target.summands > 1:
         return [0] * target.devices
-    if source.summands > 1:  # of two summands or more a device holds one at most
+    if source.summands > 1:  # a device holds at most one of several summands, so it lacks every element of the sum
         return [target.tile_size] * target.devices
     return lower_bound(source, target)
 
 
 def least_received(source: Placement, target: Placement) -> int:
-    """Elements that all devices together must receive at least.
+    """A lower bound on the elements that all devices together receive.
 
-    Every tile of the target's grid that some device wants counts; `source` must hold every summand of it.
+    Only the tiles that some device holds in `target` count. `source` must contain all their summands.
 
     >>> from redistrib.lang.mesh import Mesh
     >>> from redistrib.lang.types import DistType
@@ -58,34 +60,38 @@ def least_received(source: Placement, target: Placement) -> int:
         return sum(lower_bound(source, target))
     wanted = len(np.unique(target.index, axis=0)) * target.tile_size
     if target.summands == 1:
-        stay = _met(source, target, [source.index, target.index])
-        return (source.summands - 1) * wanted + target.devices * target.tile_size - stay
+        local = _overlap(source, target, [source.index, target.index])
+        return (source.summands - 1) * wanted + target.devices * target.tile_size - local
     if source.summands > 1:
-        return source.summands * wanted - _met(source, target, [source.index, source.label[:, None], target.index])
+        return source.summands * wanted - _overlap(source, target, [source.index, source.label[:, None], target.index])
     return _to_one_summand(source, target)
 
 
-def _met(source: Placement, target: Placement, columns: list[Int64]) -> int:
-    """Elements that devices hold before and after, counted once for each different row of the columns."""
-    rows = np.unique(np.concatenate(columns, axis=1), axis=0, return_index=True)[1]
+def _overlap(source: Placement, target: Placement, columns: list[Int64]) -> int:
+    """Elements in both tiles of a device, summed over one device for each distinct row of the columns."""
+    devices = np.unique(np.concatenate(columns, axis=1), axis=0, return_index=True)[1]
     volume = source.boxes.meet(target.boxes).volumes()
-    return sum(volume[device] for device in rows.tolist())
+    return sum(volume[device] for device in devices.tolist())
 
 
 def _to_one_summand(source: Placement, target: Placement) -> int:
-    """Where the source is whole: for each element what the holders of one summand lack, of the one that lacks least."""
-    holders: Counter[tuple[_Row, int]] = Counter()  # of a target tile and summand
-    have: Counter[tuple[_Row, _Row, int]] = Counter()  # and of these, who hold the source tile too
-    shared: dict[tuple[_Row, _Row], int] = {}  # elements in both tiles
+    """The bound from a source without summands to a partial target.
+
+    Every element must reach all holders of one target summand. The bound takes the summand with the fewest holders that
+    lack the element.
+    """
+    holders: Counter[tuple[_Row, int]] = Counter()  # devices by target tile and summand
+    both: Counter[tuple[_Row, _Row, int]] = Counter()  # devices by source tile, target tile and summand
+    shared: dict[tuple[_Row, _Row], int] = {}  # elements in a source tile and a target tile
     rows = (map(tuple, placement.index.tolist()) for placement in (source, target))
-    kept = source.boxes.meet(target.boxes).volumes()
-    for old, new, summand, volume in zip(*rows, target.label.tolist(), kept, strict=True):
+    overlaps = source.boxes.meet(target.boxes).volumes()
+    for old, new, summand, volume in zip(*rows, target.label.tolist(), overlaps, strict=True):
         holders[new, summand] += 1
-        have[old, new, summand] += 1
+        both[old, new, summand] += 1
         shared[old, new] = volume
     total, rest = 0, dict.fromkeys((new for new, _ in holders), target.tile_size)
     for (old, new), volume in shared.items():
-        total += volume * min(holders[new, k] - have[old, new, k] for k in range(target.summands) if holders[new, k])
+        total += volume * min(holders[new, k] - both[old, new, k] for k in range(target.summands) if holders[new, k])
         rest[new] -= volume
     for new, volume in rest.items():
         total += volume * min(holders[new, k] for k in range(target.summands) if holders[new, k])

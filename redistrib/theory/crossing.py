@@ -1,9 +1,9 @@
-"""What has to leave each device, and what has to cross from one side of several to another, whatever the plan.
+"""Lower bounds on the elements that each device sends, and on the elements that cross between sides.
 
-Sides are a number for every device. Where source and target are on different devices, the devices that hold the source
-are one side and all others are another; the hosts of a topology are sides as well.
+Sides partition the devices; every device has the number of its side. If source and target are on different devices, the
+holders of the source are one side and all other devices are the other. The hosts of a topology are sides too.
 
-All figures are exact integers, for placements whose tiles are no summands.
+All bounds are exact integers. They are for placements without partial sums.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from redistrib.theory.placement import Int64, Placement
 
 
 def sides_of(source: Placement) -> Int64:
-    """`[devices]` side 0 for the devices that hold some of the source, side 1 for all others."""
+    """`[devices]` side 0 for the devices that hold a tile of the source, side 1 for all others."""
     return source.nowhere.astype(np.int64)
 
 
 def least_sent(source: Placement, target: Placement) -> list[int]:
-    """Elements that each device must send at least, one integer per device.
+    """For each device, a lower bound on the elements it sends.
 
-    An element that one device alone holds leaves it at least once, if some other device wants it. The target must have
-    every tile of its grid on some device.
+    If a device is the only holder of an element and another device needs it, the device sends it at least once. Every
+    tile of the target's grid must be on some device.
     """
-    alone, last = (_held_by_one(placement) for placement in (source, target))
-    stays = target.boxes.meet(source.boxes).volumes()  # of a tile that only its holder wants
+    only_source, only_target = (_is_only_holder(placement) for placement in (source, target))
+    overlaps = target.boxes.meet(source.boxes).volumes()
     return [
-        held - (own if only else 0) if single else 0
-        for held, own, single, only in zip(source.boxes.volumes(), stays, alone, last, strict=True)
+        tile - (overlap if stays else 0) if only else 0
+        for tile, overlap, only, stays in zip(source.boxes.volumes(), overlaps, only_source, only_target, strict=True)
     ]
 
 
-def _held_by_one(placement: Placement) -> list[bool]:
-    """Whether each device holds a tile, and no other holds the same."""
-    _, tile, times = np.unique(placement.index, axis=0, return_inverse=True, return_counts=True)
-    alone: list[bool] = ((times[tile.reshape(-1)] == 1) & ~placement.nowhere).tolist()
-    return alone
+def _is_only_holder(placement: Placement) -> list[bool]:
+    """For each device, whether it holds a tile that no other device holds."""
+    _, tile, holders = np.unique(placement.index, axis=0, return_inverse=True, return_counts=True)
+    only: list[bool] = ((holders[tile.reshape(-1)] == 1) & ~placement.nowhere).tolist()
+    return only
 
 
 def least_crossing(source: Placement, target: Placement, side: Int64) -> int:
-    """Elements that must cross from one side to another at least.
+    """A lower bound on the elements that cross between sides.
 
-    Each element that some device of a side wants, and none of it holds, crosses once.
+    For every side, an element crosses once if a device of the side needs it and no device of the side holds it.
 
     >>> from redistrib.lang.mesh import Mesh
     >>> from redistrib.lang.types import DistType
@@ -53,19 +53,19 @@ def least_crossing(source: Placement, target: Placement, side: Int64) -> int:
     >>> least_crossing(source, target, sides_of(source))
     8
     """
-    return sum(_lacking(source, target, np.flatnonzero(side == number)) for number in np.unique(side).tolist())
+    return sum(_missing(source, target, np.flatnonzero(side == number)) for number in np.unique(side).tolist())
 
 
-def _lacking(source: Placement, target: Placement, devices: Int64) -> int:
-    """Elements that some of these devices want and none of them holds."""
-    wanted, there = (_different(placement, devices) for placement in (target, source))
-    pairs = np.repeat(np.arange(len(wanted.start)), len(there.start))
-    again = np.tile(np.arange(len(there.start)), len(wanted.start))
-    return sum(wanted.volumes()) - sum(wanted[pairs].meet(there[again]).volumes())
+def _missing(source: Placement, target: Placement, devices: Int64) -> int:
+    """Elements that some of these devices need and none of them holds."""
+    needed, held = (_distinct_tiles(placement, devices) for placement in (target, source))
+    needed_row = np.repeat(np.arange(len(needed.start)), len(held.start))
+    held_row = np.tile(np.arange(len(held.start)), len(needed.start))
+    return sum(needed.volumes()) - sum(needed[needed_row].meet(held[held_row]).volumes())
 
 
-def _different(placement: Placement, devices: Int64) -> Boxes:
-    """The different tiles that some devices hold."""
+def _distinct_tiles(placement: Placement, devices: Int64) -> Boxes:
+    """The distinct tiles that these devices hold."""
     first = np.unique(placement.index[devices], axis=0, return_index=True)[1]
     boxes = placement.boxes[devices[first]]
     return boxes[~boxes.empty]

@@ -15,7 +15,7 @@ from redistrib.theory.splits import Splits, split_points
 
 
 def type_of(placement: Placement, mesh: Mesh) -> DistType | None:
-    """A type that means a placement on a mesh, the inverse of `placement_of`; None where no type does.
+    """The type that means a placement on a mesh, the inverse of `placement_of`; None if there is no such type.
 
     >>> mesh = Mesh.of("x=4,y=6")
     >>> print(type_of(placement_of(DistType.of("[3{x}12, 2{y}12]"), mesh), mesh))
@@ -29,18 +29,18 @@ def type_of(placement: Placement, mesh: Mesh) -> DistType | None:
     for axis in mesh.axes:
         stride //= axis.size
         if axis.size > 1:
-            near = mesh.devices[stride]  # the device with coordinate 1 on this axis, 0 on all others
-            step = placement.index[near]
-            if not step.any() and placement.label[near] != placement.label[mesh.devices[0]]:
+            neighbour = mesh.devices[stride]  # the device with coordinate 1 on this axis, 0 on all others
+            step = placement.index[neighbour]
+            if not step.any() and placement.label[neighbour] != placement.label[mesh.devices[0]]:
                 partial.append(axis.name)
             for i in np.flatnonzero(step).tolist():
                 axes[i].append((int(step[i]), axis.name, axis.size))
     dims = []
-    for size, count, points, cut in zip(placement.shape, placement.grid, placement.points, axes, strict=True):
-        if math.prod(extent for _, _, extent in cut) != count:
+    for size, count, points, dim_axes in zip(placement.shape, placement.grid, placement.points, axes, strict=True):
+        if math.prod(extent for _, _, extent in dim_axes) != count:
             return None
-        cut.sort()
-        dim = _dim_of(points, size, [name for _, name, _ in cut], [extent for _, _, extent in cut])
+        dim_axes.sort()
+        dim = _dim_of(points, size, [name for _, name, _ in dim_axes], [extent for _, _, extent in dim_axes])
         if dim is None:
             return None
         dims.append(dim)
@@ -54,13 +54,12 @@ def type_of(placement: Placement, mesh: Mesh) -> DistType | None:
 
 
 def _dim_of(points: Splits | None, size: int, axes: Sequence[str], sizes: Sequence[int]) -> DimType | None:
-    """The dimension whose tiles, cut by axes of some sizes, minor to major, have these split points; None if no type
-    says them."""
+    """The dimension that axes of these sizes, minor to major, cut at these split points; None if there is none."""
     tiles = math.prod(sizes)
     if points is None:
         return DimType(size // tiles, tuple(axes), size)
     cuts: tuple[Cut, ...] = ("balanced", "chunk")
-    ways = [DimType(-(-size // tiles), tuple(axes), size, cut) for cut in cuts]
+    candidates = [DimType(-(-size // tiles), tuple(axes), size, cut) for cut in cuts]
     if size < points[1] * tiles < 2**63:
-        ways.append(DimType(points[1], tuple(axes), size, padding=points[1] * tiles - size))
-    return next((dim for dim in ways if split_points(dim, sizes) == points), None)
+        candidates.append(DimType(points[1], tuple(axes), size, padding=points[1] * tiles - size))
+    return next((dim for dim in candidates if split_points(dim, sizes) == points), None)

@@ -1,34 +1,35 @@
-"""What a type means: base offset maps as placements, and what no plan can do without.
+"""Placements: the tile that each device holds, and the lower bound on received elements.
 
-The meaning of a type is which tile each device holds (Section 4.1, Figure 7a). A `Placement` records it
-as an integer array of tile indices on a grid. This module knows nothing of the typing rules in `rules`: soundness
-is a statement between the two.
+The meaning of a type is its base offset map, from devices to tiles (Section 4.1, Figure 7a). A `Placement` is this map:
+an array of tile indices on a grid. This module does not use the typing rules of collectives, so their soundness is a
+statement about two independent definitions.
 
-One value holds all that a device can be given. It has these fields:
+A placement has these fields:
 
 ==========================================  =========================================================================
 field                                       meaning
 ==========================================  =========================================================================
 `shape`                                     the global shape
-`grid`, `cuts`                              per dimension the number of tiles, and, where these are of unequal size,
-                                            their split points (`(0, 3, 5, 7)`): a device's box is from split point
-                                            `index[d, i]` to the next
-`index`                                     which tile each device holds; a row of -1 means *nowhere*: the device holds
-                                            nothing of the array
-`summand`, `summands`, `reduction`          which of how many summands of its tile each device holds; absent where
-                                            tiles are parts of the array itself
+`grid`, `cuts`                              the number of tiles along each dimension and, if they differ in size, their
+                                            split points, such as `(0, 3, 5, 7)`: tile k lies between split points k and
+                                            k + 1
+`index`                                     the tile of each device; a row of -1 means *nowhere*: the device holds no
+                                            tile
+`summand`, `summands`, `reduction`          for partial sums: the summand of its tile that each device holds, the number
+                                            of summands, and the operation that combines them; absent where tiles are
+                                            parts of the array itself
 ==========================================  =========================================================================
 
-Equal tiles, everywhere, whole: that stays the common case, and costs what it does without the others. Tiles of unequal
-size are never summands.
+The common case has equal tiles, a tile on every device, and no partial sums; the other fields add no work to it. Tiles
+of unequal size are never partial sums.
 
-Nowhere is the tile before the first one, where no element is: boxes of devices that hold nothing are empty, and no
-other tile meets it. Summands are everywhere, and so are tiles of rank 0, which have no index to tell it by.
+The box of a device that holds no tile is empty. Every device holds a tile if tiles are partial sums, or if the array
+has rank 0, because an index without columns cannot contain -1.
 
-Summands are numbered so that steps and messages can speak of them; beyond that the numbers mean nothing. So two
-placements are equal iff equal devices hold equal tiles and, among the holders of each tile, equal ones hold the same
-summand. `stacked` turns summands into a dimension of their own, of which every device holds one slab; making that
-dimension whole and adding along it is the reduction.
+The number of a summand is only a name for steps and messages. Two placements are equal iff every device holds the same
+tile in both, and any two holders of a tile hold the same summand in one iff they do in the other. `stacked` makes the
+summands a dimension of the array, of which every device holds one slab. Gathering this dimension and adding along it is
+the reduction.
 """
 
 from __future__ import annotations
@@ -55,18 +56,21 @@ from redistrib.theory.splits import Cuts
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Which tile of a global array each device holds.
+    """The tile of a global array that each device holds.
 
     Attributes:
         shape: global shape, in elements.
-        grid: number of tiles along each dimension; divides `shape` where there are no split points.
-        index: `[devices, rank]` tile indices, `0 <= index[d, i] < grid[i]`, or -1 in a whole row; read-only. Row `d`
-            belongs to device number `d`, whatever mesh the devices form.
-        summand: `[devices]`, `0 <= summand[d] < summands`: which summand of its tile each device holds; read-only.
-            None where tiles are parts of the array itself, and then `summands` is 1 and `reduction` None.
-        summands: how many summands every element has.
-        reduction: what makes the array of them.
-        cuts: for each dimension the split points of its tiles, None where they are of one size; empty where all are.
+        grid: number of tiles along each dimension; it divides `shape` unless there are split points.
+        index: `[devices, rank]` tile indices, `0 <= index[d, i] < grid[i]`, or a row of -1; read-only. Row `d` belongs
+            to device number `d`.
+        summand: `[devices]`, `0 <= summand[d] < summands`: the summand of its tile that each device holds; read-only.
+            None unless tiles are partial sums; then `summands` is 1 and `reduction` is None too.
+        summands: number of summands of every element.
+        reduction: the operation that combines the summands: "sum", "max" or "min".
+        cuts: for each dimension the split points of its tiles, or None if they are of one size; empty if all tiles are.
+
+    Raises:
+        PlacementError: the fields do not fit together.
     """
 
     shape: tuple[int, ...]
@@ -84,7 +88,7 @@ class Placement:
                 f"a placement of rank {len(self.shape)} needs one grid entry and one index column per dimension, "
                 f"got grid {self.grid} and index of shape {index.shape}"
             )
-        object.__setattr__(self, "cuts", splits.checked(self.cuts, self.shape, self.grid))
+        object.__setattr__(self, "cuts", splits.normal_cuts(self.cuts, self.shape, self.grid))
         for size, count, points in zip(self.shape, self.grid, self.points, strict=True):
             if count < 1 or (points is None and size % count):
                 raise PlacementError(f"{count} tiles do not divide a dimension of {size} elements")
@@ -103,7 +107,7 @@ class Placement:
 
     def _check_summands(self) -> None:
         count = self.summands
-        # np.array copies, so nobody else can write to it
+        # np.array copies, so no caller can write to it
         summand = np.array(np.zeros(self.devices) if self.summand is None else self.summand, dtype=np.int64)
         if summand.shape != (self.devices,) or not 1 <= count <= max(1, self.devices):
             raise PlacementError(
@@ -124,7 +128,7 @@ class Placement:
 
     @classmethod
     def unchecked(cls, shape: tuple[int, ...], grid: tuple[int, ...], index: Int64, cuts: Cuts = ()) -> Placement:
-        """A placement that is right by construction, from an array that nobody else has."""
+        """A placement without checks, for fields that are correct by construction; `index` becomes read-only."""
         placement = object.__new__(cls)
         index.flags.writeable = False
         for name, value in (("shape", shape), ("grid", grid), ("index", index), ("cuts", cuts)):
@@ -132,7 +136,7 @@ class Placement:
         return placement
 
     def __eq__(self, other: object) -> bool:
-        """Two placements are equal iff every device holds the same box of the same array, or the same summand of it."""
+        """Whether every device holds the same tile in both placements and the same summand, up to summand numbers."""
         if self is other:
             return True
         if not isinstance(other, Placement):
@@ -153,7 +157,7 @@ class Placement:
 
     @cached_property
     def ranked(self) -> Int64:
-        """`[devices]` summands numbered anew in every tile, in the order of the first device that holds each."""
+        """`[devices]` summand numbers in a normal form: in every tile, summands are numbered by their first holder."""
         tile = np.unique(self.index, axis=0, return_inverse=True)[1].reshape(-1)
         _, first, pair = np.unique(tile * self.summands + self.label, return_index=True, return_inverse=True)
         order = np.lexsort((first, tile[first]))  # pairs of a tile and a summand: tile by tile, by first holder
@@ -166,27 +170,30 @@ class Placement:
 
     @property
     def partial(self) -> tuple[Int64 | None, int, Reduction | None]:
-        """Summand of each device, number of summands, and reduction."""
+        """The fields `summand`, `summands` and `reduction`."""
         return self.summand, self.summands, self.reduction
 
     @property
     def label(self) -> Int64:
-        """`[devices]` number of the summand that each device holds; zeros where there are no summands."""
+        """`[devices]` number of the summand that each device holds; zeros unless tiles are partial sums."""
         return np.zeros(self.devices, dtype=np.int64) if self.summand is None else self.summand
 
     def renumbered(self, label: npt.ArrayLike) -> Placement:
-        """The same placement, its summands numbered otherwise: `label` is `[devices]` numbers.
+        """The same placement with other summand numbers, `label`, `[devices]`.
 
         Raises:
-            PlacementError: if devices that hold different summands of a tile get one number, or the other way round.
+            PlacementError: two holders of a tile have the same number in one placement only.
         """
-        made = Placement(self.shape, self.grid, self.index, np.asarray(label), self.summands, self.reduction)
-        if made != self:
+        placement = Placement(self.shape, self.grid, self.index, np.asarray(label), self.summands, self.reduction)
+        if placement != self:
             raise PlacementError("the new numbers do not tell apart the summands that the old ones do")
-        return made
+        return placement
 
-    def stacked(self) -> Placement:
-        """The same tiles as slabs of a stack of summands: shape `[summands, *shape]`, first dimension cut one by one.
+    def stacked(self, height: int | None = None) -> Placement:
+        """The placement of the stack of partial sums, `[height, *shape]`, whose first dimension has `summands` slabs.
+
+        Args:
+            height: partial sums in the stack, a multiple of `summands`; by default `summands`.
 
         >>> mesh = Mesh.of("x=2,y=2")
         >>> stack = placement_of(DistType.of("[1{x}2] sum{y}"), mesh).stacked()
@@ -194,7 +201,8 @@ class Placement:
         ((2, 2), (2, 2), [[0, 0], [1, 0], [0, 1], [1, 1]])
         """
         index = np.concatenate([self.label[:, None], self.index], axis=1)
-        return Placement.unchecked((self.summands, *self.shape), (self.summands, *self.grid), index)
+        height = self.summands if height is None else height
+        return Placement.unchecked((height, *self.shape), (self.summands, *self.grid), index)
 
     @property
     def devices(self) -> int:
@@ -203,11 +211,12 @@ class Placement:
 
     @property
     def rank(self) -> int:
+        """Number of dimensions."""
         return len(self.shape)
 
     @cached_property
     def nowhere(self) -> npt.NDArray[np.bool_]:
-        """`[devices]` whether a device holds nothing of the array."""
+        """`[devices]` whether a device holds no tile."""
         mask: npt.NDArray[np.bool_] = self.index[:, 0] < 0 if self.rank else np.zeros(self.devices, dtype=np.bool_)
         return mask
 
@@ -218,12 +227,12 @@ class Placement:
 
     @property
     def points(self) -> Cuts:
-        """Split points, None of each dimension whose tiles are of one size."""
+        """For each dimension the split points of its tiles, or None if they are of one size."""
         return self.cuts or (None,) * self.rank
 
     @cached_property
     def tile(self) -> tuple[int, ...]:
-        """Shape of one tile, in elements; of the largest where they differ."""
+        """Shape of the largest tile, in elements."""
         return tuple(
             size // count if points is None else max(b - a for a, b in pairwise(points))
             for size, count, points in zip(self.shape, self.grid, self.points, strict=True)
@@ -231,10 +240,7 @@ class Placement:
 
     @cached_property
     def tile_size(self) -> int:
-        """Elements in one tile (localsize of Figure 6); a Python integer, since it may exceed 64 bits.
-
-        Of the largest tile where they differ.
-        """
+        """Elements of the largest tile (localsize of Figure 6); a Python integer, since it may exceed 64 bits."""
         return math.prod(self.tile)
 
     @cached_property
@@ -244,7 +250,7 @@ class Placement:
 
     @cached_property
     def start(self) -> Int64:
-        """`[devices, rank]` base offsets in elements: the base offset map itself; read-only. Nowhere it is negative."""
+        """`[devices, rank]` base offsets in elements; read-only. Offsets of devices that hold no tile are negative."""
         start = self.edges(self.index)
         if self.cuts:
             start[self.nowhere] = -1
@@ -252,7 +258,7 @@ class Placement:
         return start
 
     def edges(self, index: Int64) -> Int64:
-        """First elements of the tiles of some indices `[..., rank]`; the index behind the last gives the size."""
+        """First elements of tiles, from tile indices `[..., rank]`; the index behind the last tile gives the size."""
         edges: Int64 = index * np.array(self.tile, dtype=np.int64)
         for i, points in enumerate(self.cuts):
             if points is not None:
@@ -261,7 +267,7 @@ class Placement:
 
     @cached_property
     def boxes(self) -> Boxes:
-        """The box of the array that each device holds, by device number."""
+        """The box of the array that each device holds; row `d` belongs to device number `d`."""
         if self.cuts:
             size = self.edges(self.index + 1) - self.start
         else:
@@ -274,13 +280,13 @@ class Placement:
 
     @cached_property
     def number(self) -> Int64:
-        """`[devices]` row-major tile numbers; -1 where a device holds nothing.
+        """`[devices]` row-major tile numbers; -1 where a device holds no tile.
 
         >>> Placement((6, 4), (3, 2), np.array([[2, 0], [-1, -1], [0, 1]])).number.tolist()
         [4, -1, 1]
 
         Raises:
-            PlacementError: if the grid has too many tiles to number in 64 bits.
+            PlacementError: the grid has more tiles than 64 bits can number.
         """
         if self.tiles >= 2**63:
             raise PlacementError(f"the {self.tiles} tiles of the grid {self.grid} cannot be numbered in 64 bits")
@@ -288,45 +294,48 @@ class Placement:
         return np.where(self.nowhere, -1, number) if self.nowhere.any() else number
 
     def is_uniform(self) -> bool:
-        """Whether every tile of the grid is held by equally many devices (needed by Lemma 5.1)."""
+        """Whether all tiles of the grid have equally many holders, as Lemma 5.1 assumes."""
         if len(self.holders) % self.tiles:
             return False
         counts = np.bincount(self.number[self.holders], minlength=self.tiles)
         return bool((counts * self.tiles == len(self.holders)).all())
 
     def coarse(self, grid: tuple[int, ...]) -> Int64:
-        """`[devices, rank]` index of the cell of the coarser `grid` that holds each device's tile, all of one size."""
+        """`[devices, rank]` tile indices on a coarser `grid`: each is the coarse tile around the tile of a device.
+
+        All tiles are of one size, and `grid` divides the grid of the placement.
+        """
         factor = [fine // count for fine, count in zip(self.grid, grid, strict=True)]
         return self.index // np.array(factor, dtype=np.int64)
 
 
 def number_of(index: Int64, grid: tuple[int, ...]) -> Int64:
-    """Row-major numbers of index rows `[..., rank]` on `grid`."""
+    """Row-major tile numbers on `grid`, from tile indices `[..., rank]`."""
     number: Int64 = index @ _strides(grid)
     return number
 
 
 @lru_cache(maxsize=1 << 12)
 def _strides(grid: tuple[int, ...]) -> Int64:
-    """What one step along each dimension adds to a row-major number."""
+    """`[rank]` row-major strides of a grid."""
     return np.array([math.prod(grid[i + 1 :]) for i in range(len(grid))], dtype=np.int64)
 
 
 @lru_cache(maxsize=8)
 def placement_of(dist_type: DistType, mesh: Mesh, devices: int | None = None) -> Placement:
-    """T[[type]] of Figure 7a: the placement a type means on a mesh.
+    """T[[type]] of Figure 7a: the placement that a type means on a mesh.
 
-    The axes of a dimension are read minor to major, so the first one advances the tile index by one. Those of a partial
-    type number the summands in the same way.
+    The axes of a dimension are read minor to major: the tile index grows by one along the first axis. The partial axes
+    number the summands in the same way.
 
     Args:
         dist_type: the type.
-        mesh: the mesh; devices that are not in it hold nothing.
-        devices: how many there are, at least `mesh.span`, and by default that.
+        mesh: the mesh; devices outside it hold no tile.
+        devices: number of devices, at least `mesh.span`, which is the default.
 
     Raises:
-        TypeFormError: if the type is not well-formed over the mesh.
-        PlacementError: if some device is not in the mesh, and tiles are summands or of rank 0.
+        TypeFormError: the type is not well-formed over the mesh.
+        PlacementError: a device is outside the mesh, and tiles are partial sums or have rank 0.
 
     >>> placement_of(DistType.of("[2{x}4]"), Mesh.of("x=2", (1, 2)), 4).index.tolist()
     [[-1], [0], [1], [-1]]
@@ -336,16 +345,16 @@ def placement_of(dist_type: DistType, mesh: Mesh, devices: int | None = None) ->
     weights = np.zeros((len(mesh.axes), dist_type.rank), dtype=np.int64)
     grid = []
     for i, dim in enumerate(dist_type.dims):
-        weight = 1
+        tiles = 1
         for name in dim.axes:
-            weights[column[name], i] = weight
-            weight *= mesh.axes[column[name]].size
-        grid.append(weight)
+            weights[column[name], i] = tiles
+            tiles *= mesh.axes[column[name]].size
+        grid.append(tiles)
     cuts = splits.cuts_of(dist_type, mesh)
     count = mesh.span if devices is None else devices
     index = mesh.coordinates @ weights
     if count > mesh.size:
-        index = _spread(dist_type, mesh, index, count)
+        index = _with_nowhere(dist_type, mesh, index, count)
     if not dist_type.partial:
         return Placement.unchecked(dist_type.global_shape, tuple(grid), index, cuts)
     columns = [column[name] for name in dist_type.partial]
@@ -354,23 +363,23 @@ def placement_of(dist_type: DistType, mesh: Mesh, devices: int | None = None) ->
     return Placement(dist_type.global_shape, tuple(grid), index, summand, math.prod(sizes), dist_type.reduction)
 
 
-def _spread(dist_type: DistType, mesh: Mesh, index: Int64, devices: int) -> Int64:
-    """The index of the tile of each device of a mesh, and nowhere for all others."""
+def _with_nowhere(dist_type: DistType, mesh: Mesh, index: Int64, devices: int) -> Int64:
+    """`[devices, rank]` tile indices: those of the mesh's devices, and -1 for all others."""
     if dist_type.partial or not dist_type.rank:
         raise PlacementError(
             f"the type {dist_type} on {mesh.size} of {devices} devices leaves the others without data, as only types "
             "of rank 1 or more can, whose tiles are no summands"
         )
-    spread = np.full((devices, dist_type.rank), -1, dtype=np.int64)
-    spread[list(mesh.devices)] = index[list(mesh.devices)]
-    return spread
+    rows = np.full((devices, dist_type.rank), -1, dtype=np.int64)
+    rows[list(mesh.devices)] = index[list(mesh.devices)]
+    return rows
 
 
 def lower_bound(source: Placement, target: Placement) -> list[int]:
-    """Elements each device must receive: those of its target tile that its source tile does not hold.
+    """For each device, the elements of its target tile that are not in its source tile.
 
-    One integer per device, zero where it is to hold nothing. No plan receives less, since what a device lacks can come
-    from other devices only.
+    No plan receives less, because these elements can only come from other devices. The result is exact, one integer per
+    device, and 0 for a device that holds no tile of the target.
     """
-    kept = target.boxes.meet(source.boxes).volumes()
-    return [needed - held for needed, held in zip(target.boxes.volumes(), kept, strict=True)]
+    overlaps = target.boxes.meet(source.boxes).volumes()
+    return [tile - overlap for tile, overlap in zip(target.boxes.volumes(), overlaps, strict=True)]

@@ -1,7 +1,7 @@
-"""Split points: where the tiles of a dimension begin that are of unequal size, and where the last one ends.
+"""Split points of a dimension with unequal tiles: the first element of every tile, and the end of the last tile.
 
-They rise from 0 to the size of the dimension; two that are equal enclose a tile without elements. A dimension whose
-tiles are all of one size has none: its number of tiles says it all.
+Split points rise from 0 to the size of the dimension. A tile between two equal split points is empty. A dimension with
+tiles of one size has no split points, since the number of tiles determines them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
 
 Splits: TypeAlias = tuple[int, ...]
-Cuts: TypeAlias = tuple[Splits | None, ...]  # by dimension; empty where all tiles of an array are of one size
+Cuts: TypeAlias = tuple[Splits | None, ...]  # one entry for each dimension; empty if all tiles are of one size
 
 
 def split_points(dim: DimType, sizes: Sequence[int]) -> Splits | None:
-    """Where the tiles of a dimension begin and end; None where they are of one size.
+    """The split points of a dimension; None if its tiles are of one size.
 
     Args:
-        dim: the dimension of a well-formed type.
-        sizes: of the axes that cut it, minor to major.
+        dim: a dimension of a well-formed type.
+        sizes: sizes of the axes that cut it, minor to major.
 
     >>> split_points(DimType(4, ("x",), 14, "balanced"), [4]), split_points(DimType(4, ("x",), 14, "chunk"), [4])
     ((0, 4, 8, 11, 14), (0, 4, 8, 12, 14))
@@ -44,15 +44,15 @@ def split_points(dim: DimType, sizes: Sequence[int]) -> Splits | None:
         return _unless_even(np.where(tiles <= dim.size // max(1, dim.tile), tiles * dim.tile, dim.size))
     start, length = np.zeros(1, dtype=np.int64), np.array([dim.size], dtype=np.int64)
     for parts in reversed(sizes):
-        part, whole = np.arange(parts), length[:, None]
+        part, total = np.arange(parts), length[:, None]
         if dim.cut == "balanced":
-            least, longer = whole // parts, whole % parts
-            first, length = part * least + np.minimum(part, longer), least + (part < longer)
+            shorter, longer_parts = total // parts, total % parts
+            first, length = part * shorter + np.minimum(part, longer_parts), shorter + (part < longer_parts)
         else:
-            chunk = -(-whole // parts)
-            full = whole // np.maximum(chunk, 1)
-            first = np.where(part <= full, part * chunk, whole)
-            length = np.minimum(chunk, whole - first)
+            chunk = -(-total // parts)
+            full_parts = total // np.maximum(chunk, 1)
+            first = np.where(part <= full_parts, part * chunk, total)
+            length = np.minimum(chunk, total - first)
         start, length = (start[:, None] + first).reshape(-1), length.reshape(-1)
     return _unless_even(np.append(start, dim.size))
 
@@ -65,18 +65,18 @@ def cuts_of(dist_type: DistType, mesh: Mesh) -> Cuts:
     return tuple(cuts) if any(points is not None for points in cuts) else ()
 
 
-def checked(cuts: Cuts, shape: Sequence[int], grid: Sequence[int]) -> Cuts:
-    """The cuts of a placement, none of those that make tiles of one size.
+def normal_cuts(cuts: Cuts, shape: Sequence[int], grid: Sequence[int]) -> Cuts:
+    """The cuts of a placement in normal form: split points of equal tiles become None.
 
     Raises:
-        PlacementError: unless there is an entry for each dimension, and split points rise from 0 to its size and are
-            one more than its tiles.
+        PlacementError: there is not one entry for each dimension; or the split points of a dimension do not rise from 0
+            to its size, or are not one more than its tiles.
     """
     if not cuts:
         return ()
     if len(cuts) != len(shape):
         raise PlacementError(f"a placement of rank {len(shape)} has split points for {len(cuts)} dimensions")
-    found = []
+    normal = []
     for points, size, count in zip(cuts, shape, grid, strict=True):
         if points is not None:
             rising = all(a <= b for a, b in pairwise(points))
@@ -85,8 +85,8 @@ def checked(cuts: Cuts, shape: Sequence[int], grid: Sequence[int]) -> Cuts:
                     f"the split points of {count} tiles of a dimension of {size} elements are {shown(points)}; "
                     f"they are {count + 1} numbers that rise from 0 to {size}"
                 )
-        found.append(None if points is None else _unless_even(np.array(points, dtype=np.int64)))
-    return tuple(found) if any(points is not None for points in found) else ()
+        normal.append(None if points is None else _unless_even(np.array(points, dtype=np.int64)))
+    return tuple(normal) if any(points is not None for points in normal) else ()
 
 
 def _unless_even(points: Int64) -> Splits | None:

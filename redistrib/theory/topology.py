@@ -1,9 +1,9 @@
-"""Where devices stand: which of them fast links join, and along which mesh axes links have a speed of their own."""
+"""Topologies: the host of every device, the torus that devices form, and mesh axes whose links differ in speed."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,13 +16,16 @@ from redistrib.theory.torus import Torus
 
 @dataclass(frozen=True)
 class Topology:
-    """The links between the devices of a problem; how fast each kind is stands in the price list of a cost model.
+    """The links between the devices of a problem. A cost model gives the speed of every kind of link.
 
     Attributes:
-        devices: how many there are.
-        host: of each device, the number of the host it is on; empty where all links are alike.
-        axes: name, and coordinate of every device, of mesh axes whose links are told apart; empty where hosts say all.
-        torus: the nodes that the devices of a host are on, linked with their neighbours; None where that is not known.
+        devices: number of devices.
+        host: the host number of each device; empty if all links are equally fast.
+        axes: the mesh axes whose links differ in speed: the name of each axis, and the coordinate of every device along
+            it. Empty if the speed of a link depends only on hosts.
+        torus: the grid of nodes that the devices of a host form, with links between neighbours; None if unknown.
+        half_duplex: whether a link between two hosts carries data in one direction at a time. Plans then avoid pairs of
+            devices that send to each other.
 
     >>> Topology.consecutive(6, 4).host
     (0, 0, 0, 0, 1, 1)
@@ -34,17 +37,18 @@ class Topology:
     host: tuple[int, ...] = ()
     axes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     torus: Torus | None = None
+    half_duplex: bool = field(default=False, repr=False)
 
     @classmethod
     def consecutive(cls, devices: int, per_host: int) -> Topology:
-        """Hosts of so many devices each, in the order of their numbers; the last one may have fewer."""
+        """Consecutive device numbers on hosts of `per_host` devices; the last host may have fewer."""
         if devices <= per_host:
             return cls(devices)
         return cls(devices, tuple(device // per_host for device in range(devices)))
 
     @classmethod
     def of(cls, hosts: Iterable[Hashable]) -> Topology:
-        """Devices by the host of each, in the order of their numbers, however hosts are called.
+        """The topology of devices from the host of each, in the order of device numbers; hosts have any hashable names.
 
         >>> Topology.of(["b", "a", "b", "a"])
         Topology(devices=4, host=(0, 1, 0, 1), axes=(), torus=None)
@@ -55,41 +59,45 @@ class Topology:
 
     @classmethod
     def of_devices(cls, devices: Iterable[Any]) -> Topology:
-        """JAX devices by the slice of each, on accelerators, within which links are fast (TPU interconnect, NVLink);
-        otherwise by its process. (CPU devices say a slice as well, the same on every host.) TPUs say their node too."""
+        """The topology of JAX devices.
+
+        The host of an accelerator is its slice, in which links are fast (TPU interconnect, NVLink). The host of another
+        device is its process: CPU devices have a slice number too, but it is the same on every host. TPUs also have
+        coordinates, and so a torus.
+        """
         devices = list(devices)
         slices = [_slice(device) for device in devices]
         if None in slices:
             return cls.of(device.process_index for device in devices)
-        found = cls.of(slices)
-        return replace(found, torus=torus_of_devices(devices, found.host))
+        topology = cls.of(slices)
+        return replace(topology, torus=torus_of_devices(devices, topology.host))
 
     @classmethod
-    def apart(cls, devices: int, some: Collection[int]) -> Topology:
-        """Two hosts: some of so many devices, and all others."""
-        here = set(some)
-        host = tuple(int(device not in here) for device in range(devices))
+    def two_hosts(cls, devices: int, first: Collection[int]) -> Topology:
+        """Two hosts: the devices of `first` on one, all others on the other."""
+        members = set(first)
+        host = tuple(int(device not in members) for device in range(devices))
         return cls(devices, host if any(host) else ())
 
     @classmethod
     def along(cls, mesh: Mesh, slow: Collection[str]) -> Topology:
-        """A mesh whose axes are told apart; devices that only axes other than the slow ones part share a host."""
+        """The topology of a mesh whose axes differ in speed; devices with equal coordinates on `slow` share a host."""
         coordinates = mesh.coordinates
         axes = tuple((axis.name, tuple(coordinates[:, k].tolist())) for k, axis in enumerate(mesh.axes))
-        across = [k for k, axis in enumerate(mesh.axes) if axis.name in slow]
-        if not across or len(across) == len(mesh.axes):
+        columns = [k for k, axis in enumerate(mesh.axes) if axis.name in slow]
+        if not columns or len(columns) == len(mesh.axes):
             return cls(mesh.size, (), axes)
-        host = number_of(coordinates[:, across], tuple(mesh.axes[k].size for k in across))
+        host = number_of(coordinates[:, columns], tuple(mesh.axes[k].size for k in columns))
         return cls(mesh.size, tuple(host.tolist()), axes)
 
     @cached_property
     def hosts(self) -> Int64 | None:
-        """`[devices]` host numbers; None where all links are alike."""
+        """`[devices]` host numbers; None if all links are equally fast."""
         return np.array(self.host, dtype=np.int64) if self.host else None
 
     @cached_property
     def coordinates(self) -> dict[str, Int64]:
-        """`[devices]` coordinates along each of the axes that are told apart."""
+        """`[devices]` coordinates along each axis of `axes`, by name."""
         return {name: np.array(along, dtype=np.int64) for name, along in self.axes}
 
     @cached_property
@@ -102,12 +110,12 @@ class Topology:
         return len(set(np.bincount(self.host).tolist())) > 1 if self.host else False
 
     @property
-    def tells_apart(self) -> bool:
-        """Whether some devices are nearer to one another than others are."""
+    def has_locality(self) -> bool:
+        """Whether some devices are nearer to each other than others, by hosts or by a torus."""
         return bool(self.host) or self.torus is not None
 
     def __str__(self) -> str:
-        """How the devices lie, in a few words.
+        """A description in a few words.
 
         >>> print(Topology(8), Topology.consecutive(8, 2), Topology.of("abbcc"), Topology.of("ab"), sep="; ")
         8 devices alike; 4 hosts of 2 devices; 3 hosts of 1, 2, 2 devices; 2 hosts of 1 device
@@ -115,39 +123,39 @@ class Topology:
         if not self.host:
             return f"{self.devices} devices " + ("alike" if self.torus is None else f"on a {self.torus}")
         sizes = np.bincount(self.host).tolist()
-        each = sizes[:1] if len(set(sizes)) == 1 else sizes
-        devices = "device" if each == [1] else "devices"
+        counts = sizes[:1] if len(set(sizes)) == 1 else sizes
+        devices = "device" if counts == [1] else "devices"
         nodes = "" if self.torus is None else f", each on a {self.torus}"
-        return f"{len(sizes)} hosts of {', '.join(map(str, each))} {devices}{nodes}"
+        return f"{len(sizes)} hosts of {', '.join(map(str, counts))} {devices}{nodes}"
 
     @property
     def sort_keys(self) -> tuple[Int64, ...]:
-        """What puts devices of one host side by side in a sort: their hosts, or nothing."""
+        """Keys for `np.lexsort` that group devices by host; empty if all links are equally fast."""
         return () if self.hosts is None else (self.hosts,)
 
-    def among(self, devices: list[int]) -> Topology:
-        """The links between some of the devices, numbered on their own."""
+    def subset(self, devices: list[int]) -> Topology:
+        """The topology of some of the devices, renumbered from 0 in this order."""
         host = tuple(self.host[d] for d in devices) if self.host else ()
         axes = tuple((name, tuple(along[d] for d in devices)) for name, along in self.axes)
-        torus = None if self.torus is None else self.torus.of(devices)
-        return Topology(len(devices), host if len(set(host)) > 1 else (), axes, torus)
+        torus = None if self.torus is None else self.torus.subset(devices)
+        return Topology(len(devices), host if len(set(host)) > 1 else (), axes, torus, self.half_duplex)
 
 
 def _slice(device: Any) -> int | None:
-    """The slice that a device is on; None where it does not say. TPUs described to compile for are all of one."""
+    """The slice of a device; None if it has none. TPUs described for compilation have no slice number, so take 0."""
     slices = {"cpu": None, "tpu": getattr(device, "slice_index", 0)}
     return slices.get(device.platform, getattr(device, "slice_index", None))
 
 
 def torus_of_devices(devices: Sequence[Any], slices: tuple[int, ...] = ()) -> Torus | None:
-    """The nodes that TPUs are on; None for other devices, and where they stand on grids of different shapes.
+    """The torus of TPUs; None for other devices, and if slices have different shapes.
 
-    Chips in two dimensions, v5e and v6e, are linked in a ring along dimensions of 16; those in three, v4 and v5p, along
-    all of them where these are multiples of 4, the side of a cube. Of others no rings are known.
+    Two-dimensional chips (v5e, v6e) form rings along dimensions of 16. Three-dimensional chips (v4, v5p) form rings
+    along all dimensions if these are multiples of 4, the side of a cube. No rings are assumed for other chips.
 
     Args:
         devices: JAX devices.
-        slices: the slice of each; empty for one.
+        slices: the slice of each device; empty for a single slice.
     """
     if not devices or not all(device.platform == "tpu" and hasattr(device, "coords") for device in devices):
         return None
@@ -168,10 +176,9 @@ def torus_of_devices(devices: Sequence[Any], slices: tuple[int, ...] = ()) -> To
 
 
 def topology_of_mesh(mesh: Any) -> Topology | None:
-    """Where the devices of a `jax.sharding.Mesh` stand, by their places in it; None for any other mesh, abstract ones
-    among them.
+    """The topology of a `jax.sharding.Mesh`, with devices numbered by row-major position; None for any other mesh.
 
-    It is read by its attributes, without importing JAX.
+    JAX is not imported: the mesh is read by its attributes. An abstract mesh has no devices, so it gives None.
     """
     try:
         return topology_of_devices(mesh.devices.flat)
@@ -180,6 +187,6 @@ def topology_of_mesh(mesh: Any) -> Topology | None:
 
 
 def topology_of_devices(devices: Iterable[Any]) -> Topology | None:
-    """Where JAX devices stand; None where they do not say."""
+    """The topology of JAX devices; None if a device has no process index."""
     devices = list(devices)
     return Topology.of_devices(devices) if all(hasattr(device, "process_index") for device in devices) else None

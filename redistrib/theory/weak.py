@@ -1,7 +1,7 @@
-"""Weak types: what is left of a type when devices may be renumbered (Section 5).
+"""Weak types: types up to a renumbering of the devices (Section 5).
 
-With the global shape and the number of devices fixed, a weak type is the number of tiles per dimension (Section
-7.2), here called a grid. That needs no prime axes; that every grid passing `is_node` is the grid of some type does.
+For a fixed global shape and number of devices, a weak type is the number of tiles along each dimension (Section 7.2).
+This module calls it a grid. Every grid that passes `is_node` is the grid of a type over prime axes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ EdgeKind: TypeAlias = Literal["dynslice", "alltoall", "allgather"]
 
 @dataclass(frozen=True)
 class WeakSpace:
-    """The weak types of one redistribution problem.
+    """The weak types of a redistribution problem.
 
     Attributes:
         shape: global shape, in elements.
         devices: number of devices.
-        bound: largest tile allowed, in elements.
+        bound: memory bound: the most elements of a tile.
     """
 
     shape: tuple[int, ...]
@@ -51,15 +51,15 @@ class WeakSpace:
 
 
 class WeakEdge(NamedTuple):
-    """One multi-axis weak collective (Definition 5.3 and Section 7.1).
+    """A multi-axis weak collective (Definition 5.3 and Section 7.1).
 
     Attributes:
-        kind: which collective.
+        kind: the collective.
         source, target: grids before and after.
-        dim: the dimension sliced or gathered, or the one that an all-to-all takes the factor from.
-        to: the dimension that an all-to-all gives the factor to; equal to `dim` otherwise.
+        dim: the dimension sliced or gathered, or the dimension from which an all-to-all takes the factor.
+        to: the dimension to which an all-to-all gives the factor; equal to `dim` for other collectives.
         factor: the product of the sizes of the axes that move.
-        slow: the part of the factor that moves along axes of slow links; 1 where all links are alike.
+        slow: the factor of `factor` that moves along axes of slow links; 1 if all links are equally fast.
     """
 
     kind: EdgeKind
@@ -74,7 +74,7 @@ class WeakEdge(NamedTuple):
 def edges(
     space: WeakSpace, grid: Grid, kinds: tuple[EdgeKind, ...], dims: Sequence[int] | None = None
 ) -> Iterator[WeakEdge]:
-    """Every weak collective of the given kinds, on the given dimensions, that leaves a node, to nodes of the space."""
+    """The weak collectives of these kinds, on these dimensions, from a node to nodes of the space."""
     dims = range(len(grid)) if dims is None else dims
     free = space.devices // math.prod(grid)
     for kind in kinds:
@@ -128,7 +128,7 @@ def nested(a: Grid, b: Grid) -> bool:
 
 
 def multiples(grid: Grid, space: WeakSpace, dims: Sequence[int] | None = None) -> Iterator[Grid]:
-    """Every grid that slices on the given dimensions reach from `grid`, each once, itself first."""
+    """The grids that slices on these dimensions reach from `grid`, without repetition; `grid` comes first."""
     dims = range(len(grid)) if dims is None else dims
 
     def grow(k: int, current: Grid, free: int) -> Iterator[Grid]:

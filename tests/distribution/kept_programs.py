@@ -25,8 +25,8 @@ def answers() -> dict[str, dict[str, Any]]:
 
 def cases() -> dict[str, Any]:
     """The programs of the bench, those that predictions of memory are tried on too."""
-    from bench.programs import others
     from bench.programs.all import cases as compared
+    from tests.distribution import others
 
     return {**compared(), **{f"{case.name} (memory)": case for case in (*others.known(), *others.held_out())}}
 

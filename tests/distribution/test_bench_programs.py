@@ -7,10 +7,12 @@ from typing import Any
 import jax
 import pytest
 
-from bench.programs import page
+from bench import goals
 from bench.programs.all import cases
 from bench.programs.case import SIZES, shardings
+from bench.programs.compared import ratio
 from bench.programs.pair import Pair
+from bench.results import Results
 from bench.summary import OURS, XLA
 
 ALL = cases()
@@ -42,9 +44,10 @@ def test_a_program_is_compared_and_a_wrong_result_is_told() -> None:
     record = {"name": "SpMV", "mesh": {"d": 8}, "small": {"wrong": {}}}
     record["full"] = {key: value for part in parts for key, value in part.items()}
     assert record["full"][OURS]["predicted"] == record["full"][OURS]["received"]
-    share = page.ratio(record)
+    share = ratio(record)
     assert share is not None and share < 1
-    assert page.verdict([record]).startswith("No more bytes than XLA's on 1 of 1")
+    (goal,) = goals.programs(Results({"programs": {"records": [record]}}))
+    assert goal.holds and goal.measured.endswith("more on 0 of 1")
 
 
 def test_there_are_twenty_in_three_sizes() -> None:

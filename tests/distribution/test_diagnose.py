@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import pytest
 
 import redistrib as rd
-from redistrib.backends.jax.measure.annotations import annotated
-from redistrib.backends.jax.measure.inspect import inspect
+from redistrib.backends.jax.profiling.annotations import annotated
+from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.cli import main
 from redistrib.distribution.command import returned
 from redistrib.distribution.diagnosis import Diagnosis, Finding

@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 
 import redistrib as rd
-from redistrib.backends.jax.measure.inspect import inspect
+from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.backends.jax.trace.inline import UNROLLED
 from redistrib.errors import CutError, ProgramError
 from tests.distribution.models import recurrent, whole

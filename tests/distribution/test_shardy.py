@@ -13,13 +13,15 @@ from jax import lax
 
 from redistrib.backends.jax.trace.equation import RULES
 from redistrib.backends.jax.trace.inline import trace
-from redistrib.distribution.entry import leaf_names
+from redistrib.distribution.arguments import leaf_names
 from redistrib.programs.graph import Graph
 from tests.distribution.primitives import CASES, MORE, A, Case
 from tests.distribution.shardy import ours, theirs
 
-UNMET = {  # kinds without a case here: others of the same rule, or that nothing is lowered to
-    "add_any", "copy_p", "eq_to", "expand_dims", "geqrf", "householder_product", "le_to", "lt_to",
+# Kinds without a case here: others of the same rule, kinds that nothing is lowered to, and effects.
+UNMET = {
+    "add_any", "copy_p", "debug_callback", "debug_print", "eq_to", "expand_dims", "geqrf",
+    "householder_product", "io_callback", "le_to", "lt_to",
     "reduce_precision", "regularized_incomplete_beta", "scatter_add", "scatter_mul", "select_and_gather_add",
     "threefry2x32",
 }  # fmt: skip

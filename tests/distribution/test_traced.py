@@ -13,7 +13,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax.measure.inspect import inspect
+from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.backends.jax.trace import inline
 from redistrib.errors import CutError
 from redistrib.programs.program import Compute

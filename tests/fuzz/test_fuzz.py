@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -13,17 +14,18 @@ import numpy as np
 import pytest
 
 import redistrib as rd
-from bench import verdicts
-from bench.fuzz import forge, page, problems, shrink, trees
-from bench.fuzz.bench import Run
-from bench.fuzz.guard import Failure, guarded
-from bench.fuzz.interpreter import Outcome, Wrong, interpret
-from bench.fuzz.kinds import KINDS, Tally, run
-from bench.fuzz.problems import Problem, Side
+from bench import goals, tables
 from bench.results import Results
+from redistrib.backends.jax.trace import inline
 from redistrib.errors import RedistribError
 from redistrib.plans import plan as plans
 from redistrib.plans.steps import ReduceExchange, Unreduce
+from tests.fuzz import effects, forge, functions, problems, shrink, trees, values
+from tests.fuzz.bench import Run
+from tests.fuzz.guard import Failure, guarded
+from tests.fuzz.interpreter import Outcome, Wrong, interpret
+from tests.fuzz.kinds import KINDS, Tally, run
+from tests.fuzz.problems import Problem, Side
 from tests.plans.corrupt import Corruption
 from tests.plans.corrupt_collectives import COLLECTIVE_CORRUPTIONS
 from tests.plans.corrupt_exchanges import EXCHANGE_CORRUPTIONS
@@ -34,8 +36,8 @@ from tests.plans.hand import GOOD
 from tests.plans.hand_partial import PARTIAL
 
 SEED = 1
-SAMPLE = {"problems": 300, "forged": 400, "texts": 60, "trees": 20}
-LARGER = {"problems": 5000, "forged": 5000, "texts": 1000, "trees": 150}
+SAMPLE = {"problems": 300, "forged": 400, "texts": 60, "trees": 20, "functions": 12, "effects": 4}
+LARGER = {"problems": 5000, "forged": 5000, "texts": 1000, "trees": 150, "functions": 150, "effects": 60}
 # A step of a kind that no JSON has, a bound that only the caller of `verify` knows; and a sum that is right, though the
 # numbers of its summands are no run.
 UNSEEN = {"unknown step", "tile above bound"}
@@ -214,6 +216,34 @@ def test_what_stands_moved_in_the_error_is_not_lost(monkeypatch: pytest.MonkeyPa
     assert trees.check(SEED, 0) == "refused"
 
 
+def test_functions_have_operations_and_element_types_of_every_kind() -> None:
+    made = [functions.drawn(SEED, index) for index in range(150)]
+    names = {step.name.split("[")[0].split(" ")[0] for function in made for step in function.steps}
+    assert {"sum", "dot_general", "div", "gather", "scatter-add", "where", "fori_loop", "to", "cumsum", "add"} <= names
+    assert {value.dtype for function in made for value in function.values} >= {*values.INTEGERS, *values.FLOATS}
+    floats = np.concatenate([
+        np.asarray(one, np.float32).ravel()
+        for function in made
+        for one in function.arguments
+        if jnp.issubdtype(one.dtype, jnp.floating)
+    ])  # fmt: skip
+    assert np.isnan(floats).any() and np.isinf(floats).any() and (np.signbit(floats) & (floats == 0)).any()
+
+
+def test_a_partial_sum_that_is_divided_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As integers, which the law of `redistrib.backends.jax.trace.sums` does not allow."""
+    monkeypatch.setattr(inline, "passing", lambda equation: ((0,),) if equation.kind == "div" else ())
+    function = values.Function(random.Random(0))
+    function.arguments.append(np.arange(32, dtype=np.int32).reshape(8, 4))
+    function.values.append(values.Value((8, 4), "int32"))
+    assert function.add("sum", lambda x: x.sum(0), 0) and function.add(
+        "div", lambda x: jax.lax.div(x, jnp.full_like(x, 3)), 1
+    )
+    monkeypatch.setattr(functions, "drawn", lambda seed, index: function)
+    with pytest.raises(Failure, match=r"wrong: result 0 has [0-9]+ and not [0-9]+ at element 0"):
+        functions.check(SEED, 0)
+
+
 # ------------------------------------------------------------------------------------------- the machinery
 
 
@@ -306,14 +336,30 @@ def test_the_report_says_what_was_found(failed: int, word: str) -> None:
         tally.fail(5, Failure("wrong", "1|2"))
     records = [{"kind": kind, "asked": 100_000, **tally.to_json()} for kind in ("problems", "forged")]
     settings = {"seed": 1, "jobs": 2, "minutes": 12.5}
-    goal = verdicts.goals_table(Results({"fuzz": {"settings": settings, "records": records}})).splitlines()[-1]
-    assert goal.endswith(f"| {2 * failed} failed of 100,000 problems, 100,000 forged | {word} |")
-    head, rows = page.rows(records)
+    results = Results({"fuzz": {"settings": settings, "records": records}})
+    (goal,) = goals.fuzz(results)
+    assert (goal.measured, goal.verdict) == (f"{2 * failed} failed of 100,000 problems, 100,000 forged", word)
+    head, rows = tables.fuzz(results, "fuzz")
     failures = "1 x `wrong: #/#` (5)" if failed else "none"
     outcomes = f"{100_000 - failed:,} planned"
     assert dict(zip(head, rows[0], strict=True)) == {
-        "kind": "problems", "cases": "100,000", "failed": str(failed), "outcomes": outcomes, "mean, ms": "7.0",
+        "kind": "problems", "cases": "100,000", "failed": str(failed), "outcomes": outcomes,
         "slowest, s (number)": "1.25 (17)", "failures": failures,
     }  # fmt: skip
-    assert "--seed 1 --kind KIND" in page.text(settings) and "summands" not in page.text(settings)
-    assert "how often each summand is in what" in page.text({**settings, "summands": True})
+
+
+def test_an_effect_that_is_had_twice_or_not_at_all_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = effects.Function((effects.Statement("debug", "plain", ordered=True),) * 2)
+    monkeypatch.setattr(effects, "drawn", lambda seed, index: function)
+    assert effects.check(SEED, 0) == "agrees"
+    recorded = effects.recorded
+
+    for change in (lambda calls: calls[:-1], lambda calls: [*calls, calls[0]], lambda calls: calls[::-1]):
+
+        def changed(call: Any, args: Any, change: Any = change) -> Any:
+            result, calls = recorded(call, args)
+            return result, change(calls) if hasattr(call, "program") else calls
+
+        monkeypatch.setattr(effects, "recorded", changed)
+        with pytest.raises(Failure, match="calls differ"):
+            effects.check(SEED, 0)

@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 import redistrib as rd
-from redistrib.backends.jax.measure.compare import (
+from redistrib.backends.jax.profiling.compare import (
     Comparison,
     Contest,
     Side,

@@ -16,7 +16,7 @@ from redistrib.backends.jax import xla_cpu
 from redistrib.backends.jax.context import LoweringContext
 from redistrib.backends.jax.execute import to_jax
 from redistrib.backends.jax.lowering import local_program
-from redistrib.backends.jax.measure.inspect import inspect
+from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.reference import run_step, scatter

@@ -10,8 +10,8 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from redistrib.backends.jax.measure.hlo import parse_module, replica_groups
-from redistrib.backends.jax.measure.inspect import inspect
+from redistrib.backends.jax.profiling.hlo import parse_module, replica_groups
+from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import HloTextError
 
 BOTH = ("x", "y")

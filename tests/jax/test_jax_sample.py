@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import redistrib as rd
-from redistrib.backends.jax.measure.compare import mesh_for, wrong_elements
-from redistrib.backends.jax.measure.inspect import inspect
+from redistrib.backends.jax.profiling.compare import mesh_for, wrong_elements
+from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.backends.jax.sharding import named_sharding
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange
 
@@ -27,6 +27,7 @@ MESHES = {
     24: ({"a": 4, "b": 6}, {"a": 2, "b": 3, "c": 4}),
 }
 PER_DEVICES = {8: 1000, 12: 600, 24: 420}
+QUICK = {8: 160, 24: 140}  # of these, beside the long tests
 TOGETHER = 40
 KINDS = {
     AllGather: "all-gather",
@@ -52,10 +53,10 @@ def draw_type(rng: random.Random, axes: dict[str, int], shape: tuple[int, ...]) 
     return f"[{', '.join(dims)}]"
 
 
-def batches(devices: int, algorithm: str) -> Iterator[tuple[dict[str, int], list[rd.Plan]]]:
+def batches(devices: int, algorithm: str, count: int) -> Iterator[tuple[dict[str, int], list[rd.Plan]]]:
     """Plans of distinct problems, grouped by mesh and larger tile."""
     rng = random.Random(f"{devices} {algorithm}")
-    wanted = PER_DEVICES[devices] // 2
+    wanted = count // 2
     grouped: dict[tuple[int, int], list[rd.Plan]] = defaultdict(list)
     seen = set()
     while len(seen) < wanted:
@@ -86,10 +87,13 @@ def expected(plans: list[rd.Plan]) -> Counter[str]:
 
 
 @pytest.mark.parametrize("algorithm", ["best", "paper"])
-@pytest.mark.parametrize("devices", [8, pytest.param(12, marks=pytest.mark.long), 24])
-def test_values_and_collectives(devices: int, algorithm: str) -> None:
+@pytest.mark.parametrize(
+    ("devices", "count"),
+    [*QUICK.items(), *(pytest.param(*each, marks=pytest.mark.long) for each in PER_DEVICES.items())],
+)
+def test_values_and_collectives(devices: int, count: int, algorithm: str) -> None:
     checked = 0
-    for _, plans in batches(devices, algorithm):
+    for _, plans in batches(devices, algorithm, count):
         mesh = mesh_for(plans[0], jax.devices()[:devices])
         values = [np.arange(math.prod(p.shape), dtype=np.float32).reshape(p.shape) + k for k, p in enumerate(plans)]
         arrays = [
@@ -114,4 +118,4 @@ def test_values_and_collectives(devices: int, algorithm: str) -> None:
         assert largest is not None
         assert largest.bytes <= 4 * max(plans[0].before.tile_size, plans[0].after.tile_size)
         checked += len(plans)
-    assert checked == PER_DEVICES[devices] // 2
+    assert checked == count // 2

@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections import Counter
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 import redistrib as rd
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.context import Platform
-from redistrib.backends.jax.one_way import relayed, two_turns
+from redistrib.backends.jax.one_way import _oriented, relayed, two_turns
 from redistrib.backends.jax.xla_cpu import quirks_of
+from redistrib.cost.presets import PRESETS
 from redistrib.resharding import planning
 from redistrib.resharding.planning import LeafSpec
 
@@ -94,6 +96,18 @@ def test_any_pairs_on_any_hosts(permute):
     checked(*permute)
 
 
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda ends: ends[0] != ends[1])))
+def test_swaps_are_directed_so_that_every_process_sends_as_often_as_it_receives(hosts):
+    """Swap k is between the devices 2k and 2k + 1; several swaps may have the same two processes."""
+    processes = [process for ends in hosts for process in ends]
+    swaps = [(2 * k, 2 * k + 1) for k in range(len(hosts))]
+    directed = _oriented(swaps, processes) if swaps else set()
+    assert {tuple(sorted(pair)) for pair in directed} == set(swaps) and len(directed) == len(swaps)
+    sent, received = (Counter(processes[pair[k]] for pair in directed) for k in (0, 1))
+    for process in set(processes):
+        assert abs(sent[process] - received[process]) == (sent[process] + received[process]) % 2
+
+
 def handed_on(pairs, processes):
     """What comes where: after the pairs of a permute, and after those that hand on; checked to be what was asked."""
     found = relayed(np.array(pairs, np.int64).reshape(-1, 2), processes)
@@ -147,7 +161,8 @@ CASES = [  # on hosts of two devices each: swaps, an all-to-all over all hosts, 
 
 def compiled(source, target, dtype="float32", hosts=None, **options):
     mesh = jax.make_mesh((2, 2, 2), ("x", "y", "z"), axis_types=(jax.sharding.AxisType.Explicit,) * 3)
-    plan = rd.synthesize(source, target, {"x": 2, "y": 2, "z": 2}, dtype=dtype, topology=hosts)
+    model = "tpu" if hosts is None else replace(PRESETS["tpu"], name="half duplex", swap_bandwidth=1e9)
+    plan = rd.synthesize(source, target, {"x": 2, "y": 2, "z": 2}, dtype=dtype, topology=hosts, cost_model=model)
     return plan, rd.to_jax(plan, mesh, stacked="sum" in source, **options)
 
 

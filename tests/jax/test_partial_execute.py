@@ -17,13 +17,13 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.backends.jax import adding
-from redistrib.backends.jax.measure.inspect import inspect
+from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import PartialTypeError, ReductionError, SourceArrayError, SpecError, TracedError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.reference import run, scatter
 from redistrib.plans.steps import ReduceExchange
 from redistrib.plans.verify import verify
-from redistrib.synthesis.partial import summands
+from redistrib.synthesis.partial import sources
 from redistrib.synthesis.problem import Problem
 from tests.jax.summands import check, integral, mesh_of
 from tests.messages import exactly
@@ -47,7 +47,7 @@ def test_steps_by_hand() -> None:
 
 
 def pulled(source: str, target: str, mesh: str, order: str = "any") -> rd.Plan:
-    ((step, _),) = summands.pulled(Problem.plain(place(source, mesh), place(target, mesh)), order == "fixed")
+    ((step, _),) = sources.pull_exchanges(Problem.plain(place(source, mesh), place(target, mesh)), order == "fixed")
     return verify(replace(integral(plan(source, target, mesh, step)), order=order))
 
 

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.backends.jax import private
-from redistrib.resharding.interrupts import recoverable
+from redistrib.resharding.interrupts import SignalsPutOff
 from tests.messages import exactly
 
 MESH = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
@@ -159,7 +159,7 @@ def test_handlers_of_signals_are_put_back_when_an_exception_comes() -> None:
     before = [signal.signal(number, lambda *_: None) for number in numbers]
     mine = [signal.getsignal(number) for number in numbers]
     try:
-        with pytest.raises(KeyError) as caught, recoverable(lambda: "what there is"):
+        with pytest.raises(KeyError) as caught, SignalsPutOff(lambda: "what there is"):
             raise KeyError(*map(signal.getsignal, numbers))
         assert not set(mine) & set(caught.value.args)
         assert [signal.getsignal(number) for number in numbers] == mine

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from redistrib.backends.jax.execute import to_jax
-from redistrib.backends.jax.measure.inspect import inspect
+from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType

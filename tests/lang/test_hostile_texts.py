@@ -112,12 +112,12 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "65 axes of summands, not read": (
         lambda: DistType((), tuple(f"a{k}" for k in range(65)), "sum"),
         errors.TypeFormError,
-        "the type has summands along 65 axes, and at most 64 are possible; take a smaller array",
+        "the type has 65 partial axes, and at most 64 are possible; take a smaller array",
     ),
     "a reduction without end": (
         lambda: DistType((), ("x",), "sum" * LONG),  # type: ignore[arg-type]
         errors.TypeFormError,
-        f"tiles are summands along 'x' by the reduction '{('sum' * 26)[:76]}...; give at least one axis, and one of "
+        f"the partial axes are 'x' and the reduction is '{('sum' * 26)[:76]}...; give at least one axis, and one of "
         "the reductions 'sum', 'max', 'min'",
     ),
     "no text": (

@@ -69,7 +69,7 @@ def test_axes_that_cannot_be_partial_are_refused() -> None:
         with pytest.raises(
             TypeFormError,
             match=exactly(
-                f"tiles are summands along {along} by the reduction {kind!r}; give at least one axis, and "
+                f"the partial axes are {along} and the reduction is {kind!r}; give at least one axis, and "
                 "one of the reductions 'sum', 'max', 'min'"
             ),
         ):
@@ -80,7 +80,7 @@ def test_axes_that_cannot_be_partial_are_refused() -> None:
     with pytest.raises(TypeFormError) as caught:
         DistType.parse("[2{x}8] sum{x}").check(XY)
     assert str(caught.value) == (
-        "axis 'x' both cuts the array and tells summands apart in type [2{x}8] sum{x}; an axis may do one of the two"
+        "axis 'x' cuts the array and is a partial axis too in type [2{x}8] sum{x}; an axis may do one of the two"
     )
     with pytest.raises(UnknownAxisError):
         DistType.parse("[8] sum{z}").check(XY)

@@ -86,7 +86,7 @@ REFUSED = [
      "a partition spec that is unreduced over 'y' by the reduction 'prod' cannot be said by both JAX and a "
      "distributed type; both know sums, so reduce these axes first"),
     ((SimpleNamespace(partitions=("x",), unreduced=frozenset({"x"})), (12,), XY), TypeFormError,
-     "axis 'x' both cuts the array and tells summands apart in type [3{x}12] sum{x}; an axis may do one of the two"),
+     "axis 'x' cuts the array and is a partial axis too in type [3{x}12] sum{x}; an axis may do one of the two"),
     ((SimpleNamespace(partitions=("x",), unreduced=frozenset({"z"})), (12,), XY), UnknownAxisError,
      "mesh {x:4, y:6} has no axis 'z'; its axes are 'x', 'y'"),
     ((SimpleNamespace(partitions=("x",), reduced=frozenset({"z"})), (12,), XY), UnknownAxisError,

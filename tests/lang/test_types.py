@@ -77,6 +77,11 @@ REFUSED = [
     (lambda: DistType.parse("[2{x}10]").check(XY), TypeFormError,
      "dimension 0 of [2{x}10]: 4 tiles of 2 make 8 elements, not 10; 4 does not divide 10: "
      "take other axes, pad the dimension to 12, or write 3~{x}10 for tiles of unequal size"),
+    (lambda: DistType.cut((12, 10), {1: ["x"]}, XY), TypeFormError,
+     "dimension 1 of [12, 2{x}10]: 4 tiles of 2 make 8 elements, not 10; 4 does not divide 10: "
+     "take other axes, pad the dimension to 12, or write 3~{x}10 for tiles of unequal size"),
+    (lambda: DistType.cut((12,), {0: ["z"]}, XY), UnknownAxisError,
+     "mesh {x:4, y:6} has no axis 'z'; its axes are 'x', 'y'"),
     (lambda: DistType.parse("[0{x}4]").check(XY), TypeFormError,
      "dimension 0 of [0{x}4]: 4 tiles of 0 make 0 elements, not 4; write 1{x}4"),
 ]  # fmt: skip

@@ -66,8 +66,8 @@ def test_shares_of_all_sizes_take_as_many_rounds_as_the_busiest_device_has_of_th
 ) -> None:
     """Every tile has one holder here, so that who sends is given; the largest shares travel first, side by side."""
     before = Placement((60,), (6,), np.arange(6)[:, None])
-    lacking = [(to, tile, np.array([10 * tile]), np.array([size])) for (tile, to), size in lacks.items()]
-    shares = padded_rounds(lacking, before)
+    missing = [(to, tile, np.array([10 * tile]), np.array([size])) for (tile, to), size in lacks.items()]
+    shares = padded_rounds(missing, before)
     assert {
         (s, d): n for s, d, (n,) in zip(shares.src.tolist(), shares.dst.tolist(), shares.size.tolist(), strict=True)
     } == lacks

@@ -48,7 +48,7 @@ def test_the_paper_is_within_the_smaller_tile_of_the_weak_optimum(pair: Redistri
 @given(redistributions())
 def test_the_plan_is_priced_as_its_steps_are(pair: RedistributionCase) -> None:
     plan = pair.plan("paper", "paper")
-    assert plan.cost == sum(PaperCost().step(step, plan.itemsize, Topology(plan.devices)) for step in plan.steps)
+    assert plan.cost == sum(PaperCost().prices(plan.itemsize, Topology(plan.devices)).step(step) for step in plan.steps)
 
 
 @given(redistributions())

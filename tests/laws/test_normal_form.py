@@ -12,9 +12,9 @@ from redistrib.cost.exact import ExactCost
 from redistrib.cost.paper import PaperCost
 from redistrib.plans.plan import Plan
 from redistrib.testing import plans
-from redistrib.theory.normal import is_normal_form, normalised, rewritten
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import Grid, WeakEdge, WeakSpace, edges
+from tests.specification.normal import is_normal_form, normalised, rewritten
 
 SHAPES = [(8, 8), (12, 12, 12), (30, 10), (4, 6, 9), (60, 60), (16, 2, 4)]
 DEVICES = [4, 8, 12, 24, 36, 60]
@@ -38,7 +38,7 @@ def weak_sequences(draw: st.DrawFn) -> tuple[WeakSpace, list[WeakEdge]]:
 
 
 def price(model: PaperCost | ExactCost, space: WeakSpace, sequence: list[WeakEdge]) -> float:
-    return sum(model.edge(edge, space, 1, Topology(space.devices)) for edge in sequence)
+    return sum(model.prices(1, Topology(space.devices)).edge(edge, space) for edge in sequence)
 
 
 def height(space: WeakSpace, start: Grid, sequence: list[WeakEdge]) -> int:

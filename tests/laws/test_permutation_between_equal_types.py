@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from redistrib.plans.steps import AllPermute
-from redistrib.synthesis.grouping import permutation_pairs
+from redistrib.synthesis.groups import permutation_pairs
 from redistrib.testing import RedistributionCase, cut_type, cuts, meshes
 from redistrib.theory.placement import Placement
 

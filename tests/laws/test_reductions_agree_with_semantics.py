@@ -14,7 +14,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from redistrib.errors import RuleError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
@@ -22,12 +21,13 @@ from redistrib.plans.reference import assemble, run, scatter
 from redistrib.plans.steps import AllReduce, ReduceScatter, Step, Unreduce
 from redistrib.plans.verify import verify
 from redistrib.testing import all_partial_types
-from redistrib.theory import reductions, rules
 from redistrib.theory.placement import Placement, placement_of
-from redistrib.theory.weak_partial import PartialSpace, State, edges
 from tests.laws.test_rules_agree_with_semantics import groups_along
 from tests.laws.test_rules_agree_with_semantics import step_of as moving_step
 from tests.messages import exactly
+from tests.specification import reductions, rules
+from tests.specification.errors import RuleError
+from tests.specification.weak_partial import PartialSpace, State, edges
 
 MESHES = [Mesh.of("x=4"), Mesh.of("x=2,y=2"), Mesh.of("x=2,y=3")]
 SHAPES = [(), (12,), (12, 6)]

@@ -14,18 +14,18 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from redistrib.errors import RuleError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.reference import run, scatter
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Step
 from redistrib.plans.verify import verify
-from redistrib.synthesis.grouping import permutation_pairs
+from redistrib.synthesis.groups import permutation_pairs
 from redistrib.testing import cut_type, cuts, meshes, numbered
-from redistrib.theory import rules
 from redistrib.theory.placement import Placement, placement_of
 from redistrib.theory.weak import WeakSpace, edges
+from tests.specification import rules
+from tests.specification.errors import RuleError
 
 
 @st.composite

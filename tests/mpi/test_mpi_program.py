@@ -131,7 +131,7 @@ def test_a_tight_limit_needs_no_memory_beside_source_and_target():
 def test_several_all_to_alls_need_no_memory_beside_source_and_target():
     case = launch(4, "memory", "64", "limit").figures()["all-to-alls"]
     assert case["steps"] == ["alltoall", "alltoall"]
-    assert case["transports"] == ["in_place", "in_place"]
+    assert case["transports"] == ["direct"]
     assert case["source"] + case["target"] <= case["peak"] <= case["allowed"], case
 
 

@@ -15,8 +15,8 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.testing import is_exact
-from redistrib.theory import rules
 from redistrib.theory.placement import Placement, placement_of
+from tests.specification import rules
 from tests.synthesis import brute_force
 
 

@@ -71,9 +71,9 @@ def test_new_parameters_go_in_without_a_move(monkeypatch: pytest.MonkeyPatch) ->
     f = rd.pipeline(step, ARGS, BATCH, Layout(2, 2, 2, 2, zero=3))
     params, _ = f(*ARGS)
     asked: list[int] = []
-    reshard = entry.reshard
+    move_tree = entry.move_tree
     monkeypatch.setattr(
-        entry, "reshard", lambda tree, *rest, **kw: asked.append(len(tree)) or reshard(tree, *rest, **kw)
+        entry, "move_tree", lambda tree, *rest, **kw: asked.append(len(tree)) or move_tree(tree, *rest, **kw)
     )
     f(params, *ARGS[1:])
     assert sum(asked) == len(f.transfers)
@@ -230,8 +230,8 @@ def batch_norm(w: Any, x: Any) -> Any:
         (
             lambda: rd.pipeline(step, ARGS, BATCH, Layout())(PARAMS, ARGS[1], ARGS[2][:4]),
             (
-                "operation 'step': it was distributed for arguments of other shapes or types: leaf 9 is "
-                "float32[16, 8] and not float32[4, 8]; distribute it for these (rule Arguments)"
+                "operation 'step', array 'y': it is float32[4, 8], and the function was distributed for "
+                "float32[16, 8]; distribute it for this one (rule Arguments)"
             ),
         ),
     ],

@@ -10,13 +10,13 @@ import pytest
 import redistrib as rd
 from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
 from redistrib.errors import ProgramError
-from redistrib.pipelines import spread
 from redistrib.pipelines.layout import Layout
 from redistrib.pipelines.orders import Order, Unit, gpipe, interleaved, one_f_one_b
+from redistrib.pipelines.spreading import spread
 from redistrib.programs.builder import Builder
 from redistrib.programs.program import Program
 from redistrib.programs.spec import nest
-from redistrib.simulate.machine import Machine, Rates
+from redistrib.simulator.machine import Machine, Rates
 from tests.messages import exactly
 from tests.simulate.mlp import on
 

@@ -7,9 +7,9 @@ import pytest
 
 import redistrib as rd
 from redistrib.errors import ProgramError
-from redistrib.pipelines import spread
 from redistrib.pipelines.layout import Layout
 from redistrib.pipelines.recompute import recomputed
+from redistrib.pipelines.spreading import spread
 from redistrib.programs.inline import inlined
 from redistrib.programs.program import Compute, Program
 from redistrib.programs.reference import run_by_rank, run_whole

@@ -10,12 +10,12 @@ import pytest
 import redistrib as rd
 from bench.distir import MLP, TABLE_2
 from redistrib.errors import ProgramError
-from redistrib.pipelines import spread
 from redistrib.pipelines.grid import SimulatedLayout, grid, layouts, of_microbatches
 from redistrib.pipelines.layout import Layout
 from redistrib.pipelines.models import gpt2, mlp
 from redistrib.pipelines.orders import Unit, gpipe, one_f_one_b
 from redistrib.pipelines.roles import batch_of
+from redistrib.pipelines.spreading import spread
 from redistrib.pipelines.staging import Staging, cutter_of
 from redistrib.pipelines.transform import spread_over
 from redistrib.programs.abstract import Mixed
@@ -26,7 +26,7 @@ from redistrib.programs.parse import parse
 from redistrib.programs.program import Call, Compute, Program, Value
 from redistrib.programs.reference import run_by_rank, run_whole
 from redistrib.programs.text import to_text
-from redistrib.simulate.constants import machine
+from redistrib.simulator.constants import machine
 from tests.messages import exactly
 from tests.pipelines.test_orders import bubble
 from tests.pipelines.test_spread import numbered

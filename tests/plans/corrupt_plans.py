@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
-from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, DynSlice
@@ -28,33 +26,7 @@ def _two_shapes() -> Plan:
     return replace(GOOD["nothing to do"](), target=DistType.of("[3{x}6]"))
 
 
-def _in_parts(parts: int, along: int | None) -> Plan:
-    """A gather of dimension 0 that leaves tiles of 6 along dimension 1 alone."""
-    source, target, mesh = DistType.of("[2{x}4, 6]"), DistType.of("[4, 6]"), Mesh.of("x=2")
-    gather = AllGather(place(str(source), "x=2"), place(str(target), "x=2"), [[0, 1]])
-    made = Plan(source, mesh, target, mesh, "int32", 4, (gather,), "by hand", "exact", 24, "elements")
-    return replace(made, parts=parts, along=along)
-
-
-_WHOLE = "carry it out whole, in 1 part"
-_PARTS = [
-    (0, 1, "the plan has 0 parts along dimension 1, and several parts are 2 to 64"),
-    (10**9, 1, "the plan has 1000000000 parts along dimension 1, and several parts are 2 to 64"),
-    (True, 1, "the plan has True parts along dimension 1, and several parts are 2 to 64"),
-    (1, 1, "the plan has 1 parts along dimension 1, and several parts are 2 to 64"),
-    (2, 0, "the plan has 2 parts along dimension 0, and the steps leave 1 alone"),
-    (2, 7, "the plan has 2 parts along dimension 7, and the steps leave 1 alone"),
-    (2, None, "the plan has 2 parts along dimension None, and the steps leave 1 alone"),
-    (4, 1, "the plan has 4 parts along dimension 1, which do not divide its tiles of 6"),
-]
-
 PLAN_CORRUPTIONS = [
-    *(
-        Corruption(
-            f"{parts} parts along {along}", partial(_in_parts, parts, along), "parts", None, None, f"{why}; {_WHOLE}"
-        )
-        for parts, along, why in _PARTS
-    ),
     # the plan as a whole
     Corruption(
         "two shapes",

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redistrib import errors
-from redistrib.plans._cover import first_not_filled_once, overlapping, times_covered, wrong_cell
+from redistrib.plans._exact_cover import first_not_filled_once, overlapping, times_covered, wrong_cell
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import Exchange, ReduceExchange

@@ -13,8 +13,8 @@ import pytest
 from redistrib.errors import PlanFormError, PlanJsonError, TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans._json import sealed
-from redistrib.plans.adding import Summed, neutral
 from redistrib.plans.plan import Plan
+from redistrib.plans.reduction import Accumulator, neutral
 from redistrib.plans.reference import assemble, run, scatter, tile_of
 from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter
 from redistrib.plans.verify import verify
@@ -135,7 +135,7 @@ def test_neutral_elements() -> None:
 
 
 def test_boxes_are_combined_where_they_overlap() -> None:
-    total = Summed((4,), np.dtype(np.int64), "sum")
+    total = Accumulator((4,), np.dtype(np.int64), "sum")
     for offset, part in ((0, [1, 2, 3]), (1, [10, 20, 30])):
         total.add([offset], np.array(part))
     assert total.result().tolist() == [1, 12, 23, 30]

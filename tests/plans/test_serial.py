@@ -160,3 +160,18 @@ def test_device_orders_survive() -> None:
     made = GOOD["alltoall shuffled"]()
     again = Plan.from_json(made.to_json())
     assert again.target_mesh == Mesh(made.target_mesh.axes, (2, 0, 3, 1))
+
+
+@pytest.mark.parametrize("parts", [2, 8, "many"])
+def test_a_plan_in_overlapping_parts_is_refused_with_what_to_do(parts: object) -> None:
+    form = json.loads(GOOD["slice"]().to_json()) | {"version": 2, "accumulate": None, "order": "any"}
+    Plan.from_json(sealed(form))
+    with pytest.raises(
+        errors.PlanJsonError,
+        match=exactly(
+            f"the plan travels in {parts!r} parts that overlap, as earlier versions wrote it; this release carries "
+            "plans out whole: make the plan again"
+        ),
+    ) as caught:
+        Plan.from_json(sealed(form | {"parts": parts, "along": 1}))
+    assert caught.value.where == "parts"

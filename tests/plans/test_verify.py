@@ -9,7 +9,7 @@ import pytest
 
 from redistrib import errors, synthesize
 from redistrib.lang.mesh import Mesh
-from redistrib.plans import verify_exchange
+from redistrib.plans import verify_cover
 from redistrib.plans.steps import AllGather, AllToAll, DynSlice, Exchange
 from redistrib.plans.verify import verify
 from tests.plans.corrupt import Corruption
@@ -158,5 +158,5 @@ def test_whole_cells_are_known_without_looking_for_holes(monkeypatch: pytest.Mon
 
     made = synthesize("[4{x,y}16, 8]", "[8{x}16, 4{y}8]", "x=2,y=2", cost_model="exact")
     assert [type(step) for step in made.steps] == [Exchange]
-    monkeypatch.setattr(verify_exchange, "first_not_filled_once", sweep)
+    monkeypatch.setattr(verify_cover, "first_not_filled_once", sweep)
     assert verify(made) is made

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import redistrib as rd
-from redistrib.errors import ProgramError
+from redistrib.errors import DtypeError, ProgramError
 from redistrib.programs.builder import Builder
+from redistrib.programs.nest import Nest
+from redistrib.programs.ops import REGISTER
 from redistrib.programs.program import Place, Value
 from redistrib.programs.spec import nest
+from tests.messages import exactly
 from tests.simulate.mlp import on
 
+ONE = Place(rd.Mesh(()))
 TWO = Place(rd.Mesh.of("d=2"))
 MATMUL = nest("ij,jk->ik", (8, 8, 8))
 
@@ -93,3 +98,44 @@ def test_what_is_wrong_is_said_with_the_operation(what: str, message: str) -> No
     with pytest.raises(ProgramError) as caught:
         wrong(what)(b, a, v)
     assert message in str(caught.value)
+
+
+# ---------------------------------------------------------------------------------------- element types
+
+
+def add(size: int = 4) -> Nest:
+    return nest("i,i->i", (size,), fn=np.add, name="add")
+
+
+def test_values_of_one_operation_have_one_element_type_or_the_result_is_given_one() -> None:
+    b = Builder()
+    one, other = b.input("x", "[4]", ONE, "int8"), b.input("y", "[4]", ONE, "float64")
+    message = (
+        "operation 'add': it reads 'x' of int8, 'y' of float64, and nothing says of which element type its result is; "
+        "give dtype=, or make the values alike first (rule Nest)"
+    )
+    with pytest.raises(ProgramError, match=exactly(message)):
+        b.compute(add(), one, other)
+    assert b.compute(add(), one, other, dtype="float64").dtype == "float64"
+    assert b.compute(add(), one, one).dtype == "int8"
+    with pytest.raises(DtypeError, match="float33"):
+        b.compute(add(), one, one, dtype="float33")
+
+
+def test_an_array_beside_a_value_takes_its_element_type_where_that_has_its_elements() -> None:
+    for dtype, array, kept in (
+        ("float32", np.array([1, 2]), True),
+        ("int32", np.array([1, 2**40]), False),
+        ("int8", np.array([1.0, 2.5]), False),
+        ("float32", np.array([np.nan, -np.inf]), True),
+        ("uint8", np.array([-1, 1]), False),
+        ("bfloat16", np.array([1.0, 2.0], np.float32), True),
+        ("bfloat16", np.array([1.0, 2.001], np.float32), False),
+    ):
+        b = Builder()
+        x = b.input("x", "[2]", ONE, dtype)
+        if kept:
+            assert REGISTER.apply(b, "add", x, array).dtype == dtype
+        else:
+            with pytest.raises(ProgramError, match="nothing says of which element type"):
+                REGISTER.apply(b, "add", x, array)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import redistrib as rd
-from redistrib.pipelines import spread
 from redistrib.pipelines.models import mlp
+from redistrib.pipelines.spreading import spread
 from redistrib.programs.inline import inlined
 from redistrib.programs.launches import Launch, TransferLaunch, launches
 from redistrib.programs.program import Program

@@ -6,9 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from redistrib.programs.allocation import Interval, allocate, intervals
 from redistrib.programs.builder import Builder
 from redistrib.programs.inline import inlined
-from redistrib.programs.live import Interval, allocate, intervals, peak_bytes
+from redistrib.programs.live import peak_bytes
 from redistrib.programs.program import Program
 from redistrib.programs.spec import nest
 from tests.simulate.drawn import programs

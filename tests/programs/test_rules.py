@@ -11,7 +11,9 @@ import pytest
 from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
+from redistrib.partitioning.propagate import Propagation
 from redistrib.programs.check import check
+from redistrib.programs.graph import Array, Graph, Operation
 from redistrib.programs.nest import Access, Nest, reached
 from redistrib.programs.pullback import RULES, Part
 from redistrib.programs.reference import run_by_rank, run_whole
@@ -193,7 +195,7 @@ def test_a_summand_does_not_pass_where_the_work_is_cut_alike() -> None:
     with pytest.raises(
         ProgramError,
         match=exactly(
-            "operation 'copy', array 'a': axis 'x' both cuts the array and tells summands apart in "
+            "operation 'copy', array 'a': axis 'x' cuts the array and is a partial axis too in "
             "type [2{x}4, 4] sum{x}; an axis may do one of the two (rule Linear)"
         ),
     ) as caught:
@@ -271,3 +273,19 @@ def test_a_dimension_that_is_used_twice_is_refused() -> None:
     assert str(refused.value) == (
         "operation 'trace', array 'x': an iteration dimension is used twice; read one of the two whole (rule Nest)"
     )
+
+
+def test_an_axis_that_does_not_divide_an_operation_is_refused_as_a_cut() -> None:
+    """By the rule of derivation that it breaks, with the operation's name, and not as a type of no operation."""
+    copy = nest("ij->ij", (10, 8), name="copy")
+    arrays = Array("a", (10, 8), "float32"), Array("out", (10, 8), "float32")
+    graph = Graph(arrays[:1], (Operation(copy, "copy", ("a",), arrays[1:]),), ("out",))
+    with pytest.raises(
+        CutError,
+        match=exactly(
+            "operation 'copy': the cut of (i, j): dimension 0 of [2{x}10, 8]: 4 tiles of 2 make 8 elements, not 10; "
+            "4 does not divide 10: take other axes, pad the dimension to 12, or write 3~{x}10 for tiles of unequal "
+            "size (rule Nest)"
+        ),
+    ):
+        Propagation(graph, Mesh.of("x=4")).cut_operation(0, "x", "i")

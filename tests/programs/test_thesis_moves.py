@@ -12,7 +12,7 @@ import pytest
 import redistrib as rd
 from redistrib.errors import NoCombinerError, ProgramError
 from redistrib.lang.types import DistType
-from redistrib.partition.root import ROOT, gather_calls, scatter_calls
+from redistrib.partitioning.root import ROOT, gather_calls, scatter_calls
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.program import Compute, Program, Value
 from redistrib.programs.reference import run_by_rank, run_whole

@@ -190,10 +190,10 @@ def _read_backwards(dist_type: DistType, mesh: Mesh, devices: int | None = None)
         (verify, "_check_bound", lambda *_: None, ("oversized_tile",), "verify accepts"),
         (verify_exchange, "_first_outside", lambda *_: None, ("sender_without_data", "moved_share"), "verify accepts"),
         (verify, "placement_of", _read_backwards, ("",), "verify refuses"),
-        (verify_exchange, "_check_cover", lambda *_: None, ("lost_share", "share_sent_twice"), "verify accepts"),
+        (verify_exchange, "check_cover", lambda *_: None, ("lost_share", "share_sent_twice"), "verify accepts"),
         (verify_exchange, "_check_rounds", lambda *_: None, ("crowded_round", "gap_in_rounds"), "verify accepts"),
         (verify_reductions, "_check_run", lambda *_: None, ("swapped_summands", "another_summand"), "verify accepts"),
-        (verify_reductions, "_check_sums", lambda *_: None, ("lost_share", "share_sent_twice"), "verify accepts"),
+        (verify_reductions, "check_cover", lambda *_: None, ("lost_share", "share_sent_twice"), "verify accepts"),
         (verify_reductions, "_check_parts", lambda *_: None, ("another_keeps", "swapped_summands"), "verify accepts"),
     ],
 )

@@ -19,6 +19,7 @@ import redistrib as rd
 from redistrib.backends.jax.sharding import named_sharding
 from redistrib.packing import buckets
 from redistrib.resharding import agreement
+from tests.reshard import different_calls_worker
 from tests.sets.cases import PAIRS, alpa_on_eight, m2n
 
 DEVICES = np.array(jax.devices())
@@ -146,6 +147,7 @@ def main() -> None:
         away = sharding([2, 3, 6, 7], (4,), spec).with_memory_kind(kind)
         refused(lambda *both: rd.reshard(*both, donate=True), pair, [away, there])
     at_fault += sum(array.is_deleted() for array in pair)  # refused before anything moves
+    at_fault += different_calls_worker.main()
     agreement.WAIT_SECONDS = 2
     if OWN == 0:  # the others do not call
         refused(rd.reshard, other, sharding([2, 3, 6, 7], (2, 2), P("x")))

@@ -29,7 +29,7 @@ ONE_KIND = f"""\
 expected one kind of reduction, with all its axes in one pair of braces, found 'max' (characters 11 to 14)
     {TWO_KINDS}
                ^^^"""
-CUTS = "axis 'x' both cuts the array and tells summands apart in type [2{x}8] sum{x}; an axis may do one of the two"
+CUTS = "axis 'x' cuts the array and is a partial axis too in type [2{x}8] sum{x}; an axis may do one of the two"
 TO_MAX = "summands by sum cannot become summands by max; reduce [8] sum{x} first, and make [8] max{y} of the result"
 NO_SUM = "elements of bool have no sum; take max for 'any' and min for 'all', or an integer type"
 UNKNOWN = (

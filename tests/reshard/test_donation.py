@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -31,6 +32,7 @@ OTHERS = Mesh(np.array(jax.devices()[8:16]), ("y",))
 ROWS, COLUMNS, WHOLE = NamedSharding(EIGHT, P("x")), NamedSharding(GRID, P(None, "b")), NamedSharding(EIGHT, P())
 TURNED_ROWS = NamedSharding(TURNED, P("x"))  # the same tiles on other devices
 FAR = NamedSharding(OTHERS, P("y"))
+SHARDS = "/jax/_src/sharding_impls.py"  # where JAX makes the shardings of shards
 VALUES = np.arange(512, dtype=np.float32).reshape(16, 32)
 
 
@@ -289,10 +291,10 @@ def test_sources_that_device_put_has_copied_are_given_up() -> None:
 # -------------------------------------------------------------------------------- cut off midway
 
 
-def model() -> tuple[dict[str, Any], dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
-    """Leaves that go in every way, in several launches; their targets and values."""
+def leaves() -> dict[str, Any]:
+    """Leaves that go in every way, in several launches."""
     tied = matrix(factor=5)
-    tree: dict[str, Any] = {
+    return {
         "turned": matrix(TURNED_ROWS, 2),  # outputs take the place of inputs
         "grown": matrix(factor=3),
         "far": matrix(factor=4),
@@ -303,7 +305,12 @@ def model() -> tuple[dict[str, Any], dict[str, Any], dict[str, np.ndarray[Any, A
         "key": jax.device_put(jax.random.split(jax.random.key(0), 8), ROWS),
         "number": np.float32(3),
     }
-    values = {name: bits(leaf) for name, leaf in tree.items()}
+
+
+def model() -> tuple[dict[str, Any], dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+    """Such leaves, whose shards nothing has asked for yet; their targets and values."""
+    tree = leaves()
+    values = {name: bits(leaf) for name, leaf in leaves().items()}
     shardings = dict.fromkeys(tree, COLUMNS) | {"turned": ROWS, "far": FAR, "kept": ROWS, "key": WHOLE, "number": WHOLE}
     return tree, shardings, values
 
@@ -388,12 +395,12 @@ def stopping() -> Iterator[None]:
     assert signal.signal(signal.SIGALRM, before) is stop
 
 
-def cut_off(call: Callable[[], Any], line: int, number: int) -> int:
-    """Call something, with a signal before a line that runs in this package, counted from 0; how many ran."""
+def cut_off(call: Callable[[], Any], line: int, number: int, inside: str = "/redistrib/") -> int:
+    """Call something, with a signal before a line that runs in some files, counted from 0; how many ran."""
     lines = itertools.count()
 
     def trace(context: Any, event: str, _: Any) -> Any:
-        if "/redistrib/" not in context.f_code.co_filename or context.f_code.co_name == "forget":
+        if inside not in context.f_code.co_filename or context.f_code.co_name == "forget":
             return None  # also of callbacks of weak references, from which Python lets no exception out
         if event == "line" and next(lines) == line:
             signal.raise_signal(number)
@@ -434,9 +441,50 @@ def test_a_signal_before_any_line() -> None:
     assert partly > 5
 
 
-def test_in_another_thread_handlers_are_left_alone() -> None:
-    import threading
+@pytest.mark.usefixtures("stopping")
+@pytest.mark.parametrize("options", [{"donate": True}, {"donate": True, "check": True}, {}, {"check": True}], ids=str)
+def test_a_signal_while_jax_makes_the_shards_of_an_array(options: dict[str, bool]) -> None:
+    """JAX makes them in Python when it is first asked, and an array whose shards are made in part stays so."""
+    tree, shardings, _ = model()
+    rd.reshard(tree, shardings, **options)
+    tree, shardings, _ = model()
+    count = cut_off(partial(rd.reshard, tree, shardings, **options), -1, 0, SHARDS)
+    assert count > 50
+    for line in range(0, count, count // 25):
+        tree, shardings, values = model()
+        number, expected = [(signal.SIGINT, KeyboardInterrupt), (signal.SIGALRM, Stop)][line % 2]
+        with pytest.raises(expected) as caught:
+            cut_off(partial(rd.reshard, tree, shardings, **options), line, number, SHARDS)
+        assert not lost(tree, caught.value, values), line
 
+
+def start_and_join(thread: threading.Thread) -> None:
+    """So that a handler, which runs in this thread, raises in here."""
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.1)
+
+
+@pytest.mark.usefixtures("stopping")
+def test_a_signal_while_another_thread_moves_arrays() -> None:
+    """Its handler runs in the main thread, and cuts off what that does."""
+    tree, shardings, values = model()
+    moved: list[Any] = []
+    ended = threading.Event()  # Python 3.11 takes a thread for ended whose join a signal has cut off
+
+    def run() -> None:
+        try:
+            cut_off(lambda: moved.append(rd.reshard(tree, shardings, donate=True)), 5, signal.SIGALRM, SHARDS)
+        finally:
+            ended.set()
+
+    with pytest.raises(Stop):
+        start_and_join(threading.Thread(target=run))
+    assert ended.wait(60)
+    assert all(np.array_equal(bits(moved[0][name]), values[name]) for name in tree)
+
+
+def test_in_another_thread_handlers_are_left_alone() -> None:
     moved: list[Any] = []
     thread = threading.Thread(target=lambda: moved.append(rd.reshard(matrix(), COLUMNS, donate=True)))
     thread.start()

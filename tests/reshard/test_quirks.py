@@ -20,7 +20,7 @@ ROWS, COLUMNS, WHOLE = (NamedSharding(MESH, P(*spec)) for spec in ((("x", "y"),)
 
 
 def tree() -> tuple[list[jax.Array], list[NamedSharding]]:
-    """Leaves that are exchanged, gathered apart, coalesced, and of bfloat16, with their targets."""
+    """Leaves that are exchanged, gathered, coalesced, and of bfloat16, with their targets."""
 
     def leaf(shape: tuple[int, ...], sharding: NamedSharding, dtype: Any = np.float32) -> jax.Array:
         values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape) % 251

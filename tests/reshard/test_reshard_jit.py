@@ -15,7 +15,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax.measure.inspect import inspect
+from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import LeafError, MemoryLimitError, TracedError
 from redistrib.resharding import entry, traced
 from redistrib.resharding.actions import SourceTarget
@@ -225,18 +225,11 @@ def test_the_way_back_keeps_the_memory_limit_too() -> None:
     assert kinds(caught.value.least) == {"collective-permute"}
 
 
-def test_abstract_meshes_are_enough_inside_jit_and_refused_outside() -> None:
+def test_abstract_meshes_are_enough_inside_jit() -> None:
     setting = Setting(AxisType.Explicit, two_meshes=True)
     abstract = NamedSharding(setting.target.mesh.abstract_mesh, P("b", "a"))
     moved = jax.jit(lambda x: rd.reshard(x, abstract))(setting.array)
     assert same_shards(moved, jax.device_put(setting.values, setting.target))
-    for call in (rd.reshard, rd.reshard_plan):
-        with pytest.raises(LeafError) as caught:
-            call({"w": setting.array}, abstract)
-        assert str(caught.value) == (
-            "leaf ['w']: the sharding P('b', 'a') is over an AbstractMesh, which names no devices; outside jit give "
-            "one over a jax.sharding.Mesh"
-        )
 
 
 @pytest.mark.parametrize("shapes", [((2, 6), (6, 2)), ((4, 2), (2, 4)), ((2, 6), (3, 4)), ((8,), (2, 4))], ids=str)

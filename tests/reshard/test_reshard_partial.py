@@ -14,7 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax.measure.inspect import inspect
+from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import LeafError, MemoryLimitError, ReductionError, ReplicaError, TracedError
 from redistrib.testing import check_replicas
 from tests.messages import exactly
@@ -209,6 +209,49 @@ def test_derivatives(tree: dict[str, jax.Array]) -> None:
     gradient = jax.jit(jax.grad(lambda x: (rd.reshard(x, target) * weights).sum()))(marked)
     assert gradient.sharding.spec.unreduced == {"y"}
     assert np.array_equal(rd.reshard(gradient, target), expected)
+
+
+REDUCED = [  # from an array that is marked reduced, and the bytes that its gradient takes
+    (P("x", None, reduced={"y"}), P("x", "y"), 0),
+    (P(None, None, reduced={"x"}), P("x", None), 0),
+    (P(None, None, reduced={"x", "y"}), P("y", "x"), 0),
+    (P("y", None, reduced={"x"}), P(None, None), 0),
+    (P(None, None, reduced={"x"}), P("y", "x"), 8 * 64),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "bytes_back"), REDUCED)
+def test_the_gradient_of_a_reduced_array_is_made_of_its_tiles(source: P, target: P, bytes_back: int) -> None:
+    """Each device's tile of the cotangent, in its place, is its summand, as JAX's own has it."""
+    array, cotangent = jax.device_put(WHOLE, NamedSharding(EXPLICIT, source)), WHOLE[::-1] * 2
+    there = NamedSharding(EXPLICIT, target)
+
+    def back(move: Any) -> Any:
+        return jax.jit(lambda x, ct: jax.vjp(lambda v: move(v, there), x)[1](ct)[0])
+
+    given = array, jax.device_put(cotangent, there)
+    ours, theirs = back(rd.reshard)(*given), back(jax.sharding.reshard)(*given)
+    assert ours.sharding.spec.unreduced == source.reduced and jax.typeof(ours) == jax.typeof(theirs)
+    for one, other in zip(ours.addressable_shards, theirs.addressable_shards, strict=True):
+        assert np.array_equal(one.data, other.data)
+    assert inspect(back(rd.reshard).lower(*given).compile()).received_bytes == bytes_back
+    tangent = jax.jit(lambda x: jax.jvp(lambda v: rd.reshard(v, there), (x,), (x,))[1])(array)
+    assert np.array_equal(tangent, WHOLE) and tangent.sharding.is_equivalent_to(there, 2)
+
+
+def test_gradients_of_reduced_arrays_for_which_jax_ends_the_process(tree: dict[str, jax.Array]) -> None:
+    """To axes of another mesh, and from one set of reduced axes to another."""
+    other = Mesh(EXPLICIT.devices.reshape(2, 4), ("p", "q"), axis_types=EXPLICIT.axis_types)
+    array = jax.device_put(WHOLE, on(EXPLICIT, None, None, reduced={"x"}))
+    back = jax.jit(lambda x, ct: jax.vjp(lambda v: rd.reshard(v, on(other, "p", "q")), x)[1](ct)[0])
+    gradient = back(array, jax.device_put(WHOLE, on(other, "p", "q")))
+    assert gradient.sharding.spec.unreduced == {"x"}
+    assert np.array_equal(rd.reshard(gradient, on(EXPLICIT)), WHOLE)
+    there = on(EXPLICIT, "x", None, reduced={"y"})
+    back = jax.jit(lambda x, ct: jax.vjp(lambda v: rd.reshard(v, there), x)[1](ct)[0])
+    gradient = back(array, rd.reshard(tree["whole"], on(EXPLICIT, "x", None, unreduced={"y"})))
+    assert gradient.sharding.spec.unreduced == {"x"}
+    assert np.array_equal(rd.reshard(gradient, on(EXPLICIT)), WHOLE)
 
 
 def replicas(scale: Any) -> jax.Array:

@@ -37,4 +37,14 @@ def test_processes_move_between_device_sets(processes: int, devices_each: int, o
     assert "under a memory limit all leaves that move have devices of the same processes" in refused[0][0]
     assert "call reshard with different trees" in refused[0][1]
     assert "leaf [0]" in refused[0][2] and "among devices and memory of one kind only" in refused[0][2]
-    assert "has not called reshard within 2 s" in refused[0][3]
+    assert "not called reshard within 2 s" in refused[0][3]
+    different = [[line for line in output.splitlines() if line.startswith("DIFFERENT")] for output in outputs]
+    assert all(lines == different[0] for lines in different)  # every process raises the same
+    messages = dict(line.removeprefix("DIFFERENT ").split(": ", 1) for line in different[0])
+    late = [messages.pop(name) for name in ("late with a new call", "late with a known one")]
+    assert len(messages) == 10
+    for name, message in messages.items():
+        assert "call reshard with different trees, shardings or options" in message, name
+    others = "process 1 has" if processes == 2 else "the processes [1, 2, 3] have"
+    for message in late:
+        assert f"{others} not called reshard within 0.5 s" in message

@@ -33,8 +33,17 @@ def _moved_right(case: TreeCase, donate: bool = False) -> int:
     return len(moved)
 
 
+TREES = {(2, 3, 4): 32, (6, 8): 32, (8,): 32, (12, 16): 20, (24,): 14}  # by numbers of devices
+
+
 @pytest.mark.usefixtures("quick_compiles")
-@pytest.mark.parametrize(("devices", "trees"), [((2, 3, 4), 32), ((6, 8), 32), ((8,), 32), ((12, 16), 20), ((24,), 14)])
+@pytest.mark.parametrize(
+    ("devices", "trees"),
+    [
+        *((devices, 8) for devices in TREES),
+        *(pytest.param(devices, trees, marks=pytest.mark.long) for devices, trees in TREES.items()),
+    ],
+)
 def test_agrees_with_device_put(devices: tuple[int, ...], trees: int) -> None:
     leaves = 0
 

@@ -91,8 +91,8 @@ def told(found: Any) -> list[str]:
 
 def program(seed: int) -> list[str]:
     """What is found of a random program, on one axis or two."""
-    from redistrib.partition.build import build
-    from redistrib.search.descent import searched
+    from redistrib.autoshard.descent import searched
+    from redistrib.partitioning.build import build
     from tests.search import oracle
 
     random = Random(seed)

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from redistrib.autoshard.axes import Task
+from redistrib.autoshard.moves import Moves
+from redistrib.autoshard.problem import ChoiceGraph, Flow, Node, Reader
 from redistrib.distribution.entry import prepare
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.graph import Array, Graph, Operation
 from redistrib.programs.spec import nest
-from redistrib.search.axes import Task
-from redistrib.search.moves import Moves
-from redistrib.search.problem import ChoiceGraph, Flow, Node, Reader
-from redistrib.simulate.constants import machine
+from redistrib.simulator.constants import machine
 
 
 def by_hand(problem: ChoiceGraph) -> float:

@@ -38,7 +38,9 @@ def test_megatron_with_sequences_at_one_example() -> None:
         if move.out.type.global_shape == (1, 512, 1024) and any(move.plan.received)
     ]
     pair = [("[1, 128{t}512, 1024]", "reduce_scatter"), ("[1, 512, 1024]", "allgather")]
-    assert moves == pair * 3  # after attention, after the layer, and going back after the products of its middle
+    # after attention, after the layer, and going back after the products of its middle; the gradient before the first
+    # norm is added where it is, because its products with activations, which may be infinite, need it whole
+    assert moves == [*pair * 3, ("[1, 512, 256{t}1024]", "reduce_scatter")]
     products = {name: cut for name, cut in cuts(found.program).items() if name.startswith("dot_general")}
     assert all(products.values())
 
@@ -76,7 +78,7 @@ def test_parameters_are_shared_out_as_memory_gets_short() -> None:
         assert tight.memory <= free.memory * share
         assert tight.seconds > seconds
         assert free.bound == tight.bound < tight.seconds
-        assert f"no schedule without the limit takes less than {free.bound * 1e3:,.3f} ms: at most " in str(tight)
+        assert f"no schedule takes less than {free.bound * 1e3:,.3f} ms: at most " in str(tight)
         seconds = tight.seconds
         counts.append(sharded(tight))
         gathers = [step.kind for move in tight.program.moves for step in move.plan.steps]
@@ -85,12 +87,16 @@ def test_parameters_are_shared_out_as_memory_gets_short() -> None:
     with pytest.raises(
         MemoryLimitError,
         match=exactly(
-            "no schedule of chain that was found fits in 1,000,000 bytes on a device; the least "
-            "memory_limit that one fits is 5,767,168 bytes"
+            "no schedule of chain fits in 1,000,000 bytes on a device: 4,718,592 bytes are held at tanh by every one; "
+            "the smallest of those found takes 5,767,168 bytes"
         ),
     ) as caught:
         under(1_000_000)
+    assert caught.value.proved
     assert under(caught.value.least).memory <= caught.value.least
+    with pytest.raises(MemoryLimitError) as caught:
+        under(5_000_000)
+    assert not caught.value.proved
 
 
 @pytest.mark.long

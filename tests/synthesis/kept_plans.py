@@ -2,6 +2,7 @@
 
     python -m tests.synthesis.kept_plans            # from the root of the repository: answers every call anew
     python -m tests.synthesis.kept_plans --draw     # draws the calls anew, too
+    python -m tests.synthesis.kept_plans --long     # the file of two thousand calls, which only long tests read
 
 Whoever changes what the search chooses sees in the file's difference which plans became other ones, and at what price.
 """
@@ -20,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import redistrib as rd
-from bench.fuzz import problems
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import RedistribError
 from redistrib.lang.mesh import Axis, Mesh
@@ -28,9 +28,11 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute, AllReduce, AllToAll, Exchange, Step, Unreduce
 from redistrib.theory.topology import Topology
 from redistrib.theory.torus import Torus
+from tests.fuzz import problems
 from tests.sets.cases import PAIRS, SETS
 
 KEPT = Path(__file__).with_name("kept_plans.jsonl")
+LONG = Path(__file__).with_name("kept_plans_long.jsonl")
 PROFILE: dict[str, Any] = {
     "latency": {"allgather": (2e-4, 1e-4), "alltoall": (2e-4, 2e-4), "allpermute": (4e-4, 0.0)},
     "bandwidth": 4e8, "memory_bandwidth": 2e9, "slow_bandwidth": 6e7,
@@ -77,7 +79,6 @@ def answer(call: Call) -> dict[str, Any]:
         "elements": [max(plan.received), sum(plan.received), sum(plan.lower_bound), max(plan.sent), plan.crossing],
         "cost": f"{plan.cost:.6g}",
         "whole": hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12],
-        **({"parts": [plan.parts, plan.along]} if plan.parts > 1 else {}),
     }
 
 
@@ -100,23 +101,24 @@ def _told(step: Step) -> str:
 # ------------------------------------------------------------------------------------------------------ the file
 
 
-def kept() -> list[tuple[Call, dict[str, Any]]]:
-    """The calls of the file with their answers."""
-    lines = KEPT.read_text(encoding="utf-8").splitlines()
+def kept(file: Path = KEPT) -> list[tuple[Call, dict[str, Any]]]:
+    """The calls of a file with their answers."""
+    lines = file.read_text(encoding="utf-8").splitlines()
     return [(entry["call"], entry["plan"]) for entry in map(json.loads, lines)]
 
 
-def drawn(seed: int = 7) -> Iterator[Call]:
-    """Calls of every kind."""
+def drawn(seed: int = 7, scale: int = 1) -> Iterator[Call]:
+    """Calls of every kind; `scale` times as many of random types."""
     rng = random.Random(seed)
     some = (problems.draw(seed, number) for number in itertools.count())
     fit = (problem for problem in some if problem.devices <= MOST_DEVICES and math.prod(problem.shape) < MOST_ELEMENTS)
-    for problem in itertools.islice(fit, 260):
+    for problem in itertools.islice(fit, 260 * scale):
         yield _call(problem)
-    for problem in itertools.islice((problem for problem in fit if problem.devices > 2), 220):
+    for problem in itertools.islice((problem for problem in fit if problem.devices > 2), 220 * scale):
         yield _on_links(rng, problem)
     yield from _between_sets(rng)
-    yield from _uneven(rng)
+    for _ in range(scale):
+        yield from _uneven(rng)
 
 
 def _mesh(mesh: Mesh) -> list[Any]:
@@ -141,7 +143,7 @@ def _call(problem: problems.Problem) -> Call:
 def _links(rng: random.Random, devices: int) -> Call:
     """A profile, and where the devices are: hosts of any sizes, or a torus."""
     model = dict(PROFILE)
-    more = {"host_bandwidth": 6e7, "swap_bandwidth": 3e7, "overlaps": True, "fused_exchange": True}
+    more = {"host_bandwidth": 6e7, "swap_bandwidth": 3e7, "fused_exchange": True}
     model |= {name: value for name, value in more.items() if rng.random() < 0.35}
     if rng.random() < 0.25:
         shape = rng.choice([(devices,), *((n, devices // n) for n in range(2, devices) if devices % n == 0)])
@@ -229,13 +231,16 @@ def _uneven(rng: random.Random) -> Iterator[Call]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Answer the kept calls of `synthesize` anew.")
     parser.add_argument("--draw", action="store_true", help="draw the calls anew, too")
-    draws = parser.parse_args().draw
-    answered = [(call, answer(call)) for call in (drawn() if draws else (call for call, _ in kept()))]
+    parser.add_argument("--long", action="store_true", help="of the longer file")
+    options = parser.parse_args()
+    file, draws = LONG if options.long else KEPT, options.draw
+    calls = (drawn(36, 5) if options.long else drawn()) if draws else (call for call, _ in kept(file))
+    answered = [(call, answer(call)) for call in calls]
     if draws:  # most of those in which nothing is to be done are left out
         answered = [pair for number, pair in enumerate(answered) if pair[1].get("steps") != "" or number % 6 == 0]
     lines = [json.dumps({"call": call, "plan": plan}, ensure_ascii=False) for call, plan in answered]
-    KEPT.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    print(f"{KEPT.name}: {len(lines)} calls")
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    print(f"{file.name}: {len(lines)} calls")
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def test_nothing_considered_models_faster(name: str, model: str) -> None:
 
 def total_price(model: CostModel, plan: Plan) -> float:
     topology = model.topology(plan.source_mesh)
-    return sum(model.step(step, plan.itemsize, topology) for step in plan.steps)
+    return sum(model.prices(plan.itemsize, topology).step(step) for step in plan.steps)
 
 
 def test_under_the_tpu_preset_received_stays_within_five_percent_of_the_bound() -> None:

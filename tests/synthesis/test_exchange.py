@@ -223,8 +223,8 @@ def test_what_a_device_holds_takes_no_round(source: str, target: str, mesh: str,
 def test_senders_on_one_host_share_the_load() -> None:
     """Two of six devices on a host hold what the others lack: two rounds, each of them sending twice."""
     before = Placement((2,), (2,), np.array([[0], [0], [1], [1], [1], [1]]))
-    lacking = [(receiver, 0, np.array([0]), np.array([1])) for receiver in range(2, 6)]
-    shares = colour_rounds(lacking, before, Topology(6, (0,) * 6))
+    missing = [(receiver, 0, np.array([0]), np.array([1])) for receiver in range(2, 6)]
+    shares = colour_rounds(missing, before, Topology(6, (0,) * 6))
     assert sorted(shares.src.tolist()) == [0, 0, 1, 1]
     assert shares.rounds == 2
 

@@ -20,17 +20,24 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllPermute
 from redistrib.plans.verify import verify
 from redistrib.testing import RedistributionCase, all_types, is_exact
-from redistrib.theory.normal import is_normal_form
+from tests.specification.normal import is_normal_form
 from tests.synthesis import brute_force
 
 MESHES = ("x=4", "x=6", "x=12", "x=2,y=2", "x=2,y=3", "x=4,y=2", "x=2,y=2,z=2")
 RANKS = (1, 2, 3)
 # Number of pairs per mesh, for ranks 1, 2 and 3: k axes cut r dimensions in k! C(k + r - 1, r - 1) ways.
 PAIRS = {1: (4, 9, 16), 2: (25, 121, 361), 3: (256, 2401, 11236)}
-CHUNKS = 8  # of the largest case, so that two workers share it
+CHUNKS = 8  # of the largest case, of which all but the first are for the long tests
 
 CASES = [
-    pytest.param(mesh, rank, part, parts, id=f"{mesh}-rank{rank}" + (f"-{part}" if parts > 1 else ""))
+    pytest.param(
+        mesh,
+        rank,
+        part,
+        parts,
+        id=f"{mesh}-rank{rank}" + (f"-{part}" if parts > 1 else ""),
+        marks=[pytest.mark.long] if part else [],
+    )
     for mesh in MESHES
     for rank in RANKS
     for parts in ([CHUNKS] if (mesh, rank) == ("x=2,y=2,z=2", 3) else [1])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from redistrib.cost.exact import ExactCost
 from redistrib.cost.latency import Latency
-from redistrib.cost.model import CostModel, PhaseGrids, prices_of
+from redistrib.cost.model import CostModel, PhaseGrids
 from redistrib.cost.paper import PaperCost
 from redistrib.cost.presets import PRESETS
 from redistrib.lang.mesh import Mesh
@@ -63,7 +63,7 @@ def test_no_edge_lowers_the_rest_by_more_than_it_costs(
     name: str, shape: tuple[int, ...], devices: int, bound: int
 ) -> None:
     """Consistency, and so by induction along any path no path costs less than the rest says."""
-    space, prices = WeakSpace(shape, devices, bound), prices_of(MODELS[name], 4, Topology(devices))
+    space, prices = WeakSpace(shape, devices, bound), MODELS[name].prices(4, Topology(devices))
     for target, grid in product(nodes(space), repeat=2):
         rest = prices.remaining_at_least(space, grid, target)
         assert rest >= 0.0
@@ -86,7 +86,7 @@ def test_no_plan_is_below_its_phases(problem: RedistributionCase, name: str, dat
     before, after = placement_of(problem.source, problem.mesh), placement_of(problem.target, problem.target_mesh)
     model = MODELS[name]
     asked_of = Problem(before, after, 4, data.draw(links(model, problem.mesh)))
-    prices = prices_of(model, 4, asked_of.topology)
+    prices = model.prices(4, asked_of.topology)
     asked: list[PhaseGrids] = []
 
     def keep(phases: PhaseGrids) -> bool:
@@ -106,7 +106,7 @@ def test_no_step_along_a_path_is_below_its_edge(problem: RedistributionCase, tor
     model = PRESETS["tpu"]
     known = Topology(problem.mesh.size, torus=torus.draw(tori(problem.mesh.size)))
     asked = Problem(problem.before, problem.after, 4, model.topology(problem.mesh, known))
-    prices, space = prices_of(model, 4, asked.topology), asked.space
+    prices, space = model.prices(4, asked.topology), asked.space
     for path in itertools.islice(shortest_paths(space, asked.before.grid, asked.after.grid, prices), 4):
         steps = lower_straight(path.grids, asked)
         assert steps is None or path.cost <= prices.total(steps) * (1 + 1e-12)
@@ -117,7 +117,7 @@ def test_no_step_along_a_path_is_below_its_edge(problem: RedistributionCase, tor
 def test_no_permute_on_a_path_is_below_its_floor(problem: RedistributionCase, name: str, data: st.DataObject) -> None:
     model = MODELS[name]
     asked = Problem(problem.before, problem.after, 4, data.draw(links(model, problem.mesh)))
-    prices, space = prices_of(model, 4, asked.topology), asked.space
+    prices, space = model.prices(4, asked.topology), asked.space
     for path in itertools.islice(shortest_paths(space, asked.before.grid, asked.after.grid, prices), 4):
         for step in lower_with_permute(path.grids, asked):
             if isinstance(step, AllPermute):
@@ -130,7 +130,7 @@ def test_two_devices_that_trade_tiles_meet_the_floor_of_a_permute(name: str) -> 
     mesh = Mesh.of("x=4")
     cut = DistType.parse("[2{x}8]")
     before, after = placement_of(cut, mesh), placement_of(cut, Mesh(mesh.axes, (1, 0, 2, 3)))
-    prices = prices_of(MODELS[name], 4, Topology(4))
+    prices = MODELS[name].prices(4, Topology(4))
     (step,) = lower_with_permute(((4,),), Problem.plain(before, after))
     assert prices.permute_at_least(WeakSpace((8,), 4, 2), ((4,),)) == pytest.approx(prices.step(step), rel=1e-12)
 

@@ -1,4 +1,4 @@
-"""The search makes of five hundred calls what it made of them before: the same steps on the same shares, at one price.
+"""Five hundred calls of `synthesize`, and two thousand in the long tests, give the plans and prices they gave before.
 
 Its optimality is tested elsewhere; here nothing changes unseen, neither a tie, nor a price, nor the text of a refusal.
 `python -m tests.synthesis.kept_plans` answers them anew, for whoever means to change it.
@@ -7,17 +7,29 @@ Its optimality is tested elsewhere; here nothing changes unseen, neither a tie, 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from tests.synthesis.kept_plans import KEPT, Call, answer, kept
+from tests.synthesis.kept_plans import KEPT, LONG, Call, answer, kept
 
 PARTS = 10
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_call_is_answered_as_before(part: int) -> None:
-    calls = kept()[part::PARTS]
+    compare(kept()[part::PARTS])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(PARTS))
+def test_two_thousand_calls_are_answered_as_before(part: int) -> None:
+    calls = kept(LONG)
+    assert len(calls) >= 2000
+    compare(calls[part::PARTS])
+
+
+def compare(calls: list[tuple[Call, dict[str, Any]]]) -> None:
     other = [(call, was, now) for call, was in calls if (now := answer(call)) != was]
     if other:
         call, was, now = other[0]
@@ -39,4 +51,3 @@ def test_the_calls_are_of_every_kind() -> None:
 
     for holds in ("topology", "torus", "memory_limit", "algorithm", "order", "accumulate", "target_mesh"):
         assert len(some(holds)) >= 5, holds
-    assert any("parts" in was for _, was in calls)

@@ -26,7 +26,7 @@ from redistrib.plans.reference import run, scatter
 from redistrib.plans.steps import AllReduce, Exchange, ReduceScatter
 from redistrib.plans.verify import verify
 from redistrib.synthesis import rounds
-from redistrib.synthesis.partial import best, reductions, summands
+from redistrib.synthesis.partial import best, reductions, sources
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.testing import RedistributionCase, all_partial_types, redistributions
 from redistrib.theory.placement import Placement
@@ -73,7 +73,7 @@ def test_candidates_pull_so_many_shares_once_there_is_another(
         seen.append(len(lacking))
         return rounds.colour_rounds(lacking, *given)
 
-    monkeypatch.setattr(summands, "colour_rounds", colour_rounds)
+    monkeypatch.setattr(sources, "colour_rounds", colour_rounds)
     monkeypatch.setattr(best, "MOST_PULLED", most)
     plan = rd.synthesize("[1{z}2, 6] max{w,x}", "[2, 6] max{z}", {"w": 4, "x": 2, "z": 2}, cost_model="exact")
     assert (seen, plan.cost) == (pulled, 168)
@@ -214,15 +214,15 @@ def test_a_reduction_is_priced_as_what_moves_as_much_and_the_additions() -> None
     )
     # tiles of 32 elements in groups of 2; of 3 elements, padded to 4, in groups of 2
     for model, alltoall, both in ((profile, 1.5, 3.0), (known, 7.0, 9.0)):
-        assert model.step(scatter_step, 1, model.topology(mesh)) == alltoall + 16 / 8 + 96 / 16
-        assert model.step(reduce_step, 1, Topology(4)) == both + 2 * 2 / 8 + 12 / 16 + 3 / 16
+        assert model.prices(1, model.topology(mesh)).step(scatter_step) == alltoall + 16 / 8 + 96 / 16
+        assert model.prices(1, Topology(4)).step(reduce_step) == both + 2 * 2 / 8 + 12 / 16 + 3 / 16
     own = replace(scatter_step, implementation="alltoall")
-    assert known.step(own, 1, Topology(8)) == profile.step(scatter_step, 1, Topology(8))
-    as_moved = profile.step(Exchange(pulled.before, pulled.after, pulled.shares, "ragged"), 1, Topology(8))
-    assert profile.step(pulled, 1, Topology(8)) == as_moved + sum(pulled.round_sizes()) / 16
-    assert profile.step(made, 1, Topology(4)) == 8 / 16
+    assert known.prices(1, Topology(8)).step(own) == profile.prices(1, Topology(8)).step(scatter_step)
+    as_moved = profile.prices(1, Topology(8)).step(Exchange(pulled.before, pulled.after, pulled.shares, "ragged"))
+    assert profile.prices(1, Topology(8)).step(pulled) == as_moved + sum(pulled.round_sizes()) / 16
+    assert profile.prices(1, Topology(4)).step(made) == 8 / 16
     steps = (scatter_step, reduce_step, pulled, made)
-    assert [PaperCost().step(step, 4, Topology(8)) for step in steps] == [32, 6, sum(pulled.round_sizes()), 0]
+    assert [PaperCost().prices(4, Topology(8)).step(step) for step in steps] == [32, 6, sum(pulled.round_sizes()), 0]
     with pytest.raises(ProfileError):
         replace(profile, latency={**profile.latency, "all_reduce": Latency(-1.0)})
 

@@ -9,9 +9,11 @@ import pytest
 
 import redistrib as rd
 from redistrib.cost.exact import ExactCost
+from redistrib.cost.model import Prices
 from redistrib.errors import MemoryLimitError, ProfileError
 from redistrib.plans.steps import Step
 from redistrib.theory.topology import Topology
+from redistrib.theory.weak import WeakEdge, WeakSpace
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,20 @@ class Priceless(ExactCost):
     name: str = "mine"
     price: float = math.nan
 
-    def step(self, step: Step, itemsize: int, topology: Topology) -> float:
-        return self.price
+    def prices(self, itemsize: int, topology: Topology) -> Prices:
+        return PricelessSteps(self, itemsize, topology)
+
+
+class PricelessSteps(Prices):
+    """Every step and every edge has the model's `price`."""
+
+    model: Priceless
+
+    def step(self, step: Step) -> float:
+        return self.model.price
+
+    def edge(self, edge: WeakEdge, space: WeakSpace) -> float:
+        return self.model.price
 
 
 @pytest.mark.parametrize("price", [math.nan, math.inf])

@@ -198,7 +198,7 @@ def test_the_figures_of_a_preset_are_those_that_its_source_names() -> None:
     cpu = PRESETS["cpu"]
     assert cpu.source == (
         "chosen so that the plans picked come closest to the fastest of those timed, on 136 problems of 8 and 24 "
-        "virtual XLA:CPU devices on 2 cores, where a round is a meeting of all; between processes, 10 Gbit/s Ethernet; "
-        "run `redistrib calibrate`"
+        "virtual XLA:CPU devices on 2 cores, where a round is a meeting of all; between processes, 10 Gbit/s Ethernet, "
+        "on which gloo sends one way at a time between two devices; run `redistrib calibrate`"
     )
     assert (cpu.bandwidth, cpu.memory_bandwidth, cpu.slow_bandwidth) == (4e9, 2e9, 1e9)

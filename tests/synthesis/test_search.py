@@ -9,7 +9,7 @@ import random
 import pytest
 
 from redistrib.cost.exact import ExactCost
-from redistrib.cost.model import CostModel, Prices, prices_of
+from redistrib.cost.model import CostModel, Prices
 from redistrib.cost.paper import PaperCost
 from redistrib.cost.presets import PRESETS
 from redistrib.lang.mesh import Mesh
@@ -54,7 +54,7 @@ def cheapest(space: WeakSpace, source: Grid, prices: Prices) -> dict[Grid, float
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_the_first_path_is_the_cheapest_there_is_and_they_come_in_order(space: WeakSpace, model: CostModel) -> None:
     rng = random.Random(3)
-    found, prices = nodes(space), prices_of(model, 1, Topology(space.devices))
+    found, prices = nodes(space), model.prices(1, Topology(space.devices))
     for source in rng.sample(found, min(8, len(found))):
         least = cheapest(space, source, prices)
         for target in rng.sample(found, min(10, len(found))):
@@ -130,7 +130,7 @@ def random_type(mesh: Mesh, rank: int, rng: random.Random):  # type: ignore[no-u
 
 def test_a_search_stops_at_its_budget_and_says_so() -> None:
     space = WeakSpace((64, 64, 64), 64, 64**3)
-    prices = prices_of(PaperCost(), 4, Topology(64))
+    prices = PaperCost().prices(4, Topology(64))
     state = SearchState()
     brief = Search(expansions=1, needed=False)
     assert list(shortest_paths(space, (64, 1, 1), (1, 8, 8), prices, brief, state)) == []

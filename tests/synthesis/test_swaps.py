@@ -1,20 +1,31 @@
 """Senders chosen so that devices of different hosts do not send to one another, and rounds that hosts share evenly."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import redistrib as rd
+from redistrib.cost.presets import PRESETS
 from redistrib.plans.shares import Shares
-from redistrib.synthesis.even import even_rounds
+from redistrib.synthesis import groups
+from redistrib.synthesis.half_duplex import without_swaps
+from redistrib.synthesis.host_balance import balanced_rounds
 from redistrib.synthesis.rounds import edge_colouring
-from redistrib.synthesis.swaps import without_swaps
 from redistrib.theory.topology import Topology
 
 MESH = {"x": 2, "y": 2, "z": 2}
 HOSTS = np.arange(8) // 2
+TAKES_TURNS = replace(PRESETS["gpu"], name="half duplex", swap_bandwidth=25e9)
+MOVES = [
+    ("[1{y}2]", "[1{z}2]"),
+    ("[4{x}8]", "[2{x,z}8]"),
+    ("[4{x}8, 4{y}8]", "[4{y}8, 4{x}8]"),
+    ("[1{x,y,z}8]", "[1{z,y,x}8]"),
+]
 
 
 def swaps(pairs, hosts):
@@ -28,7 +39,7 @@ def loads(pairs, hosts):
 
 
 def permute(source, target):
-    plan = rd.synthesize(source, target, MESH, topology="aabbccdd", cost_model="gpu")
+    plan = rd.synthesize(source, target, MESH, topology="aabbccdd", cost_model=TAKES_TURNS)
     (step,) = [step for step in plan.steps if step.kind == "allpermute"]
     rd.verify(plan)
     return [tuple(pair) for pair in step.pairs.tolist()]
@@ -44,6 +55,20 @@ def test_swaps_of_equal_tiles_become_a_ring():
     pairs = permute("[4{x}8]", "[2{x,z}8]")
     assert not swaps(pairs, HOSTS)
     assert loads(pairs, HOSTS)[0] == Counter(range(4))
+
+
+@pytest.mark.parametrize("preset", ["gpu", "tpu"])
+def test_presets_of_accelerators_plan_as_if_swaps_were_nothing_special(preset, monkeypatch):
+    """Only a profile whose `swap_bandwidth` says so has its senders chosen again."""
+
+    def refused(*_):
+        raise AssertionError("senders are chosen again")
+
+    monkeypatch.setattr(groups, "without_swaps", refused)
+    for source, target in MOVES:
+        rd.synthesize(source, target, MESH, topology="aabbccdd", cost_model=preset)
+    with pytest.raises(AssertionError, match="chosen again"):
+        rd.synthesize(*MOVES[0], MESH, topology="aabbccdd", cost_model=TAKES_TURNS)
 
 
 @given(st.data())
@@ -96,7 +121,7 @@ def table(pairs, rounds):
 def test_busy_hosts_are_put_into_one_round():
     hosts = [0, 0, 1, 1]
     pairs = [(0, 2), (2, 1), (1, 0), (3, 2)]  # 2 -> 1 and 0 -> 2 leave their hosts, the others stay
-    found = even_rounds(table(pairs, [0, 1, 0, 1]), Topology.of(hosts))
+    found = balanced_rounds(table(pairs, [0, 1, 0, 1]), Topology.of(hosts))
     assert sum(most(table(pairs, [0, 1, 0, 1]), hosts)) == 2
     assert sum(most(found, hosts)) == 1
 
@@ -108,7 +133,7 @@ def test_no_round_is_longer_and_the_same_shares_travel(data):
     ends = st.tuples(st.integers(0, devices - 1), st.integers(0, devices - 1)).filter(lambda pair: pair[0] != pair[1])
     pairs = data.draw(st.lists(ends, min_size=1, max_size=20, unique=True))
     given_ = table(pairs, edge_colouring(pairs))
-    found = even_rounds(given_, Topology.of(hosts.tolist()))
+    found = balanced_rounds(given_, Topology.of(hosts.tolist()))
     assert found.rounds == given_.rounds
     assert sorted(zip(found.src.tolist(), found.dst.tolist(), strict=True)) == sorted(pairs)
     for turn in range(found.rounds):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from redistrib.errors import RedistribError, RuleError, TypeFormError, UnknownAxisError
+from redistrib.errors import RedistribError, TypeFormError, UnknownAxisError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, prime_type
-from redistrib.theory.rules import (
+from tests.specification.errors import RuleError
+from tests.specification.rules import (
     PREMISES,
     AllGatherRule,
     AllPermuteRule,

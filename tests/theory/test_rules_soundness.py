@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redistrib.errors import RuleError, TypeFormError
+from redistrib.errors import TypeFormError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DimType, DistType
 from redistrib.theory.placement import Placement, number_of, placement_of
-from redistrib.theory.rules import (
+from tests.specification.errors import RuleError
+from tests.specification.rules import (
     AllGatherRule,
     AllPermuteRule,
     AllToAllRule,

@@ -15,16 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redistrib.cost.model import prices_of
 from redistrib.cost.presets import PRESETS
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.steps import AllGather, AllPermute, Step
-from redistrib.synthesis.near import near_groups, near_senders
 from redistrib.synthesis.phases import single, three_phases
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import colour_rounds
 from redistrib.synthesis.synthesize import synthesize
+from redistrib.synthesis.torus_neighbours import nearest_groups, nearest_senders
 from redistrib.testing import RedistributionCase, redistributions, tori
 from redistrib.theory.placement import placement_of
 from redistrib.theory.topology import Topology, torus_of_devices
@@ -109,7 +108,7 @@ def test_no_price_knows_how_the_torus_is_held(problem: RedistributionCase, data:
     links = Topology(problem.mesh.size, torus=torus)
     again = replace(links, torus=turned(torus, data.draw))
     asked = Problem(problem.before, problem.after, 4, links)
-    here, there = (prices_of(PRESETS["tpu"], 4, topology) for topology in (links, again))
+    here, there = (PRESETS["tpu"].prices(4, topology) for topology in (links, again))
     for steps in itertools.islice(three_phases(asked, single(asked)), 8):
         for step in steps:
             assert here.step(step) == there.step(step)
@@ -132,11 +131,11 @@ def test_neighbours_send_and_gather() -> None:
     """Replicas on a line of eight: who holds a tile sends it to the nearest that lacks it, and neighbours gather."""
     line = grid((8,), (False,))
     senders, receivers = np.array([0, 1, 6, 7]), np.array([5, 4, 3, 2])
-    assert near_senders(line, senders, receivers, np.zeros(4)).tolist() == [6, 7, 1, 0]
-    assert near_senders(line, senders, receivers, np.arange(4)).tolist() == senders.tolist()
+    assert nearest_senders(line, senders, receivers, np.zeros(4)).tolist() == [6, 7, 1, 0]
+    assert nearest_senders(line, senders, receivers, np.arange(4)).tolist() == senders.tolist()
     table = np.array([[[0, 2, 4, 6], [7, 5, 3, 1]]])
-    assert near_groups(line, table, np.zeros(8)).tolist() == [[[0, 2, 4, 6], [1, 3, 5, 7]]]
-    assert near_groups(line, table, np.array([0, 1, 1, 1, 1, 1, 1, 0])).tolist()[0][1][0] == 7
+    assert nearest_groups(line, table, np.zeros(8)).tolist() == [[[0, 2, 4, 6], [1, 3, 5, 7]]]
+    assert nearest_groups(line, table, np.array([0, 1, 1, 1, 1, 1, 1, 0])).tolist()[0][1][0] == 7
     mesh = Mesh.of("x=2,y=4")
     before = placement_of(DistType.of("[4{x}8]"), mesh)
     rows = [(device, 1, np.array([4]), np.array([4])) for device in range(4)]
@@ -192,11 +191,11 @@ def test_the_price_of_a_step_is_its_busiest_link() -> None:
     line = Topology(4, torus=grid((4,), (False,)))
     problem = redistribution("[2{x}8]", "[8]")
     (gather,) = (step for step in plan_steps(problem, line) if isinstance(step, AllGather))
-    assert prices_of(free, 1, line).step(gather) == pytest.approx(6 + free.latency["allgather"].seconds(4))
+    assert free.prices(1, line).step(gather) == pytest.approx(6 + free.latency["allgather"].seconds(4))
     ring = replace(line, torus=grid((4,), (True,)))
-    assert prices_of(free, 1, ring).step(gather) == pytest.approx(3 + free.latency["allgather"].seconds(4))
+    assert free.prices(1, ring).step(gather) == pytest.approx(3 + free.latency["allgather"].seconds(4))
     swap = AllPermute(problem.before, problem.before, np.array([[0, 3], [1, 2]]))
-    assert prices_of(free, 1, line).step(swap) == pytest.approx(4 + free.latency["allpermute"].seconds(2))
+    assert free.prices(1, line).step(swap) == pytest.approx(4 + free.latency["allpermute"].seconds(2))
 
 
 def redistribution(source: str, target: str) -> RedistributionCase:

@@ -11,9 +11,9 @@ import pytest
 
 from redistrib.lang.mesh import Mesh
 from redistrib.testing import all_partial_types
-from redistrib.theory.normal import is_normal_form
 from redistrib.theory.placement import placement_of
-from redistrib.theory.weak_partial import ORDER, PartialSpace, State, edges
+from tests.specification.normal import is_normal_form
+from tests.specification.weak_partial import ORDER, PartialSpace, State, edges
 
 
 @pytest.mark.parametrize("shape", [(), (12,), (12, 4)], ids=str)

@@ -19,9 +19,9 @@ from redistrib.explain.received import traffic
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans._json import digest_of
+from redistrib.plans.messages import messages
 from redistrib.plans.reference import assemble, run, scatter
 from redistrib.plans.steps import AllPermute, DynSlice, Exchange, Shares
-from redistrib.plans.transfers import transfers
 from redistrib.run import on_virtual_devices
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.testing import RedistributionCase, is_exact, numbered, uneven_redistributions
@@ -50,14 +50,14 @@ def _checked(source: DistType, here: Mesh, target: DistType, there: Mesh, model:
         assert list(plan.received) == lacking
     assert rd.Plan.from_json(plan.to_json()) == plan
     if len(plan.steps) == 1 and isinstance(plan.steps[0], Exchange):
-        moved = transfers(plan.steps[0])
+        moved = messages(plan.steps[0])
         for device in range(plan.devices):
             arrived = [elements(_region(box)) for _, box in moved.receives(device)]
-            stays = elements(_region(moved.stays.row(device)))
+            stays = elements(_region(moved.retained.row(device)))
             assert sum(map(len, arrived)) + len(stays) == len(wanted[device])
             assert set().union(stays, *arrived) == wanted[device]
             assert stays <= held[device]
-        for sender, receiver, box in zip(moved.sender, moved.receiver, moved.boxes.rows(), strict=True):
+        for sender, receiver, box in zip(moved.sender, moved.receiver, moved.box.rows(), strict=True):
             assert elements(_region(box)) <= held[sender] & wanted[receiver]
     return plan
 

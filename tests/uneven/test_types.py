@@ -16,9 +16,9 @@ from redistrib.lang.types import DimType, DistType, as_even, prime_type
 from redistrib.testing import RedistributionCase, uneven_redistributions
 from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import Placement, placement_of
-from redistrib.theory.rules import AllGatherRule
 from redistrib.theory.splits import split_points
 from tests.messages import exactly
+from tests.specification.rules import AllGatherRule
 from tests.uneven.cases import halved, regions
 
 

@@ -1,5 +1,7 @@
 """The JAX backend: types from shardings, plans as `jax.lax` collectives, compiled HLO read back."""
 
+from redistrib.backends.jax.doors import can, measure, run
 from redistrib.backends.jax.execute import Redistribution, to_jax
+from redistrib.backends.jax.program_function import ProgramFunction, program_to_jax
 
-__all__ = ["Redistribution", "to_jax"]
+__all__ = ["ProgramFunction", "Redistribution", "can", "measure", "program_to_jax", "run", "to_jax"]

@@ -11,16 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from redistrib.backends.jax.extremes import across
 from redistrib.backends.jax.values import bits_of
+from redistrib.backends.jax.xla_cpu import has_reliable_reduce_scatter
 from redistrib.errors import ReductionError
 from redistrib.lang.notation import Reduction
-from redistrib.plans.adding import neutral
 from redistrib.plans.plan import Plan
+from redistrib.plans.reduction import neutral
 from redistrib.plans.slabs import has_summands
 from redistrib.plans.steps import AllReduce, ReduceScatter, Step
 
 _COMBINE: dict[Reduction, Callable[[Any, Any], jax.Array]] = {"sum": lax.add, "max": lax.max, "min": lax.min}
-_ACROSS: dict[Reduction, Callable[..., Any]] = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}
 _UNROLLED = 32  # summands that are added in a program of one operation for each
 
 
@@ -111,10 +112,9 @@ class Adding:
 
     def reduced(self, step: AllReduce, tile: jax.Array, groups: dict[str, Any]) -> jax.Array:
         """The platform's all-reduce."""
-        values = self.values(tile)
-        if values.dtype == jnp.bool_:  # collectives have maxima of numbers alone
-            values = values.astype(jnp.uint8)
-        return self.carried(_ACROSS[step.before.reduction or "sum"](values, **groups), tile)
+        values, reduction = self.values(tile), reduction_of(step)
+        total = lax.psum(values, **groups) if reduction == "sum" else across(values, reduction, groups)
+        return self.carried(total, tile)
 
     def combined(self, reduction: Reduction, sofar: jax.Array, part: jax.Array) -> jax.Array:
         """A running sum, and one more part that travelled."""
@@ -134,11 +134,20 @@ def adding_of(plan: Plan, platform: str) -> Adding | None:
     """
     if not any(map(has_summands, plan.steps)):
         return None
+    require_dtypes_of_sums(plan)
     accumulate = None if plan.accumulate is None else jnp.dtype(plan.accumulate)
-    for dtype in (jnp.dtype(plan.dtype), accumulate):
-        if dtype is not None and jax.dtypes.canonicalize_dtype(dtype) != dtype:
-            raise ReductionError(f"JAX makes no {dtype} unless jax_enable_x64 is set; set it, or add in another type")
-    # gloo, which CPUs add by as soon as a distributed job has begun, even one of one process, now and then gives the
-    # first of a group wrong sums of tiles of some MiB (jax #40830)
-    native = platform != "cpu" or not jax.distributed.is_initialized()
-    return Adding(jnp.dtype(plan.dtype), accumulate, plan.order == "fixed", native)
+    return Adding(jnp.dtype(plan.dtype), accumulate, plan.order == "fixed", has_reliable_reduce_scatter(platform))
+
+
+def require_dtypes_of_sums(plan: Plan) -> None:
+    """Refuse a plan that adds in a type that JAX has not been told to have.
+
+    Raises:
+        ReductionError: if it does.
+    """
+    if any(map(has_summands, plan.steps)):
+        for dtype in (jnp.dtype(name) for name in (plan.dtype, plan.accumulate) if name is not None):
+            if jax.dtypes.canonicalize_dtype(dtype) != dtype:
+                raise ReductionError(
+                    f"JAX makes no {dtype} unless jax_enable_x64 is set; set it, or add in another type"
+                )

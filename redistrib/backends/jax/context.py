@@ -13,7 +13,7 @@ from jax import lax
 from redistrib.backends.jax.adding import Adding, adding_of
 from redistrib.backends.jax.groups import axes_of_groups
 from redistrib.backends.jax.one_way import relayed, two_turns
-from redistrib.backends.jax.xla_cpu import Quirks, quirks_of
+from redistrib.backends.jax.xla_cpu import Quirks, has_ragged_all_to_all, quirks_of
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllToAll
@@ -38,14 +38,13 @@ class LoweringContext:
         chunk: bytes; dense collectives with local copies, over tiles larger than this, run in a loop over slices of
             the tiles. None: at once.
         copies_results: whether the compiler copies what a collective leaves to where the program's result goes, as that
-            of TPUs does; then no gather goes without a local copy.
+            of TPUs does; then no gather goes without a local copy, and no permute without scratch.
         adds_up_lines: whether the compiler makes a gather of tiles of rank 1 a sum of padded ones, of twice the bytes,
             as that of TPUs does.
         ragged: whether the platform has a ragged all-to-all; an exchange that asks for one goes in rounds otherwise.
         batched: whether tiles may have a dimension in front, by `jax.vmap`; what is best gathered without one is not
             with it.
         quirks: of the platform.
-        apart: whether gathers heed the quirk of this name.
         numbers: 0, 1, 2 and so on, as values that the compiler does not see.
         adding: how sums are made; None where no tiles are summands.
         processes: of every device, by its number.
@@ -64,7 +63,6 @@ class LoweringContext:
     ragged: bool = False
     batched: bool = True
     quirks: Quirks = field(default_factory=Quirks)
-    apart: bool = False
     numbers: tuple[jax.Array, ...] = field(default=(), repr=False, compare=False)
     adding: Adding | None = None
     processes: tuple[int, ...] = ()
@@ -244,7 +242,7 @@ def context_of(
         chunk=TPU_CHUNK if platform.name == "tpu" else quirks.chunk,
         copies_results=platform.name == "tpu",
         adds_up_lines=platform.name == "tpu",
-        ragged=platform.name != "cpu",
+        ragged=has_ragged_all_to_all(platform.name),
         quirks=quirks,
         adding=adding_of(plan, platform.name),
         processes=tuple(process for _, process in sorted(processes.items())),

@@ -17,6 +17,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, use_abstract_me
 
 from redistrib.backends.jax.context import Platform, context_of
 from redistrib.backends.jax.padding import tile_program
+from redistrib.backends.jax.rows import over_tiles
 from redistrib.backends.jax.sharding import abstract, constrained, partition_spec
 from redistrib.backends.jax.values import Program, as_integer_bits, differentiable, underivable
 from redistrib.lang.mesh import Mesh
@@ -36,11 +37,20 @@ class CrossMeshRedistribution:
     Attributes:
         plan: the plan; device numbers are row-major positions in both meshes.
         source, target: meshes, concrete or abstract.
-        reverse: makes the plan back when a cotangent needs it, between the types that are left without summands.
+        reverse: makes the plan back when a cotangent needs it, between the types that are left without summands; it
+            ends with summands along the axes of `reduced`.
+        reduced: axes of the source along which JAX marks the array as reduced.
     """
 
-    def __init__(self, plan: Plan, source: Any, target: Any, reverse: Callable[[], Plan]) -> None:
-        self.plan, self.source, self.target, self.reverse = plan, source, target, reverse
+    def __init__(
+        self,
+        plan: Plan,
+        source: Any,
+        target: Any,
+        reverse: Callable[[], Plan],
+        reduced: frozenset[str] = frozenset(),
+    ) -> None:
+        self.plan, self.source, self.target, self.reverse, self.reduced = plan, source, target, reverse, reduced
         self._replicas = bool(plan.source.partial) and AxisType.Explicit not in source.axis_types
 
     def __call__(self, array: jax.Array) -> jax.Array:
@@ -52,7 +62,8 @@ class CrossMeshRedistribution:
         return differentiable(self._mapped, self._moved_back, bool(self.plan.target.partial))(array)
 
     def _moved_back(self, cotangent: jax.Array) -> jax.Array:
-        before, after = (partition_spec(each, cotangent=True) for each in (self.plan.target, self.plan.source))
+        before = partition_spec(self.plan.target, cotangent=True)
+        after = partition_spec(self.plan.source, cotangent=True, reduced=self.reduced)
         return self._back._mapped(cotangent, (before, after))
 
     @cached_property
@@ -61,7 +72,8 @@ class CrossMeshRedistribution:
 
     def _mapped(self, array: jax.Array, specs: tuple[PartitionSpec, PartitionSpec] | None = None) -> jax.Array:
         mesh = self.plan.target_mesh
-        source, target = specs or (partition_spec(self.plan.source), partition_spec(self.plan.target))
+        own = partition_spec(self.plan.source, reduced=self.reduced), partition_spec(self.plan.target)
+        source, target = specs or own
         context = context_of(self.plan, mesh.names, mesh.shape, mesh.devices, None, Platform.of(self.target))
         program = as_integer_bits(tile_program(self.plan, context))
         moved = _across(constrained(array, self.source, source), self.source, source, self.target, target, program)
@@ -119,8 +131,7 @@ def _common_refinement(source: tuple[int, ...], target: tuple[int, ...]) -> tupl
 def _mapping(function: Program, mesh: Any, source: PartitionSpec, target: PartitionSpec) -> Program:
     def run(array: jax.Array) -> jax.Array:
         with use_abstract_mesh(abstract(mesh)):
-            mapped = jax.shard_map(function, mesh=mesh, in_specs=source, out_specs=target, check_vma=False)
-            result: jax.Array = mapped(array)
+            result: jax.Array = over_tiles(function, mesh, source, target)(array)
         return result
 
     return run

@@ -34,8 +34,6 @@ def gather(step: AllGather, tile: jax.Array, context: LoweringContext) -> jax.Ar
     straight = is_leading(step) and not context.copies_results and ring is None
     slices = None if straight else _slices(step, step.before.tile, tile, context)
     if slices is None:
-        if context.apart and not straight and ring is None and step.group_size <= context.pieces:
-            return _part_by_part(step, tile, context)
         if ring is not None:
             arrived = _gathered(tile, groups, context)
             return concatenated([arrived[k] for k in number], merged)
@@ -65,16 +63,6 @@ def _gathered(tile: jax.Array, groups: Int64, context: LoweringContext) -> jax.A
     rows = lax.optimization_barrier(tile.reshape(1, math.gcd(tile.size, _ROWS), -1))
     whole: jax.Array = lax.optimization_barrier(lax.all_gather(rows, tiled=True, **context.groups(groups)))
     return lax.reshape(whole, (groups.shape[1], tile.size))
-
-
-def _part_by_part(step: AllGather, tile: jax.Array, context: LoweringContext) -> jax.Array:
-    """Every tile comes in a buffer of its own, as from an all-to-all in which all shares are the whole tile.
-
-    The bytes are those of the all-gather; XLA:CPU joins what lies in several buffers by copies of rows, which it
-    compiles sooner than a transpose.
-    """
-    received = _traded(step, lax.concatenate([tile] * step.group_size, 0), context)
-    return _concatenated(received, step.before.tile[0], ratio(step.before, step.after))
 
 
 def all_to_all(step: AllToAll, tile: jax.Array, context: LoweringContext) -> jax.Array:

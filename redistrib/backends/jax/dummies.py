@@ -7,9 +7,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
+from redistrib.backends.jax.rows import line_of
 from redistrib.backends.jax.sharding import alone_on
 from redistrib.cache import Cache
 
@@ -46,7 +46,7 @@ def without_shards(shape: tuple[int, ...], dtype: Any, sharding: Sharding) -> ja
 
 def zeros(array: jax.Array, shape: tuple[int, ...], devices: list[Any]) -> jax.Array:
     """Zeros of an array's dtype, keys included, a copy on each of some devices."""
-    mesh = Mesh(np.array(devices), ("devices",))
+    mesh = line_of(devices)
     make = _MAKERS.get((shape, array.dtype, tuple(devices)), lambda: _maker(array, shape, mesh))
     with alone_on(mesh):
         made: jax.Array = make()

@@ -9,8 +9,10 @@ from typing import Any, TypeAlias, get_args
 import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from redistrib.backends.jax.adding import require_dtypes_of_sums
 from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
 from redistrib.backends.jax.padding import require_arrays, tile_program
+from redistrib.backends.jax.rows import over_tiles, rows_shape, rows_spec
 from redistrib.backends.jax.sharding import alone_on, constrained, named_sharding, partition_spec, stacked_type
 from redistrib.backends.jax.values import as_integer_bits, differentiable, underivable
 from redistrib.backends.jax.with_sharding import with_sharding
@@ -64,6 +66,30 @@ def to_jax(
     return Redistribution(plan, mesh, reverse=reverse, schedule=schedule, donate=donate, stacked=stacked)
 
 
+def require_plan(plan: Plan) -> None:
+    """Refuse a plan that no JAX mesh can carry out.
+
+    Raises:
+        ForeignMeshError, UnevenTypeError, ReductionError: as `to_jax` says.
+    """
+    require_mesh_and_arrays(plan)
+    require_dtypes_of_sums(plan)
+
+
+def require_mesh_and_arrays(plan: Plan) -> None:
+    """Refuse a plan that is not over all devices of one mesh, or of whose types JAX has no arrays.
+
+    Raises:
+        ForeignMeshError, UnevenTypeError: as `to_jax` says.
+    """
+    if plan.source_mesh != plan.target_mesh:
+        meshes = {"source": _described(plan.source_mesh), "target": _described(plan.target_mesh)}
+        raise ForeignMeshError("two meshes", **meshes)
+    if not plan.source_mesh.is_whole:
+        raise ForeignMeshError("some devices", mesh=_described(plan.source_mesh), devices=plan.devices)
+    require_arrays(plan.source, plan.target)
+
+
 class Redistribution:
     """What `to_jax` returns: a plan, bound to a JAX mesh, as a function.
 
@@ -85,12 +111,7 @@ class Redistribution:
     ) -> None:
         if schedule is not None and schedule not in get_args(Schedule):
             raise ChoiceError("schedule", schedule=schedule)
-        if plan.source_mesh != plan.target_mesh:
-            meshes = {"source": _described(plan.source_mesh), "target": _described(plan.target_mesh)}
-            raise ForeignMeshError("two meshes", **meshes)
-        if not plan.source_mesh.is_whole:
-            raise ForeignMeshError("some devices", mesh=_described(plan.source_mesh), devices=plan.devices)
-        require_arrays(plan.source, plan.target)
+        require_mesh_and_arrays(plan)
         self.plan, self.mesh = plan, mesh
         self._ends = [stacked_type(each, plan.source_mesh) if stacked else each for each in (plan.source, plan.target)]
         self.source_sharding, self.target_sharding = (
@@ -126,7 +147,7 @@ class Redistribution:
 
         There are compilers that take no summands as arguments.
         """
-        rows = tuple(n * self.plan.devices if i == 0 else n for i, n in enumerate(self.plan.before.tile))
+        rows = rows_shape(self.plan.devices, self.plan.before.tile)
         given = with_sharding(array, rows, NamedSharding(self.mesh, self._along_tiles), weak=False)
         with alone_on(self.mesh):
             moved = self._on_tiles(given)
@@ -137,8 +158,7 @@ class Redistribution:
 
     @property
     def _along_tiles(self) -> PartitionSpec:
-        """Along all tiles; scalars, which have no dimension for it, are called replicated."""
-        return PartitionSpec(self.mesh.axis_names) if self.plan.before.rank else PartitionSpec()
+        return rows_spec(self.plan.before.rank, self.mesh.axis_names)
 
     @cached_property
     def _on_tiles(self) -> Any:
@@ -157,22 +177,15 @@ class Redistribution:
             place = "plan from where it is"
             if not self._ends[0].partial:
                 place = f"place it with jax.device_put(array, f.source_sharding), or {place}"
-            raise _refused("sharding", _shown(self.source_sharding), _shown(array.sharding), place)
+            raise _refused("sharding", described(self.source_sharding), described(array.sharding), place)
 
     def _placed(self, array: jax.Array) -> jax.Array:
         """A traced array, known to be placed as the source says."""
-        kinds = dict(zip(self.mesh.axis_names, self.mesh.axis_types, strict=True))
-        sharding = jax.typeof(array).sharding
-        manual = [name for name, kind in _axis_types(sharding.mesh).items() if kind == AxisType.Manual]
-        if any(name in kinds for name in manual):
-            raise TracedError("manual mesh", axes=tuple(manual))
-        if AxisType.Explicit in kinds.values():
+        given = other_spec(array, self.source_sharding)
+        if given is not None:
             expected = self.source_sharding.spec
-            given = sharding.spec if not sharding.mesh.empty else jax.sharding.PartitionSpec()
-            if _normal(given, array.ndim) != _normal(expected, array.ndim) or given.unreduced != expected.unreduced:
-                raise _refused(
-                    "sharding", expected, given, "move it with jax.sharding.reshard, or plan from where it is"
-                )
+            raise _refused("sharding", expected, given, "move it with jax.sharding.reshard, or plan from where it is")
+        if AxisType.Explicit in self.mesh.axis_types:
             return array
         return constrained(array, self.mesh, self.source_sharding.spec)
 
@@ -193,8 +206,7 @@ class Redistribution:
             return moved[None] if to_slabs else moved
 
         before, after = specs or (self.source_sharding.spec, self.target_sharding.spec)
-        mapped = jax.shard_map(run, mesh=self.mesh, in_specs=before, out_specs=after, check_vma=False)
-        result: jax.Array = mapped(array)
+        result: jax.Array = over_tiles(run, self.mesh, before, after)(array)
         return result
 
     def _run(self, array: jax.Array) -> jax.Array:
@@ -220,6 +232,24 @@ class Redistribution:
         return Redistribution(plan, self.mesh, schedule=self._schedule)
 
 
+def other_spec(array: jax.Array, expected: NamedSharding) -> PartitionSpec | None:
+    """How a traced array is placed on Explicit axes, where that is not as expected; None where it is, or nothing tells.
+
+    Raises:
+        TracedError: inside a `shard_map` over axes of the mesh.
+    """
+    kinds = _axis_types(expected.mesh)
+    sharding = jax.typeof(array).sharding
+    manual = [name for name, kind in _axis_types(sharding.mesh).items() if kind == AxisType.Manual]
+    if any(name in kinds for name in manual):
+        raise TracedError("manual mesh", axes=tuple(manual))
+    if AxisType.Explicit not in kinds.values():
+        return None
+    given, spec = sharding.spec if not sharding.mesh.empty else PartitionSpec(), expected.spec
+    same = _normal(given, array.ndim) == _normal(spec, array.ndim) and given.unreduced == spec.unreduced
+    return None if same else given
+
+
 def _refused(what: str, expected: object, given: object, remedy: str) -> SourceArrayError:
     return SourceArrayError("source array", what=what, expected=expected, given=given, remedy=remedy)
 
@@ -233,7 +263,8 @@ def _normal(spec: Any, rank: int) -> tuple[tuple[str, ...], ...]:
     return tuple(entries + [()] * (rank - len(entries)))
 
 
-def _shown(sharding: Any) -> str:
+def described(sharding: Any) -> str:
+    """A sharding as messages have it."""
     if isinstance(sharding, NamedSharding):
         sizes = ", ".join(f"{name}:{size}" for name, size in sharding.mesh.shape.items())
         return f"{sharding.spec} on mesh {{{sizes}}}"

@@ -26,7 +26,7 @@ from redistrib.backends.jax.boxes import Offsets, box, put, ratio
 from redistrib.backends.jax.context import LoweringContext, closes
 from redistrib.backends.jax.dense import all_to_all, gather, is_leading
 from redistrib.backends.jax.ragged import carry
-from redistrib.plans.memory import SEQUENTIAL_SCRATCH, buffers
+from redistrib.plans.memory import SEQUENTIAL_SCRATCH, scratch_elements
 from redistrib.plans.slabs import has_summands, slabs_of, stacking
 from redistrib.plans.steps import (
     AllGather,
@@ -99,8 +99,6 @@ class _Limits:
 
 def _limits(largest: int, between: int, context: LoweringContext, itemsize: int) -> _Limits:
     if context.schedule == "overlap":
-        if context.quirks.ordered:
-            return _Limits(in_flight=0, whole=largest, part=largest)
         if context.chunk is not None and largest * itemsize > context.chunk:
             # Buffers to send and to receive, and what the compiler adds, are to stay below two tiles.
             return _Limits(in_flight=3 * largest // 4, whole=largest, part=-(-largest // 4))
@@ -116,7 +114,7 @@ def _within(step: DynSlice) -> Int64:
 def _step(step: Step, tile: jax.Array, context: LoweringContext, limits: _Limits, between: int) -> jax.Array:
     if has_summands(step):
         return _on_summands(step, tile, context, limits, between)
-    if isinstance(step, AllPermute) and (context.quirks.ordered or step.before.tile_size <= limits.part):
+    if isinstance(step, AllPermute) and (not context.copies_results or step.before.tile_size <= limits.part):
         pairs = of_all(step.pairs, step.devices)
         if pairs is not None:  # the one write that `_rounds` would find
             return context.permute(tile, pairs)
@@ -137,7 +135,7 @@ def _in_rounds(step: Step, context: LoweringContext, between: int, tile: jax.Arr
         return True
     if context.schedule == "overlap" or isinstance(step, DynSlice):
         return False
-    if context.scratch is not None and buffers(step) + between <= context.scratch:
+    if context.scratch is not None and scratch_elements(step) + between <= context.scratch:
         return False
     return not (isinstance(step, AllGather) and is_leading(step))
 
@@ -239,8 +237,8 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, context: LoweringCon
     untouched = True
 
     def bare(write: Write) -> bool:
-        """Whether a permute reads the argument and is the result; on TPUs the result is copied all the same."""
-        return context.quirks.ordered and write.size == before.tile == after.tile
+        """Whether a permute reads the argument and is the result, with no copy between."""
+        return not context.copies_results and write.size == before.tile == after.tile
 
     writes = schedule(before, step, context.turns_of(elements * tile.dtype.itemsize))
     carried: dict[Write, jax.Array] = {}
@@ -353,3 +351,9 @@ def zero_after(array: jax.Array, context: LoweringContext) -> jax.Array:
     entry = lax.dynamic_index_in_dim(table, lax.axis_index(context.names), keepdims=False)
     zero: jax.Array = corner.astype(jnp.int32) & entry
     return zero
+
+
+def after(latest: jax.Array, tile: jax.Array, context: LoweringContext) -> jax.Array:
+    """The tile, which is not there before another array is."""
+    there = jnp.broadcast_to(zero_after(latest, context) == 0, tile.shape)
+    return lax.select(there, tile, jnp.zeros_like(tile))

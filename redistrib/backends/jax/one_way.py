@@ -9,8 +9,8 @@ device of the host receives the tile and hands it on.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -69,23 +69,32 @@ def relayed(pairs: Int64, processes: Sequence[int]) -> tuple[Int64, Int64] | Non
 def _oriented(swaps: Sequence[tuple[int, int]], processes: Sequence[int]) -> set[tuple[int, int]]:
     """One direction of each swap, so that every process sends as often as it receives, or once more or less.
 
-    Processes are vertices, swaps are edges. Processes with an odd number of swaps are joined to one more vertex, and
-    every edge is directed as an Euler circuit walks it.
+    Processes are vertices, swaps are edges. Processes with an odd number of swaps are joined to one more vertex. Then
+    all degrees are even, so a walk over unused edges can end only where it began, and each edge is directed as it is
+    walked.
     """
-    import networkx as nx  # slow to import, and asked for between processes alone
-
-    graph: Any = nx.MultiGraph()
-    for a, b in swaps:
-        graph.add_edge(processes[a], processes[b], key=(a, b))
+    edges: list[tuple[int, int, tuple[int, int] | None]] = [(processes[a], processes[b], (a, b)) for a, b in swaps]
+    degree = Counter(process for a, b, _ in edges for process in (a, b))
     outside = -1 - max(processes)
-    graph.add_edges_from([(outside, process) for process, degree in list(graph.degree) if degree % 2])
-    found = set()
-    for part in nx.connected_components(graph):
-        for start, _, key in nx.eulerian_circuit(graph.subgraph(part), source=min(part), keys=True):
-            if isinstance(key, tuple):
-                found.add(key if processes[key[0]] == start else key[::-1])
-    # A dummy edge from a real vertex to the outside has a number for its key, and is no swap.
-    return found
+    edges += [(outside, process, None) for process, count in degree.items() if count % 2]
+    unused: dict[int, list[int]] = {}
+    for number, (a, b, _) in enumerate(edges):
+        for process in (a, b):
+            unused.setdefault(process, []).append(number)
+    walked: set[int] = set()
+    directed: set[tuple[int, int]] = set()
+    for start in unused:
+        process = start
+        while unused[process]:
+            number = unused[process].pop()
+            if number in walked:
+                continue
+            walked.add(number)
+            a, b, swap = edges[number]
+            if swap is not None:
+                directed.add(swap if process == a else swap[::-1])
+            process = b if process == a else a
+    return directed
 
 
 def _load(pairs: set[tuple[int, int]], processes: Sequence[int]) -> int:

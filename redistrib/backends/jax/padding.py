@@ -9,7 +9,7 @@ from jax import lax
 
 from redistrib.backends.jax.boxes import box
 from redistrib.backends.jax.context import LoweringContext
-from redistrib.backends.jax.parts import plan_program
+from redistrib.backends.jax.lowering import local_program
 from redistrib.backends.jax.values import Program
 from redistrib.errors import UnevenTypeError
 from redistrib.lang.types import DistType
@@ -18,11 +18,11 @@ from redistrib.theory.placement import Placement
 
 
 def tile_program(plan: Plan, context: LoweringContext) -> Program:
-    """The function from a device's source tile to its target tile, see `plan_program`.
+    """The function from a device's source tile to its target tile, see `local_program`.
 
     Of a tile with padding, only the elements of the array are read, and all others come out zero.
     """
-    program = plan_program(plan, context)
+    program = local_program(plan.steps, context)
     if not plan.source.uneven and not plan.target.uneven:
         return program
 

@@ -26,6 +26,12 @@ try:
 except ImportError:
     _distributed = None
 
+_axis_env: Any
+try:
+    from jax._src.core import get_axis_env as _axis_env
+except ImportError:
+    _axis_env = None
+
 Buffer = tuple[int, int]  # device id, address
 
 
@@ -88,6 +94,17 @@ def value_inside(array: Any) -> Any:
     while isinstance(array, jax.core.Tracer) and isinstance(inside := getattr(array, "primal", None), jax.Array):
         array = inside
     return array
+
+
+def batch_axes() -> frozenset[str]:
+    """The mesh axes along which `jax.vmap` cuts batches of what is traced; none where JAX hides them.
+
+    No public function tells. JAX's own error comes only when the batch is added to the specs.
+    """
+    if _axis_env is None:
+        return frozenset()
+    attributes = "spmd_axis_names", "explicit_mesh_axis_names"  # on Auto and on Explicit axes
+    return frozenset().union(*(getattr(_axis_env(), name, None) or () for name in attributes))
 
 
 def compiled_with(lowered: Any, options: Mapping[str, Any]) -> Any:

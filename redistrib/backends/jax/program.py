@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 
 from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
-from redistrib.backends.jax.parts import after, plan_program
+from redistrib.backends.jax.lowering import after, local_program
+from redistrib.backends.jax.rows import over_tiles
 from redistrib.backends.jax.sharding import named_sharding, partition_spec
 from redistrib.backends.jax.values import as_integer_bits
 from redistrib.errors import ProgramError
@@ -32,8 +33,16 @@ class TracedRange:
         return self.size
 
 
+Compiled: TypeAlias = Callable[[Compute, Mapping[str, jax.Array]], dict[str, jax.Array]]
+
+
 def mapped(
-    program: Program, mesh: jax.sharding.Mesh, schedule: Schedule | None = None, *, in_order: bool = False
+    program: Program,
+    mesh: jax.sharding.Mesh,
+    schedule: Schedule | None = None,
+    *,
+    in_order: bool = False,
+    compute: Compiled | None = None,
 ) -> Callable[..., Any]:
     """The program as a function of global arrays: one `shard_map` over the mesh.
 
@@ -43,19 +52,30 @@ def mapped(
         schedule: of the plans, see `to_jax`.
         in_order: whether a move begins only when the operation before it is done. Otherwise the compiler may move all
             that it can at the start, and takes what is moved a second time from the first.
+        compute: from an operation and tiles by name to those that it makes; by default bodies see where a part begins
+            as a traced number.
     """
+    require_tiles_apart(program)
     flat = inlined(program)
-    for value in flat.values.values():
-        if value.windows:
-            raise ProgramError("", value.name, "Window", "tiles that overlap run through MPI, not in JAX")
     specs = [partition_spec(value.type) for value in flat.inputs]
     ends = [partition_spec(flat.values[name].type) for name in flat.outputs]
     platform = Platform.of(mesh)
 
     def local(*tiles: jax.Array) -> list[jax.Array]:
-        return run_local(flat, tiles, platform, schedule, in_order=in_order)
+        return run_local(flat, tiles, platform, schedule, in_order=in_order, compute=compute)
 
-    return jax.shard_map(local, mesh=mesh, in_specs=tuple(specs), out_specs=ends, check_vma=False)
+    return over_tiles(local, mesh, tuple(specs), ends)
+
+
+def require_tiles_apart(program: Program) -> None:
+    """Refuse a program whose tiles overlap, of which JAX has no arrays.
+
+    Raises:
+        ProgramError: if those of a value do.
+    """
+    for value in inlined(program).values.values():
+        if value.windows:
+            raise ProgramError("", value.name, "Window", "tiles that overlap run through MPI, not in JAX")
 
 
 def shardings(values: Sequence[Value], mesh: jax.sharding.Mesh) -> list[jax.sharding.NamedSharding]:
@@ -70,6 +90,7 @@ def run_local(
     schedule: Schedule | None = None,
     *,
     in_order: bool = False,
+    compute: Compiled | None = None,
 ) -> list[jax.Array]:
     """The outputs' tiles from the inputs' tiles, on the device that runs; to be traced under manual axes."""
     held = {value.name: tile for value, tile in zip(program.inputs, tiles, strict=True)}
@@ -77,7 +98,7 @@ def run_local(
     for op in program.ops:
         match op:
             case Compute():
-                made = _compute(op, held)
+                made = (compute or _compute)(op, held)
                 held |= made
                 latest = next((tile for tile in made.values() if tile.size), latest)
             case Move():
@@ -93,7 +114,7 @@ def run_local(
     return [held[name] for name in program.outputs]
 
 
-def _compute(op: Compute, held: dict[str, jax.Array]) -> dict[str, jax.Array]:
+def _compute(op: Compute, held: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     env: dict[str, Any] = {array: held[name] for array, name in op.ins}
     mesh = op.place.mesh
     where = LoweringContext(mesh.names, mesh.shape, mesh.devices)
@@ -116,4 +137,4 @@ def _compute(op: Compute, held: dict[str, jax.Array]) -> dict[str, jax.Array]:
 def _moved(plan: Plan, tile: jax.Array, platform: Platform, schedule: Schedule | None) -> jax.Array:
     mesh = plan.source_mesh
     context = context_of(plan, mesh.names, mesh.shape, mesh.devices, schedule, platform)
-    return as_integer_bits(plan_program(plan, context))(tile)
+    return as_integer_bits(local_program(plan.steps, context))(tile)

@@ -17,21 +17,25 @@ from redistrib.lang.specs import to_partition_entries, to_unreduced
 from redistrib.lang.types import DimType, DistType
 
 
-def partition_spec(dist_type: DistType, cotangent: bool = False) -> PartitionSpec:
+def partition_spec(
+    dist_type: DistType, cotangent: bool = False, reduced: frozenset[str] = frozenset()
+) -> PartitionSpec:
     """The partition spec that means a type; one entry for each dimension.
 
     Args:
         dist_type: the type.
-        cotangent: of the cotangents of such arrays: for each summand the same, which JAX calls reduced.
+        cotangent: of the cotangents of such arrays: for each summand the same, which JAX calls reduced, and summands
+            along what is reduced.
+        reduced: the axes that JAX marks so, along which all devices have the same.
 
     >>> tuple(partition_spec(DistType.parse("[2{x,y}48, 5]")))
     (('y', 'x'), None)
     """
     unreduced = to_unreduced(dist_type)
-    entries = to_partition_entries(dist_type)
-    if not unreduced:
-        return PartitionSpec(*entries)
-    return PartitionSpec(*entries, **{"reduced" if cotangent else "unreduced": unreduced})
+    if cotangent:
+        unreduced, reduced = reduced, unreduced
+    marks = {"unreduced": unreduced, "reduced": reduced}
+    return PartitionSpec(*to_partition_entries(dist_type), **{mark: axes for mark, axes in marks.items() if axes})
 
 
 def stacked_type(dist_type: DistType, mesh: Mesh) -> DistType:

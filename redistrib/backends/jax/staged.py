@@ -11,6 +11,7 @@ from jax.sharding import AxisType, NamedSharding
 
 from redistrib.backends.jax.context import Platform
 from redistrib.backends.jax.program import run_local
+from redistrib.backends.jax.rows import over_tiles
 from redistrib.backends.jax.sharding import partition_spec, stacked_type
 from redistrib.programs.data import Place, ProgramData, Value
 from redistrib.programs.inline import inlined
@@ -46,7 +47,7 @@ def staged(program: ProgramData, mesh: jax.sharding.Mesh) -> Callable[..., list[
         return [tile[None] if value.type.partial else tile for value, tile in zip(outputs, made, strict=True)]
 
     specs, ends = ([sharding_of(value, mesh).spec for value in side] for side in (flat.inputs, outputs))
-    mapped = jax.shard_map(local, mesh=mesh, in_specs=tuple(specs), out_specs=ends, check_vma=False)
+    mapped = over_tiles(local, mesh, tuple(specs), ends)
 
     def call(*arrays: jax.Array) -> list[jax.Array]:
         found: list[jax.Array] = mapped(*arrays)

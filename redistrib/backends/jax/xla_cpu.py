@@ -12,24 +12,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import jax
+
 
 @dataclass(frozen=True)
 class Quirks:
     """What suits a platform; by default one that has no quirks.
 
-    Behind each is what it brings on 8 devices of one process, by `python -m bench quirks` (docs/benchmarks.md).
+    Behind each is what it brought on 8 devices of one process (bench/results/quirks.json, docs/benchmarks.md).
 
     Attributes:
         piecewise: all-to-alls over few members cut and join shares one by one; otherwise one packed buffer is reshaped
             and transposed. Trees compile 3 times as fast, and programs run 1.2 times as fast.
-        ordered: rounds follow one another even in an `"overlap"` schedule, as nothing overlaps. An eighth less memory,
-            for compiles 1.3 times as long.
         chunk: bytes of a tile above which collectives run in slices: larger buffers come from the system anew, and
             touching them is slow. A quarter less memory, 1.4 times as fast, for compiles 2.3 times as long.
         numbers: equal copies of boxes are compiled once, each for long: such as differ in their offsets alone get these
             as arguments, which the compiler does not see. Trees compile 1.5 to 2.6 times as fast.
-        apart: gathered tiles that are not side by side come in buffers of their own, by an all-to-all of the same
-            bytes: these are joined by copies of rows. A tree compiles 1.2 times as fast.
         one_size: only tiles of one size are coalesced: a loop for every size takes long to compile. A tree of
             small leaves of several sizes compiles 4 to 6 times as fast.
         bfloat16_options: compiler options that leave bfloat16 as it is, which otherwise travels as integers so that it
@@ -38,8 +36,6 @@ class Quirks:
         quick_bytes: bytes of cut tiles up to which a program is not optimized, which takes longer than its loops do;
             above, the first level makes loops as fast as the higher ones do. None: the compiler's own level. A tree
             compiles 1.1 to 1.3 times as fast.
-        least_memory: leaves of a launch move one after the other, each in the scratch of the one before. 8% less
-            memory for a tree of large leaves.
         one_at_a_time: launches do not overlap, and all has arrived when a call returns: devices share a pool of
             threads, and those of a later launch may take the place of one for which an earlier launch waits. Without
             it XLA ends the process on a tree of a hundred launches.
@@ -53,14 +49,11 @@ class Quirks:
     """
 
     piecewise: bool = False
-    ordered: bool = False
     chunk: int | None = None
     numbers: bool = False
-    apart: bool = False
     one_size: bool = False
     bfloat16_options: Mapping[str, Any] | None = field(default=None, hash=False)
     quick_bytes: int | None = None
-    least_memory: bool = False
     one_at_a_time: bool = False
     coalesced_least: int = 2
     bucket_bytes: int = 16 * 2**20
@@ -68,25 +61,19 @@ class Quirks:
 
     def compiler_options(self, cut_bytes: int) -> dict[str, Any]:
         """What the compiler is told of a program that cuts tiles of so many bytes."""
-        options: dict[str, Any] = {}
-        if self.quick_bytes is not None:
-            options["xla_backend_optimization_level"] = 0 if cut_bytes <= self.quick_bytes else 1
-        if self.least_memory:
-            options["xla_cpu_scheduler_type"] = "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
-        return options
+        if self.quick_bytes is None:
+            return {}
+        return {"xla_backend_optimization_level": 0 if cut_bytes <= self.quick_bytes else 1}
 
 
 # To part what travelled side by side takes long to compile, and so do a short stack and what follows it.
 ONE_PROCESS = Quirks(
     piecewise=True,
-    ordered=True,
     chunk=16 * 2**20,
     numbers=True,
-    apart=True,
     one_size=True,
     bfloat16_options={"xla_disable_hlo_passes": "float-normalization-bf16"},
     quick_bytes=4 * 2**20,
-    least_memory=True,
     one_at_a_time=True,
     coalesced_least=9,
     bucket_bytes=2 * 2**20,
@@ -106,6 +93,20 @@ def quirks_of(platform: str, processes: int = 1) -> Quirks:
         bucket_bytes=plain.bucket_bytes,
         one_way_bytes=2**19,
     )
+
+
+def has_ragged_all_to_all(platform: str) -> bool:
+    """Whether the compiler of a platform knows the ragged all-to-all; XLA:CPU does not."""
+    return platform != "cpu"
+
+
+def has_reliable_reduce_scatter(platform: str) -> bool:
+    """Whether the platform's own reduce-scatter always gives right sums.
+
+    CPUs add by gloo as soon as a distributed job has begun, even one of one process. Now and then it gives the first
+    device of a group wrong sums of tiles of some MiB (jax #40830).
+    """
+    return platform != "cpu" or not jax.distributed.is_initialized()
 
 
 def is_widened(text: str) -> bool:

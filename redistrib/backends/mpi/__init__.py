@@ -5,19 +5,21 @@ It runs every correct plan, of every kind of step, with one rank per device, on 
 whose elements are numbers or booleans. A step travels over one of the transports:
 
 - `shared`: copies into memory that the ranks of one host share (`shared`, with `barrier` to wait in);
-- `packed`: collectives on contiguous memory, with local copies around them (`messages`);
-- `datatypes`: collectives on strided memory, without staging (`messages`, `datatypes`);
-- `in_place`: small messages between boxes that replace one another, where a memory limit leaves no room for tiles
-  between source and target (`in_place`); not for plans with an exchange after the first step.
+- `packed`: collectives on contiguous memory, with local copies around them (`transports`);
+- `datatypes`: collectives on strided memory, without staging (`transports`, `datatypes`);
+- `direct`: where a memory limit leaves no room for tiles between source and target, one exchange by datatypes in place
+  of the plan's steps.
 
-Summands are staged and added up by `reductions`, over the first three.
-`selection` chooses by memory limit and profile; `stage` says which memory each step reads and writes; `executor` runs.
+Partial sums are staged and added up by `reductions`, over the first three.
+`selection` chooses by memory limit and profile; `redistrib.backends.stages` says which memory each step reads and
+writes; `executor` runs.
 
 `program` runs the operations of a program on NumPy tiles, its plans by executors, and its moves without a plan by
 `direct`: from a root, to a root, and boxes between any ranks.
 """
 
 from redistrib.backends.mpi.command import run_command
+from redistrib.backends.mpi.doors import can, measure, run
 from redistrib.backends.mpi.executor import Executor, to_mpi
 from redistrib.backends.mpi.hosts import topology
 from redistrib.backends.mpi.program import ProgramExecutor, program_to_mpi
@@ -26,8 +28,11 @@ from redistrib.backends.mpi.scatter_gather import gather, scatter
 __all__ = [
     "Executor",
     "ProgramExecutor",
+    "can",
     "gather",
+    "measure",
     "program_to_mpi",
+    "run",
     "run_command",
     "scatter",
     "to_mpi",

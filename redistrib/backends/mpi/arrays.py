@@ -7,28 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from redistrib.errors import DtypeError, TilesError
+from redistrib.errors import TilesError
+from redistrib.plans.dtypes import dtype_of as dtype_of
 from redistrib.plans.strided import Bytes
-
-
-def dtype_of(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of a plan: NumPy's own, or one of ml_dtypes.
-
-    Raises:
-        DtypeError: if the name is not known, or names Python objects, which no wire carries.
-    """
-    try:
-        dtype = np.dtype(name)
-    except TypeError:
-        try:
-            import ml_dtypes
-
-            dtype = np.dtype(getattr(ml_dtypes, name))
-        except (ImportError, AttributeError, TypeError):
-            raise DtypeError(name) from None
-    if dtype.hasobject:
-        raise DtypeError(name)
-    return dtype
 
 
 def nothing_of(value: Any, what: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:

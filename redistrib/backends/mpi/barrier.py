@@ -4,7 +4,7 @@ An MPI barrier is several rounds of messages, and a rank that waits in it may ke
 every rank writes one word and waits, yielding its core, until it sees those of all others.
 
 Kept because whole redistributions take 0.7 to 0.8 of the time they take with `Allreduce` in its place, on 4 and 8 ranks
-that share 2 cores: `mpiexec -n 8 python -m mpi4py bench/mpi/against.py --peers mpi-barrier mpi-barrier-own`.
+that share 2 cores, in medians of paired ratios (docs/mpi.md).
 """
 
 from __future__ import annotations

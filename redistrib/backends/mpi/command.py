@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from redistrib.backends.mpi.arrays import dtype_of
 from redistrib.backends.mpi.executor import Executor, to_mpi
-from redistrib.plans import reference, telling
+from redistrib.plans import pattern, reference
 from redistrib.plans.plan import Plan
 from redistrib.report import rendered
 from redistrib.theory.boxes import Box
@@ -40,7 +40,7 @@ def run_command(plan: Plan, *, as_json: bool = False, comm: MPI.Intracomm | None
     comm = MPI.COMM_WORLD if comm is None else comm
     with to_mpi(plan, comm) as execute:
         dtype, sums = dtype_of(plan.dtype), plan.before.summands > 1 or plan.after.summands > 1
-        source = telling.source_tile(plan, comm.rank, dtype) if sums else telling_tile(plan, plan.before, comm.rank)
+        source = pattern.source_tile(plan, comm.rank, dtype) if sums else telling_tile(plan, plan.before, comm.rank)
         execute(source)
         comm.Barrier()
         start = time.perf_counter()
@@ -50,7 +50,7 @@ def run_command(plan: Plan, *, as_json: bool = False, comm: MPI.Intracomm | None
             wrong = comm.bcast(_wrong_sums(plan, comm.gather(result)))
         else:
             box = plan.after.box(comm.rank)
-            want = telling.reduced(plan, box, dtype) if sums else telling_tile(plan, plan.after, comm.rank)
+            want = pattern.reduced(plan, box, dtype) if sums else telling_tile(plan, plan.after, comm.rank)
             wrong = int(comm.allreduce(_differing(result, want)))
         received = comm.allreduce(execute.received_bytes)
         if comm.rank == 0:
@@ -69,7 +69,7 @@ def telling_tile(plan: Plan, placement: Placement, rank: int) -> npt.NDArray[Any
         )
         number = number * np.uint64(max(1, whole)) + line
     words = -(-dtype.itemsize // 8)
-    hashed = np.stack([telling.mixed(number + np.uint64(k << 56)) for k in range(words)], axis=-1)
+    hashed = np.stack([pattern.mixed(number + np.uint64(k << 56)) for k in range(words)], axis=-1)
     if dtype.kind == "b":
         return (hashed[..., 0] & np.uint64(1)).astype(dtype)
     tile = np.ascontiguousarray(hashed).view(np.uint8)[..., : dtype.itemsize]
@@ -81,7 +81,7 @@ def _wrong_sums(plan: Plan, tiles: list[npt.NDArray[Any]] | None) -> int | None:
     if tiles is None:
         return None
     dtype, whole = dtype_of(plan.dtype), Box((0,) * plan.after.rank, plan.shape)
-    return _differing(reference.assemble(tiles, plan.after), telling.reduced(plan, whole, dtype))
+    return _differing(reference.assemble(tiles, plan.after), pattern.reduced(plan, whole, dtype))
 
 
 def _differing(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> int:
@@ -113,8 +113,7 @@ def _report(plan: Plan, execute: Executor, as_json: bool, wrong: int, received: 
         }
         print(json.dumps(figures, indent=2), flush=True)
         return
-    steps = [step.kind for step in plan.steps if step.kind != "dynslice"]
-    how = [f"{kind} ({name})" for kind, name in zip(steps, execute.transports, strict=True)]
+    how = [f"{step.kind} ({name})" for step, name in zip(execute.steps, execute.transports, strict=True)]
     rows = [
         ("MPI library", MPI.Get_library_version().split("\n")[0].strip().rstrip("\0")),
         ("steps", ", ".join(how) or "none"),

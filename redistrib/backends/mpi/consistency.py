@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
 from mpi4py import MPI
 
+from redistrib.backends.digests import digest_of
 from redistrib.backends.mpi import selection
+from redistrib.backends.refusals import require_bodies
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import CommunicatorError, ProfileError, ProgramError, TilesError
+from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
 from redistrib.programs.check import check as checked
+from redistrib.programs.data import ProgramData
 from redistrib.programs.inline import inlined
 from redistrib.programs.program import Compute, Program
-from redistrib.programs.text import to_text
 
 
 def check(
@@ -26,7 +28,7 @@ def check(
     Raises:
         CommunicatorError, ProfileError: as `to_mpi` says.
     """
-    model = _agreed("plan", lambda: hash_of(plan), comm, limit, profile, transport)
+    model = _agreed("plan", lambda: digest_of(plan), comm, limit, profile, transport)
     if comm.size != plan.devices:
         raise CommunicatorError(
             f"the plan is for {plan.devices} devices and the communicator has {comm.size} ranks; give it one rank per "
@@ -43,19 +45,34 @@ def check_program(
     Raises:
         CommunicatorError, ProfileError, ProgramError: as `program_to_mpi` says.
     """
-    model = _agreed("program", lambda: _hash_of_program(program), comm, limit, profile, transport)
+    model = _agreed("program", lambda: digest_of(program), comm, limit, profile, transport)
     ranks = max(program.devices, default=-1) + 1
     if comm.size < ranks:
         raise CommunicatorError(
             f"the program runs on devices up to number {ranks - 1} and the communicator has {comm.size} ranks; give it "
             f"a rank for each, for example with mpiexec -n {ranks}"
         )
-    for op in inlined(checked(program)).ops:
-        if isinstance(op, Compute):
-            for part in op.parts:
-                if part.nest.body is None:
-                    raise ProgramError(op.name, "", "Nest", f"nest {part.nest.name!r} has no body; give one to run it")
+    require(program)
     return model
+
+
+def require(what: Plan | Program) -> None:
+    """Refuse a plan or a program that no communicator can carry out.
+
+    Raises:
+        DtypeError, MissingPackageError: if no wire carries the plan's elements.
+        ProgramError: if the program is not right, or a nest has no body, or an effect.
+    """
+    if not isinstance(what, ProgramData):
+        dtype_of(what.dtype)
+        return
+    require_bodies(checked(what))
+    for op in inlined(what).ops:
+        if isinstance(op, Compute) and any(part.nest.effectful for part in op.parts):
+            raise ProgramError(
+                op.name, "", "Effect", "every rank would have the effect of the operation once; leave the operation "
+                "out, and show what it reads after the call",
+            )  # fmt: skip
 
 
 def _agreed(
@@ -99,26 +116,3 @@ def require_root(comm: MPI.Intracomm, root: int) -> None:
     """Refuse a root that is no rank of the communicator."""
     if not 0 <= root < comm.size:
         raise CommunicatorError(f"there is no rank {root} among {comm.size}; give a root from 0 to {comm.size - 1}")
-
-
-def _hash_of_program(program: Program) -> str:
-    return hashlib.sha256(to_text(program).encode()).hexdigest()
-
-
-def hash_of(plan: Plan) -> str:
-    """A digest of what a plan does, equal on all ranks that hold the same plan."""
-    sums = f"{plan.accumulate}|{plan.order}|{plan.parts}|{plan.along}"
-    digest = hashlib.sha256(f"{plan.source}|{plan.target}|{plan.dtype}|{plan.shape}|{sums}".encode())
-    for step in plan.steps:
-        digest.update(f"{step.kind}|{getattr(step, 'implementation', '')}|{getattr(step, 'splits', '')}".encode())
-        for end in (step.before, step.after):
-            digest.update(end.index.tobytes())
-            digest.update(f"{end.grid}|{end.cuts}|{end.reduction}|{end.label.tolist()}".encode())
-        for name in ("groups", "pairs", "keeps"):
-            if hasattr(step, name):
-                array = getattr(step, name)
-                digest.update(f"{array.shape}".encode() + array.tobytes())
-        if hasattr(step, "shares"):
-            for name in ("src", "dst", "start", "size", "round"):
-                digest.update(getattr(step.shares, name).tobytes())
-    return digest.hexdigest()

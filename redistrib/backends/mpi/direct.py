@@ -16,15 +16,15 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from redistrib.backends.mpi.arrays import dtype_of, flat
-from redistrib.backends.mpi.datatypes import TypeOwner, placed_type, run_type, strided_type
+from redistrib.backends.mpi.datatypes import TypeOwner, run_type, strided_type
 from redistrib.backends.mpi.groups import Groups
-from redistrib.backends.mpi.messages import by_device, message
 from redistrib.backends.mpi.reductions import operation_of
+from redistrib.backends.mpi.transports import by_device, exchange
 from redistrib.lang.notation import Reduction
-from redistrib.plans.adding import Summed, neutral, view
 from redistrib.plans.dtypes import added_in
+from redistrib.plans.reduction import Accumulator, neutral, view
 from redistrib.plans.strided import Bytes, copy, inside, pair
-from redistrib.programs.direct import pulls
+from redistrib.programs.direct import gathering, pulls, scattering
 from redistrib.programs.program import Value
 from redistrib.theory.boxes import Box
 
@@ -74,23 +74,12 @@ class Scatter(DirectMove):
     def __init__(self, value: Value, root: int, groups: Groups) -> None:
         super().__init__(value, groups)
         self.root = root
-        placement, boxes = value.placement, value.boxes.rows()
-        held: dict[int, list[int]] = {}
-        self._box: dict[int, Box] = dict(zip(value.place.devices, boxes, strict=True))
-        self._label = dict(zip(value.place.devices, placement.label.tolist(), strict=True)).get(self.rank)
-        for device, tile, label in zip(
-            value.place.devices, placement.number.tolist(), placement.label.tolist(), strict=True
-        ):
-            if label == 0:
-                held.setdefault(tile, []).append(device)
-        self._alone = len(held) == 1
-        empty = not math.prod(value.tile)
-        first = {tile: root if root in devices or self._alone else devices[0] for tile, devices in held.items()}
-        self._members = () if self._alone or empty else (root, *(device for device in first.values() if device != root))
-        copies = [(first[t], *(d for d in devices if d != first[t])) for t, devices in sorted(held.items())]
-        self._scattering = groups.among([self._members]) if self._members else None
-        spread = [] if empty else [group for group in copies if len(group) > 1]
-        self._spreading = groups.among(spread) if spread else None
+        devices, how = value.place.devices, scattering(value, root)
+        self._box: dict[int, Box] = dict(zip(devices, value.boxes.rows(), strict=True))
+        self._label = dict(zip(devices, value.placement.label.tolist(), strict=True)).get(self.rank)
+        self._members = how.members
+        self._scattering = groups.among([how.members]) if how.members else None
+        self._spreading = groups.among(how.groups) if how.groups else None
         self.calls = (*["Scatterv"] * (self._scattering is not None), *["Bcast"] * (self._spreading is not None))
         self._block_type = self._block()
         if self._scattering is not None and self.rank == root:
@@ -106,7 +95,7 @@ class Scatter(DirectMove):
         elif self.rank == self.root and self._label == 0 and mine is not None and tile is not None:
             np.copyto(mine, tile)
         if self._spreading is not None:
-            shown = cast(Tile, tile if self._alone and self.rank == self.root else mine)
+            shown = cast(Tile, mine if self._members or self.rank != self.root else tile)
             self._spreading.Bcast([flat(shown), 1, self._block_type], 0)
         return mine
 
@@ -137,26 +126,17 @@ class Gather(DirectMove):
     def __init__(self, value: Value, root: int, groups: Groups) -> None:
         super().__init__(value, groups)
         self.root = root
-        placement = value.placement
-        parts: dict[int, dict[int, int]] = {}
+        how = gathering(value, root)
         start = dict(zip(value.place.devices, (box.start for box in value.boxes.rows()), strict=True))
-        for device, tile, label in zip(
-            value.place.devices, placement.number.tolist(), placement.label.tolist(), strict=True
-        ):
-            held = parts.setdefault(tile, {})
-            if label not in held or device == root:
-                held[label] = device
-        teams = [[held[label] for label in sorted(held)] for _, held in sorted(parts.items())]
-        first = [root if root in team else team[0] for team in teams]
-        empty = not math.prod(value.tile)
-        self._kind: Reduction | None = placement.reduction
-        self._team = groups.among(teams) if self._kind is not None and not empty else None
-        self._reducer = next((team.index(one) for team, one in zip(teams, first, strict=True) if self.rank in team), 0)
-        self._sends = self.rank in first
-        self._members = () if first == [root] or empty else (root, *(device for device in first if device != root))
-        self._gathering = groups.among([self._members]) if self._members else None
-        self._places = [self._offset(start[device]) if device in first else 0 for device in self._members]
-        self._counts = [int(device in first) for device in self._members]
+        self._kind: Reduction | None = value.placement.reduction
+        self._team = groups.among(how.teams) if self._kind is not None and how.teams else None
+        ends = zip(how.teams, how.senders, strict=True)
+        self._reducer = next((team.index(sender) for team, sender in ends if self.rank in team), 0)
+        self._sends = self.rank in how.senders
+        self._members = how.members
+        self._gathering = groups.among([how.members]) if how.members else None
+        self._places = [self._offset(start[device]) if device in how.senders else 0 for device in how.members]
+        self._counts = [int(device in how.senders) for device in how.members]
         self.calls = (*["Reduce"] * (self._team is not None), *["Gatherv"] * (self._gathering is not None))
         self._block_type = self._block()
         if self._gathering is not None and self.rank == root:
@@ -189,7 +169,7 @@ class Gather(DirectMove):
         team.Gather([flat(tile), 1, self._block_type], into, self._reducer)
         if summands is None:
             return None
-        added = Summed(tile.shape, tile.dtype, kind, wide)
+        added = Accumulator(tile.shape, tile.dtype, kind, wide)
         for summand in summands:
             added.add([0] * tile.ndim, summand)
         return added.result()
@@ -216,7 +196,7 @@ class BoxExchange(DirectMove):
             self._keeps = []
         comm = groups.among([members]) if any(pull.sender != pull.receiver for pull in moved) else None
         self._send, self._receive = (
-            [self._placed(boxes, whole) for _, boxes in by_device(one)] if whole is not None else []
+            [self._placed(boxes, whole, size) for _, boxes in by_device(one)] if whole is not None else []
             for one, whole in ((sends, before), (receives, after))
         )
         if comm is not None:
@@ -228,15 +208,11 @@ class BoxExchange(DirectMove):
         devices = value.place.devices
         return value.boxes.row(devices.index(self.rank)) if self.rank in devices else None
 
-    def _placed(self, boxes: list[Box], tile: Box) -> tuple[int, MPI.Datatype]:
-        at, datatype = placed_type([inside(box, tile, self.dtype.itemsize) for box in boxes])
-        return at, self._typed(datatype)
-
     def run(self, tile: Tile | None) -> Tile | None:
         made = np.empty(self.value.tile, self.dtype) if self._made else None
         source, target = (_NOTHING if one is None else flat(one) for one in (tile, made))
         if self._graph is not None:
-            self._graph.Neighbor_alltoallw(message(source, self._send), message(target, self._receive))
+            exchange(self._graph, source, self._send, target, self._receive)
         for of, to in self._keeps:
             copy(target, to, source, of)
         return made

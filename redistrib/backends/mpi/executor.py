@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from itertools import accumulate, chain
 from os import PathLike
 from typing import Any
 
@@ -12,22 +11,22 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from redistrib.backends.mpi import consistency, in_place, messages, reductions, selection, shared
+from redistrib.backends.mpi import consistency, reductions, selection, shared
 from redistrib.backends.mpi.arrays import dtype_of, flat, nothing_of, tile_of
-from redistrib.backends.mpi.in_place import Replacement
-from redistrib.backends.mpi.messages import Runner
 from redistrib.backends.mpi.owner import CommunicatorOwner
 from redistrib.backends.mpi.shared import Block, SharedCopies, SharedTile
-from redistrib.backends.mpi.stage import Memory, Stage, StagedPlan, staged
+from redistrib.backends.mpi.transports import PackedGroup, PackedNeighbours, Runner, TypedNeighbours
+from redistrib.backends.stages import Memory, Stage, StagedPlan, staged, staged_directly
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import CommunicatorError, MemoryLimitError, RedistribError, TilesError
-from redistrib.plans.parts import waves
 from redistrib.plans.plan import Plan
-from redistrib.plans.steps import AllReduce, Unreduce
+from redistrib.plans.steps import AllGather, AllReduce, AllToAll, ReduceScatter, Step, Unreduce
 from redistrib.plans.strided import Bytes, copy, pair
 
 # The bit of the word of a call that says all is well; those below say which shared blocks a rank has free.
 _FINE = 62
+
+DIRECT = "direct"  # the transport of a plan without its steps
 
 
 def to_mpi(
@@ -71,7 +70,9 @@ class Executor(CommunicatorOwner):
 
     Attributes:
         plan: what it runs.
-        transports: the transport of every step that moves data, in order.
+        steps: those that move data, in order: the plan's; or one exchange straight from source to target, where the
+            memory limit leaves no room for tiles between.
+        transports: the transport of each.
         scratch_bytes: staging memory on this rank, beside source, target and `middle_bytes`.
         staging_bytes: what of it lies in one piece that all steps use in turn.
         middle_bytes: memory for tiles between source and target.
@@ -99,7 +100,6 @@ class Executor(CommunicatorOwner):
         self._target_bytes = plan.after.tile_size * plan.itemsize  # of the largest tile: shared blocks are alike
         self._own_bytes = plan.after.box(comm.rank).volume * plan.itemsize
         self._lasting = lasting
-        self._replacement: Replacement | None = None
         self.transports = self._choose(memory_limit, model, transport)
         self._blocks: list[SharedTile] = []
         self._private: list[Block] = []
@@ -107,25 +107,25 @@ class Executor(CommunicatorOwner):
         self._shared_middle: dict[Memory, SharedTile] = {}
         self._middle: dict[Memory, Bytes] = {}
         self._make_memory()
-        self._waves = self._made(memory_limit)
-        self._runners = list(dict.fromkeys(runner for wave in self._waves for _, runner, _ in wave))
-        room = [0] * len(self.transports)
-        for _, runner, k in chain(*self._waves):
-            room[k] = max(room[k], runner.scratch)
-        overlap = max(map(len, self._waves), default=0) > 1  # each stage has its own room then
-        self._room = list(accumulate(room, initial=0)) if overlap else [0] * (len(room) + 1)
-        staging = self._room[-1] if overlap else max(room, default=0)
-        self.staging_bytes = staging
-        self.bind(np.empty(staging, np.uint8))
-        self.scratch_bytes = staging + sum(runner.beside for runner in self._runners)
+        self._runners = [
+            self._runner(stage, k, name)
+            for k, (stage, name) in enumerate(zip(self._staged.stages, self.transports, strict=True))
+        ]
+        self.staging_bytes = max((runner.scratch for runner in self._runners), default=0)
+        self.bind(np.empty(self.staging_bytes, np.uint8))
+        self.scratch_bytes = self.staging_bytes + sum(runner.beside for runner in self._runners)
         self.middle_bytes = sum(self._staged.middle)
         self.sent_bytes = sum(stage.sent_bytes for stage in self._staged.stages)
         self.received_bytes = sum(stage.received_bytes for stage in self._staged.stages)
 
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(stage.step for stage in self._staged.stages)
+
     def bind(self, staging: Bytes) -> None:
         """Take staging memory of at least `staging_bytes`, for calls that nothing else uses it during."""
-        for _, runner, k in chain(*self._waves):
-            runner.bind(staging[self._room[k] :])
+        for runner in self._runners:
+            runner.bind(staging)
 
     # ------------------------------------------------------------------------------------------- running
 
@@ -157,14 +157,8 @@ class Executor(CommunicatorOwner):
             block = self._private_block()
             target = block.own
         memory = {"source": flat(source), "target": target, **self._middle}
-        for wave in self._waves:
-            if len(wave) == 1:
-                stage, runner, _ = wave[0]
-                runner.run(memory[stage.reads], memory[stage.writes])
-                continue
-            begun = [runner.start(memory[stage.reads], memory[stage.writes]) for stage, runner, _ in wave]
-            for done in begun:
-                done()
+        for runner in self._runners:
+            runner.run(memory[runner.stage.reads], memory[runner.stage.writes])
         if self._staged.last != "target":
             box = self._staged.after.box(self.comm.rank)
             if box.volume:
@@ -240,7 +234,7 @@ class Executor(CommunicatorOwner):
         table = []
         for k, stage in enumerate(stages):
             scratch = {"packed": int(rows[k, 0]), "datatypes": int(rows[k, 5])}
-            if fits and not rows[k, 4] and (forced is not None or not self._overlaps(limit)):
+            if fits and not rows[k, 4]:
                 scratch["shared"] = int(rows[k, 1])
             if isinstance(stage.step, AllReduce | Unreduce):
                 scratch = {"packed" if isinstance(stage.step, AllReduce) else "local": int(rows[k, 0])}
@@ -257,23 +251,13 @@ class Executor(CommunicatorOwner):
         try:
             return selection.choose(table, ends + middle, limit, frozenset({"shared"}))
         except MemoryLimitError:
-            if not middle or forced is not None or limit is None or self.plan.leaves_devices_out:
+            moves_only = max(self.plan.before.summands, self.plan.after.summands) == 1
+            if not middle or forced is not None or limit is None or self.plan.leaves_devices_out or not moves_only:
                 raise
-            replacement = in_place.replacement(self.plan, self.comm.rank)
-            if not self.comm.allreduce(replacement is not None, MPI.LAND):
-                raise
-        assert replacement is not None
-        return self._replace(replacement, limit, ends)
-
-    def _replace(self, replacement: Replacement, limit: int, ends: int) -> list[str]:
-        """Run in source and target memory alone, with what the limit leaves for staging."""
-        share = 2 * self.comm.allreduce(replacement.share, MPI.MAX)
-        if limit - ends < min(share, in_place.LEAST):
-            raise MemoryLimitError(limit, ends + min(share, in_place.LEAST))
-        self._replacement, self._staging = replacement, min(share, in_place.MOST, limit - ends)
-        self._staged = StagedPlan(replacement.stages, "target", self.plan.after, self.plan.after, (0, 0))
-        replaced = len(replacement.stages) - replacement.gathers
-        return ["in_place"] * replaced + ["datatypes"] * replacement.gathers
+        if limit < ends:
+            raise MemoryLimitError(limit, ends)
+        self._staged = staged_directly(self.plan, self.comm.rank)
+        return [DIRECT]
 
     def _make_memory(self) -> None:
         stages = zip(self._staged.stages, self.transports, strict=True)
@@ -312,33 +296,20 @@ class Executor(CommunicatorOwner):
             self._private.append(block)
         return block
 
-    def _overlaps(self, limit: int | None) -> bool:
-        """Whether the plan's parts are to travel at once, by messages; under a limit it is carried out whole."""
-        return limit is None and self._staged.in_parts(self.plan.parts, self.plan.along) is not None
-
-    def _made(self, limit: int | None) -> list[list[tuple[Stage, Runner, int]]]:
-        """What goes on at once, wave by wave: stages, what carries them out, and the number of the plan's stage."""
-        names = list(enumerate(self.transports))
-        parts = self._staged.in_parts(self.plan.parts, self.plan.along) if self._overlaps(limit) else None
-        if parts is None or "shared" in self.transports:
-            return [[(self._staged.stages[k], self._runner(self._staged.stages[k], k, name), k)] for k, name in names]
-        made = [[self._runner(stages[k], k, name) for k, name in names] for stages in parts]
-        return [[(parts[p][k], made[p][k], k) for p, k in wave] for wave in waves(len(parts), len(names))]
-
     def _runner(self, stage: Stage, k: int, name: str) -> Runner:
-        if self._replacement is not None and name == "in_place":
-            return self._replacement.runner(k, self.comm, self._staging)
         if isinstance(stage.step, Unreduce):
             return reductions.Neutral(stage)
         if isinstance(stage.step, AllReduce):
-            return reductions.PackedAllReduce(stage, self._groups.of(stage))
+            return reductions.PackedAllReduce(stage, self._groups.of(stage.step, stage.device))
         if reductions.adds(stage):
             return self._adding(stage, name, self._received[k])
         if name == "shared":
             mixed = k > 0 and (self.transports[k - 1] != "shared" or reductions.adds(self._staged.stages[k - 1]))
             return SharedCopies(stage, self._groups.host_rank, self._place(stage.writes), mixed)
-        make = messages.packed if name == "packed" else messages.typed
-        return make(stage, self.comm, lambda: self._groups.of(stage))
+        if name == "packed" and isinstance(stage.step, AllGather | AllToAll):
+            return PackedGroup(stage, stage.step, self._groups.of(stage.step, stage.device))
+        neighbours = PackedNeighbours if name == "packed" else TypedNeighbours
+        return neighbours(stage, self._groups.around(stage))
 
     def _adding(self, stage: Stage, name: str, received: int) -> Runner:
         groups = self._groups
@@ -348,11 +319,9 @@ class Executor(CommunicatorOwner):
             )
         if name == "datatypes":
             return reductions.TypedSum(stage, self.comm)
-        if reductions.is_native(stage):
-            return reductions.PackedReduceScatter(stage, groups.of(stage, native=True))
-        graph = groups.of(stage)
-        assert isinstance(graph, MPI.Distgraphcomm)
-        return reductions.PackedSum(stage, graph)
+        if isinstance(stage.step, ReduceScatter) and reductions.is_native(stage):
+            return reductions.PackedReduceScatter(stage, groups.of(stage.step, stage.device))
+        return reductions.PackedSum(stage, groups.around(stage))
 
     def _place(self, memory: Memory) -> Any:
         if memory == "target":

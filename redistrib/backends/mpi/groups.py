@@ -10,8 +10,8 @@ from mpi4py import MPI
 
 from redistrib.backends.mpi import hosts
 from redistrib.backends.mpi.barrier import SharedMemoryBarrier
-from redistrib.backends.mpi.messages import neighbours
-from redistrib.backends.mpi.stage import Stage
+from redistrib.backends.mpi.transports import neighbours
+from redistrib.backends.stages import Stage
 from redistrib.plans.steps import AllGather, AllReduce, AllToAll, ReduceScatter
 
 
@@ -44,25 +44,20 @@ class Groups:
         """A rank's number among the ranks of this host."""
         return self._host_rank[rank]
 
-    def of(self, stage: Stage, native: bool = False) -> MPI.Intracomm:
-        """The group of this rank in a step over groups, or the neighbourhood of an exchange; collective.
-
-        Steps over the same groups share one communicator. Where a reduce-scatter is added up here, its members are
-        neighbours.
-        """
-        step = stage.step
-        if isinstance(step, AllGather | AllToAll | AllReduce) or (isinstance(step, ReduceScatter) and native):
-            key: object = step.groups.shape, step.groups.tobytes()
-            if key not in self._made:
-                order = step.group_of(stage.device)
-                made = self.comm.Split(min(order), order.index(stage.device))
-                self._made[key] = cast(MPI.Intracomm, made)
-        else:
-            key = step
-            if key not in self._made:
-                sources, destinations = neighbours(stage)
-                self._made[key] = self.comm.Create_dist_graph_adjacent(sources, destinations)
+    def of(self, step: AllGather | AllToAll | AllReduce | ReduceScatter, device: int) -> MPI.Intracomm:
+        """This rank's group in a step over groups; collective. Steps over the same groups share one communicator."""
+        key = step.groups.shape, step.groups.tobytes()
+        if key not in self._made:
+            order = step.group_of(device)
+            self._made[key] = cast(MPI.Intracomm, self.comm.Split(min(order), order.index(device)))
         return self._made[key]
+
+    def around(self, stage: Stage) -> MPI.Distgraphcomm:
+        """The ranks that this rank sends to and receives from in a stage, as neighbours; collective."""
+        key = stage.step
+        if key not in self._made:
+            self._made[key] = self.comm.Create_dist_graph_adjacent(*neighbours(stage))
+        return cast(MPI.Distgraphcomm, self._made[key])
 
     def among(self, groups: Sequence[Sequence[int]]) -> MPI.Intracomm | None:
         """The communicator of this rank's group, of several disjoint ones; None if it is in none; collective.

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from redistrib.backends.digests import digest_of
 from redistrib.backends.mpi import consistency
 from redistrib.backends.mpi.arrays import dtype_of, nothing_of, tile_of
 from redistrib.backends.mpi.direct import DirectMove, Gather, Scatter, direct
@@ -20,7 +21,7 @@ from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import MemoryLimitError, ProgramError, RedistribError, TilesError
 from redistrib.plans.plan import Plan
 from redistrib.programs.inline import inlined
-from redistrib.programs.live import changes, devices_of, held_bytes, renames, same_buffer
+from redistrib.programs.live import aliases, changes, moments, renames
 from redistrib.programs.program import Compute, Free, Move, Program, Value
 from redistrib.programs.project import TileWork, run_work, works
 
@@ -251,7 +252,7 @@ class ProgramExecutor(CommunicatorOwner):
         limit, model, transport = self._options
         beside = 0 if self._beside is None else self._beside[number]
         room = None if limit is None else limit - beside
-        key = (consistency.hash_of(plan), members, room)
+        key = (digest_of(plan), members, room)
         if key not in self._plans:
             try:
                 self._plans[key] = Executor(
@@ -306,9 +307,8 @@ def _by_itself(move: DirectMove, value: str, out: str, held: Held) -> None:
 
 def _ended(program: Program) -> list[tuple[str, ...]]:
     """For every operation the names of what is not held any more after it."""
-    shared = same_buffer(program)
     names: dict[str, list[str]] = {}
-    for name, root in shared.items():
+    for name, root in aliases(program).items():
         names.setdefault(root, []).append(name)
     died = [[name for value in change.died for name in names[value.name]] for change in changes(program)]
     return [
@@ -326,12 +326,12 @@ def _beside(program: Program, limit: int | None) -> list[int] | None:
     if limit is None:
         return None
     beside, least = [], 0
-    for op, change, held in zip(program.ops, changes(program), held_bytes(program), strict=True):
-        most, own = max((held[device] for device in devices_of(op, program)), default=0), 0
+    for op, devices, held, scratch in moments(program):
+        most, own = max((held[device] for device in devices), default=0), 0
         if isinstance(op, Move) and op.plan is not None:  # its executor finds out what it takes
             own = program.values[op.value].tile_bytes + op.out.tile_bytes
         else:
-            least = max(least, most + change.scratch)
+            least = max(least, most + scratch)
         beside.append(most - own)
     if least > limit:
         raise _too_little(limit, least)

@@ -14,14 +14,14 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from redistrib.backends.mpi.datatypes import run_type
-from redistrib.backends.mpi.messages import TAG, Packed, PackedNeighbours, Runner, Typed
 from redistrib.backends.mpi.shared import SharedTile
-from redistrib.backends.mpi.stage import Stage
+from redistrib.backends.mpi.transports import TAG, Packed, PackedNeighbours, Runner
+from redistrib.backends.stages import Stage
 from redistrib.lang.notation import Reduction
-from redistrib.plans.adding import Summed, neutral, view
+from redistrib.plans.messages import messages
+from redistrib.plans.reduction import Accumulator, neutral, view
 from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter, Unreduce
 from redistrib.plans.strided import Bytes, Strided, pair
-from redistrib.plans.transfers import transfers
 from redistrib.theory.boxes import Box
 
 Tile: TypeAlias = npt.NDArray[Any]
@@ -99,7 +99,7 @@ class _Sum:
         stage = self.stage
         start = stage.step.after.box(stage.device).start
         part = tile_in(target, stage.target(), stage.step.after.box(stage.device), stage.dtype)
-        total = Summed(part.shape, stage.dtype, reduction_of(stage), stage.accumulate, part)
+        total = Accumulator(part.shape, stage.dtype, reduction_of(stage), stage.accumulate, part)
 
         def received(numbers: list[int]) -> None:
             for k in numbers:
@@ -141,14 +141,16 @@ class PackedSum(PackedNeighbours):
         self.sum.run(source, target, self.sum.staged(self.staging))
 
 
-class TypedSum(Typed):
+class TypedSum(Runner):
     """Shares from point to point, each added as it comes, in ascending order: no more than one is staged."""
+
+    name = "datatypes"
 
     def __init__(self, stage: Stage, comm: MPI.Intracomm) -> None:
         super().__init__(stage)
         self.comm = comm
         self.sum = _Sum(stage)
-        self.shares = [(device, *self._placed([box], stage.source)) for device, box in stage.sends]
+        self.shares = [(device, *self._placed([box], stage.source, stage.itemsize)) for device, box in stage.sends]
         self.scratch = max((box.volume for _, box in stage.receives), default=0) * stage.itemsize
         self.beside = growing(stage)
 
@@ -184,7 +186,7 @@ class SharedSum(Runner):
         count = stage.step.devices
         for device in sorted({d for d, _ in stage.sends}, key=lambda d: (d - stage.device) % count):
             at = 0
-            for sender, box in transfers(stage.step, device).receives(device):
+            for sender, box in messages(stage.step, device).receives(device):
                 if sender == stage.device:
                     self.puts.append((host_rank(device), *pair(box, stage.source, box, stage.itemsize, 0, at)))
                 at += box.volume * stage.itemsize
@@ -253,7 +255,7 @@ class PackedAllReduce(Packed):
         self.group.Alltoallv([out, (self.parts, starts), self.unit], [self.staging, even, self.unit])
         rows = self.staging.view(dtype).reshape(len(self.parts), part)
         own = into.view(dtype)[starts[self.own] :][:part]
-        total = Summed((part,), dtype, reduction_of(self.stage), self.stage.accumulate, own)
+        total = Accumulator((part,), dtype, reduction_of(self.stage), self.stage.accumulate, own)
         for k in self.order:
             total.add([0], rows[k])
         total.result()

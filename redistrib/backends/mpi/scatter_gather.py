@@ -15,8 +15,8 @@ from redistrib.backends.mpi.datatypes import run_type, strided_type
 from redistrib.errors import CommunicatorError, RedistribError, TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.plans.adding import Summed, neutral
 from redistrib.plans.dtypes import added_in, require_reduction
+from redistrib.plans.reduction import Accumulator, neutral
 from redistrib.plans.strided import Bytes, inside
 from redistrib.theory.boxes import Box
 from redistrib.theory.placement import Placement, placement_of
@@ -108,7 +108,7 @@ def gather(
         _collect(comm, mine, part, placement, 0, root)
         return part
     kind = placement.reduction or "sum"
-    total = None if part is None else Summed(part.shape, told, kind, added_in(kind, told.name))
+    total = None if part is None else Accumulator(part.shape, told, kind, added_in(kind, told.name))
     for summand in range(placement.summands):
         _collect(comm, mine, part, placement, summand, root)
         if total is not None and part is not None:

@@ -5,7 +5,7 @@ once: no packing, no staging, no copy inside the MPI library. Results are handed
 memory, and their place is used again when the last reference to it is gone.
 
 Kept because 4 and 8 ranks of one host take 0.4 to 0.6 of the time of the packed transport and 0.7 to 0.8 of that of
-datatypes: `mpiexec -n 4 python -m mpi4py bench/mpi/against.py --peers packed datatypes`.
+datatypes, in medians of paired ratios (docs/mpi.md).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 from mpi4py import MPI
 
 from redistrib.backends.mpi.barrier import SharedMemoryBarrier
-from redistrib.backends.mpi.messages import Runner
-from redistrib.backends.mpi.stage import Stage
+from redistrib.backends.mpi.transports import Runner
+from redistrib.backends.stages import Stage
 from redistrib.plans.strided import Bytes, Strided, copy, pair
 
 # Where Linux keeps shared memory; a container may allow little of it, and writing beyond that kills the process.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from redistrib.cost.model import CostModel, prices_of
+from redistrib.cost.model import CostModel
 from redistrib.plans.steps import Step
 from redistrib.synthesis.paper.lowering import lower_straight, lower_with_permute
 from redistrib.synthesis.paper.search import Crossing, Search, SearchState, shortest_paths
 from redistrib.synthesis.problem import Problem
 
-# On many devices a path takes long to lower, and there are more of them. So there the search is shorter: nodes expanded
-# times devices, and tiles dealt out to devices before the best plan so far is taken.
+# On many devices a path is slow to lower, and there are more paths. So the search is bounded by the product of expanded
+# nodes and devices, and by the tiles assigned to devices.
 MOST_VISITED = 1 << 20
 MOST_PLACED = 1 << 17
 LEAST_VISITS = 120
@@ -27,7 +27,7 @@ def paper_steps(
     `state.skipped` is still false, no sequence of the paper's collectives is.
     """
     before, after, space = problem.before, problem.after, problem.space
-    prices = prices_of(model, problem.itemsize, problem.topology)
+    prices = model.prices(problem.itemsize, problem.topology)
     best: list[Step] | None = None
     best_key: tuple[float, ...] = (math.inf, 0)
     state = state or SearchState()

@@ -1,7 +1,7 @@
 """From a weak path to placements, groups and steps (Section 6.1, without its axes).
 
-The lowering never searches for paths. It chooses who keeps what so as to reach the target placement itself; only where
-the path cannot do that does it add one permute, at the smallest tile of the path (Section 7.3).
+The lowering does not search for paths. It chooses the tile of every device so that the path ends at the target
+placement. Where the path cannot, it adds one permute, at the smallest tile of the path (Section 7.3).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, DynSlice, Step
-from redistrib.synthesis.grouping import Cells, all_to_all_groups, chunk_groups, permutation_pairs, refine
+from redistrib.synthesis.groups import CoarseCells, all_to_all_groups, assign_tiles, chunk_groups, permutation_pairs
 from redistrib.synthesis.problem import Problem
 from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
@@ -48,10 +48,10 @@ def lower_with_permute(grids: Sequence[Grid], problem: Problem) -> list[Step]:
     fewest = math.inf
     for t in (t for t, grid in enumerate(grids) if math.prod(grid) == smallest):
         there = chain(grids[: t + 1], source, back[t], topology)
-        moved = int((there[-1].number != back[t].number).sum())
-        # At equal numbers the later place wins: nearer to the gathers, further from the slices.
-        if moved <= fewest:
-            fewest, best = moved, (t, there)
+        moves = int((there[-1].number != back[t].number).sum())
+        # Among equal numbers the later position wins: nearer to the gathers, further from the slices.
+        if moves <= fewest:
+            fewest, best = moves, (t, there)
     t, there = best
     permute: list[Step] = []
     if fewest:
@@ -62,13 +62,13 @@ def lower_with_permute(grids: Sequence[Grid], problem: Problem) -> list[Step]:
 def chain(grids: Sequence[Grid], source: Placement, target: Placement, topology: Topology) -> list[Placement]:
     """Placements on the given grids, each reachable from the last by one weak collective, starting at the source.
 
-    Each device heads for its target tile as far as the cell it is confined to allows. What no later step may change is
-    taken from the target first; what is free is dealt out evenly over the choices still to come.
+    Each device moves towards its target tile as far as its cell allows. Digits that no later step may change are taken
+    from the target first. The other digits are spread evenly over the choices of later steps.
     """
     placements = [source]
     for t in range(1, len(grids)):
         cells = common(grids[t - 1], grids[t])
-        inside = Cells.of(placements[-1], cells)
+        inside = CoarseCells.of(placements[-1], cells)
         if cells == grids[t]:
             placements.append(Placement.unchecked(source.shape, cells, inside.index))
             continue
@@ -76,12 +76,12 @@ def chain(grids: Sequence[Grid], source: Placement, target: Placement, topology:
         wanted = common(fixed, target.grid)
         later = common(_common_of(grids[_lifetime(grids, t, cells, fixed) :]), target.grid)
         placements.append(
-            refine(
+            assign_tiles(
                 source.shape,
                 inside,
                 grids[t],
-                prefer=Cells.of(target, wanted),
-                spread=Cells.of(target, later).number,
+                prefer=CoarseCells.of(target, wanted),
+                spread=CoarseCells.of(target, later).number,
                 topology=topology,
             )
         )

@@ -44,7 +44,7 @@ class WeakPath:
 
 @dataclass(frozen=True)
 class Crossing:
-    """What of source and target cuts across hosts, whose links are slower.
+    """The factors of source and target tiles that cross hosts, whose links are slower.
 
     Attributes:
         classes: the hosts.
@@ -57,7 +57,7 @@ class Crossing:
 
     @classmethod
     def of(cls, problem: Problem) -> Crossing | None:
-        """None where there is one host, or the tiles do not lie on all hosts alike."""
+        """The factors of a problem; None where there is one host, or hosts hold different numbers of tiles."""
         topology = problem.topology
         classes = LinkClasses.of(topology)
         nodes = node_of(problem.before, topology), node_of(problem.after, topology)
@@ -68,16 +68,16 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Search:
-    """How hard to look.
+    """The effort of a search.
 
     Attributes:
         over_partition: whether to slice along replicated axes further than source and target ask (Figure 12).
-        expansions: nodes expanded before the search stops with what it has found.
-        needed: whether it goes on beyond that until it has found something.
-        revisits: how many paths through one node are followed, for each slice they begin with.
-        ties: nodes expanded on paths of exactly the price of the best plan, once one is known.
-        paths: how many paths the caller looks at before it takes the best.
-        below: paths that cost this much or more are of no interest.
+        expansions: nodes expanded before the search stops.
+        needed: whether the search goes on beyond that until the first plan.
+        revisits: number of paths followed through one node, for each slice that they begin with.
+        ties: nodes expanded on paths of exactly the price of the best plan so far.
+        paths: number of paths that the caller lowers before it takes the best.
+        below: the search drops paths that cost this much or more.
     """
 
     over_partition: bool = True
@@ -91,10 +91,10 @@ class Search:
 
 @dataclass
 class SearchState:
-    """Where a running search stands: what its caller has learnt, and what it has done.
+    """The state of a running search.
 
     Attributes:
-        price: price of the best plan known; dearer paths are not followed.
+        price: price of the best plan so far, written by the caller; the search drops dearer paths.
         expanded: nodes expanded so far, written by the search.
         skipped: whether the search left out a path that is not too dear, written by the search.
     """
@@ -104,7 +104,7 @@ class SearchState:
     skipped: bool = False
 
     def goes_on(self, search: Search) -> bool:
-        """Whether there is effort left; it takes as long as it takes to find a first plan where one is needed."""
+        """Whether effort is left, or a first plan is still needed."""
         return self.expanded < search.expansions or (search.needed and self.price == math.inf)
 
 
@@ -120,8 +120,8 @@ def shortest_paths(
     """Paths from source to target, cheapest first.
 
     In a model where normal forms suffice (Lemma 6.5) only those are searched: one slice, all-to-alls, gathers.
-    Otherwise, where links between hosts are slower, `crossing` says what of source and target cuts across hosts, and
-    edges are priced by what of them crosses.
+    Otherwise, where links between hosts are slower, edges are priced by the factors that cross hosts, which start and
+    end at those of `crossing`.
     """
     graph = _Graph(space, source, target, prices)
     search, state = search or Search(), state or SearchState()
@@ -156,39 +156,39 @@ class _Graph:
         self._estimates: dict[tuple[Grid, int], float] = {}
 
     def edges(self, grid: Grid, kinds: tuple[EdgeKind, ...]) -> list[_Hop]:
-        """Where the weak collectives of these kinds lead."""
-        found = self._edges.get((grid, kinds))
-        if found is None:
+        """The targets and prices of the weak collectives of these kinds."""
+        hops = self._edges.get((grid, kinds))
+        if hops is None:
             price, space = self.prices.edge, self.space
-            found = [
+            hops = [
                 (edge.target, price(edge, space), edge.kind == "allgather")
                 for edge in edges(space, grid, kinds, self.dims)
             ]
-            self._edges[grid, kinds] = found
-        return found
+            self._edges[grid, kinds] = hops
+        return hops
 
     def split_edges(self, node: Node, classes: LinkClasses) -> list[tuple[Node, float]]:
-        """Where all weak collectives lead, split between the classes of links, and at what price."""
-        found = self._split_edges.get(node)
-        if found is None:
+        """The targets and prices of all weak collectives, split between the classes of links."""
+        hops = self._split_edges.get(node)
+        if hops is None:
             price, space = self.prices.edge, self.space
             if classes.hosts == 1:
-                found = [((onto, node[1]), cost) for onto, cost, _ in self.edges(node[0], ANY)]
+                hops = [((onto, node[1]), cost) for onto, cost, _ in self.edges(node[0], ANY)]
             else:
-                found = [(onto, price(edge, space)) for edge, onto in split_edges(space, classes, node, ANY, self.dims)]
-            self._split_edges[node] = found
-        return found
+                hops = [(onto, price(edge, space)) for edge, onto in split_edges(space, classes, node, ANY, self.dims)]
+            self._split_edges[node] = hops
+        return hops
 
     def cross_host_permute(self, path: Sequence[Node]) -> float:
         """Price of a permute to the right hosts, at the smallest tile of a path."""
         return self.prices.cross_host_permute(self.space, max((grid for grid, _ in path), key=math.prod))
 
     def normal_form_remaining(self, grid: Grid, phase: int) -> float:
-        """A price that no normal form from here to the target undercuts; phase 1 has only gathers left."""
-        found = self._estimates.get((grid, phase))
-        if found is None:
-            found = self._estimates[grid, phase] = self._normal_form_remaining(grid, phase)
-        return found
+        """A lower bound on the price of normal forms from here to the target; in phase 1 only gathers remain."""
+        estimate = self._estimates.get((grid, phase))
+        if estimate is None:
+            estimate = self._estimates[grid, phase] = self._normal_form_remaining(grid, phase)
+        return estimate
 
     def _normal_form_remaining(self, grid: Grid, phase: int) -> float:
         space, target, price = self.space, self.target, self.prices.edge
@@ -207,11 +207,11 @@ class _Graph:
         return estimate
 
     def remaining(self, grid: Grid) -> float:
-        """A price that no sequence in any order from here to the target undercuts."""
-        found = self._estimates.get((grid, 2))
-        if found is None:
-            found = self._estimates[grid, 2] = self.prices.remaining_at_least(self.space, grid, self.target)
-        return found
+        """A lower bound on the price of sequences in any order from here to the target."""
+        estimate = self._estimates.get((grid, 2))
+        if estimate is None:
+            estimate = self._estimates[grid, 2] = self.prices.remaining_at_least(self.space, grid, self.target)
+        return estimate
 
 
 @lru_cache(maxsize=1 << 16)
@@ -281,7 +281,7 @@ def _normal_forms(graph: _Graph, search: Search, state: SearchState) -> Iterator
 
 
 def _starts(graph: _Graph, search: Search) -> Iterator[Grid]:
-    """What a first slice may lead to, the source itself included: grids that can still become the target."""
+    """The source and the grids of a first slice from which the target can be reached."""
     plain = math.lcm(math.prod(graph.source), graph.at_target)
     for grid in multiples(graph.source, graph.space, graph.dims):
         tiles = math.prod(grid)

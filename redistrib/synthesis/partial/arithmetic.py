@@ -1,4 +1,4 @@
-"""Which sums there are, and in which element type they are added up."""
+"""The element type in which partial sums are reduced, and the reductions of each element type."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from redistrib.plans.dtypes import added_in, itemsize_of, require_reduction
 
 
 def check_reduction(source: DistType, target: DistType, dtype: str, accumulate: str | None) -> str | None:
-    """The element type to add in, by name; None for that of the array. Sums of integers wrap around.
+    """The name of the element type to add in; None for that of the array. Sums of integers wrap around.
 
     Raises:
-        ReductionError: if source and target are summands of different kinds, elements of `dtype` have no such
-            reduction, or `accumulate` does not hold what is to be added.
+        ReductionError: if source and target are partial by different reductions, elements of `dtype` have no such
+            reduction, or `accumulate` cannot represent the elements.
         DtypeError: if no element type is called `accumulate`.
     """
     kind = source.reduction or target.reduction

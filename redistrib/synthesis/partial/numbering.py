@@ -1,4 +1,4 @@
-"""Which summand goes into which: numbers of summands mean nothing, so each step may choose those that suit it."""
+"""The numbering of partial sums. Their numbers carry no meaning, so each step may choose a numbering."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Weights = npt.NDArray[np.float64]
 
 
 def assigned(weights: Weights) -> tuple[Int64, Int64]:
-    """Rows and columns of a heaviest assignment, each row or each column once."""
+    """Rows and columns of a heaviest assignment."""
     from scipy.optimize import linear_sum_assignment  # slow to import, seldom needed
 
     row, column = linear_sum_assignment(weights, maximize=True)
@@ -21,27 +21,27 @@ def assigned(weights: Weights) -> tuple[Int64, Int64]:
 
 
 def tiles_of(placement: Placement) -> Int64:
-    """`[devices]` numbers from 0 of the tiles that are held."""
+    """`[devices]` number, from 0, of the tile that each device holds."""
     return np.unique(placement.index, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-def kept(before: Placement, after: Placement) -> Weights:
-    """`[devices]` elements of the tile after that each device holds before, of whichever summand."""
+def overlap(before: Placement, after: Placement) -> Weights:
+    """`[devices]` elements of its tile after that each device holds before, of any partial sum."""
     return np.array(before.boxes.meet(after.boxes).volumes(), dtype=np.float64)
 
 
-def even(before: Placement, after: Placement) -> tuple[int, ...]:
-    """Split points of summands that go into others, as equally many into each as can be."""
+def even_splits(before: Placement, after: Placement) -> tuple[int, ...]:
+    """Split points of the partial sums before, as equal runs as possible, one run for each partial sum after."""
     p, q = before.summands, after.summands
     return tuple(p * j // q for j in range(q + 1)) if p >= q else tuple(min(j, p) for j in range(q + 1))
 
 
 def matched(before: Placement, after: Placement, splits: tuple[int, ...]) -> tuple[Placement, Placement]:
-    """Both placements with their summands numbered so that what devices hold goes into what they end with.
+    """Both placements, numbered so that the partial sums of a device before are added into its partial sum after.
 
-    Summand j after is made of those from `splits[j]` to `splits[j + 1] - 1` before.
+    Partial sum j after is the sum of the partial sums `splits[j]` to `splits[j + 1] - 1` before.
     """
-    weights = kept(before, after)
+    weights = overlap(before, after)
     into = np.repeat(np.arange(after.summands), np.diff(splits))  # summand before -> summand after
     for _ in range(2):
         if before.summands > 1:
@@ -52,10 +52,10 @@ def matched(before: Placement, after: Placement, splits: tuple[int, ...]) -> tup
 
 
 def summands_by_host(placement: Placement, hosts: Int64 | None) -> tuple[Placement, int] | None:
-    """Summands numbered host by host, and on how many hosts those of each tile are.
+    """The placement with partial sums numbered host by host, and the number of hosts that hold those of each tile.
 
-    None where some host has but one summand of a tile, or all of them, or one summand is on several hosts: then nothing
-    is to be gained by adding inside hosts first.
+    None where adding inside hosts first has no gain: where a host holds one partial sum of a tile, or all of them, or
+    where several hosts hold one partial sum.
     """
     if hosts is None:
         return None
@@ -81,7 +81,7 @@ def summands_by_host(placement: Placement, hosts: Int64 | None) -> tuple[Placeme
 
 
 def _numbered(placement: Placement, wanted: Int64, into: Int64, weights: Weights) -> Placement:
-    """Summands numbered so that `into[number]` is what their holders want, by weight, as far as can be."""
+    """Partial sums numbered so that `into[number]` is the wanted one of their holders, for most weight."""
     tile, label = tiles_of(placement), placement.label
     count = placement.summands
     table = np.zeros((int(tile.max()) + 1, count, int(max(into.max(), wanted.max())) + 1))

@@ -1,8 +1,8 @@
-"""Reductions: from summands to fewer, or to whole tiles, on a placement that lies well between source and target.
+"""Reductions to fewer partial sums, or to whole tiles, and the placements after them.
 
-Every element is best added up at one device that holds a summand of it and wants the sum, if there is one. So
-replicas share the work first (a slice), each group of devices that hold different summands of a tile keeps parts of the
-sum that its members want, and who else wants them is told afterwards.
+An element is best added on a device that holds a partial sum of the element and wants the sum. So first a slice divides
+the work among replicas. Then every member of a group keeps the part of the sum that it wants. Last, the other devices
+receive their parts.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from itertools import islice
 import numpy as np
 
 from redistrib.arith import divisors
-from redistrib.plans.steps import AllReduce, DynSlice, Exchange, ReduceScatter, Step
+from redistrib.plans.slabs import relabelled, unstacked
+from redistrib.plans.steps import AllReduce, DynSlice, Exchange, ReduceExchange, ReduceScatter, Step
 from redistrib.synthesis import exchange
-from redistrib.synthesis.grouping import Cells, chunk_groups, refine
-from redistrib.synthesis.partial.numbering import Weights, assigned, even, kept, matched, summands_by_host
-from redistrib.synthesis.partial.stacks import added, relabelled, stack_of, unstacked
+from redistrib.synthesis.groups import CoarseCells, assign_tiles, chunk_groups
+from redistrib.synthesis.partial.numbering import Weights, assigned, even_splits, matched, overlap, summands_by_host
 from redistrib.synthesis.problem import Problem
 from redistrib.theory.placement import Int64, Placement, number_of
 from redistrib.theory.topology import Topology
@@ -35,11 +35,11 @@ MOST_SHARES = 1 << 12
 
 @dataclass(frozen=True)
 class ReducingSteps:
-    """Steps that reduce, and where they end.
+    """Steps that reduce, and the placement after them.
 
     Attributes:
-        steps: a slice or none, and one step that adds.
-        middle: the placement after them, of as many summands as are wanted in the end.
+        steps: perhaps a slice, then the steps that add.
+        middle: the placement after them, with as many partial sums as the target.
     """
 
     steps: tuple[Step, ...]
@@ -47,15 +47,15 @@ class ReducingSteps:
 
 
 def reductions(problem: Problem, fixed: bool) -> Iterator[ReducingSteps]:
-    """Ways to reduce to as many summands as the target has, which must divide those of the source.
+    """Reductions to the number of partial sums of the target, which must divide that of the source.
 
     Args:
-        problem: source and target, both with all tiles and summands held by equally many devices each.
-        fixed: whether the library must add up by itself, and number no summand anew.
+        problem: source and target, in both of which every partial sum of every tile has equally many holders.
+        fixed: whether the library must add by itself, without renumbering partial sums.
     """
     before, after = problem.before, problem.after
     if not fixed:
-        before = matched(before, after, even(before, after))[0] if after.summands > 1 else before
+        before = matched(before, after, even_splits(before, after))[0] if after.summands > 1 else before
     yield from _in_one_exchange(problem.between(before, after))
     for cuts, parts in _cuts(before, after):
         sliced = _sliced(before, after, cuts, problem)
@@ -70,7 +70,7 @@ def reductions(problem: Problem, fixed: bool) -> Iterator[ReducingSteps]:
 
 
 def _by_hosts(problem: Problem, first: tuple[Step, ...], sliced: Placement, parts: Grid) -> Iterator[ReducingSteps]:
-    """First among the devices of each host, so that only sums cross slow links, then across them."""
+    """A reduction inside every host, so that only its sums cross slow links, then one between hosts."""
     after = problem.after
     hosts = None if after.summands > 1 else summands_by_host(sliced, problem.topology.hosts)
     if hosts is None:
@@ -78,13 +78,13 @@ def _by_hosts(problem: Problem, first: tuple[Step, ...], sliced: Placement, part
     numbered, count = hosts
     inside = relabelled(after.index, after.grid, numbered.label * count // sliced.summands, count, sliced)
     for near in factors_of(parts, sliced.summands // count, exactly=True):
-        one = _scattered(problem.between(numbered, inside), first, numbered, near, False)
+        local = _scattered(problem.between(numbered, inside), first, numbered, near, False)
         far = tuple(n // m for n, m in zip(parts, near, strict=True))
-        yield _scattered(problem.between(one.middle, after), one.steps, one.middle, far, False)
+        yield _scattered(problem.between(local.middle, after), local.steps, local.middle, far, False)
 
 
 def _cuts(before: Placement, after: Placement) -> Iterator[tuple[Grid, Grid | None]]:
-    """Factors to slice by and to scatter by, the least received first; None to scatter by where all is reduced."""
+    """Factors to slice by and to scatter by, the least received first; None to scatter by for an all-reduce."""
     members = before.summands // after.summands
     replicas = before.devices // before.tiles // before.summands
     tile, wanted = before.tile, after.tile
@@ -108,7 +108,7 @@ def _cuts(before: Placement, after: Placement) -> Iterator[tuple[Grid, Grid | No
 
 
 def factors_of(tile: tuple[int, ...], count: int, exactly: bool = False) -> Iterator[Grid]:
-    """Ways to cut a tile into equal parts whose number divides `count`, or is that exactly."""
+    """Factors that cut a tile into equal parts, whose number divides `count`, or with `exactly` equals it."""
 
     def cut(dim: int, left: int) -> Iterator[Grid]:
         if left == 1 or dim == len(tile):
@@ -128,23 +128,23 @@ def times(grid: Grid, factors: Grid) -> Grid:
 
 
 def _sliced(before: Placement, after: Placement, cuts: Grid, problem: Problem) -> Placement:
-    """The source cut finer, so that its replicas share what is to be done, each a part that it wants."""
+    """The source cut finer, so that each replica adds a part, one that it wants where possible."""
     if math.prod(cuts) == 1:
         return before
-    stack, goal = stack_of(before, before.summands), stack_of(after, before.summands)
+    stack, goal = before.stacked(), after.stacked(before.summands)
     return unstacked(_refined(stack, cuts, goal, problem.topology), before)
 
 
 def _refined(stack: Placement, cuts: Grid, goal: Placement, topology: Topology) -> Placement:
-    """The tiles of a stack cut finer, each device keeping what it has in common with its tile of another, if it can."""
+    """The tiles of a stack cut finer; each device keeps a part that overlaps its tile of `goal`, where possible."""
     fine = (stack.grid[0], *times(stack.grid[1:], cuts))
-    prefer = Cells.of(goal, common(fine, goal.grid))
-    return refine(stack.shape, Cells(stack.grid, stack.index), fine, prefer, goal.number, topology)
+    prefer = CoarseCells.of(goal, common(fine, goal.grid))
+    return assign_tiles(stack.shape, CoarseCells(stack.grid, stack.index), fine, prefer, goal.number, topology)
 
 
 def _groups(problem: Problem, sliced: Placement, keys: tuple[Int64, ...]) -> Int64:
-    """`[groups, members]` devices that hold, of one tile, the different summands that go into one."""
-    stack = stack_of(sliced, sliced.summands)
+    """`[groups, members]` devices that hold the partial sums of one tile that are added into one."""
+    stack = sliced.stacked()
     return chunk_groups(stack, (problem.after.summands, *sliced.grid), keys, problem.topology)
 
 
@@ -155,18 +155,18 @@ def _all_reduced(problem: Problem, first: tuple[Step, ...], sliced: Placement) -
 
 
 def _scattered(problem: Problem, first: tuple[Step, ...], sliced: Placement, parts: Grid, fixed: bool) -> ReducingSteps:
-    """Each member of a group keeps the part of the sum that it wants, as far as that can be."""
+    """A reduce-scatter, in which each member of a group keeps the part of the sum that it wants, where possible."""
     after, members = problem.after, math.prod(parts)
     fine = times(sliced.grid, parts)
     near = common(fine, after.grid)
     within = number_of(after.coarse(near), near) - sliced.label
     turns = [(), (within % members,)] if sliced.devices > sliced.tiles * sliced.summands else [()]
-    found: list[tuple[float, int, Int64, Placement]] = []
+    choices: list[tuple[float, int, Int64, Placement]] = []
     for keys in turns:
         groups = _groups(problem, sliced, keys)
         middle = _parts(problem, sliced, groups, fine)
-        found.append((-kept(middle, after).sum(), len(found), groups, middle))
-    _, _, groups, middle = min(found, key=lambda row: row[:2])
+        choices.append((-overlap(middle, after).sum(), len(choices), groups, middle))
+    _, _, groups, middle = min(choices, key=lambda row: row[:2])
     part = number_of(middle.index - sliced.index * np.array(parts, dtype=np.int64), parts)
     groups = np.take_along_axis(groups, np.argsort(part[groups], axis=1), axis=1)
     step = ReduceScatter(sliced, middle, groups, "alltoall" if fixed else "native")
@@ -176,43 +176,47 @@ def _scattered(problem: Problem, first: tuple[Step, ...], sliced: Placement, par
 def _parts(problem: Problem, sliced: Placement, groups: Int64, fine: Grid) -> Placement:
     after, many = problem.after, problem.after.summands
     of = np.empty(sliced.devices, dtype=np.int64)
-    of[groups] = np.arange(len(groups))[:, None]  # the group of each device, and then among those of its tile
+    of[groups] = np.arange(len(groups))[:, None]  # the group of each device
     copies = len(groups) // (sliced.tiles * many)
     label = sliced.label * many // sliced.summands
     group = label * copies + of % copies
     layers = many * copies
-    inside = Cells((layers, *sliced.grid), np.concatenate([group[:, None], sliced.index], axis=1))
+    inside = CoarseCells((layers, *sliced.grid), np.concatenate([group[:, None], sliced.index], axis=1))
     near = common(fine, after.grid)
-    prefer = Cells((layers, *near), np.concatenate([group[:, None], after.coarse(near)], axis=1))
-    found = refine((layers, *sliced.shape), inside, (layers, *fine), prefer)
-    return relabelled(found.index[:, 1:], fine, label, many, sliced)
+    prefer = CoarseCells((layers, *near), np.concatenate([group[:, None], after.coarse(near)], axis=1))
+    placement = assign_tiles((layers, *sliced.shape), inside, (layers, *fine), prefer)
+    return relabelled(placement.index[:, 1:], fine, label, many, sliced)
 
 
 def _in_one_exchange(problem: Problem) -> Iterator[ReducingSteps]:
-    """Every device pulls the summands of its own target tile, or of a part of it where its replicas pull the others."""
+    """Exchanges in which a device receives the partial sums of its target tile, or replicas those of its parts."""
     before, after = problem.before, problem.after
     height = before.summands
-    stack, goal = stack_of(before, height), stack_of(after, height)
+    stack, goal = before.stacked(height), after.stacked(height)
     replicas = after.devices // after.tiles // after.summands
     ways = sorted(factors_of(after.tile, replicas), key=lambda cuts: (-math.prod(cuts), cuts))
-    found: list[tuple[int, int, Placement, Placement]] = []
+    choices: list[tuple[int, int, Placement, Placement]] = []
     for cuts in ways[:MOST_MIDDLES]:
         if math.prod(cuts) > 1:
             part = _refined(goal, cuts, stack, problem.topology)
             middle = unstacked(part, before)
             needed = height // after.summands * middle.tile_size - middle.tile_size
-            found.append(
-                (needed * middle.devices - sum(stack.boxes.meet(part.boxes).volumes()), len(found), part, middle)
+            choices.append(
+                (needed * middle.devices - sum(stack.boxes.meet(part.boxes).volumes()), len(choices), part, middle)
             )
-    for part, middle in [(goal, after), *(row[2:] for row in sorted(found, key=lambda row: row[:2])[:MOST_EXCHANGES])]:
+    for part, middle in [
+        (goal, after),
+        *(row[2:] for row in sorted(choices, key=lambda row: row[:2])[:MOST_EXCHANGES]),
+    ]:
         for step in _exchanges(problem.between(stack, part)):
-            yield ReducingSteps((added(step, before, middle, even(before, after)),), middle)
+            yield ReducingSteps((reducing(step, before, middle, even_splits(before, after)),), middle)
 
 
 def by_assignment(problem: Problem) -> Iterator[ReducingSteps]:
-    """To the whole tiles of one size, one for each device, that take least to be added up and sent on from there.
+    """Reductions to one whole tile on each device, on the grid whose tiles overlap most with source and target.
 
-    Finds what `reductions` misses where neither source nor target tiles are made of these tiles. Slow for many devices.
+    They cover cases that `reductions` misses: neither source nor target tiles consist of these tiles. Slow for many
+    devices.
     """
     before, after = problem.before, problem.after
     if before.devices > MOST_ASSIGNED or not before.rank:
@@ -228,8 +232,8 @@ def by_assignment(problem: Problem) -> Iterator[ReducingSteps]:
         index = np.stack(np.unravel_index(best[2], best[1]), axis=1)
         middle = relabelled(index, best[1], index[:, 0], 1, before)
         height = before.summands
-        for step in _exchanges(problem.between(stack_of(before, height), stack_of(middle, height))):
-            yield ReducingSteps((added(step, before, middle),), middle)
+        for step in _exchanges(problem.between(before.stacked(height), middle.stacked(height))):
+            yield ReducingSteps((reducing(step, before, middle),), middle)
 
 
 def _overlaps(placement: Placement, grid: Grid) -> Weights:
@@ -248,3 +252,8 @@ def _exchanges(inner: Problem) -> Iterator[Exchange]:
     for (step,) in steps:
         assert isinstance(step, Exchange)
         yield step
+
+
+def reducing(step: Exchange, before: Placement, after: Placement, splits: tuple[int, ...] = ()) -> ReduceExchange:
+    """An exchange of slabs as a reduce-exchange: the receivers add the slabs of one partial sum."""
+    return ReduceExchange(before, after, step.shares.unstacked(), step.implementation, splits)

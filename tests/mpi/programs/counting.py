@@ -47,10 +47,6 @@ class CountingGraph(MPI.Distgraphcomm):
         add("Neighbor_alltoallw", column(send[1], send[3], None), column(receive[1], receive[3], None))
         super().Neighbor_alltoallw(send, receive)
 
-    def Ineighbor_alltoallw(self, send: Any, receive: Any) -> MPI.Request:
-        add("Ineighbor_alltoallw", column(send[1], send[3], None), column(receive[1], receive[3], None))
-        return super().Ineighbor_alltoallw(send, receive)
-
 
 class Counting(MPI.Intracomm):
     """Counts; everything made from it counts too."""
@@ -76,19 +72,6 @@ class Counting(MPI.Intracomm):
     def Alltoallw(self, send: Any, receive: Any) -> None:
         add("Alltoallw", column(send[1][0], send[2], self.rank), column(receive[1][0], receive[2], self.rank))
         super().Alltoallw(send, receive)
-
-    def Iallgather(self, send: Any, receive: Any) -> MPI.Request:
-        block = size_of(receive)
-        add("Iallgather", (self.size - 1) * block, (self.size - 1) * block)
-        return super().Iallgather(send, receive)
-
-    def Ialltoall(self, send: Any, receive: Any) -> MPI.Request:
-        add("Ialltoall", (self.size - 1) * size_of(send), (self.size - 1) * size_of(receive))
-        return super().Ialltoall(send, receive)
-
-    def Ialltoallw(self, send: Any, receive: Any) -> MPI.Request:
-        add("Ialltoallw", column(send[1][0], send[2], self.rank), column(receive[1][0], receive[2], self.rank))
-        return super().Ialltoallw(send, receive)
 
     def Scatterv(self, send: Any, receive: Any, root: int = 0) -> None:
         own = self.rank == root

@@ -9,7 +9,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from redistrib.backends.mpi import executor, messages
+from redistrib.backends.mpi import executor, transports
 from redistrib.backends.mpi.command import telling_tile
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
@@ -35,13 +35,13 @@ class Mixed(executor.Executor):
         return ["packed", "packed", "shared", "packed"]
 
 
-def late(self: messages.Runner, *memory: Any, keep: Any = messages.Runner._keep) -> None:
+def late(self: transports.Runner, *memory: Any, keep: Any = transports.Runner._keep) -> None:
     if comm.rank == 1:  # what others send it next goes where this still lies
         time.sleep(0.2)
     keep(self, *memory)
 
 
-messages.Runner._keep = late  # type: ignore[method-assign]
+transports.Runner._keep = late  # type: ignore[method-assign]
 with Mixed(plan, comm) as execute:
     memories = [(stage.reads, stage.writes) for stage in execute._staged.stages]
     assert memories[1][0] == memories[2][1], memories

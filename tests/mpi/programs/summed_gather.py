@@ -15,7 +15,7 @@ from redistrib.backends.mpi.arrays import dtype_of
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans import reference
-from redistrib.plans.adding import neutral
+from redistrib.plans.reduction import neutral
 from redistrib.theory.placement import placement_of
 
 calls: list[str] = []

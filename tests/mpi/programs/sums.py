@@ -65,6 +65,10 @@ def drawn(count: int) -> Iterator[Plan]:
             yield synthesize(source, target, {"x": n}, dtype=dtype, order=order, cost_model="exact")
             pulled = between(source, target, f"x={n}", pulled_sums)
             yield replace(pulled, dtype=dtype, itemsize=dtype_of(dtype).itemsize, accumulate=wide, order=order)
+    for kind, dtype in (("max", "float32"), ("min", "bfloat16")):  # MPI has no such maxima as NumPy's
+        for target in (f"[4{{x}}{4 * n}, 5]", f"[{4 * n}, 5]"):
+            yield synthesize(f"[{4 * n}, 5] {kind}{{x}}", target, {"x": n}, dtype=dtype, cost_model="exact")
+    yield synthesize("[7] min{x}", "[7]", {"x": n}, dtype="float64", cost_model="exact")
     for k, make in enumerate(PARTIAL.values()):
         plan = make()
         if plan.devices == comm.size:
@@ -84,6 +88,9 @@ def sources(plan: Plan) -> Iterator[tuple[list[np.ndarray], np.ndarray | None]]:
     noise = np.random.default_rng(2).normal(0, 9, stack.shape)
     noise = noise.astype(dtype)
     yield reference.scatter(noise if before.summands > 1 else noise[0], before), None
+    if before.reduction in ("max", "min") and dtype.kind not in "iub":
+        odd = np.random.default_rng(3).choice([np.nan, -np.inf, np.inf, 0.0, -0.0, 1.0], stack.shape).astype(dtype)
+        yield reference.scatter(odd, before), None
 
 
 texts = comm.bcast([plan.to_json() for plan in drawn(int(sys.argv[1]))] if rank == 0 else None)

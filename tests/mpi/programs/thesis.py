@@ -14,7 +14,7 @@ from counting import Counting, Tally, received
 from mpi4py import MPI
 
 import redistrib as rd
-from redistrib.partition.root import gather_calls, scatter_calls
+from redistrib.partitioning.root import gather_calls, scatter_calls
 from redistrib.programs.program import Program
 
 comm = MPI.COMM_WORLD

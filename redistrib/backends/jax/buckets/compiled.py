@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax.boxes import box, ratio
 from redistrib.backends.jax.buckets.coalesced import coalesced, coalescing_key, pattern_of
@@ -25,6 +25,7 @@ from redistrib.backends.jax.context import Platform, Schedule, context_of
 from redistrib.backends.jax.dummies import on_some, over_all
 from redistrib.backends.jax.padding import tile_program
 from redistrib.backends.jax.private import compiled_with
+from redistrib.backends.jax.rows import AXIS, line_of, over_tiles, rows_shape, rows_spec
 from redistrib.backends.jax.sharding import alone_on
 from redistrib.backends.jax.values import as_dtype, as_integer_bits, bits_of
 from redistrib.backends.jax.with_sharding import argument, with_sharding
@@ -32,8 +33,6 @@ from redistrib.backends.jax.xla_cpu import Quirks, chooses, is_widened, quirks_o
 from redistrib.plans.plan import Plan
 from redistrib.plans.slabs import has_summands
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange
-
-AXIS = "devices"
 
 
 @dataclass(frozen=True)
@@ -74,14 +73,15 @@ class BucketEntry:
             return 0
         return self.count * (plan.before.tile_size + plan.after.tile_size) * plan.itemsize
 
-    def rows(self, tile: Sequence[int]) -> tuple[int, ...]:
-        """The shape of an array that has a tile on every device, cut along its first dimension; scalars have none."""
-        return (self.plan.devices * tile[0], *tile[1:]) if tile else ()
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The shape of an array of the source's tiles on all devices."""
+        return rows_shape(self.plan.devices, self.plan.source.local_shape)
 
     @property
     def spec(self) -> PartitionSpec:
-        """The partition spec of such an array. That of scalars would say that all are equal, and nothing asks it."""
-        return PartitionSpec(AXIS) if self.plan.before.rank else PartitionSpec()
+        """The partition spec of such an array."""
+        return rows_spec(self.plan.before.rank)
 
 
 class CompiledBucket:
@@ -105,7 +105,7 @@ class CompiledBucket:
         numbered: bool = False,
     ) -> None:
         self.entries, self.devices, self._options = tuple(entries), tuple(devices), dict(options or {})
-        self._mesh = jax.sharding.Mesh(np.array(self.devices), (AXIS,), axis_types=(AxisType.Auto,))
+        self._mesh = line_of(self.devices)
         self._sharding, self._scalar = (
             NamedSharding(self._mesh, spec) for spec in (PartitionSpec(AXIS), PartitionSpec())
         )
@@ -147,19 +147,11 @@ class CompiledBucket:
 
     def _lower(self, movers: Sequence[_Placed]) -> tuple[Any, Any]:
         """The program, and the same lowered."""
-        arrays = [
-            jax.ShapeDtypeStruct(entry.rows(entry.plan.source.local_shape), entry.dtype, sharding=self._rows(entry))
-            for entry in self._each()
-        ]
+        arrays = [jax.ShapeDtypeStruct(entry.rows, entry.dtype, sharding=self._rows(entry)) for entry in self._each()]
         reused = tuple(k for k, entry in enumerate(self._each(), start=1) if entry.reuses)
         with alone_on(self._mesh):
-            mapped = jax.shard_map(
-                _moving(movers),
-                mesh=self._mesh,
-                in_specs=(PartitionSpec(), *[entry.spec for entry in self._each()]),
-                out_specs=tuple(entry.spec for entry in self._each()),
-                check_vma=False,
-            )
+            specs = tuple(entry.spec for entry in self._each())
+            mapped = over_tiles(_moving(movers), self._mesh, (PartitionSpec(), *specs), specs)
             jitted = jax.jit(mapped, donate_argnums=reused)
             return jitted, jitted.lower(self._numbers, *arrays)
 
@@ -207,7 +199,7 @@ class CompiledBucket:
     def __call__(self, arrays: Sequence[jax.Array], targets: Sequence[Sharding]) -> list[jax.Array]:
         """Move arrays, each to its target: both are on devices of the program, all of them or some."""
         entries = list(self._each())
-        shapes = [entry.rows(entry.plan.source.local_shape) for entry in entries]
+        shapes = [entry.rows for entry in entries]
         if self._packed:
             rows = [
                 with_sharding(array, shape, self._rows(entry), weak=False)
@@ -253,7 +245,7 @@ class _Mover:
         order = tuple(range(plan.devices))
         platform = Platform(devices[0].platform, tuple(device.process_index for device in devices))
         context = context_of(plan, (AXIS,), (plan.devices,), order, self._first.schedule, platform)
-        self._context = replace(context, batched=self._stacked, apart=context.quirks.apart)
+        self._context = replace(context, batched=self._stacked)
         parts = [max(ratio(step.after, step.before)) for step in plan.steps if isinstance(step, AllToAll)]
         own = [len(entries)] if self._stacked else []
         self.numbers = max(parts + own, default=0) if context.quirks.numbers else 0
@@ -303,8 +295,7 @@ def numbers(devices: frozenset[Any], count: int) -> tuple[jax.Array, ...]:
     """0, 1, 2 and so on below `count`, each a scalar that every device holds, to be given to programs."""
     known = _NUMBERS.get(devices, ())
     if len(known) < count:
-        mesh = jax.sharding.Mesh(np.array(sorted(devices, key=lambda device: device.id)), (AXIS,))
-        everywhere = NamedSharding(mesh, PartitionSpec())
+        everywhere = NamedSharding(line_of(sorted(devices, key=lambda device: device.id)), PartitionSpec())
         # Each is brought as it is: a program that makes them takes longer to compile than many that are given them.
         values = [np.int32(value) for value in range(1 << (count - 1).bit_length())]
         with jax.transfer_guard_host_to_device("allow"):  # a guard is for arrays, and these are part of programs

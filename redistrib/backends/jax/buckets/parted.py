@@ -15,10 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
-from redistrib.backends.jax.buckets.compiled import AXIS, CompiledBucket, numbers
+from redistrib.backends.jax.buckets.compiled import CompiledBucket, numbers
 from redistrib.backends.jax.dummies import without_shards, zeros
+from redistrib.backends.jax.rows import line_of, over_tiles, rows_shape, rows_spec
 from redistrib.backends.jax.sharding import alone_on
 from redistrib.backends.jax.values import as_dtype, bits_of
 from redistrib.backends.jax.with_sharding import with_sharding
@@ -77,26 +78,23 @@ class PartedEnd:
     @cached_property
     def mesh(self) -> jax.sharding.Mesh:
         """The devices in a row."""
-        ordered = sorted(self.devices, key=lambda device: int(device.id))
-        return jax.sharding.Mesh(np.array(ordered), (AXIS,), axis_types=(AxisType.Auto,))
+        return line_of(sorted(self.devices, key=lambda device: int(device.id)))
 
     @cached_property
     def rows(self) -> NamedSharding:
         """The sharding of arrays that have a tile on every device, side by side along the first dimension."""
-        return NamedSharding(self.mesh, PartitionSpec(AXIS))
+        return NamedSharding(self.mesh, rows_spec(len(self.tile)))
 
     def whole(self, tile: Sequence[int]) -> tuple[int, ...]:
         """The shape of such an array."""
-        return (len(self.devices) * tile[0], *tile[1:])
+        return rows_shape(len(self.devices), tile)
 
     def compiled(self, run: Callable[..., jax.Array], tiles: Sequence[tuple[int, ...]], dtype: Any) -> Any:
         """A program of tiles and the number of a part, for every device; the first of two tiles becomes the result."""
-        mesh, spec = self.mesh, PartitionSpec(AXIS)
+        mesh, spec = self.mesh, self.rows.spec
         number = jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(mesh, PartitionSpec()))
         with alone_on(mesh):
-            mapped = jax.shard_map(
-                run, mesh=mesh, in_specs=(*[spec for _ in tiles], PartitionSpec()), out_specs=spec, check_vma=False
-            )
+            mapped = over_tiles(run, mesh, (*[spec for _ in tiles], PartitionSpec()), spec)
             given = [jax.ShapeDtypeStruct(self.whole(tile), dtype, sharding=self.rows) for tile in tiles]
             return jax.jit(mapped, donate_argnums=(0,) if len(tiles) > 1 else ()).lower(*given, number).compile()
 

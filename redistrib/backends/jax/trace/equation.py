@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
@@ -31,6 +31,18 @@ class Form(NamedTuple):
     key: Any = None
 
 
+class ValueRange(NamedTuple):
+    """Bounds of all elements of an array, each of which is a number between them; both are finite."""
+
+    low: float
+    high: float
+
+    @property
+    def most(self) -> float:
+        """The largest magnitude."""
+        return max(abs(self.low), abs(self.high))
+
+
 @dataclass(frozen=True)
 class Equation:
     """A primitive applied to operands.
@@ -41,6 +53,10 @@ class Equation:
         ins, outs: operands and results.
         literals: values of the operands that are no arrays of the program, by position.
         called: name of the function, where the primitive is a call of one.
+        effectful: whether the primitive does more than compute its results.
+        rules: those of the caller, by name of the primitive, for functions inside the primitive.
+        ranges: bounds of the operands of which some are known, by position.
+        exact: whether no partial sum may pass an operation inside it, where it is a loop or a branch.
     """
 
     primitive: Any
@@ -49,6 +65,10 @@ class Equation:
     outs: tuple[Form, ...]
     literals: Mapping[int, Any]
     called: str = ""
+    effectful: bool = False
+    rules: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    ranges: Mapping[int, ValueRange] = field(default_factory=dict)
+    exact: bool = False
 
     @property
     def kind(self) -> str:
@@ -94,7 +114,8 @@ class Equation:
             ins: what each operand reads, literals included.
             outs: what each result writes.
             body: called with the part and the tiles of the operands that are arrays; the primitive itself unless given.
-            linear: groups of operands, by position; those with literals are left out.
+            linear: groups of operands, by position, of which partial sums pass; those with literals are left out. The
+                library's own rules leave it to `redistrib.backends.jax.trace.sums`.
             options: of the nest.
         """
         place = {k: number for number, k in enumerate(self.reads)}
@@ -105,6 +126,7 @@ class Equation:
         )
         groups = tuple(tuple(place[k] for k in group) for group in linear if all(k in place for k in group))
         run = body or Primitive(self)
+        options = {"effectful": self.effectful, **options}
         return Nest(self.kind, tuple(sizes.items()), reads, writes, linear=groups, body=run, **options)  # type: ignore[arg-type]
 
 

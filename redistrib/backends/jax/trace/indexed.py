@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ from jax import lax
 from jax.extend.random import threefry2x32_p
 
 from redistrib.backends.jax.trace.equation import At, Equation, letters, rule
+from redistrib.backends.jax.trace.sums import sum_identity
 from redistrib.programs.nest import Nest
 
 
@@ -24,8 +26,9 @@ def _iota(equation: Equation) -> Nest | None:
 
     def body(at: At) -> Any:
         own = tuple(len(at[name]) for name in sizes)
-        start = jnp.asarray(at[f"d{along}"].start).astype(dtype)
-        return lax.broadcasted_iota(dtype, own, along) + start
+        numbers = at[f"d{along}"]
+        wide = _integers(max(sizes.values()))  # numbers are rounded, or wrap, once, and not before they are added
+        return (lax.broadcasted_iota(wide, own, along) + jnp.asarray(numbers.start).astype(wide)).astype(dtype)
 
     return equation.nest(sizes, [], [list(sizes)], body=body, indexed={f"d{along}"}, flops=0)
 
@@ -96,13 +99,28 @@ def _windows(
     return _Windows(sizes, cut, dims, one, list(batch))
 
 
+def bits_looked_up(equation: Equation) -> Equation | None:
+    """The gather that reads the bits of floats, where elements are picked from a dimension that may be cut.
+
+    Each element of the result is on one device, and the others have zero bits for it: the sum of the bits has every
+    element as it was, the sign of a zero and the bits of a NaN included. None where the gather itself will do.
+    """
+    numbers = equation.params["dimension_numbers"]
+    one = _one_picked(numbers.start_index_map, numbers.collapsed_slice_dims, equation)
+    form = equation.outs[0]
+    if one is None or equation.ins[0].shape[one] < 2 or not jnp.issubdtype(form.dtype, jnp.floating):
+        return None
+    return replace(equation, outs=(form._replace(dtype=f"uint{_bits(form.dtype)}"),))
+
+
 @rule("gather")
 def _gather(equation: Equation) -> Nest | None:
+    """Windows may be cut, and the dimension that is picked from, by a look-up in each part; see `bits_looked_up`."""
     numbers, slices = equation.params["dimension_numbers"], equation.params["slice_sizes"]
     shape = equation.ins[0].shape
     batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
     windows = _windows(equation, slices, numbers.start_index_map, numbers.collapsed_slice_dims, batching)
-    one, offsets = windows.one, set(numbers.offset_dims)
+    one, offsets, dtype = windows.one, set(numbers.offset_dims), equation.outs[0].dtype
 
     def body(at: At, *tiles: Any) -> Any:
         own = list(slices)
@@ -110,22 +128,26 @@ def _gather(equation: Equation) -> Nest | None:
             if name:
                 own[k] = len(at[name])
         if one is None or len(at["p"]) == shape[one]:
-            return equation.run(tiles, slice_sizes=tuple(own))
+            return written(equation.run(tiles, slice_sizes=tuple(own)))
         operand, rows = equation.operands(tiles)
+        index, outside = _looked_up(rows, shape, one, equation)
         start, count = at["p"].start, len(at["p"])
-        inside = _masked(rows, shape[one], equation.params["mode"])
-        here = (inside >= start) & (inside < start + count)
-        local = jnp.clip(inside - start, 0, count - 1)
-        found = equation.primitive.bind(
-            operand, local, **{**equation.params, "slice_sizes": tuple(own), "mode": lax.GatherScatterMode.CLIP}
-        )
-        batch = [k for k in range(found.ndim) if k not in offsets]
-        mask = lax.broadcast_in_dim(here[..., 0], found.shape, batch)
-        nothing: Any = jnp.zeros((), found.dtype)
-        if _fills(equation):  # the first part says so where an index is outside the whole
-            outside = lax.broadcast_in_dim(((inside < 0) | (inside >= shape[one]))[..., 0], found.shape, batch)
-            nothing = jnp.where(outside & (jnp.asarray(start) == 0), _filling(equation, found.dtype), nothing)
-        return jnp.where(mask, found, nothing)
+        here = (index >= start) & (index < start + count)
+        if _fills(equation):  # the first part has what is filled in
+            here = jnp.where(outside, jnp.asarray(start) == 0, here)
+        params = {"slice_sizes": tuple(own), "mode": lax.GatherScatterMode.CLIP, "unique_indices": False}
+        local = jnp.clip(index - start, 0, count - 1)
+        elements = equation.primitive.bind(operand, local, **{**equation.params, **params})
+        batch = [k for k in range(elements.ndim) if k not in offsets]
+        if _fills(equation):
+            fill = lax.broadcast_in_dim(outside[..., 0], elements.shape, batch)
+            elements = jnp.where(fill, _filling(equation, elements.dtype), elements)
+        elements = written(elements)
+        mask = lax.broadcast_in_dim(here[..., 0], elements.shape, batch)
+        return jnp.where(mask, elements, jnp.zeros((), elements.dtype))
+
+    def written(elements: Any) -> Any:
+        return elements if elements.dtype == dtype else lax.bitcast_convert_type(elements, dtype)
 
     combine = {"p": "sum"} if one is not None else {}
     indexed = {"p"} if one is not None else set()
@@ -136,7 +158,6 @@ def _gather(equation: Equation) -> Nest | None:
         body=body,
         combine=combine,
         indexed=indexed,
-        linear=((0,),) if _is_linear(equation) else (),
         flops=0,
     )
 
@@ -146,19 +167,25 @@ def _one_picked(picked: Sequence[int], removed: Sequence[int], equation: Equatio
     literal = 0 in equation.literals or 1 in equation.literals
     if len(picked) != 1 or picked[0] not in removed or literal:
         return None
-    if not any(kind in equation.ins[0].dtype for kind in ("float", "int", "complex")):
+    dtype = equation.ins[0].dtype
+    if equation.kind == "gather" and _bits(dtype) < 8:  # parts of a look-up are added as integers
         return None
-    return int(picked[0])
+    return int(picked[0]) if any(kind in dtype for kind in ("float", "int", "complex")) else None
+
+
+def _bits(dtype: str) -> int:
+    """Bits of an integer or float; zero for other element types, complex numbers among them."""
+    if "key<" not in dtype and jnp.issubdtype(jnp.dtype(dtype), jnp.floating):
+        return int(jnp.finfo(dtype).bits)
+    return int(jnp.iinfo(dtype).bits) if "int" in dtype else 0
 
 
 def _fills(equation: Equation) -> bool:
     return str(equation.params["mode"]).upper().endswith("FILL_OR_DROP")
 
 
-def _is_linear(equation: Equation) -> bool:
-    """Whether a gather of a sum is the sum of gathers: not where it fills in a number."""
-    given = equation.params.get("fill_value")
-    return not _fills(equation) or given == 0 or (given is None and "float" in equation.outs[0].dtype)
+def _clips(equation: Equation) -> bool:
+    return str(equation.params["mode"]).upper().endswith("CLIP")
 
 
 def _filling(equation: Equation, dtype: Any) -> Any:
@@ -173,10 +200,23 @@ def _filling(equation: Equation, dtype: Any) -> Any:
     )
 
 
-def _masked(rows: Any, size: int, mode: Any) -> Any:
-    """Indices as signed integers, clipped to the whole array where the primitive clips."""
-    signed = rows.astype(jnp.int32)
-    return jnp.clip(signed, 0, size - 1) if str(mode).upper().endswith("CLIP") else signed
+def _integers(size: int) -> Any:
+    """Signed integers in which JAX counts the elements along a dimension."""
+    return jnp.int32 if size <= jnp.iinfo(jnp.int32).max else jnp.int64
+
+
+def _looked_up(rows: Any, shape: Sequence[int], dim: int, equation: Equation) -> tuple[Any, Any]:
+    """Indices clipped to a dimension, as signed integers, and which of them are outside of it.
+
+    They are compared in their own element type, where the largest without a sign is not -1. A gather that fills in
+    has them as JAX does: as signed integers from the start.
+    """
+    wide = _integers(max(shape))
+    if equation.kind == "gather" and _fills(equation):
+        rows = rows.astype(wide)
+    limits = jnp.iinfo(rows.dtype)
+    low, high = (rows.dtype.type(min(bound, limits.max)) for bound in (0, shape[dim] - 1))
+    return jnp.clip(rows, low, high).astype(wide), (rows < low) | (rows > high)
 
 
 @rule("scatter-add", "scatter_add", "scatter", "scatter-mul", "scatter_mul", "scatter-min", "scatter-max")
@@ -204,14 +244,17 @@ def _scatter(equation: Equation) -> Nest | None:
             first = jnp.asarray(True)
             for name in summed:
                 first = first & (jnp.asarray(at[name].start) == 0)
-            base = jnp.where(first, base, jnp.zeros((), base.dtype))
+            base = jnp.where(first, base, sum_identity(base.dtype))
         params = dict(equation.params)
         if one is not None and len(at["p"]) < shape[one]:
             start, count = at["p"].start, len(at["p"])
-            inside = _masked(rows, shape[one], params["mode"])
-            local = inside - start
-            rows = jnp.where((local >= 0) & (local < count), local, count)  # beyond the end: dropped
-            params["mode"] = lax.GatherScatterMode.FILL_OR_DROP
+            index, outside = _looked_up(rows, shape, one, equation)
+            here = (index >= start) & (index < start + count)
+            if not _clips(equation):
+                here &= ~outside
+            rows = jnp.where(here, index - start, count)  # beyond the end: dropped
+            drop = lax.GatherScatterMode.FILL_OR_DROP
+            params |= {"mode": drop, "indices_are_sorted": False, "unique_indices": False}
         return equation.primitive.bind(base, rows, parts, **params)
 
     combine: Mapping[str, str] = dict.fromkeys(summed, "sum") if adds else {}
@@ -223,6 +266,5 @@ def _scatter(equation: Equation) -> Nest | None:
         combine=combine,
         whole=() if adds else summed,
         indexed={*(summed if adds else ()), *(("p",) if one is not None else ())},
-        linear=((0, 2),) if adds else (),
         flops=1,
     )

@@ -12,8 +12,12 @@ from jax.extend import core as jex
 from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.private import source_line
-from redistrib.backends.jax.trace import indexed, layout, pointwise, reduce  # noqa: F401  # they fill the table
-from redistrib.backends.jax.trace.equation import RULES, CallRule, Equation, Form, Rule, is_key, whole
+from redistrib.backends.jax.trace import effects, indexed, layout, pointwise, reduce  # noqa: F401  # they fill the table
+from redistrib.backends.jax.trace.equation import RULES, CallRule, Equation, Form, Rule, ValueRange, is_key, whole
+from redistrib.backends.jax.trace.indexed import bits_looked_up
+from redistrib.backends.jax.trace.ranges import of_constant, of_result
+from redistrib.backends.jax.trace.sums import passing
+from redistrib.errors import ProgramError
 from redistrib.programs.graph import Array, Graph, Operation, Pinned
 
 UNROLLED = 128  # steps of a scan: the layers of the deepest models there are
@@ -62,7 +66,12 @@ class Traced:
 
 
 def trace(
-    function: Callable[..., Any], args: Sequence[Any], names: Sequence[str], rules: Mapping[str, Rule] | None = None
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    names: Sequence[str],
+    rules: Mapping[str, Rule] | None = None,
+    *,
+    exact: bool = False,
 ) -> Traced:
     """Trace a function of arrays.
 
@@ -71,10 +80,15 @@ def trace(
         args: its arguments, arrays or `jax.ShapeDtypeStruct`.
         names: of the leaves of the arguments, in order.
         rules: rules of primitives that come before those that there are.
+        exact: whether no partial sum may pass an operation.
+
+    Raises:
+        ProgramError: if the function has an effect that is not carried, or reads or writes arrays in place.
     """
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
-    tracer = _Tracer({**RULES, **(rules or {})})
+    tracer = _Tracer({**RULES, **(rules or {})}, rules or {}, exact)
     constants = tuple(closed.consts)
+    effects.require_arrays("", [var.aval for var in (*closed.jaxpr.invars, *closed.jaxpr.constvars)])
     env: dict[Any, Atom] = {}
     inputs: list[Array] = []
     labels = [*names, *(f"constant.{k}" for k in range(len(constants)))]
@@ -86,6 +100,8 @@ def trace(
         inputs.append(Array(name, form.shape, form.dtype))
         env[var] = name
     tracer.taken.update(labels)
+    bounds = {name: of_constant(value) for name, value in zip(labels[len(names) :], constants, strict=True)}
+    tracer.ranges.update({name: interval for name, interval in bounds.items() if interval is not None})
     tracer.walk(closed.jaxpr, env, "")
     outputs = [tracer.materialized(tracer.read(env, var), form_of(var.aval)) for var in closed.jaxpr.outvars]
     forms = [form_of(var.aval) for var in closed.jaxpr.outvars]
@@ -117,11 +133,14 @@ def form_of(aval: Any) -> Form:
 @dataclass
 class _Tracer:
     rules: Mapping[str, Rule]
+    given_rules: Mapping[str, Rule]  # without those of the library
+    exact: bool = False
     operations: list[Operation] = field(default_factory=list)
     taken: set[str] = field(default_factory=set)
     count: dict[str, int] = field(default_factory=dict)
     stacks: dict[str, list[Atom]] = field(default_factory=dict)  # what scans have left, by step
     zeros: set[str] = field(default_factory=set)
+    ranges: dict[str, ValueRange] = field(default_factory=dict)  # bounds of values, where some are known
 
     def read(self, env: Mapping[Any, Atom], var: Any) -> Atom:
         return Lit(var.val) if isinstance(var, jex.Literal) else env[var]
@@ -140,7 +159,10 @@ class _Tracer:
         for eqn in jaxpr.eqns:
             ins = [self.read(env, var) for var in eqn.invars]
             source = source_line(eqn) or where
-            outs = self.apply(eqn, ins, source)
+            try:
+                outs = self.apply(eqn, ins, source)
+            except ProgramError as error:
+                raise error.at(source) from None
             env.update(zip(eqn.outvars, outs, strict=True))
 
     def apply(self, eqn: Any, ins: list[Atom], source: str) -> list[Atom]:
@@ -159,6 +181,7 @@ class _Tracer:
             if kind in ("remat2", "checkpoint") and eqn.params.get("differentiated") and eqn.params.get("prevent_cse"):
                 ins = [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
             return self.inlined(inner, ins, source)
+        effects.require_known(eqn, kind in self.given_rules)
         if kind == "add_any":  # where a scan begins to add up gradients
             others = [atom for atom in ins if not (isinstance(atom, str) and atom in self.zeros)]
             if len(others) < len(ins):
@@ -175,15 +198,25 @@ class _Tracer:
         return [self.read(env, var) for var in jaxpr.outvars]
 
     def equation(self, eqn: Any, ins: Sequence[Atom], source: str, called: str = "") -> list[Atom]:
+        """Add an equation as the operation of its rule, or as two."""
         equation = Equation(
             eqn.primitive,
-            eqn.params,
+            effects.params_of(eqn),
             tuple(form_of(var.aval) for var in eqn.invars),
             tuple(form_of(var.aval) for var in eqn.outvars),
             {k: atom.value for k, atom in enumerate(ins) if isinstance(atom, Lit)},
             called,
+            bool(eqn.effects),
+            self.given_rules,
         )
-        outs = self.add(equation, [atom for atom in ins if isinstance(atom, str)], source)
+        names = [atom for atom in ins if isinstance(atom, str)]
+        if equation.kind == "gather" and self.rules["gather"] is RULES["gather"]:
+            bits = bits_looked_up(equation)
+            if bits is not None:
+                form, (after,) = equation.outs[0], self.add(bits, names, source)
+                params = {"new_dtype": jax.numpy.dtype(form.dtype)}
+                return [self.one(jax.lax.bitcast_convert_type_p, params, bits.outs[0], form, after, source)]
+        outs = self.add(equation, names, source)
         if equation.kind == "broadcast_in_dim" and equation.literals and not np.any(equation.literals[0]):
             self.zeros.update(outs)
         return list(outs)
@@ -191,19 +224,30 @@ class _Tracer:
     def add(self, equation: Equation, ins: Sequence[str], source: str) -> list[str]:
         """Add an operation; returns the names of what it makes."""
         kind = equation.kind
+        places = zip(equation.reads, ins, strict=True)
+        ranges = {k: self.ranges[name] for k, name in places if name in self.ranges}
+        equation = replace(equation, ranges=ranges, exact=self.exact)
         own = self.rules.get(kind)
         keyed = any(form.key is not None for form in (*equation.ins, *equation.outs)) and kind != "random_bits"
-        nest = own(equation) if own is not None and not keyed else None
+        nest = own(equation) if own is not None and (not keyed or equation.effectful) else None
         opaque = ""
-        if nest is None:
-            nest = whole(equation)
+        if nest is None or (equation.effectful and not nest.ranges and kind not in effects.CALLBACKS):
+            nest = nest or whole(equation)
             small = all(np.prod(form.shape) <= 64 for form in (*equation.ins, *equation.outs))
             opaque = "" if small else f"no rule for {kind}" if own is None else f"the rule of {kind} does not cover it"
+        elif self.exact:
+            nest = replace(nest, linear=())
+        elif own is RULES.get(kind):
+            place = {k: number for number, k in enumerate(equation.reads)}
+            nest = replace(nest, linear=tuple(tuple(place[k] for k in group) for group in passing(equation)))
         name = self.named(kind)
         outs = tuple(
             Array(name if k == 0 else self.named(kind), form.shape, form.dtype) for k, form in enumerate(equation.outs)
         )
         self.operations.append(Operation(replace(nest, name=name), kind, tuple(ins), outs, source, opaque))
+        bounds = of_result(equation)
+        if bounds is not None:
+            self.ranges[name] = bounds
         return [array.name for array in outs]
 
     def fenced(self, atom: Atom, form: Form, source: str) -> Atom:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from jax import lax
-
 from redistrib.backends.jax.trace.equation import At, Dims, Equation, letters, rule
 from redistrib.programs.nest import Nest
 from redistrib.programs.ops import reshaping
@@ -17,7 +15,7 @@ from redistrib.programs.ops import reshaping
 def _transpose(equation: Equation) -> Nest:
     names = letters("d", equation.ins[0].shape)
     turned = [f"d{k}" for k in equation.params["permutation"]]
-    return equation.nest(names, [list(names)], [turned], linear=((0,),), flops=0)
+    return equation.nest(names, [list(names)], [turned], flops=0)
 
 
 @rule("reshape", "squeeze", "expand_dims")
@@ -48,7 +46,7 @@ def _slice(equation: Equation) -> Nest:
         ends = [len(at[f"d{k}"]) if is_free else limits[k] for k, is_free in enumerate(free)]
         return equation.run(tiles, limit_indices=tuple(ends))
 
-    return equation.nest(sizes, [dims], [dims], body=body, linear=((0,),), flops=0)
+    return equation.nest(sizes, [dims], [dims], body=body, flops=0)
 
 
 @rule("rev", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
@@ -56,8 +54,7 @@ def _along(equation: Equation) -> Nest:
     given = equation.params.get("dimensions", equation.params.get("axis"))
     fixed = {given} if isinstance(given, int) else set(given)
     sizes, dims = _uncut(equation, [k not in fixed for k in range(len(equation.ins[0].shape))])
-    linear = ((0,),) if equation.kind in ("rev", "cumsum") else ()
-    return equation.nest(sizes, [dims], [dims], linear=linear, flops=0 if equation.kind == "rev" else 1)
+    return equation.nest(sizes, [dims], [dims], flops=0 if equation.kind == "rev" else 1)
 
 
 @rule("sort", "top_k", "approx_top_k")
@@ -74,23 +71,21 @@ def _concatenate(equation: Equation) -> Nest:
     sizes, dims = _uncut(equation, [k != along for k in range(len(equation.ins[0].shape))])
     if equation.literals:
         return equation.nest({}, *([[""] * len(f.shape) for f in side] for side in (equation.ins, equation.outs)))
-    together = tuple(range(len(equation.ins)))
-    return equation.nest(sizes, [dims] * len(equation.ins), [dims], linear=(together,), flops=0)
+    return equation.nest(sizes, [dims] * len(equation.ins), [dims], flops=0)
 
 
 @rule("split")
 def _split(equation: Equation) -> Nest:
     along = equation.params["axis"]
     sizes, dims = _uncut(equation, [k != along for k in range(len(equation.ins[0].shape))])
-    return equation.nest(sizes, [dims], [dims] * len(equation.outs), linear=((0,),), flops=0)
+    return equation.nest(sizes, [dims], [dims] * len(equation.outs), flops=0)
 
 
 @rule("pad")
 def _pad(equation: Equation) -> Nest:
     config = equation.params["padding_config"]
     sizes, dims = _uncut(equation, [tuple(entry) == (0, 0, 0) for entry in config])
-    linear = ((0,),) if 1 in equation.literals and equation.literals[1] == 0 else ()
-    return equation.nest(sizes, [dims, []], [dims], linear=linear, flops=0)
+    return equation.nest(sizes, [dims, []], [dims], flops=0)
 
 
 @rule("dynamic_slice")
@@ -104,7 +99,7 @@ def _dynamic_slice(equation: Equation) -> Nest:
         return equation.run(tiles, slice_sizes=own)
 
     ins = [dims, *[[]] * len(shape)]
-    return equation.nest(sizes, ins, [dims], body=body, linear=((0,),), flops=0)
+    return equation.nest(sizes, ins, [dims], body=body, flops=0)
 
 
 @rule("dynamic_update_slice")
@@ -112,12 +107,7 @@ def _dynamic_update(equation: Equation) -> Nest:
     shape, update = equation.ins[0].shape, equation.ins[1].shape
     sizes, dims = _uncut(equation, [n == m for n, m in zip(shape, update, strict=True)])
 
-    def body(at: At, *tiles: Any) -> Any:
-        operand, part, *starts = equation.operands(tiles)
-        return lax.dynamic_update_slice(operand, part, starts)
-
-    ins = [dims, dims, *[[]] * len(shape)]
-    return equation.nest(sizes, ins, [dims], body=body, linear=((0, 1),), flops=0)
+    return equation.nest(sizes, [dims, dims, *[[]] * len(shape)], [dims], flops=0)
 
 
 @rule("reduce_window_sum", "reduce_window_max", "reduce_window_min", "select_and_scatter_add", "select_and_gather_add")
@@ -138,7 +128,7 @@ def _windows(equation: Equation) -> Nest:
 def _fft(equation: Equation) -> Nest:
     rank, turned = len(equation.ins[0].shape), len(equation.params["fft_lengths"])
     sizes, dims = _uncut(equation, [k < rank - turned for k in range(rank)])
-    return equation.nest(sizes, [dims], [dims], linear=((0,),), flops=5)
+    return equation.nest(sizes, [dims], [dims], flops=5)
 
 
 @rule(

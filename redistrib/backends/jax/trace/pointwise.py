@@ -8,10 +8,10 @@ from redistrib.backends.jax.trace.equation import Dims, Equation, letters, rule
 from redistrib.programs.nest import Nest
 
 _CHEAP = {
-    "abs", "and", "ceil", "clamp", "clz", "conj", "convert_element_type", "copy", "copy_p", "eq", "eq_to",
-    "floor", "ge", "gt", "imag", "is_finite", "le", "le_to", "lt", "lt_to", "max", "min", "ne", "not",
-    "optimization_barrier", "or", "population_count", "real", "reduce_precision", "rem", "round", "shift_left",
-    "shift_right_arithmetic", "shift_right_logical", "sign", "stop_gradient", "xor",
+    "abs", "add", "add_any", "and", "ceil", "clamp", "clz", "conj", "convert_element_type", "copy", "copy_p", "div",
+    "eq", "eq_to", "floor", "ge", "gt", "imag", "is_finite", "le", "le_to", "lt", "lt_to", "max", "min", "mul", "ne",
+    "neg", "not", "optimization_barrier", "or", "population_count", "real", "reduce_precision", "rem", "round",
+    "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "stop_gradient", "sub", "xor",
 }  # fmt: skip
 _COSTLY = {
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i0e", "bessel_i1e", "cbrt", "complex",
@@ -20,24 +20,9 @@ _COSTLY = {
     "regularized_incomplete_beta", "rsqrt", "sin", "sinh", "sqrt", "square", "tan", "tanh", "threefry2x32",
     "zeta",
 }  # fmt: skip
-_LINEAR: dict[str, tuple[tuple[int, ...], ...]] = {
-    "add": ((0, 1),),
-    "add_any": ((0, 1),),
-    "sub": ((0, 1),),
-    "neg": ((0,),),
-    "mul": ((0,), (1,)),
-    "div": ((0,),),
-    "select_n": ((1, 2),),
-    "copy": ((0,),),
-    "copy_p": ((0,),),
-    "real": ((0,),),
-    "imag": ((0,),),
-    "optimization_barrier": ((0,),),
-    "stop_gradient": ((0,),),
-}
 
 
-@rule(*_CHEAP, *_COSTLY, *_LINEAR)
+@rule(*_CHEAP, *_COSTLY)
 def _pointwise(equation: Equation) -> Nest:
     shape = equation.outs[0].shape
     sizes = letters("d", shape)
@@ -45,17 +30,8 @@ def _pointwise(equation: Equation) -> Nest:
     def dims(own: tuple[int, ...]) -> Dims:
         return [f"d{k}" if size == whole else "" for k, (size, whole) in enumerate(zip(own, shape, strict=False))]
 
-    linear = _LINEAR.get(equation.kind, ())
-    if equation.kind == "select_n":
-        linear = (tuple(range(1, len(equation.ins))),)
-    if equation.kind == "convert_element_type" and _is_float(equation):
-        linear = ((0,),)
     ins, outs = ([dims(form.shape) for form in side] for side in (equation.ins, equation.outs))
-    return equation.nest(sizes, ins, outs, linear=linear, flops=1 if equation.kind not in _COSTLY else 10)
-
-
-def _is_float(equation: Equation) -> bool:
-    return all("float" in form.dtype for form in (*equation.ins, *equation.outs))
+    return equation.nest(sizes, ins, outs, flops=1 if equation.kind not in _COSTLY else 10)
 
 
 @rule("broadcast_in_dim")
@@ -69,7 +45,7 @@ def _broadcast(equation: Equation) -> Nest | None:
         operand = equation.operands(tiles)[0]
         return lax.broadcast_in_dim(operand, tuple(len(at[f"d{k}"]) for k in range(len(shape))), targets)
 
-    return equation.nest(letters("d", shape), [read], [list(letters("d", shape))], body=body, linear=((0,),), flops=0)
+    return equation.nest(letters("d", shape), [read], [list(letters("d", shape))], body=body, flops=0)
 
 
 @rule("bitcast_convert_type")

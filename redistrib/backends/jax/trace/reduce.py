@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from redistrib.backends.jax.trace.equation import Dims, Equation, letters, rule
+from redistrib.backends.jax.trace.sums import can_be_summed
 from redistrib.programs.nest import Nest
 
 _COMBINE = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min"}
@@ -18,7 +20,12 @@ def _reduce(equation: Equation) -> Nest:
     reduced = [f"d{k}" for k in equation.params["axes"]]
     kept = [name for name in sizes if name not in reduced]
     kind = _COMBINE.get(equation.kind)
-    if equation.ins[0].dtype == "bool" or (kind in ("max", "min") and "complex" in equation.ins[0].dtype):
+    dtype = equation.ins[0].dtype
+    if (
+        dtype == "bool"
+        or (kind in ("max", "min") and "complex" in dtype)
+        or (kind == "sum" and not can_be_summed(dtype))
+    ):
         kind = None
     return equation.nest(
         sizes,
@@ -26,9 +33,15 @@ def _reduce(equation: Equation) -> Nest:
         [kept],
         combine=dict.fromkeys(reduced, kind) if kind else {},
         whole=() if kind else reduced,
-        linear=((0,),) if kind == "sum" else (),
         flops=1,
     )
+
+
+def _added(equation: Equation, names: Sequence[str]) -> dict[str, Any]:
+    """The options of a nest that adds products along dimensions; whole ones where the results cannot be added later."""
+    if can_be_summed(equation.outs[0].dtype):
+        return {"combine": dict.fromkeys(names, "sum")}
+    return {"whole": names}
 
 
 @rule("dot_general")
@@ -49,8 +62,8 @@ def _dot(equation: Equation) -> Nest:
     sizes = dict(zip(a, left, strict=True)) | dict(zip(b, right, strict=True))
     batch = [a[i] for i in left_batch]
     out = [*batch, *(name for name in a if name[0] == "m"), *(name for name in b if name[0] == "n")]
-    summed = dict.fromkeys((a[i] for i in left_sum), "sum")
-    return equation.nest(sizes, [a, b], [out], combine=summed, linear=((0,), (1,)), flops=2)
+    summed = [a[i] for i in left_sum]
+    return equation.nest(sizes, [a, b], [out], **_added(equation, summed), flops=2)
 
 
 @rule("conv_general_dilated")
@@ -82,7 +95,6 @@ def _conv(equation: Equation) -> Nest:
         [dims(numbers.lhs_spec, "n", ("g", "i")), dims(numbers.rhs_spec, ("g", "o"), "i")],
         [dims(numbers.out_spec, "n", ("g", "o"))],
         body=lambda at, *tiles: equation.run(tiles, feature_group_count=len(at["g"])),
-        combine={"i": "sum"},
-        linear=((0,), (1,)),
+        **_added(equation, ["i"]),
         flops=taps,
     )

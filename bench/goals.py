@@ -1,0 +1,293 @@
+"""What must hold: the goals of every suite, with what was measured, and whether they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from bench import survivors, wire
+from bench.problems import Problem
+from bench.programs import compared
+from bench.results import Record, Results
+from bench.sets import CASES, DIRECT, FOUR_A_HOST, HOST, SAME_TILES, SOCKETS, times_faster
+from bench.stats import bootstrap_geomean, geomean, quantile
+from bench.summary import OURS, XLA, compiled, set_name, slower_than, speed, speed_of, timed, xla_gathers
+from bench.tables import summands_over_bound
+
+
+class Goal(NamedTuple):
+    """A figure that must hold.
+
+    Attributes:
+        name: what is to be.
+        measured: what is; empty where it was not measured.
+        holds: whether it does; None where that is not known.
+    """
+
+    name: str
+    measured: str = ""
+    holds: bool | None = None
+
+    @property
+    def verdict(self) -> str:
+        return {True: "yes", False: "**no**", None: "not measured"}[self.holds]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.measured or '-'}: {self.verdict}"
+
+
+def faster(name: str, records: list[Record], least: float) -> Goal:
+    """XLA's time over ours in geometric mean is at least so much."""
+    chosen = timed(records)
+    if not chosen:
+        return Goal(f"{name}: XLA/ours >= {least:g}")
+    gain = speed_of(chosen)
+    return Goal(f"{name}: XLA/ours >= {least:g}", f"{gain} of {len(chosen)}", gain.value >= least)
+
+
+def never_slower(name: str, records: list[Record], limit: float) -> Goal:
+    """No problem's time is below so much of XLA's beyond its noise."""
+    chosen = timed(records)
+    goal = f"{name}: no problem below {limit} beyond noise"
+    if not chosen:
+        return Goal(goal)
+    slow, worst = slower_than(chosen, limit), min(speed(r).value for r in chosen)
+    return Goal(goal, f"{len(slow)} of {len(chosen)}, worst {worst:.2f}", not slow)
+
+
+def at_most(name: str, values: Sequence[float], most: float) -> Goal:
+    """A geometric mean is at most so much."""
+    if not values:
+        return Goal(f"{name} <= {most}")
+    return Goal(f"{name} <= {most}", f"{geomean(values):.4f} of {len(values)}", geomean(values) <= most)
+
+
+def of_sets(records: list[Record], *names: str) -> list[Record]:
+    """The records of some sets."""
+    return [record for record in records if set_name(record) in names]
+
+
+def links(found: Results, name: str, label: str) -> list[Goal]:
+    """Time over what the links allow, in all and by kind of plan."""
+    goals = (f"{label}, time/what links allow <= 1.25", f"{label}, no kind of plan above 1.5")
+    moves = wire.rows_of(found.records(name), found.settings(name))
+    if not moves:
+        return [Goal(goal) for goal in goals]
+    overall = geomean([move[OURS] for move in moves])
+    by_kind = {kind: [move[OURS] for move in moves if move["kind"] == kind] for kind in {m["kind"] for m in moves}}
+    kinds = {kind: geomean(values) for kind, values in by_kind.items()}
+    worst = max(sorted(kinds), key=kinds.__getitem__)
+    return [
+        Goal(goals[0], f"{overall:.2f}, {len(moves)} moves", overall <= 1.25),
+        Goal(goals[1], f"{worst} {kinds[worst]:.2f}", kinds[worst] <= 1.5),
+    ]
+
+
+def cluster(found: Results) -> list[Goal]:
+    records = found.records("cluster")
+    values = [speed(r).value for r in timed(records)]
+    return [
+        faster("cluster, U", of_sets(records, "U222"), 2.0),
+        faster("cluster, H", of_sets(records, "H222"), 2.4),
+        faster("cluster, where XLA gathers", [r for r in records if xla_gathers(r)], 2.5),
+        Goal("cluster, best problem >= 5.7", *((f"{max(values):.2f}", max(values) >= 5.7) if values else ())),
+        never_slower("cluster", records, 0.95),
+        *links(found, "cluster", "cluster"),
+    ]
+
+
+def partial_cluster(found: Results) -> list[Goal]:
+    records = found.records("partial_cluster")
+    cut = [r for r in records if not Problem.from_json(r["problem"]).replicates]
+    return [faster("cluster, summands", records, 1.5), faster("cluster, summands to cut targets", cut, 2.0)]
+
+
+def xla_cpu(found: Results) -> list[Goal]:
+    records = found.records("xla_cpu")
+    return [
+        faster("8 CPU devices, U", of_sets(records, "U222"), 1.2),
+        faster("24 CPU devices, U234", of_sets(records, "U234"), 2.0),
+        never_slower("CPU devices", records, 0.9),
+    ]
+
+
+def tpu(found: Results) -> list[Goal]:
+    aligned = of_sets(found.records("tpu"), "A222")
+    records = [r for r in of_sets(found.records("tpu"), "U222") if r["topology"] == "v5e:2x4"]
+    goals = [
+        "TPU v5e 2x4, U: every problem compiles",
+        "TPU, U: median compile time <= half of XLA's",
+        "TPU, U: never more bytes than XLA",
+        "TPU, U: scratch <= half of XLA's",
+        "TPU, aligned tiles >= 128 MiB: scratch <= 2 tiles",
+    ]
+    ours = [r for r in records if compiled(r, OURS)]
+    if not ours or not aligned:
+        return [Goal(goal) for goal in goals]
+    both = [r for r in ours if compiled(r, XLA)]
+    mine = quantile([r[OURS]["compile_s"] + r[OURS].get("plan_s", 0.0) for r in ours], 0.5)
+    theirs = quantile([r[XLA]["compile_s"] if compiled(r, XLA) else float("inf") for r in records], 0.5)
+    more = [r for r in both if r[OURS]["received"] > r[XLA]["received"] * (1 + 1e-9)]
+    own, other = (sum(r[side]["scratch"] or 0 for r in both) / 1e9 for side in (OURS, XLA))
+    tiles = {s: max(r[s]["scratch"] / r["tile"] for r in aligned if compiled(r, s)) for s in (OURS, XLA)}
+    return [
+        Goal(goals[0], f"{len(ours)} of {len(records)}", len(ours) == len(records)),
+        Goal(goals[1], f"{mine:.2f} s against {theirs:.2f} s", mine <= theirs / 2),
+        Goal(goals[2], f"more on {len(more)} of {len(both)}", not more),
+        Goal(goals[3], f"{own:.2f} GB against {other:.2f} GB", own <= other / 2),
+        Goal(goals[4], f"{tiles[OURS]:.2f}; XLA's {tiles[XLA]:.1f}", tiles[OURS] <= 2),
+    ]
+
+
+def partial(found: Results) -> list[Goal]:
+    records = found.records("partial")
+    exact, default = summands_over_bound(records, "exact", True), summands_over_bound(records, "default")
+    return [
+        at_most("summands, exact, reachable bound: bytes/bound", exact, 1.01),
+        at_most("summands by default: bytes/bound", default, 1.05),
+    ]
+
+
+def sets(found: Results) -> list[Goal]:
+    by_case = {r["case"]: r for r in found.records("sets") if r["status"] == "ok" and "wrong" not in r}
+
+    def ratio(case: str, way: str) -> float | None:
+        gain = times_faster(by_case[case], way) if case in by_case else None
+        return None if gain is None else gain.value
+
+    goals = []
+    for many, case in ((2, "rows to replicated"), (4, FOUR_A_HOST[0])):
+        gain = ratio(case, DIRECT)
+        goal = f"other devices, rows to replicated, {many} a host: direct pull/ours >= 2"
+        goals.append(Goal(goal, *(() if gain is None else (f"{gain:.2f}, bytes allow {many}", gain >= 2))))
+    sockets = [gain for case in SAME_TILES if (gain := ratio(case, SOCKETS)) is not None]
+    host = {case: gain for case in CASES if (gain := ratio(case, HOST)) is not None}
+    slow = min(host, key=lambda case: host[case], default="")
+    return [
+        *goals,
+        Goal(
+            "other devices, same tiles: ours/JAX's sockets <= 1.5",
+            f"{max(1 / gain for gain in sockets):.2f}" if sockets else "",
+            all(gain >= 1 / 1.5 for gain in sockets) if len(sockets) == len(SAME_TILES) else None,
+        ),
+        Goal(
+            "other devices: never slower than through the host",
+            f"least {host[slow]:.2f} ({slow}), {len(host)} cases" if host else "",
+            all(gain >= 1 for gain in host.values()) if len(host) == len(CASES) else None,
+        ),
+    ]
+
+
+def programs(found: Results) -> list[Goal]:
+    goal = "programs, same pins: never more bytes than XLA"
+    shares = [share for record in found.records("programs") if (share := compared.ratio(record)) is not None]
+    if not shares:
+        return [Goal(goal)]
+    more = sum(share > 1 for share in shares)
+    return [Goal(goal, f"geomean {geomean(shares):.3f}, more on {more} of {len(shares)}", not more)]
+
+
+def programs_searched(found: Results) -> list[Goal]:
+    goal = "programs searched: bytes/XLA's <= 0.7, never more"
+    shares = [record["received"] / record["xla"] for record in found.records("programs_searched")]
+    if not shares:
+        return [Goal(goal)]
+    more = sum(share > 1 for share in shares)
+    text = f"geomean {geomean(shares):.3f}, more on {more} of {len(shares)}"
+    return [Goal(goal, text, geomean(shares) <= 0.7 and not more)]
+
+
+def searched_cluster(found: Results) -> list[Goal]:
+    goals = (
+        "searched: predicted time never above the best by hand",
+        "cluster, searched: XLA by batch/ours >= 1.5",
+        "cluster, searched: not slower than XLA in the best layout by hand",
+    )
+    records = found.records("searched_cluster")
+    ran = compared.ran(records)
+    if not ran:
+        return [Goal(goal) for goal in goals]
+    shares = [compared.share(record) for record in records]
+    above = sum(share > 1 + 1e-6 for share in shares)
+    batch = bootstrap_geomean([compared.gain(record, compared.BATCH).value for record in ran])
+    by_hand = bootstrap_geomean([compared.gain(record, compared.best(record)).value for record in ran])
+    slower = [record["name"] for record in ran if compared.gain(record, compared.best(record)).high < 1]
+    lost = f", slower on {', '.join(slower)}" if slower else ""
+    return [
+        Goal(goals[0], f"above on {above} of {len(shares)}, geomean {geomean(shares):.3f}", not above),
+        Goal(goals[1], f"{batch} of {len(ran)}", batch.value >= 1.5),
+        Goal(goals[2], f"{by_hand}{lost}", by_hand.high >= 1),
+    ]
+
+
+def planning(found: Results) -> list[Goal]:
+    goals = (
+        "planning, 8 devices: median < 2 ms, 99% < 20 ms",
+        "planning, rank 6 on 4,096 devices < 0.5 s",
+        "planning, 65,536 devices < 5 s, 1 GB",
+    )
+    tests = {r["test"]: r for r in found.records("planning")}
+    names = [f"test_8_devices[{name}-{way}]" for name in ("U222", "H222") for way in ("default", "exact")]
+    small = [tests[name] for name in names if name in tests]
+    middle, large = ([r for name, r in tests.items() if name.startswith(f"test_{n}_")] for n in (4096, 65536))
+    if not (small and middle and large):
+        return [Goal(goal) for goal in goals]
+    median, tail = (max(r[key] for r in small) for key in ("median_s", "p99_s"))
+    slow, slower = (max(r["worst_s"] for r in chosen) for chosen in (middle, large))
+    peak = max(r["peak_mib"] for r in large)
+    return [
+        Goal(goals[0], f"{1e3 * median:.2f} ms, {1e3 * tail:.1f} ms", median < 2e-3 and tail < 20e-3),
+        Goal(goals[1], f"{slow:.2f} s", slow < 0.5),
+        Goal(goals[2], f"{slower:.2f} s, {peak:.0f} MiB", slower < 5 and peak < 953),
+    ]
+
+
+def mutants(found: Results) -> list[Goal]:
+    goal = f"mutants: >= {100 * survivors.LEAST:.0f}% killed in every folder"
+    rooms = survivors.rooms(found.records("mutants"))
+    if not rooms:
+        return [Goal(goal)]
+    worst = min(rooms, key=lambda room: room.rate)
+    killed, counted = (sum(getattr(room, name) for room in rooms) for name in ("killed", "counted"))
+    fewest = min(room.counted + room.equivalent for room in rooms)
+    measured = f"{killed} of {counted} in {len(rooms)} folders, least {worst.name}, {100 * worst.rate:.0f}%"
+    met = worst.rate >= survivors.LEAST
+    return [Goal(goal, measured, None if met and fewest < survivors.FEWEST else met)]
+
+
+def fuzz(found: Results) -> list[Goal]:
+    goal = "fuzzer: nothing wrong in 100,000 problems and forged plans"
+    kinds = {r["kind"]: r for r in found.records("fuzz")}
+    if not kinds:
+        return [Goal(goal)]
+    failed = sum(r["failed"] for r in kinds.values())
+    enough = all(kinds.get(kind, {}).get("cases", 0) >= 100_000 for kind in ("problems", "forged"))
+    cases = ", ".join(f"{r['cases']:,} {kind}" for kind, r in kinds.items())
+    return [Goal(goal, f"{failed} failed of {cases}", False if failed else enough or None)]
+
+
+GOALS: dict[str, Callable[[Results], list[Goal]]] = {
+    "cluster": cluster,
+    "cluster_mpi": lambda found: links(found, "cluster_mpi", "cluster by MPI"),
+    "partial_cluster": partial_cluster,
+    "xla_cpu": xla_cpu,
+    "tpu": tpu,
+    "partial": partial,
+    "sets": sets,
+    "programs": programs,
+    "programs_searched": programs_searched,
+    "searched_cluster": searched_cluster,
+    "planning": planning,
+    "mutants": mutants,
+    "fuzz": fuzz,
+}
+
+
+def of(name: str, found: Results) -> list[Goal]:
+    """The goals of a suite; none for one that has none."""
+    return GOALS[name](found) if name in GOALS else []
+
+
+def every(found: Results) -> list[Goal]:
+    """All goals."""
+    return [goal for name in GOALS for goal in of(name, found)]

@@ -1,0 +1,235 @@
+"""The table of every suite, from the records that it saved; one renderer for the page and for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from bench import survivors, wire
+from bench.distir import winners
+from bench.dtensor import PLANNERS
+from bench.problems import Problem
+from bench.programs import compared
+from bench.programs.written import LAYOUTS
+from bench.results import Record, Results
+from bench.sets import DIRECT, HOST, SOCKETS, times_faster
+from bench.stats import geomean, paired_ratio, quantile
+from bench.summary import (
+    OURS,
+    XLA,
+    Sides,
+    by_set,
+    bytes_ratio,
+    compiled,
+    fate,
+    reason,
+    set_name,
+    sides,
+    slower_than,
+    speed,
+    speed_of,
+    timed,
+)
+
+MEGABYTE = 10**6
+SUMMANDS = {"exact": "ours, exact", "default": "ours, default", "cpu": "XLA, CPU", "tpu": "XLA, TPU"}
+
+
+class Table(NamedTuple):
+    """The head and the rows of a table."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def __str__(self) -> str:
+        """In Markdown."""
+        if not self.rows:
+            return ""
+        head, *body = (f"| {' | '.join(line)} |" for line in (self.head, *self.rows))
+        return "\n".join([head, "|---" * len(self.head) + "|", *body])
+
+
+def paired(found: Results, *names: str) -> Table:
+    """Run times against theirs, and over what the links allow where there are hosts: a row for each set."""
+    rows = []
+    for name in names:
+        moves = wire.rows_of(found.records(name), found.settings(name))
+        for key, group in by_set(timed(found.records(name))).items():
+            values = [speed(r).value for r in group]
+            own = [move for move in moves if move["set"] == key]
+            allowed = "/".join(f"{geomean([move[side] for move in own]):.2f}" for side in (OURS, XLA)) if own else "-"
+            rows.append(
+                [f"{name} {key}", str(len(group)), str(speed_of(group)), f"{min(values):.2f}/{max(values):.2f}",
+                 str(len(slower_than(group, 0.95))), allowed]
+            )  # fmt: skip
+    return Table(["set", "problems", "theirs/ours", "worst/best", "slower", "links"], rows)
+
+
+def counted(found: Results, *names: str) -> Table:
+    """What both compiled programs receive and hold: a row for each set, ours / XLA's."""
+    groups: dict[str, list[Record]] = {}
+    for record in [record for name in names for record in found.records(name)]:
+        groups.setdefault(f"{record.get('topology', 'CPU')} {set_name(record)}", []).append(record)
+    texts: dict[str, Callable[[Sides], str]] = {
+        "bytes/bound": lambda side: f"{side.over_bound[0]:.2f}",
+        "largest": lambda side: f"{side.over_bound[2]:.2f}",
+        "over": lambda side: f"{side.over_tile:.0%}",
+        "scratch, GB": lambda side: f"{side.scratch_total / 1e9:.2f}",
+    }
+    rows = []
+    for key, group in groups.items():
+        both = [sides(group, side) for side in (OURS, XLA)]
+        rows.append([key, *("/".join(text(s) if s.problems else "-" for s in both) for text in texts.values())])
+    return Table(["set", *texts], rows)
+
+
+def dtensor(found: Results, name: str) -> Table:
+    """Bytes of DTensor's two planners over the bound, shipped / Dijkstra."""
+    rows = []
+    for key, group in by_set(found.records(name)).items():
+        both = {planner: [r for r in group if compiled(r, planner)] for planner in PLANNERS}
+        texts: list[list[str]] = [
+            [f"{geomean([bytes_ratio(r, p) for r in done]):.2f}" for p, done in both.items()],
+            [f"{max((bytes_ratio(r, p) for r in done), default=0):.1f}" for p, done in both.items()],
+            [f"{sum(r[p]['largest'] > r['tile'] for r in done) / max(1, len(done)):.0%}" for p, done in both.items()],
+        ]
+        rows.append([key, *map("/".join, texts)])
+    return Table(["set", "bytes/bound", "largest", "over"], rows)
+
+
+def trees(found: Results, name: str) -> Table:
+    """Whole models: times over ours, bytes, and memory."""
+    rows = []
+    for r in found.records(name):
+        if "times" not in r:
+            rows.append([r["case"], r["status"], *[""] * 6])
+            continue
+        times, first = r["times"], r.get("first_calls")
+        ratio = {side: paired_ratio(times[side], times[OURS]) for side in ("device_put", "jit")}
+        resident = [max(r["memory"][side].get("resident", [float("nan")])) for side in (OURS, "device_put", "jit")]
+        sizes = [[r["received"][s] for s in (OURS, "jit")], [r["device_peak"][s] for s in (OURS, "jit")], resident]
+        rows.append(
+            [r["case"], f"{quantile(times[OURS], 0.5):.3f}", *(f"{ratio[side].value:.2f}" for side in ratio),
+             f"{paired_ratio(first['jit'], first[OURS]).value:.2f}" if first else "-",
+             *("/".join(f"{value / MEGABYTE:.0f}" for value in values) for values in sizes)]
+        )  # fmt: skip
+    head = ["case", "ours, s", "device_put/ours", "jit/ours", "first call", "received, MB", "device peak", "resident"]
+    return Table(head, rows)
+
+
+def partial(found: Results, name: str) -> Table:
+    """Summands: bytes over the bound, and how many programs of XLA's were lost."""
+    rows = []
+    for key, group in by_set(found.records(name)).items():
+        for side, label in SUMMANDS.items():
+            chosen = [r for r in group if side in r]
+            if chosen:
+                lost = sum(fate(r[side], XLA) != "ok" for r in chosen) if side in ("cpu", "tpu") else 0
+                parts = [summands_over_bound(chosen, side, reachable) for reachable in (None, True, False)]
+                texts = [f"{geomean(part):.3f}" if part else "-" for part in parts]
+                most = f"{max(parts[0], default=float('nan')):.2f}"
+                rows.append([f"{key} {label}", str(lost), "/".join(texts), most])
+    return Table(["plans", "lost", "bytes/bound", "largest"], rows)
+
+
+def summands_over_bound(records: list[Record], side: str, reachable: bool | None = None) -> list[float]:
+    """Bytes received over the bound, of all problems or of those whose bound tiles of one size can reach, or cannot."""
+    chosen = [r for r in records if reachable in (None, r["reachable"] <= r["bound"] * (1 + 1e-6))]
+    if side in ("exact", "default"):
+        return [bytes_ratio(r, side) for r in chosen]
+    return [r[side][XLA]["received"] / r["bound"] for r in chosen if compiled(r.get(side, {}), XLA)]
+
+
+def sets(found: Results, name: str) -> Table:
+    """Other devices: a row for each case."""
+    ways, rows = (DIRECT, HOST, SOCKETS), []
+    for record in found.records(name):
+        ran = record["status"] == "ok" and "times" in record
+        faster = [times_faster(record, way) if ran else None for way in ways]
+        taken = f"{1e3 * quantile(record['times'][OURS], 0.5):.0f}" if ran else record["status"]
+        label = record["case"] + (" (wrong)" if "wrong" in record else "")
+        rows.append([label, taken, "/".join("-" if x is None else f"{x.value:.2f}" for x in faster)])
+    return Table(["case", "ours, ms", "/".join(ways)], rows)
+
+
+def programs(found: Results, *_: str) -> Table:
+    """Programs: bytes over XLA's with the same pins and searched, XLA's times over ours, as far as measured."""
+    counts, searches = ({r["name"]: r for r in found.records(file)} for file in ("programs", "programs_searched"))
+    run = {r["name"]: r for r in timed(found.records("programs_cluster"))}
+    layouts = {LAYOUTS[r["name"]][0]: r for r in compared.ran(found.records("searched_cluster"))}
+    rows = []
+    for program in dict.fromkeys([*counts, *searches, *run, *layouts]):
+        share, search, by_hand = compared.ratio(counts.get(program, {})), searches.get(program), layouts.get(program)
+        row = [program, "-" if share is None else f"{share:.3f}"]
+        row += [f"{search['received'] / search['xla']:.3f}" if search else "-"]
+        row += [f"{speed(run[program]).value:.2f}" if program in run else "-"]
+        gains = [compared.gain(r, k).value for r in [by_hand] if r for k in (compared.BATCH, compared.best(r))]
+        rows.append([*row, "/".join(f"{gain:.2f}" for gain in gains) or "-"])
+    return Table(["program", "bytes", "searched", "time", "searched, time"], rows)
+
+
+def planning(found: Results, name: str) -> Table:
+    """One call of `synthesize`: median / 99% / worst in ms, for each way to plan."""
+    cells: dict[str, dict[str, str]] = {}
+    for r in found.records(name):
+        what, _, way = r["test"].removeprefix("test_").rstrip("]").partition("[")
+        prefix, _, way = way.rpartition("-")
+        figures = "/".join(f"{1e3 * r[key]:.1f}" for key in ("median_s", "p99_s", "worst_s"))
+        cells.setdefault(f"{what.replace('_', ' ')} {prefix}".strip(), {})[way] = figures
+    ways = list(dict.fromkeys(way for row in cells.values() for way in row))
+    return Table(["problems", *ways], [[what, *(row.get(way, "-") for way in ways)] for what, row in cells.items()])
+
+
+def distir(found: Results, name: str) -> Table:
+    """DistIR's winners that are not ours, with how far theirs is behind."""
+    rows = [row for row in winners(found.records(name), found.settings(name)["memory"]) if row[2] != row[3]]
+    return Table(["model", "batch", "theirs", "ours", "theirs / ours", "place"], rows)
+
+
+def fuzz(found: Results, name: str) -> Table:
+    """The fuzzer: what became of the cases of each kind."""
+    rows = []
+    for r in found.records(name):
+        outcomes = ", ".join(f"{count:,} {what}" for what, count in sorted(r["outcomes"].items()))
+        seconds, index = r["slowest"]
+        failures = "; ".join(
+            f"{entry['count']} x `{signature.replace('|', '/')}` ({entry['shown'][0][0]})"
+            for signature, entry in r["failures"].items()
+        )
+        slowest = f"{seconds:.2f} ({index:.0f})"
+        rows.append([r["kind"], f"{r['cases']:,}", str(r["failed"]), outcomes, slowest, failures or "none"])
+    return Table(["kind", "cases", "failed", "outcomes", "slowest, s (number)", "failures"], rows)
+
+
+def mutants(found: Results, name: str) -> Table:
+    """Folders in which a fault outlived the tests."""
+    rows = [
+        [room.name, f"{room.killed} of {room.counted}", "; ".join(survivors.place(record) for record in room.holes)]
+        for room in survivors.rooms(found.records(name))
+        if room.holes
+    ]
+    return Table(["folder", "killed", "outlived the tests"], rows)
+
+
+def worst(found: Results, count: int = 3) -> Table:
+    """The problems on which ours does worst against XLA, of all timed ones, with the reason that the counts give."""
+    everything = [(bench, r) for bench in ("cluster", "xla_cpu") for r in timed(found.records(bench))]
+    rows = []
+    for bench, record in sorted(everything, key=lambda item: speed(item[1]).value)[:count]:
+        problem = Problem.from_json(record["problem"])
+        mesh = ",".join(f"{axis}={size}" for axis, size in problem.mesh)
+        rows.append([bench, f"`{problem.source}` -> `{problem.target}`, {mesh}", str(speed(record)), reason(record)])
+    return Table(["suite", "problem", "XLA's time / ours", "reason"], rows)
+
+
+TABLES: dict[str, Callable[..., Table]] = {
+    "cluster": paired, "cluster_mpi": paired, "partial_cluster": paired, "xla_cpu": paired, "tpu": counted,
+    "dtensor": dtensor, "trees": trees, "partial": partial, "sets": sets, "programs": programs,
+    "programs_cluster": programs, "programs_searched": programs, "searched_cluster": programs, "planning": planning,
+    "distir": distir, "fuzz": fuzz, "mutants": mutants,
+}  # fmt: skip
+
+
+def of(name: str, found: Results) -> str:
+    """The table of a suite, in Markdown; empty where there are no records."""
+    return str(TABLES[name](found, name)) if found.records(name) else ""

@@ -1,0 +1,39 @@
+"""Child of `bench.xla_cpu`, `bench.tpu` and `bench.partial`: compiles for virtual CPU devices, which then run what they
+are to, or for a TPU topology without a TPU."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jax
+
+from bench.children import serve
+from bench.pairing import Case, Part, compile_both, run_paired
+from bench.problems import Problem
+
+
+@cache
+def devices_of(topology: str) -> list[Any]:
+    """The devices of a topology such as "v5e:2x4", in the compiler's order; of none those of this process."""
+    if not topology:
+        return list(jax.devices())
+    from jax.experimental import topologies
+
+    return list(topologies.get_topology_desc(topology, platform="tpu").devices)
+
+
+def handle(task: dict[str, Any], part: Part) -> None:
+    devices = devices_of(task.get("topology", ""))
+    if "problem" not in task:
+        part({"topology_devices": len(devices)})
+        return
+    case = Case(Problem.from_json(task["problem"]), devices)
+    programs = compile_both(case, task, part)
+    if task.get("rounds") and len(programs) == 2:
+        run_paired(case, programs, task, part)
+    jax.clear_caches()
+
+
+if __name__ == "__main__":
+    serve(handle)

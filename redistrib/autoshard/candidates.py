@@ -1,0 +1,168 @@
+"""The ways in which an axis may cut each operation, argument and result, when other axes are decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TypeAlias
+
+from redistrib.errors import ProgramError
+from redistrib.lang.types import DistType
+from redistrib.partitioning.propagate import Propagation
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.programs.graph import Graph, Operation
+from redistrib.simulator.machine import Machine
+
+Cut: TypeAlias = "str | int | None"  # an iteration dimension; the group of linear reads that carry summands; or neither
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to cut the work of an operation, or to lay an array out.
+
+    Attributes:
+        cuts: for each axis that is to be decided the dimension, see `Cut`; of an array its number.
+        ins, outs: types of what is read and made.
+        seconds: on one device.
+        share: of the work, or of the array, that one device has.
+    """
+
+    cuts: tuple[tuple[str, Cut], ...]
+    ins: tuple[DistType, ...]
+    outs: tuple[DistType, ...]
+    seconds: float
+    share: float
+
+
+def summed(graph: Graph) -> set[str]:
+    """The values that some operation may make as summands along an axis, by a sum over what is cut."""
+    known: set[str] = set()
+    for operation in graph.operations:
+        nest = operation.nest
+        carries = any(operation.ins[read] in known for group in nest.linear for read in group)
+        for access, array in zip(nest.writes, operation.outs, strict=True):
+            if carries or any(name not in access.names and nest.combiner.get(name) == "sum" for name in nest.position):
+                known.add(array.name)
+    return known
+
+
+def of_operation(
+    found: Propagation,
+    number: int,
+    axes: Sequence[str],
+    fixed: Mapping[str, str],
+    sums: set[str],
+    machine: Machine | None,
+) -> list[Option]:
+    """The options of an operation.
+
+    Args:
+        found: how other axes cut it; along `axes` nothing is decided.
+        number: of the operation.
+        axes: to be decided together.
+        fixed: the dimension along some of them.
+        sums: see `summed`.
+        machine: what times it.
+    """
+    operation = found.graph.operations[number]
+    made = (_option(found, number, cuts, machine) for cuts in _ways(found, number, axes, fixed, sums))
+    options = [option for option in made if option is not None]
+    if not options:
+        raise ProgramError(operation.name, "", "Schedule", "no cut of it is allowed").at(operation.source)
+    return options
+
+
+def _ways(
+    found: Propagation, number: int, axes: Sequence[str], fixed: Mapping[str, str], sums: set[str]
+) -> Iterator[tuple[tuple[str, Cut], ...]]:
+    if not axes:
+        yield ()
+        return
+    axis, rest = axes[0], axes[1:]
+    operation = found.graph.operations[number]
+    nest, cuts, carries = operation.nest, found.cuts[number], found.carries[number]
+    dims = [fixed[axis]] if axis in fixed else [dim for dim in nest.position if nest.size(dim) > 1]
+    groups = () if axis in fixed else range(len(nest.linear))
+    if axis not in fixed:
+        yield from (((axis, None), *more) for more in _ways(found, number, rest, fixed, sums))
+    for dim in dims:
+        if not found.why_not(number, axis, dim):
+            cuts[axis] = dim
+            yield from [((axis, dim), *more) for more in _ways(found, number, rest, fixed, sums)]
+            del cuts[axis]
+    for group in groups:
+        if any(operation.ins[read] in sums for read in nest.linear[group]):
+            carries[axis] = group
+            yield from [((axis, group), *more) for more in _ways(found, number, rest, fixed, sums)]
+            del carries[axis]
+
+
+def of_decided(found: Propagation, number: int, machine: Machine | None) -> Option:
+    """An operation as it is cut.
+
+    Raises:
+        ProgramError: if it cannot be cut so.
+    """
+    part = found.part(number)
+    signature = part.signature(found.mesh)
+    seconds = 0.0
+    if machine is not None:
+        operation = found.graph.operations[number]
+        seconds = machine.rates_of(operation.name).seconds(
+            _bytes(found, operation, signature.ins, signature.outs), part.cut.local_size * part.nest.flops
+        )
+    share = part.cut.local_size / max(1, part.nest.points)
+    return Option((), signature.ins, signature.outs, seconds, share)
+
+
+def _option(
+    found: Propagation, number: int, cuts: tuple[tuple[str, Cut], ...], machine: Machine | None
+) -> Option | None:
+    before, carried = found.cuts[number], found.carries[number]
+    found.cuts[number] = before | {axis: cut for axis, cut in cuts if isinstance(cut, str)}
+    found.carries[number] = carried | {axis: cut for axis, cut in cuts if isinstance(cut, int)}
+    try:
+        return replace(of_decided(found, number, machine), cuts=cuts)
+    except ProgramError:
+        return None
+    finally:
+        found.cuts[number], found.carries[number] = before, carried
+
+
+def _bytes(found: Propagation, operation: Operation, ins: Sequence[DistType], outs: Sequence[DistType]) -> int:
+    """Bytes that a device reads and writes; what is read twice in one form is one value."""
+    read = dict.fromkeys(zip(operation.ins, ins, strict=True))
+    written = ((array.name, form) for array, form in zip(operation.outs, outs, strict=True))
+    return sum(form.local_size * itemsize_of(found.arrays[name].dtype) for name, form in chain(read, written))
+
+
+def of_array(
+    found: Propagation, name: str, at: Mapping[str, int], axes: Sequence[str], fixed: Mapping[str, int | None]
+) -> list[Option]:
+    """The layouts of an argument or result; `at` says how other axes cut it."""
+    shape = found.arrays[name].shape
+    options: list[Option] = []
+
+    def add(cuts: tuple[tuple[str, Cut], ...], own: dict[str, int], left: Sequence[str]) -> None:
+        if left:
+            axis, rest = left[0], left[1:]
+            dims: list[int | None] = [fixed[axis]] if axis in fixed else [None, *range(len(shape))]
+            for dim in dims:
+                more = own if dim is None else own | {axis: dim}
+                if _divides(found, shape, more):
+                    add((*cuts, (axis, dim)), more, rest)
+            return
+        form = found.type_of(shape, own)
+        share = form.local_size / max(1, form.global_size)
+        options.append(Option(cuts, (form,), (form,), 0.0, share))
+
+    add((), dict(at), axes)
+    return options
+
+
+def _divides(found: Propagation, shape: Sequence[int], at: Mapping[str, int]) -> bool:
+    parts = [1] * len(shape)
+    for axis, dim in at.items():
+        parts[dim] *= found.mesh.axis(axis).size
+    return all(size % part == 0 for size, part in zip(shape, parts, strict=True))

@@ -1,0 +1,33 @@
+"""What `redistrib search module:function` does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redistrib.autoshard.entry import search
+from redistrib.autoshard.result import Searched
+from redistrib.distribution.command import returned
+from redistrib.errors import ProgramError
+
+
+def found(target: str, pairs: dict[str, list[str]], **options: Any) -> Searched:
+    """What is found for what a function returns: a function and its arguments.
+
+    Args:
+        target: `module:function`.
+        pairs: texts `argument=number`, for `state` and for `batch`.
+        options: of `rd.search`.
+
+    Raises:
+        ProgramError: if there is no such function, it returns something else, or a pair is none.
+    """
+    function, *args = returned(target, None)
+    state, batch = (dict(map(_pair, pairs[name])) for name in ("state", "batch"))
+    return search(function, args, state=state, batch=batch or None, pipeline=bool(batch), **options)
+
+
+def _pair(text: str) -> tuple[str, int]:
+    name, _, number = text.rpartition("=")
+    if not name or not number.removeprefix("-").isdecimal():
+        raise ProgramError("", text, "Arguments", "write it as argument=number, such as params=0")
+    return name, int(number)

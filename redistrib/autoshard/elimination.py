@@ -1,0 +1,173 @@
+"""Dynamic programming over a problem: one node after another is decided for all options of those around it.
+
+What is left of a node is a table over its neighbours; the order is the one that makes the next table smallest. On
+chains and trees tables are of two nodes. Where they would grow too large, some nodes are decided given the others.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from redistrib.autoshard.deadline import NEVER, Deadline
+from redistrib.autoshard.problem import ChoiceGraph, Floats
+
+LARGEST = 4_000_000  # entries of a table
+WHOLE = 500_000  # entries of the table of a flow that is kept for all options
+MOST = 32  # nodes of a table, beside the one that is decided; NumPy has arrays of 64 dimensions
+
+
+class CostFactor(NamedTuple):
+    """A table of prices over some nodes, in ascending order."""
+
+    nodes: tuple[int, ...]
+    prices: Floats
+
+
+class Elimination:
+    """A problem as tables.
+
+    Args:
+        problem: the problem.
+        deadline: after which a solution is given up.
+    """
+
+    def __init__(self, problem: ChoiceGraph, deadline: Deadline = NEVER) -> None:
+        self.problem, self.deadline = problem, deadline
+        self.sizes = [len(node.prices) for node in problem.nodes]
+        self.touching: dict[int, list[int]] = defaultdict(list)
+        for k, flow in enumerate(problem.flows):
+            for node in flow.nodes:
+                self.touching[node].append(k)
+        self._factors: dict[int, Floats] = {}
+
+    @cached_property
+    def neighbours(self) -> list[set[int]]:
+        """For every node those that it shares a flow with."""
+        found: list[set[int]] = [set() for _ in self.sizes]
+        for flow in self.problem.flows:
+            for node in flow.nodes:
+                found[node].update(flow.nodes)
+        for node, near in enumerate(found):
+            near.discard(node)
+        return found
+
+    def solve(
+        self, options: Mapping[int, Sequence[int]], choice: Sequence[int], largest: int = LARGEST
+    ) -> dict[int, int] | None:
+        """The best options of some nodes, the others being as they are; None where a table would grow too large.
+
+        Args:
+            options: for nodes that are free, those that they may take.
+            choice: an option for each node.
+            largest: entries of a table.
+
+        Raises:
+            OutOfTime: after the deadline.
+        """
+        known, choice = {n: own[0] for n, own in options.items() if len(own) == 1}, list(choice)
+        for node, taken in known.items():
+            choice[node] = taken
+        touched = sorted({k for node in options for k in self.touching[node]})
+        options = {node: own for node, own in options.items() if len(own) > 1}
+        order = self._order(options, largest)
+        if order is None:
+            return None
+        factors = [CostFactor((n,), np.array(self.problem.nodes[n].prices)[list(own)]) for n, own in options.items()]
+        factors += [self._restricted(k, options, choice) for k in touched]
+        at: dict[int, list[CostFactor]] = defaultdict(list)
+        place = {node: k for k, node in enumerate(order)}
+        for factor in factors:
+            if factor.nodes:
+                at[min(factor.nodes, key=place.__getitem__)].append(factor)
+        decided: list[tuple[int, tuple[int, ...], np.ndarray]] = []
+        for node in order:
+            self.deadline.check()
+            scope, table = _sum(at[node])
+            axis = scope.index(node)
+            rest = tuple(n for n in scope if n != node)
+            decided.append((node, rest, table.argmin(axis)))
+            if rest:
+                at[min(rest, key=place.__getitem__)].append(CostFactor(rest, table.min(axis)))
+        found: dict[int, int] = {}
+        for node, rest, best in reversed(decided):
+            found[node] = int(best[tuple(found[n] for n in rest)])
+        return known | {node: options[node][taken] for node, taken in found.items()}
+
+    def around(self, nodes: Iterable[int], choice: Sequence[int]) -> float:
+        """The price of some nodes and of all flows that touch them."""
+        own = list(nodes)
+        total = sum(self.problem.nodes[node].prices[choice[node]] for node in own)
+        return total + sum(self.flow(k, choice) for k in {k for node in own for k in self.touching[node]})
+
+    def flow(self, number: int, choice: Sequence[int]) -> float:
+        """The price of one flow."""
+        flow = self.problem.flows[number]
+        if number in self._factors:
+            return float(self._factors[number][tuple(choice[node] for node in flow.nodes)])
+        return flow.price(choice)
+
+    def _order(self, options: Mapping[int, Sequence[int]], largest: int) -> list[int] | None:
+        around = {node: self.neighbours[node] & options.keys() for node in options}
+        size = {node: len(own) for node, own in options.items()}
+        weight = {node: size[node] * math.prod(size[n] for n in around[node]) for node in around}
+        heap = [(own, node) for node, own in weight.items()]
+        heapq.heapify(heap)
+        order: list[int] = []
+        while len(order) < len(size):
+            own, node = heapq.heappop(heap)
+            if weight.get(node) != own:
+                continue  # it was put in again, with another weight
+            if own > largest or len(around[node]) >= MOST:
+                return None
+            self.deadline.check()
+            del weight[node]
+            order.append(node)
+            near = around.pop(node)
+            for other in near:
+                around[other] = (around[other] | near) - {node, other}
+            for other in near:
+                weight[other] = size[other] * math.prod(size[n] for n in around[other])
+                heapq.heappush(heap, (weight[other], other))
+        return order
+
+    def _restricted(self, number: int, options: Mapping[int, Sequence[int]], choice: Sequence[int]) -> CostFactor:
+        """The table of a flow for the options that are free, all others as they are."""
+        self.deadline.check()
+        flow = self.problem.flows[number]
+        kept = tuple(node for node in flow.nodes if node in options)
+        if len(flow.nodes) > MOST or math.prod(self.sizes[node] for node in flow.nodes) > WHOLE:
+            return CostFactor(kept, flow.table(options, choice))
+        if number not in self._factors:
+            self._factors[number] = flow.table({node: range(self.sizes[node]) for node in flow.nodes})
+        index = np.ix_(*(list(options[node]) if node in options else [choice[node]] for node in flow.nodes))
+        return CostFactor(kept, self._factors[number][index].reshape([len(options[node]) for node in kept]))
+
+
+def _sum(factors: Sequence[CostFactor]) -> CostFactor:
+    """Tables added up, over all their nodes."""
+    scope = tuple(sorted({node for factor in factors for node in factor.nodes}))
+    total: Floats = np.zeros(())
+    for factor in factors:
+        shape = [1] * len(scope)
+        for node, size in zip(factor.nodes, factor.prices.shape, strict=True):
+            shape[scope.index(node)] = size
+        total = total + factor.prices.reshape(shape)
+    return CostFactor(scope, total)
+
+
+def ball(elimination: Elimination, centre: int, count: int) -> list[int]:
+    """The nodes nearest to one, itself first."""
+    found = dict.fromkeys([centre])
+    edge = [centre]
+    while edge and len(found) < count:
+        near: Iterable[int] = (n for node in edge for n in sorted(elimination.neighbours[node]))
+        edge = [node for node in dict.fromkeys(near) if node not in found]
+        found |= dict.fromkeys(edge)
+    return list(found)[:count]

@@ -1,0 +1,229 @@
+"""`search`: from a JAX function to schedules."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, get_args
+
+import jax
+
+from redistrib.autoshard.axes import Task
+from redistrib.autoshard.deadline import Deadline
+from redistrib.autoshard.fitting import fitted
+from redistrib.autoshard.grid import Staged, meshes_of, staged
+from redistrib.autoshard.moves import Moves, Objective
+from redistrib.autoshard.result import Candidate, Searched
+from redistrib.cost.model import CostModel
+from redistrib.cost.presets import preset_of
+from redistrib.distribution.arguments import leaf_names
+from redistrib.distribution.entry import Prepared, donated_by, prepare
+from redistrib.distribution.tactics import Along, Work
+from redistrib.errors import ChoiceError, CutError, MemoryLimitError, ProgramError
+from redistrib.lang.mesh import Mesh
+from redistrib.partitioning.propagate import Propagation
+from redistrib.simulator.constants import machine
+from redistrib.simulator.machine import Machine
+from redistrib.sizes import parse_size
+
+LEAST = 0.2  # of the limit in seconds, that there is for schedules however long it takes to trace the function
+
+
+def search(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    mesh: Any = None,
+    *,
+    devices: int | None = None,
+    pipeline: bool = False,
+    batch: Mapping[str, int] | None = None,
+    microbatches: tuple[int, int] | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    pins: Any = (),
+    state: Mapping[str, int] | None = None,
+    memory_limit: int | str | None = None,
+    profile: Machine | CostModel | str | None = None,
+    objective: Objective = "seconds",
+    limit: float | None = None,
+    progress: bool | None = None,
+    rules: Mapping[str, Any] | None = None,
+    donate: Sequence[str] = (),
+    exact: bool = False,
+) -> Searched:
+    """Find the schedule of a JAX function: how to cut every operation so that a call takes the least time.
+
+    Each mesh axis is decided by an exact integer program, given the others: one cut of every operation, and one
+    conversion of a value for all that read it so, at the price of its synthesized plan. Axes are taken in several
+    orders, and again until nothing changes. See docs/search.md.
+
+    Args:
+        fn, args, mesh, in_shardings, out_shardings, rules, donate, exact: as for `rd.distribute`. The mesh may
+            have more devices than there are, as long as nothing is run.
+        devices: in the place of a mesh: all meshes of so many devices are searched.
+        pipeline: whether pipelines on that many devices are simulated as well: every layout of powers of two of
+            replicas, tensor parts and stages, see `redistrib.pipelines.layout`.
+        batch: for `pipeline=True`, the arguments with examples, each with the dimension that runs over them.
+        microbatches: the fewest and the most that a pipeline has, by default 2 and 128.
+        pins: tactics that hold, of arguments and operations: `rd.along("d", {"batch": 0})`.
+        state: arguments, by name, each with the number of the result that takes its place in the next call; the two
+            are laid out alike. `{"params": 0}` is that of a training step.
+        memory_limit: bytes per device that the program may hold at its worst moment, predicted.
+        profile: the machine, or its name, as for `simulate`; by default the preset of the devices' platform.
+        objective: `"seconds"`, or `"bytes"` for what all devices together receive, every product being cut by every
+            axis that can cut it.
+        limit: seconds after which the best so far is taken; the schedules that people write come first.
+        progress: whether to show on stderr what goes on; None does so on a terminal.
+
+    Returns:
+        Candidates, the best first. `found.schedule` is one for `distribute`, `found.distributed` the function; print
+        it for a report.
+
+    Raises:
+        CutError: if a pin names what is not there, or cuts what cannot be cut.
+        ProgramError: if arguments do not go together, such as `batch` without `pipeline=True`.
+        MemoryLimitError: if nothing that was found fits the limit; with the least bytes of what was found, and
+            whether it is proved that nothing can fit.
+
+    >>> import jax.numpy as jnp
+    >>> found = search(lambda x, w: x @ w, (jnp.ones((8, 4)), jnp.ones((4, 2))), {"d": 1})
+    >>> found.distributed(jnp.ones((8, 4)), jnp.ones((4, 2))).shape
+    (8, 2)
+    """
+    most = None if memory_limit is None else parse_size(memory_limit)
+    on = profile_of(profile, mesh)
+    if (mesh is None) == (devices is None):
+        raise ProgramError("", "", "Place", "give either a mesh, or a number of devices")
+    if devices is not None and (in_shardings is not None or out_shardings is not None or pins):
+        raise ProgramError("", "", "Place", "pins name axes, and a number of devices has none; give a mesh")
+    if pipeline and (devices is None or batch is None):
+        raise ProgramError("", "", "Batch", "a pipeline needs devices=, and batch=, the arguments with examples")
+    if not pipeline and (batch is not None or microbatches is not None):
+        raise ProgramError("", "", "Batch", "batch= and microbatches= are for pipelines; give pipeline=True as well")
+    if pipeline and donate:
+        raise ProgramError("", "", "Batch", "a pipeline gives no arguments up; leave donate= out, or pipeline=True")
+    if objective not in get_args(Objective):
+        raise ChoiceError("unknown objective", value=objective, known=get_args(Objective))
+    tried = [Mesh(Mesh.of(mesh).axes)] if devices is None else meshes_of(devices, on)
+    deadline = Deadline.after(limit)
+    listed: list[Candidate | Staged] = []
+    least: list[MemoryLimitError] = []
+    with _told(progress) as told:
+        for number, own in enumerate(tried):
+            if listed and deadline.passed:
+                break
+            given = prepare(fn, args, own, in_shardings, out_shardings, rules, exact=exact)
+            task = task_of(given, own, pins, tied(fn, given, state or {}), on, objective)
+            task = replace(
+                task, donated=donated_by((donate,) if isinstance(donate, str) else donate, given.traced.graph.inputs)
+            )
+            own_part = deadline.part(1 / (len(tried) - number))
+            if limit is not None and own_part.left < LEAST * limit / len(tried):  # tracing took the time
+                own_part = Deadline.after(LEAST * limit / len(tried))
+            try:
+                made = fitted(task, given.name, most, own_part, lambda said, own=own: told(f"{own}, {said}"))  # type: ignore[misc]
+                listed.append(Candidate(made, given, own if mesh is None else mesh, most, limit))
+            except MemoryLimitError as error:
+                least.append(error)
+        ways = (
+            staged(given, batch, devices, microbatches or (2, 128), on, objective)
+            if pipeline and batch and devices
+            else ()
+        )
+        for one in ways:
+            told(one.name)
+            if most is None or one.memory <= most:
+                listed.append(one)
+            else:
+                least.append(MemoryLimitError(most, one.memory, _no_pipeline(given.name, most, one.memory)))
+            if deadline.passed:
+                break
+    if not listed:
+        raise min(least, key=lambda error: (error.proved, error.least))  # that nothing fits is proved of all meshes
+    return Searched(listed)
+
+
+def _no_pipeline(name: str, most: int, least: int) -> str:
+    return (
+        f"no schedule and no pipeline of {name} that fits in {most:,} bytes on a device was found; the smallest "
+        f"of those found takes {least:,} bytes"
+    )
+
+
+def profile_of(profile: Machine | CostModel | str | None, mesh: Any) -> Machine:
+    """The machine that is asked for, or the preset of the devices, with links of its own if only these are given."""
+    if profile is not None and not isinstance(profile, CostModel):
+        return machine(profile)
+    platform = mesh.devices.flat[0].platform if isinstance(mesh, jax.sharding.Mesh) else jax.default_backend()
+    preset = machine(preset_of(platform))
+    return preset if profile is None else replace(preset, links=profile)
+
+
+def task_of(given: Prepared, mesh: Mesh, pins: Any, back: Mapping[int, str], on: Machine, objective: Objective) -> Task:
+    """What is searched on a mesh."""
+    graph = given.traced.graph
+    asked = Propagation(graph, mesh)
+    for tactic in _flat(pins):
+        if tactic.axis in mesh.names:
+            tactic.begin(asked)
+        else:
+            raise CutError("", "", "Schedule", f"the mesh {mesh} has no axis {tactic.axis!r}")
+    fixed: dict[str | int, Mapping[str, int | None]] = {
+        name: dims for name, dims in asked.pins.items() if name not in given.starts
+    }
+    work = {k: cuts for k, cuts in enumerate(asked.cuts) if cuts}
+    return Task(graph, on, Moves(mesh, on, objective), given.starts, given.ends, fixed, work, back)
+
+
+def _flat(pins: Any) -> Iterator[Along | Work]:
+    for one in (pins,) if isinstance(pins, Along | Work) else tuple(pins):
+        if isinstance(one, list | tuple):
+            yield from _flat(one)
+        elif isinstance(one, Along | Work):
+            yield one
+        else:
+            raise CutError("", "", "Schedule", f"{one!r} is no pin; write rd.along(axis, {{argument: dimension}})")
+
+
+def tied(function: Callable[..., Any], given: Prepared, state: Mapping[str, int]) -> dict[int, str]:
+    """Results, by number of the leaf, that become an argument, by name.
+
+    Raises:
+        ProgramError: if there is no such argument or result, or the two are not alike.
+    """
+    if not state:
+        return {}
+    traced = given.traced
+    names = leaf_names(function, given.args)
+    numbers = jax.tree_util.tree_unflatten(traced.out_tree, range(len(traced.outputs)))
+    arrays = traced.graph.arrays()
+    found: dict[int, str] = {}
+    for argument, result in state.items():
+        leaves = [name for name in names if name == argument or name.startswith(f"{argument}/")]
+        try:
+            part = (numbers if isinstance(numbers, tuple) else (numbers,))[result]
+        except (IndexError, TypeError):
+            raise ProgramError("", argument, "State", f"there is no result {result!r}") from None
+        back = jax.tree_util.tree_leaves(part)
+        shapes = [[arrays[name].shape for name in side] for side in (leaves, [traced.graph.outputs[k] for k in back])]
+        if not leaves or shapes[0] != shapes[1]:
+            raise ProgramError(
+                "", argument, "State", f"result {result!r} has the shapes {shapes[1]}, and the argument {shapes[0]}; "
+                f"name an argument and the result that takes its place in the next call",
+            )  # fmt: skip
+        found |= dict(zip(back, leaves, strict=True))
+    return found
+
+
+@contextlib.contextmanager
+def _told(progress: bool | None) -> Iterator[Callable[[str], None]]:
+    """What shows on a terminal how far a search is."""
+    if progress is False or (progress is None and not sys.stderr.isatty()):
+        yield lambda said: None
+        return
+    from rich.console import Console
+
+    with Console(file=sys.stderr).status("searching") as status:
+        yield lambda said: status.update(f"searching: {said}")

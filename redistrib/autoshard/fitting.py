@@ -1,0 +1,226 @@
+"""Schedules that fit a memory limit: bytes held at the worst moments are priced, the dearer the less fits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from redistrib.autoshard.axes import Decisions, Task
+from redistrib.autoshard.deadline import NEVER, Deadline
+from redistrib.autoshard.descent import Found, bounded, program_of, searched
+from redistrib.autoshard.memory import least_held
+from redistrib.autoshard.starting import estimate, is_spread, starting
+from redistrib.distribution.entry import KEPT
+from redistrib.errors import MemoryLimitError
+from redistrib.programs.live import Liveness
+from redistrib.programs.program import Compute, Program
+from redistrib.simulator.entry import simulate
+
+STEEP = 8.0  # how much dearer a byte becomes where too much is held
+STEPS = 8  # in which it does
+DERIVED = 0.1  # of the time that there is, for the schedules that people write
+BUILT = 0.5  # of what is left, for their programs
+STARTS = 3  # of which programs are built, where they fit
+FREE = 0.5  # of the time that there is, for what takes the least time whatever it holds
+HALVINGS = 4  # of the price of a byte, to come near the limit again
+
+
+class Fitted(NamedTuple):
+    """A schedule and its program.
+
+    Attributes:
+        task: as it was searched at last.
+        found: the schedule.
+        program: of it.
+    """
+
+    task: Task
+    found: Found
+    program: Program
+
+    @property
+    def price(self) -> float:
+        """Simulated seconds of the program, or bytes that all devices receive."""
+        if self.task.moves.objective == "bytes":
+            return float(self.program.received_bytes)
+        return simulate(self.program, self.task.machine, record=False).seconds
+
+
+def fitted(
+    task: Task,
+    name: str,
+    most: int | None,
+    deadline: Deadline = NEVER,
+    told: Callable[[str], None] = lambda said: None,
+) -> Fitted:
+    """The fastest schedule that is found whose program holds no more than so many bytes on a device.
+
+    Where there is a limit of bytes or of time, the schedules that people write come first, so that there is one to
+    return whenever the time is up.
+
+    Args:
+        task: what is searched.
+        name: of the program.
+        most: bytes; None for no limit.
+        deadline: after which the best so far is taken.
+        told: is told what goes on.
+
+    Raises:
+        MemoryLimitError: if nothing that was found fits, with the least bytes of a schedule that was found.
+    """
+    starts: list[Fitted] = []
+    if most is not None or math.isfinite(deadline.at):
+        told("schedules to start from")
+        starts = built(task, name, most, deadline)
+    starts = [start for start in starts if is_spread(task, start.found.decided)] or starts[:1]
+    whole = sorted((start.found for start in starts if start.task.keep is None), key=lambda found: found.price)
+    free = searched(task, deadline if most is None else deadline.part(FREE), told, whole)
+    program = next((start.program for start in starts if start.found.decided is free.decided), None)
+    program = program or program_of(task, free, name)
+    if most is None or peak(program, task.donated)[0] <= most:
+        return Fitted(task, free, program)
+    return _Fitting(task, name, most, deadline, told, free).run(program, starts)
+
+
+def built(task: Task, name: str, most: int | None, deadline: Deadline) -> list[Fitted]:
+    """Programs of the best of the schedules that people write, by an estimate of seconds and bytes.
+
+    At least one is built. More are built while there is time: a few, and further ones until one fits the limit.
+    """
+    ranked: list[tuple[int, float, Decisions]] = []
+    deriving, fits = deadline.part(DERIVED), False
+    for decided in starting(task, deadline):
+        guess = estimate(task, decided)
+        misses = (most is not None and guess.peak > most) + 2 * (not is_spread(task, decided))
+        ranked.append((misses, guess.price, decided))
+        fits = fits or (len(ranked) > 1 and not misses)
+        if fits and deriving.passed:
+            break
+    starts: list[Fitted] = []
+    building, fits = deadline.part(BUILT), most is None
+    for _, _, decided in sorted(ranked, key=lambda one: one[:2]):
+        if starts and (deadline.passed or (fits and (building.passed or len(starts) >= STARTS))):
+            break
+        for keep in (None, KEPT):
+            kept = replace(task, keep=keep)
+            found = Found(decided, {}, math.inf, False)
+            start = Fitted(kept, found, program_of(kept, found, name))
+            starts.append(start._replace(found=replace(found, price=start.price)))
+            if most is None or peak(start.program, task.donated)[0] <= most:
+                fits = True
+                break
+    return starts
+
+
+def peak(program: Program, donated: Collection[str] = ()) -> tuple[int, int]:
+    """The most bytes that a device holds, and the number of the computation that runs then, or next.
+
+    Inputs that are donated end with their last use. Programs that are searched call no others, and every value lies on
+    all devices alike, so that one device stands for all.
+    """
+    held = worst = sum(value.tile_bytes for value in program.inputs)
+    moment = number = 0
+    for op, change in zip(program.ops, Liveness().lifetimes(program, donated).changes, strict=True):
+        held += sum(value.tile_bytes for value in change.born)
+        if held + change.scratch > worst:
+            worst, moment = held + change.scratch, number
+        held -= sum(value.tile_bytes for value in change.died)
+        number += isinstance(op, Compute)
+    return worst, moment
+
+
+@dataclass
+class _Fitting:
+    task: Task
+    name: str
+    most: int
+    deadline: Deadline
+    told: Callable[[str], None]
+    free: Found
+    best: tuple[float, Fitted] | None = None
+
+    def run(self, program: Program, starts: Sequence[Fitted]) -> Fitted:
+        self.task = replace(self.task, keep=KEPT)
+        self.least, moment = peak(program, self.task.donated)
+        self.moments = {moment: None}
+        self.stopped = self.free.stopped
+        self._note(self.task, self.free)
+        rate = 0.01 * self.free.price / self.least
+        for start in starts:
+            self._take(start)
+        dear = cheap = 0.0
+        for _ in range(STEPS):
+            if self._fits(rate):
+                dear = rate
+                break
+            cheap, rate = rate, rate * STEEP
+        for _ in range(HALVINGS if dear else 0):
+            rate = math.sqrt(cheap * dear) if cheap else dear / STEEP
+            cheap, dear = (cheap, rate) if self._fits(rate) else (rate, dear)
+        if self.best is None:
+            raise self._refused()
+        self._refilled(self.best[1])
+        best = self.best[1]
+        stopped = self.stopped or self.deadline.passed
+        return best._replace(found=replace(bounded(best.task, best.found, self.deadline), stopped=stopped))
+
+    def _refused(self) -> MemoryLimitError:
+        """What is known where nothing fits: that nothing can, or only that nothing was found."""
+        task, limit = self.task, f"{self.most:,} bytes on a device"
+        floor, moment = least_held(task.graph, task.moves.mesh.size, task.starts, task.donated)
+        smallest = f"the smallest of those found takes {self.least:,} bytes"
+        if floor > self.most:
+            name = task.graph.operations[moment].name if task.graph.operations else "the arguments"
+            text = f"no schedule of {self.name} fits in {limit}: {floor:,} bytes are held at {name} by every one"
+        elif self.stopped or self.deadline.passed:
+            text = f"no schedule of {self.name} that fits in {limit} was found before the time was up"
+        else:
+            text = f"no schedule of {self.name} that fits in {limit} was found"
+        return MemoryLimitError(self.most, self.least, f"{text}; {smallest}", proved=floor > self.most)
+
+    def _refilled(self, made: Fitted) -> None:
+        """Lay arguments out again as they are without a limit, as many as there is room for.
+
+        Those of layers that are alike are all laid out alike where only the price of a byte decides.
+        """
+        tight, free = made.found.decided, self.free.decided
+        other = [name for name, at in tight.ins.items() if at != free.ins[name]]
+        low, high = 0, len(other)
+        while low < high and not self.deadline.passed:
+            count = (low + high + 1) // 2
+            decided = tight.copy()
+            for name in other[:count]:
+                decided.ins[name] = dict(free.ins[name])
+            for number, name in self.task.tied.items():
+                decided.outs[number] = dict(decided.ins[name])
+            fits = self._note(made.task, replace(made.found, decided=decided, complete=False))
+            low, high = (count, high) if fits else (low, count - 1)
+
+    def _fits(self, rate: float) -> bool:
+        if self.deadline.passed:
+            return self.best is not None
+        self.told(f"memory, {rate:.3g} a byte")
+        held = dict.fromkeys(self.moments, rate / len(self.moments))
+        task = replace(self.task, held=held)
+        found = searched(task, self.deadline, self.told, [] if self.best is None else [self.best[1].found])
+        self.stopped = self.stopped or found.stopped
+        return self._note(task, found)
+
+    def _note(self, task: Task, found: Found) -> bool:
+        """Whether what was found fits; bytes at its worst moment are priced from now on."""
+        made = Fitted(task, found, program_of(task, found, self.name))
+        self.moments[peak(made.program, task.donated)[1]] = None
+        return self._take(made)
+
+    def _take(self, made: Fitted) -> bool:
+        """Whether a program fits; the fastest that does is kept."""
+        size, _ = peak(made.program, self.task.donated)
+        self.least = min(self.least, size)
+        if size > self.most:
+            return False
+        price = made.price
+        if self.best is None or price < self.best[0]:
+            self.best = (price, made)
+        return True

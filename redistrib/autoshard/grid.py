@@ -1,0 +1,163 @@
+"""What to do with so many devices: meshes of every shape, and replicas, tensor parts, stages and microbatches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from redistrib.arith import divisors
+from redistrib.autoshard.moves import Objective
+from redistrib.autoshard.timed import Timed
+from redistrib.distribution.entry import Prepared
+from redistrib.errors import ProgramError
+from redistrib.lang.mesh import Axis, Mesh
+from redistrib.pipelines.entry import Pipelined, devices_of, on_one_device
+from redistrib.pipelines.grid import layouts
+from redistrib.pipelines.layout import Layout, Spread
+from redistrib.pipelines.roles import Batch, batch_of
+from redistrib.pipelines.stages import crossing, forward_of
+from redistrib.pipelines.transform import spread_over
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.programs.check import check
+from redistrib.programs.program import Program
+from redistrib.simulator.machine import Machine
+
+AXES = 3  # of a mesh, at most
+
+
+def meshes_of(devices: int, on: Machine) -> list[Mesh]:
+    """The meshes of so many devices, of up to three axes; their order counts where some links are slower.
+
+    >>> from redistrib.simulator.constants import machine
+    >>> [str(mesh) for mesh in meshes_of(8, machine("v100"))]
+    ['{a:8}', '{a:2, b:4}', '{a:2, b:2, c:2}']
+    """
+
+    def factors(left: int, least: int, most: int) -> Iterator[tuple[int, ...]]:
+        if left >= least or left == 1:
+            yield (left,)
+        for first in divisors(left) if most > 1 else ():
+            if first >= least and left // first >= first:
+                yield from ((first, *rest) for rest in factors(left // first, first, most - 1))
+
+    shapes = dict.fromkeys(factors(devices, 2, AXES))
+    if on.links.topology(Mesh((Axis("a", devices),))).hosts is not None:
+        shapes = dict.fromkeys(order for shape in shapes for order in sorted(set(permutations(shape))))
+    return [Mesh(tuple(map(Axis, "abc", shape))) for shape in shapes]
+
+
+@dataclass
+class Staged(Timed):
+    """A function spread over replicas, tensor parts, stages and microbatches, and what it takes.
+
+    Attributes:
+        layout: how it is spread.
+        program: what every device computes and moves.
+        machine: what it was simulated on.
+        batch: the program that it was made of, seen from its batch.
+        given: the function.
+        objective: what candidates are ordered by.
+    """
+
+    layout: Layout
+    program: Program = field(repr=False)
+    machine: Machine = field(repr=False)
+    batch: Batch = field(repr=False)
+    given: Prepared = field(repr=False)
+    objective: Objective = "seconds"
+
+    @property
+    def name(self) -> str:
+        """Replicas, tensor parts, groups of devices, microbatches."""
+        return f"D/T/P/K {self.layout}"
+
+    @cached_property
+    def distributed(self) -> Any:
+        """The function, run by the program that was simulated; it needs as many devices as the layout takes."""
+        made = Spread(check(self.program), self.batch, self.layout)
+        return Pipelined(self.given, made, devices_of(None, self.layout))
+
+    @property
+    def rank(self) -> tuple[float, str]:
+        """What candidates are ordered by."""
+        return (self.seconds if self.objective == "seconds" else self.received_bytes, self.name)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+
+def staged(
+    given: Prepared,
+    batch: Mapping[str, int],
+    devices: int,
+    microbatches: tuple[int, int],
+    on: Machine,
+    objective: Objective,
+) -> Iterator[Staged]:
+    """Every layout of powers of two, its stages as even as dynamic programming makes them.
+
+    Raises:
+        ProgramError: if the function cannot be run in microbatches.
+    """
+    seen = batch_of(*on_one_device(given, batch))
+    for layout in layouts(devices, seen.size, microbatches[1]):
+        if layout.pipeline > 1 and layout.microbatches < microbatches[0]:
+            continue
+        chosen = replace(layout, starts=starts_of(seen, layout, on))
+        try:
+            program = spread_over(seen, chosen, on.links)
+        except ProgramError:  # more stages than operations, parts that do not divide
+            continue
+        yield Staged(chosen, program, on, seen, given, objective)
+
+
+def starts_of(seen: Batch, layout: Layout, on: Machine) -> tuple[str, ...]:
+    """The values that stages begin at: contiguous, the longest of them, with what it sends, as short as can be."""
+    forward, count = forward_of(seen), layout.pipeline * layout.chunks
+    if count == 1 or len(forward) < count:
+        return ()
+    parts = layout.data * layout.tensor * layout.microbatches
+    done = [0.0]
+    for number in forward:
+        step = seen.steps[number]
+        names = (*step.reads.values(), *(value.name for _, value in step.op.outs))
+        size = sum(seen.values[name].tile_bytes for name in dict.fromkeys(names))
+        done.append(done[-1] + on.rates_of(step.op.name).seconds(size // parts, step.flops // parts))
+    element = max(itemsize_of(value.dtype) for value in seen.inputs)
+    speed = float(getattr(on.links, "bandwidth", float("inf")))
+    sent = np.array([size * element / parts / speed for size in crossing(seen, forward)][: len(forward) + 1])
+    cuts = even(np.array(done), sent, count)
+    return tuple(seen.steps[forward[cut]].op.outs[0][1].name for cut in cuts)
+
+
+def even(
+    done: np.ndarray[Any, np.dtype[np.float64]], sent: np.ndarray[Any, np.dtype[np.float64]], count: int
+) -> list[int]:
+    """Where to cut a sequence so that the longest of so many stretches is as short as can be.
+
+    Args:
+        done: seconds of all before each place, from none of it to all.
+        sent: seconds that a cut at each place costs the stretch before it.
+        count: stretches, none of them empty.
+
+    >>> even(np.array([0, 4, 5, 6, 7, 11.0]), np.zeros(6), 3)
+    [1, 4]
+    """
+    places = len(done)
+    length = done[None, :] - done[:, None] + sent[None, :places]
+    length[np.tril_indices(places)] = np.inf
+    best, last = length[0], []
+    for _ in range(count - 1):
+        longest = np.maximum(best[:, None], length)
+        last.append(longest.argmin(0))
+        best = longest.min(0)
+    cuts, at = [], places - 1
+    for before in reversed(last):
+        at = int(before[at])
+        cuts.append(at)
+    return cuts[::-1]

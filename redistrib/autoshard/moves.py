@@ -1,0 +1,157 @@
+"""Prices of moves: each planned once, timed as the simulator times it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias
+
+from redistrib.autoshard.deadline import NEVER, Deadline
+from redistrib.errors import RedistribError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DimType, DistType
+from redistrib.programs.program import Place, Value
+from redistrib.simulator.machine import Machine
+from redistrib.simulator.prices import plan_stages
+from redistrib.synthesis.synthesize import synthesize
+
+Objective: TypeAlias = Literal["seconds", "bytes"]
+
+
+class Price(NamedTuple):
+    """What a move takes.
+
+    Attributes:
+        cost: seconds, or bytes that all devices together receive.
+        is_local: whether no device receives anything.
+        scratch: bytes of buffers on a device.
+    """
+
+    cost: float
+    is_local: bool
+    scratch: int
+
+
+class Conversions(NamedTuple):
+    """What it takes to have a value as it is needed; types are given by their numbers.
+
+    Attributes:
+        forms: the types.
+        made: for each way to make the value its type.
+        needed: for each reader, and each way that it may read, the type.
+        prices: of converting one type to another, where that can be.
+        local: pairs of which the second is a part of the first, on every device, so that nothing travels.
+    """
+
+    forms: tuple[DistType, ...]
+    made: tuple[int, ...]
+    needed: tuple[tuple[int, ...], ...]
+    prices: dict[tuple[int, int], float]
+    local: frozenset[tuple[int, int]]
+
+
+@dataclass
+class Moves:
+    """The prices of moves over one mesh.
+
+    Attributes:
+        mesh: of all values.
+        machine: what the moves run on.
+        objective: what they cost.
+    """
+
+    mesh: Mesh
+    machine: Machine
+    objective: Objective = "seconds"
+    _prices: dict[tuple[DistType, DistType, str], Price | None] = field(default_factory=dict)
+    _conversions: dict[tuple[object, ...], Conversions] = field(default_factory=dict)
+
+    def price(self, source: DistType, target: DistType, dtype: str) -> Price | None:
+        """What a move takes; None where there is no plan."""
+        ends = self.normal(source, target)
+        key = (*ends, dtype)
+        if key not in self._prices:
+            self._prices[key] = self._price(*ends, dtype)
+        return self._prices[key]
+
+    def conversions(
+        self,
+        made: tuple[DistType, ...],
+        needed: tuple[tuple[DistType, ...], ...],
+        dtype: str,
+        deadline: Deadline = NEVER,
+    ) -> Conversions:
+        """The prices of a value on its way; those of values that are made and needed alike are looked up once.
+
+        Args:
+            made: the types that it may be made in.
+            needed: those that each of its readers may need.
+            dtype: of its elements.
+            deadline: to be kept.
+
+        Raises:
+            OutOfTime: after the deadline.
+        """
+        key = (made, needed, dtype)
+        if key not in self._conversions:
+            self._conversions[key] = self._converted(made, needed, dtype, deadline)
+        return self._conversions[key]
+
+    def _converted(
+        self, made: tuple[DistType, ...], needed: tuple[tuple[DistType, ...], ...], dtype: str, deadline: Deadline
+    ) -> Conversions:
+        number: dict[DistType, int] = {}
+        starts = tuple(number.setdefault(form, len(number)) for form in made)
+        ends = tuple(tuple(number.setdefault(form, len(number)) for form in own) for own in needed)
+        forms, prices, local = tuple(number), {}, set()
+        targets = dict.fromkeys(form for own in ends for form in own)
+        for source in dict.fromkeys(starts) if len(ends) == 1 else dict.fromkeys((*starts, *targets)):
+            for target in targets:
+                if source == target or (source not in starts and forms[source].partial):
+                    continue
+                deadline.check()
+                price = self.price(forms[source], forms[target], dtype)
+                if price is None:
+                    continue
+                if source in starts or price.is_local:
+                    prices[source, target] = price.cost
+                whole = not forms[source].partial and not forms[target].partial
+                if price.is_local and whole and forms[source].local_size > forms[target].local_size:
+                    local.add((source, target))
+        return Conversions(forms, starts, ends, prices, frozenset(local))
+
+    def normal(self, source: DistType, target: DistType) -> tuple[DistType, DistType]:
+        """Two types that a move between takes as long: only dimensions that are cut, no longer than they need be, in
+        order, and one that is not.
+
+        Tiles of a dimension meet at multiples of its size over the least common multiple of the numbers of tiles.
+        """
+        cut, rest = [], 1
+        for before, after in zip(source.dims, target.dims, strict=True):
+            size = math.lcm(*(math.prod(self.mesh.axis(a).size for a in dim.axes) for dim in (before, after)))
+            rest *= before.size // size
+            if before.axes or after.axes:
+                cut.append((before.axes, after.axes, size))
+        cut.sort()
+        whole = DimType(rest, (), rest)
+        return (
+            DistType((*(self._dim(size, axes) for axes, _, size in cut), whole), source.partial, source.reduction),
+            DistType((*(self._dim(size, axes) for _, axes, size in cut), whole), target.partial, target.reduction),
+        )
+
+    def _dim(self, size: int, axes: tuple[str, ...]) -> DimType:
+        return DimType(size // math.prod(self.mesh.axis(a).size for a in axes), axes, size)
+
+    def _price(self, source: DistType, target: DistType, dtype: str) -> Price | None:
+        place = Place(self.mesh)
+        if Value("", source, place).means(Value("", target, place)):
+            return Price(0.0, True, 0)
+        try:
+            plan = synthesize(source, self.mesh, target, self.mesh, dtype=dtype, model=self.machine.links)
+        except RedistribError:
+            return None
+        received = sum(plan.received)
+        seconds = sum(stage.seconds for stage in plan_stages(plan, place, self.machine))
+        cost = seconds if self.objective == "seconds" else float(received * plan.itemsize)
+        scratch = plan.peak_bytes - (source.local_size + target.local_size) * plan.itemsize
+        return Price(cost, not received, scratch)

@@ -1,0 +1,205 @@
+"""What a search returns: candidates, the best first, each a schedule that can be used at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, overload
+
+import jax
+
+from redistrib.autoshard.axes import Task
+from redistrib.autoshard.deadline import NEVER, Deadline
+from redistrib.autoshard.descent import Found
+from redistrib.autoshard.fitting import Fitted
+from redistrib.autoshard.grid import Staged
+from redistrib.autoshard.report import Decision, PinCost, decisions, pin_costs, table
+from redistrib.autoshard.timed import Measured, Timed
+from redistrib.distribution.entry import Distributed, Prepared, meshes, peak
+from redistrib.distribution.schedule import Schedule
+from redistrib.report import counted, rendered
+
+
+@dataclass
+class Candidate(Timed):
+    """A schedule and what it takes.
+
+    Attributes:
+        made: what was searched, and what was found.
+        given: the function.
+        mesh: as it was given.
+        most: bytes that a device may hold; None for no limit.
+        limit: seconds that the search may take; None for no limit.
+    """
+
+    made: Fitted = field(repr=False)
+    given: Prepared = field(repr=False)
+    mesh: Any
+    most: int | None = None
+    limit: float | None = None
+
+    def __post_init__(self) -> None:
+        self.program, self.machine = self.made.program, self.task.machine
+
+    @property
+    def task(self) -> Task:
+        """What was searched."""
+        return self.made.task
+
+    @property
+    def found(self) -> Found:
+        """How everything is cut, its price, and a bound."""
+        return self.made.found
+
+    @property
+    def name(self) -> str:
+        """The mesh."""
+        return str(self.task.moves.mesh)
+
+    @property
+    def rank(self) -> tuple[float, str]:
+        """What candidates are ordered by."""
+        return (self.seconds if self.task.moves.objective == "seconds" else self.received_bytes, self.name)
+
+    @property
+    def schedule(self) -> Schedule:
+        """How everything is cut; `rd.distribute(fn, args, mesh, schedule=...)` takes it."""
+        decided, graph = self.found.decided, self.task.graph
+        names = [operation.name for operation in graph.operations]
+        values = self.program.values
+        return Schedule(
+            self.task.moves.mesh,
+            {name: dict(cuts) for name, cuts in zip(names, decided.found.cuts, strict=True) if cuts},
+            {name: dict(carries) for name, carries in zip(names, decided.found.carries, strict=True) if carries},
+            {value.name: value.type for value in self.program.inputs},
+            {number: values[name].type for number, name in enumerate(self.program.outputs)},
+            self.found.sources,
+        )
+
+    @cached_property
+    def distributed(self) -> Distributed:
+        """The function, distributed so; it needs as many devices as the mesh has."""
+        found, short = self.found.decided.found, self.task.keep is not None
+        return Distributed(self.program, self.given, found, meshes(self.mesh)[0], self.task.donated, in_order=short)
+
+    @cached_property
+    def memory(self) -> int:
+        """Bytes that the fullest device holds at the worst moment; donated arguments end with their last use."""
+        donated = self.task.donated
+        return peak(self.program, donated) if donated else max(self.simulation.peak_bytes.values(), default=0)
+
+    @property
+    def bound(self) -> float:
+        """Lower bound on the seconds, or bytes, of every schedule with these cuts along every axis but the last; on a
+        mesh of one axis, of every schedule."""
+        return self.found.bound
+
+    @property
+    def joint_bound(self) -> float:
+        """Lower bound on the seconds, or bytes, of every schedule, whatever it cuts along any axis."""
+        return self.task.floor if self.found.axis or self.found.alike else max(self.task.floor, self.bound)
+
+    @cached_property
+    def decisions(self) -> list[Decision]:
+        """What was decided of arguments and operations, each with the runner-up, those that mattered most first.
+
+        They may take a fifth of the time that the search had; those that there is no time for are left out.
+        """
+        return decisions(self.task, self.found, NEVER if self.limit is None else Deadline.after(0.2 * self.limit))
+
+    def pin_costs(self, limit: float | None = None) -> list[PinCost]:
+        """What each pin costs, found by searching without it.
+
+        Args:
+            limit: seconds for each search.
+        """
+        return pin_costs(self.made, self.given.name, self.most, limit)
+
+    def picture(self, path: str | Path) -> Path:
+        """Draw the program into a file; see `redistrib.explain.draw_program`."""
+        from redistrib.explain import draw_program
+
+        return draw_program(self.program, path)
+
+    def __str__(self) -> str:
+        """What it takes, how far it may be from the optimum, and what mattered."""
+        stopped = f"stopped at the limit of {self.limit:g} s: this is the best so far" if self.stopped else ""
+        listed = self.decisions
+        mattered = table(listed, self.task.moves.objective) if listed or not self.stopped else ""
+        return "\n".join(filter(None, [self.summary(), stopped, *self._bounds(), mattered]))
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the time was up before the search was over."""
+        return self.found.stopped
+
+    def _bounds(self) -> list[str]:
+        """What is proved: of all schedules, and of those that share some of the cuts."""
+        lines = [self._bounded("no schedule", self.joint_bound, "the optimum")]
+        if self.found.axis or self.found.alike:
+            others = [axis.name for axis in self.task.moves.mesh.axes if axis.size > 1 and axis.name != self.found.axis]
+            these = f" with these cuts along {' and '.join(others)}" if self.found.axis else ""
+            alike = " that cuts like operations alike" if self.found.alike else ""
+            lines.append(self._bounded(f"no schedule{these}{alike}", self.bound, "the best of these"))
+        return [line for line in lines if line]
+
+    def _bounded(self, which: str, bound: float, best: str) -> str:
+        """What no schedule of some goes below, and how far this one is above that; empty where any could be better."""
+        if bound <= 0 < self.rank[0]:
+            return ""
+        seconds = self.task.moves.objective == "seconds"
+        least = f"{bound * 1e3:,.3f} ms" if seconds else f"{bound:,.0f} bytes"
+        away = 100 * (self.rank[0] / bound - 1) if bound else 0.0
+        return f"{which} takes less than {least}: at most {away:.2f}% from {best}"
+
+    def measure(self, args: Sequence[Any], repeats: int = 5) -> Measured:
+        """Run it on arguments that lie as it wants them, and time it; see `Timed.measure`."""
+        return super().measure(jax.device_put(tuple(args), self.distributed.in_shardings), repeats)
+
+
+class Searched(Sequence[Candidate | Staged]):
+    """What was found, the best first."""
+
+    def __init__(self, candidates: Sequence[Candidate | Staged]) -> None:
+        self._candidates = tuple(sorted(candidates, key=lambda one: one.rank))
+
+    def __len__(self) -> int:
+        return len(self._candidates)
+
+    @overload
+    def __getitem__(self, key: int) -> Candidate | Staged: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> Sequence[Candidate | Staged]: ...
+
+    def __getitem__(self, key: int | slice) -> Candidate | Staged | Sequence[Candidate | Staged]:
+        return self._candidates[key]
+
+    @property
+    def schedule(self) -> Schedule:
+        """Of the first that is no pipeline."""
+        return next(one for one in self._candidates if isinstance(one, Candidate)).schedule
+
+    @property
+    def distributed(self) -> Any:
+        """Of the first."""
+        return self[0].distributed
+
+    def table(self, most: int = 10) -> str:
+        """The first candidates as a table."""
+        rows = [
+            [
+                one.name,
+                f"{one.seconds * 1e3:,.3f}",
+                f"{one.received_bytes:,}",
+                f"{one.memory:,}",
+            ]
+            for one in self._candidates[:most]
+        ]
+        title = f"{counted(len(self), 'candidate', 'candidates')} on {self[0].simulation.machine.name}"
+        return rendered(title, ["devices", "ms", "received bytes", "peak bytes"], rows)
+
+    def __str__(self) -> str:
+        return f"{self.table()}\n{self[0]}"

@@ -1,0 +1,106 @@
+"""Ways to run a function on several devices, each with what it is predicted to take."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+
+from redistrib.distribution.entry import Prepared
+from redistrib.programs.program import Program
+from redistrib.simulator.entry import simulate
+from redistrib.simulator.machine import Machine
+from redistrib.simulator.result import Simulation
+
+
+class Measured(NamedTuple):
+    """Seconds of calls, the first left out.
+
+    Attributes:
+        seconds: the median.
+        each: all of them.
+    """
+
+    seconds: float
+    each: tuple[float, ...]
+
+
+class Timed(ABC):
+    """A function spread over devices, and what it takes.
+
+    Attributes:
+        given: the function.
+        program: what every device computes and moves.
+        machine: what it was searched for.
+    """
+
+    given: Prepared
+    program: Program
+    machine: Machine
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """How it is spread."""
+
+    @cached_property
+    @abstractmethod
+    def distributed(self) -> Any:
+        """The function, run so; it needs as many devices as it is spread over."""
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        """The program, timed on the machine that was searched for."""
+        return simulate(self.program, self.machine, record=False)
+
+    @property
+    def seconds(self) -> float:
+        """What a call is predicted to take."""
+        return self.simulation.seconds
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that all devices together receive from others."""
+        return self.program.received_bytes
+
+    @cached_property
+    def memory(self) -> int:
+        """Bytes that the fullest device holds at the worst moment."""
+        return max(self.simulation.peak_bytes.values(), default=0)
+
+    @property
+    def rank(self) -> tuple[float, str]:
+        """What candidates are ordered by."""
+        return (self.seconds, self.name)
+
+    def measure(self, args: Sequence[Any], repeats: int = 5) -> Measured:
+        """Run it, and time it.
+
+        Args:
+            args: of the function.
+            repeats: calls that are timed, after one that is not.
+        """
+        return measured(self.distributed, tuple(args), repeats)
+
+    def summary(self) -> str:
+        """A line of what it takes."""
+        return (
+            f"{self.given.name} on {self.name}, {self.machine.name}: {self.seconds * 1e3:,.3f} ms, "
+            f"{self.received_bytes:,} bytes received, at most {self.memory:,} bytes on a device"
+        )
+
+
+def measured(function: Callable[..., Any], args: tuple[Any, ...], repeats: int) -> Measured:
+    """Time calls of a function of arrays."""
+    jax.block_until_ready(function(*args))
+    each = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        jax.block_until_ready(function(*args))
+        each.append(time.perf_counter() - began)
+    return Measured(statistics.median(each), tuple(each))

@@ -1,0 +1,35 @@
+"""Digests of plans and programs: ranks that prepare one together compare these before they make anything."""
+
+from __future__ import annotations
+
+import hashlib
+
+from redistrib.plans.plan import Plan
+from redistrib.programs.data import ProgramData
+from redistrib.programs.program import Program
+from redistrib.programs.text import to_text
+
+
+def digest_of(what: Plan | Program) -> str:
+    """A digest of what a plan or a program does, equal on all ranks that hold the same one.
+
+    Of the bodies of a program's nests only the names count.
+    """
+    if isinstance(what, ProgramData):
+        return hashlib.sha256(to_text(what).encode()).hexdigest()
+    plan = what
+    sums = f"{plan.accumulate}|{plan.order}"
+    digest = hashlib.sha256(f"{plan.source}|{plan.target}|{plan.dtype}|{plan.shape}|{sums}".encode())
+    for step in plan.steps:
+        digest.update(f"{step.kind}|{getattr(step, 'implementation', '')}|{getattr(step, 'splits', '')}".encode())
+        for end in (step.before, step.after):
+            digest.update(end.index.tobytes())
+            digest.update(f"{end.grid}|{end.cuts}|{end.reduction}|{end.label.tolist()}".encode())
+        for name in ("groups", "pairs", "keeps"):
+            if hasattr(step, name):
+                array = getattr(step, name)
+                digest.update(f"{array.shape}".encode() + array.tobytes())
+        if hasattr(step, "shares"):
+            for name in ("src", "dst", "start", "size", "round"):
+                digest.update(getattr(step.shares, name).tobytes())
+    return digest.hexdigest()

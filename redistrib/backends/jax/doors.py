@@ -1,0 +1,58 @@
+"""What every backend offers, here for JAX; see `redistrib/backends/README.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from redistrib.backends.jax.execute import require_plan, to_jax
+from redistrib.backends.jax.profiling import calibrate
+from redistrib.backends.jax.program_function import program_to_jax, require_program
+from redistrib.backends.refusals import refusal
+from redistrib.plans.plan import Plan
+from redistrib.plans.samples import Sample
+from redistrib.programs.data import ProgramData
+from redistrib.programs.program import Program
+
+
+def run(what: Plan | Program, where: jax.sharding.Mesh, **options: Any) -> Callable[..., Any]:
+    """The function of global arrays that carries out a plan or a program on a JAX mesh.
+
+    Args:
+        what: a plan, which moves one array, or a program, from its inputs to the list of its outputs.
+        where: a JAX mesh with the axes of the plan's or the program's.
+        options: those of `to_jax` for a plan, of `program_to_jax` for a program.
+
+    Raises:
+        RedistribError: as these do.
+    """
+    if isinstance(what, ProgramData):
+        return program_to_jax(what, where, **options)
+    return to_jax(what, where, **options)
+
+
+def can(what: Plan | Program) -> str | None:
+    """Why no JAX mesh can carry out a plan or a program, in one line; None where one can."""
+    return refusal(_require, what)
+
+
+def measure(where: Sequence[Any] | None = None, **options: Any) -> list[Sample]:
+    """Time this backend's collectives.
+
+    Args:
+        where: JAX devices, at least two; all by default.
+        options: those of `redistrib.backends.jax.profiling.calibrate.measure`.
+
+    Returns:
+        Samples for `redistrib.cost.fit.fit_profile`, in seconds and bytes.
+    """
+    return calibrate.measure(jax.devices() if where is None else where, **options)
+
+
+def _require(what: Plan | Program) -> None:
+    if isinstance(what, ProgramData):
+        require_program(what)
+    else:
+        require_plan(what)

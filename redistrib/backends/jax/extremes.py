@@ -1,0 +1,86 @@
+"""Maxima and minima across devices, of integers that have the order of the elements.
+
+An all-reduce of floats need not be XLA's `maximum`, which gives NaN where an element is NaN and has 0.0 above -0.0. On
+CPUs it loses NaNs and leaves the sign of a zero to the order of the devices; NCCL does not say what it does, nor does
+TPU's compiler. Integers have one order everywhere. So floats become integers of as many bits: NaNs are beyond all
+numbers, and every element comes back with its bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from redistrib.backends.jax.values import as_dtype, bits_of
+from redistrib.lang.notation import Reduction
+
+
+def across(values: jax.Array, reduction: Reduction, groups: dict[str, Any]) -> jax.Array:
+    """The maximum or minimum of the values of each group of devices, by one all-reduce; see `lax.pmax` for `groups`.
+
+    >>> most = jax.vmap(lambda tile: across(tile, "max", {"axis_name": "x"}), axis_name="x")
+    >>> most(jnp.array([1, 2, jnp.nan])), most(jnp.array([-0.0, 0, -1]))
+    (Array([nan, nan, nan], dtype=float32), Array([0., 0., 0.], dtype=float32))
+    """
+    reduced: Callable[..., jax.Array] = lax.pmax if reduction == "max" else lax.pmin
+    dtype = values.dtype
+    if dtype == jnp.bool_:  # collectives have maxima of numbers alone
+        return reduced(values.astype(jnp.uint8), **groups).astype(dtype)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        return reduced(values, **groups)
+    return from_ordered(reduced(ordered(values, reduction), **groups), dtype, reduction)
+
+
+def ordered(values: jax.Array, reduction: Reduction) -> jax.Array:
+    """Unsigned integers with the order of floats: -0.0 below 0.0; NaNs highest for a maximum, lowest for a minimum."""
+    dtype = values.dtype
+    bits = as_dtype(values, _bits_of(dtype))
+    if dtype.itemsize == 1:
+        return jnp.asarray(_tables(dtype, reduction)[0])[bits.astype(jnp.int32)]
+    sign, first = _sign_and_first(dtype, reduction)
+    rank: jax.Array = jnp.where(bits >= sign, ~bits, bits | sign)  # NaNs at both ends
+    together: jax.Array = rank - first  # wraps around, which brings all NaNs to one end
+    return together
+
+
+def from_ordered(ranks: jax.Array, dtype: Any, reduction: Reduction) -> jax.Array:
+    """The floats of a type of which `ordered` made integers, bit by bit."""
+    if dtype.itemsize == 1:
+        bits = jnp.asarray(_tables(dtype, reduction)[1])[ranks.astype(jnp.int32)]
+        return as_dtype(bits.astype(_bits_of(dtype)), dtype)
+    sign, first = _sign_and_first(dtype, reduction)
+    rank: jax.Array = ranks + first
+    return as_dtype(jnp.where(rank >= sign, rank ^ sign, ~rank), dtype)
+
+
+def _bits_of(dtype: Any) -> Any:
+    return bits_of(dtype) or jnp.dtype(f"uint{8 * dtype.itemsize}")
+
+
+def _sign_and_first(dtype: Any, reduction: Reduction) -> tuple[Any, Any]:
+    """The sign bit of an IEEE type, and the rank that becomes 0: that of -inf, or the first NaN's above inf."""
+    unsigned = np.dtype(f"uint{8 * dtype.itemsize}")
+    sign = 1 << (8 * dtype.itemsize - 1)
+    infinity = int(np.array(np.inf, dtype).view(unsigned))
+    first = sign - 1 - infinity if reduction == "max" else sign + infinity + 1
+    return unsigned.type(sign), unsigned.type(first)
+
+
+@lru_cache
+def _tables(dtype: Any, reduction: Reduction) -> tuple[np.ndarray, np.ndarray]:
+    """Of a type of a byte at most, the rank of each pattern of bits, and the pattern of each rank.
+
+    There are several such types, and they differ in what their NaNs and zeros look like.
+    """
+    patterns = np.arange(1 << jnp.finfo(dtype).bits, dtype=np.uint8)
+    values = patterns.view(dtype).astype(np.float64)
+    is_nan = np.isnan(values)
+    last = is_nan if reduction == "max" else ~is_nan
+    order = np.lexsort((patterns, ~np.signbit(values), np.where(is_nan, 0, values), last))
+    return np.argsort(order).astype(np.uint8), order.astype(np.uint8)

@@ -1,0 +1,54 @@
+"""What every backend offers, here for MPI; see `redistrib/backends/README.md`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpi4py import MPI
+
+from redistrib.backends.mpi import calibrate
+from redistrib.backends.mpi.consistency import require
+from redistrib.backends.mpi.executor import Executor, to_mpi
+from redistrib.backends.mpi.program import ProgramExecutor, program_to_mpi
+from redistrib.backends.refusals import refusal
+from redistrib.plans.plan import Plan
+from redistrib.plans.samples import Sample
+from redistrib.programs.data import ProgramData
+from redistrib.programs.program import Program
+
+
+def run(what: Plan | Program, where: MPI.Intracomm, **options: Any) -> Executor | ProgramExecutor:
+    """The function of local tiles that carries out a plan or a program on a communicator; collective.
+
+    Args:
+        what: a plan, which moves one array, or a program, from its inputs to the list of its outputs.
+        where: a communicator with one rank per device of the plan, or at least as many as the program has.
+        options: those of `to_mpi` for a plan, of `program_to_mpi` for a program.
+
+    Raises:
+        RedistribError: as these do.
+    """
+    if isinstance(what, ProgramData):
+        return program_to_mpi(what, where, **options)
+    return to_mpi(what, where, **options)
+
+
+def can(what: Plan | Program) -> str | None:
+    """Why no communicator can carry out a plan or a program, in one line; None where one can."""
+    return refusal(require, what)
+
+
+def measure(where: MPI.Intracomm | None = None, **options: Any) -> list[Sample] | None:
+    """Time this backend's collectives; collective.
+
+    Args:
+        where: the communicator, of at least 2 ranks; `COMM_WORLD` by default.
+        options: those of `redistrib.backends.mpi.calibrate.measure`.
+
+    Returns:
+        On rank 0 samples for `redistrib.cost.fit.fit_profile`, in seconds and bytes; None elsewhere.
+
+    Raises:
+        CommunicatorError: if there is only one rank.
+    """
+    return calibrate.measure(where, **options)

@@ -1,0 +1,84 @@
+"""Arguments of a distributed function: names of their leaves, and whether they are those that it was traced for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from redistrib.errors import ProgramError
+from redistrib.errors.base import cut, shown
+from redistrib.report import counted
+
+
+def leaf_names(function: Callable[..., Any], args: Sequence[Any]) -> list[str]:
+    """A name for each leaf of the arguments: that of the parameter, then the path, `params/layers/0/up`."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    plain = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    names = []
+    for path, _ in jax.tree_util.tree_flatten_with_path(tuple(args))[0]:
+        number = path[0].idx
+        first = plain[number] if number < len(plain) else f"arg{number}"
+        names.append("/".join([first, *(jax.tree_util.keystr((key,), simple=True) for key in path[1:])]))
+    return names
+
+
+def forms_of(leaves: Sequence[Any]) -> list[tuple[tuple[int, ...], Any]]:
+    """Shape and element type of each."""
+    return [(tuple(np.shape(leaf)), jax.dtypes.result_type(leaf)) for leaf in leaves]
+
+
+def leaves_like(name: str, args: tuple[Any, ...], tree: Any, forms: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    """The leaves of arguments of a function, which must be as those that it was traced for.
+
+    Args:
+        name: of the function.
+        args: its arguments.
+        tree: the structure that they must have.
+        forms: shape and element type that each leaf must have.
+        names: of the leaves.
+
+    Raises:
+        ProgramError: if they are not; it names the argument.
+    """
+    leaves, given = jax.tree_util.tree_flatten(args)
+    if given != tree:
+        raise ProgramError(name, *_other_tree(given, tree, names))
+    for leaf, (shape, dtype), leaf_name in zip(leaves, forms, names, strict=False):
+        problem = _problem(leaf, shape, dtype)
+        if problem:
+            raise ProgramError(name, leaf_name, "Arguments", problem)
+    return leaves
+
+
+def _problem(leaf: Any, shape: tuple[int, ...], dtype: Any) -> str:
+    """What is wrong with a leaf; empty where nothing is."""
+    wanted = f"{dtype}{list(shape)}"
+    try:
+        ((other, kind),) = forms_of([leaf])
+    except (TypeError, ValueError):
+        return f"it is {shown(leaf)}, which is no array; give one of {wanted}"
+    if (other, kind) == (shape, dtype):
+        return ""
+    return f"it is {kind}{list(other)}, and the function was distributed for {wanted}; distribute it for this one"
+
+
+def _other_tree(given: Any, wanted: Any, names: Sequence[str]) -> tuple[str, str, str]:
+    """The argument, the rule and the message for arguments of another structure."""
+    here, there = given.children(), wanted.children()
+    if len(here) != len(there):
+        return "", "Arguments", f"it takes {counted(len(there), 'argument', 'arguments')}, got {len(here)}"
+    number = next(k for k, pair in enumerate(zip(here, there, strict=True)) if pair[0] != pair[1])
+    first = sum(each.num_leaves for each in there[:number])
+    argument = names[first].partition("/")[0] if there[number].num_leaves else str(number)
+    why = (
+        f"its structure is {cut(str(here[number]), 300)}, and the function was distributed for "
+        f"{cut(str(there[number]), 300)}; distribute it for this one"
+    )
+    return argument, "Arguments", why

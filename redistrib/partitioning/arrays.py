@@ -1,0 +1,128 @@
+"""What becomes of each array of a program as operations are bound: its versions, the moves, and what these receive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from redistrib.lang.types import DistType
+from redistrib.partitioning.options import Options
+from redistrib.partitioning.versions import Versions, distance, has_plan
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.plans.plan import Plan
+from redistrib.programs.program import Move, Place, Value, pulled
+from redistrib.theory.bounds import least_received
+
+ABSENT = -1  # the versions of an array that nothing has written or read yet
+
+
+class Need(NamedTuple):
+    """What an operation does with an array: it makes it, or reads it as wanted; and whether it is the last to do so."""
+
+    made: Value | None
+    wanted: tuple[Value, ...]
+    last: bool
+
+
+class After(NamedTuple):
+    """The number of the versions of an array after an operation, and the moves before it, and at the array's end."""
+
+    versions: int
+    moves: tuple[int, ...]
+
+
+class Arrays:
+    """Versions of arrays, moves between them and needs of operations, each with a number.
+
+    Args:
+        place: all devices.
+        options: how arrays begin and end.
+        ends: the outputs, each with the type that is asked for or None.
+        plan: plans the move of a value.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        options: Options,
+        ends: Mapping[str, Any],
+        plan: Callable[[Value, Value], Plan | None],
+    ) -> None:
+        self.place, self.options, self.ends, self.plan = place, options, ends, plan
+        self.bytes: list[int] = []  # that all devices receive in each move: at least, until it is planned
+        self._moves: list[tuple[Value, Value]] = []
+        self._number_of_move: dict[tuple[Value, Value], int] = {}
+        self._versions: list[tuple[Value, ...]] = []
+        self._number_of_versions: dict[tuple[Value, ...], int] = {}
+        self._needs: list[Need] = []
+        self._number_of_need: dict[Need, int] = {}
+        self._after: dict[tuple[int, int], After | None] = {}
+
+    def need(self, need: Need) -> int:
+        """The number of a need."""
+        return _numbered(need, self._needs, self._number_of_need)
+
+    def latest(self, versions: int) -> tuple[Place, DistType]:
+        """Where the latest of the versions of an array is, and its type."""
+        value = self._versions[versions][-1]
+        return value.place, value.type
+
+    def distance(self, versions: int, need: int) -> int:
+        """Elements that must be received at least before an operation has an array as it needs it."""
+        total = 0
+        for wanted in self._needs[need].wanted:
+            if versions == ABSENT:
+                start = self.options.start(wanted, self.place)
+                total += 0 if start is wanted else distance(start, wanted)
+            else:
+                total += min(distance(value, wanted) for value in self._versions[versions])
+        return total
+
+    def after(self, versions: int, need: int) -> After | None:
+        """What becomes of versions of an array by a need; None where it cannot be had so."""
+        key = versions, need
+        if key not in self._after:
+            self._after[key] = self._meet(versions, self._needs[need])
+        return self._after[key]
+
+    def _meet(self, versions: int, need: Need) -> After | None:
+        if need.made is not None:
+            values = [need.made]
+        elif versions == ABSENT:
+            values = [self.options.start(need.wanted[0], self.place)]
+        else:
+            values = [*self._versions[versions]]
+        first, wanted = values[0], [*need.wanted]
+        if any(first.windows and not first.means(one) for one in wanted):
+            return None
+        if need.last and first.name in self.ends:
+            wanted.append(self.options.end(first, self.ends[first.name], self.place))
+        trial = Versions(None, versions={first.name: values})
+        for one in wanted:
+            trial.moved(first.name, one)
+        known = {value.name: value for value in trial.versions[first.name]}
+        moves = [self._move(known[op.value], op.out) for op in trial.ops if isinstance(op, Move)]
+        return After(_numbered(tuple(known.values()), self._versions, self._number_of_versions), tuple(moves))
+
+    def _move(self, value: Value, out: Value) -> int:
+        number = _numbered((value, out), self._moves, self._number_of_move)
+        if number == len(self.bytes):
+            planned = has_plan(value, out)
+            elements = least_received(value.placement, out.placement) if planned else sum(pulled(value, out).values())
+            self.bytes.append(elements * itemsize_of(out.dtype))
+        return number
+
+    def planned(self, move: int) -> int:
+        """Bytes that all devices receive in a move, by its plan."""
+        value, out = self._moves[move]
+        plan = self.plan(value, out)
+        if plan is not None:
+            self.bytes[move] = sum(plan.received) * plan.itemsize
+        return self.bytes[move]
+
+
+def _numbered(item: Any, items: list[Any], numbers: dict[Any, int]) -> int:
+    number = numbers.setdefault(item, len(items))
+    if number == len(items):
+        items.append(item)
+    return number

@@ -1,0 +1,71 @@
+"""Moves from grids: nests and their grids in, a program out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from redistrib.cost.model import CostModel
+from redistrib.partitioning.insert import partitioned
+from redistrib.partitioning.options import Options
+from redistrib.partitioning.pad import padded
+from redistrib.programs.nest import Nest
+from redistrib.programs.program import Program
+
+
+def partition(
+    nests: Nest | Iterable[Nest],
+    grids: Mapping[str, Sequence[int] | Mapping[str, int]],
+    *,
+    groups: Mapping[str, Sequence[str]] | None = None,
+    ranks: int | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    outputs: Mapping[str, Any] | Sequence[str] = (),
+    root: bool = False,
+    pad: bool = False,
+    dtype: str | Mapping[str, str] = "float32",
+    cost_model: CostModel | str = "exact",
+) -> Program:
+    """Cut the work of operations by grids, derive what every array must look like, and move what does not fit.
+
+    Operations are joined by the names of their arrays: one reads what an earlier one has written. Arrays that none
+    writes are the inputs; they begin as their first reader needs them. The axes of the devices are called `r0`,
+    `r1`, ... after the grid that takes most devices. For the other grids they are chosen, for all operations together.
+    Where there are at most 4,096 ways to choose them, no other way receives fewer bytes in all. Larger programs are
+    searched in part: they receive no more than if every operation in turn were bound nearest to its arrays.
+
+    Args:
+        nests: the operations, in order; see `rd.nest`.
+        grids: for every operation the number of parts of each iteration dimension, in order or by name.
+        groups: operations that are fused, by the name of the kernel they become: nothing may move inside.
+        ranks: devices of the machine; else as many as the largest grid takes. A grid that takes fewer has its work
+            repeated on the others where it divides them, and else leaves them idle.
+        inputs: types of inputs that begin otherwise, by array, over the axes named above.
+        outputs: arrays to end with; else those that nothing reads. A mapping gives types as well; None leaves an array
+            as it was made, its summands reduced.
+        root: whether inputs begin and outputs end whole on device 0.
+        pad: whether dimensions that a grid does not divide are made longer, at the end, and the arrays with them. What
+            stands in an input beyond its old end does not matter, and an output has nothing of use there.
+        dtype: element type of all arrays; or of each by name, float32 for those that are left out.
+        cost_model: what the plans of the moves minimise.
+
+    Returns:
+        A checked program. A `Move` stands where producer and consumer differ, and nowhere else.
+
+    Raises:
+        CutError: a grid is missing, of another rank, does not divide, or takes more devices than there are.
+        CutInnerFactorError, NoCombinerError, InconsistentGroupError: see docs/programs.md.
+
+    >>> from redistrib.programs.spec import nest
+    >>> program = partition(nest("ij,jk->ik", (8, 8, 8)), {"matmul": {"i": 4}})
+    >>> [f"{value.name}: {value.type}" for value in program.inputs], len(program.moves)
+    (['a: [2{r0}8, 8]', 'b: [8, 8]'], 0)
+    """
+    operations = (nests,) if isinstance(nests, Nest) else tuple(nests)
+    ends = dict(outputs) if isinstance(outputs, Mapping) else dict.fromkeys(outputs)
+    if pad:
+        operations = padded(operations, grids)
+    kinds = dtype if isinstance(dtype, str) else dict(dtype)
+    return partitioned(
+        operations, grids, groups or {}, Options(ranks, dict(inputs or {}), ends, root, kinds, cost_model)
+    )

@@ -1,0 +1,176 @@
+"""Where moves go: every array as each operation needs it, moved from the version of it that is nearest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from redistrib.errors import CutError, ProgramError
+from redistrib.lang.mesh import Mesh
+from redistrib.partitioning.arrays import Arrays
+from redistrib.partitioning.bind import BindingProblem, bind
+from redistrib.partitioning.options import Options
+from redistrib.partitioning.versions import Versions, freed
+from redistrib.programs.check import check
+from redistrib.programs.nest import Nest
+from redistrib.programs.program import Compute, Place, Program, Value
+from redistrib.programs.unify import Bound, Kernel, bindings, grid_of, mesh_of
+
+
+def partitioned(
+    nests: tuple[Nest, ...],
+    grids: Mapping[str, Sequence[int] | Mapping[str, int]],
+    groups: Mapping[str, Sequence[str]],
+    options: Options,
+) -> Program:
+    """A checked program; see `redistrib.partitioning.partition`."""
+    _check_shapes(nests)
+    read = dict.fromkeys(access.array for nest in nests for access in nest.reads)
+    written = list(dict.fromkeys(access.array for nest in nests for access in nest.writes))
+    stands_for: dict[str, str] = {}
+    kernels = _kernels(tuple(_apart(nest, stands_for) for nest in nests), grids, groups)
+    ranks = options.ranks or max((kernel.ranks for kernel in kernels), default=1)
+    place = Place(_machine(kernels, ranks))
+    ends = options.outputs or dict.fromkeys(array for array in written if array not in read)
+    for array in (*ends, *options.inputs):
+        if array not in {*read, *written}:
+            raise ProgramError(
+                "", array, "SSA", f"there is no such array; there are {', '.join(dict.fromkeys((*read, *written)))}"
+            )
+    outs = _left_behind(kernels, stands_for, ends, written)
+    insertion = Insertion(place, options, stands_for)
+    arrays = Arrays(place, options, ends, insertion.known.plan)
+    bounds = bind(BindingProblem(kernels, outs, stands_for, arrays))
+    for kernel, bound, written_by in zip(kernels, bounds, outs, strict=True):
+        insertion.add(kernel.name, bound, written_by)
+    names = tuple(insertion.end(array, dist_type) for array, dist_type in ends.items())
+    return check(Program(tuple(insertion.inputs), tuple(freed(insertion.known.ops, names)), names))
+
+
+def _left_behind(
+    kernels: Sequence[Kernel], stands_for: Mapping[str, str], ends: Iterable[str], written: Sequence[str]
+) -> list[list[str]]:
+    """For every kernel the arrays that it writes and that a later one reads, or that are asked for."""
+    needed, outs = set(ends), []
+    for kernel in reversed(kernels):
+        inside = {access.array for nest in kernel.nests for access in nest.writes}
+        outs.append(sorted(inside & needed, key=written.index))
+        needed |= {stands_for.get(access.array, access.array) for nest in kernel.nests for access in nest.reads}
+    return outs[::-1]
+
+
+def _apart(nest: Nest, stands_for: dict[str, str]) -> Nest:
+    """The nest with a name of its own for every access to an array that it reads more than once."""
+    names: set[str] = set()
+    reads = []
+    for access in nest.reads:
+        name = access.array
+        while name in names:
+            name += "'"
+        names.add(name)
+        if name != access.array:
+            stands_for[name] = access.array
+        reads.append(replace(access, array=name))
+    return replace(nest, reads=tuple(reads))
+
+
+def _check_shapes(nests: Sequence[Nest]) -> None:
+    known: dict[str, tuple[Nest, tuple[int, ...]]] = {}
+    for nest in nests:
+        for access in (*nest.reads, *nest.writes):
+            first, shape = known.setdefault(access.array, (nest, nest.shape(access)))
+            if shape != nest.shape(access):
+                raise ProgramError(
+                    nest.name,
+                    access.array,
+                    "Nest",
+                    f"the array has shape {nest.shape(access)} here and {shape} in operation {first.name!r}",
+                )
+
+
+def _kernels(
+    nests: tuple[Nest, ...],
+    grids: Mapping[str, Sequence[int] | Mapping[str, int]],
+    groups: Mapping[str, Sequence[str]],
+) -> list[Kernel]:
+    names = [nest.name for nest in nests]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ProgramError(twice, "", "Schedule", "two operations have this name; give each its own")
+    for name in [*grids, *(member for members in groups.values() for member in members)]:
+        if name not in names:
+            raise CutError(name, "", "Schedule", f"there is no such operation; there are {', '.join(names)}")
+    member_of = {member: name for name, members in groups.items() for member in members}
+    order = dict.fromkeys(member_of.get(name, name) for name in names)
+    members = {kernel: [nest for nest in nests if member_of.get(nest.name, nest.name) == kernel] for kernel in order}
+    return [
+        Kernel(kernel, tuple(inside), tuple(grid_of(nest, grids) for nest in inside))
+        for kernel, inside in members.items()
+    ]
+
+
+def _machine(kernels: Sequence[Kernel], ranks: int) -> Mesh:
+    """The axes of the devices: of the largest grid, cut into prime ones if another grid cannot be made of them."""
+    for kernel in kernels:
+        if kernel.ranks > ranks:
+            raise CutError(
+                kernel.name, "", "Schedule", f"its grids take {kernel.ranks} devices and there are {ranks}; "
+                f"take a smaller grid, or ranks={kernel.ranks}",
+            )  # fmt: skip
+    grids = [(nest, grid) for kernel in kernels for nest, grid in zip(kernel.nests, kernel.grids, strict=True)]
+    grids = [(nest, grid) for nest, grid in grids if ranks % math.prod(grid) == 0]
+    largest = max((grid for _, grid in grids), key=math.prod, default=())
+    mesh = mesh_of(largest, ranks)
+    if all(next(bindings(nest, grid, mesh), None) for nest, grid in grids):
+        return mesh
+    return mesh.prime().mesh
+
+
+@dataclass
+class Insertion:
+    """A program in the making, of operations whose axes are chosen."""
+
+    place: Place
+    options: Options
+    stands_for: Mapping[str, str]
+    inputs: list[Value] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.known = Versions(self.options.model)
+
+    def add(self, name: str, bound: Bound, outs: Sequence[str]) -> None:
+        """An operation, and before it the moves that it needs."""
+        group = bound.group
+        ins = []
+        for formal, form in group.reads.items():
+            array = self.stands_for.get(formal, formal)
+            wanted = Value(array, form, bound.place, self.options.dtype_of(array), group.windows[formal])
+            ins.append((formal, self._as_needed(name, wanted)))
+        made = []
+        for array in outs:
+            if array in self.known.versions:
+                raise ProgramError(name, array, "SSA", "the array is written a second time; give the result a new name")
+            value = Value(array, group.writes[array], bound.place, self.options.dtype_of(array))
+            self.known.versions[array] = [value]
+            made.append((array, value))
+        self.known.ops.append(Compute(name, bound.parts, bound.place, tuple(ins), tuple(made)))
+
+    def _as_needed(self, operation: str, wanted: Value) -> str:
+        array = wanted.name
+        if array not in self.known.versions:
+            self.inputs.append(self.options.start(wanted, self.place))
+            self.known.versions[array] = self.inputs[-1:]
+        first = self.known.versions[array][0]
+        if first.windows and not first.means(wanted):
+            raise ProgramError(
+                operation, array, "Window", f"it needs {wanted.form}, and the array begins as {first.form}, as its "
+                f"first reader needs it; tiles that overlap are not moved, so say in inputs= how it begins",
+            )  # fmt: skip
+        return self.known.moved(array, wanted).name
+
+    def end(self, array: str, dist_type: Any) -> str:
+        """The name of an output, moved to where it must be."""
+        wanted = self.options.end(self.known.versions[array][0], dist_type, self.place)
+        return self.known.moved(array, wanted).name

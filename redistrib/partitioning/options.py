@@ -1,0 +1,45 @@
+"""What `partition` is asked for beside nests and grids: how arrays begin and end, and their element types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from redistrib.cost.model import CostModel
+from redistrib.lang.types import DistType
+from redistrib.partitioning.root import ROOT
+from redistrib.programs.program import Place, Value
+
+DTYPE = "float32"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options; see `redistrib.partitioning.partition`."""
+
+    ranks: int | None
+    inputs: dict[str, Any]
+    outputs: dict[str, Any]
+    root: bool
+    dtype: str | dict[str, str]
+    model: CostModel | str
+
+    def dtype_of(self, array: str) -> str:
+        """Name of the element type of an array."""
+        return self.dtype if isinstance(self.dtype, str) else self.dtype.get(array, DTYPE)
+
+    def start(self, wanted: Value, place: Place) -> Value:
+        """How an input begins on a place, if its first reader wants it so."""
+        if wanted.name in self.inputs:
+            return replace(wanted, type=DistType.of(self.inputs[wanted.name]), place=place, windows=())
+        if self.root:
+            return replace(wanted, type=DistType.cut(wanted.shape, {}, ROOT.mesh), place=ROOT, windows=())
+        return wanted
+
+    def end(self, first: Value, dist_type: Any, place: Place) -> Value:
+        """How an output ends on a place, if it is first made so and asked for in a type, or None."""
+        if dist_type is not None:
+            return replace(first, type=DistType.of(dist_type), place=place)
+        if self.root:
+            return replace(first, type=DistType.cut(first.type.global_shape, {}, ROOT.mesh), place=ROOT)
+        return replace(first, type=DistType(first.type.dims))

@@ -1,0 +1,397 @@
+"""From a few cuts to all: what a tactic says of some arrays is carried through the operations that touch them.
+
+An axis of the mesh cuts each operation along one iteration dimension or none. Forward, an operation is cut as what it
+reads is. Backward, it is cut as all agree that read what it makes. What an earlier tactic has decided stays. Where two
+reads ask for different cuts, the one that has less to move is taken, and a note says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from redistrib.errors import CutError, ProgramError, TypeFormError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.programs.graph import Graph, Operation
+from redistrib.programs.nest import Access
+from redistrib.programs.pullback import Part
+
+
+class Choice(NamedTuple):
+    """A place where propagation had to choose.
+
+    Attributes:
+        operation: the operation.
+        axis: the mesh axis.
+        taken: the iteration dimension that it cuts; empty for none.
+        why: what was asked for, and why this was taken.
+    """
+
+    operation: str
+    axis: str
+    taken: str
+    why: str
+
+
+@dataclass
+class Propagation:
+    """What is decided of a graph over a mesh.
+
+    Attributes:
+        cuts: for every operation the axes that cut it, each with the iteration dimension.
+        carries: for every operation the axes of summands that pass through it, each with the group of linear reads.
+        pins: for inputs the axes that cut them by order of a tactic, each with the dimension; None, left whole.
+        wants: the same for outputs.
+        constants: arrays that depend on no input, each with the operation that makes it: they are made again where they
+            are needed otherwise, and so never moved.
+        order: the axes as tactics came to them; the first is the most major where several cut one dimension.
+        choices: where it had to choose.
+    """
+
+    graph: Graph
+    mesh: Mesh
+    cuts: list[dict[str, str]] = field(init=False)
+    pins: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    wants: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    order: list[str] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.cuts = [{} for _ in self.graph.operations]
+        self.carries: list[dict[str, int]] = [{} for _ in self.graph.operations]
+        self.arrays = self.graph.arrays()
+        self.readers, self.maker = self.graph.readers, self.graph.makers
+        self.constants: dict[str, int] = {}
+        for k, operation in enumerate(self.graph.operations):
+            if _is_cheap(operation) and all(name in self.constants for name in operation.ins):
+                self.constants[operation.outs[0].name] = k
+            for axis, size, dim in operation.pinned.cut if operation.pinned else ():
+                if axis not in self.mesh.names or self.mesh.axis(axis).size != size:
+                    why = f"its sharding is over an axis {axis!r} of {size}, and the mesh is {self.mesh}; name its axes"
+                    raise CutError(operation.name, "", "Schedule", why).at(operation.source)
+                self.cut_operation(k, axis, dim)
+
+    def copy(self) -> Propagation:
+        """The same decisions of the same graph, to be changed."""
+        other = copy(self)
+        other.cuts = [dict(cuts) for cuts in self.cuts]
+        other.carries = [dict(carries) for carries in self.carries]
+        other.pins = {name: dict(dims) for name, dims in self.pins.items()}
+        other.wants = {name: dict(dims) for name, dims in self.wants.items()}
+        other.order, other.choices, other.constants = [*self.order], [*self.choices], {**self.constants}
+        return other
+
+    # ------------------------------------------------------------------------------------- tactics
+
+    def cut_array(self, name: str, axis: str, dim: int | None) -> None:
+        """Cut an input, or ask for a cut of an output or of any other value, along an axis.
+
+        Raises:
+            CutError: if the dimension is not there, or the axis does not divide it.
+        """
+        array = self.arrays[name]
+        size = self.mesh.axis(axis).size
+        if dim is not None:
+            if not -len(array.shape) <= dim < len(array.shape):
+                raise CutError("", name, "Schedule", f"there is no dimension {dim}; its shape is {list(array.shape)}")
+            dim %= len(array.shape)
+        into = self.wants if name in self.maker else self.pins
+        known = into.setdefault(name, {})
+        if dim is not None:
+            parts = size * math.prod(self.mesh.axis(a).size for a, d in known.items() if d == dim and a != axis)
+            if array.shape[dim] % parts:
+                raise CutError(
+                    "", name, "Schedule", f"axis {axis!r} would cut dimension {dim} of {list(array.shape)} into "
+                    f"{parts} parts, which do not divide it; cut another dimension, or pad the array",
+                )  # fmt: skip
+        known[axis] = dim
+        self._seen(axis)
+
+    def cut_operation(self, number: int, axis: str, dim: str) -> None:
+        """Cut the work of an operation along an axis.
+
+        Raises:
+            CutError: if it has no such dimension, or it cannot be cut so.
+        """
+        operation = self.graph.operations[number]
+        if dim not in operation.nest.position:
+            has = ", ".join(operation.nest.position) or "none"
+            why = (
+                f"{operation.opaque}, so every device runs all of it; give a rule, or leave it whole"
+                if (operation.opaque)
+                else f"no iteration dimension {dim!r}; it has {has}"
+            )
+            error = CutError(operation.name, "", "Opaque" if operation.opaque else "Schedule", why)
+            raise error.at(operation.source)
+        self._seen(axis)
+        why = self.why_not(number, axis, dim)
+        if why:
+            raise self._refusal(number, axis, dim, why)
+        self.cuts[number][axis] = dim
+        self._moves(number)
+
+    def _moves(self, number: int) -> None:
+        """Note that making again what an operation makes, or anything made of it, now has a cost."""
+        for array in self.graph.operations[number].outs:
+            if self.constants.pop(array.name, None) is not None:
+                for k, _ in self.readers.get(array.name, ()):
+                    self._moves(k)
+
+    def _refusal(self, number: int, axis: str, dim: str, why: str) -> ProgramError:
+        """The error of the rule of derivation that a cut breaks; where it breaks none, why it cannot be."""
+        operation = self.graph.operations[number]
+        known = dict(self.cuts[number])
+        if axis not in known:
+            self.cuts[number][axis] = dim
+            try:
+                Part(operation.nest, self.cut(number)).signature(self.mesh)
+            except ProgramError as error:
+                return error.at(operation.source)
+            except TypeFormError as error:
+                broken = f"the cut of ({', '.join(operation.nest.position)}): {error}"
+                return CutError(operation.name, "", "Nest", broken).at(operation.source)
+            finally:
+                self.cuts[number] = known
+        refused = CutError(operation.name, "", "Schedule", f"axis {axis!r} cannot cut dimension {dim!r}: {why}")
+        return refused.at(operation.source)
+
+    def _seen(self, axis: str) -> None:
+        self.mesh.axis(axis)
+        if axis not in self.order:
+            self.order.append(axis)
+
+    def spread(self, axis: str) -> None:
+        """Carry what is cut along an axis as far as it goes."""
+        while True:
+            changed = sum(self._forward(k, axis) for k in range(len(self.cuts)))
+            changed += sum(self._backward(k, axis) for k in reversed(range(len(self.cuts))))
+            if not changed:
+                return
+
+    # ------------------------------------------------------------------------------------- what is known
+
+    def where(self, name: str, axis: str) -> int | None:
+        """The dimension of a value that an axis cuts, as it is made; None if none."""
+        if name not in self.maker:
+            return self.pins.get(name, {}).get(axis)
+        k, w = self.maker[name]
+        dim = self.cuts[k].get(axis)
+        return None if dim is None else _position(self.graph.operations[k].nest.writes[w], dim)
+
+    def _asked(self, name: str, axis: str) -> int | None:
+        """The dimension that the readers of a value want cut, of those that have decided; None if they do not agree."""
+        found: set[int | None] = set()
+        for k, r in self.readers.get(name, ()):
+            if axis in self.cuts[k]:
+                found.add(_position(self.graph.operations[k].nest.reads[r], self.cuts[k][axis]))
+        if axis in self.wants.get(name, {}):
+            found.add(self.wants[name][axis])
+        return next(iter(found)) if len(found) == 1 else None
+
+    def why_not(self, number: int, axis: str, dim: str) -> str:
+        """Why an axis cannot cut a dimension of an operation; empty if it can."""
+        nest, known = self.graph.operations[number].nest, self.cuts[number]
+        if axis in known:
+            return f"it cuts {known[axis]!r}"
+        if dim in nest.whole:
+            return "it must stay whole"
+        pinned = self.graph.operations[number].pinned
+        if pinned and dim not in pinned.free and (axis, dim) not in ((a, d) for a, _, d in pinned.cut):
+            return "a sharding constraint has it otherwise"
+        tile = self._tile(number, dim)
+        size = self.mesh.axis(axis).size
+        if tile % size:
+            return f"{size} parts do not divide the {tile} points that are left"
+        for access in (*nest.reads, *nest.writes):
+            for names in access.dims:
+                if dim in names:
+                    for major in names[: names.index(dim)]:
+                        if self._tile(number, major) > 1:
+                            return f"{major!r} above it is not cut into single elements"
+        for access in nest.writes:
+            if dim in access.names:
+                continue
+            if dim not in nest.combiner:
+                return "it is not written, and nothing says how its results combine"
+            kinds = {nest.combiner[other] for other in known.values() if other not in access.names}
+            if kinds - {nest.combiner[dim]}:
+                return "results would be combined in two ways at once"
+        return ""
+
+    def _tile(self, number: int, dim: str) -> int:
+        parts = math.prod(self.mesh.axis(a).size for a, d in self.cuts[number].items() if d == dim)
+        return self.graph.operations[number].nest.size(dim) // parts
+
+    def _dim_of(self, number: int, names: Sequence[str], axis: str) -> str | None:
+        """The factor of an array dimension that an axis would cut."""
+        for name in names:
+            if self._tile(number, name) > 1:
+                return None if self.why_not(number, axis, name) else name
+        return None
+
+    # ------------------------------------------------------------------------------------- two directions
+
+    def _forward(self, number: int, axis: str) -> bool:
+        if axis in self.cuts[number] or axis in self.carries[number]:
+            return False
+        operation = self.graph.operations[number]
+        asked: dict[str, list[str]] = {}
+        for access, name in zip(operation.nest.reads, operation.ins, strict=True):
+            at = self.where(name, axis)
+            if at is None or name in self.constants:
+                continue
+            dim = self._dim_of(number, access.dims[at], axis)
+            if dim is not None:
+                asked.setdefault(dim, []).append(name)
+        if not asked:
+            return self._carry(number, axis)
+        taken = next(iter(asked))
+        if len(asked) > 1:
+            price = {dim: self.to_move(operation, axis, dim) for dim in asked}
+            taken = min(asked, key=lambda dim: price[dim])
+            said = "; ".join(
+                f"{dim!r} for {', '.join(map(repr, names))} (about {price[dim]:,} bytes to move)"
+                for dim, names in asked.items()
+            )
+            self.choices.append(Choice(operation.name, axis, taken, f"{said}; the least was taken"))
+        self.cuts[number][axis] = taken
+        return True
+
+    def to_move(self, operation: Operation, axis: str, dim: str) -> int:
+        """Bytes that all devices together have to receive, roughly, if an axis cuts this dimension."""
+        n, total = self.mesh.axis(axis).size, 0
+        for access, name in zip(operation.nest.reads, operation.ins, strict=True):
+            at, needed = self.where(name, axis), _position(access, dim)
+            if at is not None and at != needed and name not in self.constants:
+                total += self._bytes(name) * (n - 1) // (n if needed is not None else 1)
+        for access, array in zip(operation.nest.writes, operation.outs, strict=True):
+            if dim not in access.names:
+                total += 2 * self._bytes(array.name) * (n - 1)
+        return total
+
+    def _bytes(self, name: str) -> int:
+        array = self.arrays[name]
+        return math.prod(array.shape) * itemsize_of(array.dtype)
+
+    def _backward(self, number: int, axis: str) -> bool:
+        if axis in self.cuts[number] or axis in self.carries[number]:
+            return False
+        operation = self.graph.operations[number]
+        for access, array in zip(operation.nest.writes, operation.outs, strict=True):
+            at = self._asked(array.name, axis)
+            if at is None:
+                continue
+            dim = self._dim_of(number, access.dims[at], axis)
+            if dim is not None:
+                self.cuts[number][axis] = dim
+                return True
+        return False
+
+    # ------------------------------------------------------------------------------------- summands
+
+    def _carry(self, number: int, axis: str) -> bool:
+        """Let summands pass through an operation and be added up after it, where there is no more to add up then.
+
+        All reads of a linear group must be summands along the axis, and all that read them linear in them.
+        """
+        operation = self.graph.operations[number]
+        groups = [
+            group for group in operation.nest.linear if any(self._is_summed(operation.ins[r], axis) for r in group)
+        ]
+        if len(groups) != 1:
+            return False
+        names = [operation.ins[r] for r in groups[0]]
+        kinds = {operation.nest.combiner[dim] for dim in self.cuts[number].values() if dim in operation.nest.combiner}
+        if kinds - {"sum"} or not all(self._is_summed(name, axis) and self._is_carried_by_all(name) for name in names):
+            return False
+        self.carries[number][axis] = operation.nest.linear.index(groups[0])
+        return True
+
+    def _is_summed(self, name: str, axis: str) -> bool:
+        """Whether a value is made as summands along an axis that a sum makes whole."""
+        if name not in self.maker:
+            return False
+        k, w = self.maker[name]
+        nest, dim = self.graph.operations[k].nest, self.cuts[k].get(axis)
+        if dim is None:
+            return axis in self.carries[k]
+        return dim not in nest.writes[w].names and nest.combiner.get(dim) == "sum"
+
+    def _is_carried_by_all(self, name: str) -> bool:
+        """Whether all that read a value are linear in it, and what they make of it is no more than it."""
+        if name in self.graph.outputs:
+            return False
+        made = 0
+        for k, r in self.readers.get(name, ()):
+            operation = self.graph.operations[k]
+            if not any(r in group for group in operation.nest.linear):
+                return False
+            made += sum(self._bytes(array.name) for array in operation.outs)
+        return made <= self._bytes(name)
+
+    # ------------------------------------------------------------------------------------- types
+
+    def cut(self, number: int) -> DistType:
+        """How the work of an operation is cut."""
+        nest = self.graph.operations[number].nest
+        return self.type_of(nest.sizes, {a: nest.position[d] for a, d in self.cuts[number].items()})
+
+    def part(self, number: int) -> Part:
+        """An operation as it is cut, and as summands pass through it."""
+        nest, carries = self.graph.operations[number].nest, self.carries[number]
+        carried = tuple(tuple(axis for axis in carries if carries[axis] == g) for g in range(len(nest.linear)))
+        return Part(nest, self.cut(number), carried if carries else ())
+
+    def input_type(self, name: str) -> DistType:
+        """How an input begins: as a tactic says, and along other axes as all its readers need it."""
+        at: dict[str, int] = {}
+        pinned = self.pins.get(name, {})
+        shape = self.arrays[name].shape
+        for axis in self.order:
+            dim = pinned[axis] if axis in pinned else self._asked_by_all(name, axis)
+            if dim is None:
+                continue
+            parts = math.prod(self.mesh.axis(a).size for a, d in at.items() if d == dim) * self.mesh.axis(axis).size
+            if shape[dim] % parts == 0:
+                at[axis] = dim
+        return self.type_of(shape, at)
+
+    def _asked_by_all(self, name: str, axis: str) -> int | None:
+        for k, _ in self.readers.get(name, ()):
+            if axis not in self.cuts[k]:
+                return None
+        return self._asked(name, axis)
+
+    def output_type(self, name: str, made: DistType) -> DistType:
+        """How an output ends: as it is made, but as a tactic says along the axes that it names."""
+        wanted = self.wants.get(name) or self.pins.get(name) or {}
+        at = {axis: dim for dim, found in enumerate(made.dims) for axis in found.axes if axis not in wanted}
+        at |= {axis: dim for axis, dim in wanted.items() if dim is not None}
+        return self.type_of(made.global_shape, at) if wanted else DistType(made.dims)
+
+    def type_of(self, shape: Sequence[int], at: Mapping[str, int]) -> DistType:
+        """The type of an array that axes cut along dimensions."""
+        axes: dict[int, list[str]] = {}
+        for axis in reversed(self.order):
+            if axis in at:
+                axes.setdefault(at[axis], []).append(axis)
+        return DistType.cut(shape, axes, self.mesh)
+
+
+def _is_cheap(operation: Operation) -> bool:
+    """Whether the result may be computed again rather than moved: one array, nothing combined for it, no effect."""
+    nest = operation.nest
+    return len(operation.outs) == 1 and not nest.combine and not nest.effectful and not operation.pinned
+
+
+def _position(access: Access, dim: str) -> int | None:
+    """The array dimension that an iteration dimension is a factor of."""
+    for k, names in enumerate(access.dims):
+        if dim in names:
+            return k
+    return None

@@ -1,0 +1,28 @@
+"""A program and the plans of its moves, verified together."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from redistrib.plans.verify import verify
+from redistrib.programs.check import check
+from redistrib.programs.data import ProgramData
+from redistrib.programs.inline import inlined
+
+_Program = TypeVar("_Program", bound=ProgramData)
+
+
+def verify_program(program: _Program) -> _Program:
+    """The program, once it and the plans of all its moves are found right.
+
+    Raises:
+        ProgramError: as `check` does.
+        VerificationError: for the first rule that a plan breaks.
+    """
+    check(program)
+    verified: set[int] = set()
+    for move in inlined(program).moves:
+        if move.plan is not None and id(move.plan) not in verified:
+            verify(move.plan)
+            verified.add(id(move.plan))
+    return program

@@ -1,0 +1,79 @@
+"""A digest of what a call moves between processes, the same in all of them if they make the same call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from redistrib.backends.jax.buckets.compiled import BucketEntry
+from redistrib.packing.moves import PlanEntry
+from redistrib.packing.order import LeafBatch
+from redistrib.plans.plan import Plan
+from redistrib.resharding.actions import LeafRoute
+from redistrib.resharding.agreement import digest_of
+from redistrib.resharding.checks import placing
+from redistrib.resharding.leaves import Leaf
+from redistrib.resharding.planning import Planner, known_spec, route_of
+
+
+def route_of_leaf(leaf: Leaf) -> LeafRoute:
+    """What is done with a leaf, whichever processes do it."""
+    with placing(leaf):
+        return route_of(np.shape(leaf.value), getattr(leaf.value, "sharding", None), leaf.target, leaf.padding)
+
+
+def call_between_processes(
+    leaves: Sequence[Leaf], planner: Planner, batches: Sequence[LeafBatch], donate: bool, memory_limit: int | None
+) -> tuple[tuple[int, ...], str]:
+    """The processes that must make the same call, ascending, and a digest of it.
+
+    It is of all leaves that move between processes, also of those of which this process has nothing. No process and no
+    digest where there are none.
+    """
+    processes: set[int] = set()
+    parts: list[object] = []
+    plans: dict[int, tuple[Plan, str]] = {}  # with their digests, by their identity: many leaves share one
+    for leaf in leaves:
+        route = route_of_leaf(leaf)
+        source = getattr(leaf.value, "sharding", None)
+        devices = leaf.target.device_set if source is None else source.device_set | leaf.target.device_set
+        owners = {device.process_index for device in devices}
+        if len(owners) < 2 or route.action in ("keep", "empty"):
+            continue
+        processes |= owners
+        parts.append((leaf.path, np.shape(leaf.value), str(jax.typeof(leaf.value).dtype), route.action))
+        if route.ends is None:
+            parts += [None if side is None else _placed(leaf, side) for side in (source, leaf.target)]
+            continue
+        plan = planner.plan(route.ends, str(leaf.value.dtype), route.devices[0].platform)
+        if id(plan) not in plans:
+            plans[id(plan)] = plan, digest_of([plan.to_json()])
+        parts.append(([device.id for device in route.devices], plans[id(plan)][1]))
+    if not processes:
+        return (), ""
+    if memory_limit is not None:  # launches depend on all arrays of a process, also on those that do not leave it
+        parts += _launches(batches)
+    return tuple(sorted(processes)), digest_of([*parts, donate, memory_limit])
+
+
+def _placed(leaf: Leaf, sharding: Any) -> object:
+    """Which device has which box of an array, and in which memory."""
+    boxes = sharding.devices_indices_map(np.shape(leaf.value))
+    return [(device.id, str(box)) for device, box in boxes.items()], sharding.memory_kind
+
+
+def _launches(batches: Sequence[LeafBatch]) -> Iterator[object]:
+    """The launches between processes."""
+    for batch in batches:
+        if len({device.process_index for device in known_spec(batch.items[0]).devices}) > 1:
+            yield [
+                ([item.path for item in group], entry.times, _schedule(entry), entry.plan.to_json())
+                for group, entry in batch.parts
+            ]
+
+
+def _schedule(entry: PlanEntry) -> object:
+    return (entry.schedule, entry.stacked) if isinstance(entry, BucketEntry) else None

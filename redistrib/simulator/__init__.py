@@ -1,0 +1,1 @@
+"""Programs timed before they run: one clock for each device, and the bytes that each holds."""

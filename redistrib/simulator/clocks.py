@@ -1,0 +1,365 @@
+"""Clocks: when each operation runs, and what devices hold then.
+
+Operations are met in the order of the program. A computation runs on each device of its place as soon as the device is
+free; a move starts when all devices that take part are free, and blocks them. Devices that take part in the same
+operations have equal histories and share a clock. With several streams a device has a clock for each, and an operation
+also waits for what it reads; bytes are then held from the start of the operation that makes them until all that the
+device was given to do, up to the last operation that reads them, is done on all its streams.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple, TypeAlias
+
+from redistrib.programs.data import Call, Compute, Free, Move, Op, ProgramData, Value, made_by, name_of, used_by
+from redistrib.programs.live import Change, Context, Liveness, devices_of, renames
+from redistrib.simulator.machine import Machine
+from redistrib.simulator.prices import PricedStage, compute_stages, move_stages
+
+Streams: TypeAlias = Callable[[Op], str]
+Ready: TypeAlias = dict[str, dict[int, float]]  # of every value, when each clock has it
+
+
+class Event(NamedTuple):
+    """An operation on the devices of one clock.
+
+    Attributes:
+        name: of the operation.
+        kind: `"compute"` or `"move"`.
+        clock: the lowest of the devices that share it.
+        stream: of these devices.
+        start, end: seconds since the program started.
+        stages: what it is made of.
+        during, after: bytes that each device holds while it runs, and when it is done.
+    """
+
+    name: str
+    kind: str
+    clock: int
+    stream: str
+    start: float
+    end: float
+    stages: tuple[PricedStage, ...]
+    during: int
+    after: int
+
+
+@dataclass
+class Run:
+    """What became of a program.
+
+    Attributes:
+        clock_of: for every device the clock that it has, named after the lowest device that shares it.
+        now: when each stream of each clock is done, in seconds.
+        busy: seconds in which it worked.
+        live, peak: bytes that each device of a clock holds, and has held at most.
+        height: elements of the largest tile of anything that moved.
+        met: operations met, one for each clock that takes part; work done by the simulator.
+        events: in order of the program; empty unless they were asked for.
+        latest: with several streams, when each clock is done on all of them.
+        changes: with several streams, bytes that each device of a clock takes and gives up, and when.
+    """
+
+    clock_of: dict[int, int]
+    now: dict[tuple[int, str], float] = field(default_factory=lambda: defaultdict(float))
+    busy: dict[tuple[int, str], float] = field(default_factory=lambda: defaultdict(float))
+    live: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    peak: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    height: int = 0
+    met: int = 0
+    events: list[Event] = field(default_factory=list)
+    latest: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    changes: dict[int, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
+
+
+def run(
+    program: ProgramData,
+    machine: Machine,
+    streams: Streams | None = None,
+    *,
+    shared: bool = True,
+    record: bool = True,
+    known: Known | None = None,
+) -> Run:
+    """Simulate a program.
+
+    Args:
+        program: a checked program.
+        machine: what operations take.
+        streams: the stream of every operation; all on one unless given.
+        shared: whether devices with equal histories share a clock.
+        record: whether to keep the events.
+        known: what was found of called programs, of programs before that were simulated in the same way.
+    """
+    clock_of = shared_clocks(program) if shared else {device: device for device in program.devices}
+    simulator = _Simulator(machine, streams, clock_of, record, known or Known())
+    made = Run(clock_of)
+    for value in program.inputs:
+        for clock in simulator.clocks(value.place.devices):
+            made.live[clock] += value.tile_bytes
+            made.changes[clock].append((0.0, value.tile_bytes))
+    for clock in simulator.clocks(program.devices):
+        made.peak[clock] = made.live[clock]
+    start = {value.name: dict.fromkeys(simulator.clocks(value.place.devices), 0.0) for value in program.inputs}
+    simulator.run(program, start, made)
+    if streams is not None:
+        _by_time(made)
+    return made
+
+
+def _by_time(made: Run) -> None:
+    """Count the bytes held anew, by the time at which they are taken and given up."""
+    times: dict[int, list[float]] = {}
+    held: dict[int, list[int]] = {}
+    for clock, changed in made.changes.items():
+        changed.sort(key=lambda change: change[0])  # at one moment in the order of the program
+        times[clock] = [at for at, _ in changed]
+        held[clock] = list(accumulate(size for _, size in changed))
+        made.peak[clock] = max(held[clock])
+
+    def at(clock: int, when: float) -> int:
+        return held[clock][bisect_right(times[clock], when) - 1]
+
+    made.events = [
+        event._replace(during=at(event.clock, event.start), after=at(event.clock, event.end)) for event in made.events
+    ]
+
+
+def shared_clocks(program: ProgramData) -> dict[int, int]:
+    """For every device the lowest that is in the same places as it."""
+    member: dict[int, list[int]] = {device: [] for device in program.devices}
+    for k, devices in enumerate(dict.fromkeys(_places(program, set()))):
+        for device in devices:
+            member[device].append(k)
+    lowest: dict[tuple[int, ...], int] = {}
+    return {device: lowest.setdefault(tuple(places), device) for device, places in sorted(member.items())}
+
+
+def _places(program: ProgramData, seen: set[int]) -> Iterator[frozenset[int]]:
+    seen.add(id(program))
+    for place in program.places:
+        yield frozenset(place.devices)
+    for op in program.ops:
+        if isinstance(op, Compute):
+            yield frozenset(op.place.devices)
+        elif isinstance(op, Call) and id(op.program) not in seen:
+            yield from _places(op.program, seen)
+
+
+class _Item(NamedTuple):
+    """An operation made ready: everything about it that does not depend on when it runs.
+
+    Attributes:
+        alias: whether it only gives bytes another name, which takes no time.
+        context: of a call.
+        born, died: bytes by clock that it takes, and that end with it.
+    """
+
+    op: Op
+    alias: bool
+    context: Context | None
+    name: str
+    stream: str
+    clocks: tuple[int, ...]
+    stages: tuple[PricedStage, ...]
+    seconds: float
+    reads: tuple[str, ...]
+    makes: tuple[tuple[str, tuple[int, ...]], ...]
+    born: tuple[tuple[int, int], ...]
+    scratch: int
+    died: tuple[tuple[int, int], ...]
+    height: int
+
+
+class _Prepared(NamedTuple):
+    """The operations of a program, and the bytes by clock that end when the last is done."""
+
+    items: list[_Item]
+    at_return: tuple[tuple[int, int], ...]
+
+
+@dataclass
+class Known:
+    """What was found of called programs, for whoever calls them again in the same context.
+
+    Attributes:
+        prepared: their operations, by the program, the context and the clocks of its devices.
+        called: what becomes of one on devices of a single clock.
+        liveness: when their values end.
+        prices: of moves.
+    """
+
+    prepared: dict[tuple[object, ...], _Prepared] = field(default_factory=dict)
+    called: dict[tuple[object, ...], Run] = field(default_factory=dict)
+    liveness: Liveness = field(default_factory=Liveness)
+    prices: dict[tuple[object, ...], tuple[PricedStage, ...]] = field(default_factory=dict)
+
+
+class _Simulator:
+    def __init__(
+        self, machine: Machine, streams: Streams | None, clock_of: dict[int, int], record: bool, known: Known
+    ) -> None:
+        self.machine, self.streams, self.clock_of, self.record, self.known = machine, streams, clock_of, record, known
+        self._clocks: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def clocks(self, devices: tuple[int, ...]) -> tuple[int, ...]:
+        """The clocks of devices, ascending."""
+        if devices not in self._clocks:
+            self._clocks[devices] = tuple(sorted({self.clock_of[device] for device in devices}))
+        return self._clocks[devices]
+
+    def run(self, program: ProgramData, ready: Ready, to: Run, context: Context | None = None) -> None:
+        """Meet every operation of a program in order; `ready` and `to` are brought up to date.
+
+        Of a called program `context` says what the caller still reads.
+        """
+        prepared = self._prepared(program, context)
+        for item in prepared.items:
+            op = item.op
+            if isinstance(op, Call):
+                self._call(item, op, ready, to)
+            elif isinstance(op, Move) and item.alias:
+                ready[op.out.name] = ready.get(op.value, {})
+            elif not isinstance(op, Free):
+                self._meet(item, ready, to)
+            self._give_up(item.died, to)
+        self._give_up(prepared.at_return, to)
+
+    def _give_up(self, died: tuple[tuple[int, int], ...], to: Run) -> None:
+        for clock, size in died:
+            to.live[clock] -= size
+            if self.streams is not None:
+                to.changes[clock].append((to.latest[clock], -size))
+
+    def _meet(self, item: _Item, ready: Ready, to: Run) -> None:
+        starts = {}
+        for clock in item.clocks:
+            start = to.now[clock, item.stream]
+            if self.streams is not None:
+                start = max([start, *(ready[name].get(clock, 0.0) for name in item.reads)])
+            starts[clock] = start
+        if isinstance(item.op, Move):  # all who take part begin together
+            starts = dict.fromkeys(starts, max(starts.values(), default=0.0))
+        for clock, size in item.born:
+            to.live[clock] += size
+        gone = dict(item.died)
+        for clock, start in starts.items():
+            end = start + item.seconds
+            to.now[clock, item.stream] = end
+            to.busy[clock, item.stream] += item.seconds
+            during = to.live[clock] + item.scratch
+            to.peak[clock] = max(to.peak[clock], during)
+            if self.record and (item.seconds or item.stages):
+                kind = "move" if isinstance(item.op, Move) else "compute"
+                after = to.live[clock] - gone.get(clock, 0)
+                to.events.append(Event(item.name, kind, clock, item.stream, start, end, item.stages, during, after))
+        if self.streams is not None:
+            for name, clocks in item.makes:
+                ready[name] = {clock: starts[clock] + item.seconds for clock in clocks}
+            for clock, size in item.born:
+                to.changes[clock].append((starts[clock], size))
+            for clock, start in starts.items():
+                end = start + item.seconds
+                to.latest[clock] = max(to.latest[clock], end)
+                to.changes[clock] += [(start, item.scratch), (end, -item.scratch)] if item.scratch else []
+        to.height = max(to.height, item.height)
+        to.met += len(item.clocks)
+
+    def _call(self, item: _Item, op: Call, ready: Ready, to: Run) -> None:
+        if len(item.clocks) == 1 and self.streams is None:
+            self._call_again(op.program, item.clocks[0], item.context, to)
+        else:
+            inner = {value.name: ready.get(name, {}) for value, name in zip(op.program.inputs, op.ins, strict=True)}
+            self.run(op.program, inner, to, item.context)
+            if self.streams is not None:
+                for output, out in zip(op.program.outputs, op.outs, strict=True):
+                    ready[out.name] = inner[output]
+
+    def _call_again(self, program: ProgramData, clock: int, context: Context | None, to: Run) -> None:
+        """A call on devices of one clock takes as long, and holds as much, whenever it comes."""
+        key = (id(program), context, clock)
+        if key not in self.known.called:
+            alone = Run(self.clock_of)
+            self.run(program, {}, alone, context)
+            self.known.called[key] = alone
+        alone = self.known.called[key]
+        began, held = to.now[clock, ""], to.live[clock]
+        to.now[clock, ""] = began + alone.now[clock, ""]
+        to.busy[clock, ""] += alone.busy[clock, ""]
+        to.live[clock] += alone.live[clock]
+        to.peak[clock] = max(to.peak[clock], held + alone.peak[clock])
+        to.height = max(to.height, alone.height)
+        to.met += 1
+        for event in alone.events:
+            to.events.append(
+                event._replace(
+                    start=began + event.start,
+                    end=began + event.end,
+                    during=held + event.during,
+                    after=held + event.after,
+                )
+            )
+
+    def _prepared(self, program: ProgramData, context: Context | None) -> _Prepared:
+        key = (id(program), context, *(self.clock_of[device] for device in program.devices))
+        if key not in self.known.prepared:
+            liveness = self.known.liveness
+            lives = liveness.lifetimes(program) if context is None else liveness.called(program, context)
+            ops = enumerate(zip(program.ops, lives.changes, strict=True))
+            items = [self._item(op, change, lives.contexts.get(k), program) for k, (op, change) in ops]
+            self.known.prepared[key] = _Prepared(items, self._held(lives.at_return))
+        return self.known.prepared[key]
+
+    def _item(self, op: Op, change: Change, context: Context | None, program: ProgramData) -> _Item:
+        stages: tuple[PricedStage, ...] = ()
+        height = 0
+        alias = isinstance(op, Move) and renames(op, program)
+        if isinstance(op, Compute):
+            stages = tuple(compute_stages(op, program, self.machine))
+        elif isinstance(op, Move) and not alias:
+            stages = self._priced(op, program)
+            sizes = (math.prod(program.values[op.value].tile), math.prod(op.out.tile))
+            height = max(*sizes, *(stage.tile for stage in stages))
+        return _Item(
+            op,
+            alias,
+            context,
+            name_of(op),
+            "" if self.streams is None else self.streams(op),
+            self.clocks(devices_of(op, program)),
+            stages,
+            sum(stage.seconds for stage in stages),
+            tuple(used_by(op)) if self.streams is not None else (),
+            tuple((value.name, self.clocks(value.place.devices)) for value in made_by(op) if self.streams is not None),
+            self._held(change.born),
+            change.scratch,
+            self._held(change.died),
+            height,
+        )
+
+    def _priced(self, op: Move, program: ProgramData) -> tuple[PricedStage, ...]:
+        value = program.values[op.value]
+        if op.plan is not None:
+            key: tuple[object, ...] = (id(op.plan), value.place)
+        else:
+            key = (value.type, value.place, op.out.type, op.out.place, op.out.dtype)
+        if key not in self.known.prices:
+            self.known.prices[key] = tuple(move_stages(op, program, self.machine))
+        return self.known.prices[key]
+
+    def _held(self, values: Collection[Value]) -> tuple[tuple[int, int], ...]:
+        if not values:
+            return ()
+        places = {id(value.place): value.place for value in values}
+        total: dict[int, int] = defaultdict(int)
+        for number, place in places.items():
+            size = sum(value.tile_bytes for value in values if id(value.place) == number)
+            for clock in self.clocks(place.devices):
+                total[clock] += size
+        return tuple(total.items())

@@ -1,0 +1,71 @@
+"""Machines by name, each figure with its source. Fixed before any table was simulated; not to be tuned to one."""
+
+from __future__ import annotations
+
+from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
+from redistrib.cost.model import CostModel
+from redistrib.cost.presets import PRESETS
+from redistrib.errors import ProfileError
+from redistrib.simulator.machine import Machine, Rates
+
+# NVIDIA V100 in a DGX-2, the machine of DistIR's evaluation (section 5), in fp16.
+V100_FLOPS = 90e12  # of 125e12 on the data sheet: what large matrix products reach
+V100_BANDWIDTH = 900e9  # bytes per second of HBM2, data sheet
+V100_LINK = 50e9  # bytes per second to another device; NVLink through the switch, a third of 150e9 on the data sheet
+V100_LAUNCH = 10e-6  # seconds for a kernel or a collective, a round figure
+V100_MEMORY = 32 * 10**9  # bytes, data sheet; section 5.2 says 32 GB
+
+# Launches below are round figures of the order that runtimes show.
+MACHINES: dict[str, Machine] = {
+    "v100": Machine(
+        "v100",
+        Rates(V100_LAUNCH, V100_BANDWIDTH, V100_FLOPS),
+        LatencyBandwidth(
+            name="v100",
+            latency={kind: Latency(V100_LAUNCH) for kind in KINDS},
+            bandwidth=V100_LINK,
+            memory_bandwidth=V100_BANDWIDTH,
+            source="NVIDIA V100 data sheet; links and launches as in redistrib/simulator/constants.py",
+        ),
+        V100_MEMORY,
+        source="NVIDIA V100 data sheet, and round figures",
+    ),
+    "gpu": Machine(
+        "gpu",
+        Rates(5e-6, 3350e9, 989e12),
+        PRESETS["gpu"],
+        80 * 10**9,
+        source="NVIDIA H100 SXM data sheet: 989 TFLOPS in bfloat16 without sparsity, 3.35 TB/s, 80 GB",
+    ),
+    "tpu": Machine(
+        "tpu",
+        Rates(2e-6, 819e9, 197e12),
+        PRESETS["tpu"],
+        16 * 2**30,
+        source="Cloud TPU v5e system architecture: 197 TFLOPS in bfloat16, 819 GB/s, 16 GiB",
+    ),
+    "cpu": Machine(
+        "cpu",
+        Rates(20e-6, 2e9, 10e9),
+        PRESETS["cpu"],
+        source="round figures for one of several virtual devices on a few cores; fit your own",
+    ),
+}
+
+
+def machine(profile: Machine | CostModel | str) -> Machine:
+    """A machine from itself, from its name, or from a cost model of moves alone.
+
+    Raises:
+        ProfileError: if no machine has that name, or the cost model does not count seconds.
+
+    >>> machine("v100").rates.flops
+    90000000000000.0
+    """
+    if isinstance(profile, Machine):
+        return profile
+    if isinstance(profile, CostModel):
+        return Machine(profile.name, None, profile)
+    if isinstance(profile, str) and profile in MACHINES:
+        return MACHINES[profile]
+    raise ProfileError(f"no machine {profile!r}; give a Machine, a cost model in seconds, or one of {list(MACHINES)}")

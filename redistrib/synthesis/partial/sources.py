@@ -1,0 +1,142 @@
+"""Partial targets: the placements from which one local step makes the target, and exchanges that every device pulls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from redistrib.plans.shares import Shares
+from redistrib.plans.slabs import relabelled
+from redistrib.plans.steps import Exchange, ReduceExchange, Unreduce
+from redistrib.synthesis.host_balance import balanced_rounds
+from redistrib.synthesis.partial.numbering import assigned, even_splits, matched, overlap, tiles_of
+from redistrib.synthesis.partial.reductions import factors_of, reducing, times
+from redistrib.synthesis.problem import Problem
+from redistrib.synthesis.rounds import MissingBox, colour_rounds, volume_of
+from redistrib.theory.bounds import least_received
+from redistrib.theory.placement import Placement, number_of
+from redistrib.theory.weak import Grid
+
+MOST_TRIED = 24
+MOST_WEIGHED = 1 << 22  # pairs of a device and what it may hold
+MOST_SOURCES = 8
+MOST_SHARES = 1 << 15
+
+
+@dataclass(frozen=True)
+class PartialSource:
+    """A placement, and the step that makes the target of it without a message; None where it is the target."""
+
+    placement: Placement
+    step: Unreduce | None
+
+
+def partial_sources(problem: Problem) -> Iterator[PartialSource]:
+    """Placements from which a local step makes the target, the ones that receive least first.
+
+    A source is the target itself, or finer tiles, of fewer partial sums or of the array itself.
+    """
+    before, after = problem.before, problem.after
+    p, q = before.summands, after.summands
+    rows: list[tuple[int, Grid, int]] = []
+    for f in range(1, q + 1):
+        counts = {n for n in range(1, q // f + 1) if p % n == 0 or (p == 1 and f * n == q)} - ({q} if f == 1 else set())
+        counts = {n for n in counts if f * n * after.devices <= MOST_WEIGHED}
+        if counts:
+            rows += [(n, parts, f) for parts in factors_of(after.tile, f, exactly=True) for n in counts]
+    rows.sort(key=lambda row: (row[2] > 1, row[0] not in (1, p), -row[2] * row[0], row[1], row[0]))
+    sources = [PartialSource(after, None)] if p == q else []
+    for n, parts, _ in rows[:MOST_TRIED]:
+        source = _source(before, after, parts, n)
+        if least_received(before, source.placement) == 0:
+            yield source
+        else:
+            sources.append(source)
+    sources += [PartialSource(after, None)] if p != q else []
+    yield from sorted(sources, key=lambda source: least_received(before, source.placement))[:MOST_SOURCES]
+
+
+def _source(before: Placement, after: Placement, parts: Grid, summands: int) -> PartialSource:
+    """The target cut into `parts`, as `summands` partial sums, one part for every partial sum of the target."""
+    fine = times(after.grid, parts)
+    count, f = after.summands, math.prod(parts)
+    grid = np.array(parts, dtype=np.int64)
+    tile = tiles_of(after)
+    corner = np.stack(np.unravel_index(np.arange(f), parts), axis=1) if after.rank else np.zeros((1, 0), dtype=np.int64)
+    into = before.label * summands // max(before.summands, summands)
+    local = np.zeros((after.devices, f, summands))  # elements of each part on each device, by partial sum
+    for k, at in enumerate(corner):
+        part = Placement.unchecked(after.shape, fine, after.index * grid + at)
+        local[np.arange(after.devices), k, into] = overlap(before, part)
+    table = np.zeros((int(tile.max()) + 1, count, f, summands))
+    np.add.at(table, (tile, after.label), local)
+    choice = local.reshape(after.devices, -1).argmax(axis=1)  # a device without a part keeps its largest one
+    taken = np.zeros((len(table), count), dtype=np.bool_)
+    goes = np.zeros((len(table), count), dtype=np.int64)
+    for k, rows in enumerate(table):
+        summand, piece = assigned(rows.reshape(count, -1) + 1e-3 * np.eye(count, f * summands))
+        taken[k, summand], goes[k, summand] = True, piece
+    keeps = taken[tile, after.label]
+    choice = np.where(keeps, goes[tile, after.label], choice)
+    index = after.index * grid + corner[choice // summands]
+    placement = relabelled(index, fine, choice % summands, summands, after)
+    return PartialSource(placement, Unreduce(placement, after, np.flatnonzero(keeps)))
+
+
+def pull_exchanges(
+    problem: Problem, fixed: bool, most: int = MOST_SHARES
+) -> Iterator[tuple[ReduceExchange | Exchange, Placement]]:
+    """The exchange in which every device receives its missing boxes, for any grids and partial sums, and its end.
+
+    Yields nothing where the exchange has more than `most` or `MOST_SHARES` shares.
+    """
+    before, after = problem.before, problem.after
+    splits = even_splits(before, after)
+    if not fixed:
+        before, after = matched(before, after, splits)
+    stack = before.stacked()
+    missing = _missing_slabs(before, after, splits, min(most, MOST_SHARES))
+    if missing is None:
+        return
+    if missing:
+        shares = balanced_rounds(colour_rounds(missing, stack, problem.topology, volume_of), problem.topology)
+    else:
+        none = np.zeros(0, dtype=np.int64)
+        shares = Shares(none, none, none.reshape(0, stack.rank), none.reshape(0, stack.rank), none)
+    if before.summands == after.summands:
+        if all(number == k for k, number in enumerate(splits)):
+            yield Exchange(before, after, shares.unstacked()), after
+        return
+    yield reducing(Exchange(stack, stack, shares), before, after, splits), after
+
+
+def _missing_slabs(before: Placement, after: Placement, splits: tuple[int, ...], most: int) -> list[MissingBox] | None:
+    """(receiver, number of the slab, start, size) of every missing box; None where they are more than `most`."""
+    tile, goal = np.array(before.tile, dtype=np.int64), np.array(after.tile, dtype=np.int64)
+    slabs = (before.summands, *before.grid)
+    result: list[MissingBox] = []
+    for device in range(after.devices):
+        low = after.start[device]
+        first, stop = low // tile, -(-(low + goal) // tile)
+        run = range(splits[after.label[device]], splits[after.label[device] + 1])
+        local = (int(before.label[device]), *before.index[device].tolist())
+        for at in np.ndindex(*(stop - first).tolist()):
+            corner = first + np.array(at, dtype=np.int64)
+            start = np.maximum(corner * tile, low)
+            size = np.minimum((corner + 1) * tile, low + goal) - start
+            for summand in run:
+                slab = (summand, *corner.tolist())
+                if slab != local:
+                    number = int(number_of(np.array(slab, dtype=np.int64), slabs))
+                    result.append((device, number, np.array([summand, *start]), np.array([1, *size])))
+        if len(result) > most:
+            return None
+    return result
+
+
+def is_uniform(placement: Placement) -> bool:
+    """Whether every partial sum of every tile has equally many holders."""
+    return placement.stacked().is_uniform()

@@ -1,0 +1,73 @@
+"""Strategies and enumerations for tests: meshes, types, pairs of types to move between, and plans; checks of results.
+
+The strategies need Hypothesis (the extra `testing`), and are imported when first used. All else does without it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from redistrib.extras import need
+from redistrib.testing.cases import (
+    RedistributionCase,
+    all_cuts,
+    all_partial_types,
+    all_types,
+    cut_type,
+    is_exact,
+    numbered,
+)
+
+if TYPE_CHECKING:
+    from redistrib.testing.strategies import (
+        NAMES,
+        cuts,
+        meshes,
+        plans,
+        redistributions,
+        tori,
+        types,
+        uneven_redistributions,
+    )
+
+__all__ = [
+    "NAMES",
+    "RedistributionCase",
+    "all_cuts",
+    "all_partial_types",
+    "all_types",
+    "check_replicas",
+    "cut_type",
+    "cuts",
+    "is_exact",
+    "meshes",
+    "numbered",
+    "plans",
+    "redistributions",
+    "tori",
+    "types",
+    "uneven_redistributions",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    need("hypothesis")
+    return getattr(import_module(f"{__name__}.strategies"), name)
+
+
+def check_replicas(tree: Any) -> None:
+    """Check that devices that hold one tile of an array hold the same bits, in every `jax.Array` of a tree.
+
+    `jax.shard_map(check_vma=False)` can make arrays that JAX calls replicated and that are not. It copies every tile
+    that has replicas to the host; of arrays of several processes each looks at its own devices.
+
+    Raises:
+        ReplicaError: for the first pair of devices that differ; names the leaf, the devices, and the first element.
+    """
+    need("jax")
+    from redistrib.resharding.replicas import check_replicas as check
+
+    check(tree)

@@ -1,0 +1,150 @@
+"""Random JAX functions through `rd.distribute`, beside `jax.jit`: the same numbers, or one of the library's errors.
+
+A function is a short list of operations, drawn one after the other, on arguments of every element type. Integers are of
+the whole range. Floats are multiples of a power of two, few enough bits long that every sum is exact in any order, with
+infinities, NaN and negative zeros among them. So integers and floats must agree bit for bit; only NaN may have other
+bits, and a zero another sign where something is summed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import redistrib as rd
+from tests.fuzz.guard import Failure, attempt
+from tests.fuzz.operations import OPERATIONS
+from tests.fuzz.values import FLOATS, INTEGERS, Function, Value
+
+MESHES: tuple[dict[str, int], ...] = ({"d": 4}, {"d": 4}, {"d": 2}, {"d": 2, "t": 2})
+MOST = 6  # operations of a function
+
+
+def check(seed: int, index: int) -> str:
+    """Distribute the function of this number: "agrees", or "refused" by an error of the library.
+
+    Raises:
+        Failure: if it computes something else, or anything but a `RedistribError` comes out.
+    """
+    function = drawn(seed, index)
+    rng = random.Random(f"schedule/{seed}/{index}")
+    mesh = rng.choice(MESHES)
+    schedule = _schedule(function, mesh, rng)
+    exact = rng.random() < 0.2
+    case = f"{function}; on {mesh} by {schedule}{', exact' if exact else ''}"
+    wanted = [np.asarray(array) for array in jax.jit(function)(*function.arguments)]
+
+    def distributed() -> list[Any]:
+        call = rd.distribute(function, function.arguments, _mesh(tuple(mesh.items())), schedule=schedule, exact=exact)
+        return [np.asarray(array) for array in call(*function.arguments)]
+
+    results = attempt(distributed, case)
+    if results is None:
+        return "refused"
+    for number, (one, other) in enumerate(zip(results, wanted, strict=True)):
+        value = function.values[function.results[number]]
+        difference = _difference(one, other, function.sums, value.is_float and not value.grain)
+        if difference:
+            raise Failure("wrong", f"result {number} {difference}", case=case)
+    return "agrees"
+
+
+def drawn(seed: int, index: int) -> Function:
+    """The function of a number."""
+    rng = random.Random(f"function/{seed}/{index}")
+    function = Function(rng)
+    shape = tuple(rng.choice((4, 8, 8, 4, 2)) for _ in range(rng.choice((1, 2, 2, 3))))
+    dtype = _dtype(rng)
+    _argument(function, (8, *shape[1:]), dtype)
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        _argument(function, rng.choice(((8, *shape[1:]), shape[1:], (), (4, 8))), rng.choice((dtype, _dtype(rng))))
+    for _ in range(rng.randint(1, MOST)):
+        for _ in range(20):
+            if rng.choice(OPERATIONS)(function):
+                break
+    return function
+
+
+@cache
+def _mesh(axes: tuple[tuple[str, int], ...]) -> jax.sharding.Mesh:
+    sizes = tuple(size for _, size in axes)
+    devices = np.array(jax.devices()[: int(np.prod(sizes))]).reshape(sizes)
+    return jax.sharding.Mesh(devices, tuple(name for name, _ in axes))
+
+
+def _schedule(function: Function, mesh: dict[str, int], rng: random.Random) -> list[Any]:
+    tactics = []
+    for axis, size in mesh.items():
+        cut: dict[str, int] = {}
+        for k, value in enumerate(function.values[: len(function.arguments)]):
+            dims = [dim for dim, n in enumerate(value.shape) if n % size == 0]
+            if dims and (k == 0 or rng.random() < 0.4):
+                cut[f"arg{k}"] = 0 if k == 0 and 0 in dims and rng.random() < 0.7 else rng.choice(dims)
+        if cut:
+            tactics.append(rd.along(axis, cut))
+    return tactics
+
+
+def _difference(found: Any, wanted: Any, sums: bool, is_rounded: bool) -> str:
+    """How two arrays differ, in words; empty if they are the same.
+
+    A quotient may be rounded twice: XLA takes some of them for products with a reciprocal.
+    """
+    if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+        return f"is {found.dtype}{list(found.shape)} and not {wanted.dtype}{list(wanted.shape)}"
+    if jnp.issubdtype(found.dtype, jnp.inexact):
+        parts = [np.asarray(array, np.complex128).ravel().view(np.float64) for array in (found, wanted)]
+        one, other = parts
+        near = one == other
+        if is_rounded:
+            with np.errstate(invalid="ignore"):  # infinities, which are equal or not
+                near |= np.abs(one - other) <= 4 * float(jnp.finfo(found.dtype).eps) * np.abs(other)
+        same = (np.isnan(one) & np.isnan(other)) | (near & (sums | (np.signbit(one) == np.signbit(other))))
+    else:
+        one, other = found.ravel(), wanted.ravel()
+        same = one == other
+    if same.all():
+        return ""
+    first = int(np.flatnonzero(~same)[0])
+    return f"has {one[first]} and not {other[first]} at element {first}, and so on"
+
+
+# --------------------------------------------------------------------------------------------- arguments
+
+
+def _dtype(rng: random.Random) -> str:
+    return rng.choice(rng.choice((INTEGERS, FLOATS, FLOATS, ("bool",), ("complex64",))))
+
+
+def _argument(function: Function, shape: Sequence[int], dtype: str) -> None:
+    rng = np.random.default_rng(function.rng.getrandbits(32))
+    shape = tuple(shape)
+    if dtype == "bool":
+        array: Any = rng.random(shape) < 0.5
+        value = Value(shape, dtype)
+    elif dtype in INTEGERS:
+        limits = np.iinfo(dtype)
+        array = rng.integers(limits.min, limits.max, shape, endpoint=True)
+        if function.rng.random() < 0.5:  # small ones, for indices among other things
+            array = array % 11 - (3 if limits.min else 0)
+        array = np.asarray(array).astype(dtype)
+        value = Value(shape, dtype)
+    else:
+        array = rng.integers(-3, 4, shape).astype(np.float32)
+        if dtype == "complex64":  # infinities in products of these depend on the algorithm
+            array = array + 1j * rng.integers(-3, 4, shape)
+        elif function.rng.random() < 0.6 and array.ndim:
+            for special in function.rng.sample((np.inf, -np.inf, np.nan, -0.0, -0.0), 2):
+                array.reshape(-1)[rng.integers(0, array.size, max(1, array.size // 8))] = special
+        elif function.rng.random() < 0.4:
+            array = np.full(shape, function.rng.choice((np.inf, np.nan, -0.0, 0.0, 2.0)), np.float32)
+        array = np.asarray(array).astype(jnp.dtype(dtype))
+        value = Value(shape, dtype, 5.0 if dtype == "complex64" else 3.0, 1.0)
+    function.arguments.append(array)
+    function.values.append(value)

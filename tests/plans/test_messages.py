@@ -1,0 +1,201 @@
+"""What a step moves, against what the reference interpreter does with real tiles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from redistrib.errors import PlanFormError
+from redistrib.lang.mesh import Mesh
+from redistrib.plans.messages import Messages, messages
+from redistrib.plans.reduction import Accumulator
+from redistrib.plans.reference import Tile, run_step, scatter
+from redistrib.plans.steps import AllPermute, AllReduce, AllToAll, DynSlice, Exchange, ReduceExchange, Step, Unreduce
+from redistrib.synthesis.exchange import in_rounds
+from redistrib.synthesis.problem import Problem
+from redistrib.synthesis.synthesize import synthesize
+from redistrib.testing import RedistributionCase, all_types, numbered, plans, redistributions
+from redistrib.theory.boxes import Box
+from redistrib.theory.placement import Placement
+from tests.messages import exactly
+from tests.plans.hand import GOOD, place, shares
+from tests.plans.hand_partial import PARTIAL, pulled_sums
+
+
+def window(box: Box, placement: Placement, device: int) -> tuple[slice, ...]:
+    """A box as an index into the tile of a device, in which it must lie."""
+    assert box.volume
+    assert box.meet(placement.box(device)) == box
+    offset = box.moved(tuple(-s for s in placement.box(device).start)).start
+    return tuple(slice(o, o + n) for o, n in zip(offset, box.size, strict=True))
+
+
+def carried_out(step: Step, table: Messages, tiles: Sequence[Tile]) -> list[Tile]:
+    """The tiles after a step, every element written once: what stays, and what each message brings."""
+    result = [np.zeros(step.after.tile, dtype=tile.dtype) for tile in tiles]
+    times = [np.zeros(step.after.tile, dtype=int) for _ in tiles]
+    stays = [(d, d, box) for d, box in enumerate(table.retained.rows()) if box.volume]
+    travels = zip(table.sender.tolist(), table.receiver.tolist(), table.box.rows(), strict=True)
+    for sender, receiver, box in [*stays, *travels]:
+        target = window(box, step.after, receiver)
+        result[receiver][target] = tiles[sender][window(box, step.before, sender)]
+        times[receiver][target] += 1
+    assert all((count == 1).all() for count in times)
+    return result
+
+
+def check(step: Step) -> None:
+    """All that must hold of the messages of a step."""
+    table = messages(step)
+    contents = scatter(numbered(step.before.shape), step.before)
+    origins = [np.full(step.before.tile, device) for device in range(step.devices)]
+    for tiles in (contents, origins):
+        for got, expected in zip(carried_out(step, table, tiles), run_step(step, tiles), strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+    check_table(step, table)
+
+
+def check_table(step: Step, table: Messages) -> None:
+    """What is received, the rounds, and what is told of one device."""
+    volumes, rounds = table.box.volumes(), table.round.tolist()
+    largest = [max(v for v, r in zip(volumes, rounds, strict=True) if r == number) for number in range(table.rounds)]
+    padded = isinstance(step, Exchange | ReduceExchange) and step.implementation == "rounds"
+    received = [0] * step.devices
+    for device, volume, number in zip(table.receiver.tolist(), volumes, rounds, strict=True):
+        received[device] += largest[number] if padded else volume
+    assert received == step.received()
+
+    assert not (table.sender == table.receiver).any()
+    for side in (table.sender, table.receiver):
+        assert set(Counter(zip(rounds, side.tolist(), strict=True)).values()) <= {1}
+    for device in range(step.devices):
+        check_part(table, messages(step, device), device)
+
+
+def check_part(table: Messages, part: Messages, device: int) -> None:
+    """What is told of one device is what is told of it among all."""
+    mine = (table.sender == device) | (table.receiver == device)
+
+    def rows(table: Messages) -> list[tuple[int, int, int, Box]]:
+        columns = (table.round.tolist(), table.sender.tolist(), table.receiver.tolist(), table.box.rows())
+        return list(zip(*columns, strict=True))
+
+    every = [row for row, taken in zip(rows(table), mine.tolist(), strict=True) if taken]
+    assert sorted(rows(part), key=lambda row: row[:3]) == sorted(every, key=lambda row: row[:3])
+    assert part.retained.row(device) == table.retained.row(device)
+    assert sorted(part.sends(device), key=str) == sorted(table.sends(device), key=str)
+    assert part.sends(device) == [(to, box) for _, of, to, box in rows(part) if of == device]
+    assert part.receives(device) == [(of, box) for _, of, to, box in rows(part) if to == device]
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_steps_by_hand(name: str) -> None:
+    for step in GOOD[name]().steps:
+        check(step)
+
+
+def added_up(step: Step, table: Messages, tiles: Sequence[Tile]) -> list[Tile]:
+    """The tiles after a step: the sum, or what the reduction is, of what stays and what each message brings."""
+    reduction = step.before.reduction or step.after.reduction or "sum"
+    totals = [Accumulator(step.after.tile, tile.dtype, reduction) for tile in tiles]
+    stays = [(d, d, box) for d, box in enumerate(table.retained.rows()) if box.volume]
+    travels = zip(table.sender.tolist(), table.receiver.tolist(), table.box.rows(), strict=True)
+    for sender, receiver, box in [*stays, *travels]:
+        target = window(box, step.after, receiver)
+        totals[receiver].add([part.start for part in target], tiles[sender][window(box, step.before, sender)])
+    return [total.result() for total in totals]
+
+
+@pytest.mark.parametrize("name", PARTIAL)
+def test_summands_by_hand(name: str) -> None:
+    for step in PARTIAL[name]().steps:
+        if isinstance(step, AllReduce):
+            with pytest.raises(
+                PlanFormError,
+                match=exactly(
+                    "what travels in a step all_reduce is left to the platform; a reduce_scatter and an "
+                    "allgather do the same and say what travels"
+                ),
+            ):
+                messages(step)
+            continue
+        check_sums(step)
+
+
+def check_sums(step: Step) -> None:
+    table = messages(step)
+    shape = step.before.stacked().shape if step.before.summands > 1 else step.before.shape
+    tiles = scatter(np.random.default_rng(1).integers(1, 10**9, shape), step.before)
+    for got, expected in zip(added_up(step, table, tiles), run_step(step, tiles), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    check_table(step, table)
+
+
+def test_summands_that_do_not_stay_where_they_are() -> None:
+    """Two devices make sums of summands of which they hold none; two others swap theirs of one tile."""
+    check_sums(pulled_sums(place("[4] sum{x,y}", "x=2,y=2"), place("[4] sum{x}", "x=2,y=2")))
+    before = place("[4] sum{x}", "x=2")
+    after = before.renumbered([1, 0])
+    check_sums(Exchange(before, after, shares((0, 1, 0, [0], [4]), (1, 0, 0, [0], [4]))))
+
+
+def test_a_scalar_that_is_given_up_is_refused() -> None:
+    step = Unreduce(place("[]", "x=2"), place("[] sum{x}", "x=2"), np.array([0]))
+    with pytest.raises(
+        PlanFormError, match=exactly("a box of rank 0 is never empty, so none says that a device gives up its scalar")
+    ):
+        messages(step)
+
+
+@settings(max_examples=150)
+@given(plans(max_devices=12))
+def test_steps_of_any_plan(plan) -> None:
+    for step in plan.steps:
+        check(step)
+
+
+@settings(max_examples=50)
+@given(redistributions(max_devices=12, max_size=2_000))
+def test_direct_exchanges(case: RedistributionCase) -> None:
+    for (step,) in in_rounds(Problem.plain(case.before, case.after)):
+        assert isinstance(step, Exchange)
+        check(step)
+        check(replace(step, implementation="ragged"))
+
+
+def test_all_pairs_of_types_on_small_meshes() -> None:
+    found: set[str] = set()
+    for axes, shape in (("x=2,y=2", (4, 2)), ("x=2,y=3", (6,)), ("x=4", (4, 4))):
+        mesh = Mesh.of(axes)
+        for source, target in product(list(all_types(mesh, shape)), repeat=2):
+            for algorithm, model in (("best", "exact"), ("paper", "paper")):
+                for step in synthesize(source, mesh, target, mesh, algorithm=algorithm, model=model).steps:
+                    found.add(step.kind)
+                    check(step)
+    assert found == {"dynslice", "allgather", "alltoall", "allpermute", "exchange"}
+
+
+def test_a_device_that_is_sent_its_tile_keeps_nothing() -> None:
+    """Device 1 holds already what device 0 sends it; the permute brings it all the same."""
+    whole = place("[4]", "x=2")
+    table = messages(AllPermute(whole, whole, [[0, 1]]))  # type: ignore[arg-type]
+    assert table.retained.rows() == [Box((0,), (4,)), Box((0,), (0,))]
+    assert table.receives(1) == [(0, Box((0,), (4,)))]
+
+
+def test_a_slice_moves_nothing() -> None:
+    table = messages(DynSlice(place("[4]", "x=2"), place("[2{x}4]", "x=2")))
+    assert (len(table.sender), table.rounds) == (0, 0)
+    assert table.retained.rows() == [Box((0,), (2,)), Box((2,), (2,))]
+
+
+def test_nothing_travels_of_an_array_without_elements() -> None:
+    table = messages(AllToAll(place("[0{x}0, 4]", "x=2"), place("[0, 2{x}4]", "x=2"), [[0, 1]]))  # type: ignore[arg-type]
+    assert (len(table.sender), table.rounds) == (0, 0)

@@ -1,0 +1,166 @@
+"""A search begins with the schedules that people write, so that there is one to return whenever the time is up."""
+
+from __future__ import annotations
+
+import time
+from random import Random
+from typing import Any
+
+import pytest
+
+import redistrib as rd
+from redistrib.autoshard import starting as module
+from redistrib.autoshard.axes import Task
+from redistrib.autoshard.descent import Found, program_of
+from redistrib.autoshard.entry import task_of, tied
+from redistrib.autoshard.fitting import fitted, peak
+from redistrib.autoshard.memory import least_held
+from redistrib.autoshard.moves import Moves
+from redistrib.autoshard.starting import estimate, starting
+from redistrib.distribution.entry import prepare
+from redistrib.distribution.tactics import apply
+from redistrib.errors import MemoryLimitError
+from redistrib.lang.mesh import Mesh
+from redistrib.partitioning.propagate import Propagation
+from redistrib.simulator.constants import machine
+from redistrib.simulator.entry import simulate
+from tests.search import models, oracle
+
+MESH = Mesh.of({"d": 2, "t": 4})
+MEGATRON = {"wq": 1, "wk": 1, "wv": 1, "wo": 0, "up": 1, "down": 0}
+DATA = {"x": 0, "y": 0}
+
+
+def task(state: bool = True, pins: Any = (), layers: int = 2) -> Task:
+    args = models.block_args(layers, 8, 32, 64, 4)
+    given = prepare(models.block_step, args, MESH, None, None, None)
+    back = tied(models.block_step, given, {"params": 0} if state else {})
+    return task_of(given, MESH, pins, back, machine("gpu"), "seconds")
+
+
+def arguments(own: Task, *tactics: Any) -> dict[str, Any]:
+    """The types of all arguments that tactics lead to."""
+    found = Propagation(own.graph, MESH)
+    apply(tactics, found)
+    return {array.name: {*found.input_type(array.name).axes} for array in own.graph.inputs}
+
+
+@pytest.mark.parametrize("state", [True, False])
+def test_what_people_write_is_among_the_schedules_to_start_from(state: bool) -> None:
+    """Data parallel, FSDP, Megatron and their products; with state and without, each as its tactics say."""
+    own = task(state)
+    written = {
+        "data": [rd.along("d", DATA), rd.along("t", DATA)],
+        "fsdp": [rd.along("d", DATA), rd.along("t", DATA), rd.along("d", {"params": "first"})],
+        "megatron": [rd.along("d", DATA), rd.along("t", MEGATRON)],
+        "fsdp x megatron": [rd.along("d", DATA), rd.along("t", MEGATRON), rd.along("d", {"params": "first"})],
+    }
+    found = [
+        {name: {*at} for name, at in decided.ins.items() if name.rpartition("/")[2] in (*MEGATRON, "x", "y")}
+        for decided in starting(own)
+    ]
+    for name, tactics in written.items():
+        wanted = arguments(own, *tactics)
+        assert any(all(wanted[key] == axes for key, axes in one.items()) for one in found), name
+
+
+def test_layers_that_are_alike_are_cut_alike_in_large_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    each = [decided.text for decided in starting(task(layers=6))]
+    monkeypatch.setattr(module, "SPREADS", 0)
+    assert [decided.text for decided in starting(task(layers=6))] == each
+
+
+def test_pins_hold_in_all() -> None:
+    pins = [rd.along("d", {"x": 1}), rd.along("t", {"params/0/up": None}), rd.work("t", {"dot_general": "n0"})]
+    own = task(pins=pins)
+    listed = list(starting(own))
+    assert len(listed) > 1
+    for decided in listed:
+        assert decided.ins["x"]["d"] == 1
+        assert "t" not in decided.ins["params/0/up"]
+        assert decided.found.cuts[own.graph.operations.index(_called(own, "dot_general"))]["t"] == "n0"
+        program_of(own, Found(decided, {}, 0.0, False), "p")
+
+
+def _called(own: Task, name: str) -> Any:
+    return next(operation for operation in own.graph.operations if operation.name == name)
+
+
+def test_an_estimate_is_exact_where_nothing_moves() -> None:
+    for seed in range(40):
+        own = oracle.task(oracle.program(Random(seed)), "x=4")
+        whole = next(starting(own))
+        program = program_of(own, Found(whole, {}, 0.0, False), "p")
+        guess = estimate(own, whole)
+        assert guess.price == pytest.approx(simulate(program, own.machine).seconds, rel=1e-9), seed
+        assert guess.peak == peak(program)[0], seed
+
+
+def test_no_schedule_holds_less_than_is_said() -> None:
+    for seed in range(40):
+        own = oracle.task(oracle.program(Random(seed)), "x=4")
+        floor, _ = least_held(own.graph, 4, {})
+        for decided in starting(own):
+            assert floor <= peak(program_of(own, Found(decided, {}, 0.0, False), "p"))[0], seed
+        try:
+            fitted(own, "p", floor)
+        except MemoryLimitError as error:
+            assert not error.proved, seed
+            assert error.least > floor, seed
+        with pytest.raises(MemoryLimitError) as caught:
+            fitted(own, "p", floor - 1)
+        assert caught.value.proved, seed
+
+
+class Clock:
+    """Time that passes only as moves are priced: an hour each."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, price = 0.0, Moves._price
+
+        def slow(*args: Any) -> Any:
+            self.now += 3600.0
+            return price(*args)
+
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(Moves, "_price", slow)
+
+
+def test_there_is_a_schedule_that_fits_though_no_axis_was_decided_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    args, options = models.block_args(1, 8), {"state": {"params": 0}, "profile": "gpu"}
+    whole = rd.search(models.block_step, args, MESH, limit=0, **options)[0]
+    Clock(monkeypatch)
+    for share in (None, 0.6, 0.3):
+        limit = None if share is None else int(whole.memory * share)
+        found = rd.search(models.block_step, args, MESH, limit=60, memory_limit=limit, **options)[0]
+        assert found.stopped
+        assert "stopped at the limit of 60 s: this is the best so far" in str(found)
+        assert found.seconds < whole.seconds
+        assert limit is None or found.memory <= limit
+        assert found.joint_bound <= found.bound <= found.seconds
+
+
+def test_what_was_not_found_in_time_is_not_said_not_to_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    args, options = models.block_args(1, 8, 32, 64, 4), {"state": {"params": 0}, "profile": "gpu"}
+    own = task(layers=1)
+    floor, _ = least_held(own.graph, MESH.size, {})
+    Clock(monkeypatch)
+    with pytest.raises(
+        MemoryLimitError, match="was found before the time was up; the smallest of those found"
+    ) as caught:
+        rd.search(models.block_step, args, MESH, limit=60, memory_limit=floor + 1000, **options)
+    assert not caught.value.proved
+    found = rd.search(models.block_step, args, MESH, limit=60, memory_limit=caught.value.least, **options)[0]
+    assert found.memory <= caught.value.least
+    with pytest.raises(MemoryLimitError, match=f"{floor:,} bytes are held at .* by every one") as caught:
+        rd.search(models.block_step, args, MESH, limit=60, memory_limit=floor - 1, **options)
+    assert caught.value.proved
+
+
+def test_of_pipelines_too_it_is_only_said_that_none_was_found() -> None:
+    """What every schedule on a mesh holds, a stage of a pipeline need not hold."""
+    args = ([models.form(8, 8)] * 2, models.form(8, 8))
+    options = {"batch": {"x": 0}, "microbatches": (2, 2), "profile": "v100", "memory_limit": 50}
+    with pytest.raises(MemoryLimitError, match="no schedule and no pipeline of chain that fits in 50 bytes") as caught:
+        rd.search(models.chain, args, devices=2, pipeline=True, **options)
+    assert not caught.value.proved
