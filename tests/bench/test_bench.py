@@ -137,7 +137,10 @@ def test_a_suite_that_was_cut_short_goes_on(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(Child, "ask", lambda *_: {"status": "ok"})
     parser = argparse.ArgumentParser()
     partial.SUITE.add_arguments(parser)
-    run = partial.SUITE.main
+
+    def run(arguments: argparse.Namespace) -> int:
+        return partial.SUITE.main(arguments, lambda *_: None)
+
     assert run(parser.parse_args(["--sets", "P8=3,P24=2", "--minutes", "0", "--limit", "7"])) == 0
     for minutes, taken in ((["--minutes", "0"], 2), ([], 5)):
         assert run(parser.parse_args(["--resume", *minutes])) == 0
