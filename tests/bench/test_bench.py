@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -256,6 +257,10 @@ def test_a_network_leaves_nothing_behind(signal_name: str) -> None:
     if signal_name == "SIGKILL":
         assert _listed(tag) == listed
         assert set(network.remove_stale()) >= {f"{tag}n0", f"{tag}n1", f"{tag}b"}
+    # The kernel removes the links of a deleted namespace a moment after `ip` has returned.
+    until = time.monotonic() + 10
+    while _listed(tag) and time.monotonic() < until:
+        time.sleep(0.05)
     assert _listed(tag) == []
 
 
