@@ -77,7 +77,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         "partition",
         ("redistrib/partition", *files("tests/programs"), PROGRAMS, *files("tests/distribution")),
     ),
-    "packing": ("packing", ("redistrib/packing", *files("tests/reshard", *SLOW_RESHARDING))),
+    "packing": ("packing", ("redistrib/resharding/packing", *files("tests/reshard", *SLOW_RESHARDING))),
     "resharding": ("resharding", ("redistrib/resharding", *files("tests/reshard", *SLOW_RESHARDING))),
     "jax": (
         "backends/jax",

@@ -27,7 +27,7 @@ from redistrib.report import counted, rendered
 if TYPE_CHECKING:
     from redistrib.backends.jax.profiling.compare import Side
     from redistrib.backends.jax.profiling.inspect import Inspection
-    from redistrib.packing.moves import LeafMove
+    from redistrib.resharding.packing.moves import LeafMove
     from redistrib.resharding.value import TreePlan
 
     Part = tuple[tuple[LeafMove, ...], Any]

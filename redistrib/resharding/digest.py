@@ -9,13 +9,13 @@ import jax
 import numpy as np
 
 from redistrib.backends.jax.buckets.compiled import BucketEntry
-from redistrib.packing.moves import PlanEntry
-from redistrib.packing.order import LeafBatch
 from redistrib.plans.plan import Plan
 from redistrib.resharding.actions import LeafRoute
 from redistrib.resharding.agreement import digest_of
 from redistrib.resharding.checks import placing
 from redistrib.resharding.leaves import Leaf
+from redistrib.resharding.packing.moves import PlanEntry
+from redistrib.resharding.packing.order import LeafBatch
 from redistrib.resharding.planning import Planner, known_spec, route_of
 
 

@@ -19,16 +19,16 @@ from redistrib.backends.jax.buckets.parted import PartedMove
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.backends.jax.xla_cpu import Quirks
-from redistrib.packing.buckets import leaves_of, pack_into_buckets, program_key
-from redistrib.packing.ledger import MemoryLedger
-from redistrib.packing.moves import Group, LeafMove
-from redistrib.packing.order import LeafBatch, accounted, limited
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding.actions import Action, LeafRoute, is_elsewhere
 from redistrib.resharding.agreement import agree
 from redistrib.resharding.checks import check, check_processes, check_there, naming, shared
 from redistrib.resharding.digest import call_between_processes, route_of_leaf
 from redistrib.resharding.leaves import Leaf, zeros_like
+from redistrib.resharding.packing.buckets import leaves_of, pack_into_buckets, program_key
+from redistrib.resharding.packing.ledger import MemoryLedger
+from redistrib.resharding.packing.moves import Group, LeafMove
+from redistrib.resharding.packing.order import LeafBatch, accounted, limited
 from redistrib.resharding.planning import TREES, LeafSpec, Planner, Program, compiling, known_spec
 from redistrib.resharding.sharing import SharedBuffers, Tied, buffers, note
 from redistrib.resharding.value import TreePlan

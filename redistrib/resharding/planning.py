@@ -23,15 +23,15 @@ from redistrib.cache import Cache, CacheInfo
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import cost_model, preset_of
 from redistrib.errors import MemoryLimitError
-from redistrib.packing import buckets
-from redistrib.packing.moves import Group, LeafMove
-from redistrib.packing.parts import Parts, in_parts
 from redistrib.plans.data import Order, require_order
 from redistrib.plans.dtypes import added_in, itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.slabs import has_summands
 from redistrib.resharding import leaves
 from redistrib.resharding.actions import LeafRoute, SourceTarget, route
+from redistrib.resharding.packing import buckets
+from redistrib.resharding.packing.moves import Group, LeafMove
+from redistrib.resharding.packing.parts import Parts, in_parts
 from redistrib.resharding.padding import Padding
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.topology import Topology

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from redistrib.packing.order import LeafBatch
 from redistrib.plans.plan import Plan
 from redistrib.report import counted, rendered
+from redistrib.resharding.packing.order import LeafBatch
 from redistrib.theory.topology import Topology
 
 

@@ -17,8 +17,8 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.backends.jax.sharding import named_sharding
-from redistrib.packing import buckets
 from redistrib.resharding import agreement
+from redistrib.resharding.packing import buckets
 from tests.reshard import different_calls_worker
 from tests.sets.cases import PAIRS, alpa_on_eight, m2n
 

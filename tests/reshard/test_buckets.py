@@ -14,7 +14,8 @@ from hypothesis import given
 
 import redistrib as rd
 from redistrib.errors import MemoryLimitError
-from redistrib.packing.buckets import (
+from redistrib.plans.plan import Plan
+from redistrib.resharding.packing.buckets import (
     BUCKET_BYTES,
     BUCKET_LEAVES,
     Bucket,
@@ -23,10 +24,9 @@ from redistrib.packing.buckets import (
     pack_into_buckets,
     program_key,
 )
-from redistrib.packing.ledger import MemoryLedger
-from redistrib.packing.moves import LeafMove
-from redistrib.packing.order import accounted, limited, order
-from redistrib.plans.plan import Plan
+from redistrib.resharding.packing.ledger import MemoryLedger
+from redistrib.resharding.packing.moves import LeafMove
+from redistrib.resharding.packing.order import accounted, limited, order
 
 MESH, DEVICES = "x=8", tuple(range(8))
 PLANS = {

@@ -20,8 +20,8 @@ import redistrib as rd
 from redistrib.backends.jax import xla_cpu
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.cost.exact import ExactCost
-from redistrib.packing import buckets
 from redistrib.resharding import planning
+from redistrib.resharding.packing import buckets
 from tests.messages import exactly
 from tests.reshard.arrays import COLUMNS, EIGHT, GRID, ROWS, matrix
 

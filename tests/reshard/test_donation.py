@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.errors import LeafError
-from redistrib.packing import buckets
+from redistrib.resharding.packing import buckets
 from redistrib.resharding.sharing import grouped_by_buffer
 from tests.messages import exactly
 

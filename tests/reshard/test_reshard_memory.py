@@ -15,8 +15,8 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.errors import ChoiceError, MemoryLimitError
-from redistrib.packing import buckets
 from redistrib.resharding import eager
+from redistrib.resharding.packing import buckets
 from tests.messages import exactly
 
 from .cases import jax_mesh

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from redistrib.errors import MemoryLimitError
-from redistrib.packing.buckets import Bucket, grouped
-from redistrib.packing.ledger import MemoryLedger
-from redistrib.packing.moves import BucketProgram, Group, LeafMove, MoveSpec, PlanEntry
+from redistrib.resharding.packing.buckets import Bucket, grouped
+from redistrib.resharding.packing.ledger import MemoryLedger
+from redistrib.resharding.packing.moves import BucketProgram, Group, LeafMove, MoveSpec, PlanEntry
 
 
 @dataclass(frozen=True)

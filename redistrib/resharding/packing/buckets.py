@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from redistrib.packing.moves import Group, LeafMove, MoveSpec
+from redistrib.resharding.packing.moves import Group, LeafMove, MoveSpec
 
 Bucket: TypeAlias = tuple[Group, ...]  # what travels in one launch
 
