@@ -1,8 +1,8 @@
-"""A plan cut into stages: the steps that move data, and the memory each reads and writes.
+"""A plan as stages: its steps that move data, and the memory that each of them reads and writes.
 
-A slice moves nothing: the next stage reads its box where it lies. Where only gathers follow, a stage writes straight
-into the final tile, and the gathers fill in the rest around it. So slice, exchange, gather needs no memory beside
-source and target.
+A slice moves no data: the next stage reads the box inside the larger tile. Before gathers, a stage writes into the
+target's memory, and the gathers fill in the rest of it. So a plan of a slice, an exchange and a gather needs no memory
+besides source and target.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from redistrib.plans.messages import Messages, messages
 from redistrib.plans.plan import Plan
 from redistrib.plans.shares import Shares
 from redistrib.plans.steps import AllGather, AllReduce, DynSlice, Exchange, ReduceExchange, Step
-from redistrib.plans.strided import Strided, pair
+from redistrib.plans.strided import Strided, runs_in_both
 from redistrib.programs.direct import pulls_between
 from redistrib.theory.boxes import Box
 from redistrib.theory.placement import Placement
@@ -32,18 +32,19 @@ class Stage:
 
     Attributes:
         step: the step.
-        reads, writes: which memory it reads and writes; the same one where a gather fills a tile in place.
-        held, made: the placements of the whole tiles in those memories, of which the step may touch a part.
-        device: this device's number.
+        reads, writes: the memory it reads and the memory it writes; one memory where a gather fills a tile in place.
+        source_placement, target_placement: placements of the tiles that these memories hold. The step may touch a part
+            of such a tile.
+        device: number of this device.
         dtype: element type.
-        accumulate: name of the element type that summands are added in; None for their own.
+        accumulate: name of the element type that partial sums are added in; None for their own.
     """
 
     step: Step
     reads: Memory
     writes: Memory
-    held: Placement
-    made: Placement
+    source_placement: Placement
+    target_placement: Placement
     device: int
     dtype: np.dtype[Any]
     accumulate: str | None = None
@@ -56,11 +57,11 @@ class Stage:
     @property
     def source(self) -> Box:
         """The box in the memory that is read."""
-        return self.held.box(self.device)
+        return self.source_placement.box(self.device)
 
     def target(self, device: int | None = None) -> Box:
         """The box in the memory that a device writes; this device's by default."""
-        return self.made.box(self.device if device is None else device)
+        return self.target_placement.box(self.device if device is None else device)
 
     @cached_property
     def messages(self) -> Messages:
@@ -78,19 +79,19 @@ class Stage:
         return self.messages.receives(self.device)
 
     @property
-    def kept(self) -> list[Box]:
-        """What stays on this device: one box or none; none where all of the tile is reduced."""
+    def retained(self) -> list[Box]:
+        """The box that stays on this device, or none; none in an all-reduce."""
         if isinstance(self.step, AllReduce):
             return []
         box = self.messages.retained.row(self.device)
         return [box] if box.volume else []
 
-    def keeps(self) -> list[tuple[Strided, Strided]]:
-        """Copies (from, to) of what stays on the device; none where it already lies in place."""
+    def local_copies(self) -> list[tuple[Strided, Strided]]:
+        """Copies (from, to) of the box that stays on this device; none where it lies in place already."""
         if self.reads == self.writes:
             return []
         target = self.target()
-        return [pair(box, self.source, target, self.itemsize) for box in self.kept]
+        return [runs_in_both(box, self.source, target, self.itemsize) for box in self.retained]
 
     @property
     def partners(self) -> set[int]:
@@ -114,7 +115,7 @@ class Stage:
         return sum(box.volume for _, box in self.receives) * self.itemsize
 
     def _all_reduced_bytes(self, step: AllReduce) -> int:
-        """In or out: all of the tile but the own part, or that part from all others; then the one or the other sum."""
+        """Sent, and received, by a reduce-scatter of the parts and a gather of their sums."""
         part = step.parts[step.group_of(self.device).index(self.device)]
         return (step.before.tile_size + (step.group_size - 2) * part) * self.itemsize
 
@@ -125,56 +126,56 @@ class StagedPlan:
 
     Attributes:
         stages: in order.
-        last: the memory that holds the result, and the placement of the tile it holds; where that is not the target
-            itself, a last local copy makes it so.
-        after: the target's placement.
+        last: the memory that holds the result after the last stage. If it is not the target's, the result is copied
+            there.
+        last_placement: the placement of the tiles in that memory.
+        after: placement of the target.
         middle: bytes of the two memories between source and target.
     """
 
     stages: tuple[Stage, ...]
     last: Memory
-    held: Placement
+    last_placement: Placement
     after: Placement
     middle: tuple[int, int]
 
 
 def staged(plan: Plan, device: int) -> StagedPlan:
-    """A plan with memory assigned to every step."""
+    """The stages of a plan, each with the memory that it reads and writes."""
     if plan.before.rank:
-        steps, held, after = plan.steps, plan.before, plan.after
+        steps, source, after = plan.steps, plan.before, plan.after
     else:
-        steps, held, after = tuple(map(_lined, plan.steps)), _line(plan.before), _line(plan.after)
+        steps, source, after = tuple(map(_step_on_lines, plan.steps)), _line(plan.before), _line(plan.after)
     dtype = dtype_of(plan.dtype)
-    moving = [k for k, step in enumerate(steps) if not isinstance(step, DynSlice)]
     reads: Memory = "source"
     stages: list[Stage] = []
     middle = [0, 0]
-    flip = 0
-    for k in moving:
-        step = steps[k]
-        writes: Memory
-        if all(isinstance(later, AllGather) for later in steps[k + 1 :]):
-            writes, made = "target", after
-        else:
-            writes, made = ("middle 1", step.after) if flip else ("middle 0", step.after)
-            middle[flip] = max(middle[flip], made.tile_size * plan.itemsize)
-            flip = 1 - flip
-        stages.append(Stage(step, reads, writes, held, made, device, dtype, plan.accumulate))
-        reads, held = writes, made
-    return StagedPlan(tuple(stages), reads, held, after, (middle[0], middle[1]))
+    turn = 0
+    for k, step in enumerate(steps):
+        if isinstance(step, DynSlice):
+            continue
+        writes: Memory = "target"
+        target = after
+        if not all(isinstance(later, AllGather) for later in steps[k + 1 :]):
+            writes, target = ("middle 1" if turn else "middle 0"), step.after
+            middle[turn] = max(middle[turn], target.tile_size * plan.itemsize)
+            turn = 1 - turn
+        stages.append(Stage(step, reads, writes, source, target, device, dtype, plan.accumulate))
+        reads, source = writes, target
+    return StagedPlan(tuple(stages), reads, source, after, (middle[0], middle[1]))
 
 
 def staged_directly(plan: Plan, device: int) -> StagedPlan:
-    """A plan as one exchange from source to target, with no memory between: each device takes what it lacks."""
+    """A plan as one exchange from source to target, without memory between: every device receives its missing boxes."""
     before, after = plan.before, plan.after
-    everyone = range(before.devices)
-    moved = [p for p in pulls_between(before, everyone, after.boxes.rows(), everyone) if p.sender != p.receiver]
+    devices = range(before.devices)
+    pulls = [p for p in pulls_between(before, devices, after.boxes.rows(), devices) if p.sender != p.receiver]
     shares = Shares(
-        np.array([p.sender for p in moved]),
-        np.array([p.receiver for p in moved]),
-        np.array([p.start for p in moved]).reshape(-1, before.rank),
-        np.array([p.size for p in moved]).reshape(-1, before.rank),
-        np.arange(len(moved)),
+        np.array([p.sender for p in pulls]),
+        np.array([p.receiver for p in pulls]),
+        np.array([p.start for p in pulls]).reshape(-1, before.rank),
+        np.array([p.size for p in pulls]).reshape(-1, before.rank),
+        np.arange(len(pulls)),
     )
     step = Exchange(before, after, shares, "ragged")
     stage = Stage(step, "source", "target", before, after, device, dtype_of(plan.dtype))
@@ -182,12 +183,12 @@ def staged_directly(plan: Plan, device: int) -> StagedPlan:
 
 
 def _line(placement: Placement) -> Placement:
-    """A scalar's placement as that of a line of one element: a box of a line can be empty, that of a scalar cannot."""
+    """The placement of a scalar as a line of one element: a box of rank 0 cannot be empty, a box of a line can."""
     return Placement((1,), (1,), np.zeros((placement.devices, 1), dtype=np.int64), *placement.partial)
 
 
-def _lined(step: Step) -> Step:
-    """A step on scalars as one on lines of one element."""
+def _step_on_lines(step: Step) -> Step:
+    """A step on scalars as a step on lines of one element."""
     ends: dict[str, Any] = {"before": _line(step.before), "after": _line(step.after)}
     if isinstance(step, Exchange | ReduceExchange):
         shares, column = step.shares, np.ones((len(step.shares), 1), dtype=np.int64)

@@ -11,7 +11,7 @@ import numpy as np
 
 from redistrib.errors import CutError
 from redistrib.lang.notation import Reduction
-from redistrib.plans.reduction import neutral
+from redistrib.plans.reduction import identity
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.unify import parts_of
 
@@ -131,7 +131,7 @@ def _filled(nest: Nest, access: Access, result: Any, at: Mapping[str, range], *,
     kinds = [kind for name, kind in nest.combine if name not in access.names]
     reduction: Reduction = kinds[0] if kinds else "sum"  # type: ignore[assignment]  # checked by the nest
     tile = result if hasattr(result, "__array_function__") else np.asarray(result)  # which other libraries' arrays have
-    nothing, shape = neutral(reduction, tile.dtype), _shape(access, at)
+    nothing, shape = identity(reduction, tile.dtype), _shape(access, at)
     if not shape:
         return tile if keep else np.full((), nothing, tile.dtype)
     kept = tile if keep else tile[:0]

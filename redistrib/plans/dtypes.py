@@ -89,10 +89,10 @@ def require_reduction(kind: Reduction, dtype: str) -> None:
         raise ReductionError(f"elements of {dtype} have no {kind}, since they have no order; reduce a real type")
 
 
-def added_in(kind: Reduction, dtype: str) -> str | None:
-    """The element type that summands of a type are added in unless another is asked for; None for their own.
+def default_accumulation(kind: Reduction, dtype: str) -> str | None:
+    """The element type in which partial sums are added by default; None for their own.
 
-    >>> added_in("sum", "bfloat16"), added_in("max", "bfloat16"), added_in("sum", "float64")
-    ('float32', None, None)
+    >>> [default_accumulation(*case) for case in (("sum", "bfloat16"), ("max", "bfloat16"), ("sum", "float64"))]
+    ['float32', None, None]
     """
     return "float32" if kind == "sum" and dtype in _ROUNDED_ONCE else None

@@ -111,7 +111,7 @@ def retained(step: Step) -> Boxes:
         case ReduceExchange():
             return _without(boxes, np.flatnonzero(~step.adds_own()))
         case Unreduce():
-            return _without(boxes, np.setdiff1d(np.arange(step.devices), step.keeps))  # neutral elements
+            return _without(boxes, np.setdiff1d(np.arange(step.devices), step.keeps))  # identity elements
         case Exchange() if step.before.summands > 1:  # another partial sum of the tile may arrive
             return _without(boxes, np.flatnonzero(step.before.label != step.after.label))
     return boxes

@@ -70,10 +70,10 @@ class Accumulator:
         begun[...] = True
 
     def result(self) -> Tile:
-        """The tile, with the neutral element where it has no value."""
+        """The tile, with the identity element where it has no value."""
         if not self._all:
             missing = True if self._begun is None else ~self._begun
-            np.copyto(self._total, neutral(self._reduction, self._total.dtype), where=missing)
+            np.copyto(self._total, identity(self._reduction, self._total.dtype), where=missing)
         if self._into is None:
             return self._total.astype(self._dtype, copy=False)
         if self._into is not self._total:
@@ -156,10 +156,10 @@ def window(tile: Tile, offset: Sequence[int], size: Sequence[int]) -> tuple[slic
     return tuple(slice(o, o + n) for o, n in zip(offset, size, strict=True))
 
 
-def neutral(reduction: Reduction, dtype: np.dtype[Any]) -> Any:
-    """The neutral element of a reduction: 0, or the lowest or highest value of an element type.
+def identity(reduction: Reduction, dtype: np.dtype[Any]) -> Any:
+    """The identity element of a reduction: 0, or the lowest or highest value of an element type.
 
-    >>> neutral("sum", np.dtype("int8")), neutral("max", np.dtype("int8")), neutral("min", np.dtype("float32"))
+    >>> identity("sum", np.dtype("int8")), identity("max", np.dtype("int8")), identity("min", np.dtype("float32"))
     (np.int8(0), np.int8(-128), np.float32(inf))
     """
     if reduction == "sum":

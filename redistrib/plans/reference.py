@@ -20,7 +20,7 @@ from redistrib.errors import TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType, require_whole
 from redistrib.plans.data import PlanData
-from redistrib.plans.dtypes import added_in
+from redistrib.plans.dtypes import default_accumulation
 from redistrib.plans.reduction import Accumulator, window
 from redistrib.plans.steps import (
     AllGather,
@@ -323,7 +323,7 @@ def assemble(tiles: Sequence[Tile], placement: Placement) -> Tile:
     if placement.summands > 1:
         stack = assemble([tile[None] for tile in tiles], placement.stacked())
         kind = placement.reduction or "sum"
-        total = Accumulator(placement.shape, stack.dtype, kind, added_in(kind, stack.dtype.name))
+        total = Accumulator(placement.shape, stack.dtype, kind, default_accumulation(kind, stack.dtype.name))
         for summand in stack:
             total.add([0] * placement.rank, summand)
         return total.result()

@@ -28,7 +28,7 @@ step              what device d holds afterwards
 `AllReduce`       the sum of before(m) over the members m of its group, who hold different summands
 `ReduceExchange`  the sum of before(d) & after(d), if it holds a summand that goes into its own, and of every share
                   addressed to it
-`Unreduce`        before(d) in its place, and the neutral element in the rest of after(d); nothing travels
+`Unreduce`        before(d) in its place, and the identity element in the rest of after(d); nothing travels
 ================  =====================================================================================
 
 ("Sum" stands for whatever the reduction of the placement before is.) Summand j after a step is always made of a run of
@@ -365,13 +365,13 @@ class AllReduce(_GroupStep):
 
 @dataclass(frozen=True, eq=False)
 class Unreduce(_LocalStep):
-    """Tiles become summands of tiles as large or larger, by neutral elements around or in the place of them.
+    """Tiles become summands of tiles as large or larger, by identity elements around or in the place of them.
 
     It makes a partial array of a replicated one (all holders but one of a tile put zeros in its place) and of a cut
     one (each device puts zeros where the others' tiles are).
 
     Attributes:
-        keeps: `[devices that keep what they held]`, ascending; the others hold neutral elements only.
+        keeps: `[devices that keep what they held]`, ascending; the others hold identity elements only.
     """
 
     keeps: Int64

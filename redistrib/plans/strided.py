@@ -1,8 +1,7 @@
 """Boxes of tiles as strided memory, for copies and for datatypes of messages.
 
-A tile is a C-ordered block of bytes that begins somewhere in the global array. A box inside it is a run of
-contiguous bytes, repeated along outer dimensions. NumPy copies short runs several times faster as one opaque item
-than element by element, so views have runs as items.
+A tile is a C-ordered block of bytes. A box inside it is a contiguous run of bytes, repeated along outer dimensions.
+NumPy copies a short run several times faster as one opaque item than element by element, so views have runs as items.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from redistrib.theory.boxes import Box
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Ints: TypeAlias = tuple[int, ...]
 
-# Runs up to this many bytes are copied as one item; beyond it a plain contiguous inner loop is as fast.
+# Bytes of the longest run that is copied as one item; for longer runs a contiguous inner loop is as fast.
 LONGEST_ITEM = 2048
 
 
@@ -76,21 +75,23 @@ def _suffix(box: Box, shape: Ints) -> int:
     return first
 
 
-def pair(box: Box, a: Box, b: Box, itemsize: int, a_offset: int = 0, b_offset: int = 0) -> tuple[Strided, Strided]:
-    """One box inside two tiles, cut into the same runs on both sides.
+def runs_in_both(
+    box: Box, a: Box, b: Box, itemsize: int, a_offset: int = 0, b_offset: int = 0
+) -> tuple[Strided, Strided]:
+    """The runs of one box inside two tiles, equally long in both.
 
     Args:
         box: the box to copy, inside both tiles.
         a, b: the boxes of the two tiles.
         itemsize: bytes per element.
-        a_offset, b_offset: where the tiles begin in their buffers, in bytes.
+        a_offset, b_offset: first byte of each tile in its buffer.
     """
     first = max(_suffix(box, a.size), _suffix(box, b.size))
     return _strided(box, a, itemsize, first, a_offset), _strided(box, b, itemsize, first, b_offset)
 
 
-def inside(box: Box, tile: Box, itemsize: int) -> Strided:
-    """A box inside one tile, as the longest contiguous runs."""
+def runs_in(box: Box, tile: Box, itemsize: int) -> Strided:
+    """The longest contiguous runs of a box inside a tile."""
     return _strided(box, tile, itemsize, _suffix(box, tile.size), 0)
 
 
@@ -114,8 +115,8 @@ def copy(target: Bytes, to: Strided, source: Bytes, of: Strided) -> None:
     np.copyto(to.view(target), of.view(source))
 
 
-def consecutive(parts: Sequence[Strided]) -> int | None:
-    """The first byte of parts that lie end to end in one buffer; None where they do not."""
+def start_if_contiguous(parts: Sequence[Strided]) -> int | None:
+    """The first byte of parts that follow one another in one buffer without a gap; None if they do not."""
     if not parts:
         return None
     at = parts[0].offset

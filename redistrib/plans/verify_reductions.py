@@ -198,7 +198,7 @@ def _check_parts(number: int, step: Unreduce) -> None:
     part = np.concatenate([before.index, before.label[:, None]], axis=1)
     part = np.unique(part, axis=0, return_inverse=True)[1].reshape(-1) + 1  # number of the part of each device
     content = np.zeros_like(part)
-    content[step.keeps] = part[step.keeps]  # 0: neutral elements only
+    content[step.keeps] = part[step.keeps]  # 0: identity elements only
     tile = np.unique(after.index, axis=0, return_inverse=True)[1].reshape(-1)
     summand = tile * after.summands + after.label
     holder = np.full(int(summand.max()) + 1, -1, dtype=np.int64)

@@ -52,7 +52,7 @@ class Write:
         target: `[devices, rank]` offset of the box that the device writes, in its tile after.
         pairs: `[pairs, 2]` (sender, receiver) device numbers; None where every device writes what it read itself.
             A pair of a device with itself moves nothing.
-        writes: `[devices]` whether the device writes at all; None where all do.
+        mask: `[devices]` whether the device writes; None where all do.
         padded: the transfer in which the boxes travel with those of other writes; None where they go on their own.
     """
 
@@ -60,7 +60,7 @@ class Write:
     source: Int64
     target: Int64
     pairs: Int64 | None
-    writes: npt.NDArray[np.bool_] | None
+    mask: npt.NDArray[np.bool_] | None
     padded: PaddedTransfer | None = None
 
     @property
@@ -69,10 +69,10 @@ class Write:
 
     @property
     def masked(self) -> bool:
-        return self.writes is not None
+        return self.mask is not None
 
 
-def of_all(pairs: Int64, devices: int) -> Int64 | None:
+def with_keepers(pairs: Int64, devices: int) -> Int64 | None:
     """Pairs of a permute, and a pair with itself for every device that keeps its tile.
 
     None if a device both keeps its tile and sends it, since a permute sends every tile once.
@@ -103,7 +103,7 @@ def schedule(held: Placement, step: Step, turns: Turns | None = None) -> list[Wr
         raise PartialTypeError("a list of writes", f"the step {step.kind}")
     after, table = step.after, messages(step)
     kept = held.boxes.meet(after.boxes)
-    own = _Kept(kept, kept.start - held.start, kept.start - after.start)
+    own = _Retained(kept, kept.start - held.start, kept.start - after.start)
     rounds = [
         turn for r in range(table.rounds) for write in _round(held, after, table, r) for turn in _turns(write, turns)
     ]
@@ -116,12 +116,12 @@ def schedule(held: Placement, step: Step, turns: Turns | None = None) -> list[Wr
 
 
 def additions(step: ReduceScatter | ReduceExchange) -> list[Write]:
-    """The boxes that each device adds to its tile of neutral elements: its retained box, then those of each round.
+    """The boxes that each device adds to its tile of identity elements: its retained box, then those of each round.
 
     A device without a box in a round must add none.
     """
     before, after, table = step.before, step.after, messages(step)
-    own = _Kept(table.retained, table.retained.start - before.start, table.retained.start - after.start)
+    own = _Retained(table.retained, table.retained.start - before.start, table.retained.start - after.start)
     return own.writes() + [write for r in range(table.rounds) for write in _round(before, after, table, r)]
 
 
@@ -136,7 +136,7 @@ def _sent_to_self(writes: Sequence[Write]) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class _Kept:
+class _Retained:
     """The retained boxes, `[devices]`, and their offsets in the tiles before and after."""
 
     boxes: Boxes
@@ -176,15 +176,15 @@ def _round(before: Placement, after: Placement, table: Messages, number: int) ->
 def _turns(write: Write, turns: Turns | None) -> list[Write]:
     """A write by a permute, or one for each turn that its pairs take."""
     assert write.pairs is not None
-    assert write.writes is not None
+    assert write.mask is not None
     split = None if turns is None or write.padded is not None else turns(write.pairs, write.volume)
     if split is None:
         return [write]
-    devices = np.arange(len(write.writes))
-    return [replace(write, pairs=pairs, writes=np.isin(devices, pairs[:, 1])) for pairs in split]
+    devices = np.arange(len(write.mask))
+    return [replace(write, pairs=pairs, mask=np.isin(devices, pairs[:, 1])) for pairs in split]
 
 
-def _settle(order: Sequence[Write], own: _Kept, after: Placement) -> list[Write]:
+def _settle(order: Sequence[Write], own: _Retained, after: Placement) -> list[Write]:
     """Give every idle device of a write a box to write without effect, where one exists.
 
     Writes of devices that end without a tile have no effect.
@@ -192,10 +192,10 @@ def _settle(order: Sequence[Write], own: _Kept, after: Placement) -> list[Write]
     result: list[Write] = []
     later: list[tuple[Write, npt.NDArray[np.bool_]]] = []
     for write in reversed(order):
-        assert write.writes is not None
+        assert write.mask is not None
         size = np.array(write.size, dtype=np.int64)
         source, target = write.source.copy(), write.target.copy()
-        idle = ~write.writes & ~after.nowhere
+        idle = ~write.mask & ~after.nowhere
         for follower, real in later:
             if (np.array(follower.size) >= size).all():
                 free = idle & real
@@ -211,10 +211,8 @@ def _settle(order: Sequence[Write], own: _Kept, after: Placement) -> list[Write]
             pairs = np.concatenate([pairs, np.stack([selves, selves], axis=1)])
         source[holds], target[holds] = own.source[holds], own.target[holds]
         idle &= ~holds
-        result.insert(
-            0, replace(write, source=source, target=target, pairs=pairs, writes=~idle if idle.any() else None)
-        )
-        later.insert(0, (write, write.writes))
+        result.insert(0, replace(write, source=source, target=target, pairs=pairs, mask=~idle if idle.any() else None))
+        later.insert(0, (write, write.mask))
     return result
 
 

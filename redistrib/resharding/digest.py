@@ -16,7 +16,7 @@ from redistrib.resharding.checks import placing
 from redistrib.resharding.leaves import Leaf
 from redistrib.resharding.packing.moves import PlanEntry
 from redistrib.resharding.packing.order import LeafBatch
-from redistrib.resharding.planning import Planner, known_spec, route_of
+from redistrib.resharding.planning import Planner, leaf_spec, route_of
 
 
 def route_of_leaf(leaf: Leaf) -> LeafRoute:
@@ -68,7 +68,7 @@ def _placed(leaf: Leaf, sharding: Any) -> object:
 def _launches(batches: Sequence[LeafBatch]) -> Iterator[object]:
     """The launches between processes."""
     for batch in batches:
-        if len({device.process_index for device in known_spec(batch.items[0]).devices}) > 1:
+        if len({device.process_index for device in leaf_spec(batch.items[0]).devices}) > 1:
             yield [
                 ([item.path for item in group], entry.times, _schedule(entry), entry.plan.to_json())
                 for group, entry in batch.parts

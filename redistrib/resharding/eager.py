@@ -28,8 +28,8 @@ from redistrib.resharding.leaves import Leaf, zeros_like
 from redistrib.resharding.packing.buckets import leaves_of, pack_into_buckets, program_key
 from redistrib.resharding.packing.ledger import MemoryLedger
 from redistrib.resharding.packing.moves import Group, LeafMove
-from redistrib.resharding.packing.order import LeafBatch, accounted, limited
-from redistrib.resharding.planning import TREES, LeafSpec, Planner, Program, compiling, known_spec
+from redistrib.resharding.packing.order import LeafBatch, in_order_of_peak, within_limit
+from redistrib.resharding.planning import TREES, LeafSpec, Planner, Program, compiling, leaf_spec
 from redistrib.resharding.sharing import SharedBuffers, Tied, buffers, note
 from redistrib.resharding.value import TreePlan
 
@@ -168,7 +168,7 @@ class PreparedReshard:
         for item, array in zip(batch.items, moved, strict=True):
             results[item.index] = array
         for item, source in zip(batch.items, sources, strict=True):
-            if item.given_up:
+            if item.frees_source:
                 source.delete()  # its memory is freed when the launch has read it
         return moved
 
@@ -265,13 +265,13 @@ class _Planning:
             largest = sorted(packed, key=leaves_of, reverse=True)
             waiting = compiling({program_key(bucket): partial(self._program, bucket) for bucket in largest})
             alive = self._alive()
-            before = alive.most()
+            before = alive.fullest()
             programs = {name: wait() for name, wait in waiting.items()}
-            return accounted([(bucket, programs[program_key(bucket)]) for bucket in packed], alive), before
+            return in_order_of_peak([(bucket, programs[program_key(bucket)]) for bucket in packed], alive), before
         self._plan(items)
         alive = self._alive()
-        before = alive.most()
-        batches = limited(
+        before = alive.fullest()
+        batches = within_limit(
             items,
             alive,
             self._limit,
@@ -353,7 +353,7 @@ class _Waiting:
 
 
 def _quirks(batch: LeafBatch) -> Quirks:
-    return known_spec(batch.items[0]).quirks
+    return leaf_spec(batch.items[0]).quirks
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from redistrib.cost.model import CostModel
 from redistrib.cost.presets import cost_model, preset_of
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.data import Order, require_order
-from redistrib.plans.dtypes import added_in, itemsize_of
+from redistrib.plans.dtypes import default_accumulation, itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.slabs import has_summands
 from redistrib.resharding import leaves
@@ -112,7 +112,7 @@ class Planner:
 
     def _synthesized(self, ends: SourceTarget, dtype: str, platform: str, memory_limit: int | None) -> Plan:
         kind = ends.source.reduction
-        rounded = kind is not None and added_in(kind, dtype) is not None
+        rounded = kind is not None and default_accumulation(kind, dtype) is not None
         return synthesize(
             ends.source,
             ends.source_mesh,
@@ -168,7 +168,7 @@ class Planner:
         stacked: bool = False,
     ) -> tuple[Hashable, BucketEntry]:
         """What a program does with leaves of one spec, and the key of it."""
-        spec, count = known_spec(group[0]), len(group)
+        spec, count = leaf_spec(group[0]), len(group)
         plan = spec.plan if limit is None else self.plan(spec.ends, spec.dtype, spec.platform, limit)
         reuses = buckets.reusable(group) and not stacked and plan.source.local_shape == plan.target.local_shape
         made_by = (self._model_key(spec.platform), *self._arithmetic(spec.ends))
@@ -176,7 +176,7 @@ class Planner:
         return key, BucketEntry(plan, dtype, count, stacked, reuses, schedule)
 
     def _program(self, first: LeafMove, known: list[tuple[Hashable, BucketEntry]], numbered: bool) -> CompiledBucket:
-        spec, entries = known_spec(first), [entry for _, entry in known]
+        spec, entries = leaf_spec(first), [entry for _, entry in known]
         options = spec.quirks.compiler_options(sum(entry.cut_bytes(spec.quirks) for entry in entries))
         made: CompiledBucket = PROGRAMS.get(
             (numbered, *[key for key, _ in known]),
@@ -186,7 +186,7 @@ class Planner:
 
     def _in_parts(self, item: LeafMove, dtype: Any, program: CompiledBucket) -> PartedMove:
         """The program of a large leaf, from that of a part."""
-        spec = known_spec(item)
+        spec = leaf_spec(item)
         made: PartedMove = PROGRAMS.get((spec, program), lambda: PartedMove(program, dtype, *spec.sides))
         return made
 
@@ -235,7 +235,7 @@ class Planner:
 
     def _frugal(self, item: LeafMove) -> int:
         """The least memory limit that a plan of the leaf is predicted to keep."""
-        spec = known_spec(item)
+        spec = leaf_spec(item)
         made_by = (self._model_key(spec.platform), *self._arithmetic(spec.ends))
         return _LEAST.get((spec.ends, spec.dtype, *made_by), lambda: self._least_limit(spec))
 
@@ -331,7 +331,7 @@ class LeafSpec:
 
 def _stacked(groups: Sequence[Group], dtypes: Sequence[Any]) -> list[bool]:
     """Which leaves of a bucket had best travel side by side, in fewer collectives with two more copies."""
-    quirks = known_spec(groups[0][0]).quirks
+    quirks = leaf_spec(groups[0][0]).quirks
     keys = [  # what leaves that may travel side by side have in common: tiles that can be coalesced, or one spec
         coalescing_key(group[0].plan, dtype, quirks) or (group[0].spec, group[0].donated)
         for group, dtype in zip(groups, dtypes, strict=True)
@@ -349,10 +349,10 @@ def _stacked(groups: Sequence[Group], dtypes: Sequence[Any]) -> list[bool]:
 
 def _part_of(item: LeafMove) -> LeafMove:
     """A part of a large leaf as a leaf of its own, which is given up."""
-    return replace(item, spec=known_spec(item).part, donated=True, shares_buffers=False, parts=1)
+    return replace(item, spec=leaf_spec(item).part, donated=True, shares_buffers=False, parts=1)
 
 
-def known_spec(item: LeafMove) -> LeafSpec:
+def leaf_spec(item: LeafMove) -> LeafSpec:
     """The spec of a leaf that was planned here."""
     assert isinstance(item.spec, LeafSpec)
     return item.spec

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from redistrib.lang.notation import Reduction
-from redistrib.plans.reduction import Accumulator, combined, combined_along, neutral
+from redistrib.plans.reduction import Accumulator, combined, combined_along, identity
 from redistrib.programs.spec import nest
 
 FLOATS = ["float16", "float32", "float64", *(name for name in dir(ml_dtypes) if name.startswith(("float", "bfloat")))]
@@ -62,12 +62,12 @@ def test_what_is_neutral_is_so_with_everything(name: str, kind: Reduction) -> No
     """A device to which nothing comes has what changes no maximum, in boxes too that begin late."""
     dtype = np.dtype(getattr(ml_dtypes, name, name))
     values = np.array([0, 1, 1, 0], dtype) if dtype.kind in "iub" or "int" in name else extremes(dtype)
-    nothing = np.full(values.shape, neutral(kind, dtype), dtype)
+    nothing = np.full(values.shape, identity(kind, dtype), dtype)
     assert combined(kind, nothing, values).tobytes() == values.tobytes()
     assert Accumulator(values.shape, dtype, kind).result().tobytes() == nothing.tobytes()
     total = Accumulator((len(values) + 1,), dtype, kind)
     total.add([1], values)
-    assert total.result()[1:].tobytes() == values.tobytes() and total.result()[0] == neutral(kind, dtype)
+    assert total.result()[1:].tobytes() == values.tobytes() and total.result()[0] == identity(kind, dtype)
 
 
 @pytest.mark.parametrize("kind", KINDS)

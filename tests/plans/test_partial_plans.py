@@ -14,7 +14,7 @@ from redistrib.errors import PlanFormError, PlanJsonError, TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.plans._json import sealed
 from redistrib.plans.plan import Plan
-from redistrib.plans.reduction import Accumulator, neutral
+from redistrib.plans.reduction import Accumulator, identity
 from redistrib.plans.reference import assemble, run, scatter, tile_of
 from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter
 from redistrib.plans.verify import verify
@@ -129,9 +129,9 @@ def test_neutral_elements() -> None:
         dtype = np.dtype(getattr(ml_dtypes, name, name))
         values = np.array([0, 1, 1, 0]).astype(dtype)
         for kind, combine in (("max", np.maximum), ("min", np.minimum)):
-            low = np.full(4, neutral(kind, dtype), dtype=dtype)  # type: ignore[arg-type]
+            low = np.full(4, identity(kind, dtype), dtype=dtype)  # type: ignore[arg-type]
             assert (combine(low, values) == values).all() and (combine(values, low) == values).all()
-    assert neutral("sum", np.dtype("int8")) == 0
+    assert identity("sum", np.dtype("int8")) == 0
 
 
 def test_boxes_are_combined_where_they_overlap() -> None:

@@ -35,7 +35,7 @@ def carried_out(writes: Iterable[Write], after: Placement, tiles: Sequence[Tile]
             assert len(sent) == len(write.pairs) == len(set(sent.values()))
             read = [read[sent[d]] if d in sent else np.full(write.size, GARBAGE) for d in range(len(tiles))]
         for d, start in enumerate(write.target.tolist()):
-            if write.writes is None or write.writes[d]:
+            if write.mask is None or write.mask[d]:
                 result[d][_window(start, write.size)] = read[d]
     return result
 

@@ -19,14 +19,14 @@ from redistrib.resharding.packing.buckets import (
     BUCKET_BYTES,
     BUCKET_LEAVES,
     Bucket,
-    grouped,
+    even_groups,
     leaves_of,
     pack_into_buckets,
     program_key,
 )
 from redistrib.resharding.packing.ledger import MemoryLedger
 from redistrib.resharding.packing.moves import LeafMove
-from redistrib.resharding.packing.order import accounted, limited, order
+from redistrib.resharding.packing.order import in_order_of_peak, order, within_limit
 
 MESH, DEVICES = "x=8", tuple(range(8))
 PLANS = {
@@ -149,7 +149,7 @@ def test_leaves_that_one_launch_does_not_hold_are_dealt_out_evenly() -> None:
 
     def sizes(count: int) -> list[int]:
         items = [LeafMove(k, str(k), Sized(2**19, 2**19), DEVICES, False) for k in range(count)]
-        return [len(group) for group in grouped(items)]
+        return [len(group) for group in even_groups(items)]
 
     assert most == 32
     assert sizes(32) == [32]
@@ -196,8 +196,8 @@ def test_what_frees_memory_travels_first() -> None:
     for several in itertools.permutations(items):
         alive = MemoryLedger()
         alive.add(DEVICES, sum(item.source_bytes for item in items))
-        before = alive.most()
-        batches = accounted([(((item,),), Program(10**6)) for item in several], alive)
+        before = alive.fullest()
+        batches = in_order_of_peak([(((item,),), Program(10**6)) for item in several], alive)
         freed = [batch.items[0].path for batch in batches]
         assert freed == ["shrink", "large", "even", "grow", "undonated"]
         expected = []
@@ -240,7 +240,7 @@ def test_a_limit_that_the_fastest_programs_do_not_keep_within_has_leaves_travel_
     def moved(limit: int) -> list[tuple[str, int]]:
         alive = MemoryLedger()
         alive.add(DEVICES, 200)
-        batches = limited(
+        batches = within_limit(
             items, alive, limit, lambda group: Program(10**9), within,
             lambda item: item.target_bytes + item.spec.frugal,  # type: ignore[attr-defined]
         )  # fmt: skip

@@ -17,7 +17,7 @@ from redistrib.backends.jax.xla_cpu import has_reliable_reduce_scatter
 from redistrib.errors import ReductionError
 from redistrib.lang.notation import Reduction
 from redistrib.plans.plan import Plan
-from redistrib.plans.reduction import neutral
+from redistrib.plans.reduction import identity
 from redistrib.plans.slabs import has_summands
 from redistrib.plans.steps import AllReduce, ReduceScatter, Step
 
@@ -68,16 +68,16 @@ class Adding:
             return bits
         return values.astype(like.dtype)
 
-    def neutral(self, reduction: Reduction, dtype: Any = None) -> Any:
+    def identity(self, reduction: Reduction, dtype: Any = None) -> Any:
         """What changes no sum, maximum or minimum."""
-        return neutral(reduction, np.dtype(self.dtype if dtype is None else dtype))
+        return identity(reduction, np.dtype(self.dtype if dtype is None else dtype))
 
     def folded(self, slabs: jax.Array, reduction: Reduction, count: jax.Array | None) -> jax.Array:
         """`[summands, *tile]` of what travelled, added up from the first on; only the first `count` if given."""
         combine, most = _COMBINE[reduction], len(slabs)
         total = self.wide(slabs[0])
         if count is not None:
-            total = jnp.where(count > 0, total, self.neutral(reduction, total.dtype))
+            total = jnp.where(count > 0, total, self.identity(reduction, total.dtype))
 
         def turn(k: Any, sofar: jax.Array) -> jax.Array:
             slab = lax.dynamic_index_in_dim(slabs, k, keepdims=False)

@@ -40,7 +40,7 @@ from redistrib.plans.steps import (
     Step,
     Unreduce,
 )
-from redistrib.plans.writes import PaddedTransfer, Write, additions, in_parts, of_all, schedule
+from redistrib.plans.writes import PaddedTransfer, Write, additions, in_parts, schedule, with_keepers
 from redistrib.theory.placement import Int64, Placement
 
 SMALLEST_PART = 1 / 16  # of the plan's largest tile: cut no finer, however much the tiles between steps take
@@ -115,7 +115,7 @@ def _step(step: Step, tile: jax.Array, context: LoweringContext, limits: _Limits
     if has_summands(step):
         return _on_summands(step, tile, context, limits, between)
     if isinstance(step, AllPermute) and (not context.copies_results or step.before.tile_size <= limits.part):
-        pairs = of_all(step.pairs, step.devices)
+        pairs = with_keepers(step.pairs, step.devices)
         if pairs is not None:  # the one write that `_rounds` would find
             return context.permute(tile, pairs)
     if _in_rounds(step, context, between, tile):
@@ -185,7 +185,7 @@ def _unreduced(step: Unreduce, tile: jax.Array, context: LoweringContext) -> jax
     adding, after = context.adding, step.after
     assert adding is not None
     shape = (*after.tile, *tile.shape[after.rank :])
-    nothing = adding.carried(jnp.full(shape, adding.neutral(reduction_of(step))), tile)
+    nothing = adding.carried(jnp.full(shape, adding.identity(reduction_of(step))), tile)
     place = context.offsets(step.before.start - after.start)
     filled = tile if step.before.tile == after.tile else put(nothing, tile, place)
     keeps = np.isin(np.arange(step.devices), step.keeps)
@@ -200,7 +200,7 @@ def _added_in_place(
     assert adding is not None
     dtype = adding.dtype_of_sums(tile)
     shape = (*after.tile, *tile.shape[after.rank :])
-    out = jnp.full(shape, adding.neutral(reduction, dtype), dtype)
+    out = jnp.full(shape, adding.identity(reduction, dtype), dtype)
     ordered: jax.Array | None = None
     in_flight = 0
     arrived: dict[PaddedTransfer, jax.Array] = {}
@@ -215,9 +215,9 @@ def _added_in_place(
         target = context.offsets(write.target)
         sofar = box(out, target, write.size)
         more = adding.wide(part) if write.pairs is None else adding.combined(reduction, sofar, part)
-        assert write.writes is not None
-        if not write.writes.all():
-            more = jnp.where(context.lookup(write.writes), more, sofar)
+        assert write.mask is not None
+        if not write.mask.all():
+            more = jnp.where(context.lookup(write.mask), more, sofar)
         out = more if write.size == after.tile else put(out, more, target)
     return adding.carried(out, tile)
 
@@ -259,9 +259,9 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, context: LoweringCon
             in_flight += volume
         part = carried[write] if write in carried else _brought(write, writes, arrived, tile, context, ordered)
         target = context.offsets(write.target)
-        untouched = untouched and write.writes is writes[0].writes  # where a device is idle it has written nothing yet
-        if write.writes is not None and not untouched and out is not None:
-            part = jnp.where(context.lookup(write.writes), part, box(out, target, write.size))
+        untouched = untouched and write.mask is writes[0].mask  # where a device is idle it has written nothing yet
+        if write.mask is not None and not untouched and out is not None:
+            part = jnp.where(context.lookup(write.mask), part, box(out, target, write.size))
         if write.size == after.tile:
             out = part
         else:

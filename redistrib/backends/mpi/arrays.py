@@ -12,7 +12,7 @@ from redistrib.plans.dtypes import dtype_of as dtype_of
 from redistrib.plans.strided import Bytes
 
 
-def nothing_of(value: Any, what: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def absent_tile(value: Any, what: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """An array of no elements, for a rank that holds nothing.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from mpi4py import MPI
 
-from redistrib.plans.strided import Strided, inside
+from redistrib.plans.strided import Strided, runs_in
 from redistrib.theory.boxes import Box
 
 Placed: TypeAlias = tuple[int, MPI.Datatype]  # where it lies in a buffer, in bytes
@@ -39,7 +39,7 @@ class TypeOwner:
 
     def _placed(self, boxes: Sequence[Box], tile: Box, itemsize: int) -> Placed:
         """Boxes of a tile, as a datatype at a displacement in the tile's buffer."""
-        at, datatype = placed_type([inside(box, tile, itemsize) for box in boxes])
+        at, datatype = placed_type([runs_in(box, tile, itemsize) for box in boxes])
         return at, self._typed(datatype)
 
 

@@ -21,9 +21,9 @@ from redistrib.backends.mpi.groups import Groups
 from redistrib.backends.mpi.reductions import operation_of
 from redistrib.backends.mpi.transports import by_device, exchange
 from redistrib.lang.notation import Reduction
-from redistrib.plans.dtypes import added_in
-from redistrib.plans.reduction import Accumulator, neutral, view
-from redistrib.plans.strided import Bytes, copy, inside, pair
+from redistrib.plans.dtypes import default_accumulation
+from redistrib.plans.reduction import Accumulator, identity, view
+from redistrib.plans.strided import Bytes, copy, runs_in, runs_in_both
 from redistrib.programs.direct import gathering, pulls, scattering
 from redistrib.programs.program import Value
 from redistrib.theory.boxes import Box
@@ -58,7 +58,7 @@ class DirectMove(TypeOwner, ABC):
     def _tiles(self) -> MPI.Datatype:
         """A tile inside the whole array, at an offset that is counted in elements."""
         tile, whole = (Box((0,) * len(shape), shape) for shape in (self.value.tile, self.value.shape))
-        lying = strided_type([inside(tile, whole, self.dtype.itemsize)])
+        lying = strided_type([runs_in(tile, whole, self.dtype.itemsize)])
         resized = self._typed(lying.Create_resized(0, self.dtype.itemsize).Commit())
         lying.Free()
         return resized
@@ -69,7 +69,7 @@ class DirectMove(TypeOwner, ABC):
 
 
 class Scatter(DirectMove):
-    """A whole array on one rank becomes the tiles of a value; summands but the first are the neutral element."""
+    """A whole array on one rank becomes the tiles of a value; summands but the first are the identity element."""
 
     def __init__(self, value: Value, root: int, groups: Groups) -> None:
         super().__init__(value, groups)
@@ -104,7 +104,7 @@ class Scatter(DirectMove):
             return None
         mine = np.empty(self.value.tile, self.dtype)
         if self._label:
-            mine[...] = neutral(self.value.placement.reduction or "sum", self.dtype)
+            mine[...] = identity(self.value.placement.reduction or "sum", self.dtype)
         return mine
 
     def _sent(self, whole: Tile | None) -> list[Any] | None:
@@ -157,7 +157,7 @@ class Gather(DirectMove):
     def _reduced(self, tile: Tile, team: MPI.Intracomm) -> Tile | None:
         """The tile that the summands of a team make, on the rank that goes on with it."""
         kind = self._kind or "sum"
-        wide = added_in(kind, self.dtype.name)
+        wide = default_accumulation(kind, self.dtype.name)
         operation = operation_of(kind, self.dtype) if wide is None else None
         own = team.rank == self._reducer
         if operation is not None:
@@ -191,7 +191,7 @@ class BoxExchange(DirectMove):
         self._graph: MPI.Distgraphcomm | None = None
         size = self.dtype.itemsize
         if before is not None and after is not None:
-            self._keeps = [pair(box, before, after, size) for box in kept]
+            self._keeps = [runs_in_both(box, before, after, size) for box in kept]
         else:
             self._keeps = []
         comm = groups.among([members]) if any(pull.sender != pull.receiver for pull in moved) else None

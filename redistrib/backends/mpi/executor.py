@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from redistrib.backends.mpi import consistency, reductions, selection, shared
-from redistrib.backends.mpi.arrays import dtype_of, flat, nothing_of, tile_of
+from redistrib.backends.mpi.arrays import absent_tile, dtype_of, flat, tile_of
 from redistrib.backends.mpi.owner import CommunicatorOwner
 from redistrib.backends.mpi.shared import Block, SharedCopies, SharedTile
 from redistrib.backends.mpi.transports import PackedGroup, PackedNeighbours, Runner, TypedNeighbours
@@ -21,7 +21,7 @@ from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import CommunicatorError, MemoryLimitError, RedistribError, TilesError
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllReduce, AllToAll, ReduceScatter, Step, Unreduce
-from redistrib.plans.strided import Bytes, copy, pair
+from redistrib.plans.strided import Bytes, copy, runs_in_both
 
 # The bit of the word of a call that says all is well; those below say which shared blocks a rank has free.
 _FINE = 62
@@ -162,7 +162,7 @@ class Executor(CommunicatorOwner):
         if self._staged.last != "target":
             box = self._staged.after.box(self.comm.rank)
             if box.volume:
-                of, to = pair(box, self._staged.held.box(self.comm.rank), box, self.plan.itemsize)
+                of, to = runs_in_both(box, self._staged.last_placement.box(self.comm.rank), box, self.plan.itemsize)
                 copy(target, to, memory[self._staged.last], of)
         if not self._has_target:
             return None
@@ -180,9 +180,9 @@ class Executor(CommunicatorOwner):
             if self._has_source:
                 source = tile_of(x, "the array", self._source_shape, self.dtype, writable=False)
             else:
-                source = nothing_of(x, "an array", self.dtype)
+                source = absent_tile(x, "an array", self.dtype)
             if out is not None and not self._has_target:
-                nothing_of(out, "out", self.dtype)
+                absent_tile(out, "out", self.dtype)
             elif out is not None:
                 given = tile_of(out, "out", self._target_shape, self.dtype, writable=True)
                 if given.size and np.may_share_memory(source, given):
@@ -298,7 +298,7 @@ class Executor(CommunicatorOwner):
 
     def _runner(self, stage: Stage, k: int, name: str) -> Runner:
         if isinstance(stage.step, Unreduce):
-            return reductions.Neutral(stage)
+            return reductions.IdentityFill(stage)
         if isinstance(stage.step, AllReduce):
             return reductions.PackedAllReduce(stage, self._groups.of(stage.step, stage.device))
         if reductions.adds(stage):
@@ -347,7 +347,7 @@ def _scratch(stage: Stage, transport: str) -> int:
         return reductions.scratch_of(stage, transport)
     if transport != "packed":
         return stage.sent_bytes if transport == "shared" else 0
-    own = sum(box.volume for box in stage.kept) * stage.itemsize
+    own = sum(box.volume for box in stage.retained) * stage.itemsize
     return stage.sent_bytes + stage.received_bytes + 2 * own
 
 

@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from redistrib.backends.digests import digest_of
 from redistrib.backends.mpi import consistency
-from redistrib.backends.mpi.arrays import dtype_of, nothing_of, tile_of
+from redistrib.backends.mpi.arrays import absent_tile, dtype_of, tile_of
 from redistrib.backends.mpi.direct import DirectMove, Gather, Scatter, direct
 from redistrib.backends.mpi.executor import Executor
 from redistrib.backends.mpi.owner import CommunicatorOwner
@@ -183,7 +183,7 @@ class ProgramExecutor(CommunicatorOwner):
     def _tile(self, given: Any, value: Value) -> Tile | None:
         what, dtype = f"the tile of {value.name!r}", dtype_of(value.dtype)
         if self.comm.rank not in value.place.devices:
-            nothing_of(given, what, dtype)
+            absent_tile(given, what, dtype)
             return None
         return tile_of(given, what, value.tile, dtype, writable=False)
 

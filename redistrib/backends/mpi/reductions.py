@@ -19,9 +19,9 @@ from redistrib.backends.mpi.transports import TAG, Packed, PackedNeighbours, Run
 from redistrib.backends.stages import Stage
 from redistrib.lang.notation import Reduction
 from redistrib.plans.messages import messages
-from redistrib.plans.reduction import Accumulator, neutral, view
+from redistrib.plans.reduction import Accumulator, identity, view
 from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter, Unreduce
-from redistrib.plans.strided import Bytes, Strided, pair
+from redistrib.plans.strided import Bytes, Strided, runs_in_both
 from redistrib.theory.boxes import Box
 
 Tile: TypeAlias = npt.NDArray[Any]
@@ -107,7 +107,7 @@ class _Sum:
                 total.add(_minus(box.start, start), receive(k, box))
 
         received(self.early)
-        for box in stage.kept:
+        for box in stage.retained:
             total.add(_minus(box.start, start), tile_in(source, stage.source, box, stage.dtype))
         received(self.late)
         total.result()
@@ -188,7 +188,7 @@ class SharedSum(Runner):
             at = 0
             for sender, box in messages(stage.step, device).receives(device):
                 if sender == stage.device:
-                    self.puts.append((host_rank(device), *pair(box, stage.source, box, stage.itemsize, 0, at)))
+                    self.puts.append((host_rank(device), *runs_in_both(box, stage.source, box, stage.itemsize, 0, at)))
                 at += box.volume * stage.itemsize
 
     def run(self, source: Bytes, target: Bytes) -> None:
@@ -262,15 +262,15 @@ class PackedAllReduce(Packed):
         self.group.Allgatherv(MPI.IN_PLACE, [into, (self.parts, starts), self.unit])
 
 
-class Neutral(Runner):
-    """Neutral elements, and the own tile where it is to be kept: nothing travels."""
+class IdentityFill(Runner):
+    """Fills the target with identity elements and copies the retained box: no messages."""
 
     name = "local"
 
     def run(self, source: Bytes, target: Bytes) -> None:
         stage = self.stage
         tile = tile_in(target, stage.target(), stage.step.after.box(stage.device), stage.dtype)
-        tile[...] = neutral(reduction_of(stage), stage.dtype)
+        tile[...] = identity(reduction_of(stage), stage.dtype)
         self._keep(source, target)
 
 

@@ -15,9 +15,9 @@ from redistrib.backends.mpi.datatypes import run_type, strided_type
 from redistrib.errors import CommunicatorError, RedistribError, TilesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
-from redistrib.plans.dtypes import added_in, require_reduction
-from redistrib.plans.reduction import Accumulator, neutral
-from redistrib.plans.strided import Bytes, inside
+from redistrib.plans.dtypes import default_accumulation, require_reduction
+from redistrib.plans.reduction import Accumulator, identity
+from redistrib.plans.strided import Bytes, runs_in
 from redistrib.theory.boxes import Box
 from redistrib.theory.placement import Placement, placement_of
 
@@ -57,7 +57,7 @@ def scatter(
     _require_reduction(placement, told)
     tile = None if placement.nowhere[comm.rank] else np.empty(placement.box(comm.rank).size, told)
     if tile is not None and placement.label[comm.rank]:
-        tile[...] = neutral(placement.reduction or "sum", told)
+        tile[...] = identity(placement.reduction or "sum", told)
     if placement.tile_size * told.itemsize:
         given, types = placement.holders[placement.label[placement.holders] == 0].tolist(), _Types()
         if whole is not None:
@@ -108,7 +108,7 @@ def gather(
         _collect(comm, mine, part, placement, 0, root)
         return part
     kind = placement.reduction or "sum"
-    total = None if part is None else Accumulator(part.shape, told, kind, added_in(kind, told.name))
+    total = None if part is None else Accumulator(part.shape, told, kind, default_accumulation(kind, told.name))
     for summand in range(placement.summands):
         _collect(comm, mine, part, placement, summand, root)
         if total is not None and part is not None:
@@ -159,7 +159,7 @@ def _boxes(placement: Placement, itemsize: int, ranks: Collection[int]) -> dict[
     """The tiles of some ranks inside the global array, those without elements left out."""
     whole = Box((0,) * placement.rank, placement.shape)
     boxes = {rank: placement.box(rank) for rank in ranks}
-    return {rank: strided_type([inside(box, whole, itemsize)]) for rank, box in boxes.items() if box.volume}
+    return {rank: strided_type([runs_in(box, whole, itemsize)]) for rank, box in boxes.items() if box.volume}
 
 
 def _first_holders(placement: Placement, summand: int) -> set[int]:

@@ -21,7 +21,7 @@ from mpi4py import MPI
 from redistrib.backends.mpi.barrier import SharedMemoryBarrier
 from redistrib.backends.mpi.transports import Runner
 from redistrib.backends.stages import Stage
-from redistrib.plans.strided import Bytes, Strided, copy, pair
+from redistrib.plans.strided import Bytes, Strided, copy, runs_in_both
 
 # Where Linux keeps shared memory; a container may allow little of it, and writing beyond that kills the process.
 SHARED_MEMORY = "/dev/shm"
@@ -123,7 +123,7 @@ class SharedCopies(Runner):
         ring = sorted(stage.sends, key=lambda move: (move[0] - stage.device) % count)  # no two start at one
         self.puts: list[tuple[int, Strided, Strided]] = []
         for device, box in ring:
-            of, to = pair(box, stage.source, stage.target(device), stage.itemsize)
+            of, to = runs_in_both(box, stage.source, stage.target(device), stage.itemsize)
             self.puts.append((host_rank(device), of, to))
 
     def run(self, source: Bytes, target: Bytes) -> None:

@@ -16,7 +16,7 @@ from mpi4py import MPI
 from redistrib.backends.mpi.datatypes import Placed, TypeOwner, run_type
 from redistrib.backends.stages import Stage
 from redistrib.plans.steps import AllGather, AllToAll
-from redistrib.plans.strided import Bytes, Strided, consecutive, copy, inside, pair
+from redistrib.plans.strided import Bytes, Strided, copy, runs_in, runs_in_both, start_if_contiguous
 from redistrib.theory.boxes import Box
 
 TAG = 7
@@ -38,7 +38,7 @@ class Runner(TypeOwner, ABC):
     def __init__(self, stage: Stage) -> None:
         super().__init__()
         self.stage = stage
-        self.keeps = stage.keeps()
+        self.keeps = stage.local_copies()
 
     def bind(self, scratch: Bytes) -> None:
         """Take staging memory of at least `scratch` bytes."""
@@ -60,9 +60,9 @@ class _Side:
         self.copies: list[tuple[Strided, Strided]] = []  # (in the tile, in the staging memory)
         at = 0
         for box in boxes:
-            self.copies.append(pair(box, tile, box, itemsize, 0, at))
+            self.copies.append(runs_in_both(box, tile, box, itemsize, 0, at))
             at += box.volume * itemsize
-        self.direct = consecutive([inside(box, tile, itemsize) for box in boxes])
+        self.direct = start_if_contiguous([runs_in(box, tile, itemsize) for box in boxes])
         self.staged = self.direct is None and self.nbytes > 0
         self.scratch = self.nbytes if self.staged else 0
         self.memory: Bytes = np.empty(0, np.uint8)
@@ -115,7 +115,7 @@ class PackedGroup(Packed):
 
     def __init__(self, stage: Stage, step: AllGather | AllToAll, group: MPI.Intracomm) -> None:
         self.group = group
-        order, own = step.group_of(stage.device), stage.kept
+        order, own = step.group_of(stage.device), stage.retained
         sends, receives = dict(stage.sends), dict(stage.receives)
         self.gathers = isinstance(step, AllGather)
         out = own if self.gathers else [sends.get(member, own[0]) for member in order] if own else []

@@ -1,4 +1,4 @@
-"""Which leaves travel together when memory is not limited.
+"""Which leaves travel together when memory is not within_limit.
 
 Models repeat themselves: leaves of most specs come once or a few times in every layer. So leaves are dealt into buckets
 with as many of each spec, which share a program, and compiling takes as long as the few leaves of one bucket ask for.
@@ -34,11 +34,11 @@ def pack_into_buckets(items: Sequence[LeafMove], least_bytes: int) -> list[Bucke
     buckets: list[Bucket] = []
     for leaves in places.values():
         rest: list[LeafMove] = []
-        for specs in _fitting(alike(leaves)):
+        for specs in _fitting(by_spec(leaves)):
             times = _times(specs, least_bytes)
             buckets += _dealt(specs, times)
             rest += [item for several in specs for item in several[len(several) // times * times :]]
-        buckets += _joined(grouped(rest))
+        buckets += _joined(even_groups(rest))
     return buckets
 
 
@@ -54,7 +54,7 @@ def program_key(bucket: Bucket) -> Hashable:
 
 def reusable(group: Group) -> bool:
     """Whether a program may overwrite the sources of a group."""
-    return all(item.given_up for item in group)
+    return all(item.frees_source for item in group)
 
 
 def _size(item: LeafMove) -> int:
@@ -116,7 +116,7 @@ def _is_bucket(leaves: Any, size: Any) -> Any:
     return (leaves <= BUCKET_LEAVES) & (size <= BUCKET_BYTES)
 
 
-def alike(items: Iterable[LeafMove]) -> list[list[LeafMove]]:
+def by_spec(items: Iterable[LeafMove]) -> list[list[LeafMove]]:
     """Leaves that may share an executable, in the order in which specs first appear."""
     specs: dict[tuple[MoveSpec, bool], list[LeafMove]] = {}
     for item in items:
@@ -124,10 +124,10 @@ def alike(items: Iterable[LeafMove]) -> list[list[LeafMove]]:
     return list(specs.values())
 
 
-def grouped(items: Sequence[LeafMove]) -> list[Group]:
+def even_groups(items: Sequence[LeafMove]) -> list[Group]:
     """Leaves of one spec side by side, in groups as even as can be, in the order in which specs first appear."""
     result = []
-    for several in alike(items):
+    for several in by_spec(items):
         each = max(1, several[0].source_bytes + several[0].target_bytes)
         size = _even(len(several), max(1, min(BUCKET_LEAVES, BUCKET_BYTES // each)))
         result += [tuple(several[k : k + size]) for k in range(0, len(several), size)]

@@ -17,7 +17,7 @@ class MemoryLedger:
         for device in devices:
             self.bytes[device] = self.bytes.get(device, 0) + count
 
-    def most(self, devices: Sequence[int] | None = None) -> int:
+    def fullest(self, devices: Sequence[int] | None = None) -> int:
         """Bytes on the fullest of some devices, or of all."""
         chosen = self.bytes.values() if devices is None else [self.bytes.get(device, 0) for device in devices]
         return max(chosen, default=0)

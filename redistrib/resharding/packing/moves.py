@@ -50,7 +50,7 @@ class LeafMove:
     shares_buffers: bool = False
 
     @property
-    def given_up(self) -> bool:
+    def frees_source(self) -> bool:
         """Whether its source is given up as soon as it has travelled."""
         return self.donated and not self.shares_buffers
 

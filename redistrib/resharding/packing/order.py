@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from redistrib.errors import MemoryLimitError
-from redistrib.resharding.packing.buckets import Bucket, grouped
+from redistrib.resharding.packing.buckets import Bucket, even_groups
 from redistrib.resharding.packing.ledger import MemoryLedger
 from redistrib.resharding.packing.moves import BucketProgram, Group, LeafMove, MoveSpec, PlanEntry
 
@@ -36,7 +36,7 @@ class LeafBatch:
         return list(zip(self.groups, self.program.entries, strict=True))
 
 
-def accounted(buckets: Iterable[tuple[Bucket, BucketProgram]], alive: MemoryLedger) -> list[LeafBatch]:
+def in_order_of_peak(buckets: Iterable[tuple[Bucket, BucketProgram]], alive: MemoryLedger) -> list[LeafBatch]:
     """Batches in the order of least peak, with the bytes alive at their worst moment.
 
     Args:
@@ -64,12 +64,12 @@ def _fullest(groups: Bucket, alive: MemoryLedger) -> int:
                 alive.add(item.without_target, -item.target_bytes)
             else:
                 alive.add(item.without_source, item.source_bytes)
-    return alive.most(items[0].devices)
+    return alive.fullest(items[0].devices)
 
 
 def _settle(group: Sequence[LeafMove], alive: MemoryLedger) -> None:
     for item in group:
-        freed = item.source_bytes if item.given_up else 0
+        freed = item.source_bytes if item.frees_source else 0
         alive.add(item.devices, item.target_bytes - freed)
         alive.add(item.without_source, freed)
         alive.add(item.without_target, -item.target_bytes)
@@ -84,7 +84,7 @@ def order(items: Sequence[LeafMove], scratch: int | None = None) -> tuple[int, i
     return (0, needs) if net <= 0 else (1, net - needs)
 
 
-def limited(
+def within_limit(
     items: Sequence[LeafMove],
     alive: MemoryLedger,
     memory_limit: int,
@@ -130,11 +130,11 @@ def _in_order(
 ) -> list[LeafBatch]:
     """Batches of leaves in a given order."""
     result: list[LeafBatch] = []
-    if alive.most() > memory_limit:
-        raise MemoryLimitError(memory_limit, alive.most())
+    if alive.fullest() > memory_limit:
+        raise MemoryLimitError(memory_limit, alive.fullest())
     while queue:
         first = queue[0]
-        group = grouped([item for item in queue if (item.spec, item.donated) == (first.spec, first.donated)])[0]
+        group = even_groups([item for item in queue if (item.spec, item.donated) == (first.spec, first.donated)])[0]
         room = memory_limit - _fullest((group,), alive)
         made = None
         if len(group) > 1 and len(group) * first.target_bytes <= room:
@@ -163,7 +163,7 @@ def _ordered(items: Sequence[LeafMove], scratch: dict[MoveSpec, int]) -> list[Le
 
 def _least_limit(queue: Sequence[LeafMove], alive: MemoryLedger, added: dict[MoveSpec, int]) -> int:
     """The least bytes per device that moving the leaves one by one, each in its most frugal way, takes."""
-    worst = alive.most()
+    worst = alive.fullest()
     for item in queue:
         worst = max(worst, _fullest(((item,),), alive) + added[item.spec])
         _settle((item,), alive)

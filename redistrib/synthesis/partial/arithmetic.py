@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redistrib.errors import ReductionError
 from redistrib.lang.types import DistType
-from redistrib.plans.dtypes import added_in, itemsize_of, require_reduction
+from redistrib.plans.dtypes import default_accumulation, itemsize_of, require_reduction
 
 
 def check_reduction(source: DistType, target: DistType, dtype: str, accumulate: str | None) -> str | None:
@@ -29,7 +29,7 @@ def check_reduction(source: DistType, target: DistType, dtype: str, accumulate: 
     if kind != "sum" or not source.partial:
         return None
     if accumulate is None:
-        return added_in(kind, dtype)
+        return default_accumulation(kind, dtype)
     if accumulate == dtype:
         return None
     if _family(accumulate) != _family(dtype) or size < itemsize_of(dtype):

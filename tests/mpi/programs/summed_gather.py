@@ -15,7 +15,7 @@ from redistrib.backends.mpi.arrays import dtype_of
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans import reference
-from redistrib.plans.reduction import neutral
+from redistrib.plans.reduction import identity
 from redistrib.theory.placement import placement_of
 
 calls: list[str] = []
@@ -73,7 +73,7 @@ for text in TYPES:
             stack = drawn((placement.summands, *placement.shape), dtype)
             size = dtype.itemsize * placement.tile_size
 
-            apart = np.full(stack.shape, neutral(form.reduction, dtype), dtype)
+            apart = np.full(stack.shape, identity(form.reduction, dtype), dtype)
             apart[0] = stack[0]
             calls.clear()
             received.clear()

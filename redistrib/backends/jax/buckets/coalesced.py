@@ -17,7 +17,7 @@ from redistrib.backends.jax.context import LoweringContext, closes
 from redistrib.backends.jax.xla_cpu import Quirks
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllPermute
-from redistrib.plans.writes import of_all
+from redistrib.plans.writes import with_keepers
 from redistrib.theory.placement import Int64
 
 
@@ -40,7 +40,7 @@ def pattern_of(plan: Plan) -> TilePattern | None:
     groups: Int64 | None = None
     for step in plan.steps:
         if isinstance(step, AllPermute) and pairs is None and groups is None:
-            pairs = of_all(step.pairs, plan.devices)
+            pairs = with_keepers(step.pairs, plan.devices)
             if pairs is None:
                 return None
         elif isinstance(step, AllGather) and groups is None and closes(step):
