@@ -241,4 +241,4 @@ def program_of(task: Task, found: Found, name: str) -> Program:
     }
     links = task.machine.links
     versions = Versions(links, task.keep, sources=found.sources, plans=task.plans)
-    return build(decided.found, links, {**starts, **task.starts}, {**ends, **task.ends}, name, versions)
+    return build(decided.found, links, {**starts, **task.starts}, {**ends, **task.ends}, name, versions, task.donated)

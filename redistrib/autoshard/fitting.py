@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -79,7 +79,7 @@ def fitted(
     free = searched(task, deadline if most is None else deadline.part(FREE), told, whole)
     program = next((start.program for start in starts if start.found.decided is free.decided), None)
     program = program or program_of(task, free, name)
-    if most is None or peak(program, task.donated)[0] <= most:
+    if most is None or peak(program)[0] <= most:
         return Fitted(task, free, program)
     return _Fitting(task, name, most, deadline, told, free).run(program, starts)
 
@@ -108,21 +108,21 @@ def built(task: Task, name: str, most: int | None, deadline: Deadline) -> list[F
             found = Found(decided, {}, math.inf, False)
             start = Fitted(kept, found, program_of(kept, found, name))
             starts.append(start._replace(found=replace(found, price=start.price)))
-            if most is None or peak(start.program, task.donated)[0] <= most:
+            if most is None or peak(start.program)[0] <= most:
                 fits = True
                 break
     return starts
 
 
-def peak(program: Program, donated: Collection[str] = ()) -> tuple[int, int]:
+def peak(program: Program) -> tuple[int, int]:
     """The most bytes that a device holds, and the number of the computation that runs then, or next.
 
-    Inputs that are donated end with their last use. Programs that are searched call no others, and every value lies on
-    all devices alike, so that one device stands for all.
+    Programs that are searched call no others, and every value lies on all devices alike, so that one device stands for
+    all.
     """
     held = worst = sum(value.tile_bytes for value in program.inputs)
     moment = number = 0
-    for op, change in zip(program.ops, Liveness().lifetimes(program, donated).changes, strict=True):
+    for op, change in zip(program.ops, Liveness().lifetimes(program).changes, strict=True):
         held += sum(value.tile_bytes for value in change.born)
         if held + change.scratch > worst:
             worst, moment = held + change.scratch, number
@@ -143,7 +143,7 @@ class _Fitting:
 
     def run(self, program: Program, starts: Sequence[Fitted]) -> Fitted:
         self.task = replace(self.task, keep=KEPT)
-        self.least, moment = peak(program, self.task.donated)
+        self.least, moment = peak(program)
         self.moments = {moment: None}
         self.stopped = self.free.stopped
         self._note(self.task, self.free)
@@ -211,12 +211,12 @@ class _Fitting:
     def _note(self, task: Task, found: Found) -> bool:
         """Whether what was found fits; bytes at its worst moment are priced from now on."""
         made = Fitted(task, found, program_of(task, found, self.name))
-        self.moments[peak(made.program, task.donated)[1]] = None
+        self.moments[peak(made.program)[1]] = None
         return self._take(made)
 
     def _take(self, made: Fitted) -> bool:
         """Whether a program fits; the fastest that does is kept."""
-        size, _ = peak(made.program, self.task.donated)
+        size, _ = peak(made.program)
         self.least = min(self.least, size)
         if size > self.most:
             return False

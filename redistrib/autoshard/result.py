@@ -17,7 +17,7 @@ from redistrib.autoshard.fitting import Fitted
 from redistrib.autoshard.grid import Staged
 from redistrib.autoshard.report import Decision, PinCost, decisions, pin_costs, table
 from redistrib.autoshard.timed import Measured, Timed
-from redistrib.distribution.entry import Distributed, Prepared, meshes, peak
+from redistrib.distribution.entry import Distributed, Prepared, meshes
 from redistrib.distribution.schedule import Schedule
 from redistrib.report import counted, rendered
 
@@ -82,13 +82,12 @@ class Candidate(Timed):
     def distributed(self) -> Distributed:
         """The function, distributed so; it needs as many devices as the mesh has."""
         found, short = self.found.decided.found, self.task.keep is not None
-        return Distributed(self.program, self.given, found, meshes(self.mesh)[0], self.task.donated, in_order=short)
+        return Distributed(self.program, self.given, found, meshes(self.mesh)[0], in_order=short)
 
     @cached_property
     def memory(self) -> int:
         """Bytes that the fullest device holds at the worst moment; donated arguments end with their last use."""
-        donated = self.task.donated
-        return peak(self.program, donated) if donated else max(self.simulation.peak_bytes.values(), default=0)
+        return max(self.simulation.peak_bytes.values(), default=0)
 
     @property
     def bound(self) -> float:

@@ -69,22 +69,22 @@ def distribute(
 
     def built(keep: int | None) -> Program:
         versions = Versions(cost_model or known, keep, sources=sources)
-        return build(found, cost_model or known, starts, ends, given.name, versions)
+        return build(found, cost_model or known, starts, ends, given.name, versions, donated)
 
-    program = built(None)
     donated = donated_by(donate, given.traced.graph.inputs)
+    program = built(None)
     tight = False
-    if memory_limit is not None and (needed := peak(program, donated)) > memory_limit:
+    if memory_limit is not None and (needed := peak(program)) > memory_limit:
         tight = True
         program = built(KEPT)
-        if (least := peak(program, donated)) > memory_limit:
+        if (least := peak(program)) > memory_limit:
             raise MemoryLimitError(
                 memory_limit,
                 min(least, needed),
                 f"{given.name} distributed so takes {min(least, needed):,} bytes on a device at the least, more than "
                 f"the limit of {memory_limit:,}; cut more arrays, or cut them further",
             )
-    return Distributed(program, given, found, jax_mesh, donated, in_order=tight)
+    return Distributed(program, given, found, jax_mesh, in_order=tight)
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,9 @@ def donated_by(names: Sequence[str], inputs: Sequence[Array]) -> tuple[str, ...]
 KEPT = 16  # operations for which a moved array is kept, where memory is short
 
 
-def peak(program: Program, donated: Sequence[str] = ()) -> int:
-    """Bytes that the fullest device holds at the worst moment; inputs that are donated end with their last use."""
-    return max(peak_bytes(program, donated).values(), default=0)
+def peak(program: Program) -> int:
+    """Bytes that the fullest device holds at the worst moment."""
+    return max(peak_bytes(program).values(), default=0)
 
 
 class Cost(NamedTuple):
@@ -175,11 +175,10 @@ class Distributed:
         given: Prepared,
         found: Propagation,
         mesh: jax.sharding.Mesh,
-        donated: Sequence[str] = (),
         *,
         in_order: bool,
     ) -> None:
-        self.program, self.mesh, self._in_order, self._donated = program, mesh, in_order, donated
+        self.program, self.mesh, self._in_order = program, mesh, in_order
         traced = given.traced
         self.choices: tuple[Choice, ...] = (*found.choices, *losses(found))
         self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
@@ -242,7 +241,7 @@ class Distributed:
     @cached_property
     def memory(self) -> int:
         """Bytes that the fullest device holds at the worst moment, as the program predicts."""
-        return peak(self.program, self._donated)
+        return peak(self.program)
 
     @cached_property
     def compiled_memory(self) -> int:
@@ -283,7 +282,7 @@ class Distributed:
 
         call.__name__ = self.program.name
         names = [value.name for value in self.program.inputs]
-        return jax.jit(call, donate_argnums=[names.index(name) for name in self._donated])
+        return jax.jit(call, donate_argnums=[names.index(name) for name in self.program.donated])
 
 
 def _of_keys(sharding: NamedSharding) -> NamedSharding:

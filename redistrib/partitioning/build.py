@@ -9,7 +9,7 @@ from redistrib.cost.model import CostModel
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DimType, DistType
 from redistrib.partitioning.propagate import Propagation
-from redistrib.partitioning.versions import Versions, freed, still_read
+from redistrib.partitioning.versions import Versions, still_read
 from redistrib.programs.check import check
 from redistrib.programs.graph import Array, Operation
 from redistrib.programs.groups import group_of
@@ -25,6 +25,7 @@ def build(
     outputs: Mapping[int, DistType] | None = None,
     name: str = "main",
     versions: Versions | None = None,
+    donated: tuple[str, ...] = (),
 ) -> Program:
     """The program of a graph, checked.
 
@@ -35,11 +36,12 @@ def build(
         outputs: types of outputs that end otherwise, by number.
         name: of the program.
         versions: takes the moves, where `model` alone does not say how they are made.
+        donated: inputs whose memory is free after their last reader.
 
     Raises:
         ProgramError: a subclass for each rule of derivation.
     """
-    return _Build(found, Place(found.mesh), versions or Versions(model)).run(inputs or {}, outputs or {}, name)
+    return _Build(found, Place(found.mesh), versions or Versions(model)).run(inputs or {}, outputs or {}, name, donated)
 
 
 @dataclass
@@ -51,7 +53,9 @@ class _Build:
     def __post_init__(self) -> None:
         self.known.again = self._again
 
-    def run(self, inputs: Mapping[str, DistType], outputs: Mapping[int, DistType], name: str) -> Program:
+    def run(
+        self, inputs: Mapping[str, DistType], outputs: Mapping[int, DistType], name: str, donated: tuple[str, ...]
+    ) -> Program:
         graph = self.found.graph
         starts = []
         for array in graph.inputs:
@@ -75,7 +79,7 @@ class _Build:
                 end(array)
         for array in graph.inputs:
             end(array)
-        return check(Program(tuple(starts), tuple(freed(still_read(self.known.ops, ends), ends)), tuple(ends), name))
+        return check(Program(tuple(starts), tuple(still_read(self.known.ops, ends)), tuple(ends), name, donated))
 
     def _value(self, array: Array, form: DistType) -> Value:
         return Value(array.name, form, self.place, array.dtype)

@@ -12,7 +12,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.arrays import Arrays
 from redistrib.partitioning.bind import BindingProblem, bind
 from redistrib.partitioning.options import Options
-from redistrib.partitioning.versions import Versions, freed
+from redistrib.partitioning.versions import Versions
 from redistrib.programs.check import check
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Compute, Place, Program, Value
@@ -46,7 +46,7 @@ def partitioned(
     for kernel, bound, written_by in zip(kernels, bounds, outs, strict=True):
         insertion.add(kernel.name, bound, written_by)
     names = tuple(insertion.end(array, dist_type) for array, dist_type in ends.items())
-    return check(Program(tuple(insertion.inputs), tuple(freed(insertion.known.ops, names)), names))
+    return check(Program(tuple(insertion.inputs), tuple(insertion.known.ops), names))
 
 
 def _left_behind(

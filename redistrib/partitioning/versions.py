@@ -14,7 +14,7 @@ from redistrib.errors import TypeFormError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
-from redistrib.programs.program import Free, Move, Op, Value, is_effectful, made_by, used_by
+from redistrib.programs.program import Move, Op, Value, is_effectful, made_by, used_by
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.bounds import least_received
 from redistrib.theory.placement import lower_bound, placement_of
@@ -138,14 +138,3 @@ def still_read(ops: Sequence[Op], outputs: Sequence[str]) -> list[Op]:
             used.update(used_by(op))
             kept.append(op)
     return kept[::-1]
-
-
-def freed(ops: Sequence[Op], outputs: Sequence[str]) -> list[Op]:
-    """The operations, each followed by a `Free` of what it reads last, inputs and outputs excepted."""
-    last = {name: k for k, op in enumerate(ops) for name in used_by(op)}
-    made = {value.name for op in ops for value in made_by(op)} - set(outputs)
-    result: list[Op] = []
-    for k, op in enumerate(ops):
-        result.append(op)
-        result += [Free(name) for name in dict.fromkeys(used_by(op)) if name in made and last[name] == k]
-    return result

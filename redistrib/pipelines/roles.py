@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from redistrib.errors import ProgramError
 from redistrib.programs.inline import inlined
 from redistrib.programs.nest import Nest
-from redistrib.programs.program import Compute, Free, Move, Program, Value
+from redistrib.programs.program import Compute, Move, Program, Value
 
 Kind: TypeAlias = Literal["constant", "rows", "batched", "summed", "final"]
 
@@ -64,7 +64,7 @@ class Batch:
 
     Attributes:
         inputs: the values it starts from.
-        steps: the operations in order, moves and frees left out.
+        steps: the operations in order, moves left out.
         roles: of every value.
         outputs: names of the values it ends with.
         size: examples.
@@ -124,8 +124,6 @@ def batch_of(program: Program, batch: Mapping[str, int]) -> Batch:
             case Compute():
                 ins = tuple((array, called.get(name, name)) for array, name in op.ins)
                 rows.add(replace(op, ins=ins))
-            case Free():
-                pass
     outputs = tuple(called.get(name, name) for name in flat.outputs)
     return Batch(flat.inputs, tuple(rows.steps), roles, outputs, size, rows.values)
 

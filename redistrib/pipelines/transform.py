@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from redistrib.cost.model import CostModel
 from redistrib.errors import ProgramError
@@ -12,7 +12,7 @@ from redistrib.pipelines.orders import Slot, Unit, forward_only, slots
 from redistrib.pipelines.roles import Batch
 from redistrib.pipelines.staging import Staging, cutter_of
 from redistrib.pipelines.units import Key, UnitProgram, Writer
-from redistrib.programs.program import Call, Free, Move, Op, Program, Value, used_by
+from redistrib.programs.program import Call, Move, Program, Value
 
 
 def spread_over(batch: Batch, layout: Layout, model: CostModel | str, staging: Staging | None = None) -> Program:
@@ -67,8 +67,7 @@ class _Spreading:
             if step.kind == "final":
                 self._once(number)
         outputs = tuple(self._output(name, m) for name in self.batch.outputs for m in self._microbatches(name))
-        ops = tuple(_donating(self.ops[0].ops, self._donated(), outputs))
-        return Program(tuple(self.inputs), ops, outputs, "step")
+        return Program(tuple(self.inputs), tuple(self.ops[0].ops), outputs, "step", self._donated(outputs))
 
     def _microbatches(self, name: str) -> range:
         return range(self.layout.microbatches if self.batch.roles[name].kind == "batched" else 1)
@@ -206,11 +205,11 @@ class _Spreading:
             return writer.as_needed(key, self.cutter.whole(value.type)).name
         return value.name
 
-    def _donated(self) -> set[str]:
+    def _donated(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """Inputs that the update reads: new ones take their place."""
         steps = zip(self.batch.steps, self.batch.sources, strict=True)
         read = {name for step, names in steps if step.kind == "final" for name in names}
-        return {value.name for value in self.inputs if value.name in read}
+        return tuple(value.name for value in self.inputs if value.name in read.difference(outputs))
 
 
 def _events(found: Sequence[Slot]) -> list[tuple[float, bool, Unit]]:
@@ -218,15 +217,3 @@ def _events(found: Sequence[Slot]) -> list[tuple[float, bool, Unit]]:
     ends = [(slot.end, True, slot.unit) for slot in found]
     starts = [(slot.start, False, slot.unit) for slot in found]
     return sorted(ends + starts, key=lambda event: (event[0], not event[1]))
-
-
-def _donating(ops: Sequence[Op], names: set[str], outputs: Sequence[str]) -> Iterator[Op]:
-    """The operations, each followed by a `Free` of the inputs among `names` that it is the last to read."""
-    given, last = names.difference(outputs), dict[str, int]()
-    for k, op in enumerate(ops):
-        last.update(dict.fromkeys(given.intersection(used_by(op)), k))
-    ends = {*last.values()}
-    for k, op in enumerate(ops):
-        yield op
-        if k in ends:
-            yield from (Free(name) for name in dict.fromkeys(used_by(op)) if last.get(name) == k)

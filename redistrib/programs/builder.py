@@ -12,7 +12,7 @@ from redistrib.plans.plan import Plan
 from redistrib.programs.check import check
 from redistrib.programs.groups import Group, group_of
 from redistrib.programs.nest import Nest
-from redistrib.programs.program import Call, Compute, Free, Move, Op, Place, Program, Value
+from redistrib.programs.program import Call, Compute, Move, Op, Place, Program, Value
 from redistrib.programs.pullback import Part, cut_of
 
 Cut = DistType | str | Mapping[str, Sequence[str]] | None
@@ -35,6 +35,7 @@ class Builder:
         self.name = name
         self._inputs: list[Value] = []
         self._ops: list[Op] = []
+        self._donated: list[str] = []
         self._names: set[str] = set()
         self._uncut: dict[tuple[int, Place], tuple[tuple[Part, ...], Group]] = {}  # of nests that the operations keep
 
@@ -137,9 +138,9 @@ class Builder:
         self._ops.append(Move(value.name, out, plan))
         return out
 
-    def free(self, *values: Value) -> None:
-        """Give values up; an input that is given up is one that its caller donates."""
-        self._ops += [Free(value.name) for value in values]
+    def donate(self, *inputs: Value) -> None:
+        """Let the memory of inputs be free after their last reader."""
+        self._donated += [value.name for value in inputs]
 
     def call(self, program: Program, *args: Value, names: Sequence[str] = ()) -> Any:
         """Another program on values of this one; returns what it makes, a tuple if that is several values."""
@@ -157,7 +158,8 @@ class Builder:
         Raises:
             ProgramError: as `check` does; it names the operation.
         """
-        return check(Program(tuple(self._inputs), tuple(self._ops), tuple(value.name for value in outputs), self.name))
+        names = tuple(value.name for value in outputs)
+        return check(Program(tuple(self._inputs), tuple(self._ops), names, self.name, tuple(self._donated)))
 
     def _named(self, name: str, fixed: bool = False) -> str:
         """The name, or the first of `name.1`, `name.2`, ... that is new; a fixed one is taken as it is."""

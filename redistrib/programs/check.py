@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from redistrib.errors import ProgramError, TypeFormError
 from redistrib.lang.types import require_even
-from redistrib.programs.data import Call, Compute, Free, Move, Place, ProgramData, Value, made_by, name_of, used_by
+from redistrib.programs.data import Call, Compute, Move, Place, ProgramData, Value, made_by, name_of, used_by
 from redistrib.programs.groups import Group, group_of
 
 _Program = TypeVar("_Program", bound=ProgramData)
@@ -25,16 +25,24 @@ def check(program: _Program) -> _Program:
 
 def _check(program: ProgramData, checked: set[int]) -> None:
     """Check a program, but for called programs that were checked before."""
-    live, known = dict[str, Value](), set[str]()
+    live: dict[str, Value] = {}
     groups: dict[tuple[int, Place], Group] = {}
     for value in program.inputs:
-        _define(value, live, known, "an input")
+        _define(value, live, "an input")
+    names = list(live)
+    for name in program.donated:
+        if name not in names:
+            inputs = ", ".join(live) or "none"
+            raise ProgramError(
+                "", name, "SSA", f"it is donated once too often, or is no input; the inputs are {inputs}"
+            )
+        names.remove(name)
     for op in program.ops:
         name = name_of(op)
         for used in used_by(op):
             if used not in live:
-                why = "was given up before" if used in known else "is not defined before"
-                raise ProgramError(name, used, "SSA", f"the value {why}; order the operations so that it is there")
+                why = "the value is not defined before; order the operations so that it is there"
+                raise ProgramError(name, used, "SSA", why)
         match op:
             case Compute():
                 group = groups.get((id(op.parts), op.place)) or group_of(op.name, op.parts, op.place)
@@ -46,10 +54,8 @@ def _check(program: ProgramData, checked: set[int]) -> None:
                 if id(op.program) not in checked:
                     _check(op.program, checked)
                 _check_call(op, live)
-            case Free():
-                del live[op.value]
         for value in made_by(op):
-            _define(value, live, known, name)
+            _define(value, live, name)
     for output in program.outputs:
         if output not in live:
             raise ProgramError("", output, "SSA", "the program ends with a value that it does not hold")
@@ -58,8 +64,8 @@ def _check(program: ProgramData, checked: set[int]) -> None:
     checked.add(id(program))
 
 
-def _define(value: Value, live: dict[str, Value], known: set[str], by: str) -> None:
-    if value.name in known:
+def _define(value: Value, live: dict[str, Value], by: str) -> None:
+    if value.name in live:
         raise ProgramError(by, value.name, "SSA", "the value is defined a second time; give every result a new name")
     try:
         require_even("a program", value.type)
@@ -68,7 +74,6 @@ def _define(value: Value, live: dict[str, Value], known: set[str], by: str) -> N
         raise ProgramError(by, value.name, "SSA", str(error)) from error
     if value.windows and (len(value.windows) != value.type.rank or value.type.partial):
         raise ProgramError(by, value.name, "Window", f"{value.form} has not one window for each dimension of tiles")
-    known.add(value.name)
     live[value.name] = value
 
 

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from redistrib.programs.direct import pulls
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import renames
-from redistrib.programs.program import Free, Move, Program
+from redistrib.programs.program import Move, Program
 
 Kind: TypeAlias = Literal["send", "permute", "broadcast", "scatter", "gather", "allgather", "alltoall", "sends"]
 _Box: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]  # of which value, where, how large
@@ -46,7 +46,7 @@ def recognised(program: Program) -> list[Sends]:
         if isinstance(op, Move) and op.plan is None:
             if not renames(op, flat):
                 run.append(k)
-        elif not isinstance(op, Free) and run:
+        elif run:
             found.append(_together(flat, run))
             run = []
     return found

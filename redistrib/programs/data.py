@@ -5,7 +5,6 @@ operation   what happens
 ==========  ===========================================================================================
 `Compute`   every device of a place works on its tile of an iteration space; nothing travels
 `Move`      a value is given another type, by a plan
-`Free`      the tiles of a value are given up
 `Call`      another program runs on values of this one
 ==========  ===========================================================================================
 
@@ -175,13 +174,6 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Free:
-    """The tiles of a value are given up."""
-
-    value: str
-
-
-@dataclass(frozen=True)
 class Call:
     """Another program runs.
 
@@ -196,7 +188,7 @@ class Call:
     outs: tuple[Value, ...]
 
 
-Op: TypeAlias = Compute | Move | Free | Call
+Op: TypeAlias = Compute | Move | Call
 
 
 @dataclass(frozen=True)
@@ -208,12 +200,15 @@ class ProgramData:
         ops: the operations.
         outputs: names of the values it ends with.
         name: what calls of it are called.
+        donated: names of the inputs whose memory is free after their last reader. Every other input stays until the
+            program ends. Where the program is called, its inputs are the caller's, and this says nothing.
     """
 
     inputs: tuple[Value, ...]
     ops: tuple[Op, ...]
     outputs: tuple[str, ...]
     name: str = "main"
+    donated: tuple[str, ...] = ()
 
     @cached_property
     def values(self) -> dict[str, Value]:
@@ -276,8 +271,8 @@ def name_of(op: Op) -> str:
             return op.name
         case Call():
             return op.program.name
-        case Move() | Free():
-            return f"{type(op).__name__.lower()} {op.value}"
+        case Move():
+            return f"move {op.value}"
 
 
 def made_by(op: Op) -> Iterable[Value]:
@@ -289,8 +284,6 @@ def made_by(op: Op) -> Iterable[Value]:
             return [op.out]
         case Call():
             return op.outs
-        case Free():
-            return []
 
 
 def is_effectful(op: Op) -> bool:
@@ -300,18 +293,18 @@ def is_effectful(op: Op) -> bool:
             return any(part.nest.effectful for part in op.parts)
         case Call():
             return any(map(is_effectful, op.program.ops))
-        case Move() | Free():
+        case Move():
             return False
 
 
 def used_by(op: Op) -> Iterable[str]:
-    """The values that an operation reads or gives up."""
+    """The values that an operation reads."""
     match op:
         case Compute():
             return [name for _, name in op.ins]
         case Call():
             return op.ins
-        case Move() | Free():
+        case Move():
             return [op.value]
 
 

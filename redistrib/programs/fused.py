@@ -21,7 +21,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from redistrib.programs.data import Call, Compute, Free, Move, Op, ProgramData, Value, made_by, used_by
+from redistrib.programs.data import Call, Compute, Move, Op, ProgramData, Value, made_by, used_by
 from redistrib.programs.inline import inlined
 from redistrib.programs.nest import Access, Nest
 
@@ -40,7 +40,7 @@ def fused(program: _Program) -> _Program:
     flat = _copying(_once(inlined(program)))
     readers: dict[str, list[Op]] = {name: [] for name in flat.values}
     for op in flat.ops:
-        for name in () if isinstance(op, Free) else dict.fromkeys(used_by(op)):
+        for name in dict.fromkeys(used_by(op)):
             readers[name].append(op)
     left_out = _left_out(flat, readers)
     outputs = {*flat.outputs}
@@ -58,8 +58,8 @@ def fused(program: _Program) -> _Program:
                     ops.append(replace(op, ins=tuple((name, name) for name in reads)))
             case Move():
                 ops.append(replace(op, value=sources.get(op.value, (op.value,))[0]))
-            case Free() | Call():
-                pass  # what nothing reads any more has ended, and calls have been put in
+            case Call():
+                raise AssertionError("calls are inlined")
     return replace(flat, ops=tuple(ops))
 
 
@@ -83,7 +83,7 @@ def _once(flat: _Program) -> _Program:
         elif isinstance(op, Move):
             op = replace(op, value=same.get(op.value, op.value))
         ops.append(op)
-    return replace(flat, ops=tuple(op for op in ops if not isinstance(op, Free)))
+    return replace(flat, ops=tuple(ops))
 
 
 def _left_out(flat: ProgramData, readers: dict[str, list[Op]]) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from redistrib.programs.data import Call, Compute, Free, Move, Op, ProgramData, Value
+from redistrib.programs.data import Call, Compute, Move, Op, ProgramData, Value
 
 _Program = TypeVar("_Program", bound=ProgramData)
 
@@ -50,9 +50,6 @@ def _body(call: Call, taken: set[str]) -> list[Op]:
                 ops.append(replace(op, ins=ins, outs=outs))
             case Move():
                 ops.append(Move(final[op.value], _called(op.out, named, final), op.plan))
-            case Free():
-                if op.value in made_here:  # what the caller gave stays the caller's
-                    ops.append(Free(final[op.value]))
             case Call():
                 raise AssertionError("calls are inlined from the inside")
     ops += [Move(final[output], out, None) for output, out in passed]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from redistrib.programs.data import Call, Compute, Free, Move, ProgramData, Value
+from redistrib.programs.data import Call, Compute, Move, ProgramData, Value
 
 A = TypeVar("A")
 
@@ -27,7 +27,7 @@ class Semantics(Protocol[A]):
 
 
 def interpret(program: ProgramData, args: Sequence[A], semantics: Semantics[A]) -> dict[str, A]:
-    """The abstract state at the end of a program: what is known of every value that was not given up.
+    """The abstract state at the end of a program: what is known of every value.
 
     Args:
         program: the program; of called programs the outputs alone are kept.
@@ -45,6 +45,4 @@ def interpret(program: ProgramData, args: Sequence[A], semantics: Semantics[A]) 
             case Call():
                 inner = interpret(op.program, [state[name] for name in op.ins], semantics)
                 state |= {out.name: inner[name] for name, out in zip(op.program.outputs, op.outs, strict=True)}
-            case Free():
-                del state[op.value]
     return state

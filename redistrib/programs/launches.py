@@ -9,7 +9,6 @@ from typing import TypeAlias
 from redistrib.programs.data import (
     Call,
     Compute,
-    Free,
     Move,
     Op,
     Place,
@@ -96,8 +95,6 @@ class _Stretches:
 
     def add(self, op: Op) -> None:
         match op:
-            case Free():
-                pass  # what nothing reads any more is dropped
             case Call():
                 (place,) = _places(op.program)
                 self.finish(place)

@@ -1,14 +1,14 @@
 """Liveness: which bytes every device holds while a program runs.
 
-A value is alive from the operation that makes it to the last that reads it, or to its `Free`. Inputs are there from the
-start, and stay unless a `Free` gives them up; outputs stay to the end. A move that moves nothing makes an alias:
-another name for the same bytes, which live as long as any of their names. Besides, an operation needs scratch while it
-runs: the buffers of a plan, and what fused nests hand on among themselves.
+A value is alive from the operation that makes it to the last that reads it. Inputs are there from the start, and stay
+unless they are donated: then they too end with their last reader. Outputs stay to the end. A move that moves nothing
+makes an alias: another name for the same bytes, which live as long as any of their names. Besides, an operation needs
+scratch while it runs: the buffers of a plan, and what fused nests hand on among themselves.
 
 Calls change none of this: a program holds what it would hold with every called program in the place of its call, see
 `inlined`. So an input of a call ends inside the called program if nothing reads it afterwards, and a result that
-nothing reads ends there too. A called program that does not read an input does not prolong it, and a `Free` of an input
-there does nothing, as the input is the caller's.
+nothing reads ends there too. A called program that does not read an input does not prolong it, and what it says is
+donated does not count, as its inputs are the caller's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.programs.data import Call, Compute, Free, Move, Op, ProgramData, Value, made_by, used_by
+from redistrib.programs.data import Call, Compute, Move, Op, ProgramData, Value, made_by, used_by
 from redistrib.programs.groups import group_of
 
 
@@ -98,8 +98,7 @@ class Liveness:
             self.programs.append(program)
             used = {*program.outputs}
             for op in program.ops:
-                if not isinstance(op, Free):
-                    used.update(self._read_by(op))
+                used.update(self._read_by(op))
             numbers = (k for k, value in enumerate(program.inputs) if value.name in used)
             self._reads[id(program)] = frozenset(numbers)
         return self._reads[id(program)]
@@ -108,11 +107,10 @@ class Liveness:
         """The values that an operation uses; of a call, those that the called program does."""
         return [op.ins[k] for k in self.reads(op.program)] if isinstance(op, Call) else used_by(op)
 
-    def lifetimes(self, program: ProgramData, donated: Collection[str] = ()) -> Lifetimes:
-        """Of a program that nobody calls; inputs that are `donated` end with the last operation that reads them."""
-        freed = {op.value for op in program.ops if isinstance(op, Free)}
-        stays = [value.name for value in program.inputs if value.name not in freed and value.name not in donated]
-        return self._lifetimes(program, self.aliases(program), (*stays, *program.outputs), ())
+    def lifetimes(self, program: ProgramData) -> Lifetimes:
+        """Of a program that nobody calls."""
+        stays = [value.name for value in program.inputs if value.name not in program.donated]
+        return self._lifetimes(program, self.aliases(program), (*stays, *program.outputs))
 
     def called(self, program: ProgramData, context: Context) -> Lifetimes:
         """Of a called program."""
@@ -129,19 +127,16 @@ class Liveness:
         ended, unread = {k for group in context.ended for k in group}, {*context.unread}
         stays = [name for k, name in enumerate(inputs) if k not in ended]
         stays += [name for k, name in enumerate(program.outputs) if k not in unread]
-        return self._lifetimes(program, first, stays, inputs)
+        return self._lifetimes(program, first, stays)
 
-    def _lifetimes(
-        self, program: ProgramData, first: Mapping[str, str], stays: Iterable[str], callers: Collection[str]
-    ) -> Lifetimes:
-        """Lifetimes where `stays` outlive the program, and the inputs `callers` are not given up by a `Free`."""
+    def _lifetimes(self, program: ProgramData, first: Mapping[str, str], stays: Iterable[str]) -> Lifetimes:
+        """Lifetimes where `stays` outlive the program."""
         last: dict[str, int] = {}
         for k, op in enumerate(program.ops):
             for value in made_by(op):
                 last[first[value.name]] = k
             for name in self._read_by(op):
-                if not (isinstance(op, Free) and name in callers):
-                    last[first[name]] = k
+                last[first[name]] = k
         count = len(program.ops)
         named = {value.name for value in program.inputs}
         for name in program.outputs:  # an input, or a value a second time, is passed on by a move at the end
@@ -208,7 +203,7 @@ def scratch_bytes(op: Op, program: ProgramData) -> int:
             if op.plan is None:
                 return 0
             return op.plan.peak_bytes - program.values[op.value].tile_bytes - op.out.tile_bytes
-        case Call() | Free():
+        case Call():
             return 0
 
 
@@ -221,8 +216,6 @@ def devices_of(op: Op, program: ProgramData) -> tuple[int, ...]:
             found = {*program.values[op.value].place.devices, *op.out.place.devices}
         case Call():
             return op.program.devices
-        case Free():
-            found = set()
     return tuple(sorted(found))
 
 
@@ -245,7 +238,7 @@ class Moment(NamedTuple):
     scratch: int
 
 
-def moments(program: ProgramData, donated: Collection[str] = ()) -> Iterator[Moment]:
+def moments(program: ProgramData) -> Iterator[Moment]:
     """Every operation in order, those of called programs included, and what devices hold then."""
     liveness, held = Liveness(), dict.fromkeys(program.devices, 0)
     _add(program.inputs, held, 1)
@@ -260,17 +253,14 @@ def moments(program: ProgramData, donated: Collection[str] = ()) -> Iterator[Mom
             _add(change.died, held, -1)
         _add(lives.at_return, held, -1)
 
-    yield from walk(program, liveness.lifetimes(program, donated))
+    yield from walk(program, liveness.lifetimes(program))
 
 
-def peak_bytes(program: ProgramData, donated: Collection[str] = ()) -> dict[int, int]:
-    """The most bytes that each device holds at once, by its number in the machine.
-
-    Inputs that are `donated` end with the last operation that reads them.
-    """
+def peak_bytes(program: ProgramData) -> dict[int, int]:
+    """The most bytes that each device holds at once, by its number in the machine."""
     peak = dict.fromkeys(program.devices, 0)
     _add(program.inputs, peak, 1)
-    for moment in moments(program, donated):
+    for moment in moments(program):
         for device in moment.devices:
             peak[device] = max(peak[device], moment.held[device] + moment.scratch)
     return peak

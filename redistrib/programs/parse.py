@@ -17,7 +17,7 @@ from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.programs.check import check
 from redistrib.programs.nest import Access, Nest
-from redistrib.programs.program import Call, Compute, Free, Move, Op, Place, Program, Value
+from redistrib.programs.program import Call, Compute, Move, Op, Place, Program, Value
 from redistrib.programs.pullback import Part
 from redistrib.programs.text import PLAIN, Body
 
@@ -155,20 +155,21 @@ class _Reader:
         return Access(array, tuple(dims), tuple(extents), tuple(windows))
 
     def _program(self) -> Program:
-        """`program: "program" NAME "=" NAME "(" values ")" "{" op* "return" names "}"`."""
+        """`program: "program" NAME "=" NAME "(" values ")" ("donated" "(" names ")")? "{" op* "return" names "}"`."""
         label, name = self._label(), self.name()
         inputs = self.listed("(", ")", self._value)
+        donated = self.listed("(", ")", self._used) if self.take("donated") else []
         self.expect("{")
         ops: list[Op] = []
         while not self.take("return"):
             ops.append(self._op())
         outputs = [] if self.peek("}") else self._separated(self._used)
         self.expect("}")
-        self.programs[label] = Program(tuple(inputs), tuple(ops), tuple(outputs), name)
+        self.programs[label] = Program(tuple(inputs), tuple(ops), tuple(outputs), name, tuple(donated))
         return self.programs[label]
 
     def _op(self) -> Op:
-        """`op: compute | "move" name "->" value ("by" NAME)? | call | "free" name`."""
+        """`op: compute | "move" name "->" value ("by" NAME)? | call`."""
         if self.take("compute"):
             return self._compute()
         if self.take("move"):
@@ -180,8 +181,6 @@ class _Reader:
             ins = self.listed("(", ")", self._used)
             self.expect("->")
             return Call(program, tuple(ins), tuple(self.listed("(", ")", self._value)))
-        if self.take("free"):
-            return Free(self._used())
         return self._fail("an operation, or 'return'")
 
     def _compute(self) -> Compute:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from redistrib.programs import table
 from redistrib.programs.data import Call as Call
 from redistrib.programs.data import Compute as Compute
-from redistrib.programs.data import Free as Free
 from redistrib.programs.data import Move as Move
 from redistrib.programs.data import Op as Op
 from redistrib.programs.data import Place as Place

@@ -17,7 +17,7 @@ from redistrib.programs.direct import pulls
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import renames
 from redistrib.programs.nest import Nest
-from redistrib.programs.program import Compute, Free, Move, Program, Value
+from redistrib.programs.program import Compute, Move, Program, Value
 from redistrib.programs.reference import Tile, Tiles, points_of, run_nests
 from redistrib.theory.placement import placement_of
 
@@ -107,7 +107,7 @@ class Rename:
     out: str
 
 
-RankOp: TypeAlias = TileWork | CollectivePlan | Send | Receive | Rename | Free
+RankOp: TypeAlias = TileWork | CollectivePlan | Send | Receive | Rename
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,6 @@ def project(program: Program) -> dict[int, RankProgram]:
                     ops[device].append(work)
             case Move():
                 _project_move(op, tag, flat, ops)
-            case Free():
-                for device in flat.values[op.value].place.devices:
-                    ops[device].append(op)
     return {
         device: RankProgram(
             device,
@@ -275,8 +272,6 @@ def _steps(rank: RankProgram, held: dict[str, Tile], post: _Post) -> Generator[b
                 held[op.out] = post.made[key][rank.device]
             case Rename():
                 held[op.out] = held[op.value]
-            case Free():
-                del held[op.value]
         yield True
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
-from redistrib.programs.data import Compute, Free, Move, ProgramData
+from redistrib.programs.data import Call, Compute, Move, ProgramData
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import peak_bytes, renames
 from redistrib.programs.pullback import Part
@@ -68,7 +68,7 @@ def _rows(program: ProgramData) -> Iterator[Sequence[str]]:
                 received = sum(program.received(op).values()) * itemsize_of(op.out.dtype)
                 price = "" if op.plan is None or op.plan.cost is None else _price(op.plan.cost, op.plan.unit)
                 yield [f"  {op.out.name}", "", op.out.form, "", f"{received:,}", word_of(op.plan), price]
-            case Move() | Free():
+            case Move() | Call():
                 pass
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 from redistrib.plans.plan import Plan
-from redistrib.programs.data import Call, Compute, Free, Move, Op, Place, ProgramData, Value
+from redistrib.programs.data import Call, Compute, Move, Op, Place, ProgramData, Value
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.pullback import Part
 
@@ -81,7 +81,8 @@ class _Printer:
         label = f"f{len(self.programs)}"
         self.programs[id(program)] = (label, program)
         inputs = ", ".join(map(self._value, program.inputs))
-        self.programs_text.append(f"program {label} = {quoted(program.name)}({inputs}) {{")
+        donated = f" donated ({_names(program.donated)})" if program.donated else ""
+        self.programs_text.append(f"program {label} = {quoted(program.name)}({inputs}){donated} {{")
         self.programs_text += [f"  {line}" for line in ops]
         self.programs_text.append(f"  return {_names(program.outputs)}".rstrip())
         self.programs_text.append("}")
@@ -114,8 +115,6 @@ class _Printer:
             case Call():
                 label = self._add(op.program)
                 return f"call {label} ({_names(op.ins)}) -> ({', '.join(map(self._value, op.outs))})"
-            case Free():
-                return f"free %{quoted(op.value)}"
 
     def _part(self, part: Part) -> str:
         nest = part.nest

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
-from redistrib.programs.data import Call, Compute, Free, Move, Op, ProgramData, Value, made_by, name_of, used_by
+from redistrib.programs.data import Call, Compute, Move, Op, ProgramData, Value, made_by, name_of, used_by
 from redistrib.programs.live import Change, Context, Liveness, devices_of, renames
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.prices import PricedStage, compute_stages, move_stages
@@ -226,7 +226,7 @@ class _Simulator:
                 self._call(item, op, ready, to)
             elif isinstance(op, Move) and item.alias:
                 ready[op.out.name] = ready.get(op.value, {})
-            elif not isinstance(op, Free):
+            else:
                 self._meet(item, ready, to)
             self._give_up(item.died, to)
         self._give_up(prepared.at_return, to)

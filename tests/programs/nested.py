@@ -44,11 +44,13 @@ def programs(draw: st.DrawFn, depth: int = 2, most: int = 6) -> Program:
     called = draw(st.lists(programs(depth - 1, 4), min_size=1, max_size=2)) if depth else []
     b = Builder(f"depth{depth}")
     held: list[Value] = []
+    inputs: list[Value] = []
     for k in range(draw(st.integers(1, 3))):
         place = draw(st.sampled_from(PLACES))
         form = draw(st.sampled_from(forms(draw(st.sampled_from(SIZES)), place)))
         held.append(b.input(f"in{k}", form, place, draw(st.sampled_from(DTYPES))))
-    kinds = [*["call"] * 3 * bool(called), "op", "op", "rename", "move", "plan", "free"]
+        inputs.append(held[-1])
+    kinds = [*["call"] * 3 * bool(called), "op", "op", "rename", "move", "plan"]
     for kind in draw(st.lists(st.sampled_from(kinds), min_size=2 * depth, max_size=most)):
         value = draw(st.sampled_from(held))
         size = value.shape[0]
@@ -82,9 +84,7 @@ def programs(draw: st.DrawFn, depth: int = 2, most: int = 6) -> Program:
                         args.append(b.input("more", asked.type, asked.place, asked.dtype))
                 outs = b.call(program, *args)
                 held += [*args, *(outs if isinstance(outs, tuple) else (outs,))]
-            case "free" if len({one.name for one in held}) > 1:
-                held = [one for one in held if one.name != value.name]
-                b.free(value)
             case _:
                 pass
+    b.donate(*draw(st.lists(st.sampled_from(inputs), max_size=3, unique_by=lambda value: value.name)))
     return b.build(*draw(st.lists(st.sampled_from(held), min_size=depth < 2, max_size=3)))

@@ -72,7 +72,7 @@ def wrong(what: str) -> Callable[[Builder, Value, Value], Any]:
         "place": lambda b, a, v: b.build(b.compute(MATMUL, a, v)),
         "name": lambda b, a, v: b.build(b.move(a, place=on(1), name="a")),
         "unplanned": lambda b, a, v: b.build(b.move(b.input("t", "[4{d}8, 8]", TWO), "[8, 8]")),
-        "freed": lambda b, a, v: (b.free(a), b.build(b.compute(MATMUL, v, a))),
+        "donated": lambda b, a, v: (b.donate(v, v), b.build(a)),
         "reshaped": lambda b, a, v: b.build(b.move(a, "[4, 16]", on(1))),
     }[what]
 
@@ -88,7 +88,7 @@ def wrong(what: str) -> Callable[[Builder, Value, Value], Any]:
         ("place", "operation 'matmul', array 'b': it needs [8, 8] on {}@0, and value 'v' is [8, 8] on {}@1"),
         ("name", "operation 'move a', array 'a': the value is defined a second time"),
         ("unplanned", "operation 'move t', array 't.1': no plan is given from [4{d}8, 8] to [8, 8]"),
-        ("freed", "operation 'matmul', array 'a': the value was given up before"),
+        ("donated", "array 'v': it is donated once too often, or is no input; the inputs are a, v (rule SSA)"),
         ("reshaped", "operation 'move a', array 'a.1': [8, 8] of float32 cannot become [4, 16] of float32"),
     ],
 )

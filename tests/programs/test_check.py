@@ -13,7 +13,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.programs.check import check
-from redistrib.programs.program import Call, Compute, Free, Move, Place, Program, Value
+from redistrib.programs.program import Call, Compute, Move, Place, Program, Value
 from redistrib.programs.pullback import Part
 from redistrib.programs.reference import collect, distribute, run_by_rank, run_whole
 from redistrib.programs.spec import nest
@@ -55,7 +55,6 @@ def test_two_stages_on_two_places() -> None:
             (
                 compute(ADD_ONE, "x", value("h")),
                 across,
-                Free("h"),
                 compute(TRIPLE, "g", value("y", COLUMNS, RIGHT)),
             ),
             ("y",),
@@ -113,14 +112,6 @@ def test_a_planned_move() -> None:
             ),
         ),
         (
-            (Free("x"), compute(ADD_ONE, "x", value("y"))),
-            ("y",),
-            (
-                "operation 'add one', array 'x': the value was given up before; order the operations so "
-                "that it is there (rule SSA)"
-            ),
-        ),
-        (
             (compute(ADD_ONE, "x", value("x")),),
             ("x",),
             (
@@ -129,7 +120,6 @@ def test_a_planned_move() -> None:
             ),
         ),
         ((), ("y",), "array 'y': the program ends with a value that it does not hold (rule SSA)"),
-        ((Free("x"),), ("x",), "array 'x': the program ends with a value that it does not hold (rule SSA)"),
         (
             (compute(ADD_ONE, "x", value("y", COLUMNS)),),
             ("y",),

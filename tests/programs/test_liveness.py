@@ -15,19 +15,18 @@ from redistrib.programs.allocation import allocate, intervals
 from redistrib.programs.builder import Builder
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import peak_bytes, scratch_bytes
-from redistrib.programs.program import Call, Compute, Free, Move, Place, Program, Value
+from redistrib.programs.program import Call, Compute, Move, Place, Program, Value
 from redistrib.programs.spec import nest
 from tests.programs.nested import programs
 from tests.simulate.mlp import on
 from tests.simulate.test_laws import HOSTS
 
 
-def counted(program: Program, donated: set[str]) -> dict[int, int]:
+def counted(program: Program) -> dict[int, int]:
     """The peak of a program without calls, counted anew for every operation: names of one buffer are a set."""
     names: dict[str, set[str]] = {value.name: {value.name} for value in program.inputs}
     first = {value.name: -1 for value in program.inputs}
     uses: dict[str, list[int]] = {value.name: [] for value in program.inputs}
-    freed = set()
     for k, op in enumerate(program.ops):
         match op:
             case Compute():
@@ -37,9 +36,6 @@ def counted(program: Program, donated: set[str]) -> dict[int, int]:
                 if op.plan is None and program.values[op.value].means(op.out):
                     names[op.value].add(op.out.name)
                     names[op.out.name] = names[op.value]
-            case Free():
-                made, read = [], [op.value]
-                freed.add(op.value)
             case Call():
                 raise AssertionError("the program has calls")
         for name in read:
@@ -50,7 +46,7 @@ def counted(program: Program, donated: set[str]) -> dict[int, int]:
             uses[value.name] = [k]
     end = len(program.ops)
     for value in program.inputs:
-        if value.name not in freed | donated or not any(uses[name] for name in names[value.name]):
+        if value.name not in program.donated or not any(uses[name] for name in names[value.name]):
             uses[value.name].append(end)
     for name in program.outputs:
         uses[name].append(end)
@@ -78,14 +74,11 @@ def counted(program: Program, donated: set[str]) -> dict[int, int]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(programs(), st.data())
-def test_a_call_holds_what_its_operations_hold(program: Program, data: st.DataObject) -> None:
+@given(programs())
+def test_a_call_holds_what_its_operations_hold(program: Program) -> None:
     flat = inlined(program)
-    donated = data.draw(st.sets(st.sampled_from([value.name for value in program.inputs])))
-    assert peak_bytes(program, donated) == peak_bytes(flat, donated) == counted(flat, donated)
-    if donated:
-        return
     peak = peak_bytes(program)
+    assert peak == peak_bytes(flat) == counted(flat)
     assert peak == {device: allocate(intervals(program, device)).bound for device in program.devices}
     for streams in (None, lambda op: "all"):
         simulations = [rd.simulate(one, HOSTS, streams=streams) for one in (program, flat)]
@@ -116,15 +109,15 @@ def two() -> Program:
     return b.build(b.compute(nest("i,i->i", (250,), name="add", fn=np.add), left, right))
 
 
-def caller(program: Program, *made: int, free: bool = True) -> Program:
+def caller(program: Program, *made: int, donate: bool = True) -> Program:
     """A program that makes the arguments of a call anew; number `k` twice passes one value twice."""
     b = Builder("caller")
     x = b.input("x", "[250]", on(0))
     values: dict[int, Value] = {}
     for k in made:
         values[k] = values.get(k) or b.compute(F, x)
-    if free:
-        b.free(x)
+    if donate:
+        b.donate(x)
     out = b.call(program, *(values[k] for k in made))
     return b.build(*(out if isinstance(out, tuple) else (out,)))
 
@@ -177,11 +170,11 @@ def test_a_result_that_nothing_reads_ends_inside() -> None:
     assert rd.simulate(program, HOSTS).peak_bytes == {0: 3000}
 
 
-def test_a_call_gives_up_nothing_that_its_caller_reads_again() -> None:
-    b = Builder("frees")
+def test_a_called_program_donates_nothing_that_its_caller_reads_again() -> None:
+    b = Builder("donates")
     u = b.input("u", "[250]", on(0))
     out = b.compute(F, u)
-    b.free(u)
+    b.donate(u)
     inner = b.build(b.compute(F, out))
     b = Builder("caller")
     x = b.input("x", "[250]", on(0))
@@ -191,11 +184,11 @@ def test_a_call_gives_up_nothing_that_its_caller_reads_again() -> None:
     assert rd.simulate(program, HOSTS).peak_bytes == {0: 3000}
 
 
-def test_a_free_of_an_input_in_a_called_program_prolongs_nothing() -> None:
-    b = Builder("frees late")
+def test_a_donated_input_of_a_called_program_ends_inside() -> None:
+    b = Builder("donates")
     u = b.input("u", "[250]", on(0))
     out = b.compute(F, b.compute(F, b.compute(F, u)))
-    b.free(u)
+    b.donate(u)
     program = caller(b.build(out), 0)
     # u and the first of the chain; u would be a third beside two of the chain
     assert peak_bytes(program) == peak_bytes(inlined(program)) == {0: 2000}

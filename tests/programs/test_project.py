@@ -12,7 +12,7 @@ from redistrib.programs.builder import Builder
 from redistrib.programs.check import check
 from redistrib.programs.direct import pulls
 from redistrib.programs.inline import inlined
-from redistrib.programs.program import Call, Free, Move, Program
+from redistrib.programs.program import Call, Move, Program
 from redistrib.programs.project import CollectivePlan, RankProgram, Receive, Send, TileWork, project, run_ranks
 from redistrib.programs.reference import collect, distribute, run_by_rank, run_whole
 from tests.messages import exactly
@@ -71,7 +71,7 @@ def test_summands_pass_through_ranks() -> None:
     a, b = arrays_for(program)
     np.testing.assert_array_equal(by_ranks(program, [a, b])[0], a @ b)
     kinds = [[type(op) for op in rank.ops] for rank in project(program).values()]
-    assert kinds == [[TileWork, CollectivePlan, Free]] * 8
+    assert kinds == [[TileWork, CollectivePlan]] * 8
 
 
 def test_the_ranks_of_figure_2() -> None:

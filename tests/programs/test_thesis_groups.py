@@ -158,7 +158,7 @@ def test_t20_one_move_before_the_output_projection() -> None:
     )
     assert [step.kind for step in move.plan.steps] == ["alltoall"]
     assert program.received_bytes == 12_582_912
-    following = program.ops[program.ops.index(move) + 2]
+    following = program.ops[program.ops.index(move) + 1]
     assert (move.value, following.name) == ("merged", "output")
     assert {value.name: str(value.type) for value in program.inputs} == {
         "x": "[8, 512, 1024]",

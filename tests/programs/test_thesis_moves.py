@@ -13,6 +13,7 @@ import redistrib as rd
 from redistrib.errors import NoCombinerError, ProgramError
 from redistrib.lang.types import DistType
 from redistrib.partitioning.root import ROOT, gather_calls, scatter_calls
+from redistrib.programs.live import changes
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.program import Compute, Program, Value
 from redistrib.programs.reference import run_by_rank, run_whole
@@ -295,9 +296,9 @@ def test_one_move_serves_all_readers() -> None:
     assert [move.value for move in program.moves] == ["y"]
 
 
-def test_values_are_freed_after_their_last_use() -> None:
+def test_values_end_with_their_last_reader() -> None:
     program = rd.partition(PAIR, {"first": (4, 1), "second": (1, 4)})
-    assert [type(op).__name__ for op in program.ops] == ["Compute", "Move", "Free", "Compute", "Free"]
+    assert [[value.name for value in change.died] for change in changes(program)] == [[], ["y"], ["y.1"]]
 
 
 def test_outputs_of_a_type_of_ones_own() -> None:

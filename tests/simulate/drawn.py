@@ -1,4 +1,4 @@
-"""Programs drawn at random: computations, planned and direct moves, calls and frees on places of up to four devices."""
+"""Programs drawn at random: computations, planned and direct moves, and calls on places of up to four devices."""
 
 from __future__ import annotations
 
@@ -64,9 +64,10 @@ def programs(draw: st.DrawFn, most: int = 9) -> Program:
     for k in range(draw(st.integers(1, 3))):
         place, form = somewhere()
         held.append(b.input(f"in{k}", form, place, "int64"))
+    inputs = [*held]
     for _ in range(draw(st.integers(1, most))):
         value = draw(st.sampled_from(held))
-        match draw(st.sampled_from(["negate", "add", "matmul", "move", "plan", "call", "free", "rename"])):
+        match draw(st.sampled_from(["negate", "add", "matmul", "move", "plan", "call", "rename"])):
             case "negate":
                 held.append(b.compute(NEGATE, value, cut=cut_of(value)))
             case "add":
@@ -90,10 +91,7 @@ def programs(draw: st.DrawFn, most: int = 9) -> Program:
                 held.append(b.move(value))
             case "call":
                 held += b.call(less(str(value.type), value.place), value)
-            case "free":
-                if len(held) > 1:
-                    held.remove(value)
-                    b.free(value)
+    b.donate(*draw(st.lists(st.sampled_from(inputs), max_size=3, unique_by=lambda one: one.name)))
     return b.build(*draw(st.lists(st.sampled_from(held), min_size=1, max_size=3, unique_by=lambda one: one.name)))
 
 

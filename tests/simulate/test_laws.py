@@ -15,7 +15,7 @@ from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
 from redistrib.programs.builder import Builder
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import peak_bytes
-from redistrib.programs.program import Call, Compute, Free, Move, Op, Place, Program, Value, used_by
+from redistrib.programs.program import Call, Compute, Move, Op, Place, Program, Value, used_by
 from redistrib.simulator.clocks import run
 from redistrib.simulator.constants import machine
 from redistrib.simulator.machine import Machine, Rates
@@ -51,8 +51,6 @@ def critical_path(program: Program, on: Machine) -> float:
     """Seconds of the longest chain of operations in which each reads what the one before it makes."""
     flat, done = inlined(program), {}
     for op in flat.ops:
-        if isinstance(op, Free):
-            continue
         assert not isinstance(op, Call)
         end = max((done.get(name, 0.0) for name in used_by(op)), default=0.0) + seconds_of(op, flat, on)
         made = [value for _, value in op.outs] if isinstance(op, Compute) else [op.out]
@@ -136,9 +134,7 @@ def renumbered(program: Program, number: dict[int, int]) -> Program:
                 ops.append(replace(op, out=value(op.out)))
             case Call():
                 ops.append(Call(renumbered(op.program, number), op.ins, tuple(map(value, op.outs))))
-            case Free():
-                ops.append(op)
-    return Program(tuple(map(value, program.inputs)), tuple(ops), program.outputs, program.name)
+    return Program(tuple(map(value, program.inputs)), tuple(ops), program.outputs, program.name, program.donated)
 
 
 @few

@@ -235,11 +235,11 @@ def test_d10_a_value_is_alive_from_its_making_to_its_last_use() -> None:
     assert [(event.during, event.after) for event in found.events] == [(800, 800), (1200, 800), (1200, 800)]
 
 
-def test_an_input_that_is_given_up_is_donated() -> None:
+def test_a_donated_input_ends_with_its_last_reader() -> None:
     b = Builder()
     a = b.input("a", "[100]", on(0))
     made = b.compute(nest("i->i", (100,), name="b", fn=np.negative), a)
-    b.free(a)
+    b.donate(a)
     made = b.compute(nest("i->i", (100,), name="c", fn=np.negative), made)
     assert rd.simulate(b.build(made), "v100").peak_bytes == {0: 800}
 

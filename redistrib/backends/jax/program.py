@@ -18,7 +18,7 @@ from redistrib.errors import ProgramError
 from redistrib.plans.plan import Plan
 from redistrib.programs.data import ProgramData
 from redistrib.programs.inline import inlined
-from redistrib.programs.program import Compute, Free, Move, Program, Value
+from redistrib.programs.program import Compute, Move, Program, Value
 from redistrib.theory.placement import placement_of
 
 
@@ -109,8 +109,6 @@ def run_local(
                         tile = after(latest, tile, LoweringContext(mesh.names, mesh.shape, mesh.devices))
                     tile = _moved(op.plan, tile, platform, schedule)
                 held[op.out.name] = tile
-            case Free():
-                del held[op.value]
     return [held[name] for name in program.outputs]
 
 

@@ -22,7 +22,7 @@ from redistrib.errors import MemoryLimitError, ProgramError, RedistribError, Til
 from redistrib.plans.plan import Plan
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import aliases, changes, moments, renames
-from redistrib.programs.program import Compute, Free, Move, Program, Value
+from redistrib.programs.program import Compute, Move, Program, Value
 from redistrib.programs.project import TileWork, run_work, works
 
 Tile: TypeAlias = npt.NDArray[Any]
@@ -107,7 +107,7 @@ class ProgramExecutor(CommunicatorOwner):
 
         Args:
             tiles: for every input an array of shape `value.tile` and the value's element type, or None where this rank
-                holds nothing of it. They are never written. One that the program gives up is let go as soon as it does.
+                holds nothing of it. They are never written. A donated one is let go after its last reader.
 
         Returns:
             A tile for every output, None where this rank holds nothing of it.
@@ -213,8 +213,6 @@ class ProgramExecutor(CommunicatorOwner):
                         step = self._compute(op)
                     case Move():
                         step = self._move(op, k)
-                    case _:
-                        step = _nothing
             except RedistribError as error:  # the others go on, and so does this rank, to make what is made together
                 problem = problem or error
             if step is not None:
@@ -275,10 +273,6 @@ class ProgramExecutor(CommunicatorOwner):
 # ------------------------------------------------------------------------------------------------ operations
 
 
-def _nothing(held: Held) -> None:
-    """What a `Free` does: what has ended is dropped after every operation."""
-
-
 def _rename(value: str, out: str, held: Held) -> None:
     held[out] = held[value]
 
@@ -310,11 +304,7 @@ def _ended(program: Program) -> list[tuple[str, ...]]:
     names: dict[str, list[str]] = {}
     for name, root in aliases(program).items():
         names.setdefault(root, []).append(name)
-    died = [[name for value in change.died for name in names[value.name]] for change in changes(program)]
-    return [
-        (*ended, op.value) if isinstance(op, Free) else tuple(ended)
-        for op, ended in zip(program.ops, died, strict=True)
-    ]
+    return [tuple(name for value in change.died for name in names[value.name]) for change in changes(program)]
 
 
 def _beside(program: Program, limit: int | None) -> list[int] | None:

@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 import redistrib as rd
 from redistrib.programs.live import peak_bytes
-from redistrib.programs.program import Free, Program
+from redistrib.programs.program import Program
 
 comm = MPI.COMM_WORLD
 SIZE, LAYERS = 512, 6
@@ -24,8 +24,7 @@ nests = [
 ]
 grids = {f"layer {k}": (2, 1) if k % 2 else (1, 2) for k in range(LAYERS)}
 program = rd.partition(nests, grids, dtype="float64")
-kept = Program(program.inputs, tuple(op for op in program.ops if not isinstance(op, Free)), program.outputs)
-all_kept = Program(kept.inputs, kept.ops, tuple(kept.values))
+all_kept = Program(program.inputs, program.ops, tuple(program.values))
 tile = np.ones((SIZE, SIZE // 2))
 
 
@@ -44,8 +43,7 @@ predicted = max(peak_bytes(program).values()) - tile.nbytes  # the input was the
 found = {
     "tile": tile.nbytes,
     "predicted": predicted,
-    "freed": peak(program),
-    "last use": peak(kept),
+    "last use": peak(program),
     "kept": peak(all_kept),
     "limited": peak(program, memory_limit=predicted + tile.nbytes),
 }
