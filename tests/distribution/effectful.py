@@ -18,7 +18,11 @@ from jax import lax
 from jax.experimental import io_callback
 
 KINDS = ("print", "debug", "io", "answer")
-WRAPPERS = ("plain", "jit", "scan", "long scan", "while", "condition of while", "cond", "remat", "custom_jvp", "nested")
+WRAPPERS = (
+    "plain", "jit", "scan", "long scan", "while", "condition of while", "cond", "remat", "custom_jvp", "nested",
+    "switch", "cond in scan", "scan in cond", "vmap", "gradient", "gradient of scan", "gradient of cond",
+)  # fmt: skip
+_DERIVED = ("remat", "custom_jvp", "gradient", "gradient of scan", "gradient of cond")
 ENTRIES: list[tuple[str, Any]] = []
 
 
@@ -101,6 +105,23 @@ def _custom(body: Body, x: Any) -> Any:
     return run(x)
 
 
+def _rows(body: Body, x: Any) -> Any:
+    """Row by row, as one of many."""
+    return jax.vmap(body)(x)
+
+
+def _gradient(around: Callable[[Body, Any], Any]) -> Callable[[Body, Any], Any]:
+    return lambda body, x: x + jax.grad(lambda x: around(body, x).sum())(x)
+
+
+def _cond(body: Body, x: Any) -> Any:
+    return lax.cond(x.sum() > 0, body, lambda x: x * 2, x)
+
+
+def _switch(body: Body, x: Any) -> Any:
+    return lax.switch(jnp.int32(x.sum()) % 3, [body, lambda x: body(x + 1), lambda x: x * 2], x)
+
+
 _WRAPPED: dict[str, Callable[[Body, Any], Any]] = {
     "plain": lambda body, x: body(x),
     "jit": lambda body, x: jax.jit(body)(x),
@@ -108,7 +129,14 @@ _WRAPPED: dict[str, Callable[[Body, Any], Any]] = {
     "long scan": _scan(130),
     "while": _while,
     "condition of while": _condition,
-    "cond": lambda body, x: lax.cond(x.sum() > 0, body, lambda x: x * 2, x),
+    "cond": _cond,
+    "switch": _switch,
+    "cond in scan": lambda body, x: _scan(3)(lambda x: _cond(body, x), x),
+    "scan in cond": lambda body, x: _cond(lambda x: _scan(3)(body, x), x),
+    "vmap": _rows,
+    "gradient": _gradient(lambda body, x: body(x)),
+    "gradient of scan": _gradient(_scan(3)),
+    "gradient of cond": _gradient(_cond),
     "remat": lambda body, x: jax.checkpoint(body)(x),
     "custom_jvp": _custom,
     "nested": lambda body, x: _while(lambda x: lax.cond(x.sum() > 0, body, lambda x: x - 1, x), x),
@@ -116,8 +144,10 @@ _WRAPPED: dict[str, Callable[[Body, Any], Any]] = {
 
 
 def is_allowed(one: Statement) -> bool:
-    """Whether JAX takes the statement: derivatives have no input and output."""
-    return one.wrapper not in ("remat", "custom_jvp") or one.kind in ("print", "debug")
+    """Whether JAX takes the statement: derivatives have no input and output, and rows no order."""
+    if one.wrapper == "vmap":
+        return not one.ordered
+    return one.wrapper not in _DERIVED or one.kind in ("print", "debug")
 
 
 def statements() -> st.SearchStrategy[Statement]:

@@ -18,11 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import redistrib as rd
+from tests.fuzz import operations, structured
 from tests.fuzz.guard import Failure, attempt
-from tests.fuzz.operations import OPERATIONS
-from tests.fuzz.values import FLOATS, INTEGERS, Function, Value
+from tests.fuzz.values import FLOATS, INTEGERS, WIDE, Function, Value
 
-MESHES: tuple[dict[str, int], ...] = ({"d": 4}, {"d": 4}, {"d": 2}, {"d": 2, "t": 2})
+OPERATIONS = (*operations.OPERATIONS, *structured.OPERATIONS)
+NARROW = ("float8_e4m3fn", "float8_e5m2")
+MESHES: tuple[dict[str, int], ...] = ({"d": 4}, {"d": 4}, {"d": 2}, {"d": 2, "t": 2}, {"d": 8}, {"d": 4, "t": 2})
 MOST = 6  # operations of a function
 
 
@@ -37,12 +39,16 @@ def check(seed: int, index: int) -> str:
     mesh = rng.choice(MESHES)
     schedule = _schedule(function, mesh, rng)
     exact = rng.random() < 0.2
-    case = f"{function}; on {mesh} by {schedule}{', exact' if exact else ''}"
-    wanted = [np.asarray(array) for array in jax.jit(function)(*function.arguments)]
+    ends = _ends(function, mesh, rng) if rng.random() < 0.3 else None
+    case = f"{function}; on {mesh} by {schedule}{', exact' if exact else ''}{f' to {ends}' if ends else ''}"
+    with jax.enable_x64(function.wide):
+        wanted = [np.asarray(array) for array in jax.jit(function)(*function.arguments)]
 
     def distributed() -> list[Any]:
-        call = rd.distribute(function, function.arguments, _mesh(tuple(mesh.items())), schedule=schedule, exact=exact)
-        return [np.asarray(array) for array in call(*function.arguments)]
+        over = _mesh(tuple(mesh.items()))
+        with jax.enable_x64(function.wide):
+            call = rd.distribute(function, function.arguments, over, schedule=schedule, exact=exact, out_shardings=ends)
+            return [np.asarray(array) for array in call(*function.arguments)]
 
     results = attempt(distributed, case)
     if results is None:
@@ -58,17 +64,27 @@ def check(seed: int, index: int) -> str:
 def drawn(seed: int, index: int) -> Function:
     """The function of a number."""
     rng = random.Random(f"function/{seed}/{index}")
-    function = Function(rng)
+    function = Function(rng, wide=rng.random() < 0.15)
+    with jax.enable_x64(function.wide):
+        _draw(function)
+    return function
+
+
+def _draw(function: Function) -> None:
+    rng = function.rng
     shape = tuple(rng.choice((4, 8, 8, 4, 2)) for _ in range(rng.choice((1, 2, 2, 3))))
-    dtype = _dtype(rng)
+    dtype = _dtype(rng, function.wide)
     _argument(function, (8, *shape[1:]), dtype)
     for _ in range(rng.choice((0, 1, 1, 2))):
-        _argument(function, rng.choice(((8, *shape[1:]), shape[1:], (), (4, 8))), rng.choice((dtype, _dtype(rng))))
+        _argument(
+            function,
+            rng.choice(((8, *shape[1:]), shape[1:], (), (4, 8))),
+            rng.choice((dtype, _dtype(rng, function.wide))),
+        )
     for _ in range(rng.randint(1, MOST)):
         for _ in range(20):
             if rng.choice(OPERATIONS)(function):
                 break
-    return function
 
 
 @cache
@@ -89,6 +105,18 @@ def _schedule(function: Function, mesh: dict[str, int], rng: random.Random) -> l
         if cut:
             tactics.append(rd.along(axis, cut))
     return tactics
+
+
+def _ends(function: Function, mesh: dict[str, int], rng: random.Random) -> list[Any]:
+    """How results are to lie: cut by an axis of the mesh, or left open."""
+    specs: list[Any] = []
+    for value in (function.values[k] for k in function.results):
+        axis = rng.choice(sorted(mesh))
+        dims = [dim for dim, n in enumerate(value.shape) if n and n % mesh[axis] == 0]
+        cut = rng.choice(dims) if dims else None
+        whole = jax.sharding.PartitionSpec(*[axis if dim == cut else None for dim in range(len(value.shape))])
+        specs.append(rng.choice((whole, whole, None)))
+    return specs
 
 
 def _difference(found: Any, wanted: Any, sums: bool, is_rounded: bool) -> str:
@@ -118,8 +146,10 @@ def _difference(found: Any, wanted: Any, sums: bool, is_rounded: bool) -> str:
 # --------------------------------------------------------------------------------------------- arguments
 
 
-def _dtype(rng: random.Random) -> str:
-    return rng.choice(rng.choice((INTEGERS, FLOATS, FLOATS, ("bool",), ("complex64",))))
+def _dtype(rng: random.Random, wide: bool) -> str:
+    if wide and rng.random() < 0.7:
+        return rng.choice(WIDE)
+    return rng.choice(rng.choice((INTEGERS, FLOATS, FLOATS, INTEGERS, FLOATS, ("bool",), ("complex64",), NARROW)))
 
 
 def _argument(function: Function, shape: Sequence[int], dtype: str) -> None:
@@ -128,16 +158,16 @@ def _argument(function: Function, shape: Sequence[int], dtype: str) -> None:
     if dtype == "bool":
         array: Any = rng.random(shape) < 0.5
         value = Value(shape, dtype)
-    elif dtype in INTEGERS:
+    elif dtype in (*INTEGERS, "int64", "uint64"):
         limits = np.iinfo(dtype)
-        array = rng.integers(limits.min, limits.max, shape, endpoint=True)
+        array = rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
         if function.rng.random() < 0.5:  # small ones, for indices among other things
-            array = array % 11 - (3 if limits.min else 0)
+            array = array % np.dtype(dtype).type(11) - np.dtype(dtype).type(3 if limits.min else 0)
         array = np.asarray(array).astype(dtype)
         value = Value(shape, dtype)
     else:
         array = rng.integers(-3, 4, shape).astype(np.float32)
-        if dtype == "complex64":  # infinities in products of these depend on the algorithm
+        if dtype.startswith("complex"):  # infinities in products of these depend on the algorithm
             array = array + 1j * rng.integers(-3, 4, shape)
         elif function.rng.random() < 0.6 and array.ndim:
             for special in function.rng.sample((np.inf, -np.inf, np.nan, -0.0, -0.0), 2):
@@ -145,6 +175,6 @@ def _argument(function: Function, shape: Sequence[int], dtype: str) -> None:
         elif function.rng.random() < 0.4:
             array = np.full(shape, function.rng.choice((np.inf, np.nan, -0.0, 0.0, 2.0)), np.float32)
         array = np.asarray(array).astype(jnp.dtype(dtype))
-        value = Value(shape, dtype, 5.0 if dtype == "complex64" else 3.0, 1.0)
+        value = Value(shape, dtype, 5.0 if dtype.startswith("complex") else 3.0, 1.0)
     function.arguments.append(array)
     function.values.append(value)

@@ -14,12 +14,11 @@ from tests.fuzz.values import INTEGERS, MANTISSA, Function, Value
 
 
 def _numbers(value: Value) -> bool:
-    return value.is_float or value.is_integer
+    return value.is_number
 
 
 def _axis(function: Function, number: int) -> int | None:
-    rank = len(function.values[number].shape)
-    return function.rng.choice((0, 0, rank - 1, function.rng.randrange(rank))) if rank else None
+    return function.axis(number) if function.values[number].shape else None
 
 
 def _reduced(function: Function) -> bool:
@@ -39,7 +38,7 @@ def _reduced(function: Function) -> bool:
         if value.is_float:
             return False
         return function.add(f"prod[{axis}]", lambda x: lax.reduce_prod(x, (axis,)), k)
-    if value.dtype == "complex64":
+    if value.is_complex:
         return False
     same: Any = {"bound": value.bound, "grain": value.grain, "sums": True} if kind in ("max", "min") else {}
     if same and value.is_float:  # of NaN some loops of XLA:CPU make another number
@@ -67,7 +66,7 @@ def _product(function: Function) -> bool:
     def run(a: Any, b: Any) -> Any:
         return lax.dot_general(a, b, (((axis,), (at,)), ((), ())), preferred_element_type=wide)
 
-    bound = one.bound * other.bound * size * (2 if one.dtype == "complex64" else 1)
+    bound = one.bound * other.bound * size * (2 if one.is_complex else 1)
     name = f"dot_general[{axis}, {at}{f', {wide}' if wide else ''}]"
     return function.add(name, run, k, j, bound=bound, grain=one.grain * other.grain, sums=True)
 
@@ -82,20 +81,20 @@ def _arithmetic(function: Function) -> bool:
     run = getattr(lax, kind)
     least = min(one.grain, other.grain)
     if kind in ("neg", "abs"):
-        if kind == "abs" and one.dtype == "complex64":
+        if kind == "abs" and one.is_complex:
             return False
         return function.add(kind, run, k, bound=one.bound, grain=one.grain)
-    if kind in ("div", "rem") and one.dtype == "complex64":
+    if kind in ("div", "rem") and one.is_complex:
         return False
     if kind == "rem" and one.is_float:
         return False
     how: Any = {
-        "add": {"bound": one.bound + other.bound, "grain": least, "sums": one.dtype == "complex64"},
-        "sub": {"bound": one.bound + other.bound, "grain": least, "sums": one.dtype == "complex64"},
+        "add": {"bound": one.bound + other.bound, "grain": least, "sums": one.is_complex},
+        "sub": {"bound": one.bound + other.bound, "grain": least, "sums": one.is_complex},
         "mul": {
             "bound": 2 * one.bound * other.bound,
             "grain": one.grain * other.grain,
-            "sums": one.dtype == "complex64",
+            "sums": one.is_complex,
         },
         "max": {"bound": max(one.bound, other.bound), "grain": least, "sums": True},
         "min": {"bound": max(one.bound, other.bound), "grain": least, "sums": True},
@@ -115,28 +114,28 @@ def _constant(function: Function) -> bool:
         scale, run = function.values[j], getattr(lax, kind)
         spread = lambda a, b: run(a, lax.broadcast(b, a.shape))  # noqa: E731
         if kind == "div":
-            return value.dtype != "complex64" and function.add("div by", spread, k, j)
+            return not value.is_complex and function.add("div by", spread, k, j)
         bound = value.bound + scale.bound if kind == "add" else 2 * value.bound * scale.bound
         grain = min(value.grain, scale.grain) if kind == "add" else value.grain * scale.grain
-        return function.add(f"{kind} by", spread, k, j, bound=bound, grain=grain, sums=value.dtype == "complex64")
+        return function.add(f"{kind} by", spread, k, j, bound=bound, grain=grain, sums=value.is_complex)
     if value.is_integer:
         number = function.rng.choice((2, 3, 5, 7))
         operation = function.rng.choice((lax.mul, lax.div, lax.rem, lax.add, lax.sub))
         return function.add(f"{operation.__name__} {number}", lambda x: operation(x, jnp.full_like(x, number)), k)
     number = function.rng.choice((2.0, 0.5, 4.0, -1.0, 0.0, np.inf, np.nan))
-    if kind == "div" and value.dtype != "complex64" and number in (2.0, 0.5, 4.0, -1.0):
+    if kind == "div" and not value.is_complex and number in (2.0, 0.5, 4.0, -1.0):
         how: Any = {"bound": value.bound / abs(number), "grain": value.grain / max(1.0, abs(number))}
         return function.add(f"div {number}", lambda x: x / jnp.full_like(x, number), k, **how)
-    if value.dtype == "complex64" and not np.isfinite(number):
+    if value.is_complex and not np.isfinite(number):
         return False
     scale_of = abs(number) if np.isfinite(number) and number else 1.0
     how = {"bound": value.bound * scale_of, "grain": value.grain * min(1.0, scale_of)}
-    sums = value.dtype == "complex64"
+    sums = value.is_complex
     return function.add(f"mul {number}", lambda x: x * jnp.full_like(x, number), k, sums=sums, **how)
 
 
 def _converted(function: Function) -> bool:
-    k = function.pick(lambda value: value.dtype != "complex64")
+    k = function.pick(lambda value: not value.is_complex)
     if k is None:
         return False
     value = function.values[k]
@@ -181,7 +180,7 @@ def _moved(function: Function) -> bool:
         f"roll[{axis}]": lambda x: jnp.roll(x, 3, axis),
     }
     name = rng.choice(sorted(layouts))
-    if name.startswith("sort") and not (_numbers(value) and value.dtype != "complex64"):
+    if name.startswith("sort") and not (_numbers(value) and not value.is_complex):
         return False
     if name.startswith("dynamic_update") and value.dtype == "bool":
         return False
@@ -199,7 +198,7 @@ def _selected(function: Function) -> bool:
     how: Any = {"bound": max(one.bound, other.bound), "grain": min(one.grain, other.grain)}
     masked = function.rng.random() < 0.3
     if masked and one.is_float:
-        how |= {"bound": one.bound, "grain": one.grain, "sums": one.dtype == "complex64"}
+        how |= {"bound": one.bound, "grain": one.grain, "sums": one.is_complex}
         return function.add("mask", lambda a: a * jnp.asarray(mask.astype(np.int8)).astype(a.dtype), k, **how)
     return function.add("where", lambda a, b: jnp.where(mask, a, b), k, j, **how)
 
@@ -242,7 +241,7 @@ def _scattered(function: Function) -> bool:
     rows = _indices(function, value.shape[0])
     mode = rng.choice(("clip", "drop", "promise_in_bounds"))
     kind = rng.choice(("add", "add", "set", "max", "gradient"))
-    if kind == "max" and value.dtype == "complex64":
+    if kind == "max" and value.is_complex:
         return False
     if kind == "set":  # which of two at one place is written last is not said
         rows = np.unique(rows % value.shape[0]).astype(rows.dtype)
@@ -280,7 +279,7 @@ def _iota(function: Function) -> bool:
 
 def _looped(function: Function) -> bool:
     """A loop too long to be unrolled, or a short scan along the first dimension."""
-    k = function.pick(lambda value: bool(value.shape) and _numbers(value) and value.dtype != "complex64")
+    k = function.pick(lambda value: bool(value.shape) and _numbers(value) and not value.is_complex)
     if k is None:
         return False
     value = function.values[k]

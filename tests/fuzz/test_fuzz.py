@@ -16,7 +16,7 @@ import pytest
 import redistrib as rd
 from bench import goals, tables
 from bench.results import Results
-from redistrib.backends.jax.trace import inline
+from redistrib.backends.jax.trace import inline, sums
 from redistrib.errors import RedistribError
 from redistrib.plans import plan as plans
 from redistrib.plans.steps import ReduceExchange, Unreduce
@@ -228,6 +228,23 @@ def test_functions_have_operations_and_element_types_of_every_kind() -> None:
         if jnp.issubdtype(one.dtype, jnp.floating)
     ])  # fmt: skip
     assert np.isnan(floats).any() and np.isinf(floats).any() and (np.signbit(floats) & (floats == 0)).any()
+
+
+def test_functions_have_every_primitive_that_partial_sums_pass() -> None:
+    met: set[str] = set()
+
+    def walk(jaxpr: Any) -> None:
+        for eqn in jaxpr.eqns:
+            met.add(eqn.primitive.name)
+            for inner in jax.tree.leaves(eqn.params, is_leaf=lambda value: hasattr(value, "eqns")):
+                if hasattr(inner, "eqns"):
+                    walk(inner.jaxpr if hasattr(inner, "jaxpr") else inner)
+
+    for function in (functions.drawn(1, index) for index in range(160)):
+        with jax.enable_x64(function.wide):
+            walk(jax.make_jaxpr(function)(*function.arguments).jaxpr)
+    nothing_is_lowered_to = {"copy", "copy_p", "expand_dims", "scatter_add"}
+    assert sums.PASSED - nothing_is_lowered_to <= met
 
 
 def test_a_partial_sum_that_is_divided_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,11 @@ import numpy as np
 
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32")
 FLOATS = ("float32", "float32", "float16", "bfloat16")
-MANTISSA = {"float32": 24, "float16": 11, "bfloat16": 8, "complex64": 24}
+WIDE = ("int64", "uint64", "float64", "complex128")  # which JAX has where it is told so
+MANTISSA = {
+    "float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "complex64": 24, "complex128": 53,
+    "float8_e4m3fn": 4, "float8_e5m2": 3,
+}  # fmt: skip
 
 
 class Value(NamedTuple):
@@ -35,11 +39,19 @@ class Value(NamedTuple):
 
     @property
     def is_integer(self) -> bool:
-        return self.dtype in INTEGERS
+        return self.dtype in (*INTEGERS, "int64", "uint64")
 
     @property
     def is_float(self) -> bool:
         return self.dtype in MANTISSA
+
+    @property
+    def is_complex(self) -> bool:
+        return self.dtype.startswith("complex")
+
+    @property
+    def is_number(self) -> bool:
+        return self.is_float or self.is_integer
 
     @property
     def is_exact(self) -> bool:
@@ -67,6 +79,7 @@ class Function:
         arguments: arrays.
         steps: in order.
         sums: whether something is summed, so that the sign of a zero says nothing.
+        wide: whether it is made and run where JAX has elements of 64 bits.
     """
 
     rng: random.Random
@@ -74,6 +87,7 @@ class Function:
     arguments: list[Any] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     sums: bool = False
+    wide: bool = False
 
     def __call__(self, *args: Any) -> Any:
         held = [jnp.asarray(arg) for arg in args]
@@ -102,6 +116,11 @@ class Function:
         """A value, later ones more often."""
         found = [k for k, value in enumerate(self.values) if value.is_exact and wanted(value)]
         return max(self.rng.choice(found), self.rng.choice(found)) if found else None
+
+    def axis(self, number: int) -> int:
+        """A dimension of a value, the first more often."""
+        rank = len(self.values[number].shape)
+        return self.rng.choice((0, 0, rank - 1, self.rng.randrange(rank)))
 
     def alike(self, number: int) -> int:
         """A value of the same shape and element type, itself if there is no other."""

@@ -34,6 +34,8 @@ _TOGETHER = {"add": (0, 1), "add_any": (0, 1), "sub": (0, 1), "dynamic_update_sl
 _SCATTERS = {"scatter-add": (0, 2), "scatter_add": (0, 2)}
 _PRODUCTS = {"mul", "dot_general", "conv_general_dilated"}
 _COMPONENTS = {"real", "imag", "fft"}  # between real and complex numbers of one precision
+_IN_SOME_CASES = {"convert_element_type", "div", "select_n", "concatenate", "pad", "gather"}
+PASSED = frozenset({*_ALONE, *_TOGETHER, *_SCATTERS, *_PRODUCTS, *_COMPONENTS, *_IN_SOME_CASES})  # and no other kind
 
 
 def passing(equation: Equation) -> Groups:
@@ -63,6 +65,8 @@ def sum_identity(dtype: Any) -> Any:
 def _linear(equation: Equation) -> Groups:
     """The groups of operands in which an operation is linear, if the arithmetic of its types allows."""
     kind = equation.kind
+    if kind not in PASSED:
+        return ()
     if kind in _ALONE or kind in _COMPONENTS or kind == "convert_element_type":
         return ((0,),)
     if kind in _TOGETHER:
