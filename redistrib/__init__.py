@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from redistrib.programs.program import Program
     from redistrib.programs.spec import nest
     from redistrib.resharding.entry import reshard, reshard_plan
+    from redistrib.resharding.paths import like
     from redistrib.resharding.planning import cache_info, clear_caches
     from redistrib.resharding.value import TreePlan
     from redistrib.simulator.entry import simulate
@@ -60,6 +61,7 @@ _HOME = {
     "clear_caches": "redistrib.resharding.planning",
     "diagnose": "redistrib.distribution.diagnosis",
     "distribute": "redistrib.api",
+    "like": "redistrib.resharding.paths",
     "nest": "redistrib.programs.spec",
     "partition": "redistrib.partitioning.entry",
     "pipeline": "redistrib.pipelines.entry",
@@ -95,6 +97,7 @@ __all__ = [
     "clear_caches",
     "diagnose",
     "distribute",
+    "like",
     "nest",
     "partition",
     "pipeline",

@@ -47,7 +47,7 @@ def from_partition_spec(spec: Any, shape: Sequence[int], mesh: Mesh, cut: Cut = 
     >>> print(from_partition_spec(("x", "y"), (10, 12), Mesh.of("x=4,y=6"), cut="balanced"))
     [3~{x}10, 2{y}12]
     """
-    entries = _spec_entries(spec)
+    entries = spec_entries(spec)
     replicated = DistType(tuple(DimType(size, (), size) for size in shape))
     if len(entries) > replicated.rank:
         raise errors.spec_rank_error(len(entries), replicated.global_shape)
@@ -84,8 +84,18 @@ def _spec_reduction(spec: Any, unreduced: Sequence[str]) -> Reduction:
     return name
 
 
-def _spec_entries(spec: Any) -> tuple[object, ...]:
+def spec_entries(spec: Any) -> tuple[Any, ...]:
+    """The entries of a partition spec, one for each dimension that it names.
+
+    `PartitionSpec.partitions` came with JAX 0.10. Since then a spec with unreduced axes refuses to be iterated; before,
+    every spec can be.
+
+    Raises:
+        SpecError: the value is neither a spec nor a tuple or list of entries.
+    """
     entries = getattr(spec, "partitions", spec)
+    if type(entries).__name__ == "PartitionSpec":
+        return tuple(entries)
     if not isinstance(entries, tuple | list):
         raise SpecError("spec form", value=spec)
     return tuple(entries)

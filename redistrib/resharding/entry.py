@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-
 from redistrib.arguments import dtype_name
 from redistrib.cost.model import CostModel
 from redistrib.errors import TracedError
@@ -24,6 +22,7 @@ def reshard(
     tree: Any,
     shardings: Any,
     *,
+    mesh: Any = None,
     source: Any = None,
     logical_shape: Any = None,
     donate: bool = False,
@@ -53,8 +52,12 @@ def reshard(
 
     Args:
         tree: any pytree of arrays.
-        shardings: a tree like it, a prefix of it, or one sharding for all. Each is a `jax.sharding.Sharding`, a device,
-            or, under `jax.set_mesh`, a `PartitionSpec`.
+        shardings: a tree like it, a prefix of it, or one sharding for all; or a mapping from patterns of paths, such as
+            `{"*/wq/kernel": P("data", "model"), "*": P()}`; or a function of path and leaf. Each is a
+            `jax.sharding.Sharding`, a device, or a `PartitionSpec` over `mesh`. A path is the leaf's keys with `/`
+            between them. The pattern `*` is for leaves that no other pattern matches. The result of
+            `flax.nnx.get_partition_spec` will do. Functions among the leaves of `tree` stay what they are.
+        mesh: of the partition specs; by default the mesh of `jax.set_mesh`.
         source: where traced arrays are, in the same form. Needed under `jit` on meshes of Auto axes, where nothing else
             says it; not needed on Explicit axes, and not looked at for arrays that are not traced.
         logical_shape: for arrays with padding behind the last element of some dimensions, the shape without it: of one
@@ -80,7 +83,8 @@ def reshard(
         The tree, every array committed to exactly the sharding asked for, weak types kept.
 
     Raises:
-        LeafError: if the shardings are no prefix of the tree, and for what is wrong with one leaf; names its path.
+        LeafError: if the shardings are no prefix of the tree, if a pattern matches no leaf or a leaf matches no pattern
+            or two, and for what is wrong with one leaf; names its path.
         CommunicatorError: if processes are about to move different trees, or one of them does not call.
         MemoryLimitError: if nothing that was found fits the limit; with the least bytes of what was found, and
             whether it is proved that nothing can fit.
@@ -90,7 +94,7 @@ def reshard(
     planner = Planner(cost_model, None if accumulate is None else dtype_name(accumulate), order)
     limit = None if memory_limit is None else parse_size(memory_limit)
     return move_tree(
-        tree, shardings, source, logical_shape, planner, donate=donate, memory_limit=limit, check=check,
+        tree, shardings, source, logical_shape, planner, mesh=mesh, donate=donate, memory_limit=limit, check=check,
         progress=progress,
     )  # fmt: skip
 
@@ -102,6 +106,7 @@ def move_tree(
     logical_shape: Any,
     planner: Planner,
     *,
+    mesh: Any = None,
     donate: bool = False,
     memory_limit: int | None = None,
     check: bool = False,
@@ -112,7 +117,7 @@ def move_tree(
 
     `agreed` says that all processes are known to make the same call, and need not compare it.
     """
-    leaves, structure = matched(tree, shardings, source, logical_shape)
+    leaves, structure = matched(tree, shardings, source, logical_shape, mesh)
     if check:
         check_replicas(tree)
     leaves = [traced.staged(on_devices(present(leaf))) for leaf in leaves]
@@ -125,19 +130,20 @@ def move_tree(
     placed = [leaf.value for leaf in outside]
     if prepared is not None:
         # Where leaves are donated none is traced, and what has moved so far is the whole tree.
-        partial = (lambda: jax.tree.unflatten(structure, placed)) if donate else None
+        partial = (lambda: structure.unflatten(placed)) if donate else None
         with SignalsPutOff(partial) as pause:
             prepared.run(placed, progress, pause, agreed)
             if donate:
-                return jax.tree.unflatten(structure, placed)
+                return structure.unflatten(placed)
     results = [moved.pop(0) if is_inside else placed.pop(0) for is_inside in inside]
-    return jax.tree.unflatten(structure, results)
+    return structure.unflatten(results)
 
 
 def reshard_plan(
     tree: Any,
     shardings: Any,
     *,
+    mesh: Any = None,
     logical_shape: Any = None,
     donate: bool = False,
     memory_limit: int | str | None = None,
@@ -151,12 +157,12 @@ def reshard_plan(
 
     Args:
         tree: of arrays, or of `jax.ShapeDtypeStruct` with shardings.
-        shardings, logical_shape, donate, memory_limit, cost_model, accumulate, order: as for `reshard`.
+        shardings, mesh, logical_shape, donate, memory_limit, cost_model, accumulate, order: as for `reshard`.
 
     Raises:
         LeafError, MemoryLimitError: as `reshard` does.
     """
     planner = Planner(cost_model, None if accumulate is None else dtype_name(accumulate), order)
     limit = None if memory_limit is None else parse_size(memory_limit)
-    leaves, _ = matched(tree, shardings, None, logical_shape)
+    leaves, _ = matched(tree, shardings, None, logical_shape, mesh)
     return PreparedReshard(list(map(on_devices, leaves)), planner, donate=donate, memory_limit=limit).plan

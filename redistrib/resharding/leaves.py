@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jax.tree_util import keystr, tree_flatten_with_path
 
@@ -15,6 +16,7 @@ from redistrib.backends.jax.with_sharding import devices_of, with_sharding
 from redistrib.cache import Cache
 from redistrib.errors import LeafError
 from redistrib.resharding.padding import Padding, is_shape, padding_of
+from redistrib.resharding.paths import is_by_path, spread_by_path, through_boxes
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,45 @@ class Leaf:
     padding: Padding | None = None
 
 
-def matched(tree: Any, shardings: Any, sources: Any = None, logical_shape: Any = None) -> tuple[list[Leaf], Any]:
-    """The leaves of a tree with the shardings asked for, and its structure.
+@dataclass(frozen=True)
+class Structure:
+    """The structure of a tree, with those of its leaves that are no data, such as functions.
+
+    Attributes:
+        tree: of all leaves.
+        static: the leaves that are no data, by number.
+    """
+
+    tree: Any
+    static: Mapping[int, Any] = field(default_factory=dict)
+
+    def unflatten(self, leaves: Sequence[Any]) -> Any:
+        """The tree with these leaves of data."""
+        if not self.static:
+            return jax.tree.unflatten(self.tree, leaves)
+        data = iter(leaves)
+        return jax.tree.unflatten(
+            self.tree, [self.static[k] if k in self.static else next(data) for k in range(self.tree.num_leaves)]
+        )
+
+
+def is_static(value: Any) -> bool:
+    """Whether a leaf is a function, such as the activation of an Equinox module: it stays what it is."""
+    return callable(value) and not isinstance(value, jax.Array | jax.ShapeDtypeStruct | np.ndarray | np.generic)
+
+
+def matched(
+    tree: Any, shardings: Any, sources: Any = None, logical_shape: Any = None, mesh: Any = None
+) -> tuple[list[Leaf], Structure]:
+    """The leaves of a tree with the shardings asked for, and its structure. Functions among the leaves are left out.
 
     Args:
         tree: any pytree.
-        shardings: a tree of the same structure, a prefix of it, or one sharding for all. A leaf of it is a
-            `jax.sharding.Sharding`, a device, or, where `jax.set_mesh` has said over which mesh, a partition spec.
+        shardings: a tree of the same structure, a prefix of it, one sharding for all, or shardings by path; see
+            `paths.spread_by_path`. A leaf of it is a `jax.sharding.Sharding`, a device, or a partition spec over `mesh`
+            or over the mesh that `jax.set_mesh` has set.
         sources: the same, or None.
+        mesh: of the partition specs.
         logical_shape: the same of shapes, or None: of the array that each leaf has at its front. Then a leaf of
             `shardings` may be a `jax.ShapeDtypeStruct` too, which tells the shape that the leaf is to have.
 
@@ -56,13 +89,17 @@ def matched(tree: Any, shardings: Any, sources: Any = None, logical_shape: Any =
     known = [None] * len(values) if sources is None else _spread(tree, structure, sources)
     shapes = [None] * len(values) if logical_shape is None else _spread(tree, structure, logical_shape, is_shape)
     result = []
-    for name, value, target, source, shape in zip(_paths(tree, structure), values, wanted, known, shapes, strict=True):
-        given, size = None if source is None else _sharding(name, source), None
+    static = {k: value for k, value in enumerate(values) if is_static(value)}
+    every = zip(_paths(tree, structure), values, wanted, known, shapes, strict=True)
+    for k, (name, value, target, source, shape) in enumerate(every):
+        if k in static:
+            continue
+        given, size = None if source is None else _sharding(name, source, mesh), None
         if isinstance(target, jax.ShapeDtypeStruct) and shape is not None:
             target, size = target.sharding, target.shape
-        there = _sharding(name, target)
+        there = _sharding(name, target, mesh)
         result.append(Leaf(name, value, there, given, padding_of(name, value, shape, there, size)))
-    return result, structure
+    return result, Structure(structure, static)
 
 
 # The path of every leaf of trees, by their structure: they take longer to name than to move.
@@ -83,12 +120,17 @@ def _is_sharding(value: Any) -> bool:
 
 
 def _spread(tree: Any, structure: Any, shardings: Any, is_leaf: Callable[[Any], bool] = _is_sharding) -> list[Any]:
+    if is_leaf is _is_sharding and is_by_path(tree, shardings):
+        return spread_by_path(tree, shardings)
     flat, same = jax.tree.flatten(shardings, is_leaf=is_leaf)
     if same == structure:
         return list(flat)
     try:
         spread = jax.tree.broadcast(shardings, tree, is_leaf=is_leaf)
     except (ValueError, TypeError) as error:
+        inside = through_boxes(tree, shardings, is_leaf)
+        if inside is not None:
+            return inside
         reason = str(error).splitlines()[0].rstrip(".")
         raise LeafError(
             "",
@@ -98,15 +140,17 @@ def _spread(tree: Any, structure: Any, shardings: Any, is_leaf: Callable[[Any], 
     return list(structure.flatten_up_to(spread))
 
 
-def _sharding(path: str, value: Any) -> Sharding:
+def _sharding(path: str, value: Any, given_mesh: Any = None) -> Sharding:
     if isinstance(value, Sharding):
         return value
     if isinstance(value, jax.Device):
         return SingleDeviceSharding(value)
     if isinstance(value, PartitionSpec):
-        mesh = _context_mesh()
+        mesh = _context_mesh() if given_mesh is None else given_mesh
         if mesh is None:
-            raise LeafError(path, f"{value} names axes of no mesh; give a NamedSharding, or call under jax.set_mesh")
+            raise LeafError(
+                path, f"{value} names axes of no mesh; give a NamedSharding, or mesh=, or call under jax.set_mesh"
+            )
         try:
             return NamedSharding(mesh, value)
         except ValueError as error:  # axes that the mesh lacks, or unreduced ones where it has them Auto

@@ -11,6 +11,7 @@ from jax.sharding import NamedSharding
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from redistrib.errors import ReplicaError
+from redistrib.lang.specs import spec_entries
 from redistrib.resharding.interrupts import SignalsPutOff
 
 
@@ -59,7 +60,7 @@ def _holders(array: jax.Array) -> list[tuple[Any, Any]]:
     sharding: Any = array.sharding
     if isinstance(sharding, NamedSharding) and sharding.spec.unreduced:
         names = list(sharding.mesh.axis_names)
-        spec = [(entry,) if isinstance(entry, str) else entry or () for entry in sharding.spec.partitions]
+        spec = [(entry,) if isinstance(entry, str) else entry or () for entry in spec_entries(sharding.spec)]
         telling = [names.index(name) for name in [*sum(map(tuple, spec), ()), *sharding.spec.unreduced]]
         places = np.ndindex(*sharding.mesh.devices.shape)
         return [(sharding.mesh.devices[at], tuple(at[k] for k in telling)) for at in places]

@@ -17,7 +17,7 @@ from redistrib.backends.jax.sharding import check_names, constrained, partition_
 from redistrib.errors import RedistribError, SpecError, TracedError
 from redistrib.errors.backends import traced_order_error
 from redistrib.lang.mesh import Mesh
-from redistrib.lang.specs import from_named_sharding
+from redistrib.lang.specs import from_named_sharding, spec_entries
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.resharding.actions import SourceTarget
@@ -116,7 +116,7 @@ def _manual_axes(array: jax.Array) -> tuple[str, ...]:
 
 def _names(spec: PartitionSpec) -> list[str]:
     """The axes that cut a dimension."""
-    entries = [entry for entry in spec.partitions if entry is not None and entry is not PartitionSpec.UNCONSTRAINED]
+    entries = [entry for entry in spec_entries(spec) if entry is not None and entry is not PartitionSpec.UNCONSTRAINED]
     return [name for entry in entries for name in ([entry] if isinstance(entry, str) else entry)]
 
 

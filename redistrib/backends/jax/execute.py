@@ -17,6 +17,7 @@ from redistrib.backends.jax.sharding import alone_on, constrained, named_shardin
 from redistrib.backends.jax.values import as_integer_bits, differentiable, underivable
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.errors import ChoiceError, ForeignMeshError, SourceArrayError, TracedError
+from redistrib.lang.specs import spec_entries
 from redistrib.plans.plan import Plan
 
 Reverse: TypeAlias = Plan | Callable[[], Plan] | None
@@ -259,7 +260,7 @@ def _axis_types(mesh: Any) -> dict[str, AxisType]:
 
 
 def _normal(spec: Any, rank: int) -> tuple[tuple[str, ...], ...]:
-    entries = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec.partitions]
+    entries = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec_entries(spec)]
     return tuple(entries + [()] * (rank - len(entries)))
 
 

@@ -1,0 +1,213 @@
+"""Shardings by path: patterns, functions of path and leaf, and trees that follow another tree of shardings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
+from jax.tree_util import GetAttrKey, KeyPath, keystr, tree_flatten_with_path
+
+from redistrib.errors import LeafError
+
+# The pattern of leaves that no other pattern matches.
+DEFAULT = "*"
+_SHOWN = 5  # of the paths that an error lists
+
+
+def is_by_path(tree: Any, shardings: Any) -> bool:
+    """Whether shardings are a function, or a flat mapping from patterns to shardings, and no tree.
+
+    A key that holds `*`, `?` or `/` makes a mapping one of patterns, unless the tree has the same keys.
+
+    >>> rows = PartitionSpec("x")
+    >>> [is_by_path({"mlp": 1}, shardings) for shardings in ({"*/kernel": rows, "*": rows}, {"mlp": rows})]
+    [True, False]
+    """
+    if isinstance(shardings, Mapping):
+        if isinstance(tree, Mapping) and set(tree) == set(shardings):
+            return False
+        texts = all(isinstance(key, str) for key in shardings)
+        plain = all(isinstance(value, Sharding | PartitionSpec | jax.Device) for value in shardings.values())
+        return texts and plain and any(mark in key for key in shardings for mark in "*?/")
+    return callable(shardings) and not isinstance(shardings, Sharding | PartitionSpec | jax.Device)
+
+
+def spread_by_path(tree: Any, shardings: Any) -> list[Any]:
+    """The sharding of every leaf of a tree, in its order.
+
+    Args:
+        tree: any pytree.
+        shardings: a function of path and leaf, or a mapping from patterns to shardings. A path is the leaf's keys with
+            `/` between them, such as `layers/0/wq/kernel`. In a pattern `*` stands for any text, and a leading `*/`
+            also for nothing. The pattern `*` alone is for leaves that no other pattern matches.
+
+    Raises:
+        LeafError: if a leaf matches no pattern, or two; if a pattern matches no leaf; if the function returns None.
+    """
+    leaves = tree_flatten_with_path(tree)[0]
+    if not isinstance(shardings, Mapping):
+        results = [shardings(path_text(path), leaf) for path, leaf in leaves]
+        for (path, _), result in zip(leaves, results, strict=True):
+            if result is None:
+                raise LeafError(keystr(path), "the function of path and leaf returns None; return a sharding")
+        return results
+    patterns = [pattern for pattern in shardings if pattern != DEFAULT]
+    unused, results = dict.fromkeys(shardings), []
+    for path, _ in leaves:
+        names = _spellings(path)
+        hits = [pattern for pattern in patterns if any(_matches(name, pattern) for name in names)]
+        if len(hits) > 1:
+            raise LeafError(
+                keystr(path),
+                f"the patterns {_listed(hits)} both match {names[0]!r}; make one of them narrower, so that each leaf "
+                "has one sharding",
+            )
+        chosen = hits[0] if hits else DEFAULT
+        if chosen not in shardings:
+            raise LeafError(
+                keystr(path),
+                f"no pattern of {_listed(patterns)} matches {names[0]!r}; add one, or '*' for all other leaves",
+            )
+        unused.pop(chosen, None)
+        results.append(shardings[chosen])
+    if unused:
+        paths = [path_text(path) for path, _ in leaves]
+        raise LeafError(
+            "",
+            f"the pattern {_listed(list(unused))} matches no leaf; the paths are {_listed(paths)}",
+        )
+    return results
+
+
+def path_text(path: KeyPath) -> str:
+    """The keys of a path with `/` between them.
+
+    >>> from jax.tree_util import DictKey, SequenceKey
+    >>> path_text((DictKey("layers"), SequenceKey(0), DictKey("kernel")))
+    'layers/0/kernel'
+    """
+    return keystr(path, simple=True, separator="/")
+
+
+def _spellings(path: KeyPath) -> list[str]:
+    """The texts of a path: as it is, and without the `value` of a box such as Flax's `Partitioned` at its end."""
+    inner = _without_box(path)
+    return [path_text(path)] if inner is path else [path_text(inner), path_text(path)]
+
+
+def _without_box(path: KeyPath) -> KeyPath:
+    return path[:-1] if path and path[-1] == GetAttrKey("value") else path
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return fnmatchcase(name, pattern) or (pattern.startswith("*/") and fnmatchcase(name, pattern[2:]))
+
+
+def _listed(names: Sequence[str]) -> str:
+    texts = [repr(name) for name in names[:_SHOWN]]
+    more = len(names) - len(texts)
+    return ", ".join(texts) + (f" and {more} more" if more else "")
+
+
+# ------------------------------------------------------------------------------------------------- like
+
+
+def like(params: Any, tree: Any) -> Any:
+    """Shardings for a tree that holds copies of the parameters' tree, such as an optimizer's state.
+
+    A leaf whose path ends in the path of a parameter gets that parameter's sharding: `[0].mu['wq']['kernel']` gets that
+    of `['wq']['kernel']`. All other leaves, such as counters, are whole on every device of the parameters' mesh; so are
+    leaves of another shape than their parameter, such as the factored moments of Adafactor.
+
+    Args:
+        params: the parameters, as arrays or `jax.ShapeDtypeStruct`, or their shardings. Shardings do not say the shapes
+            of parameters: then a leaf that its parameter's sharding does not divide is whole on every device.
+        tree: any pytree of arrays or `jax.ShapeDtypeStruct`.
+
+    Returns:
+        A tree like `tree` with a sharding in the place of each leaf.
+
+    Raises:
+        LeafError: if a leaf of `params` is no sharding and has none, or if there is none at all.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jax.sharding import NamedSharding, PartitionSpec as P
+    >>> rows = NamedSharding(jax.make_mesh((2,), ("x",)), P("x"))
+    >>> state = {"count": jnp.zeros(()), "mu": {"w": jnp.zeros((4, 4))}}
+    >>> shardings = like({"w": rows}, state)
+    >>> shardings["mu"]["w"].spec == P("x"), shardings["count"].spec == P()
+    (True, True)
+    """
+    shardings: dict[KeyPath, tuple[Sharding, tuple[int, ...] | None]] = {}
+    for path, leaf in tree_flatten_with_path(params)[0]:
+        sharding = leaf if isinstance(leaf, Sharding) else getattr(leaf, "sharding", None)
+        if not isinstance(sharding, Sharding):
+            raise LeafError(keystr(path), f"{leaf!r} is no sharding and has none; give arrays or shardings")
+        shardings[_without_box(path)] = sharding, None if isinstance(leaf, Sharding) else leaf.shape
+    if not shardings:
+        raise LeafError("", "the parameters have no leaf; give a tree of arrays or shardings")
+    whole = _whole(next(iter(shardings.values()))[0])
+    leaves, structure = tree_flatten_with_path(tree)
+    longest = max(map(len, shardings))
+
+    def of(path: KeyPath, leaf: Any) -> Sharding:
+        inner, shape = _without_box(path), tuple(getattr(leaf, "shape", ()))
+        for length in range(min(longest, len(inner)), -1, -1):
+            found = shardings.get(inner[len(inner) - length :])
+            if found is not None:
+                sharding, expected = found
+                fits = _divides(sharding, shape) if expected is None else shape == expected
+                return sharding if fits else whole
+        return whole
+
+    return jax.tree.unflatten(structure, [of(path, leaf) for path, leaf in leaves])
+
+
+def _whole(sharding: Sharding) -> Sharding:
+    if isinstance(sharding, NamedSharding):
+        return NamedSharding(sharding.mesh, PartitionSpec(), memory_kind=sharding.memory_kind)
+    devices: Any = sorted(sharding.device_set, key=lambda device: int(device.id))
+    mesh = jax.make_mesh((len(devices),), ("devices",), devices=devices)
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def _divides(sharding: Sharding, shape: tuple[int, ...]) -> bool:
+    try:
+        sharding.shard_shape(shape)
+    except (ValueError, IndexError):
+        return False
+    return True
+
+
+# ------------------------------------------------------------------------------------------------- boxes
+
+
+def through_boxes(tree: Any, shardings: Any, is_leaf: Callable[[Any], bool]) -> list[Any] | None:
+    """The sharding of every leaf where a tree has boxes that the shardings lack, or box metadata that differ.
+
+    `flax.linen.get_partition_spec` takes the boxes of `nn.Partitioned` off, and `flax.nnx.get_partition_spec` keeps
+    boxes whose metadata may differ from those of the state. Dictionaries, lists and tuples must have the same keys.
+
+    Returns:
+        None if the shardings match in no such way.
+    """
+    if is_leaf(shardings):
+        return [shardings] * len(jax.tree.leaves(tree))
+    mine, theirs = _children(tree), _children(shardings)
+    if mine is None:
+        return None
+    if theirs is not None and type(tree) is type(shardings) and [k for k, _ in mine] == [k for k, _ in theirs]:
+        parts = [through_boxes(a, b, is_leaf) for (_, a), (_, b) in zip(mine, theirs, strict=True)]
+        return None if any(part is None for part in parts) else [one for part in parts for one in part or ()]
+    if len(mine) == 1 and not isinstance(tree, dict | list | tuple):
+        return through_boxes(mine[0][1], shardings, is_leaf)
+    return None
+
+
+def _children(node: Any) -> list[tuple[Any, Any]] | None:
+    """The children of a pytree's node by key; None of a leaf."""
+    children = tree_flatten_with_path(node, is_leaf=lambda value: value is not node)[0]
+    return None if any(not path for path, _ in children) else [(path[0], child) for path, child in children]

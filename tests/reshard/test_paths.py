@@ -1,0 +1,141 @@
+"""Shardings by path, by a function, and of trees that follow the parameters'."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import redistrib as rd
+from redistrib.errors import LeafError
+from tests.messages import exactly
+
+MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
+ROWS, COLUMNS, WHOLE = (NamedSharding(MESH, spec) for spec in (P("data"), P(None, "model"), P()))
+
+
+def params() -> dict[str, object]:
+    layer = {"wq": {"kernel": jnp.arange(64.0).reshape(8, 8)}, "norm": jnp.ones(8)}
+    return {"layers": [layer, jax.tree.map(lambda leaf: leaf + 1, layer)], "wq": {"kernel": jnp.ones((8, 8))}}
+
+
+def shardings_of(tree: object) -> list[object]:
+    return [leaf.sharding for leaf in jax.tree.leaves(tree)]
+
+
+def test_patterns_say_where_leaves_go() -> None:
+    moved = rd.reshard(params(), {"*/wq/kernel": P("data"), "*": P()}, mesh=MESH)
+    assert shardings_of(moved) == [WHOLE, ROWS, WHOLE, ROWS, ROWS]  # `*/` is for nothing too
+    jax.tree.map(np.testing.assert_array_equal, moved, params())
+    again = rd.reshard(moved, {"layers/*/kernel": COLUMNS, "layers/1/norm": P("data"), "*": WHOLE}, mesh=MESH)
+    assert shardings_of(again) == [WHOLE, COLUMNS, ROWS, COLUMNS, WHOLE]
+
+
+def test_specs_by_path_and_trees_of_specs_take_the_mesh_that_is_set() -> None:
+    with jax.set_mesh(MESH):
+        moved = rd.reshard(params(), {"*/kernel": P("data"), "*": P()})
+    assert shardings_of(moved) == [WHOLE, ROWS, WHOLE, ROWS, ROWS]
+    tree = {"layers": P(), "wq": P("data")}
+    assert shardings_of(rd.reshard(params(), tree, mesh=MESH)) == [WHOLE] * 4 + [ROWS]
+
+
+def test_a_function_of_path_and_leaf() -> None:
+    calls = []
+
+    def spec(path: str, leaf: jax.Array) -> P:
+        calls.append(path)
+        return P("data") if leaf.ndim == 2 else P()
+
+    moved = rd.reshard(params(), spec, mesh=MESH)
+    assert shardings_of(moved) == [WHOLE, ROWS, WHOLE, ROWS, ROWS]
+    assert calls[:2] == ["layers/0/norm", "layers/0/wq/kernel"]
+    assert rd.reshard_plan(params(), spec, mesh=MESH).put
+
+
+REFUSED = [
+    (
+        {"*/kernel": P(), "*/wq/*": P(), "*": P()},
+        "leaf ['layers'][0]['wq']['kernel']: the patterns '*/kernel', '*/wq/*' both match 'layers/0/wq/kernel'; make "
+        "one of them narrower, so that each leaf has one sharding",
+    ),
+    (
+        {"*/kernel": P()},
+        "leaf ['layers'][0]['norm']: no pattern of '*/kernel' matches 'layers/0/norm'; add one, or '*' for all other "
+        "leaves",
+    ),
+    (
+        {"*/wk/kernel": P(), "*": P()},
+        "the pattern '*/wk/kernel' matches no leaf; the paths are 'layers/0/norm', 'layers/0/wq/kernel', "
+        "'layers/1/norm', 'layers/1/wq/kernel', 'wq/kernel'",
+    ),
+    (
+        {"layers/*": P(), "wq/*": P(), "*": P("data")},
+        "the pattern '*' matches no leaf; the paths are 'layers/0/norm', 'layers/0/wq/kernel', 'layers/1/norm', "
+        "'layers/1/wq/kernel', 'wq/kernel'",
+    ),
+    (
+        lambda path, leaf: P() if "wq" in path else None,
+        "leaf ['layers'][0]['norm']: the function of path and leaf returns None; return a sharding",
+    ),
+    (
+        lambda path, leaf: P("nowhere"),
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(("shardings", "message"), REFUSED)
+def test_what_matches_nothing_or_twice_is_said_and_nothing_moves(shardings: object, message: str | None) -> None:
+    with pytest.raises(LeafError, match=None if message is None else exactly(message)):
+        rd.reshard(params(), shardings, mesh=MESH)
+
+
+def test_dictionaries_whose_keys_have_slashes_are_trees() -> None:
+    tree = {"mlp/~/linear": {"w": jnp.ones((8, 8)), "b": jnp.ones(8)}}
+    assert shardings_of(rd.reshard(tree, {"mlp/~/linear": {"w": ROWS, "b": WHOLE}})) == [WHOLE, ROWS]
+    assert shardings_of(rd.reshard(tree, {"mlp/~/linear": ROWS})) == [ROWS, ROWS]
+    with pytest.raises(LeafError, match="no pattern of 'mlp/~/conv' matches 'mlp/~/linear/b'"):
+        rd.reshard(tree, {"mlp/~/conv": ROWS})
+
+
+def test_functions_and_none_stay_where_they_are() -> None:
+    tree = {"w": jnp.ones((8, 8)), "activation": jax.nn.relu, "none": None, "act": np.tanh}
+    moved = rd.reshard(tree, ROWS)
+    assert moved["w"].sharding == ROWS
+    assert (moved["activation"], moved["none"], moved["act"]) == (jax.nn.relu, None, np.tanh)
+    donated = rd.reshard(moved, COLUMNS, donate=True)
+    assert moved["w"].is_deleted() and donated["activation"] is jax.nn.relu
+
+
+@pytest.mark.parametrize("by_arrays", [True, False])
+def test_an_optimizers_state_follows_the_parameters(by_arrays: bool) -> None:
+    moved = rd.reshard(params(), {"*/wq/kernel": P("data", "model"), "*": P()}, mesh=MESH)
+    source = moved if by_arrays else jax.tree.map(lambda leaf: leaf.sharding, moved)
+    state = optax.chain(optax.clip(1.0), optax.adamw(1e-3)).init(params())
+    shardings = rd.like(source, state)
+    assert jax.tree.structure(shardings) == jax.tree.structure(state)
+    placed = rd.reshard(state, shardings)
+    for field in ("mu", "nu"):
+        assert shardings_of(getattr(placed[1][0], field)) == shardings_of(moved)
+    assert placed[1][0].count.sharding == WHOLE
+
+
+def test_factored_moments_are_whole() -> None:
+    weights = {"w": jax.device_put(jnp.ones((256, 512)), NamedSharding(MESH, P("data", "model")))}
+    state = optax.adafactor(1e-3).init(weights)
+    shardings = rd.like(weights, state)
+    specs = {
+        leaf.shape: sharding.spec for leaf, sharding in zip(*map(jax.tree.leaves, (state, shardings)), strict=True)
+    }
+    assert specs[256,] == specs[512,] == P()
+    rd.reshard(state, shardings)
+
+
+@pytest.mark.parametrize("params", [{"w": "x"}, {}])
+def test_like_wants_shardings(params: object) -> None:
+    with pytest.raises(LeafError, match="give"):
+        rd.like(params, {"w": 1})
