@@ -32,10 +32,15 @@ class CacheInfo:
 
 
 class Cache(Generic[Value]):
-    """A mapping that keeps the `limit` most recently used entries; safe for several threads."""
+    """A mapping that keeps the `limit` most recently used entries; safe for several threads.
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    Args:
+        limit: the most entries.
+        missed: called after an entry has been made.
+    """
+
+    def __init__(self, limit: int, missed: Callable[[], None] | None = None) -> None:
+        self.limit, self._missed = limit, missed
         self._entries: OrderedDict[Hashable, Value] = OrderedDict()
         self._hits = self._misses = 0
         self._lock = threading.RLock()
@@ -56,6 +61,8 @@ class Cache(Generic[Value]):
             self._entries[key] = value
             while len(self._entries) > self.limit:
                 self._entries.popitem(last=False)
+        if self._missed is not None:
+            self._missed()
         return value
 
     def clear(self) -> None:

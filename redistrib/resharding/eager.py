@@ -20,6 +20,7 @@ from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.backends.jax.xla_cpu import Quirks
 from redistrib.plans.dtypes import itemsize_of
+from redistrib.resharding import events
 from redistrib.resharding.actions import Action, LeafRoute, is_elsewhere
 from redistrib.resharding.agreement import agree
 from redistrib.resharding.checks import check, check_processes, check_there, naming, shared
@@ -164,7 +165,9 @@ class PreparedReshard:
         targets = [self._leaves[item.index].target for item in batch.items]
         program = batch.program
         assert isinstance(program, CompiledBucket | PartedMove)
-        moved = program(sources, targets)
+        with events.named_launch(batch):
+            moved = program(sources, targets)
+        events.launched(batch)
         for item, array in zip(batch.items, moved, strict=True):
             results[item.index] = array
         for item, source in zip(batch.items, sources, strict=True):

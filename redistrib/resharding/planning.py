@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import jax
@@ -29,6 +29,7 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.slabs import has_summands
 from redistrib.resharding import leaves
 from redistrib.resharding.actions import LeafRoute, SourceTarget, route
+from redistrib.resharding.events import cache_missed
 from redistrib.resharding.packing import buckets
 from redistrib.resharding.packing.moves import Group, LeafMove
 from redistrib.resharding.packing.parts import Parts, in_parts
@@ -42,14 +43,14 @@ Program: TypeAlias = CompiledBucket | PartedMove
 COALESCED_BYTES = 512 * 1024  # of tile up to which a collective costs more than two copies
 
 # (of every leaf: its path, abstract value and shardings; which share buffers, donation, memory limit, cost model)
-TREES: Cache[Any] = Cache(64)
+TREES: Cache[Any] = Cache(64, partial(cache_missed, "trees"))
 # What a leaf's shape and shardings ask for: (shape, source sharding, target sharding, padding).
-ROUTES: Cache[LeafRoute] = Cache(8192)
+ROUTES: Cache[LeafRoute] = Cache(8192, partial(cache_missed, "routes"))
 # (source type and mesh, target type, mesh and device order, dtype, cost model, memory limit)
-PLANS: Cache[Plan] = Cache(2048)
+PLANS: Cache[Plan] = Cache(2048, partial(cache_missed, "plans"))
 # of every entry: (types, meshes, dtype and devices, cost model, memory limit, schedule, leaves at once, stacked,
 # whether outputs replace inputs)
-PROGRAMS: Cache[Any] = Cache(512)
+PROGRAMS: Cache[Any] = Cache(512, partial(cache_missed, "programs"))
 # (types and meshes, dtype, cost model): the least memory limit that some plan keeps
 _LEAST: Cache[int] = Cache(2048)
 

@@ -89,7 +89,8 @@ def test_partition_spec_under_set_mesh() -> None:
         moved = rd.reshard(matrix(), P("b"))
     assert moved.sharding == NamedSharding(GRID, P("b"))
     with pytest.raises(
-        LeafError, match=exactly("P('b',) names axes of no mesh; give a NamedSharding, or mesh=, or call under jax.set_mesh")
+        LeafError,
+        match=exactly("P('b',) names axes of no mesh; give a NamedSharding, or mesh=, or call under jax.set_mesh"),
     ):
         rd.reshard(matrix(), P("b"))
 

@@ -67,13 +67,14 @@ def local_program(steps: Sequence[Step], context: LoweringContext) -> Callable[[
             if isinstance(step, DynSlice):
                 pending = DynSlice(pending.before if pending else step.before, step.after)
                 continue
-            # Shares are read from the larger tile at once; summands may be numbered otherwise there.
-            if pending is not None and not has_summands(step) and _in_rounds(step, context, between, tile):
-                tile = _rounds(pending.before, step, tile, context, limits)
-            else:
-                if pending is not None:
-                    tile = box(tile, context.offsets(_within(pending)), pending.after.tile)
-                tile = _step(step, tile, context, limits, between)
+            with jax.named_scope(f"{k + 1}.{step.kind}"):
+                # Shares are read from the larger tile at once; summands may be numbered otherwise there.
+                if pending is not None and not has_summands(step) and _in_rounds(step, context, between, tile):
+                    tile = _rounds(pending.before, step, tile, context, limits)
+                else:
+                    if pending is not None:
+                        tile = box(tile, context.offsets(_within(pending)), pending.after.tile)
+                    tile = _step(step, tile, context, limits, between)
             pending, first = None, False
         if pending is not None:
             tile = box(tile, context.offsets(_within(pending)), pending.after.tile)

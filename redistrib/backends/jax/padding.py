@@ -10,6 +10,7 @@ from jax import lax
 from redistrib.backends.jax.boxes import box
 from redistrib.backends.jax.context import LoweringContext
 from redistrib.backends.jax.lowering import local_program
+from redistrib.backends.jax.names import named
 from redistrib.backends.jax.values import Program
 from redistrib.errors import UnevenTypeError
 from redistrib.lang.types import DistType
@@ -22,7 +23,7 @@ def tile_program(plan: Plan, context: LoweringContext) -> Program:
 
     Of a tile with padding, only the elements of the array are read, and all others come out zero.
     """
-    program = local_program(plan.steps, context)
+    program = named(local_program(plan.steps, context), plan)
     if not plan.source.uneven and not plan.target.uneven:
         return program
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
 from redistrib.backends.jax.lowering import after, local_program
+from redistrib.backends.jax.names import named, scope_name
 from redistrib.backends.jax.rows import over_tiles
 from redistrib.backends.jax.sharding import named_sharding, partition_spec
 from redistrib.backends.jax.values import as_integer_bits
@@ -98,7 +99,8 @@ def run_local(
     for op in program.ops:
         match op:
             case Compute():
-                made = (compute or _compute)(op, held)
+                with jax.named_scope(scope_name(op.name)):
+                    made = (compute or _compute)(op, held)
                 held |= made
                 latest = next((tile for tile in made.values() if tile.size), latest)
             case Move():
@@ -107,7 +109,8 @@ def run_local(
                     if in_order and latest is not None:
                         mesh = op.plan.source_mesh
                         tile = after(latest, tile, LoweringContext(mesh.names, mesh.shape, mesh.devices))
-                    tile = _moved(op.plan, tile, platform, schedule)
+                    with jax.named_scope(scope_name(op.value)):
+                        tile = _moved(op.plan, tile, platform, schedule)
                 held[op.out.name] = tile
     return [held[name] for name in program.outputs]
 
@@ -135,4 +138,4 @@ def _compute(op: Compute, held: Mapping[str, jax.Array]) -> dict[str, jax.Array]
 def _moved(plan: Plan, tile: jax.Array, platform: Platform, schedule: Schedule | None) -> jax.Array:
     mesh = plan.source_mesh
     context = context_of(plan, mesh.names, mesh.shape, mesh.devices, schedule, platform)
-    return as_integer_bits(local_program(plan.steps, context))(tile)
+    return as_integer_bits(named(local_program(plan.steps, context), plan))(tile)

@@ -260,7 +260,8 @@ class _Mover:
         bits = None if self._plain else bits_of(dtype)
         bare = (as_dtype(tile, bits) for tile in tiles)
         if self._pattern:
-            rows = coalesced(list(bare), self._plans, self._pattern, context)
+            with jax.named_scope(f"redistrib:{len(tiles)}_coalesced"):
+                rows = coalesced(list(bare), self._plans, self._pattern, context)
         else:
             stack = lax.concatenate([lax.expand_dims(tile, (0,)) for tile in bare], 0)
             moved = jax.vmap(self._moved, in_axes=(0, None))(stack, numbers)
