@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
-from jax.tree_util import GetAttrKey, KeyPath, keystr, tree_flatten_with_path
+from jax.tree_util import GetAttrKey, keystr, tree_flatten_with_path
 
 from redistrib.errors import LeafError
 
 # The pattern of leaves that no other pattern matches.
 DEFAULT = "*"
+KeyPath: TypeAlias = tuple[Any, ...]  # of a leaf, as JAX has it
 _SHOWN = 5  # of the paths that an error lists
 
 
