@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.staged import array_of, mesh_of, sharding_of, staged
-from redistrib.backends.jax.xla_cpu import quirks_of
+from redistrib.backends.jax.xla_cpu.quirks import quirks_of
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
 from redistrib.distribution.arguments import forms_of, leaves_like

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +23,6 @@ from redistrib.plans.messages import Messages, messages
 from redistrib.plans.steps import ReduceExchange, ReduceScatter, Step
 from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Int64, Placement
-
-Turns: TypeAlias = Callable[[Int64, int], tuple[Int64, Int64] | None]
-"""From the pairs of a permute and the elements of each: the pairs of the first and of the second turn; None for one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +63,11 @@ class Write:
     def volume(self) -> int:
         return math.prod(self.size)
 
+    def between(self, pairs: Int64) -> Write:
+        """The write for some of its pairs alone."""
+        assert self.mask is not None
+        return replace(self, pairs=pairs, mask=np.isin(np.arange(len(self.mask)), pairs[:, 1]))
+
     @property
     def masked(self) -> bool:
         return self.mask is not None
@@ -83,9 +84,8 @@ def with_keepers(pairs: Int64, devices: int) -> Int64 | None:
     return np.concatenate([pairs, np.stack([others, others], axis=1)])
 
 
-def schedule(held: Placement, step: Step, turns: Turns | None = None) -> list[Write]:
-    """The writes of a step, in order, with the least masked volume of the orders tried, and in turns then the fewest
-    copies.
+def schedule(held: Placement, step: Step, split: Callable[[Write], list[Write]] | None = None) -> list[Write]:
+    """The writes of a step, in the order of least masked volume, and of fewest copies where permutes are split.
 
     The box that a device need not be sent is written first or last; with several sizes of such boxes, larger ones come
     first, so that a device may write a part of a large one when it is the turn of a small one.
@@ -94,7 +94,7 @@ def schedule(held: Placement, step: Step, turns: Turns | None = None) -> list[Wr
         held: what the devices read from: the placement before the step, or one before a slice that precedes it, whose
             larger tiles may hold more of what the devices end with than stays in the step itself.
         step: any step that communicates.
-        turns: splits permutes that had better not go at once.
+        split: replaces a permute by several, where the links of a platform want that.
 
     Raises:
         PartialTypeError: if its tiles are summands, which are added and not written.
@@ -104,15 +104,15 @@ def schedule(held: Placement, step: Step, turns: Turns | None = None) -> list[Wr
     after, table = step.after, messages(step)
     kept = held.boxes.meet(after.boxes)
     own = _Retained(kept, kept.start - held.start, kept.start - after.start)
-    rounds = [
-        turn for r in range(table.rounds) for write in _round(held, after, table, r) for turn in _turns(write, turns)
-    ]
+    rounds = [write for r in range(table.rounds) for write in _round(held, after, table, r)]
+    if split is not None:
+        rounds = [part for write in rounds for part in split(write)]
     keeps = own.writes()
     orders = [keeps + rounds]
     if keeps:
         orders.append([*keeps[:-1], *rounds, keeps[-1]])
     settled = [_without_dead(_settle(order, own, after), after) for order in orders]
-    return min(settled, key=lambda order: (_masked_volume(order), 0 if turns is None else _sent_to_self(order)))
+    return min(settled, key=lambda order: (_masked_volume(order), 0 if split is None else _sent_to_self(order)))
 
 
 def additions(step: ReduceScatter | ReduceExchange) -> list[Write]:
@@ -171,17 +171,6 @@ def _round(before: Placement, after: Placement, table: Messages, number: int) ->
         receives[receiver] = True
         writes.append(Write(tuple(size), source, target, np.stack([sender, receiver], axis=1), receives, padded))
     return writes
-
-
-def _turns(write: Write, turns: Turns | None) -> list[Write]:
-    """A write by a permute, or one for each turn that its pairs take."""
-    assert write.pairs is not None
-    assert write.mask is not None
-    split = None if turns is None or write.padded is not None else turns(write.pairs, write.volume)
-    if split is None:
-        return [write]
-    devices = np.arange(len(write.mask))
-    return [replace(write, pairs=pairs, mask=np.isin(devices, pairs[:, 1])) for pairs in split]
 
 
 def _settle(order: Sequence[Write], own: _Retained, after: Placement) -> list[Write]:

@@ -18,7 +18,7 @@ from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.buckets.parted import PartedMove
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.with_sharding import with_sharding
-from redistrib.backends.jax.xla_cpu import Quirks
+from redistrib.backends.jax.xla_cpu.quirks import Quirks
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.resharding import events
 from redistrib.resharding.actions import Action, LeafRoute, is_elsewhere

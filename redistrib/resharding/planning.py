@@ -18,7 +18,7 @@ from redistrib.backends.jax.buckets.coalesced import coalescing_key
 from redistrib.backends.jax.buckets.compiled import BucketEntry, CompiledBucket
 from redistrib.backends.jax.buckets.parted import PartedEnd, PartedMove
 from redistrib.backends.jax.context import Schedule
-from redistrib.backends.jax.xla_cpu import Quirks, quirks_of
+from redistrib.backends.jax.xla_cpu.quirks import Quirks, quirks_of
 from redistrib.cache import Cache, CacheInfo
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import cost_model, preset_of
@@ -178,10 +178,9 @@ class Planner:
 
     def _program(self, first: LeafMove, known: list[tuple[Hashable, BucketEntry]], numbered: bool) -> CompiledBucket:
         spec, entries = leaf_spec(first), [entry for _, entry in known]
-        options = spec.quirks.compiler_options(sum(entry.cut_bytes(spec.quirks) for entry in entries))
         made: CompiledBucket = PROGRAMS.get(
             (numbered, *[key for key, _ in known]),
-            lambda: CompiledBucket(entries, spec.devices, options, numbered=numbered),
+            lambda: CompiledBucket(entries, spec.devices, numbered=numbered),
         )
         return made
 

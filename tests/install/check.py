@@ -107,7 +107,7 @@ def jax_swaps_between_processes() -> None:
     """Permutes of tiles of 512 KiB and more take turns."""
     import numpy as np
 
-    from redistrib.backends.jax.one_way import two_turns
+    from redistrib.backends.jax.xla_cpu.half_duplex import two_turns
 
     turns = two_turns(np.array([(k, k ^ 4) for k in range(8)]), [0, 0, 0, 0, 1, 1, 1, 1])
     assert turns is not None and len(turns[0]) == len(turns[1]) == 4

@@ -17,7 +17,7 @@ from redistrib.backends.jax.buckets.coalesced import TilePattern, coalesced, coa
 from redistrib.backends.jax.buckets.compiled import forget, numbers
 from redistrib.backends.jax.context import LoweringContext
 from redistrib.backends.jax.with_sharding import argument, with_sharding
-from redistrib.backends.jax.xla_cpu import Quirks
+from redistrib.backends.jax.xla_cpu.quirks import Quirks
 from redistrib.plans import reference
 from redistrib.plans.plan import Plan
 

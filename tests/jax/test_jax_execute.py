@@ -12,11 +12,11 @@ from jax.sharding import AxisType
 from jax.sharding import Mesh as JaxMesh
 from jax.sharding import PartitionSpec as P
 
-from redistrib.backends.jax import xla_cpu
 from redistrib.backends.jax.context import LoweringContext
 from redistrib.backends.jax.execute import to_jax
 from redistrib.backends.jax.lowering import local_program
 from redistrib.backends.jax.profiling.inspect import inspect
+from redistrib.backends.jax.xla_cpu import quirks
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.reference import run_step, scatter
@@ -95,7 +95,7 @@ def test_all_to_all_whose_order_differs_between_groups():
 def test_packed_forms(monkeypatch, target, most):
     """What TPUs and large groups get: one packed buffer, in order, or put in order by slices or by one take."""
     monkeypatch.setattr(LoweringContext, "MOST_PIECES", most)
-    monkeypatch.setattr(xla_cpu, "ONE_PROCESS", replace(xla_cpu.ONE_PROCESS, piecewise=False))
+    monkeypatch.setattr(quirks, "ONE_PROCESS", replace(quirks.ONE_PROCESS, piecewise=False))
     plan = plan_of("[4{x}8, 2{y}8, 8]", target, "x=2,y=4", lambda b, a: AllToAll(b, a, [range(8)]))
     f = to_jax(plan, jax_mesh(plan.source_mesh))
     whole = np.arange(512, dtype=np.float32).reshape(8, 8, 8)
@@ -121,7 +121,7 @@ def test_large_tiles_go_slice_by_slice(monkeypatch, source, target, kind):
     plan = plan_of(source, target, mesh, lambda b, a: kind(b, a, [range(8)]))
     whole = check(plan)
     # a quarter of the tile: buffers for sender, receiver
-    monkeypatch.setattr(xla_cpu, "ONE_PROCESS", replace(xla_cpu.ONE_PROCESS, chunk=4 * plan.height // 4))
+    monkeypatch.setattr(quirks, "ONE_PROCESS", replace(quirks.ONE_PROCESS, chunk=4 * plan.height // 4))
     f = to_jax(plan, jax_mesh(plan.source_mesh))
     numbers = np.arange(np.prod(plan.shape), dtype=np.float32).reshape(plan.shape)
     for shard in f(jax.device_put(numbers, f.source_sharding)).addressable_shards:
@@ -156,7 +156,7 @@ def test_a_lone_permute_is_not_cut():
 def run_alone(step, devices):
     """One step on numbered tiles, through the per-device program; the tiles afterwards."""
     mesh = JaxMesh(np.array(jax.devices()[:devices]), ("x",), axis_types=(AxisType.Auto,))
-    context = LoweringContext(("x",), (devices,), tuple(range(devices)), quirks=xla_cpu.Quirks(piecewise=True))
+    context = LoweringContext(("x",), (devices,), tuple(range(devices)), quirks=quirks.Quirks(piecewise=True))
     program = local_program([step], context)
     run = jax.jit(jax.shard_map(program, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
     whole = np.arange(np.prod(step.before.shape), dtype=np.float32).reshape(step.before.shape)

@@ -1,4 +1,4 @@
-"""What only virtual CPU devices want lies in `xla_cpu`: without it, other platforms get the same programs."""
+"""Other platforms than CPUs plan and lower the same without `backends/jax/xla_cpu` and half-duplex links."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ import pytest
 import redistrib as rd
 from redistrib.backends.jax import adding, context, execute, profiling, xla_cpu
 from redistrib.backends.jax.context import Platform
-from redistrib.backends.jax.xla_cpu import Quirks
+from redistrib.backends.jax.xla_cpu import half_duplex, quirks
+from redistrib.backends.jax.xla_cpu.quirks import Quirks
+from redistrib.cost.presets import PRESETS
 from redistrib.plans.plan import Plan
+from redistrib.synthesis import groups
+from redistrib.theory.topology import Topology
 from tests.jax.running import jax_mesh
 
 MESH = "x=2,y=4"
@@ -61,20 +65,53 @@ def texts(platform: str) -> list[str]:
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds on bytes that the arrays of this file exceed."""
     monkeypatch.setattr(context, "TPU_CHUNK", 1 << 12)
-    monkeypatch.setattr(xla_cpu, "ONE_PROCESS", replace(xla_cpu.ONE_PROCESS, chunk=1 << 12))
+    monkeypatch.setattr(quirks, "ONE_PROCESS", replace(quirks.ONE_PROCESS, chunk=1 << 12))
 
 
 @pytest.mark.usefixtures("small_bounds")
 @pytest.mark.parametrize("platform", ["gpu", "tpu"])
 def test_other_platforms_get_the_same_without_the_quirks(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plans = [plan_for(problem, platform).to_json() for problem in PROBLEMS]
     programs = texts(platform)
     monkeypatch.setattr(context, "quirks_of", lambda platform, processes=1: Quirks())
     monkeypatch.setattr(context, "has_ragged_all_to_all", lambda platform: True)
     monkeypatch.setattr(adding, "has_reliable_reduce_scatter", lambda platform: True)
+    for name in ("HalfDuplexLinks", "two_turns", "relayed"):
+        monkeypatch.setattr(half_duplex, name, deleted)
     rd.clear_caches()
-    assert [plan_for(problem, platform).to_json() for problem in PROBLEMS] == plans
     assert texts(platform) == programs
+
+
+def deleted(*_: object) -> None:
+    """Stands for a function that is gone."""
+    raise AssertionError("half-duplex schedules belong to profiles that ask for them")
+
+
+HOSTS = Topology.of("aabbccdd")
+SWAPPED = ("[64{y}128, 128]", "[64{z}128, 128]", "x=2,y=2,z=2")  # where senders can be chosen
+SLOW_SWAPS = replace(PRESETS["gpu"], name="half duplex", swap_bandwidth=25e9)
+
+
+@pytest.mark.parametrize("preset", ["gpu", "tpu"])
+def test_other_presets_plan_the_same_without_half_duplex_links(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On hosts, whose links the profile of CPUs takes for half duplex."""
+    problems = [(*ends, MESH) for ends in PROBLEMS.values()] + [SWAPPED]
+
+    def plans() -> list[str]:
+        return [rd.synthesize(*problem, cost_model=preset, topology=HOSTS).to_json() for problem in problems]
+
+    before = plans()
+    monkeypatch.setattr(groups, "without_swaps", deleted)
+    assert plans() == before
+    monkeypatch.setitem(PRESETS, preset, replace(PRESETS[preset], swap_bandwidth=1e12))  # no slower than one way alone
+    assert plans() == before
+
+
+@pytest.mark.parametrize("model", ["cpu", SLOW_SWAPS])
+def test_profiles_of_slow_swaps_do_not(model: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the test above would say nothing."""
+    monkeypatch.setattr(groups, "without_swaps", deleted)
+    with pytest.raises(AssertionError, match=r"^half-duplex schedules belong to profiles that ask for them$"):
+        rd.synthesize(*SWAPPED, cost_model=model, topology=HOSTS)
 
 
 @pytest.mark.usefixtures("small_bounds")
@@ -91,6 +128,6 @@ def test_no_other_file_asks_for_the_platform_of_virtual_devices() -> None:
     makes_virtual_devices = Path(profiling.__file__).parent / "compare.py"
     for room in ("backends/jax", "resharding", "pipelines", "distribution"):
         for file in (package / room).rglob("*.py"):
-            if file not in (Path(xla_cpu.__file__), makes_virtual_devices):
+            if file.parent != Path(xla_cpu.__file__).parent and file != makes_virtual_devices:
                 nodes = ast.walk(ast.parse(file.read_text()))
                 assert not any(isinstance(node, ast.Constant) and node.value == "cpu" for node in nodes), file

@@ -19,7 +19,7 @@ from redistrib.plans.writes import Write, in_parts, schedule
 from redistrib.synthesis.exchange import in_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.testing import RedistributionCase, numbered, plans, redistributions
-from redistrib.theory.placement import Int64, Placement
+from redistrib.theory.placement import Placement
 from tests.plans.hand import GOOD
 
 GARBAGE = -1
@@ -44,10 +44,13 @@ def _window(start: Sequence[int], size: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(s, s + n) for s, n in zip(start, size, strict=True))
 
 
-def by_parity(pairs: Int64, elements: int) -> tuple[Int64, Int64] | None:
+def by_parity(write: Write) -> list[Write]:
     """Even senders first, then odd ones, where there are both and each moves more than one element."""
-    late = pairs[:, 0] % 2 == 1
-    return (pairs[~late], pairs[late]) if elements > 1 and late.any() and not late.all() else None
+    assert write.pairs is not None
+    late = write.pairs[:, 0] % 2 == 1
+    if write.padded is not None or write.volume == 1 or late.all() or not late.any():
+        return [write]
+    return [write.between(write.pairs[~late]), write.between(write.pairs[late])]
 
 
 def check(held: Placement, step: Step, largest: int) -> None:

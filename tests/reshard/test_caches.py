@@ -17,8 +17,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax import xla_cpu
 from redistrib.backends.jax.buckets.compiled import CompiledBucket
+from redistrib.backends.jax.xla_cpu import quirks
 from redistrib.cost.exact import ExactCost
 from redistrib.resharding import planning
 from redistrib.resharding.packing import buckets
@@ -185,7 +185,7 @@ def test_every_bfloat16_arrives_as_it_was(monkeypatch: pytest.MonkeyPatch, known
     """As it is where the compiler leaves it so; as integers where it would widen it, and a NaN lose its payload."""
     if not known:
         monkeypatch.setattr(
-            xla_cpu, "ONE_PROCESS", replace(xla_cpu.ONE_PROCESS, bfloat16_options={})
+            quirks, "ONE_PROCESS", replace(quirks.ONE_PROCESS, bfloat16_options={})
         )  # as if XLA:CPU had another name for what widens
     every = np.resize(np.arange(2**16, dtype=np.uint16), (512, 1024)).view(jnp.bfloat16)
     for source, target in ((ROWS, COLUMNS), (ROWS, NamedSharding(EIGHT, P())), (COLUMNS, NamedSharding(GRID, P("b")))):
@@ -218,17 +218,19 @@ def test_a_program_that_chooses_between_bfloat16_leaves_each_as_it_was(width: in
 
 @pytest.mark.usefixtures("fresh")
 def test_a_compiler_that_does_not_know_the_options_is_asked_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xla_cpu.Quirks, "compiler_options", lambda *_: {"xla_cpu_no_such_option": 1})
-    for dtype in (np.float32, jnp.bfloat16):
-        np.testing.assert_array_equal(rd.reshard(matrix(dtype=dtype), COLUMNS), matrix(dtype=dtype))
-    monkeypatch.setattr(xla_cpu.Quirks, "compiler_options", lambda *_: {"xla_backend_optimization_level": "x"})
+    def with_options(**options: Any) -> None:
+        monkeypatch.setattr(quirks, "ONE_PROCESS", replace(quirks.ONE_PROCESS, bfloat16_options=options))
+
+    with_options(xla_cpu_no_such_option=1)
+    np.testing.assert_array_equal(rd.reshard(matrix(dtype=jnp.bfloat16), COLUMNS), matrix(dtype=jnp.bfloat16))
+    with_options(xla_backend_optimization_level="x")
     with pytest.raises(
         jax.errors.JaxRuntimeError,
         match=exactly(
             "INVALID_ARGUMENT: While setting option xla_backend_optimization_level, 'x' is not a valid int32 value."
         ),
     ):
-        rd.reshard(matrix((8, 8)), COLUMNS)
+        rd.reshard(matrix((8, 8), dtype=jnp.bfloat16), COLUMNS)
 
 
 def test_caches_are_bounded() -> None:

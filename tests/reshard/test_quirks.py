@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.backends.jax import xla_cpu
+from redistrib.backends.jax.xla_cpu import quirks
 
 MESH = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
 ROWS, COLUMNS, WHOLE = (NamedSharding(MESH, P(*spec)) for spec in ((("x", "y"),), (None, ("x", "y")), ()))
@@ -31,16 +31,16 @@ def tree() -> tuple[list[jax.Array], list[NamedSharding]]:
     return large + small, [COLUMNS, WHOLE, COLUMNS, *[WHOLE] * len(small)]
 
 
-BETWEEN_PROCESSES = {"one_way_bytes"}
+BETWEEN_PROCESSES = {"half_duplex_bytes"}
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("fresh", "quick_compiles")
-@pytest.mark.parametrize("field", sorted({field.name for field in fields(xla_cpu.Quirks)} - BETWEEN_PROCESSES))
+@pytest.mark.parametrize("field", sorted({field.name for field in fields(quirks.Quirks)} - BETWEEN_PROCESSES))
 def test_switched_off_one_by_one(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    switched = getattr(xla_cpu.Quirks(), field)
-    assert getattr(xla_cpu.ONE_PROCESS, field) != switched
-    monkeypatch.setattr(xla_cpu, "ONE_PROCESS", replace(xla_cpu.ONE_PROCESS, **{field: switched}))
+    switched = getattr(quirks.Quirks(), field)
+    assert getattr(quirks.ONE_PROCESS, field) != switched
+    monkeypatch.setattr(quirks, "ONE_PROCESS", replace(quirks.ONE_PROCESS, **{field: switched}))
     leaves, targets = tree()
     for before, after, target in zip(leaves, rd.reshard(leaves, targets), targets, strict=True):
         assert after.sharding == target

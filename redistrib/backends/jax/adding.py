@@ -13,7 +13,7 @@ from jax import lax
 
 from redistrib.backends.jax.extremes import across
 from redistrib.backends.jax.values import bits_of
-from redistrib.backends.jax.xla_cpu import has_reliable_reduce_scatter
+from redistrib.backends.jax.xla_cpu.quirks import has_reliable_reduce_scatter
 from redistrib.errors import ReductionError
 from redistrib.lang.notation import Reduction
 from redistrib.plans.plan import Plan

@@ -12,12 +12,11 @@ from jax import lax
 
 from redistrib.backends.jax.adding import Adding, adding_of
 from redistrib.backends.jax.groups import axes_of_groups
-from redistrib.backends.jax.one_way import relayed, two_turns
-from redistrib.backends.jax.xla_cpu import Quirks, has_ragged_all_to_all, quirks_of
+from redistrib.backends.jax.xla_cpu.half_duplex import HalfDuplexLinks
+from redistrib.backends.jax.xla_cpu.quirks import Quirks, has_ragged_all_to_all, quirks_of
 from redistrib.errors import MemoryLimitError
 from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllToAll
-from redistrib.plans.writes import Turns
 from redistrib.theory.placement import Int64
 
 Schedule: TypeAlias = Literal["overlap", "sequential"]
@@ -47,7 +46,7 @@ class LoweringContext:
         quirks: of the platform.
         numbers: 0, 1, 2 and so on, as values that the compiler does not see.
         adding: how sums are made; None where no tiles are summands.
-        processes: of every device, by its number.
+        links: between processes, where these are half duplex; None: shares travel both ways at a time.
     """
 
     MOST_PIECES: ClassVar[int] = 32  # members; above, a program of one slice for each becomes too long
@@ -65,7 +64,7 @@ class LoweringContext:
     quirks: Quirks = field(default_factory=Quirks)
     numbers: tuple[jax.Array, ...] = field(default=(), repr=False, compare=False)
     adding: Adding | None = None
-    processes: tuple[int, ...] = ()
+    links: HalfDuplexLinks | None = None
     position: Int64 = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -114,64 +113,20 @@ class LoweringContext:
             return {"axis_name": tuple(self.names[axis] for axis in axes)}
         return {"axis_name": self.names, "axis_index_groups": placed.tolist()}
 
-    def ring(self, groups: Int64) -> tuple[Int64, list[int]] | None:
-        """The groups with the members of each process side by side, and where each member then stands: gathers go
-        around a ring in the order of the group. None where they stand so, or not all groups are alike."""
-        where = np.array(self.processes)[groups]
-        order = np.argsort(where, axis=1, kind="stable")
-        if (order != order[0]).any() or (_turns(where) <= _turns(np.take_along_axis(where, order, axis=1))).all():
-            return None
-        return groups[:, order[0]], np.argsort(order[0]).tolist()
-
     def permute(self, tile: jax.Array, pairs: Int64) -> jax.Array:
-        """`lax.ppermute` between device numbers; devices that receive nothing get zeros."""
+        """`lax.ppermute` between device numbers; devices in no pair receive zeros."""
+        return (
+            self._send(tile, pairs) if self.links is None else self.links.permute(tile, pairs, self._send, self._is_in)
+        )
 
-        def sent(tile: jax.Array, pairs: Int64) -> jax.Array:
-            moved: jax.Array = lax.ppermute(tile, self.names, [(a, b) for a, b in self.position[pairs].tolist()])
-            return moved
+    def _send(self, tile: jax.Array, pairs: Int64) -> jax.Array:
+        received: jax.Array = lax.ppermute(tile, self.names, [(a, b) for a, b in self.position[pairs].tolist()])
+        return received
 
-        size = tile.size * tile.dtype.itemsize
-        if not self.goes_one_way(size):
-            return sent(tile, pairs)
-        keeps = pairs[:, 0] == pairs[:, 1]
-        moving, keepers = pairs[~keeps], pairs[keeps, 0]
-        if (turns := self.turns(moving, size)) is not None:
-            moved = sent(tile, turns[0])
-            then = sent(tile, turns[1])
-        elif (turns := relayed(moving, self.processes)) is not None:
-            moved = sent(tile, turns[0])
-            then = sent(moved, turns[1])
-        else:
-            return sent(tile, pairs)
-        late, kept = (self.lookup(np.isin(np.arange(len(self.order)), some)) for some in (turns[1][:, 1], keepers))
-        moved = jnp.where(late, then, moved)
-        return jnp.where(kept, tile, moved) if len(keepers) else moved
-
-    def turns(self, pairs: Int64, size: int) -> tuple[Int64, Int64] | None:
-        """The pairs of a permute of so many bytes each in two turns; None where it had better go at once."""
-        return two_turns(pairs, self.processes) if self.goes_one_way(size) else None
-
-    def turns_of(self, itemsize: int) -> Turns | None:
-        """The turns of permutes of elements of so many bytes; None where nothing ever takes any."""
-        if self.quirks.one_way_bytes is None:
-            return None
-        return lambda pairs, elements: self.turns(pairs, elements * itemsize)
-
-    def goes_one_way(self, size: int) -> bool:
-        """Whether so many bytes for each device had better travel one way at a time between two processes."""
-        least = self.quirks.one_way_bytes
-        return least is not None and size >= least and self.schedule == "overlap"
-
-    def crosses(self, groups: Int64) -> bool:
-        """Whether a group has members in several processes."""
-        where = np.array(self.processes)[groups]
-        return bool((where != where[:, :1]).any())
-
-
-def _turns(where: Int64) -> Int64:
-    """For each row, how often neighbours on a ring around it differ."""
-    turns: Int64 = (where != np.roll(where, 1, axis=1)).sum(axis=1)
-    return turns
+    def _is_in(self, devices: Int64) -> jax.Array:
+        """Whether the running device is one of these."""
+        mask: jax.Array = self.lookup(np.isin(np.arange(len(self.order)), devices))
+        return mask
 
 
 @dataclass(frozen=True)
@@ -219,7 +174,7 @@ def context_of(
         MemoryLimitError: if source and target alone take more than that limit.
     """
     scratch, quirks = None, quirks_of(platform.name, len(set(platform.processes)) or 1)
-    processes = dict(zip(order, platform.processes, strict=False))
+    processes = [process for _, process in sorted(zip(order, platform.processes, strict=False))]
     if schedule is None and plan.memory_limit is not None:
         schedule = "sequential"
         tiles = plan.before.tile_size + plan.after.tile_size
@@ -245,5 +200,5 @@ def context_of(
         ragged=has_ragged_all_to_all(platform.name),
         quirks=quirks,
         adding=adding_of(plan, platform.name),
-        processes=tuple(process for _, process in sorted(processes.items())),
+        links=None if schedule == "sequential" else quirks.links(processes),
     )

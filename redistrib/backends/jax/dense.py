@@ -29,7 +29,7 @@ def is_leading(step: AllGather) -> bool:
 def gather(step: AllGather, tile: jax.Array, context: LoweringContext) -> jax.Array:
     """The union of the tiles of the group."""
     merged = ratio(step.before, step.after)
-    ring = context.ring(step.groups) if context.goes_one_way(tile.size * tile.dtype.itemsize) else None
+    ring = None if context.links is None else context.links.ring(step.groups, tile.size * tile.dtype.itemsize)
     groups, number = (step.groups, range(step.group_size)) if ring is None else ring
     straight = is_leading(step) and not context.copies_results and ring is None
     slices = None if straight else _slices(step, step.before.tile, tile, context)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -132,7 +133,7 @@ def _in_rounds(step: Step, context: LoweringContext, between: int, tile: jax.Arr
         return True
     if isinstance(step, AllToAll) and step.group_size == 1:
         return True
-    if isinstance(step, AllGather | AllToAll) and (not closes(step) or _goes_one_way(step, context, tile)):
+    if isinstance(step, AllGather | AllToAll) and (not closes(step) or _has_swaps(step, context, tile)):
         return True
     if context.schedule == "overlap" or isinstance(step, DynSlice):
         return False
@@ -141,12 +142,10 @@ def _in_rounds(step: Step, context: LoweringContext, between: int, tile: jax.Arr
     return not (isinstance(step, AllGather) and is_leading(step))
 
 
-def _goes_one_way(step: AllGather | AllToAll, context: LoweringContext, tile: jax.Array) -> bool:
-    """Whether members of different processes would send to one another at the same time; gathers go around a ring."""
-    if isinstance(step, AllGather) and step.group_size > 2:
-        return False
+def _has_swaps(step: AllGather | AllToAll, context: LoweringContext, tile: jax.Array) -> bool:
+    """Whether large shares would meet on half-duplex links."""
     share = step.before.tile if isinstance(step, AllGather) else step.share
-    return context.goes_one_way(_bytes(share, step, tile)) and context.crosses(step.groups)
+    return context.links is not None and context.links.swaps(step, _bytes(share, step, tile))
 
 
 def _bytes(share: Sequence[int], step: Step, tile: jax.Array) -> int:
@@ -169,7 +168,8 @@ def _on_summands(step: Step, tile: jax.Array, context: LoweringContext, limits: 
         if not own:
             parts = ratio(step.after, step.before)
             return adding.scattered(step, tile, parts, context.groups(step.groups))
-        if not adding.fixed and context.goes_one_way(_bytes(step.after.tile, step, tile)):
+        links = context.links
+        if not adding.fixed and links is not None and links.splits(_bytes(step.after.tile, step, tile)):
             return _added_in_place(step, tile, context, limits)
     elif isinstance(step, ReduceExchange):
         if not (adding.fixed or step.after.rank == 0 or (step.implementation == "ragged" and context.ragged)):
@@ -241,7 +241,10 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, context: LoweringCon
         """Whether a permute reads the argument and is the result, with no copy between."""
         return not context.copies_results and write.size == before.tile == after.tile
 
-    writes = schedule(before, step, context.turns_of(elements * tile.dtype.itemsize))
+    split = (
+        None if context.links is None else partial(context.links.writes, element_bytes=elements * tile.dtype.itemsize)
+    )
+    writes = schedule(before, step, split)
     carried: dict[Write, jax.Array] = {}
     arrived: dict[PaddedTransfer, jax.Array] = {}
     fused = isinstance(step, Exchange) and step.implementation == "ragged"

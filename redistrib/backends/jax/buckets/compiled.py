@@ -7,7 +7,7 @@ target may name and order the devices as they like.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import repeat
@@ -29,10 +29,10 @@ from redistrib.backends.jax.rows import AXIS, line_of, over_tiles, rows_shape, r
 from redistrib.backends.jax.sharding import alone_on
 from redistrib.backends.jax.values import as_dtype, as_integer_bits, bits_of
 from redistrib.backends.jax.with_sharding import argument, with_sharding
-from redistrib.backends.jax.xla_cpu import Quirks, chooses, is_widened, quirks_of
+from redistrib.backends.jax.xla_cpu.quirks import chooses, is_widened, quirks_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.slabs import has_summands
-from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Exchange
+from redistrib.plans.steps import AllToAll, Exchange
 
 
 @dataclass(frozen=True)
@@ -63,16 +63,6 @@ class BucketEntry:
         """How often an array goes through the plan."""
         return 1
 
-    def cut_bytes(self, quirks: Quirks) -> int:
-        """Bytes on a device of tiles of which boxes are cut out or written, by loops that compilers make.
-
-        Whole tiles are permuted and gathered as they are, or row by row; but not where they take turns.
-        """
-        plan = self.plan
-        if quirks.one_way_bytes is None and all(isinstance(step, AllGather | AllPermute) for step in plan.steps):
-            return 0
-        return self.count * (plan.before.tile_size + plan.after.tile_size) * plan.itemsize
-
     @property
     def rows(self) -> tuple[int, ...]:
         """The shape of an array of the source's tiles on all devices."""
@@ -88,7 +78,7 @@ class CompiledBucket:
     """Plans for several arrays at once, over devices in the order of their numbers.
 
     The constructor lowers the program; `compile` is a call of its own, so that several may compile at the same time.
-    The compiler is given `options`. A `numbered` program is given numbers that the compiler does not see, if that makes
+    A `numbered` program is given numbers that the compiler does not see, if that makes
     it quick to compile; they stay on the devices, in 4 bytes each.
 
     Attributes:
@@ -100,11 +90,10 @@ class CompiledBucket:
         self,
         entries: Sequence[BucketEntry],
         devices: Sequence[Any],
-        options: Mapping[str, Any] | None = None,
         *,
         numbered: bool = False,
     ) -> None:
-        self.entries, self.devices, self._options = tuple(entries), tuple(devices), dict(options or {})
+        self.entries, self.devices = tuple(entries), tuple(devices)
         self._mesh = line_of(self.devices)
         self._sharding, self._scalar = (
             NamedSharding(self._mesh, spec) for spec in (PartitionSpec(AXIS), PartitionSpec())
@@ -175,12 +164,12 @@ class CompiledBucket:
 
     def _made(self) -> Any:
         if self._plain:
-            compiled = compiled_with(self._lowered, self._options | dict(self._quirks.bfloat16_options or {}))
+            compiled = compiled_with(self._lowered, dict(self._quirks.bfloat16_options or {}))
             if not is_widened(str(compiled.as_text())):
                 return compiled
             # Another compiler than was known: the integers that it cannot widen take longer to compile and to run.
             self._jitted, self._lowered = self._lower(self._movers(False))
-        return compiled_with(self._lowered, self._options)
+        return compiled_with(self._lowered, {})
 
     @cached_property
     def added_bytes(self) -> int:

@@ -12,13 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import redistrib as rd
-from redistrib.backends.jax.buckets.compiled import CompiledBucket
 from redistrib.backends.jax.context import Platform
-from redistrib.backends.jax.one_way import _oriented, relayed, two_turns
-from redistrib.backends.jax.xla_cpu import quirks_of
+from redistrib.backends.jax.xla_cpu.half_duplex import _oriented, relayed, two_turns
+from redistrib.backends.jax.xla_cpu.quirks import quirks_of
 from redistrib.cost.presets import PRESETS
-from redistrib.resharding import planning
-from redistrib.resharding.planning import LeafSpec
 
 
 def load(pairs, processes):
@@ -261,25 +258,7 @@ def test_in_sequence_there_is_no_room_for_a_second_buffer(schedule, permutes, tw
 
 @pytest.mark.parametrize(("platform", "processes", "least"), [("cpu", 1, None), ("cpu", 4, 2**19), ("gpu", 4, None)])
 def test_only_between_processes_on_cpus(platform, processes, least):
-    assert quirks_of(platform, processes).one_way_bytes == least
-
-
-@pytest.mark.parametrize(("processes", "level"), [(1, 0), (4, 1)])
-def test_gathers_between_processes_are_optimized(processes, level, monkeypatch):
-    """Whole tiles that take turns are put together by loops; within one process they are gathered as they are."""
-    asked = []
-
-    def made(entries, devices, options, **_):
-        asked.append(options["xla_backend_optimization_level"])
-        return CompiledBucket(entries, devices, options)
-
-    monkeypatch.setattr(planning, "CompiledBucket", made)
-    monkeypatch.setattr(LeafSpec, "quirks", quirks_of("cpu", processes))
-    mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
-    array = jax.device_put(np.zeros((8, 2**20), np.float32), jax.NamedSharding(mesh, jax.P("x")))
-    rd.clear_caches()
-    rd.reshard(array, jax.NamedSharding(mesh, jax.P()))
-    assert asked == [level]
+    assert quirks_of(platform, processes).half_duplex_bytes == least
 
 
 @pytest.mark.parametrize(("source", "target"), [CASES[0], ("[512{y}1024, 1024]", "[1024, 1024]")])

@@ -1,0 +1,118 @@
+"""What differs on virtual CPU devices, which are threads of one process.
+
+`quirks_of` is the only place that asks for this platform. Each field of `Quirks` is one difference. In `ONE_PROCESS`
+each may be switched off by itself, with empty caches: programs stay correct and may become slower. Without
+`one_at_a_time` many launches may deadlock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+
+from redistrib.backends.jax.xla_cpu.half_duplex import HalfDuplexLinks
+
+
+@dataclass(frozen=True)
+class Quirks:
+    """How programs of a platform are made; by default a platform without quirks.
+
+    Each gain was measured on 8 devices of one process (bench/results/quirks.json, docs/benchmarks.md).
+
+    Attributes:
+        piecewise: all-to-alls of small groups cut and join shares one by one; by default one packed buffer is reshaped
+            and transposed. Trees compile 3 times as fast, and programs run 1.2 times as fast.
+        chunk: bytes of a tile above which collectives run in slices, because larger buffers come from the operating
+            system and touching their pages is slow. A quarter less memory, 1.4 times as fast; compiles take 2.3 times
+            as long.
+        numbers: copies of boxes that differ only in their offsets take these as arguments, so that XLA compiles them
+            once. Trees compile 1.5 to 2.6 times as fast.
+        one_size: only tiles of equal size are coalesced, because a loop for every size takes long to compile. A tree of
+            small leaves of several sizes compiles 4 to 6 times as fast.
+        bfloat16_options: compiler options under which bfloat16 is not widened. None: bfloat16 travels as integers, as
+            it does in programs that select (`chooses`). A tree compiles 3 times as fast and takes 6% less memory.
+        one_at_a_time: launches do not overlap, and all arrays have arrived when a call returns. Devices share a pool of
+            threads, and a later launch may take the threads for which an earlier launch waits. Without it XLA ends the
+            process on a tree of a hundred launches.
+        coalesced_least: the fewest leaves of small tiles that travel side by side. With more than 2 a tree compiles 1.4
+            times as fast.
+        bucket_bytes: bytes of source and target tiles from which a launch is worth its cost. With fewer than the
+            default trees compile 1.5 to 1.9 times as fast, in more launches.
+        half_duplex_bytes: bytes of a share from which links between processes carry data in one direction at a time
+            (`half_duplex`), and all-to-alls go in rounds. On the emulated cluster a swap then takes 1.1 times as long
+            as the link needs for its bytes; without it, 1.7 times. None: never.
+    """
+
+    piecewise: bool = False
+    chunk: int | None = None
+    numbers: bool = False
+    one_size: bool = False
+    bfloat16_options: Mapping[str, Any] | None = field(default=None, hash=False)
+    one_at_a_time: bool = False
+    coalesced_least: int = 2
+    bucket_bytes: int = 16 * 2**20
+    half_duplex_bytes: int | None = None
+
+    def links(self, processes: Sequence[int]) -> HalfDuplexLinks | None:
+        """The links between devices of these processes; None where they carry data both ways at a time."""
+        return None if self.half_duplex_bytes is None else HalfDuplexLinks(tuple(processes), self.half_duplex_bytes)
+
+
+# Programs that split a stack take long to compile, and so do programs that follow a short stack.
+ONE_PROCESS = Quirks(
+    piecewise=True,
+    chunk=16 * 2**20,
+    numbers=True,
+    one_size=True,
+    bfloat16_options={"xla_disable_hlo_passes": "float-normalization-bf16"},
+    one_at_a_time=True,
+    coalesced_least=9,
+    bucket_bytes=2 * 2**20,
+)
+
+
+def quirks_of(platform: str, processes: int = 1) -> Quirks:
+    """The quirks of a platform, on so many processes. Between processes, launches cost as much as elsewhere."""
+    if platform != "cpu":
+        return Quirks()
+    if processes == 1:
+        return ONE_PROCESS
+    plain = Quirks()
+    return replace(
+        ONE_PROCESS,
+        coalesced_least=plain.coalesced_least,
+        bucket_bytes=plain.bucket_bytes,
+        half_duplex_bytes=2**19,
+    )
+
+
+def has_ragged_all_to_all(platform: str) -> bool:
+    """Whether the compiler of a platform has the ragged all-to-all; XLA:CPU has not."""
+    return platform != "cpu"
+
+
+def has_reliable_reduce_scatter(platform: str) -> bool:
+    """Whether the platform's reduce-scatter always gives correct sums.
+
+    CPUs add by gloo once a distributed job has begun, even one of one process. Gloo sometimes gives the first device of
+    a group wrong sums of tiles of several MiB (jax #40830).
+    """
+    return platform != "cpu" or not jax.distributed.is_initialized()
+
+
+def is_widened(text: str) -> bool:
+    """Whether a compiled program converts other floats to 32 bits."""
+    return re.search(r"= f32\[[^]]*\]\S* convert\(", text) is not None
+
+
+def chooses(text: str) -> bool:
+    """Whether a lowered program selects between bfloat16 values, or pads with one.
+
+    XLA:CPU widens these in code that it does not optimize, and its text does not show it: NaNs lose their payload, and
+    subnormal numbers become 0.
+    """
+    return re.search(r"stablehlo\.(select|pad|case|if)\b.*bf16", text) is not None
