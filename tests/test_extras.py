@@ -32,6 +32,7 @@ EXTRA_OF_CODE = {
     "autoshard/": "jax",
     "simulator/picture.py": "plot",
     "testing/strategies.py": "testing",
+    "weights/": "weights",
 }
 
 
@@ -76,7 +77,7 @@ def test_a_file_imports_what_its_extra_installs(path: Path) -> None:
 
 def test_extras_install_the_modules_they_are_named_for() -> None:
     assert all(module in declared(extra) for module, extra in EXTRA_OF.items() if module != "jaxlib")
-    extras = {module for extra in ("jax", "mpi", "plot", "testing", "demo") for module in declared(extra)}
+    extras = {module for extra in ("jax", "mpi", "plot", "testing", "demo", "weights") for module in declared(extra)}
     assert extras - declared(None) - {"mpich"} == set(EXTRA_OF) - {"jaxlib"}
 
 
@@ -133,6 +134,7 @@ CALLS = {
     "redistrib.explain.picture(plan, 'a.png')": "matplotlib",
     "redistrib.explain.weak_graph(plan)": "networkx",
     "redistrib.demo.weights()": "safetensors",
+    "rd.load('.', {})": "jax",
 }
 
 

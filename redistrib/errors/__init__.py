@@ -52,6 +52,7 @@ from redistrib.errors.synthesis import (
     ProfileError,
     ReductionError,
 )
+from redistrib.errors.weights import WeightsFileError
 
 __all__ = [
     "VERIFICATION_RULES",
@@ -92,4 +93,5 @@ __all__ = [
     "UnevenTypeError",
     "UnknownAxisError",
     "VerificationError",
+    "WeightsFileError",
 ]

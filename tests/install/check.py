@@ -157,6 +157,20 @@ def testing_draws() -> None:
     assert all(getattr(redistrib.testing, name) for name in redistrib.testing.__all__)
 
 
+# ------------------------------------------------------------------------------------------------------------ weights
+
+
+def weights_load() -> None:
+    import jax
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    values = np.arange(64, dtype=np.float32).reshape(8, 8)
+    save_file({"w": values}, FOLDER / "model.safetensors")
+    there = jax.sharding.NamedSharding(jax.make_mesh((8,), ("x",)), jax.sharding.PartitionSpec("x"))
+    assert np.array_equal(rd.load(FOLDER / "model.safetensors", {"w": there})["w"], values)
+
+
 # ------------------------------------------------------------------------------------------------------------ demo
 
 
@@ -175,6 +189,7 @@ CHECKS: dict[str, list[Callable[[], None]]] = {
     "mpi": [*CORE, mpi_runs],
     "plot": [*CORE, plot_draws],
     "testing": [*CORE, testing_draws],
+    "weights": [*CORE, weights_load],
     "demo": [*CORE, *JAX, demo_asks_for_the_model],
 }
 # What needs a module, and the extra that is to be named where it is missing.
@@ -184,7 +199,7 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "matplotlib": (lambda: redistrib.explain.picture(PLAN, FOLDER / "a.png"), "redistrib[plot]"),
     "networkx": (lambda: redistrib.explain.weak_graph(PLAN), "redistrib[plot]"),
     "hypothesis": (lambda: redistrib.testing.meshes, "redistrib[testing]"),
-    "safetensors": (redistrib.demo.weights, "redistrib[demo]"),
+    "safetensors": (redistrib.demo.weights, "redistrib[weights]"),
 }
 INSTALLED = {
     "core": set(),
@@ -192,6 +207,7 @@ INSTALLED = {
     "mpi": {"mpi4py"},
     "plot": {"matplotlib", "networkx"},
     "testing": {"hypothesis"},
+    "weights": {"jax", "safetensors"},
     "demo": {"jax", "safetensors"},
 }
 

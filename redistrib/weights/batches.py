@@ -1,0 +1,129 @@
+"""Which tensors are read and moved together, and which bytes of them this process reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from redistrib.backends.jax.rows import AXIS
+from redistrib.weights.headers import StoredTensor
+from redistrib.weights.layout import ReadingLayout, reading_layout
+from redistrib.weights.reading import BoxPiece, PartsPiece, Piece
+
+BATCH_BYTES = 256 * 2**20  # of all processes together
+SMALL_BYTES = 64 * 2**20  # of small tensors that are gathered on every process at a time
+_ROUND = 4096  # bytes to a multiple of which a device's part of the small tensors is padded
+
+
+@dataclass(frozen=True)
+class CutTensor:
+    """A tensor that is read in a layout of its own.
+
+    Attributes:
+        stored: the tensor.
+        layout: how it is cut.
+        pieces: what each device of this process reads of it; None of one whose box is empty.
+    """
+
+    stored: StoredTensor
+    layout: ReadingLayout
+    pieces: dict[Any, BoxPiece]
+
+
+@dataclass(frozen=True)
+class SmallTensors:
+    """Small tensors that are read together, as bytes one behind the other.
+
+    Attributes:
+        stored: the tensors, in order.
+        sharding: of their bytes, over all devices that take part.
+        part: bytes of each device.
+        pieces: what each device of this process reads.
+    """
+
+    stored: tuple[StoredTensor, ...]
+    sharding: NamedSharding
+    part: int
+    pieces: dict[Any, PartsPiece]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is read, and then moved while the next one is read.
+
+    Attributes:
+        cut: tensors that are cut.
+        small: tensors that are not.
+    """
+
+    cut: tuple[CutTensor, ...]
+    small: SmallTensors | None
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """What this process reads, in order."""
+        result: list[Piece] = [piece for each in self.cut for piece in each.pieces.values()]
+        return result + ([] if self.small is None else list(self.small.pieces.values()))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        small = () if self.small is None else self.small.stored
+        return sum(each.stored.nbytes for each in self.cut) + sum(stored.nbytes for stored in small)
+
+
+def in_batches(tensors: Sequence[StoredTensor], line: Mesh) -> list[Batch]:
+    """Tensors in the order of their bytes, in batches.
+
+    Args:
+        tensors: each once.
+        line: the devices of all processes that take part.
+    """
+    batches: list[Batch] = []
+    cut: list[CutTensor] = []
+    small: list[StoredTensor] = []
+
+    def close() -> None:
+        if cut or small:
+            batches.append(Batch(tuple(cut), _small(small, line) if small else None))
+        cut.clear()
+        small.clear()
+
+    size = least = 0
+    for stored in sorted(tensors, key=lambda stored: (stored.file, stored.start)):
+        layout = reading_layout(stored, line)
+        if size and (size + stored.nbytes > BATCH_BYTES or (layout is None and least + stored.nbytes > SMALL_BYTES)):
+            close()
+            size = least = 0
+        size += stored.nbytes
+        if layout is None:
+            small.append(stored)
+            least += stored.nbytes
+        else:
+            tile = layout.sharding.shard_shape(layout.shape)
+            cut.append(
+                CutTensor(stored, layout, {d: BoxPiece(stored, box, tile) for d, box in layout.boxes(stored).items()})
+            )
+    close()
+    return batches
+
+
+def _small(stored: Sequence[StoredTensor], line: Mesh) -> SmallTensors:
+    total = sum(each.nbytes for each in stored)
+    part = max(_ROUND, -(-total // (line.size * _ROUND)) * _ROUND)
+    pieces = {}
+    for k, device in enumerate(line.devices.flat):
+        if device.process_index != jax.process_index():
+            continue
+        parts, place = [], 0
+        for each in stored:  # its bytes are those from `place` on
+            first, last = max(place, k * part), min(place + each.nbytes, (k + 1) * part)
+            if first < last:
+                parts.append((each, first - place, last - first))
+            place += each.nbytes
+        pieces[device] = PartsPiece(tuple(parts), part)
+    return SmallTensors(tuple(stored), NamedSharding(line, PartitionSpec(AXIS)), part, pieces)

@@ -1,0 +1,331 @@
+"""`load`: tensors of safetensors files onto any sharding, each byte read once, moved by plans."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
+
+from redistrib.backends.jax.dummies import without_shards
+from redistrib.backends.jax.rows import line_of
+from redistrib.cost.model import CostModel
+from redistrib.errors import WeightsFileError
+from redistrib.plans.dtypes import dtype_of, itemsize_of
+from redistrib.resharding.agreement import digest_of
+from redistrib.resharding.entry import move_tree
+from redistrib.resharding.leaves import matched
+from redistrib.resharding.planning import Planner
+from redistrib.sizes import parse_size
+from redistrib.weights.batches import Batch, CutTensor, SmallTensors, in_batches
+from redistrib.weights.direct import direct_tensor, from_host, put
+from redistrib.weights.headers import WeightFiles, folder_of, read_headers
+from redistrib.weights.meeting import Meeting, packed, unpacked
+from redistrib.weights.names import named_leaves
+from redistrib.weights.reading import AHEAD_BYTES, Piece, Reader
+from redistrib.weights.targets import WantedTree, is_place, wanted_tree
+
+LONG_LOAD = 256 * 2**20  # bytes above which a load shows its progress, on a terminal
+
+
+def load(
+    path: str | Path,
+    shardings: Any,
+    *,
+    dtype: Any = None,
+    memory_limit: int | str | None = None,
+    local: bool = False,
+    cost_model: CostModel | str | None = None,
+    progress: bool | None = None,
+) -> Any:
+    """Load tensors from safetensors files onto devices, under any shardings.
+
+    A file is read as an array under a layout of its own: each process reads one part of every tensor, in long runs and
+    in the order of the file. From there plans move tensors to their shardings, while the next ones are read. So each
+    byte is read once over all processes, whatever the shardings are. One process alone puts what it reads where it
+    belongs, without a plan.
+
+    With several processes of a `jax.distributed` job, each that owns a device of the shardings makes the same call. An
+    error of one is raised in all of them. See docs/weights.md.
+
+    Args:
+        path: a safetensors file, an index, or a folder.
+        shardings: a tree whose leaves are shardings, devices, partition specs under `jax.set_mesh`, or
+            `jax.ShapeDtypeStruct` with a sharding. The name of a tensor is the keys on the way to its leaf, joined by
+            dots; so a flat dict of names will do. Tensors that are not named are not read. One sharding for all loads
+            every tensor, into a flat dict.
+        dtype: element type of the floating-point tensors of the result, or a dict of types by name. A tensor is cast
+            before it moves where that makes it smaller, and afterwards where it makes it larger.
+        memory_limit: bytes of host memory of a process for what has been read and is not yet on a device: an integer or
+            a text such as `"2GiB"`; by default 256 MiB, or one part of a tensor if that is larger.
+        local: whether each process has a copy of the files of its own. Then each reads what its devices need, and
+            nothing moves.
+        cost_model: see `synthesize`; by default the preset of the devices' platform.
+        progress: whether to show a bar on stderr; None shows one for long loads on a terminal.
+
+    Returns:
+        The tree of `shardings`, every array under exactly its sharding.
+
+    Raises:
+        WeightsFileError: for a file that is missing, malformed or shrinks, a name that is missing, and a tensor of
+            another shape than is asked for; in every process the same.
+        LeafError: for a leaf of `shardings` that is none.
+        MemoryLimitError: if one part of a tensor is larger than the limit.
+        CommunicatorError: if processes make different calls, or one does not come.
+    """
+    limit = None if memory_limit is None else parse_size(memory_limit)
+    call = _Call(Path(path), shardings, dtype, limit, local, Planner(cost_model))
+    return call.run(progress)
+
+
+@dataclass
+class _Call:
+    """What one process does in a call of `load`."""
+
+    path: Path
+    shardings: Any
+    dtype: Any
+    limit: int | None
+    local: bool
+    planner: Planner
+
+    def run(self, progress: bool | None) -> Any:
+        devices = _devices(self.shardings)
+        processes = sorted({device.process_index for device in devices})
+        if jax.process_index() not in processes:
+            return self._without_shards()
+        meeting = Meeting(processes or [jax.process_index()])
+        files = self._headers(meeting)
+        wanted, _ = meeting.agreed(lambda: wanted_tree(files, self.shardings, self.dtype))
+        line = line_of(sorted(devices, key=lambda device: (device.process_index, device.id)))
+        total = sum({each.stored.name: each.stored.nbytes for each in wanted.tensors}.values())
+        with _bar(total, progress) as advance:
+            if self.local or len(processes) < 2:
+                results = self._directly(meeting, files, wanted, advance)
+            else:
+                results = self._by_plan(meeting, files, wanted, line, advance)
+        return jax.tree.unflatten(wanted.structure, [results[place] for place in wanted.places])
+
+    def _without_shards(self) -> Any:
+        """What a process has that owns none of the devices."""
+        wanted = wanted_tree(read_headers(self.path), self.shardings, self.dtype)
+        arrays = [without_shards(each.stored.shape, jnp.dtype(each.dtype), each.sharding) for each in wanted.tensors]
+        return jax.tree.unflatten(wanted.structure, [arrays[place] for place in wanted.places])
+
+    def _headers(self, meeting: Meeting) -> WeightFiles:
+        """The headers, read by the first process, or by each where each has its own files; all must see the same."""
+        path = self.path
+        if self.local or len(meeting.processes) == 1:
+            files, _ = meeting.agreed(lambda: read_headers(path))
+        else:
+            read = (lambda: packed(read_headers(path).to_json())) if meeting.leads else (lambda: _exists(path))
+            _, notes = meeting.agreed(read, note=str)
+            files = WeightFiles.from_json(folder_of(path), unpacked(notes[0]))
+        request = [repr(self.dtype), self.limit, self.local, *_described(self.shardings)]
+        headers = files.to_json() if self.local else ""
+        _, notes = meeting.agreed(lambda: _same_sizes(files), note=lambda _: digest_of([*request, headers]))
+        if len(set(notes)) > 1:
+            raise WeightsFileError(
+                str(path),
+                "",
+                f"the processes {list(meeting.processes)} load different files, or under different shardings or "
+                "options; make the same call everywhere",
+            )
+        return files
+
+    # ------------------------------------------------------------------------------------ one process by itself
+
+    def _directly(
+        self, meeting: Meeting, files: WeightFiles, wanted: WantedTree, advance: Callable[[int], None]
+    ) -> list[jax.Array]:
+        """Every tensor read and put by this process."""
+
+        def act() -> list[jax.Array]:
+            most = AHEAD_BYTES if self.limit is None else self.limit
+            order = _in_file_order(wanted)
+            tensors = {k: direct_tensor(wanted.tensors[k], most) for k in order}
+            pieces = [piece for each in tensors.values() for piece in each.pieces]
+            results: dict[int, jax.Array] = {}
+            with Reader(files, pieces, self.limit) as reader:
+                for k, each in tensors.items():
+                    results[k] = cast(put(each, reader), wanted.tensors[k].dtype)
+                    advance(each.wanted.stored.nbytes)
+            return [results[k] for k in range(len(results))]
+
+        return meeting.agreed(act)[0]
+
+    # ------------------------------------------------------------------------------------ several, by plans
+
+    def _by_plan(
+        self, meeting: Meeting, files: WeightFiles, wanted: WantedTree, line: Any, advance: Callable[[int], None]
+    ) -> list[jax.Array]:
+        """Every tensor read in parts by all processes, and moved by plans."""
+        stored = {each.stored.name: each.stored for each in wanted.tensors}
+        batches = in_batches(list(stored.values()), line)
+        pieces: list[Piece] = [piece for batch in batches for piece in batch.pieces]
+        reader, _ = meeting.agreed(lambda: Reader(files, pieces, self.limit))
+        results: dict[int, jax.Array] = {}
+        with reader:
+            for batch in batches:
+                (arrays, blob), _ = meeting.agreed(partial(_taken, batch, reader))
+                jax.block_until_ready(list(results.values()))  # what moved before this
+                results |= self._moved(batch, arrays, blob, wanted)
+                advance(batch.nbytes)
+        return [results[k] for k in range(len(results))]
+
+    def _moved(
+        self, batch: Batch, arrays: list[jax.Array], blob: jax.Array | None, wanted: WantedTree
+    ) -> dict[int, jax.Array]:
+        by_name: dict[str, list[int]] = {}
+        for k, each in enumerate(wanted.tensors):
+            by_name.setdefault(each.stored.name, []).append(k)
+        places: list[int] = []
+        sources: list[jax.Array] = []
+        targets: list[Sharding] = []
+        shapes: list[tuple[int, ...] | None] = []
+        for cut, array in zip(batch.cut, arrays, strict=True):
+            for k in by_name[cut.stored.name]:
+                each = wanted.tensors[k]
+                places.append(k)
+                sources.append(cast(array, each.dtype, only_if_smaller=True))
+                targets.append(each.sharding)
+                shapes.append(cut.stored.shape if cut.layout.shape != cut.stored.shape else None)
+        if blob is not None and batch.small is not None:
+            sources.append(blob)
+            targets.append(NamedSharding(batch.small.sharding.mesh, PartitionSpec()))
+            shapes.append(None)
+        single = len({id(source) for source in sources}) == len(sources)
+        del arrays
+        moved = move_tree(sources, targets, None, shapes, self.planner, donate=single, agreed=True)
+        results = {k: cast(array, wanted.tensors[k].dtype) for k, array in zip(places, moved, strict=False)}
+        if blob is not None and batch.small is not None:
+            results |= _small_results(batch.small, np.asarray(moved[-1].addressable_shards[0].data), by_name, wanted)
+        return results
+
+
+def _taken(batch: Batch, reader: Reader) -> tuple[list[jax.Array], jax.Array | None]:
+    """What this process has read of a batch, as arrays in the layouts of reading."""
+    arrays = [_cut_array(each, reader) for each in batch.cut]
+    return arrays, None if batch.small is None else _blob(batch.small, reader)
+
+
+def _cut_array(each: CutTensor, reader: Reader) -> jax.Array:
+    dtype, tiles = dtype_of(each.stored.dtype), []
+    for device, piece in each.pieces.items():
+        tiles.append(jax.device_put(reader.next().view(dtype).reshape(piece.shape), device))
+        tiles[-1].block_until_ready()
+        reader.release(piece.nbytes)
+    return jax.make_array_from_single_device_arrays(each.layout.shape, each.layout.sharding, tiles, dtype=dtype)
+
+
+def _blob(small: SmallTensors, reader: Reader) -> jax.Array:
+    tiles = []
+    for device, piece in small.pieces.items():
+        tiles.append(jax.device_put(reader.next(), device))
+        tiles[-1].block_until_ready()
+        reader.release(piece.nbytes)
+    shape = (small.part * small.sharding.mesh.size,)
+    return jax.make_array_from_single_device_arrays(shape, small.sharding, tiles, dtype=np.uint8)
+
+
+def _small_results(
+    small: SmallTensors, data: np.ndarray, by_name: dict[str, list[int]], wanted: WantedTree
+) -> dict[int, jax.Array]:
+    results, place = {}, 0
+    for stored in small.stored:
+        values = data[place : place + stored.nbytes].view(dtype_of(stored.dtype)).reshape(stored.shape)
+        place += stored.nbytes
+        for k in by_name[stored.name]:
+            results[k] = cast(from_host(values, wanted.tensors[k]), wanted.tensors[k].dtype)
+    return results
+
+
+def cast(array: jax.Array, dtype: str, *, only_if_smaller: bool = False) -> jax.Array:
+    """An array of another element type, where it is."""
+    if str(array.dtype) == dtype or (only_if_smaller and itemsize_of(dtype) >= array.dtype.itemsize):
+        return array
+    return _casts(jnp.dtype(dtype), array.sharding)(array)
+
+
+_CASTS: dict[Any, Any] = {}
+
+
+def _casts(dtype: Any, sharding: Sharding) -> Callable[[jax.Array], jax.Array]:
+    if (dtype, sharding) not in _CASTS:
+        _CASTS[dtype, sharding] = jax.jit(lambda array: array.astype(dtype), out_shardings=sharding)
+    cast_there: Callable[[jax.Array], jax.Array] = _CASTS[dtype, sharding]
+    return cast_there
+
+
+def _in_file_order(wanted: WantedTree) -> list[int]:
+    def place(k: int) -> tuple[int, int]:
+        stored = wanted.tensors[k].stored
+        return stored.file, stored.start
+
+    return sorted(range(len(wanted.tensors)), key=place)
+
+
+def _devices(shardings: Any) -> set[Any]:
+    """The devices of a tree of shardings."""
+    devices: set[Any] = set()
+    for _, leaf in named_leaves(shardings, is_leaf=is_place)[0]:
+        if isinstance(leaf, jax.Device):
+            devices.add(leaf)
+        elif is_place(leaf):
+            sharding = leaf.sharding if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+            if isinstance(sharding, PartitionSpec):
+                sharding = matched(0.0, sharding)[0][0].target
+            devices |= getattr(sharding, "device_set", set())
+    return devices
+
+
+def _described(shardings: Any) -> Iterable[str]:
+    """A tree of shardings as text, the same in all processes."""
+    for name, leaf in named_leaves(shardings, is_leaf=is_place)[0]:
+        yield f"{name} {leaf}"
+
+
+def _exists(path: Path) -> str:
+    """Nothing, where there is such a file or folder."""
+    if not path.exists():
+        raise WeightsFileError(str(path), "", "there is no such file or folder; every process must see the same files")
+    return ""
+
+
+def _same_sizes(files: WeightFiles) -> None:
+    """Refuse files that have other sizes here than where their headers were read."""
+    for number, size in enumerate(files.sizes):
+        path = files.path(number)
+        there = path.stat().st_size if path.is_file() else None
+        if there != size:
+            raise WeightsFileError(
+                str(path), "", f"the file has {there} bytes here, and {size} where its header was read"
+            )
+
+
+@contextlib.contextmanager
+def _bar(total: int, wanted: bool | None) -> Iterator[Callable[[int], None]]:
+    """A function that advances a bar on stderr by so many bytes, or one that does nothing."""
+    if wanted is None:
+        wanted = total > LONG_LOAD and sys.stderr.isatty() and jax.process_index() == 0
+    if not wanted:
+        yield lambda size: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("loading"), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(file=sys.stderr)) as bar:
+        task = bar.add_task("loading", total=total)
+        yield lambda size: bar.advance(task, size)

@@ -1,0 +1,251 @@
+"""Runs of bytes read from files, ahead of those who take them, within a budget of host memory."""
+
+from __future__ import annotations
+
+import math
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from redistrib.errors import MemoryLimitError, WeightsFileError
+from redistrib.weights.headers import StoredTensor, WeightFiles
+from redistrib.weights.runs import Box, runs_of, shape_of
+
+AHEAD_BYTES = 256 * 2**20  # bytes that are read before they are taken, where no limit is given
+JOINED_GAP = 64 * 2**10  # bytes between two runs up to which both are read at once
+
+
+class StorageFile(Protocol):
+    """A file that can be read from any place."""
+
+    def read_into(self, buffer: memoryview, start: int) -> int:
+        """Fill a buffer from a byte of the file on, or less; returns how many bytes, 0 at the end of the file."""
+
+    def close(self) -> None: ...
+
+
+class LocalFile:
+    """A file of the operating system."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY)
+
+    def read_into(self, buffer: memoryview, start: int) -> int:
+        return os.preadv(self._descriptor, [buffer], start)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+# What opens files; tests and benchmarks put one here that counts, or that is slow.
+open_file: Callable[[Path], StorageFile] = LocalFile
+
+
+Opened = Callable[[int], StorageFile]  # a file by its number
+
+
+@dataclass(frozen=True)
+class BoxPiece:
+    """A box of a tensor that this process reads.
+
+    Attributes:
+        tensor: in its file.
+        box: which part of it.
+        shape: of the array that has the box at its front; zeros fill the rest.
+    """
+
+    tensor: StoredTensor
+    box: Box
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return math.prod(self.shape) * self.tensor.itemsize
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the box."""
+        return math.prod(shape_of(self.box)) * self.tensor.itemsize
+
+    def read(self, opened: Opened) -> np.ndarray:
+        """The bytes of the array, as a flat array.
+
+        Raises:
+            EOFError, OSError: if the file ends before, or cannot be read.
+        """
+        return _read_box(opened(self.tensor.file), self)
+
+
+@dataclass(frozen=True)
+class PartsPiece:
+    """Parts of several tensors, one behind the other, that this process reads.
+
+    Attributes:
+        parts: of each the tensor, its first byte from the beginning of the tensor, and how many bytes.
+        nbytes: of the whole; zeros fill the rest.
+    """
+
+    parts: tuple[tuple[StoredTensor, int, int], ...]
+    nbytes: int
+
+    @property
+    def tensor(self) -> StoredTensor:
+        """The first tensor, for messages."""
+        return self.parts[0][0]
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the parts."""
+        return sum(length for _, _, length in self.parts)
+
+    def read(self, opened: Opened) -> np.ndarray:
+        """The bytes of the parts; raises as `BoxPiece.read` does."""
+        buffer, place = np.zeros(self.nbytes, np.uint8), 0
+        for tensor, start, length in self.parts:
+            _fill(opened(tensor.file), buffer[place : place + length], tensor.start + start)
+            place += length
+        return buffer
+
+
+Piece = BoxPiece | PartsPiece
+
+
+class Reader:
+    """Reads pieces in order, in a thread of its own, while those before are taken.
+
+    Args:
+        files: where tensors are.
+        pieces: what to read, in order.
+        memory_limit: bytes that have been read and not been released, at most; None for `AHEAD_BYTES`.
+
+    Raises:
+        MemoryLimitError: if one piece is larger than the limit.
+    """
+
+    def __init__(self, files: WeightFiles, pieces: Sequence[Piece], memory_limit: int | None) -> None:
+        largest = max((piece.nbytes for piece in pieces), default=0)
+        if memory_limit is not None and largest > memory_limit:
+            raise MemoryLimitError(memory_limit, largest)
+        self._files, self._pieces = files, pieces
+        self._room = max(AHEAD_BYTES if memory_limit is None else memory_limit, largest)
+        self._used = 0
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._done: queue.SimpleQueue[np.ndarray | BaseException] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="redistrib-reader", daemon=True)
+
+    def __enter__(self) -> Reader:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def next(self) -> np.ndarray:
+        """The bytes of the next piece, when they have been read.
+
+        Raises:
+            WeightsFileError: if they cannot be read.
+        """
+        result = self._done.get()
+        if isinstance(result, BaseException):
+            self._done.put(result)  # whoever asks again gets the same
+            raise result
+        return result
+
+    def release(self, size: int) -> None:
+        """Say that so many bytes are no longer in the memory of the host."""
+        with self._changed:
+            self._used -= size
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        try:
+            for buffer in self._buffers():
+                self._done.put(buffer)
+        except BaseException as error:
+            self._done.put(error)
+
+    def _buffers(self) -> Iterator[np.ndarray]:
+        with ExitStack() as stack:
+            files: dict[int, StorageFile] = {}
+
+            def opened(number: int) -> StorageFile:
+                if number not in files:
+                    files[number] = open_file(self._files.path(number))
+                    stack.callback(files[number].close)
+                return files[number]
+
+            for piece in self._pieces:
+                if not self._reserve(piece.nbytes):
+                    return
+                try:
+                    yield piece.read(opened)
+                except EOFError:
+                    raise self._error(piece, "the file ends before it does; it shrank while it was read") from None
+                except OSError as error:
+                    raise self._error(piece, f"cannot be read: {error.strerror or error}") from None
+
+    def _error(self, piece: Piece, reason: str) -> WeightsFileError:
+        return WeightsFileError(str(self._files.path(piece.tensor.file)), piece.tensor.name, reason)
+
+    def _reserve(self, size: int) -> bool:
+        """Wait until there is room for so many bytes; False if nobody takes them any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or self._used + size <= self._room)
+            self._used += size
+            return not self._stopped
+
+
+def _read_box(file: StorageFile, piece: BoxPiece) -> np.ndarray:
+    size, inside = piece.tensor.itemsize, shape_of(piece.box)
+    starts, length = runs_of(piece.tensor.shape, piece.box)
+    is_front = inside == piece.shape
+    buffer = (np.empty if is_front else np.zeros)(piece.nbytes, np.uint8)
+    target = buffer if is_front else np.empty(piece.read_bytes, np.uint8)
+    _read_runs(file, target, piece.tensor.start + starts * size, length * size)
+    if not is_front:
+        front = tuple(slice(count) for count in inside)
+        rows = buffer.reshape(*piece.shape[:-1], piece.shape[-1] * size)
+        rows[(*front[:-1], slice(inside[-1] * size))] = target.reshape(*inside[:-1], inside[-1] * size)
+    return buffer
+
+
+def _read_runs(file: StorageFile, buffer: np.ndarray, starts: np.ndarray, length: int) -> None:
+    """Fill a buffer with runs of one length. Runs that lie close to each other are read at once, gaps included."""
+    if not length:
+        return
+    gap = int(starts[1] - starts[0]) - length if len(starts) > 1 else 0
+    if not 0 < gap <= JOINED_GAP:
+        for k, start in enumerate(starts.tolist()):
+            _fill(file, buffer[k * length : (k + 1) * length], start)
+        return
+    rows = buffer.reshape(len(starts), length)
+    together = max(1, 8 * 2**20 // (length + gap))  # runs
+    for k in range(0, len(starts), together):
+        some = starts[k : k + together]
+        span = np.empty(int(some[-1] - some[0]) + length, np.uint8)
+        _fill(file, span, int(some[0]))
+        offsets = (some - some[0]).tolist()
+        for row, offset in zip(rows[k : k + together], offsets, strict=True):
+            row[:] = span[offset : offset + length]
+
+
+def _fill(file: StorageFile, buffer: np.ndarray, start: int) -> None:
+    view, place = buffer.data, 0
+    while place < len(view):
+        count = file.read_into(view[place:], start + place)
+        if count == 0:
+            raise EOFError
+        place += count

@@ -1,0 +1,119 @@
+"""Which tensors a caller asks for, of which type, and where they are to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec, Sharding, SingleDeviceSharding
+
+from redistrib.arguments import dtype_name
+from redistrib.errors import LeafError, WeightsFileError
+from redistrib.resharding.leaves import matched
+from redistrib.weights.headers import StoredTensor, WeightFiles
+from redistrib.weights.names import named_leaves
+
+
+@dataclass(frozen=True)
+class WantedTensor:
+    """A tensor to be loaded.
+
+    Attributes:
+        stored: the tensor in its file.
+        sharding: where it is to be.
+        dtype: the element type that it is to have.
+    """
+
+    stored: StoredTensor
+    sharding: Sharding
+    dtype: str
+
+
+@dataclass(frozen=True)
+class WantedTree:
+    """What is asked for.
+
+    Attributes:
+        tensors: those to load, each once, in the order of the leaves.
+        structure: of the result.
+        places: for each leaf of the result the number of its tensor; leaves of tied names have one.
+    """
+
+    tensors: tuple[WantedTensor, ...]
+    structure: Any
+    places: tuple[int, ...]
+
+
+def is_place(value: Any) -> bool:
+    """Whether a value says where an array is to be."""
+    return isinstance(value, Sharding | PartitionSpec | jax.Device | jax.ShapeDtypeStruct)
+
+
+def wanted_tree(files: WeightFiles, shardings: Any, dtype: Any) -> WantedTree:
+    """The tensors that a tree of shardings names.
+
+    Args:
+        files: where tensors are.
+        shardings: a tree whose leaves are shardings, devices, partition specs under `jax.set_mesh`, or
+            `jax.ShapeDtypeStruct` with a sharding; or one of these for all tensors, as a flat dict by name.
+        dtype: of the result's floating-point tensors, a dict of types by name, or None for those of the files.
+
+    Raises:
+        WeightsFileError: if a name is missing, or a tensor has another shape than is asked for, or one that the
+            sharding does not divide.
+        LeafError: if a leaf is no sharding.
+    """
+    tree = dict.fromkeys(sorted({*files.tensors, *files.tied}), shardings) if is_place(shardings) else shardings
+    leaves, structure = named_leaves(tree, is_leaf=is_place)
+    types = {} if not isinstance(dtype, Mapping) else {name: dtype_name(kind) for name, kind in dtype.items()}
+    every = None if dtype is None or isinstance(dtype, Mapping) else dtype_name(dtype)
+    for name in types:
+        files[name]  # refuses names that are missing
+    tensors: dict[tuple[Any, ...], int] = {}
+    result: list[WantedTensor] = []
+    places = []
+    for name, leaf in leaves:
+        stored = files[name]
+        wanted = _wanted(files, name, stored, leaf, types.get(name, every if _is_floating(stored.dtype) else None))
+        key = (stored.name, wanted.sharding, wanted.dtype)
+        if key not in tensors:
+            tensors[key] = len(result)
+            result.append(wanted)
+        places.append(tensors[key])
+    return WantedTree(tuple(result), structure, tuple(places))
+
+
+def _wanted(files: WeightFiles, name: str, stored: StoredTensor, leaf: Any, dtype: str | None) -> WantedTensor:
+    kind = dtype or stored.dtype
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        if leaf.sharding is None:
+            raise LeafError(name, "a ShapeDtypeStruct must say where its array is to be; give it a sharding=")
+        if leaf.shape != stored.shape:
+            raise WeightsFileError(files.shown, name, f"its shape is {stored.shape}, and {leaf.shape} is asked for")
+        kind = dtype or str(leaf.dtype)
+        leaf = leaf.sharding
+    if not isinstance(leaf, Sharding | PartitionSpec | jax.Device):
+        raise LeafError(name, f"{leaf!r} is no jax.sharding.Sharding; give a NamedSharding")
+    sharding = SingleDeviceSharding(leaf) if isinstance(leaf, jax.Device) else leaf
+    if isinstance(sharding, PartitionSpec):
+        sharding = matched(jax.ShapeDtypeStruct(stored.shape, jnp.float32), sharding)[0][0].target
+    try:
+        sharding.shard_shape(stored.shape)
+    except ValueError as error:
+        raise WeightsFileError(files.shown, name, f"its shape {stored.shape} is not the sharding's: {error}") from None
+    for each in (stored.dtype, kind):
+        if str(jax.dtypes.canonicalize_dtype(jnp.dtype(each))) != each:
+            raise WeightsFileError(
+                files.shown,
+                name,
+                f"JAX has no arrays of {each} unless jax_enable_x64 is set; set it, convert the file, or leave the "
+                "tensor out of the shardings",
+            )
+    return WantedTensor(stored, sharding, kind)
+
+
+def _is_floating(dtype: str) -> bool:
+    return bool(jnp.issubdtype(jnp.dtype(dtype), jnp.floating))

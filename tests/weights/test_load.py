@@ -1,0 +1,241 @@
+"""`load` in one process: what comes out, what is read, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from safetensors.numpy import save_file
+
+import redistrib as rd
+from redistrib.errors import LeafError, MemoryLimitError, WeightsFileError
+from redistrib.weights import reading
+from redistrib.weights.runs import runs_of
+from tests.weights.files import CountingFile, arrays, same_bits, written
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    monkeypatch.setattr(reading, "open_file", CountingFile)
+    CountingFile.reads.clear()
+    return CountingFile.reads
+
+
+def mesh(shape: tuple[int, ...] = (2, 4)) -> Mesh:
+    return Mesh(np.array(jax.devices()[: math.prod(shape)]).reshape(shape), ("a", "b")[: len(shape)])
+
+
+def everywhere() -> NamedSharding:
+    return NamedSharding(mesh(), P())
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_all_tensors_each_byte_once(tmp_path: Path, files: int, counted: list[tuple[str, int, int]]) -> None:
+    tensors = arrays()
+    loaded = rd.load(written(tmp_path, tensors, files), everywhere())
+    assert loaded.keys() == tensors.keys()
+    for name, array in loaded.items():
+        assert array.sharding == everywhere()
+        assert all(same_bits(shard.data, tensors[name]) for shard in array.addressable_shards)
+    assert sum(stop - start for _, start, stop in counted) == sum(array.nbytes for array in tensors.values())
+    assert counted == sorted(counted)  # in the order of the files
+    for (file, _, stop), (other, start, _) in itertools.pairwise(counted):
+        assert file != other or stop <= start  # none twice
+
+
+def test_a_tree_and_only_what_it_names(tmp_path: Path, counted: list[tuple[str, int, int]]) -> None:
+    tensors = arrays()
+    columns, rows = NamedSharding(mesh(), P(None, "b")), NamedSharding(mesh(), P(("a", "b")))
+    shape = jax.ShapeDtypeStruct((512, 512), jnp.float32, sharding=columns)
+    tree = {"layers": [{"attn": {"q": shape, "k": rows}}], "scale": jax.devices()[3]}
+    loaded = rd.load(written(tmp_path, tensors), tree)
+    assert jax.tree.structure(loaded) == jax.tree.structure(tree)
+    q, k = loaded["layers"][0]["attn"]["q"], loaded["layers"][0]["attn"]["k"]
+    assert q.sharding == columns and q.dtype == jnp.float32 and k.sharding == rows
+    assert same_bits(k, tensors["layers.0.attn.k"]) and same_bits(loaded["scale"], tensors["scale"])
+    expected = np.asarray(jnp.asarray(tensors["layers.0.attn.q"]).astype(jnp.float32))
+    assert same_bits(q, expected)
+    assert loaded["scale"].devices() == {jax.devices()[3]}
+    assert sum(stop - start for _, start, stop in counted) == 2 * 512 * 512 * 2 + 4
+
+
+def test_types(tmp_path: Path) -> None:
+    tensors = {"w": np.linspace(-3, 3, 64, dtype=np.float32), "n": np.arange(8, dtype=np.int32)}
+    path = written(tmp_path, tensors)
+    loaded = rd.load(path, everywhere(), dtype="bfloat16")
+    assert loaded["w"].dtype == jnp.bfloat16 and loaded["n"].dtype == jnp.int32
+    assert same_bits(loaded["w"], tensors["w"].astype(ml_dtypes.bfloat16))
+    assert rd.load(path, everywhere(), dtype={"n": "int8"})["n"].dtype == jnp.int8
+    save_file({"l": np.arange(3)}, tmp_path / "wide.safetensors")
+    with pytest.raises(WeightsFileError, match="JAX has no arrays of int64 unless jax_enable_x64 is set"):
+        rd.load(tmp_path / "wide.safetensors", everywhere())
+
+
+def test_tied_names_are_read_once(tmp_path: Path, counted: list[tuple[str, int, int]]) -> None:
+    table = np.ones((4, 4), np.float32)
+    save_file({"embed": table}, tmp_path / "model.safetensors", metadata={"head": "embed", "format": "pt"})
+    loaded = rd.load(tmp_path, everywhere())
+    assert loaded.keys() == {"embed", "head"} and loaded["head"] is loaded["embed"]
+    assert sum(stop - start for _, start, stop in counted) == table.nbytes
+
+
+def test_a_limit_on_host_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = {f"w{k}": np.full((64, 64), k, np.float32) for k in range(20)}
+    path = written(tmp_path, tensors)
+    most = 0
+
+    class Watched(reading.Reader):
+        def _reserve(self, size: int) -> bool:
+            nonlocal most
+            going_on = super()._reserve(size)
+            most = max(most, self._used)
+            return going_on
+
+    monkeypatch.setattr("redistrib.weights.loading.Reader", Watched)
+    loaded = rd.load(path, everywhere(), memory_limit=40_000)
+    assert all(same_bits(loaded[name], tensors[name]) for name in tensors)
+    assert 16_384 <= most <= 40_000
+    with pytest.raises(MemoryLimitError) as caught:
+        rd.load(path, everywhere(), memory_limit=16_383)
+    assert caught.value.least == 16_384
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+
+
+def file_of(path: Path, header: Any, data: bytes = b"", length: int | None = None) -> Path:
+    """A file with a header as it is given."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes((len(text) if length is None else length).to_bytes(8, "little") + text + data)
+    return path
+
+
+def entry(dtype: str, shape: list[int], start: int, stop: int) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [start, stop]}
+
+
+TWICE = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+BAD: dict[str, tuple[Any, bytes, int | None, str]] = {
+    "empty": (b"", b"", 0, "damaged"),
+    "no JSON": (b"{nothing", b"", None, "damaged"),
+    "length beyond the file": ({}, b"", 2**63, "says that its header has 9,223,372,036,854,775,808"),
+    "length beyond what is allowed": ({}, b"", 100_000_001, "says that its header has 100,000,001"),
+    "truncated": ({"a": entry("F32", [2], 0, 8)}, b"1234", None, "truncated or damaged"),
+    "longer than it says": ({"a": entry("F32", [1], 0, 4)}, b"12345", None, "truncated or damaged"),
+    "overlap": ({"a": entry("F32", [1], 0, 4), "b": entry("F32", [1], 2, 6)}, b"123456", None, "damaged"),
+    "hole": ({"a": entry("F32", [1], 0, 4), "b": entry("F32", [1], 8, 12)}, bytes(12), None, "damaged"),
+    "backwards": ({"a": entry("F32", [1], 4, 0)}, b"1234", None, "damaged"),
+    "negative": ({"a": entry("F32", [-1], 0, 4)}, b"1234", None, "damaged"),
+    "overflow": ({"a": entry("F32", [2**40, 2**40], 0, 4)}, b"1234", None, "damaged"),
+    "other size": ({"a": entry("F32", [3], 0, 4)}, b"1234", None, "damaged"),
+    "unknown dtype": ({"a": entry("F31", [1], 0, 4)}, b"1234", None, "damaged"),
+    "half bytes": ({"a": entry("F4", [2], 0, 1)}, b"1", None, "its dtype F4 is none of"),
+    "twice": (TWICE, b"1234", None, "has this name twice"),
+    "nested": (b"[" * 100_000, b"", None, "damaged"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_malformed_file_is_refused(tmp_path: Path, what: str) -> None:
+    header, data, length, message = BAD[what]
+    path = file_of(tmp_path / "bad.safetensors", header, data, length)
+    with pytest.raises(WeightsFileError, match=message) as caught:
+        rd.load(path, everywhere())
+    assert caught.value.path == str(path)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.integers(0, 400), bits=st.integers(1, 255), cut=st.integers(0, 60))
+def test_a_damaged_file_is_refused_or_read_as_it_is(tmp_path: Path, place: int, bits: int, cut: int) -> None:
+    values = {"weight": np.arange(40, dtype=np.float32), "bias": np.arange(3, dtype=np.int8)}
+    whole = bytearray(written(tmp_path, values).read_bytes())
+    whole[place % len(whole)] ^= bits
+    path = tmp_path / "bad.safetensors"
+    path.write_bytes(whole[: len(whole) - cut])
+    try:
+        loaded = rd.load(path, jax.devices()[0])
+    except WeightsFileError:
+        return
+    assert all(array.nbytes <= len(whole) for array in loaded.values())
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, arrays())
+    cut = NamedSharding(mesh(), P("b"))
+    for tree, error, message in (
+        ({"embed.weight": cut}, WeightsFileError, "its shape .1003, 640. is not the sharding's"),
+        ({"layers.0.atn.q": cut}, WeightsFileError, "close names are layers.0.attn.q"),
+        ({"scale": jax.ShapeDtypeStruct((1,), jnp.float32, sharding=cut)}, WeightsFileError, "is asked for"),
+        ({"scale": jax.ShapeDtypeStruct((), jnp.float32)}, LeafError, "give it a sharding="),
+        ({"scale": 3}, LeafError, "3 is no jax.sharding.Sharding"),
+        ({"a": {"b": cut}, "a.b": cut}, LeafError, "two leaves of the tree have this name"),
+    ):
+        with pytest.raises(error, match=message):
+            rd.load(path, tree)
+
+
+def test_folders_that_are_refused(tmp_path: Path) -> None:
+    tensors = {"a": np.ones(3, np.float32), "b": np.ones(3, np.float32)}
+    folder = written(tmp_path, tensors, 2)
+    index = folder / "model.safetensors.index.json"
+    first, second = sorted(path.name for path in folder.glob("*.safetensors"))
+    for weight_map, message in (
+        ({"a": "../elsewhere.safetensors"}, "which is no file in its folder"),
+        ({"a": "gone.safetensors"}, "which is no file in its folder"),
+        ({"a": second, "b": second}, f"the index says that {second} has it, which has not"),
+        ({}, "the index names no file"),
+        ([], 'no "weight_map"'),
+    ):
+        index.write_text(json.dumps({"weight_map": weight_map}))
+        with pytest.raises(WeightsFileError, match=message):
+            rd.load(folder, everywhere())
+    index.unlink()
+    save_file({"a": np.zeros(3, np.float32)}, folder / second)
+    with pytest.raises(WeightsFileError, match=f"{first} and {second} both have it"):
+        rd.load(folder, everywhere())
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(WeightsFileError, match="there is no safetensors file in this folder"):
+        rd.load(empty, everywhere())
+
+
+def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = {f"w{k}": np.ones((256, 1024), np.float32) for k in range(4)}
+    path = written(tmp_path, tensors)
+
+    class Shrinking(reading.LocalFile):
+        def read_into(self, buffer: memoryview, start: int) -> int:
+            if start > 2**21:
+                with path.open("r+b") as file:
+                    file.truncate(2**21)
+            return super().read_into(buffer, start)
+
+    monkeypatch.setattr(reading, "open_file", Shrinking)
+    with pytest.raises(WeightsFileError, match="it shrank while it was read"):
+        rd.load(path, everywhere())
+
+
+@given(st.lists(st.integers(0, 5), max_size=4), st.data())
+def test_runs_are_those_of_numpy(shape: list[int], data: st.DataObject) -> None:
+    box = []
+    for size in shape:
+        start = data.draw(st.integers(0, size))
+        box.append((start, data.draw(st.integers(start, size))))
+    numbers = np.arange(math.prod(shape)).reshape(shape)
+    inside = numbers[tuple(slice(*part) for part in box)].reshape(-1)
+    starts, length = runs_of(shape, tuple(box))
+    assert [k for start in starts.tolist() for k in range(start, start + length)] == inside.tolist()
+    if len(starts) > 1:  # no longer runs are possible
+        assert min(np.diff(starts)) > length

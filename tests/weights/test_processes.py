@@ -1,0 +1,65 @@
+"""`load` under `jax.distributed`: each byte is read once over all processes, and errors are the same in all of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.processes import outputs_of
+from tests.weights.files import arrays, written
+
+WORKER = Path(__file__).with_name("worker.py")
+
+
+def results_of(outputs: list[str]) -> list[list[list]]:
+    """What each process has printed."""
+    return [
+        [json.loads(line.removeprefix("RESULT ")) for line in output.splitlines() if line.startswith("RESULT ")]
+        for output in outputs
+    ]
+
+
+@pytest.mark.parametrize(
+    ("processes", "devices_each", "files"), [(2, 4, 1), pytest.param(4, 2, 3, marks=pytest.mark.long)]
+)
+def test_every_byte_is_read_once(tmp_path: Path, processes: int, devices_each: int, files: int) -> None:
+    tensors = arrays()
+    path = written(tmp_path, tensors, files)
+    by_process = results_of(outputs_of(WORKER, processes, devices_each, str(path), "loads"))
+    assert [[result[:2] for result in results] for results in by_process] == processes * [
+        [["grid", False], ["grid", True], ["replicas", False], ["turned", False], ["sides", False], ["cast", False]]
+    ]
+    for results in zip(*by_process, strict=True):
+        name, local = results[0][:2]
+        assert [result[2] for result in results] == processes * [0], name
+        if local or name == "cast":
+            continue
+        reads = sorted(tuple(read) for result in results for read in result[3])
+        for (file, _, stop), (other, start, _) in itertools.pairwise(reads):
+            assert file != other or stop <= start, name  # none twice
+        size = sum(stop - start for _, start, stop in reads)
+        chosen = tensors if name != "turned" else [t for t in tensors if t in ("layers.0.attn.q", "layers.0.attn.k")]
+        assert size == sum(tensors[tensor].nbytes for tensor in chosen)
+        read = [sum(stop - start for _, start, stop in result[3]) for result in results]
+        assert max(read) < 1.1 * size / processes + 8192, read
+
+
+def test_errors_are_the_same_in_every_process(tmp_path: Path) -> None:
+    path = written(tmp_path, arrays())
+    outputs = outputs_of(WORKER, 2, 2, str(path), "refusals")
+    refused = [[line for line in output.splitlines() if line.startswith("REFUSED")] for output in outputs]
+    assert refused[0] == refused[1]
+    expected = (
+        "there is no tensor of this name; close names are embed.weight (in process 0)",
+        "every process must see the same files (in process 1)",
+        "load different files, or under different shardings or options",
+        "the file ends before it does; it shrank while it was read (in process 1)",
+        "REFUSED memory: MemoryLimitError",
+    )
+    assert len(refused[0]) == len(expected)
+    for line, text in zip(refused[0], expected, strict=True):
+        assert text in line
+    assert [[result[2] for result in results] for results in results_of(outputs)] == [[0], [0]]

@@ -1,0 +1,102 @@
+"""One process of several: loads files under several shardings, checks its own shards, prints what it has read."""
+
+import json
+import sys
+from pathlib import Path
+
+import jax
+
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.config.update("jax_num_cpu_devices", int(sys.argv[4]))
+jax.distributed.initialize(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import redistrib as rd
+from redistrib.weights import reading
+from tests.weights.files import CountingFile, arrays, same_bits
+
+PATH, WHAT = Path(sys.argv[5]), sys.argv[6]
+reading.open_file = CountingFile
+
+
+def cut(shape: tuple[int, ...], mesh: Mesh) -> P:
+    """The first dimensions that the axes of a mesh divide are cut."""
+    axes = list(mesh.shape.items())
+    spec: list[str | None] = []
+    for size in shape:
+        axis = next(((name, count) for name, count in axes if size % count == 0 and size), None)
+        if axis is not None:
+            axes.remove(axis)
+        spec.append(None if axis is None else axis[0])
+    return P(*spec)
+
+
+def wrong(array: jax.Array, values: np.ndarray) -> int:
+    return sum(not same_bits(shard.data, values[shard.index]) for shard in array.addressable_shards)
+
+
+def loads() -> None:
+    values = arrays()
+    devices = np.array(jax.devices())
+    grid = Mesh(devices.reshape(2, -1), ("tp", "fsdp"))
+    turned = Mesh(devices[::-1].reshape(-1, 2), ("p", "q"))
+    some = Mesh(devices[: len(devices) // 2], ("x",))
+    last = Mesh(devices[len(devices) // 2 :], ("x",))
+    layouts = {
+        "grid": {name: NamedSharding(grid, cut(value.shape, grid)) for name, value in values.items()},
+        "replicas": {name: NamedSharding(grid, P()) for name in values},
+        "turned": {name: NamedSharding(turned, cut(value.shape[::-1], turned)) for name, value in values.items()
+                   if value.ndim == 2 and value.shape[0] == value.shape[1]},
+        "sides": {name: NamedSharding((some, last)[k % 2], P()) for k, name in enumerate(values)},
+    }  # fmt: skip
+    for name, shardings in layouts.items():
+        for local in (False, True) if name == "grid" else (False,):
+            CountingFile.reads.clear()
+            loaded = rd.load(PATH, shardings, local=local, memory_limit="2MB")
+            bad = sum(wrong(array, values[tensor]) for tensor, array in loaded.items())
+            bad += sum(array.sharding != shardings[tensor] for tensor, array in loaded.items())
+            print("RESULT", json.dumps([name, local, bad, CountingFile.reads]))
+    shardings = layouts["grid"]
+    loaded = rd.load(PATH, shardings, dtype={"embed.weight": "bfloat16", "layers.0.attn.q": "float32"})
+    bad = 0
+    for tensor, dtype in (("embed.weight", jax.numpy.bfloat16), ("layers.0.attn.q", np.float32)):
+        with np.errstate(all="ignore"):
+            expected = np.asarray(jax.numpy.asarray(values[tensor]).astype(dtype))
+        bad += loaded[tensor].dtype != dtype or wrong(loaded[tensor], expected)
+    print("RESULT", json.dumps(["cast", False, int(bad), []]))
+
+
+def refusals() -> None:
+    """Calls that must fail in the same words everywhere."""
+    devices = np.array(jax.devices())
+    everywhere = NamedSharding(Mesh(devices, ("x",)), P())
+    rank = jax.process_index()
+
+    def refused(what: str, path: Path, shardings: object, **options: object) -> None:
+        try:
+            rd.load(path, shardings, **options)
+            message = "nothing"
+        except rd.RedistribError as error:
+            message = f"{type(error).__name__}: {error}"
+        print(f"REFUSED {what}: {message}")
+
+    class Shrinking(CountingFile):
+        def read_into(self, buffer: memoryview, start: int) -> int:
+            return 0 if rank == 1 else super().read_into(buffer, start)
+
+    refused("missing name", PATH, {"embed.weigth": everywhere})
+    refused("no file in one process", PATH if rank != 1 else PATH.with_name("gone.safetensors"), everywhere)
+    refused("other options", PATH, {"embed.weight": everywhere}, dtype="bfloat16" if rank else "float16")
+    reading.open_file = Shrinking
+    refused("shrinks", PATH, {"embed.weight": everywhere})
+    reading.open_file = CountingFile
+    refused("memory", PATH, {"embed.weight": everywhere}, memory_limit=1000)
+    loaded = rd.load(PATH, {"embed.weight": everywhere})  # and then it goes on
+    print("RESULT", json.dumps(["after", False, wrong(loaded["embed.weight"], arrays()["embed.weight"]), []]))
+
+
+{"loads": loads, "refusals": refusals}[WHAT]()
