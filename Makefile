@@ -1,7 +1,7 @@
 # Everything sets itself up: the first use of a target makes .venv with what that target needs, and a later one finds it
 # done. Needs Python 3.11 or newer, make, and a network that reaches PyPI; `make proofs` also needs Debian's packages.
 
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	command -v $$p >/dev/null && $$p -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { echo $$p; break; }; done)
 VENV := .venv
@@ -13,7 +13,7 @@ SEED ?= 1
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10 --randomly-seed $(SEED)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-long exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs test-install clean bench-quick
+.PHONY: help setup test test-long exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs test-install test-jax clean bench-quick
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,6 +91,13 @@ $(INSTALLS)/wheel: $(VENV)/.dev
 test-install: ## the wheel in an environment for each extra alone: what it should do, and refuse
 	@env -u PYTHONPATH $(MAKE) --no-print-directory -j 2 $(INSTALLS)/core $(EXTRAS:%=$(INSTALLS)/%)
 
+# The oldest and the newest JAX; `JAX=pre` tries a pre-release and warns. See tests/versions/run.py.
+JAX ?= 0.8.0
+
+test-jax: ## a selection of the tests with one version of JAX: JAX=0.8.0, JAX=newest or JAX=pre
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer with venv found; name one: make PYTHON=/path/to/python3"; exit 1; }
+	@env -u PYTHONPATH $(PYTHON) tests/versions/run.py $(JAX)
+
 format: $(VENV)/.dev ## rewrite the sources as `make test` wants them
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
@@ -120,6 +127,6 @@ proofs: $(VENV)/.dev ## compile and check the Coq development
 	$(MAKE) -C proofs
 
 clean: ## remove everything that was made here
-	rm -rf $(VENV) $(INSTALLS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
+	rm -rf $(VENV) .venv-jax $(INSTALLS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
 	find redistrib tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 	@if test -f proofs/Makefile; then $(MAKE) -C proofs clean; fi

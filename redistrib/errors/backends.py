@@ -7,6 +7,9 @@ from typing import ClassVar
 
 from redistrib.errors.base import RedistribError, RuleBroken
 
+# The ends of the range of JAX that tests run with; see `make test-jax`.
+OLDEST_JAX, NEWEST_JAX = "0.8.0", "0.12.0.1"
+
 
 class HloTextError(RedistribError):
     """Text that is not a compiled HLO module, or has a form that the reader does not know.
@@ -36,6 +39,27 @@ pip install 'redistrib[jax]'
     def __init__(self, name: str, source: str) -> None:
         super().__init__(f"this needs {name}, which is not installed; install it with pip install {source}")
         self.name = name
+
+
+class JaxVersionError(RedistribError):
+    """A JAX that lacks what the library needs of it, and has no other way to it.
+
+    >>> raise JaxVersionError("the mesh that jax.set_mesh has set", "0.99.0")
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.JaxVersionError: JAX 0.99.0 does not say the mesh that jax.set_mesh has set; give that \
+explicitly, or install another JAX: redistrib is tested with 0.8.0 to 0.12.0.1
+
+    Attributes:
+        version: of JAX.
+    """
+
+    def __init__(self, what: str, version: str) -> None:
+        super().__init__(
+            f"JAX {version} does not say {what}; give that explicitly, or install another JAX: redistrib is tested "
+            f"with {OLDEST_JAX} to {NEWEST_JAX}"
+        )
+        self.version = version
 
 
 class CommunicatorError(RedistribError):

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
-import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jax.tree_util import keystr, tree_flatten_with_path
 
+from redistrib.backends.jax import private
 from redistrib.backends.jax.dummies import without_shards, zeros
 from redistrib.backends.jax.with_sharding import devices_of, with_sharding
 from redistrib.cache import Cache
 from redistrib.errors import LeafError
 from redistrib.resharding.padding import Padding, is_shape, padding_of
-from redistrib.resharding.paths import is_by_path, spread_by_path, through_boxes
+from redistrib.resharding.paths import is_by_path, is_static, spread_by_path, through_boxes
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,6 @@ class Structure:
         return jax.tree.unflatten(
             self.tree, [self.static[k] if k in self.static else next(data) for k in range(self.tree.num_leaves)]
         )
-
-
-def is_static(value: Any) -> bool:
-    """Whether a leaf is a function, such as the activation of an Equinox module: it stays what it is."""
-    return callable(value) and not isinstance(value, jax.Array | jax.ShapeDtypeStruct | np.ndarray | np.generic)
 
 
 def matched(
@@ -162,17 +157,8 @@ def _context_mesh() -> Any:
     abstract = jax.sharding.get_abstract_mesh()
     if abstract.empty:
         return None
-    mesh = _mesh_of_devices()  # inside a shard_map, and under use_abstract_mesh, it is not the one that counts
+    mesh = private.mesh_of_devices()  # inside a shard_map, and under use_abstract_mesh, it is not the one that counts
     return abstract if mesh is None or mesh.abstract_mesh != abstract else mesh
-
-
-def _mesh_of_devices() -> Mesh | None:
-    """The mesh that `jax.set_mesh` has set, where JAX tells: not under `jit`."""
-    try:
-        mesh = jax.sharding.get_mesh()
-    except ValueError:
-        return None
-    return None if mesh.empty else mesh
 
 
 def on_devices(leaf: Leaf) -> Leaf:
@@ -186,7 +172,7 @@ def on_devices(leaf: Leaf) -> Leaf:
     if any(kind != AxisType.Explicit for kind in target.mesh.axis_types):
         return leaf
     there = getattr(leaf.value, "sharding", None)
-    mesh = there.mesh if isinstance(there, NamedSharding) else _mesh_of_devices()
+    mesh = there.mesh if isinstance(there, NamedSharding) else private.mesh_of_devices()
     if not isinstance(mesh, Mesh) or mesh.size != target.mesh.size:
         return leaf
     devices = mesh.devices.reshape(target.mesh.axis_sizes)

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 import jax
+import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from jax.tree_util import GetAttrKey, keystr, tree_flatten_with_path
 
@@ -16,6 +17,11 @@ from redistrib.errors import LeafError
 DEFAULT = "*"
 KeyPath: TypeAlias = tuple[Any, ...]  # of a leaf, as JAX has it
 _SHOWN = 5  # of the paths that an error lists
+
+
+def is_static(value: Any) -> bool:
+    """Whether a leaf is a function, such as the activation of an Equinox module: it stays what it is."""
+    return callable(value) and not isinstance(value, jax.Array | jax.ShapeDtypeStruct | np.ndarray | np.generic)
 
 
 def is_by_path(tree: Any, shardings: Any) -> bool:
@@ -37,7 +43,7 @@ def is_by_path(tree: Any, shardings: Any) -> bool:
 
 
 def spread_by_path(tree: Any, shardings: Any) -> list[Any]:
-    """The sharding of every leaf of a tree, in its order.
+    """The sharding of every leaf of a tree, in its order; None of a function.
 
     Args:
         tree: any pytree.
@@ -50,14 +56,17 @@ def spread_by_path(tree: Any, shardings: Any) -> list[Any]:
     """
     leaves = tree_flatten_with_path(tree)[0]
     if not isinstance(shardings, Mapping):
-        results = [shardings(path_text(path), leaf) for path, leaf in leaves]
-        for (path, _), result in zip(leaves, results, strict=True):
-            if result is None:
+        results = [None if is_static(leaf) else shardings(path_text(path), leaf) for path, leaf in leaves]
+        for (path, leaf), result in zip(leaves, results, strict=True):
+            if result is None and not is_static(leaf):
                 raise LeafError(keystr(path), "the function of path and leaf returns None; return a sharding")
         return results
     patterns = [pattern for pattern in shardings if pattern != DEFAULT]
     unused, results = dict.fromkeys(shardings), []
-    for path, _ in leaves:
+    for path, leaf in leaves:
+        if is_static(leaf):
+            results.append(None)
+            continue
         names = _spellings(path)
         hits = [pattern for pattern in patterns if any(_matches(name, pattern) for name in names)]
         if len(hits) > 1:
@@ -144,6 +153,8 @@ def like(params: Any, tree: Any) -> Any:
     """
     shardings: dict[KeyPath, tuple[Sharding, tuple[int, ...] | None]] = {}
     for path, leaf in tree_flatten_with_path(params)[0]:
+        if is_static(leaf):
+            continue
         sharding = leaf if isinstance(leaf, Sharding) else getattr(leaf, "sharding", None)
         if not isinstance(sharding, Sharding):
             raise LeafError(keystr(path), f"{leaf!r} is no sharding and has none; give arrays or shardings")

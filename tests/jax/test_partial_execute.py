@@ -20,6 +20,7 @@ from redistrib.backends.jax import adding
 from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import PartialTypeError, ReductionError, SourceArrayError, SpecError, TracedError
 from redistrib.lang.mesh import Mesh
+from redistrib.lang.specs import spec_entries
 from redistrib.plans.reference import run, scatter
 from redistrib.plans.steps import ReduceExchange
 from redistrib.plans.verify import verify
@@ -180,7 +181,7 @@ def test_element_types(dtype: str, kind: str, low: int, high: int) -> None:
 
 def unreduced(stack: np.ndarray, mesh: jax.sharding.Mesh, spec: P) -> jax.Array:
     """An array of summands, numbered along the axes in the order of their names."""
-    first = P(tuple(sorted(spec.unreduced))[::-1], *spec.partitions)
+    first = P(tuple(sorted(spec.unreduced))[::-1], *spec_entries(spec))
     make = jax.shard_map(lambda slab: slab[0], mesh=mesh, in_specs=first, out_specs=spec, check_vma=False)
     return jax.jit(make)(jax.device_put(stack, NamedSharding(mesh, first)))
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import importlib.util
+import re
 import signal
+import sys
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,6 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.backends.jax import private
+from redistrib.errors import JaxVersionError
 from redistrib.resharding.interrupts import SignalsPutOff
 from tests.messages import exactly
 
@@ -149,6 +156,68 @@ def test_what_fails_without_options_raises_what_it_raised_with_them() -> None:
         private.compiled_with(Lowered("out of memory", compiles=False), {"a": 1})
     with pytest.raises(jax.errors.JaxRuntimeError, match=exactly("'x' is not a valid int")):
         private.compiled_with(Lowered("'x' is not a valid int"), {"a": "x"})
+
+
+# ---------------------------------------------------------------------------- a JAX that lacks a private name
+
+
+def private_names() -> list[tuple[str, str]]:
+    """Module and name of everything that `private` imports from JAX's private modules."""
+    tree = ast.parse(Path(private.__file__).read_text())
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and "_src" in (node.module or "")]
+    return [(str(node.module), alias.name) for node in found for alias in node.names]
+
+
+def copy_of_private() -> Any:
+    """The module, imported anew under another name."""
+    spec = importlib.util.spec_from_file_location("private_of_another_jax", private.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_private_names_stand_in_one_module() -> None:
+    assert len(private_names()) >= 5
+    package = Path(rd.__file__).parent
+    private_import = re.compile(r"^\s*(from|import) jax\._src", re.MULTILINE)
+    users = [path for path in package.rglob("*.py") if private_import.search(path.read_text())]
+    assert users == [Path(private.__file__)]
+
+
+@pytest.mark.parametrize(("module", "name"), private_names())
+def test_every_private_name_may_be_missing(monkeypatch: pytest.MonkeyPatch, module: str, name: str) -> None:
+    with monkeypatch.context() as patch:  # JAX itself needs it afterwards
+        patch.delattr(importlib.import_module(module), name)
+        if f"{module}.{name}" in sys.modules:
+            patch.setitem(sys.modules, f"{module}.{name}", None)
+        lacking = copy_of_private()
+        assert not hasattr(importlib.import_module(module), name)
+    equation = jax.make_jaxpr(lambda x: x + 1)(1.0).eqns[0]
+    assert isinstance(lacking.source_line(equation), str)
+    assert lacking.batch_axes() == frozenset()
+    assert lacking.notes_of_processes() is None
+    assert jax.jit(lacking.weakly_typed).eval_shape(jnp.ones(2)).weak_type
+    with jax.set_mesh(MESH):
+        assert lacking.mesh_of_devices() == MESH or not hasattr(jax.sharding, "get_mesh")
+
+
+def test_a_jax_without_any_way_to_the_mesh_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(jax.sharding, "get_mesh", raising=False)
+    monkeypatch.setattr(private, "_concrete_mesh", None)
+    with jax.set_mesh(MESH), pytest.raises(JaxVersionError, match=f"JAX {jax.__version__} does not say the mesh"):
+        rd.reshard(matrix(), P("x"))
+
+
+@pytest.mark.parametrize("name", ["_distributed", "_axis_env", "_convert_element_type", "_concrete_mesh"])
+def test_arrays_move_without_it(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(private, name, None)
+    for array in (matrix(), jnp.float32(2.5)):
+        target = COLUMNS if array.ndim else NamedSharding(MESH, P())
+        np.testing.assert_array_equal(rd.reshard(array, target), array)
+    moved = jax.jit(lambda x: rd.reshard(x, COLUMNS, source=ROWS))(matrix())
+    np.testing.assert_array_equal(moved, matrix())
 
 
 # ------------------------------------------------------------------- what is switched off in the whole process

@@ -73,7 +73,8 @@ def test_named_tuples_and_dataclasses() -> None:
         LeafError,
         match=exactly(
             "leaf .heads.second['scale']: the partition spec has 2 entries and the shape (32,) "
-            "only 1 dimension; give at most one entry for each dimension (P(None, 'a') on mesh "
+            "only 1 dimension; give at most one entry for each dimension ("
+            f"{P(None, 'a')} on mesh "
             "{a:2, b:4}, for shape (32,))"
         ),
     ):
@@ -90,7 +91,7 @@ def test_partition_spec_under_set_mesh() -> None:
     assert moved.sharding == NamedSharding(GRID, P("b"))
     with pytest.raises(
         LeafError,
-        match=exactly("P('b',) names axes of no mesh; give a NamedSharding, or mesh=, or call under jax.set_mesh"),
+        match=exactly(f"{P('b')} names axes of no mesh; give a NamedSharding, or mesh=, or call under jax.set_mesh"),
     ):
         rd.reshard(matrix(), P("b"))
 
@@ -226,7 +227,7 @@ def test_errors_name_the_leaf_and_nothing_is_donated() -> None:
         LeafError,
         match=exactly(
             "leaf ['bad'][0]: dimension 1 has 6 elements, which axis 'b' cannot cut into 4 equal "
-            "tiles; take other axes, or pad the dimension to 8 (P(None, 'b') on mesh {a:2, b:4}, "
+            f"tiles; take other axes, or pad the dimension to 8 ({P(None, 'b')} on mesh {{a:2, b:4}}, "
             "for shape (16, 6))"
         ),
     ) as caught:
@@ -253,7 +254,7 @@ def test_errors_name_the_leaf_and_nothing_is_donated() -> None:
         LeafError,
         match=exactly(
             "leaf ['b']: the partition spec has 2 entries and the shape (8,) only 1 dimension; "
-            "give at most one entry for each dimension (P(None, 'b') on mesh {a:2, b:4}, for shape "
+            f"give at most one entry for each dimension ({P(None, 'b')} on mesh {{a:2, b:4}}, for shape "
             "(8,))"
         ),
     ):

@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 import redistrib as rd
 from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import LeafError, MemoryLimitError, ReductionError, ReplicaError, TracedError
+from redistrib.lang.specs import spec_entries
 from redistrib.testing import check_replicas
 from tests.messages import exactly
 
@@ -40,7 +41,7 @@ def on(mesh: Mesh, *entries: Any, **axes: Any) -> NamedSharding:
 def unreduced(stack: np.ndarray, sharding: NamedSharding) -> jax.Array:
     """An array of summands, numbered along the axes in the order of their names."""
     spec = sharding.spec
-    first = P(tuple(sorted(spec.unreduced))[::-1], *spec.partitions)
+    first = P(tuple(sorted(spec.unreduced))[::-1], *spec_entries(spec))
     make = jax.shard_map(lambda slab: slab[0], mesh=sharding.mesh, in_specs=first, out_specs=spec, check_vma=False)
     return jax.jit(make)(jax.device_put(stack, NamedSharding(sharding.mesh, first)))
 

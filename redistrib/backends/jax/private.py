@@ -14,6 +14,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Sharding
 
+from redistrib.errors import JaxVersionError
+
 _convert_element_type: Any
 try:
     from jax._src.lax.lax import _convert_element_type
@@ -31,6 +33,12 @@ try:
     from jax._src.core import get_axis_env as _axis_env
 except ImportError:
     _axis_env = None
+
+_concrete_mesh: Any
+try:
+    from jax._src.mesh import get_concrete_mesh as _concrete_mesh
+except ImportError:
+    _concrete_mesh = None
 
 Buffer = tuple[int, int]  # device id, address
 
@@ -121,6 +129,26 @@ def compiled_with(lowered: Any, options: Mapping[str, Any]) -> Any:
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             return lowered.compile()
         raise
+
+
+def mesh_of_devices() -> jax.sharding.Mesh | None:
+    """The mesh that `jax.set_mesh` has set, where JAX tells: not under `jit`.
+
+    `jax.sharding.get_mesh` came with JAX 0.9.
+
+    Raises:
+        JaxVersionError: if JAX has neither that nor what it is made of.
+    """
+    try:
+        get_mesh = getattr(jax.sharding, "get_mesh", None) or _concrete_mesh
+        if get_mesh is None:
+            raise JaxVersionError("the mesh that jax.set_mesh has set", jax.__version__)
+        mesh: jax.sharding.Mesh = get_mesh()
+    except JaxVersionError:
+        raise
+    except ValueError:
+        return None
+    return None if mesh.empty else mesh
 
 
 def source_line(eqn: Any) -> str:
