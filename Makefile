@@ -13,7 +13,7 @@ SEED ?= 1
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10 --randomly-seed $(SEED)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-long exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs test-install test-jax clean bench-quick
+.PHONY: help setup test test-long exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs test-install test-jax test-browser clean bench-quick
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,13 @@ $(INSTALLS)/wheel: $(VENV)/.dev
 
 test-install: ## the wheel in an environment for each extra alone: what it should do, and refuse
 	@env -u PYTHONPATH $(MAKE) --no-print-directory -j 2 $(INSTALLS)/core $(EXTRAS:%=$(INSTALLS)/%)
+
+# Pages in a headless browser: Debian's chromium, which the tests find by its path.
+test-browser: $(VENV)/.dev ## the pages of `redistrib view` in a headless browser
+	@command -v chromium > /dev/null && command -v chromedriver > /dev/null || \
+		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium chromium-driver > /dev/null; }
+	@$(PIP) install 'selenium>=4.20,<5'
+	$(PYTEST) -n 0 tests/viewer $(ARGS)
 
 # The oldest and the newest JAX; `JAX=pre` tries a pre-release and warns. See tests/versions/run.py.
 JAX ?= 0.8.0

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from redistrib.resharding.value import TreePlan
     from redistrib.simulator.entry import simulate
     from redistrib.theory.topology import Topology
+    from redistrib.viewer.entry import view
     from redistrib.weights.loading import load
 
 __version__ = "0.1.0"
@@ -77,6 +78,7 @@ _HOME = {
     "to_jax": "redistrib.api",
     "to_mpi": "redistrib.api",
     "verify": "redistrib.api",
+    "view": "redistrib.viewer.entry",
     "work": "redistrib.distribution.tactics",
 }
 
@@ -114,6 +116,7 @@ __all__ = [
     "to_jax",
     "to_mpi",
     "verify",
+    "view",
     "work",
 ]
 

@@ -98,6 +98,16 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     simulate.set_defaults(command=_simulate)
 
+    view = commands.add_parser("view", help="write a page with tiles, tables and timelines that a browser shows")
+    view.add_argument(
+        "what", nargs="+", metavar="FILE",
+        help="a plan's JSON, a program's text, module:function or file.py:function that makes what the page shows, or "
+        "two types",
+    )  # fmt: skip
+    view.add_argument("--mesh", help="axes and sizes, such as x=4,y=6; passed to a function that takes a mesh")
+    view.add_argument("-o", "--output", type=Path, default=Path("page.html"), help="default: %(default)s")
+    view.set_defaults(command=_view)
+
     diagnose = commands.add_parser("diagnose", help="list what XLA makes a jitted function communicate, by source line")
     diagnose.add_argument(
         "target", metavar="MODULE:FUNCTION", help="a function without parameters that returns (jitted, arg, arg, ...)"
@@ -247,6 +257,24 @@ def _simulate(options: argparse.Namespace) -> int:
     print(simulation)
     for path in options.output:
         print(f"wrote {path}")
+    return 0
+
+
+def _view(options: argparse.Namespace) -> int:
+    from redistrib.api import synthesize
+    from redistrib.errors import ProgramError
+    from redistrib.lang.mesh import Mesh
+    from redistrib.simulator.load import load_any
+    from redistrib.viewer.entry import view
+
+    mesh = None if options.mesh is None else Mesh.of(options.mesh)
+    if len(options.what) == 1:
+        value = load_any(options.what[0], mesh)
+    elif len(options.what) == 2 and mesh is not None:
+        value = synthesize(options.what[0], options.what[1], mesh)
+    else:
+        raise ProgramError("", "", "Program", "give one file or module:function, or two types and --mesh")
+    print(f"wrote {view(value).save(options.output)}")
     return 0
 
 

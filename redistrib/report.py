@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.box import Box
+
+
+class ShownInNotebooks:
+    """A value of which a notebook shows tables and drawings; `redistrib.viewer` makes them.
+
+    That folder lies above the classes of these values, and so is found by its name when a notebook asks.
+    """
+
+    def _repr_html_(self) -> str:
+        return str(import_module("redistrib.viewer.entry").html_of(self))
 
 
 def rendered(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int = 118) -> str:

@@ -19,7 +19,7 @@ from redistrib.autoshard.report import Decision, PinCost, decisions, pin_costs, 
 from redistrib.autoshard.timed import Measured, Timed
 from redistrib.distribution.entry import Distributed, Prepared, meshes
 from redistrib.distribution.schedule import Schedule
-from redistrib.report import counted, rendered
+from redistrib.report import ShownInNotebooks, counted, rendered
 
 
 @dataclass
@@ -158,7 +158,7 @@ class Candidate(Timed):
         return super().measure(jax.device_put(tuple(args), self.distributed.in_shardings), repeats)
 
 
-class Searched(Sequence[Candidate | Staged]):
+class Searched(ShownInNotebooks, Sequence[Candidate | Staged]):
     """What was found, the best first."""
 
     def __init__(self, candidates: Sequence[Candidate | Staged]) -> None:

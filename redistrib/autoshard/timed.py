@@ -13,6 +13,7 @@ import jax
 
 from redistrib.distribution.entry import Prepared
 from redistrib.programs.program import Program
+from redistrib.report import ShownInNotebooks
 from redistrib.simulator.entry import simulate
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.result import Simulation
@@ -30,7 +31,7 @@ class Measured(NamedTuple):
     each: tuple[float, ...]
 
 
-class Timed(ABC):
+class Timed(ShownInNotebooks, ABC):
     """A function spread over devices, and what it takes.
 
     Attributes:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.profiling.annotations import Lines, dtype_of, label, sharded
 from redistrib.backends.jax.profiling.hlo import HloModule, Instruction, parse_module
@@ -19,9 +20,13 @@ from redistrib.backends.jax.profiling.inspect import HloCollective, inspect
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
 from redistrib.errors import ProgramError, RedistribError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
-from redistrib.report import counted, rendered
+from redistrib.report import ShownInNotebooks, counted, rendered
 from redistrib.synthesis.synthesize import synthesize
+from redistrib.theory.inverse import type_of
+from redistrib.theory.placement import placement_of
 
 _SAME = {  # operations of which an operand and the result are one array, or element by element alike
     "copy", "custom-call", "add", "subtract", "multiply", "divide", "maximum", "minimum", "sine", "cosine", "tanh",
@@ -53,6 +58,14 @@ class Finding:
     involuntary: bool
 
     @property
+    def advice(self) -> str:
+        """What to write before the line, and what that saves: bytes received by all devices together."""
+        kinds = dict.fromkeys(f"{plan.source} to {plan.target}" for plan in self.reshards)
+        saved = self.received - (self.planned or 0)
+        where = os.path.basename(self.source).replace(":", " line ") or "the compiler's own reshard"
+        return f"{where}: move {' and '.join(kinds)} by rd.reshard before it: {saved / 1e6:,.3f} MB less"
+
+    @property
     def planned(self) -> int | None:
         """Bytes that our plans for the reshards receive in all; None where there is none."""
         return sum(sum(plan.received) * plan.itemsize for plan in self.reshards) if self.reshards else None
@@ -77,7 +90,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(ShownInNotebooks):
     """What a compiled function communicates.
 
     Attributes:
@@ -98,6 +111,21 @@ class Diagnosis:
     def received(self) -> int:
         """Bytes that all devices together receive."""
         return sum(finding.received for finding in self.findings)
+
+    @property
+    def advice(self) -> list[str]:
+        """A line for each finding whose reshards receive fewer bytes by our plans, the most saved first.
+
+        On one device nothing is communicated, and the line says how to have more.
+        """
+        if self.devices == 1:
+            return [
+                "on 1 device nothing is communicated: place the arguments over a mesh, jax.device_put(args, "
+                "NamedSharding(mesh, spec)), or get virtual devices, redistrib diagnose --devices 8"
+            ]
+        planned = [(finding, finding.planned) for finding in self.findings]
+        saving = [(one.received - ours, one) for one, ours in planned if ours is not None and ours < one.received]
+        return [finding.advice for _, finding in sorted(saving, key=lambda pair: -pair[0])]
 
     def as_dict(self) -> dict[str, Any]:
         """The figures, for JSON."""
@@ -132,11 +160,12 @@ class Diagnosis:
         theirs = sum(finding.received for finding in known)
         scratch = "" if self.scratch is None else f"; {self.scratch:,} bytes of temporaries on a device"
         told = "" if self.annotated else "\nThe compiler does not tell how arrays are sharded: no reshard is known."
+        title = f"{self.name} on {counted(self.devices, 'device', 'devices')}"
         return (
-            f"{rendered(f'{self.name} on {self.devices} devices', columns, rows)}\n"
+            f"{rendered(title, columns, rows)}\n"
             f"{self.received:,} bytes received in all{scratch}\n"
             f"{counted(sum(len(f.reshards) for f in known), 'reshard', 'reshards')} of one array: "
-            f"{theirs:,} bytes by XLA, {ours:,} by our plans{told}"
+            f"{theirs:,} bytes by XLA, {ours:,} by our plans{told}" + "".join(f"\n{line}" for line in self.advice)
         )
 
 
@@ -167,7 +196,7 @@ def diagnose(fn: Callable[..., Any], *args: Any, cost_model: CostModel | str | N
         for name, instruction in computation.instructions.items()
     }
     chosen = cost_model or preset_of(jax.default_backend())
-    plans = _reshards(before, chosen) if before else {}
+    plans = _reshards(before, chosen, _mesh_of(args)) if before else {}
     groups: dict[tuple[str, str], list[HloCollective]] = defaultdict(list)
     for collective in seen.collectives:
         instruction = by_name[collective.name]
@@ -197,7 +226,16 @@ def _compiled(function: Any, args: Sequence[Any]) -> tuple[Any, str]:
     return lowered.compile(), ""
 
 
-def _reshards(text: str, model: CostModel | str) -> dict[tuple[str, str], tuple[Plan, ...]]:
+def _mesh_of(args: Sequence[Any]) -> Mesh | None:
+    """The mesh of the arguments, where they have one."""
+    for leaf in jax.tree.leaves(args):
+        sharding = getattr(leaf, "sharding", None)
+        if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1:
+            return Mesh.of(sharding.mesh)
+    return None
+
+
+def _reshards(text: str, model: CostModel | str, mesh: Mesh | None) -> dict[tuple[str, str], tuple[Plan, ...]]:
     """Plans for all arrays that only change their sharding, by source line and operation."""
     module, lines = parse_module(text), Lines.read(text)
     found: dict[tuple[str, str], list[Plan]] = defaultdict(list)
@@ -207,14 +245,19 @@ def _reshards(text: str, model: CostModel | str) -> dict[tuple[str, str], tuple[
                 continue
             for operand in dict.fromkeys(instruction.operands):
                 given = computation.instructions.get(operand)
-                plan = None if given is None else _plan(given, instruction, module, model)
+                plan = None if given is None else _plan(given, instruction, module, model, mesh)
                 if plan is not None and any(plan.received):
                     found[lines.of(instruction), label(instruction)].append(plan)
     return {key: tuple(plans) for key, plans in found.items()}
 
 
-def _plan(given: Instruction, made: Instruction, module: HloModule, model: CostModel | str) -> Plan | None:
-    """The plan from how an operand is sharded to how the result is; None if they are alike, or nobody knows."""
+def _plan(
+    given: Instruction, made: Instruction, module: HloModule, model: CostModel | str, mesh: Mesh | None
+) -> Plan | None:
+    """The plan from how an operand is sharded to how the result is; None if they are alike, or nobody knows.
+
+    Types are written with the axes of the user's mesh where these say what the compiler's devices do.
+    """
     if len(given.results) != 1 or len(made.results) != 1 or given.results[0].shape != made.results[0].shape:
         return None
     dtype = dtype_of(given.results[0].dtype)
@@ -222,8 +265,19 @@ def _plan(given: Instruction, made: Instruction, module: HloModule, model: CostM
     if dtype is None or before is None or after is None:
         return None
     with contextlib.suppress(RedistribError):
-        return synthesize(before[0], before[1], after[0], after[1], dtype=dtype, model=model)
+        source, target = _renamed(before, mesh), _renamed(after, mesh)
+        return synthesize(source[0], source[1], target[0], target[1], dtype=dtype, model=model)
     return None
+
+
+def _renamed(side: tuple[DistType, Mesh], mesh: Mesh | None) -> tuple[DistType, Mesh]:
+    """A type on the user's mesh, or on its prime factors, where one of them says it."""
+    for other in (mesh, None if mesh is None else mesh.prime().mesh):
+        if other is not None and other.size == side[1].size and other.is_whole:
+            found = type_of(placement_of(*side), other)
+            if found is not None:
+                return found, other
+    return side
 
 
 def _finding(key: tuple[str, str], several: Sequence[HloCollective], plans: tuple[Plan, ...]) -> Finding:

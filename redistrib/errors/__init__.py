@@ -17,6 +17,7 @@ from redistrib.errors.backends import (
     RunSizeError,
     SourceArrayError,
     TracedError,
+    ViewError,
 )
 from redistrib.errors.base import RedistribError, RuleBroken
 from redistrib.errors.lang import (
@@ -95,5 +96,6 @@ __all__ = [
     "UnevenTypeError",
     "UnknownAxisError",
     "VerificationError",
+    "ViewError",
     "WeightsFileError",
 ]

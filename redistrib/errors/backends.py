@@ -175,6 +175,24 @@ class PictureError(RedistribError):
     """
 
 
+class ViewError(RedistribError):
+    """A value of which there is no page.
+
+    >>> import redistrib as rd
+    >>> rd.view(3)
+    Traceback (most recent call last):
+        ...
+    redistrib.errors.ViewError: there is no page of int; give a Plan, TreePlan, Program, Diagnosis or Simulation, or \
+what distribute or search returns
+    """
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"there is no page of {kind}; give a Plan, TreePlan, Program, Diagnosis or Simulation, or what distribute "
+            "or search returns"
+        )
+
+
 class LeafError(RedistribError):
     """A leaf of a tree that breaks a rule, or a tree of shardings that is no prefix of the tree of arrays.
 

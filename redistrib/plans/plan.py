@@ -7,11 +7,12 @@ from typing import TypeVar
 from redistrib.plans import serial, table
 from redistrib.plans.data import PlanData
 from redistrib.plans.verify import verify
+from redistrib.report import ShownInNotebooks
 
 _Plan = TypeVar("_Plan", bound="Plan")
 
 
-class Plan(PlanData):
+class Plan(PlanData, ShownInNotebooks):
     """A sequence of collectives from one distributed type to another; `PlanData` lists its fields and figures."""
 
     def to_json(self) -> str:

@@ -14,9 +14,10 @@ from redistrib.programs.data import is_effectful as is_effectful
 from redistrib.programs.data import made_by as made_by
 from redistrib.programs.data import pulled as pulled
 from redistrib.programs.data import used_by as used_by
+from redistrib.report import ShownInNotebooks
 
 
-class Program(ProgramData):
+class Program(ProgramData, ShownInNotebooks):
     """Operations over devices, in order; `ProgramData` lists its fields and figures."""
 
     def __str__(self) -> str:

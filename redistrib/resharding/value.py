@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from redistrib.plans.plan import Plan
-from redistrib.report import counted, rendered
+from redistrib.report import ShownInNotebooks, counted, rendered
 from redistrib.resharding.packing.order import LeafBatch
 from redistrib.theory.topology import Topology
 
 
 @dataclass(frozen=True, repr=False)
-class TreePlan:
+class TreePlan(ShownInNotebooks):
     """The launches that move a tree of arrays, in order, and what they take.
 
     Attributes:

@@ -30,6 +30,18 @@ def load(what: str, mesh: Mesh | None = None) -> Program | Plan:
         RedistribError: what the function raises, or reading the file.
         OSError: if the file cannot be read.
     """
+    result = load_any(what, mesh)
+    if not isinstance(result, Program | Plan):
+        raise _error(f"{what!r} is of type {type(result).__name__}, and a program or a plan is simulated")
+    return result
+
+
+def load_any(what: str, mesh: Mesh | None = None) -> Any:
+    """The same as `load`, where a function may return anything.
+
+    Raises:
+        ProgramError, RedistribError, OSError: see `load`.
+    """
     module, colon, name = what.rpartition(":")
     if colon and name.isidentifier():
         return _made(what, _found(what, module, name), mesh)
@@ -61,17 +73,15 @@ def _found(what: str, module: str, name: str) -> Any:
     return names[name]
 
 
-def _made(what: str, found: Any, mesh: Mesh | None) -> Program | Plan:
-    if callable(found):
+def _made(what: str, found: Any, mesh: Mesh | None) -> Any:
+    if inspect.isroutine(found) or inspect.isclass(found):
         asks = any(one.default is one.empty for one in inspect.signature(found).parameters.values())
         takes = bool(inspect.signature(found).parameters)
         if asks and mesh is None:
             raise _error(f"{what!r} takes a mesh; give one with --mesh")
         given = (mesh,) if takes and mesh is not None else ()
         function = found
-        found = _guarded(what, lambda: function(*given))
-    if not isinstance(found, Program | Plan):
-        raise _error(f"{what!r} is of type {type(found).__name__}, and a program or a plan is simulated")
+        return _guarded(what, lambda: function(*given))
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from redistrib.errors import ProgramError
 from redistrib.plans.plan import Plan
 from redistrib.programs.program import Move, Place, Program, Value
-from redistrib.report import counted, rendered
+from redistrib.report import ShownInNotebooks, counted, rendered
 from redistrib.simulator.clocks import Event, Run
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.picture import draw
@@ -20,7 +20,7 @@ from redistrib.simulator.trace import chrome
 
 
 @dataclass(frozen=True)
-class Simulation:
+class Simulation(ShownInNotebooks):
     """A program on a machine.
 
     Attributes:

@@ -1,0 +1,1 @@
+"""Pages and notebook views of plans, trees, programs, diagnoses, searches and simulations."""
