@@ -13,7 +13,7 @@ SEED ?= 1
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10 --randomly-seed $(SEED)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-long exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs test-install test-jax test-browser clean bench-quick
+.PHONY: help setup test test-long test-torch exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs test-install test-jax test-browser clean bench-quick
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,19 @@ unit: $(VENV)/.dev
 # Code 5 says that no test is marked.
 test-long: $(VENV)/.dev ## tests that take many seconds each
 	$(PYTEST) -m long $(ARGS) || test $$? -eq 5
+
+# An environment of its own: this release of PyTorch has a build without CUDA among the packages; others bring gigabytes.
+TORCH := .venv-torch
+
+$(TORCH)/.installed: pyproject.toml | $(BIN)/python
+	test -x $(TORCH)/bin/python || $(BIN)/python -m venv $(TORCH)
+	$(TORCH)/bin/python -m pip --disable-pip-version-check --quiet install torch==2.13.0 'ml-dtypes>=0.5,<1' \
+		'numpy>=2.0,<3' 'scipy>=1.13,<2' 'rich>=13.7,<16' 'pytest>=8.3,<10'
+	@touch $@
+
+test-torch: $(TORCH)/.installed ## PyTorch: ranks of one launch, in an environment of their own
+	PYTHONPATH=. $(TORCH)/bin/python -m pytest -q -c tests/torch/pytest.ini --confcutdir=tests/torch -p no:cacheprovider \
+		--durations 10 tests/torch $(ARGS)
 
 exhaustive: $(VENV)/.dev ## what no landing waits for: every pencil transfer of every dtype
 	$(PYTEST) -n 0 -m exhaustive $(ARGS)
@@ -134,6 +147,6 @@ proofs: $(VENV)/.dev ## compile and check the Coq development
 	$(MAKE) -C proofs
 
 clean: ## remove everything that was made here
-	rm -rf $(VENV) .venv-jax $(INSTALLS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
+	rm -rf $(VENV) $(TORCH) .venv-jax $(INSTALLS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
 	find redistrib tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 	@if test -f proofs/Makefile; then $(MAKE) -C proofs clean; fi

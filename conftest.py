@@ -10,6 +10,10 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=24"
 
 
+# PyTorch has an environment of its own (`make test-torch`), and tests of its own there.
+collect_ignore_glob = ["redistrib/backends/torch/*"]
+
+
 def pytest_sessionstart() -> None:
     import jax
 

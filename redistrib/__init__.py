@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         synthesize,
         to_jax,
         to_mpi,
+        to_torch,
         verify,
     )
     from redistrib.autoshard.entry import search
@@ -77,6 +78,7 @@ _HOME = {
     "tile_of": "redistrib.plans.reference",
     "to_jax": "redistrib.api",
     "to_mpi": "redistrib.api",
+    "to_torch": "redistrib.api",
     "verify": "redistrib.api",
     "view": "redistrib.viewer.entry",
     "work": "redistrib.distribution.tactics",
@@ -115,6 +117,7 @@ __all__ = [
     "tile_of",
     "to_jax",
     "to_mpi",
+    "to_torch",
     "verify",
     "view",
     "work",

@@ -163,16 +163,28 @@ def to_mpi(plan: Plan | Program, comm: Any, *, memory_limit: int | str | None = 
     return mpi.run(_plan_or_program(plan), comm, memory_limit=limit, **options)
 
 
+def to_torch(plan: Plan, group: Any = None, *, memory_limit: int | str | None = None, **options: Any) -> Any:
+    """A persistent executor of a plan on a process group of `torch.distributed`.
+
+    See `redistrib.backends.torch.to_torch`.
+    """
+    need("torch")
+    from redistrib.backends import torch
+
+    limit = None if memory_limit is None else parse_size(memory_limit)
+    return torch.run(_plan_or_program(plan), group, memory_limit=limit, **options)
+
+
 def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "calibrated") -> Fit | None:
     """Measure the collectives of a backend on the devices at hand and fit a latency-bandwidth profile.
 
     Args:
-        backend: `"jax"`, or `"mpi"` under an MPI launcher.
+        backend: `"jax"`, `"mpi"` under an MPI launcher, or `"torch"` where a process group is initialised.
         devices: how many devices to measure on; on a machine without accelerators, virtual CPU devices. Default: all.
         name: recorded in the profile.
 
     Returns:
-        The profile with its samples and residuals; None on all ranks but the first under MPI.
+        The profile with its samples and residuals; None on all ranks but the first under MPI and PyTorch.
 
     Raises:
         RunSizeError: if nothing can be measured on so many devices, or there are fewer.
@@ -188,6 +200,15 @@ def calibrate(backend: str = "jax", *, devices: int | None = None, name: str = "
         if found is None:
             return None
         fit = fit_profile(found, name, "measured with MPI")
+        return replace(fit, profile=replace(fit.profile, fused_exchange=True))
+    if backend == "torch":
+        need("torch")
+        from redistrib.backends import torch
+
+        timed = torch.measure()
+        if timed is None:
+            return None
+        fit = fit_profile(timed, name, "measured with PyTorch")
         return replace(fit, profile=replace(fit.profile, fused_exchange=True))
     need("jax")
     from redistrib.backends import jax

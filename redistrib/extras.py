@@ -13,6 +13,7 @@ EXTRA_OF = {
     "jaxlib": "jax",
     "ml_dtypes": "mpi",  # JAX asks for it by itself
     "mpi4py": "mpi",
+    "torch": "torch",
     "matplotlib": "plot",
     "networkx": "plot",
     "hypothesis": "testing",

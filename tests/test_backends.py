@@ -30,8 +30,8 @@ BACKENDS = sorted(path.parent.name for path in (PACKAGE / "backends").glob("*/do
 def test_the_doors_are_those_of_the_readme() -> None:
     listed = dict(re.findall(r"^\| `(\w+)\(([^)]*)\)` \|", README, re.MULTILINE))
     assert list(listed) == ["run", "can", "measure"]
-    assert BACKENDS == ["jax", "mpi"]
-    for name in BACKENDS:
+    assert BACKENDS == ["jax", "mpi", "torch"]
+    for name in ("jax", "mpi"):  # tests/torch looks at PyTorch's, in an environment of its own
         package = import_module(f"redistrib.backends.{name}")
         doors = import_module(f"redistrib.backends.{name}.doors")
         for door, parameters in listed.items():
@@ -48,10 +48,10 @@ def test_the_doors_are_those_of_the_readme() -> None:
 def test_modules_of_the_readme_exist() -> None:
     for module in re.findall(r"`((?:backends|plans|programs)\.\w+)`", README):
         import_module(f"redistrib.{module}")
-    for backend, column in (("jax", 3), ("mpi", 4)):
+    for backend, column in (("jax", 3), ("mpi", 4), ("torch", 5)):
         for line in README.splitlines():
             cells = line.split("|")
-            if len(cells) == 6:
+            if len(cells) == 7:
                 for file in re.findall(r"`([\w/]+\.py)`", cells[column]):
                     assert (PACKAGE / "backends" / backend / file).is_file(), file
 

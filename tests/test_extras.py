@@ -23,6 +23,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRA_OF_CODE = {
     "backends/jax/": "jax",
     "backends/mpi/": "mpi",
+    "backends/torch/": "torch",
     "demo.py": "demo",
     "distribution/": "jax",
     "explain/": "plot",
@@ -77,7 +78,8 @@ def test_a_file_imports_what_its_extra_installs(path: Path) -> None:
 
 def test_extras_install_the_modules_they_are_named_for() -> None:
     assert all(module in declared(extra) for module, extra in EXTRA_OF.items() if module != "jaxlib")
-    extras = {module for extra in ("jax", "mpi", "plot", "testing", "demo", "weights") for module in declared(extra)}
+    names = ("jax", "mpi", "torch", "plot", "testing", "demo", "weights")
+    extras = {module for extra in names for module in declared(extra)}
     assert extras - declared(None) - {"mpich"} == set(EXTRA_OF) - {"jaxlib"}
 
 
@@ -119,6 +121,7 @@ CALLS = {
     "rd.reshard_plan([1], None)": "jax",
     "rd.to_jax(plan, None)": "jax",
     "rd.to_mpi(plan, None)": "mpi4py",
+    "rd.to_torch(plan)": "torch",
     "rd.distribute(len, [], [])": "jax",
     "rd.diagnose(len)": "jax",
     "rd.pipeline(len, [], {}, None)": "jax",
@@ -128,6 +131,7 @@ CALLS = {
     "rd.proxy": "jax",
     "rd.api.calibrate()": "jax",
     "rd.api.calibrate('mpi')": "mpi4py",
+    "rd.api.calibrate('torch')": "torch",
     "redistrib.testing.check_replicas([])": "jax",
     "redistrib.plans.dtypes.dtype_of('bfloat16')": "ml_dtypes",
     "redistrib.testing.meshes": "hypothesis",

@@ -7,12 +7,14 @@ besides source and target.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 
+from redistrib.lang.notation import Reduction
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.messages import Messages, messages
 from redistrib.plans.plan import Plan
@@ -194,3 +196,25 @@ def _step_on_lines(step: Step) -> Step:
         shares, column = step.shares, np.ones((len(step.shares), 1), dtype=np.int64)
         return replace(step, **ends, shares=replace(shares, start=0 * column, size=column))
     return replace(step, **ends)
+
+
+def by_device(moves: Sequence[tuple[int, Box]]) -> list[tuple[int, list[Box]]]:
+    """Boxes by the device that they come from or go to, ascending."""
+    grouped: dict[int, list[Box]] = {}
+    for device, box in moves:
+        grouped.setdefault(device, []).append(box)
+    return sorted(grouped.items())
+
+
+def reduction_of(stage: Stage) -> Reduction:
+    """The reduction of a stage that adds, or makes partial sums."""
+    return cast(Reduction, stage.step.before.reduction or stage.step.after.reduction)
+
+
+def additions_in_order(stage: Stage) -> list[int | None]:
+    """What a device adds up, in ascending order of partial sums: numbers of `stage.receives`, None for its own box."""
+    label = stage.step.before.label
+    order = sorted(range(len(stage.receives)), key=lambda k: int(label[stage.receives[k][0]]))
+    before = sum(label[stage.receives[k][0]] < label[stage.device] for k in order)
+    own: list[int | None] = [None] if stage.retained else []
+    return [*order[:before], *own, *order[before:]]

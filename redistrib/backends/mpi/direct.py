@@ -19,7 +19,8 @@ from redistrib.backends.mpi.arrays import dtype_of, flat
 from redistrib.backends.mpi.datatypes import TypeOwner, run_type, strided_type
 from redistrib.backends.mpi.groups import Groups
 from redistrib.backends.mpi.reductions import operation_of
-from redistrib.backends.mpi.transports import by_device, exchange
+from redistrib.backends.mpi.transports import exchange
+from redistrib.backends.stages import by_device
 from redistrib.lang.notation import Reduction
 from redistrib.plans.dtypes import default_accumulation
 from redistrib.plans.reduction import Accumulator, identity, view

@@ -7,7 +7,7 @@ too, of up to 8 bytes a part, and a maximum or minimum of integers alone, becaus
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from mpi4py import MPI
 from redistrib.backends.mpi.datatypes import run_type
 from redistrib.backends.mpi.shared import SharedTile
 from redistrib.backends.mpi.transports import TAG, Packed, PackedNeighbours, Runner
-from redistrib.backends.stages import Stage
+from redistrib.backends.stages import Stage, additions_in_order, reduction_of
 from redistrib.lang.notation import Reduction
 from redistrib.plans.messages import messages
 from redistrib.plans.reduction import Accumulator, identity, view
@@ -49,11 +49,6 @@ def operation_of(kind: Reduction, dtype: np.dtype[Any]) -> MPI.Op | None:
     return _OPERATIONS[kind] if known else None
 
 
-def reduction_of(stage: Stage) -> Reduction:
-    """The reduction of a stage that adds, or makes summands."""
-    return cast(Reduction, stage.step.before.reduction or stage.step.after.reduction)
-
-
 def scratch_of(stage: Stage, transport: str) -> int:
     """Bytes of scratch that a stage takes on its device, without making it."""
     step, size = stage.step, stage.itemsize
@@ -84,10 +79,7 @@ class _Sum:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        label = stage.step.before.label
-        order = sorted(range(len(stage.receives)), key=lambda k: int(label[stage.receives[k][0]]))
-        self.early = [k for k in order if label[stage.receives[k][0]] < label[stage.device]]  # before the own box
-        self.late = order[len(self.early) :]
+        self.order = additions_in_order(stage)
         self.starts: list[int] = []  # bytes into the staging memory, by share
         self.nbytes = 0
         for _, box in stage.receives:
@@ -100,16 +92,10 @@ class _Sum:
         start = stage.step.after.box(stage.device).start
         part = tile_in(target, stage.target(), stage.step.after.box(stage.device), stage.dtype)
         total = Accumulator(part.shape, stage.dtype, reduction_of(stage), stage.accumulate, part)
-
-        def received(numbers: list[int]) -> None:
-            for k in numbers:
-                box = stage.receives[k][1]
-                total.add(_minus(box.start, start), receive(k, box))
-
-        received(self.early)
-        for box in stage.retained:
-            total.add(_minus(box.start, start), tile_in(source, stage.source, box, stage.dtype))
-        received(self.late)
+        for k in self.order:
+            box = stage.retained[0] if k is None else stage.receives[k][1]
+            addend = tile_in(source, stage.source, box, stage.dtype) if k is None else receive(k, box)
+            total.add(_minus(box.start, start), addend)
         total.result()
 
     def staged(self, memory: Bytes) -> Callable[[int, Box], Tile]:

@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from redistrib.backends.mpi.datatypes import Placed, TypeOwner, run_type
-from redistrib.backends.stages import Stage
+from redistrib.backends.stages import Stage, by_device
 from redistrib.plans.steps import AllGather, AllToAll
 from redistrib.plans.strided import Bytes, Strided, copy, runs_in, runs_in_both, start_if_contiguous
 from redistrib.theory.boxes import Box
@@ -180,11 +180,3 @@ def exchange(
 def neighbours(stage: Stage) -> tuple[list[int], list[int]]:
     """Ranks (received from, sent to) of a stage, in the order that its neighbourhood collectives use."""
     return [d for d, _ in by_device(stage.receives)], [d for d, _ in by_device(stage.sends)]
-
-
-def by_device(moves: Sequence[tuple[int, Box]]) -> list[tuple[int, list[Box]]]:
-    """Boxes by the device that they come from or go to, ascending."""
-    grouped: dict[int, list[Box]] = {}
-    for device, box in moves:
-        grouped.setdefault(device, []).append(box)
-    return sorted(grouped.items())

@@ -1,0 +1,71 @@
+"""Measure what a step costs on a process group; `redistrib.cost.fit` makes a profile of it.
+
+Every sample is one step run by the executor itself, timed from a barrier until the slowest rank is done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from redistrib.backends.single_steps import copied, single_steps
+from redistrib.backends.torch.dtypes import torch_dtype
+from redistrib.backends.torch.executor import to_torch
+from redistrib.errors import CommunicatorError
+from redistrib.plans.plan import Plan
+from redistrib.plans.samples import Sample
+from redistrib.plans.steps import AllGather, AllToAll
+
+
+def measure(
+    group: Any = None,
+    *,
+    tile_bytes: Sequence[int] = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22),
+    repeats: int = 9,
+) -> list[Sample] | None:
+    """Time gathers, all-to-alls and permutes; collective.
+
+    Args:
+        group: the process group, of at least 2 ranks; the default group if None.
+        tile_bytes: tile sizes to measure at.
+        repeats: runs of each step; the median counts.
+
+    Returns:
+        The samples on rank 0, None elsewhere.
+
+    Raises:
+        CommunicatorError: if there is only one rank.
+    """
+    ranks = dist.get_world_size(group)
+    if ranks < 2:
+        raise CommunicatorError("one rank has nobody to send to; calibrate with 2 ranks or more")
+    plans = [plan for size in tile_bytes for plan in single_steps(ranks, size)]
+    timed = [_measured(plan, group, repeats) for plan in plans]
+    return timed if dist.get_rank(group) == 0 else None
+
+
+def _measured(plan: Plan, group: Any, repeats: int) -> Sample:
+    execute = to_torch(plan, group, check=False)
+    device = "cpu" if dist.get_backend(group) == "gloo" else f"cuda:{torch.cuda.current_device()}"
+    tile = torch.zeros(plan.before.tile, dtype=torch_dtype(plan.dtype), device=device)
+    execute(tile)
+    taken = []
+    for _ in range(repeats):
+        dist.barrier(group)
+        start = time.perf_counter()
+        execute(tile)
+        if device != "cpu":
+            torch.cuda.synchronize()
+        seconds = torch.tensor(time.perf_counter() - start, dtype=torch.float64, device=device)
+        dist.all_reduce(seconds, dist.ReduceOp.MAX, group=group)
+        taken.append(float(seconds))
+    step = plan.steps[0]
+    members = step.group_size if isinstance(step, AllGather | AllToAll) else 2
+    received = max(step.received()) * plan.itemsize
+    quarter, middle, three = (float(q) for q in np.quantile(taken, (0.25, 0.5, 0.75)))
+    return Sample(step.kind, members, received, copied(step) * plan.itemsize, middle, (three - quarter) / 2)

@@ -1,0 +1,65 @@
+"""What every backend offers, here for PyTorch; see `redistrib/backends/README.md`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redistrib.backends.refusals import refusal
+from redistrib.backends.torch import calibrate
+from redistrib.backends.torch import executor as executors
+from redistrib.errors import ProgramError
+from redistrib.plans.plan import Plan
+from redistrib.plans.samples import Sample
+from redistrib.programs.data import ProgramData
+from redistrib.programs.program import Program
+
+
+def run(what: Plan | Program, where: Any = None, **options: Any) -> executors.Executor:
+    """The function of local tensors that carries out a plan on a process group; collective.
+
+    Args:
+        what: a plan, which moves one array.
+        where: a process group with one rank per device of the plan; the default group if None.
+        options: those of `to_torch`.
+
+    Raises:
+        ProgramError: for a program.
+        RedistribError: as `to_torch` does.
+    """
+    _require_plan(what)
+    assert not isinstance(what, ProgramData)
+    return executors.to_torch(what, where, **options)
+
+
+def can(what: Plan | Program) -> str | None:
+    """Why no process group can carry out a plan or a program, in one line; None where one can."""
+
+    def require(what: Plan | Program) -> None:
+        _require_plan(what)
+        assert not isinstance(what, ProgramData)
+        executors.require(what)
+
+    return refusal(require, what)
+
+
+def _require_plan(what: Plan | Program) -> None:
+    if isinstance(what, ProgramData):
+        raise ProgramError(
+            what.name, "", "Backend", "PyTorch runs the plan of one array and no program; run it with to_jax or to_mpi"
+        )
+
+
+def measure(where: Any = None, **options: Any) -> list[Sample] | None:
+    """Time this backend's transports; collective.
+
+    Args:
+        where: the process group, of at least 2 ranks; the default group if None.
+        options: those of `redistrib.backends.torch.calibrate.measure`.
+
+    Returns:
+        On rank 0 samples for `redistrib.cost.fit.fit_profile`, in seconds and bytes; None elsewhere.
+
+    Raises:
+        CommunicatorError: if there is only one rank.
+    """
+    return calibrate.measure(where, **options)

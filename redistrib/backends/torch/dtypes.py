@@ -1,0 +1,66 @@
+"""Element types of PyTorch, by the names that plans record, and tensors as flat words for copies and messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from redistrib.errors import DtypeError
+from redistrib.plans.dtypes import dtype_of
+
+# Names of PyTorch's element types that NumPy or ml_dtypes spell too; any other has no plan.
+NAMES = (
+    "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
+    "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
+    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+)  # fmt: skip
+_OF_NAME: dict[str, torch.dtype] = {name: getattr(torch, name) for name in NAMES if hasattr(torch, name)}
+_OF_NAME["complex32"] = torch.complex32
+_NAME_OF = {dtype: name for name, dtype in _OF_NAME.items()}
+
+# What gloo and NCCL both send. Copies do not change the bits, of float16 either; gloo sends no integers of 2 bytes.
+_WORDS = {1: torch.uint8, 2: torch.float16, 4: torch.int32, 8: torch.int64, 16: torch.int64}  # by bytes per element
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """PyTorch's element type of that name.
+
+    Raises:
+        DtypeError: if PyTorch has none.
+    """
+    try:
+        return _OF_NAME[name]
+    except KeyError:
+        raise DtypeError(name) from None
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """The name by which plans record an element type.
+
+    Raises:
+        DtypeError: if plans have none.
+    """
+    try:
+        return _NAME_OF[dtype]
+    except KeyError:
+        raise DtypeError(str(dtype)) from None
+
+
+def word_of(itemsize: int) -> torch.dtype:
+    """The element type in which elements of so many bytes are copied and sent."""
+    return _WORDS[itemsize]
+
+
+def words(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor as a flat tensor of words over the same memory."""
+    flat = tensor.reshape(-1)
+    word = word_of(tensor.element_size())
+    if not flat.numel():  # its stride may be 0, as that of an empty NumPy array, and then there is no view of it
+        return flat.new_empty(0, dtype=word)
+    return flat if flat.dtype == word else flat.view(word)
+
+
+def as_numpy(flat: torch.Tensor, name: str) -> Any:
+    """A flat tensor of words in host memory as a NumPy array of an element type, over the same memory."""
+    return flat.numpy().view(dtype_of(name))

@@ -1,0 +1,249 @@
+"""A plan on a process group of `torch.distributed`: prepared once, run any number of times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from redistrib.backends.digests import digest_of
+from redistrib.backends.stages import StagedPlan, staged
+from redistrib.backends.torch.agreement import Agreement, digest
+from redistrib.backends.torch.copies import Copy
+from redistrib.backends.torch.dtypes import torch_dtype, word_of, words
+from redistrib.backends.torch.links import Links
+from redistrib.backends.torch.reductions import reducing
+from redistrib.backends.torch.transports import Runner, moving
+from redistrib.errors import CommunicatorError, MemoryLimitError, RedistribError, TilesError
+from redistrib.plans.dtypes import dtype_of
+from redistrib.plans.plan import Plan
+from redistrib.plans.strided import runs_in_both
+
+# Staging memory of at most so many bytes stays with its executor between calls.
+_STAYS = 1 << 16
+
+
+def to_torch(plan: Plan, group: Any = None, *, memory_limit: int | None = None, check: bool = True) -> Executor:
+    """Prepare a plan to run on a process group; to be called on all its ranks together, with equal arguments.
+
+    Rank r of the group is device number r of the plan's meshes. Between meshes of other devices, ranks that hold
+    nothing pass None and get None.
+
+    Args:
+        plan: the plan, synthesized here or read from JSON.
+        group: a process group of `torch.distributed` with one rank per device; the default group if None.
+        memory_limit: bytes per rank for source, target and everything between; None for no limit.
+        check: whether all ranks compare their calls, and their arrays, before anything moves. That costs one short
+            message between each two ranks. Without it a rank that makes another call leaves the others waiting.
+
+    Raises:
+        CommunicatorError: if the group does not have one rank per device, or the ranks give different plans or
+            arguments; the same message on every rank.
+        DtypeError: if PyTorch has no such element type.
+        MemoryLimitError: if the plan does not fit the limit.
+    """
+    if not dist.is_available() or not dist.is_initialized():
+        raise CommunicatorError(
+            "there is no process group; call torch.distributed.init_process_group first, under torchrun for example"
+        )
+    group = dist.group.WORLD if group is None else group
+    if not isinstance(group, dist.ProcessGroup):
+        raise CommunicatorError(f"{group!r} is no process group of this rank; pass one such as dist.group.WORLD")
+    return Executor(plan, Links(group), memory_limit=memory_limit, check=check)
+
+
+def require(plan: Plan) -> None:
+    """Refuse a plan that no process group can carry out.
+
+    Raises:
+        DtypeError, MissingPackageError: if PyTorch lacks the element type, or its name needs ml_dtypes.
+    """
+    torch_dtype(plan.dtype)
+    dtype_of(plan.dtype)
+
+
+class Executor:
+    """A plan ready to run; see `to_torch`. Calling it is collective.
+
+    Attributes:
+        plan: what it runs.
+        transports: the transport of each step that moves data, in order.
+        scratch_bytes: staging memory on this rank, beside source, target and `middle_bytes`.
+        middle_bytes: memory for tiles between source and target.
+        sent_bytes, received_bytes: what this rank sends to and receives from other ranks in one call.
+    """
+
+    def __init__(
+        self, plan: Plan, links: Links, *, memory_limit: int | None = None, check: bool = True, what: str | None = None
+    ) -> None:
+        self.plan, self._links, self._check = plan, links, check
+        self._what = f"{plan.source} on {plan.source_mesh!r} to {plan.target} on {plan.target_mesh!r}, {plan.dtype}"
+        self._what = what or self._what
+        problem = _problem(plan, links)
+        self._agreements: dict[torch.device, Agreement] = {}
+        self._digest = digest(f"{digest_of(plan)}|{memory_limit}|{check}")
+        first = torch.device("cuda", torch.cuda.current_device()) if links.batched else torch.device("cpu")
+        self._agree(first, problem)
+        self.dtype = torch_dtype(plan.dtype)
+        self._word = word_of(plan.itemsize)
+        self._staged: StagedPlan = staged(plan, links.rank)
+        before, after = (end.box(links.rank) for end in (plan.before, plan.after))
+        self._has_source, self._has_target = (not end.nowhere[links.rank] for end in (plan.before, plan.after))
+        self._source_shape, self._target_shape = before.size, after.size
+        factor = plan.itemsize // min(8, plan.itemsize)
+        self._target_words = after.volume * factor
+        word = min(8, plan.itemsize)
+        self.middle_bytes = sum(self._staged.middle)
+        self._middle_words = [nbytes // word for nbytes in self._staged.middle]
+        self._runners: list[Runner] = [reducing(stage, links) or moving(stage, links) for stage in self._staged.stages]
+        self.scratch_bytes = max((runner.scratch for runner in self._runners), default=0)
+        self._staging_words = self.scratch_bytes // word
+        self._last: Copy | None = None
+        if self._staged.last != "target" and self._staged.after.box(links.rank).volume:
+            box = self._staged.after.box(links.rank)
+            self._last = Copy.of(
+                *runs_in_both(box, self._staged.last_placement.box(links.rank), box, plan.itemsize), word
+            )
+        self.transports = [runner.name for runner in self._runners]
+        self.sent_bytes = sum(stage.sent_bytes for stage in self._staged.stages)
+        self.received_bytes = sum(stage.received_bytes for stage in self._staged.stages)
+        self._staging: torch.Tensor | None = None
+        if memory_limit is not None:
+            self._require_limit(first, memory_limit)
+
+    def _require_limit(self, device: torch.device, limit: int) -> None:
+        """Refuse, on every rank, a plan that takes more than the limit on one of them."""
+        ends = (self.plan.before.tile_size + self.plan.after.tile_size) * self.plan.itemsize
+        own = torch.full((self._links.size,), ends + self.middle_bytes + self.scratch_bytes, device=device)
+        others = torch.empty_like(own)
+        self._links.all_to_all(others, own)
+        if int(others.max()) > limit:
+            raise MemoryLimitError(limit, int(others.max()))
+
+    def _agree(self, device: torch.device, problem: RedistribError | None) -> None:
+        if device not in self._agreements:
+            self._agreements[device] = Agreement(self._links, device)
+        self._agreements[device].require(self._what, self._digest, problem)
+
+    def __call__(self, x: torch.Tensor | None, out: torch.Tensor | None = None) -> torch.Tensor | None:
+        """Redistribute: this rank's source tile in, its target tile out.
+
+        Args:
+            x: the tile, of shape `plan.before.box(rank).size`; never written. A contiguous one is not copied. None on
+                a rank that holds nothing of the source.
+            out: where to put the target tile, of shape `plan.after.box(rank).size`, contiguous; new memory by default.
+
+        Returns:
+            The target tile; None on a rank that is to hold nothing. On an accelerator it is returned when the work has
+            been enqueued.
+
+        Raises:
+            TilesError: on every rank, if any rank passes a wrong tensor, and calls are compared.
+            CommunicatorError: on every rank, if another rank makes another call on the group, and calls are compared.
+        """
+        problem = self._wrong(x, out)
+        device = self._device(x, out)
+        if self._check:
+            self._agree(device, problem)
+        elif problem is not None:
+            raise problem
+        result = self.moved(x, out, device)
+        return result if self._has_target else None
+
+    def moved(self, x: torch.Tensor | None, out: torch.Tensor | None, device: torch.device) -> torch.Tensor:
+        """The target tile, from arguments that are right, without comparing calls."""
+        with torch.no_grad():
+            if out is None:
+                out = torch.empty(self._target_shape, dtype=self.dtype, device=device)
+            source = self._flat(x, device)
+            memory = {"source": source, "target": words(out)}
+            for k, count in enumerate(self._middle_words):
+                if count:
+                    memory[f"middle {k}"] = torch.empty(count, dtype=self._word, device=device)
+            staging = self._staging_on(device)
+            for runner in self._runners:
+                runner.run(memory[runner.stage.reads], memory[runner.stage.writes], staging)
+            if self._last is not None:
+                self._last.run(memory[self._staged.last], memory["target"])
+            return out
+
+    def _flat(self, x: torch.Tensor | None, device: torch.device) -> torch.Tensor:
+        if x is None:
+            return torch.empty(0, dtype=self._word, device=device)
+        if x.is_conj() or x.is_neg():
+            x = x.resolve_conj().resolve_neg()
+        return words(x.detach().contiguous())
+
+    def _staging_on(self, device: torch.device) -> torch.Tensor:
+        if self._staging is not None and self._staging.device == device:
+            return self._staging
+        staging = torch.empty(self._staging_words, dtype=self._word, device=device)
+        if self.scratch_bytes <= _STAYS:
+            self._staging = staging
+        return staging
+
+    def _device(self, x: torch.Tensor | None, out: torch.Tensor | None) -> torch.device:
+        for tensor in (x, out):
+            if isinstance(tensor, torch.Tensor):
+                if self._links.batched and tensor.device.type == "cpu":
+                    break
+                return tensor.device
+        return torch.device("cuda", torch.cuda.current_device()) if self._links.batched else torch.device("cpu")
+
+    def _wrong(self, x: Any, out: Any) -> TilesError | None:
+        """What is wrong with the tensors, if anything."""
+        try:
+            self._require_tensor(x, "the tensor", self._source_shape, self._has_source)
+            if out is not None:
+                self._require_tensor(out, "out", self._target_shape, self._has_target)
+                if not out.is_contiguous():
+                    raise TilesError(f"out is not contiguous, with strides {out.stride()}; pass a contiguous tensor")
+                if isinstance(x, torch.Tensor) and _overlap(x, out):
+                    raise TilesError("out overlaps the tensor that is redistributed; pass memory of its own")
+        except TilesError as error:
+            return error
+        return None
+
+    def _require_tensor(self, value: Any, what: str, shape: tuple[int, ...], has: bool) -> None:
+        if not has:
+            if value is not None:
+                raise TilesError(f"{what} is given where this rank holds nothing; pass None")
+            return
+        if type(value) is not torch.Tensor and not isinstance(value, torch.Tensor):
+            raise TilesError(f"{what} is {type(value).__name__} where this rank's tile is {list(shape)}; pass a tensor")
+        if value.dtype != self.dtype:
+            raise TilesError(f"{what} has dtype {value.dtype} where {self.dtype} is due; convert it with .to")
+        if tuple(value.shape) != shape:
+            raise TilesError(
+                f"{what} has shape {list(value.shape)} where the tile is {list(shape)}; pass this rank's tile, not the "
+                "whole tensor"
+            )
+        if value.layout != torch.strided:
+            raise TilesError(f"{what} has the layout {value.layout}; pass a dense tensor, value.to_dense() for example")
+
+
+def _problem(plan: Plan, links: Links) -> RedistribError | None:
+    """What keeps a plan from this group, if anything."""
+    try:
+        require(plan)
+    except RedistribError as error:
+        return error
+    if links.size != plan.devices:
+        return CommunicatorError(
+            f"the plan is for {plan.devices} devices and the process group has {links.size} ranks; give it one rank "
+            f"per device, for example with torchrun --nproc-per-node {plan.devices} or dist.new_group"
+        )
+    return None
+
+
+def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors may share an element: the spans of their elements in memory meet."""
+    if not a.numel() or not b.numel() or a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
+        return False
+    spans = []
+    for tensor in (a, b):
+        first = tensor.storage_offset() * tensor.element_size()
+        last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) * tensor.element_size()
+        spans.append((first, first + last + tensor.element_size()))
+    return bool(spans[0][0] < spans[1][1] and spans[1][0] < spans[0][1])

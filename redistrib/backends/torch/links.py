@@ -1,0 +1,112 @@
+"""The processes of a plan: messages between them, and the subgroups that native collectives run on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from redistrib.arith import Int64
+
+Sent: TypeAlias = tuple[int, torch.Tensor]  # a device, and the flat tensor that goes to it or comes from it
+
+# Subgroups of the default group by their ranks; PyTorch too keeps them until the process ends.
+_SUBGROUPS: dict[tuple[Any, tuple[int, ...]], Any] = {}
+
+
+class Links:
+    """Processes that are the devices of plans: all ranks of a process group, or some of them.
+
+    Attributes:
+        group: the process group.
+        members: the rank of each device in the group; None where device d is rank d, of all ranks.
+        rank: the device number of this process.
+        size: number of devices.
+        batched: whether messages must be given to the backend all together, as NCCL asks.
+    """
+
+    def __init__(self, group: Any, members: Sequence[int] | None = None) -> None:
+        self.group = group
+        here, ranks = dist.get_rank(group), dist.get_world_size(group)
+        self.members = None if members is None or list(members) == list(range(ranks)) else list(members)
+        self.size = ranks if self.members is None else len(self.members)
+        self.rank = here if self.members is None else self.members.index(here)
+        self.batched = dist.get_backend(group) != "gloo"
+
+    @property
+    def whole(self) -> bool:
+        """Whether all ranks of the group are devices."""
+        return self.members is None
+
+    def start(
+        self, sends: Sequence[tuple[int, torch.Tensor]], receives: Sequence[tuple[int, torch.Tensor]]
+    ) -> list[Any]:
+        """Begin to send and receive flat tensors, to and from devices; the works to wait for.
+
+        The works of the receives come first, in their order.
+        """
+        if not sends and not receives:
+            return []
+        if self.members is not None:
+            sends = [(self.members[device], tensor) for device, tensor in sends]
+            receives = [(self.members[device], tensor) for device, tensor in receives]
+        if self.batched:
+            operations = [dist.P2POp(dist.irecv, t, group=self.group, group_peer=peer) for peer, t in receives]
+            operations += [dist.P2POp(dist.isend, t, group=self.group, group_peer=peer) for peer, t in sends]
+            return list(dist.batch_isend_irecv(operations))
+        works = [dist.irecv(t, group=self.group, group_src=peer) for peer, t in receives]
+        works += [dist.isend(t, group=self.group, group_dst=peer) for peer, t in sends]
+        return works
+
+    def all_to_all(self, into: torch.Tensor, out: torch.Tensor) -> None:
+        """Send a row of a table to every device, and receive one from each."""
+        if self.whole:
+            dist.all_to_all_single(into, out, group=self.group)
+            return
+        others = [device for device in range(self.size) if device != self.rank]
+        works = self.start([(d, out[d]) for d in others], [(d, into[d]) for d in others])
+        into[self.rank] = out[self.rank]
+        for work in works:
+            work.wait()
+
+    def all_gather(self, value: str) -> list[str]:
+        """The text of every device; for messages of errors, not for speed."""
+        device = torch.device("cuda", torch.cuda.current_device()) if self.batched else torch.device("cpu")
+        own = torch.frombuffer(bytearray(value.encode()), dtype=torch.uint8).to(device) if value else None
+        counts = torch.zeros(self.size, dtype=torch.int64, device=device)
+        self.all_to_all(counts, torch.full_like(counts, len(value.encode())))
+        longest = max(1, int(counts.max()))
+        table, texts = (torch.zeros(self.size, longest, dtype=torch.uint8, device=device) for _ in range(2))
+        if own is not None:
+            table[:, : len(own)] = own
+        self.all_to_all(texts, table)
+        rows = zip(texts.cpu(), counts.tolist(), strict=True)
+        return [bytes(row[:count].tolist()).decode() for row, count in rows]
+
+    @property
+    def splits(self) -> bool:
+        """Whether the group can be split into subgroups: by a call that every process makes, and so the default one."""
+        return self.whole and self.group is dist.group.WORLD
+
+    def subgroup(self, groups: Int64) -> Any:
+        """The process group, ranks ascending, of this device among `groups`, `[groups, members]`; collective."""
+        rows = np.sort(groups, axis=1)
+        if rows.shape[1] == self.size:
+            return self.group
+        own = None
+        for row in rows[np.argsort(rows[:, 0])].tolist():
+            key = (self.group, tuple(row))
+            if key not in _SUBGROUPS:
+                _SUBGROUPS[key] = dist.new_group(row, backend=dist.get_backend(self.group))
+            if self.rank in row:
+                own = _SUBGROUPS[key]
+        return own
+
+
+def can_go_native(links: Links, groups: Int64) -> bool:
+    """Whether a step over groups of devices, `[groups, members]`, can be one of the platform's collectives."""
+    everyone = groups.size == links.size
+    return everyone and links.whole and (groups.shape[1] == links.size or links.splits)

@@ -1,0 +1,279 @@
+"""Stages that add, and the one that makes partial sums: received boxes are staged, then added in ascending order.
+
+The platform adds by itself only where the plan leaves it the order of partial sums and adds in the element type of the
+array, and only long tiles; `_native` says of which element types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from redistrib.backends.stages import Stage, additions_in_order, reduction_of
+from redistrib.backends.torch.copies import Copy, Message
+from redistrib.backends.torch.dtypes import as_numpy, torch_dtype, words
+from redistrib.backends.torch.links import Links, can_go_native
+from redistrib.backends.torch.sums import TensorAccumulator
+from redistrib.backends.torch.transports import LONG, PointToPoint, Runner
+from redistrib.plans.reduction import Accumulator, identity
+from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter, Unreduce
+from redistrib.plans.strided import Ints, runs_in, runs_in_both
+
+_OPERATIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+# What the platforms reduce as NumPy does; a maximum of floats may lose a NaN.
+_SUMS = ("int8", "uint8", "int32", "int64", "float32", "float64")
+_EXTREMES = ("int8", "uint8", "int32", "int64")
+
+
+def is_native(stage: Stage, links: Links) -> bool:
+    """Whether the platform may add by itself in a stage."""
+    step = stage.step
+    if not isinstance(step, AllReduce | ReduceScatter) or not can_go_native(links, step.groups):
+        return False
+    free = isinstance(step, AllReduce) or step.implementation == "native"
+    names = _SUMS if reduction_of(stage) == "sum" else _EXTREMES
+    long = links.batched or step.before.tile_size * stage.itemsize >= LONG
+    return free and long and stage.accumulate is None and stage.dtype.name in names
+
+
+def _added(stage: Stage, parts: Sequence[tuple[Ints, Ints, torch.Tensor]], shape: Ints, into: torch.Tensor) -> None:
+    """Add boxes, (offset, size, flat words) each, in their order; `into` takes the tile, as flat words."""
+    kind, name = reduction_of(stage), stage.dtype.name
+    if into.device.type == "cpu":
+        total = Accumulator(shape, stage.dtype, kind, stage.accumulate, as_numpy(into, name).reshape(shape))
+        for offset, size, part in parts:
+            total.add(offset, as_numpy(part, name).reshape(size))
+        total.result()
+        return
+    dtype = torch_dtype(name)
+    wide = None if stage.accumulate is None else torch_dtype(stage.accumulate)
+    sums = TensorAccumulator(shape, dtype, kind, wide, into.view(dtype).view(shape))
+    for offset, size, part in parts:
+        sums.add(offset, part.view(dtype).view(size))
+    sums.result()
+
+
+@dataclass(frozen=True)
+class _Addend:
+    """A box that is added: its offset in the sum and its size, where it lies in staging memory, and how it got there.
+
+    Attributes:
+        own: the copy that stages it, if it is the device's own.
+    """
+
+    offset: Ints
+    size: Ints
+    first: int
+    count: int
+    own: Copy | None
+
+
+class Sum(PointToPoint):
+    """One message between each two devices that share data, into staging memory, and a sum on the spot.
+
+    Staging memory holds the received boxes, the device's own box, what is sent, and the sum where it is no run of the
+    target.
+    """
+
+    def __init__(self, stage: Stage, links: Links) -> None:
+        super().__init__(stage, links)
+        word, factor = self.word, stage.itemsize // self.word
+        box = stage.step.after.box(stage.device)
+        self.shape = box.size
+        places = self._places(factor)
+        at = sum(message.count for message in self.into)
+        self.addends = []
+        for k in additions_in_order(stage):
+            part = stage.retained[0] if k is None else stage.receives[k][1]
+            offset = tuple(b - s for b, s in zip(part.start, box.start, strict=True))
+            own = Copy.of(*runs_in_both(part, stage.source, part, stage.itemsize), word) if k is None else None
+            first = at if k is None else places[k]
+            self.addends.append(_Addend(offset, part.size, first, part.volume * factor, own))
+        self.staged = at + sum(addend.count for addend in self.addends if addend.own)
+        self.result = Message(stage.device, [box], stage.target(), stage.itemsize, word)
+        self.scratch = (self.staged + sum(message.staged for message in self.out) + self.result.staged) * word
+
+    def _places(self, factor: int) -> list[int]:
+        """The first word of every received box: messages lie by sender, boxes as they come in a message."""
+        first, at = {}, 0
+        for message in self.into:
+            first[message.peer] = at
+            at += message.count
+        places = []
+        for device, box in self.stage.receives:
+            places.append(first[device])
+            first[device] += box.volume * factor
+        return places
+
+    def run(self, source: torch.Tensor, target: torch.Tensor, staging: torch.Tensor) -> None:
+        sends, receives, at = [], [], 0
+        for message in self.into:
+            receives.append((message.peer, staging[at : at + message.count]))
+            at += message.count
+        at = self.staged
+        for message in self.out:
+            place = message.place(source, staging, at)
+            message.pack(source, place)
+            sends.append((message.peer, place))
+            at += message.staged
+        works = self.links.start(sends, receives)
+        places = [staging[addend.first : addend.first + addend.count] for addend in self.addends]
+        for addend, place in zip(self.addends, places, strict=True):
+            if addend.own is not None:
+                addend.own.run(source, place)
+        for work in works:
+            work.wait()
+        into = self.result.place(target, staging, at)
+        parts = [(addend.offset, addend.size, place) for addend, place in zip(self.addends, places, strict=True)]
+        _added(self.stage, parts, self.shape, into)
+        self.result.unpack(into, target)
+
+
+class NativeReduceScatter(Runner):
+    """`reduce_scatter_tensor` of parts packed in the order of the members."""
+
+    name = "native"
+
+    def __init__(self, stage: Stage, step: ReduceScatter, links: Links) -> None:
+        super().__init__(stage)
+        members = sorted(step.group_of(stage.device))
+        self.group = links.subgroup(step.groups)
+        own, sent = stage.step.after.box(stage.device), dict(stage.sends)
+        size, word = stage.itemsize, self.word
+        self.out = Message(stage.device, [sent.get(m, own) for m in members], stage.source, size, word)
+        self.into = Message(stage.device, [own], stage.target(), size, word)
+        self.operation = _OPERATIONS[reduction_of(stage)]
+        self.scratch = (self.out.staged + self.into.staged) * word
+
+    def run(self, source: torch.Tensor, target: torch.Tensor, staging: torch.Tensor) -> None:
+        dtype = torch_dtype(self.stage.dtype.name)
+        out = self.out.place(source, staging, 0)
+        self.out.pack(source, out)
+        into = self.into.place(target, staging, self.out.staged)
+        reduce_scatter(into.view(dtype), out.view(dtype), self.operation, self.group)
+        self.into.unpack(into, target)
+
+
+# PyTorch 2.13 has renamed the function.
+_REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+def reduce_scatter(into: torch.Tensor, out: torch.Tensor, operation: object, group: object) -> None:
+    """The platform's reduce-scatter, from a tensor with a part for each member."""
+    _REDUCE_SCATTER(into, out, op=operation, group=group)
+
+
+class NativeAllReduce(Runner):
+    """`all_reduce` of a tile."""
+
+    name = "native"
+
+    def __init__(self, stage: Stage, step: AllReduce, links: Links) -> None:
+        super().__init__(stage)
+        self.group = links.subgroup(step.groups)
+        box = step.before.box(stage.device)
+        self.tile = Copy.of(*runs_in_both(box, stage.source, stage.target(), stage.itemsize), self.word)
+        self.into = Message(stage.device, [box], stage.target(), stage.itemsize, self.word)
+        self.operation = _OPERATIONS[reduction_of(stage)]
+        self.scratch = self.into.staged * self.word
+
+    def run(self, source: torch.Tensor, target: torch.Tensor, staging: torch.Tensor) -> None:
+        self.tile.run(source, target)
+        into = self.into.place(target, staging, 0)
+        self.into.pack(target, into)
+        dist.all_reduce(into.view(torch_dtype(self.stage.dtype.name)), self.operation, group=self.group)
+        self.into.unpack(into, target)
+
+
+class AllReduceInParts(Runner):
+    """Every member adds up a part of the tile and sends it to the others: what the step counts, message by message."""
+
+    name = "point_to_point"
+
+    def __init__(self, stage: Stage, step: AllReduce, links: Links) -> None:
+        super().__init__(stage)
+        self.links = links
+        box = step.before.box(stage.device)
+        size, word = stage.itemsize, self.word
+        self.factor = size // word
+        self.members = step.group_of(stage.device)
+        self.order = sorted(range(len(self.members)), key=lambda k: int(step.before.label[self.members[k]]))
+        self.own = self.members.index(stage.device)
+        self.parts = step.parts
+        self.starts = [sum(self.parts[:k]) for k in range(len(self.parts))]
+        self.out = Message(stage.device, [box], stage.source, size, word)
+        self.into = Message(stage.device, [box], stage.target(), size, word)
+        self.rows = self.parts[self.own] * len(self.members) * self.factor
+        self.scratch = (self.out.staged + self.into.staged + self.rows) * word
+
+    def _slice(self, tile: torch.Tensor, k: int) -> torch.Tensor:
+        first = self.starts[k] * self.factor
+        return tile[first : first + self.parts[k] * self.factor]
+
+    def run(self, source: torch.Tensor, target: torch.Tensor, staging: torch.Tensor) -> None:
+        out = self.out.place(source, staging, 0)
+        self.out.pack(source, out)
+        into = self.into.place(target, staging, self.out.staged)
+        first = self.out.staged + self.into.staged
+        part = self.parts[self.own] * self.factor
+        rows = [staging[first + k * part : first + (k + 1) * part] for k in range(len(self.members))]
+        others = [k for k in range(len(self.members)) if k != self.own]
+        # No message is empty: gloo would send it all the same, and NCCL not.
+        sends = [(self.members[k], self._slice(out, k)) for k in others if self.parts[k]]
+        works = self.links.start(sends, [(self.members[k], rows[k]) for k in others if part])
+        rows[self.own].copy_(self._slice(out, self.own))
+        for work in works:
+            work.wait()
+        mine = self._slice(into, self.own)
+        if part:
+            size = (self.parts[self.own],)
+            _added(self.stage, [((0,), size, rows[k]) for k in self.order], size, mine)
+        works = self.links.start(
+            [(self.members[k], mine) for k in others if part],
+            [(self.members[k], self._slice(into, k)) for k in others if self.parts[k]],
+        )
+        for work in works:
+            work.wait()
+        self.into.unpack(into, target)
+
+
+class IdentityFill(Runner):
+    """The identity of the reduction, and the own tile where the device keeps it: nothing travels."""
+
+    name = "local"
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage)
+        self.copies = self._kept()
+        box = stage.step.after.box(stage.device)
+        tile = runs_in(box, stage.target(), stage.itemsize)
+        self.window = Copy.of(tile, tile, self.word).target
+        value = identity(reduction_of(stage), stage.dtype)
+        self.value = words(
+            torch.from_numpy(np.array([value], dtype=stage.dtype).view(np.uint8)).view(torch_dtype(stage.dtype.name))
+        )
+
+    def run(self, source: torch.Tensor, target: torch.Tensor, staging: torch.Tensor) -> None:
+        view = self.window.view(target)
+        count = self.value.numel()  # words of an element: one, or two of complex128
+        view.unflatten(-1, (view.shape[-1] // count, count)).copy_(self.value)
+        for copy in self.copies:
+            copy.run(source, target)
+
+
+def reducing(stage: Stage, links: Links) -> Runner | None:
+    """The runner of a stage that adds or makes partial sums; None for any other stage."""
+    step = stage.step
+    if isinstance(step, Unreduce):
+        return IdentityFill(stage)
+    if isinstance(step, AllReduce):
+        return NativeAllReduce(stage, step, links) if is_native(stage, links) else AllReduceInParts(stage, step, links)
+    if isinstance(step, ReduceScatter) and is_native(stage, links):
+        return NativeReduceScatter(stage, step, links)
+    if isinstance(step, ReduceScatter | ReduceExchange):
+        return Sum(stage, links)
+    return None

@@ -1,0 +1,75 @@
+"""Reductions of tensors in the memory of an accelerator, as `plans.reduction.Accumulator` has them for NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from redistrib.lang.notation import Reduction
+
+_COMBINED: dict[Reduction, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "sum": torch.add,
+    "max": torch.maximum,
+    "min": torch.minimum,
+}
+_UNSIGNED = {torch.uint16: torch.int32, torch.uint32: torch.int64}  # PyTorch adds no unsigned numbers of these sizes
+
+
+class TensorAccumulator:
+    """A tile that adds up partial sums of its boxes.
+
+    A maximum or minimum with a NaN is a NaN. Which of two zeros of different sign it takes is left to the device.
+
+    Args:
+        shape: of the tile, in elements.
+        dtype: of the tile and of the partial sums.
+        reduction: of the partial sums.
+        wide: element type of the accumulator, rounded to `dtype` once; None for `dtype`.
+        into: memory for the tile, of that shape and dtype.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        dtype: torch.dtype,
+        reduction: Reduction,
+        wide: torch.dtype | None,
+        into: torch.Tensor,
+    ) -> None:
+        self._into, self._reduction, self._rounded = into, reduction, None
+        within = wide or _UNSIGNED.get(dtype, dtype)
+        if dtype.itemsize == 1 and dtype.is_floating_point:
+            within, self._rounded = torch.float32, dtype  # added in float32, and rounded every time
+        self._total = torch.empty(tuple(shape), dtype=within, device=into.device)
+        self._begun = torch.zeros(tuple(shape), dtype=torch.bool, device=into.device)
+
+    def add(self, offset: Sequence[int], part: torch.Tensor) -> None:
+        """Combine a box at an offset with the tile. The first value of an element is written, not added to zero."""
+        window = tuple(slice(o, o + n) for o, n in zip(offset, part.shape, strict=True))
+        sofar, begun = self._total[window], self._begun[window]
+        values = part.to(sofar.dtype)
+        combined = _COMBINED[self._reduction](sofar, values)
+        if self._rounded is not None:
+            combined = combined.to(self._rounded).to(combined.dtype)
+        sofar.copy_(torch.where(begun, combined, values))
+        begun.fill_(True)
+
+    def result(self) -> torch.Tensor:
+        """The tile, with the identity of the reduction where it has no value."""
+        if self._into.numel():
+            self._into.copy_(torch.where(self._begun, self._total, self._identity()).to(self._into.dtype))
+        return self._into
+
+    def _identity(self) -> torch.Tensor:
+        dtype = self._total.dtype
+        if self._reduction == "sum":
+            value: object = 0
+        elif dtype == torch.bool:
+            value = self._reduction == "min"
+        elif dtype.is_floating_point:
+            value = float("-inf") if self._reduction == "max" else float("inf")
+        else:
+            limits = torch.iinfo(self._into.dtype)
+            value = limits.min if self._reduction == "max" else limits.max
+        return torch.tensor(value, dtype=dtype, device=self._total.device)

@@ -1,0 +1,168 @@
+"""How a stage that moves data travels: point to point, by one all-to-all, or by the platform's all-gather.
+
+A runner is made once, on every rank of the group with the same plan, and runs any number of times on flat tensors of
+words. What a device keeps is copied while messages are under way.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from redistrib.backends.stages import Stage, by_device
+from redistrib.backends.torch.copies import Copy, Message
+from redistrib.backends.torch.links import Links, can_go_native
+from redistrib.plans.messages import messages
+from redistrib.plans.steps import AllGather, Step
+
+# Bytes of a tile from which on gloo's own collectives are used. They go around a ring, which takes as many turns as
+# there are ranks, and so they are slow for short messages; but they cross the link between two hosts least often.
+LONG = 1 << 16
+
+
+class Runner(ABC):
+    """One stage, ready to run.
+
+    Attributes:
+        name: the transport, as reports call it.
+        scratch: bytes of staging memory that it needs while it runs.
+    """
+
+    name: ClassVar[str]
+    scratch: int = 0
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.word = min(8, stage.itemsize)
+
+    @abstractmethod
+    def run(self, source: torch.Tensor, target: torch.Tensor, staging: torch.Tensor) -> None:
+        """Carry out the stage between flat tensors of words; they are one tensor where it works in place."""
+
+    def _kept(self) -> list[Copy]:
+        return [Copy.of(source, target, self.word) for source, target in self.stage.local_copies()]
+
+
+class PointToPoint(Runner):
+    """One message between each two devices that share data."""
+
+    name = "point_to_point"
+
+    def __init__(self, stage: Stage, links: Links) -> None:
+        super().__init__(stage)
+        self.links = links
+        size, word = stage.itemsize, self.word
+        self.out = [Message(d, boxes, stage.source, size, word) for d, boxes in by_device(stage.sends)]
+        self.into = [Message(d, boxes, stage.target(), size, word) for d, boxes in by_device(stage.receives)]
+        self.copies = self._kept()
+        self.scratch = sum(message.staged for message in (*self.out, *self.into)) * word
+
+    def run(self, source: torch.Tensor, target: torch.Tensor, staging: torch.Tensor) -> None:
+        sends, receives, at = [], [], 0
+        for message in self.into:
+            receives.append((message.peer, message.place(target, staging, at)))
+            at += message.staged
+        for message in self.out:
+            place = message.place(source, staging, at)
+            message.pack(source, place)
+            sends.append((message.peer, place))
+            at += message.staged
+        works = self.links.start(sends, receives)
+        for copy in self.copies:
+            copy.run(source, target)
+        for work in works:
+            work.wait()
+        for message, (_, place) in zip(self.into, receives, strict=True):
+            message.unpack(place, target)
+
+
+class AllToAllOnce(Runner):
+    """One `all_to_all_single` of the whole group, with whatever lengths."""
+
+    name = "all_to_all"
+
+    def __init__(self, stage: Stage, links: Links) -> None:
+        super().__init__(stage)
+        self.links = links
+        size, word = stage.itemsize, self.word
+        self.copies = self._kept()
+        self.out = [Message(d, boxes, stage.source, size, word) for d, boxes in by_device(stage.sends)]
+        self.into = [Message(d, boxes, stage.target(), size, word) for d, boxes in by_device(stage.receives)]
+        self.sent, self.received = self._lengths(self.out), self._lengths(self.into)
+        self.scratch = (sum(self.sent) + sum(self.received)) * word
+
+    def _lengths(self, side: list[Message]) -> list[int]:
+        lengths = [0] * self.links.size
+        for message in side:
+            lengths[message.peer] = message.count
+        return lengths
+
+    def run(self, source: torch.Tensor, target: torch.Tensor, staging: torch.Tensor) -> None:
+        middle = sum(self.sent)
+        out, into = staging[:middle], staging[middle : middle + sum(self.received)]
+        at = 0
+        for message in self.out:
+            message.pack_into(source, out[at : at + message.count])
+            at += message.count
+        work = dist.all_to_all_single(into, out, self.received, self.sent, group=self.links.group, async_op=True)
+        for copy in self.copies:
+            copy.run(source, target)
+        work.wait()
+        at = 0
+        for message in self.into:
+            message.unpack_from(into[at : at + message.count], target)
+            at += message.count
+
+
+class NativeGather(Runner):
+    """`all_gather_into_tensor` of a group of devices."""
+
+    name = "native"
+
+    def __init__(self, stage: Stage, step: AllGather, links: Links) -> None:
+        super().__init__(stage)
+        members = sorted(step.group_of(stage.device))
+        self.group = links.subgroup(step.groups)
+        size, word = stage.itemsize, self.word
+        own, received = stage.retained[0], dict(stage.receives)
+        boxes = [received.get(member, own) for member in members]
+        self.out = Message(stage.device, [own], stage.source, size, word)
+        self.into = Message(stage.device, boxes, stage.target(), size, word)
+        self.scratch = (self.out.staged + self.into.staged) * word
+        # In place, the part that is sent and the memory that is received into would be one.
+        if stage.reads == stage.writes and self.into.start is not None:
+            self.scratch += self.out.count * word
+
+    def run(self, source: torch.Tensor, target: torch.Tensor, staging: torch.Tensor) -> None:
+        out = self.out.place(source, staging, 0)
+        self.out.pack(source, out)
+        into = self.into.place(target, staging, self.out.staged)
+        if self.stage.reads == self.stage.writes and self.into.start is not None:
+            copied = staging[self.out.staged : self.out.staged + self.out.count]
+            copied.copy_(out)
+            out = copied
+        dist.all_gather_into_tensor(into, out, group=self.group)
+        self.into.unpack(into, target)
+
+
+def everyone_shares(step: Step) -> bool:
+    """Whether every device sends to every other in a step."""
+    table = messages(step)
+    pairs = np.unique(table.sender * step.devices + table.receiver)
+    return step.devices > 1 and len(pairs) == step.devices * (step.devices - 1)
+
+
+def moving(stage: Stage, links: Links) -> Runner:
+    """The runner of a stage that moves tiles."""
+    step = stage.step
+    if isinstance(step, AllGather) and can_go_native(links, step.groups):
+        whole = step.after.tile_size * stage.itemsize
+        if whole and (links.batched or whole >= LONG):
+            return NativeGather(stage, step, links)
+    if links.whole and everyone_shares(step):
+        return AllToAllOnce(stage, links)
+    return PointToPoint(stage, links)

@@ -1,0 +1,221 @@
+"""Random plans through `rd.to_torch`, held against the NumPy reference."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import redistrib as rd
+from programs.groups import first, outside
+from redistrib.backends.torch.dtypes import torch_dtype
+from redistrib.lang.mesh import Axis, Mesh
+from redistrib.plans.dtypes import dtype_of
+from redistrib.plans.reference import run, scatter
+from redistrib.testing.cases import all_cuts, cut_type
+
+MESHES = {2: ((2,),), 4: ((4,), (2, 2)), 8: ((8,), (2, 4), (2, 2, 2))}
+DTYPES = ("float32", "float64", "bfloat16", "float16", "int8", "uint16", "int32", "int64", "bool", "complex64",
+          "complex128", "float8_e4m3fn", "float8_e5m2", "uint64")  # fmt: skip
+
+
+def tensor_of(array: Any) -> torch.Tensor:
+    """A tensor with the bits of a NumPy array."""
+    if not array.size:
+        return torch.empty(array.shape, dtype=torch_dtype(array.dtype.name))
+    flat = torch.from_numpy(np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy())
+    return flat.view(torch_dtype(array.dtype.name)).reshape(array.shape)
+
+
+def bits(value: Any) -> bytes:
+    """The bytes of a tensor or an array, and so equal where NaNs are."""
+    if isinstance(value, torch.Tensor):
+        return bytes(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return bytes(np.ascontiguousarray(value).tobytes())
+
+
+def random_array(rng: random.Random, shape: tuple[int, ...], dtype: str) -> Any:
+    values = np.random.default_rng(rng.randrange(2**32)).integers(0, 256, (*shape, dtype_of(dtype).itemsize))
+    if dtype == "bool":
+        values = values & 1
+    if dtype_of(dtype).kind in "fcV" and dtype not in ("float8_e4m3fn", "float8_e5m2"):
+        return (values[..., 0].astype(np.float64) / 8).astype(dtype_of(dtype))
+    return np.ascontiguousarray(values.astype(np.uint8)).view(dtype_of(dtype)).reshape(shape)
+
+
+def random_plan(rng: random.Random, count: int, dtype: str, kind: str) -> Any:
+    sizes = rng.choice(MESHES[count])
+    mesh = Mesh(tuple(Axis("xyz"[k], n) for k, n in enumerate(sizes)))
+    rank = rng.randint(0 if kind == "even" else 1, 4)
+    if kind == "partial":
+        rank = rng.randint(0, 3)
+    cuts = list(all_cuts(mesh.names, rank))
+    source, target = rng.choice(cuts), rng.choice(cuts)
+    if kind == "uneven":
+        shape = tuple(rng.choice([0, 1, 3, 5, 7, 10]) if rng.random() < 0.9 else 4 for _ in range(rank))
+        how = [rng.choice(["balanced", "chunk"]) for _ in range(rank)]
+        types = [cut_type(mesh, shape, cut, how) for cut in (source, target)]
+    else:
+        sides = [[math.prod(mesh.axis(n).size for n in names) for names in cut] for cut in (source, target)]
+        shape = tuple(math.lcm(a, b) * rng.randint(1, 3) for a, b in zip(*sides, strict=True))
+        types = [cut_type(mesh, shape, cut) for cut in (source, target)]
+    if kind == "partial":
+        used = [set(t.axes) for t in types]
+        spare = [[n for n in mesh.names if n not in one] for one in used]
+        reduction = rng.choice(["sum", "max", "min"])
+        if dtype in ("bool",):
+            reduction = rng.choice(["max", "min"])
+        if dtype.startswith("complex"):
+            reduction = "sum"
+        types = [
+            replace(t, partial=tuple(p), reduction=reduction if p else None)
+            for t, p in ((t, [n for n in s if rng.random() < 0.7]) for t, s in zip(types, spare, strict=True))
+        ]
+    model = rng.choice(["exact", "cpu", "gpu", "paper"])
+    if kind == "uneven" and model == "paper":
+        model = "exact"
+    return rd.synthesize(*types, mesh, dtype=dtype, cost_model=model, order=rng.choice(["any", "fixed"]))
+
+
+def random_plans(count: int, kind: str, seed: int, cases: int) -> dict[str, int]:
+    """Run random plans; how often each transport was used."""
+    used: dict[str, int] = {}
+    if outside(count):
+        return used
+    rng = random.Random(f"{count} {kind} {seed}")
+    rank = dist.get_rank()
+    for case in range(cases):
+        dtype = DTYPES[case % len(DTYPES)]
+        if kind == "partial" and dtype in ("float8_e4m3fn", "float8_e5m2"):
+            dtype = "float32"
+        plan = random_plan(rng, count, dtype, kind)
+        execute = rd.to_torch(plan, first(count))
+        for name in execute.transports:
+            used[name] = used.get(name, 0) + 1
+        if kind == "partial" and plan.before.summands > 1:
+            tiles = [random_array(rng, plan.before.tile, dtype) for _ in range(count)]
+            by_share: dict[Any, Any] = {}
+            for d in range(count):  # holders of one partial sum hold the same
+                key = (tuple(plan.before.index[d].tolist()), int(plan.before.label[d]))
+                tiles[d] = by_share.setdefault(key, tiles[d])
+        else:
+            tiles = scatter(random_array(rng, plan.shape, dtype), plan.before)
+        expected = run(plan, tiles)[rank]
+        result = execute(tensor_of(tiles[rank]))
+        assert result is not None and tuple(result.shape) == expected.shape
+        if plan.order == "fixed" or not (plan.before.summands > 1 and dtype in ("float16", "float32")):
+            assert bits(result) == bits(expected), (case, plan, tiles[rank], result, expected)
+        else:
+            np.testing.assert_allclose(result.numpy(), expected, rtol=1e-3)
+        apart = tensor_of(tiles[rank])
+        again = execute(apart.movedim(0, -1).contiguous().movedim(-1, 0) if apart.ndim else apart)  # strides of its own
+        assert again is not None and bits(again) == bits(result)
+        out = torch.empty_like(result)
+        assert execute(apart, out) is out and bits(out) == bits(result)
+    return used
+
+
+def long_tiles() -> list[str]:
+    """Native collectives on tiles long enough for them, whole and in subgroups."""
+    names: list[str] = []
+    rank = dist.get_rank()
+    for source, target, dtype in (
+        ("[8{x,y}64, 4096]", "[64, 4096]", "float32"),
+        ("[64, 512{x,y}4096]", "[64, 2048{y}4096]", "complex128"),
+        ("[64, 4096] sum{x,y}", "[64, 4096]", "float64"),
+        ("[64, 4096] sum{x,y}", "[64, 512{x,y}4096]", "int64"),
+        ("[64, 2048{y}4096] max{x}", "[16{x}64, 2048{y}4096]", "int32"),
+        ("[64, 2048{y}4096] sum{x}", "[64, 2048{y}4096]", "float32"),
+    ):
+        plan = rd.synthesize(source, target, "x=4,y=2", dtype=dtype, cost_model="tpu")
+        execute = rd.to_torch(plan)
+        names += execute.transports
+        rng = np.random.default_rng(5)
+        tiles = [rng.integers(0, 100, plan.before.tile).astype(dtype) for _ in range(8)]
+        if plan.before.summands == 1:
+            tiles = scatter(rng.integers(0, 100, plan.shape).astype(dtype), plan.before)
+        else:
+            same: dict[Any, Any] = {}
+            for d in range(8):
+                tiles[d] = same.setdefault((tuple(plan.before.index[d]), int(plan.before.label[d])), tiles[d])
+        result = execute(tensor_of(tiles[rank]))
+        assert result is not None and np.array_equal(result.numpy(), run(plan, tiles)[rank]), plan
+    return names
+
+
+def other_devices(seed: int, cases: int) -> None:
+    """Meshes of other devices: ranks that hold nothing pass None and get None."""
+    rng = random.Random(seed)
+    rank = dist.get_rank()
+    for case in range(cases):
+        here, there = (sorted(rng.sample(range(8), rng.choice([2, 4]))) for _ in range(2))
+        if 7 not in {*here, *there}:
+            there[-1] = 7
+        source = rd.Mesh.of(f"x={len(here)}", here)
+        target = rd.Mesh.of(f"x={len(there)}", there)
+        cut = rng.choice([("x", None), (None, "x"), (None, None)]), rng.choice([("x", None), (None, "x"), (None, None)])
+        sides = []
+        for names, mesh in zip(cut, (source, target), strict=True):
+            sides.append("[" + ", ".join(f"{8 // mesh.size}{{x}}8" if n else "8" for n in names) + "]")
+        dtype = DTYPES[case % len(DTYPES)]
+        plan = rd.synthesize(*sides, source, target_mesh=target, dtype=dtype, cost_model="exact")
+        execute = rd.to_torch(plan)
+        tiles = scatter(random_array(rng, (8, 8), dtype), plan.before)
+        expected = run(plan, tiles)[rank]
+        x = tensor_of(tiles[rank]) if rank in here else None
+        result = execute(x)
+        assert (result is None) == (rank not in there)
+        if result is not None:
+            assert bits(result) == bits(expected)
+
+
+def errors() -> list[str]:
+    """Wrong calls: every rank raises the same error, and the group works on."""
+    rank = dist.get_rank()
+    said: list[str] = []
+
+    def refused(call: Any) -> None:
+        try:
+            call()
+        except rd.RedistribError as error:
+            said.append(f"{type(error).__name__}: {error}")
+        else:
+            raise AssertionError("no error")
+
+    plan = rd.synthesize("[1{x}8, 8]", "[8, 1{x}8]", "x=8")
+    other = rd.synthesize("[1{x}8, 8]", "[8, 8]", "x=8")
+    refused(lambda: rd.to_torch(plan if rank else other))
+    refused(lambda: rd.to_torch(plan, memory_limit=1 << 20 if rank == 3 else None))
+    refused(lambda: rd.to_torch(plan, memory_limit="65B"))
+    refused(lambda: rd.to_torch(rd.synthesize("[1{x}4]", "[4]", "x=4")))
+    execute, gather = rd.to_torch(plan), rd.to_torch(other)
+    x = torch.arange(8.0).reshape(1, 8)
+    refused(lambda: execute(x if rank != 5 else x.double()))
+    refused(lambda: execute(x if rank != 2 else x.reshape(8, 1)))
+    refused(lambda: execute(x if rank != 1 else None))
+    refused(lambda: (execute if rank < 4 else gather)(x))
+    both = torch.zeros(9)
+    refused(lambda: execute(both[:8].reshape(1, 8), both[1:].reshape(8, 1) if rank == 6 else None))
+    refused(lambda: rd.to_torch(plan, "gloo"))
+    result = execute(x + rank)
+    assert result is not None and torch.equal(result[:, 0], torch.arange(8.0) + rank)
+    return said
+
+
+def measured() -> int:
+    """A profile from this backend's own measurement."""
+    from redistrib.backends.torch import measure
+    from redistrib.cost.fit import fit_profile
+
+    samples = measure(tile_bytes=(1 << 10, 1 << 17), repeats=2)
+    assert (samples is None) == (dist.get_rank() > 0)
+    if samples is None:
+        return 0
+    assert {sample.kind for sample in samples} == {"allgather", "alltoall", "allpermute"}
+    assert fit_profile(samples, "here", "measured with PyTorch").profile.name == "here"
+    return len(samples)

@@ -1,0 +1,94 @@
+"""Processes with one process group, that run functions of the modules in `programs`, all of them together."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+LONGEST = 120.0  # seconds that one function may take
+
+
+class Ranks:
+    """A launch of processes; one that fails to answer in time is ended, and the next call launches anew."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        # One process imports PyTorch, and the ranks are copies of it.
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["torch.distributed.tensor.parallel", "redistrib.api"])
+        self._processes: list[Any] = []
+        self._pipes: list[Any] = []
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _start(self) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        for rank in range(self.count):
+            here, there = self._context.Pipe()
+            process = self._context.Process(target=_serve, args=(there, rank, self.count, port), daemon=True)
+            process.start()
+            self._processes.append(process)
+            self._pipes.append(here)
+
+    def _end(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.join()
+        self._processes, self._pipes = [], []
+
+    def run(self, function: str, *args: Any, longest: float = LONGEST) -> list[Any]:
+        """Call `module.function(*args)` on every rank; what each returns.
+
+        Raises:
+            AssertionError: if one raises, with the traceback of the first that does; or does not return in time.
+        """
+        if not self._processes:
+            self._start()
+        for pipe in self._pipes:
+            pipe.send((function, args))
+        answers: list[Any] = []
+        for rank, pipe in enumerate(self._pipes):
+            if not pipe.poll(longest if rank == 0 else 10.0):
+                self._end()
+                failed = [text for text in answers if text[1]]
+                raise AssertionError(f"rank {rank} does not return from {function}{args}; before it {failed}")
+            answers.append(pipe.recv())
+        problems = [(rank, text) for rank, (_, text) in enumerate(answers) if text]
+        if problems:
+            self._end()
+            raise AssertionError(f"{function}{args} failed on ranks {[r for r, _ in problems]}:\n{problems[0][1]}")
+        return [value for value, _ in answers]
+
+
+def _serve(pipe: Any, rank: int, count: int, port: int) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    sys.path[:0] = [str(HERE.parent.parent), str(HERE)]
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=count)
+    while True:
+        try:
+            function, args = pipe.recv()
+        except EOFError:
+            return
+        try:
+            module, _, name = function.rpartition(".")
+            value, problem = getattr(importlib.import_module(f"programs.{module}"), name)(*args), ""
+        except BaseException:
+            value, problem = None, traceback.format_exc()
+        pipe.send((value, problem))

@@ -1,0 +1,38 @@
+"""Plans through `rd.to_torch`, on 2, 4 and 8 ranks of one launch."""
+
+from __future__ import annotations
+
+import pytest
+from ranks import Ranks
+
+
+@pytest.mark.parametrize("kind", ["even", "uneven", "partial"])
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_random_plans_equal_the_reference(ranks: Ranks, count: int, kind: str) -> None:
+    used = ranks.run("plans.random_plans", count, kind, 1, 42)
+    assert used[0]
+
+
+def test_long_tiles_take_native_collectives(ranks: Ranks) -> None:
+    assert "native" in ranks.run("plans.long_tiles")[0]
+
+
+def test_other_devices(ranks: Ranks) -> None:
+    ranks.run("plans.other_devices", 1, 28)
+
+
+def test_errors_are_the_same_on_every_rank(ranks: Ranks) -> None:
+    said = ranks.run("plans.errors")
+    assert all(one == said[0] for one in said)
+    for text, word in zip(
+        said[0],
+        ("makes another call than rank 0", "give the same on all ranks", "MemoryLimitError", "has 8 ranks",
+         "rank 5: the tensor has dtype", "rank 2: the tensor has shape", "rank 1: the tensor is NoneType",
+         "rank 4 makes another call", "rank 6: out overlaps", "'gloo' is no process group"),
+        strict=True,
+    ):  # fmt: skip
+        assert word in text
+
+
+def test_a_profile_is_measured(ranks: Ranks) -> None:
+    assert ranks.run("plans.measured")[0] >= 6
