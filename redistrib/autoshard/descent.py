@@ -16,7 +16,7 @@ from redistrib.autoshard.starting import propagated
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
 from redistrib.partitioning.build import build
-from redistrib.partitioning.versions import Versions
+from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.programs.program import Program
 from redistrib.simulator.entry import simulate
 
@@ -240,5 +240,5 @@ def program_of(task: Task, found: Found, name: str) -> Program:
         for number, (name, at) in enumerate(zip(task.graph.outputs, decided.outs, strict=True))
     }
     links = task.machine.links
-    versions = Versions(links, task.keep, sources=found.sources, plans=task.plans)
-    return build(decided.found, links, {**starts, **task.starts}, {**ends, **task.ends}, name, versions, task.donated)
+    builder = LayoutBuilder(links, task.keep, name=name, sources=found.sources, plans=task.plans)
+    return build(decided.found, builder, {**starts, **task.starts}, {**ends, **task.ends}, task.donated)

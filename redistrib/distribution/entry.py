@@ -27,7 +27,7 @@ from redistrib.lang.types import DistType, require_even
 from redistrib.partitioning.build import build
 from redistrib.partitioning.ends import losses, recut
 from redistrib.partitioning.propagate import Choice, Propagation
-from redistrib.partitioning.versions import Versions
+from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.programs.buffers import compiled_peak_bytes
 from redistrib.programs.graph import Array
 from redistrib.programs.live import peak_bytes
@@ -68,8 +68,8 @@ def distribute(
     known = platform_of(jax_mesh)
 
     def built(keep: int | None) -> Program:
-        versions = Versions(cost_model or known, keep, sources=sources)
-        return build(found, cost_model or known, starts, ends, given.name, versions, donated)
+        builder = LayoutBuilder(cost_model or known, keep, name=given.name, sources=sources)
+        return build(found, builder, starts, ends, donated)
 
     donated = donated_by(donate, given.traced.graph.inputs)
     program = built(None)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from redistrib.lang.types import DistType
 from redistrib.partitioning.options import Options
-from redistrib.partitioning.versions import Versions, distance, has_plan
+from redistrib.partitioning.versions import LayoutBuilder, distance, has_plan
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.programs.program import Move, Place, Value, pulled
@@ -97,9 +97,10 @@ class Arrays:
             return None
         if need.last and first.name in self.ends:
             wanted.append(self.options.end(first, self.ends[first.name], self.place))
-        trial = Versions(None, versions={first.name: values})
+        trial = LayoutBuilder(None, reserved=[value.name for value in values])
+        trial.versions[first.name] = values
         for one in wanted:
-            trial.moved(first.name, one)
+            trial.needed(first.name, one)
         known = {value.name: value for value in trial.versions[first.name]}
         moves = [self._move(known[op.value], op.out) for op in trial.ops if isinstance(op, Move)]
         return After(_numbered(tuple(known.values()), self._versions, self._number_of_versions), tuple(moves))

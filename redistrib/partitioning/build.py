@@ -2,91 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from redistrib.cost.model import CostModel
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DimType, DistType
 from redistrib.partitioning.propagate import Propagation
-from redistrib.partitioning.versions import Versions, still_read
-from redistrib.programs.check import check
+from redistrib.partitioning.versions import LayoutBuilder, still_read
 from redistrib.programs.graph import Array, Operation
 from redistrib.programs.groups import group_of
 from redistrib.programs.nest import Nest
-from redistrib.programs.program import Compute, Place, Program, Value
+from redistrib.programs.program import Place, Program, Value
 from redistrib.programs.pullback import Part
 
 
 def build(
     found: Propagation,
-    model: CostModel | str,
+    builder: LayoutBuilder,
     inputs: Mapping[str, DistType] | None = None,
     outputs: Mapping[int, DistType] | None = None,
-    name: str = "main",
-    versions: Versions | None = None,
-    donated: tuple[str, ...] = (),
+    donated: Iterable[str] = (),
 ) -> Program:
     """The program of a graph, checked.
 
     Args:
         found: what is decided.
-        model: what the plans of the moves minimise.
+        builder: an empty one, which says how moves are made.
         inputs: types of inputs that begin otherwise.
         outputs: types of outputs that end otherwise, by number.
-        name: of the program.
-        versions: takes the moves, where `model` alone does not say how they are made.
         donated: inputs whose memory is free after their last reader.
 
     Raises:
         ProgramError: a subclass for each rule of derivation.
     """
-    return _Build(found, Place(found.mesh), versions or Versions(model)).run(inputs or {}, outputs or {}, name, donated)
+    builder.reserve(found.arrays)
+    return _Build(found, Place(found.mesh), builder).run(inputs or {}, outputs or {}, donated)
 
 
 @dataclass
 class _Build:
     found: Propagation
     place: Place
-    known: Versions
+    builder: LayoutBuilder
 
     def __post_init__(self) -> None:
-        self.known.again = self._again
+        self.builder.rematerialise = self._rematerialised
 
-    def run(
-        self, inputs: Mapping[str, DistType], outputs: Mapping[int, DistType], name: str, donated: tuple[str, ...]
-    ) -> Program:
-        graph = self.found.graph
-        starts = []
+    def run(self, inputs: Mapping[str, DistType], outputs: Mapping[int, DistType], donated: Iterable[str]) -> Program:
+        graph, builder = self.found.graph, self.builder
         for array in graph.inputs:
             form = inputs[array.name] if array.name in inputs else self.found.input_type(array.name)
-            starts.append(self._value(array, form))
-            self.known.versions[array.name] = [starts[-1]]
-        ends = [""] * len(graph.outputs)
+            builder.begin(array.name, self._value(array, form))
+        ends: dict[int, Value] = {}
 
-        def end(
-            array: Array,
-        ) -> None:  # as soon as it is there: until then it may be held as summands, which are larger
+        def end(array: Array) -> None:
             for number, output in enumerate(graph.outputs):
                 if output == array.name:
-                    made = self.known.versions[output][0]
+                    made = builder.versions[output][0]
                     form = outputs.get(number) or self.found.output_type(output, made.type)
-                    ends[number] = self.known.moved(output, self._value(array, form)).name
+                    ends[number] = builder.needed(output, self._value(array, form))
 
         for number, operation in enumerate(graph.operations):
-            self._add(number, operation)
+            for value in self._compute(operation, self.found.part(number)):
+                builder.hold(value.name, value)
             for array in operation.outs:
-                end(array)
+                end(array)  # as soon as it is there: until then it may be held as summands, which are larger
         for array in graph.inputs:
             end(array)
-        return check(Program(tuple(starts), tuple(still_read(self.known.ops, ends)), tuple(ends), name, donated))
+        builder.donate(*(builder.versions[name][0] for name in donated))
+        builder.ops = still_read(builder.ops, [value.name for value in ends.values()])
+        return builder.build(*(ends[number] for number in range(len(ends))))
 
     def _value(self, array: Array, form: DistType) -> Value:
         return Value(array.name, form, self.place, array.dtype)
-
-    def _add(self, number: int, operation: Operation) -> None:
-        for value in self._compute(operation, self.found.part(number)):
-            self.known.versions[value.name] = [value]
 
     def _compute(self, operation: Operation, part: Part, name: str = "") -> list[Value]:
         """Add an operation, and the moves that it needs before; the values it makes, the first under another name."""
@@ -94,10 +82,11 @@ class _Build:
             signature = part.signature(self.place.mesh)
         except ProgramError as error:
             raise error.at(operation.source) from None
-        nest, ins = operation.nest, []
-        for access, array, needed in zip(nest.reads, operation.ins, signature.ins, strict=True):
-            value = self.known.moved(array, self._value(self.found.arrays[array], needed))
-            ins.append((access.array, value.name))
+        nest = operation.nest
+        reads = [
+            (access.array, array, self._value(self.found.arrays[array], needed))
+            for access, array, needed in zip(nest.reads, operation.ins, signature.ins, strict=True)
+        ]
         made = group_of(nest.name, (part,), self.place).writes
         outs = [
             (access.array, self._value(array, made[access.array]))
@@ -105,17 +94,19 @@ class _Build:
         ]
         if name:
             outs = [(array, replace(value, name=name)) for array, value in outs]
-        self.known.ops.append(Compute(nest.name, (part,), self.place, tuple(ins), tuple(outs), operation.source))
+        self.builder.add(nest.name, (part,), self.place, reads, outs, operation.source)
         return [value for _, value in outs]
 
-    def _again(self, array: str, wanted: Value) -> Value | None:
-        """An array that depends on no input, made once more as it is wanted now."""
-        number = self.found.constants.get(array)
+    def _rematerialised(self, key: Hashable, wanted: Value) -> Value | None:
+        """An array that depends on no input, computed once more as it is wanted now."""
+        number = self.found.constants.get(wanted.name)
         if number is None or wanted.type.partial:
             return None
         operation = self.found.graph.operations[number]
         cut = _cut_that_gives(operation.nest, wanted.type)
-        return None if cut is None else self._compute(operation, Part(operation.nest, cut), wanted.name)[0]
+        if cut is None:
+            return None
+        return self._compute(operation, Part(operation.nest, cut), self.builder.new_name(wanted.name))[0]
 
 
 def _cut_that_gives(nest: Nest, wanted: DistType) -> DistType | None:

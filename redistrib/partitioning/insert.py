@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from redistrib.errors import CutError, ProgramError
@@ -12,10 +12,9 @@ from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.arrays import Arrays
 from redistrib.partitioning.bind import BindingProblem, bind
 from redistrib.partitioning.options import Options
-from redistrib.partitioning.versions import Versions
-from redistrib.programs.check import check
+from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.programs.nest import Nest
-from redistrib.programs.program import Compute, Place, Program, Value
+from redistrib.programs.program import Place, Program, Value
 from redistrib.programs.unify import Bound, Kernel, bindings, grid_of, mesh_of
 
 
@@ -40,13 +39,12 @@ def partitioned(
                 "", array, "SSA", f"there is no such array; there are {', '.join(dict.fromkeys((*read, *written)))}"
             )
     outs = _left_behind(kernels, stands_for, ends, written)
-    insertion = Insertion(place, options, stands_for)
-    arrays = Arrays(place, options, ends, insertion.known.plan)
+    insertion = Insertion(place, options, stands_for, LayoutBuilder(options.model, reserved=(*read, *written)))
+    arrays = Arrays(place, options, ends, insertion.builder.plan)
     bounds = bind(BindingProblem(kernels, outs, stands_for, arrays))
     for kernel, bound, written_by in zip(kernels, bounds, outs, strict=True):
         insertion.add(kernel.name, bound, written_by)
-    names = tuple(insertion.end(array, dist_type) for array, dist_type in ends.items())
-    return check(Program(tuple(insertion.inputs), tuple(insertion.known.ops), names))
+    return insertion.builder.build(*(insertion.end(array, dist_type) for array, dist_type in ends.items()))
 
 
 def _left_behind(
@@ -130,47 +128,52 @@ def _machine(kernels: Sequence[Kernel], ranks: int) -> Mesh:
 
 @dataclass
 class Insertion:
-    """A program in the making, of operations whose axes are chosen."""
+    """Operations whose axes are chosen, added to a program.
+
+    Attributes:
+        place: all devices.
+        options: how arrays begin and end.
+        stands_for: the array, for each name that a nest gives one beside its own.
+        builder: takes the operations.
+    """
 
     place: Place
     options: Options
     stands_for: Mapping[str, str]
-    inputs: list[Value] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.known = Versions(self.options.model)
+    builder: LayoutBuilder
 
     def add(self, name: str, bound: Bound, outs: Sequence[str]) -> None:
         """An operation, and before it the moves that it needs."""
         group = bound.group
-        ins = []
+        reads = []
         for formal, form in group.reads.items():
             array = self.stands_for.get(formal, formal)
             wanted = Value(array, form, bound.place, self.options.dtype_of(array), group.windows[formal])
-            ins.append((formal, self._as_needed(name, wanted)))
-        made = []
+            self._begin(name, wanted)
+            reads.append((formal, array, wanted))
         for array in outs:
-            if array in self.known.versions:
+            if array in self.builder.versions:
                 raise ProgramError(name, array, "SSA", "the array is written a second time; give the result a new name")
-            value = Value(array, group.writes[array], bound.place, self.options.dtype_of(array))
-            self.known.versions[array] = [value]
-            made.append((array, value))
-        self.known.ops.append(Compute(name, bound.parts, bound.place, tuple(ins), tuple(made)))
+        writes = [
+            (array, Value(array, group.writes[array], bound.place, self.options.dtype_of(array))) for array in outs
+        ]
+        self.builder.add(name, bound.parts, bound.place, reads, writes)
+        for array, value in writes:
+            self.builder.hold(array, value)
 
-    def _as_needed(self, operation: str, wanted: Value) -> str:
-        array = wanted.name
-        if array not in self.known.versions:
-            self.inputs.append(self.options.start(wanted, self.place))
-            self.known.versions[array] = self.inputs[-1:]
-        first = self.known.versions[array][0]
+    def _begin(self, operation: str, wanted: Value) -> None:
+        """Begin with an array that nothing has written or read yet; one whose tiles overlap is never moved."""
+        array, versions = wanted.name, self.builder.versions
+        if array not in versions:
+            self.builder.begin(array, self.options.start(wanted, self.place))
+        first = versions[array][0]
         if first.windows and not first.means(wanted):
             raise ProgramError(
                 operation, array, "Window", f"it needs {wanted.form}, and the array begins as {first.form}, as its "
                 f"first reader needs it; tiles that overlap are not moved, so say in inputs= how it begins",
             )  # fmt: skip
-        return self.known.moved(array, wanted).name
 
-    def end(self, array: str, dist_type: Any) -> str:
-        """The name of an output, moved to where it must be."""
-        wanted = self.options.end(self.known.versions[array][0], dist_type, self.place)
-        return self.known.moved(array, wanted).name
+    def end(self, array: str, dist_type: Any) -> Value:
+        """An output, moved to where it must be."""
+        wanted = self.options.end(self.builder.versions[array][0], dist_type, self.place)
+        return self.builder.needed(array, wanted)

@@ -1,10 +1,10 @@
-"""Every array in the types that it has been needed in, and the moves that made one of another."""
+"""Layout versions of arrays: which of them is moved where an operation needs another one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from typing import TypeAlias
@@ -14,7 +14,8 @@ from redistrib.errors import TypeFormError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
-from redistrib.programs.program import Move, Op, Value, is_effectful, made_by, used_by
+from redistrib.programs.builder import Builder
+from redistrib.programs.program import Op, Value, is_effectful, made_by, used_by
 from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.bounds import least_received
 from redistrib.theory.placement import lower_bound, placement_of
@@ -22,72 +23,82 @@ from redistrib.theory.placement import lower_bound, placement_of
 Plans: TypeAlias = dict[tuple[DistType, Mesh, DistType, Mesh, str], Plan]
 
 
-@dataclass
-class Versions:
-    """Operations in the making, and what there is of each array.
+class LayoutBuilder(Builder):
+    """A builder that moves the layout version which is nearest to what an operation needs.
 
     Attributes:
-        model: what the plans of moves minimise; None: moves get no plans.
-        keep: for how many operations a version that was moved is kept; None: to the end.
-        sources: for an array as it is wanted, the type of the version to move, where it is not as it was made; None:
-            the nearest is moved.
-        ops: the operations so far.
-        versions: for every array its values, the first as it was made.
-        plans: of moves, by the types and meshes of both ends and the element type; several programs may share them.
-        again: makes an array as it is wanted without moving anything, where it can; None where it cannot.
+        rematerialise: computes an array once more in a layout; None where it cannot.
     """
 
-    model: CostModel | str | None
-    keep: int | None = None
-    ops: list[Op] = field(default_factory=list)
-    versions: dict[str, list[Value]] = field(default_factory=dict)
-    sources: Mapping[tuple[str, DistType], DistType] | None = None
-    again: Callable[[str, Value], Value | None] = field(default=lambda array, wanted: None)
-    plans: Plans = field(default_factory=dict)
-    _used: dict[str, int] = field(default_factory=dict)
+    def __init__(
+        self,
+        model: CostModel | str | None,
+        keep: int | None = None,
+        *,
+        name: str = "main",
+        sources: Mapping[tuple[str, DistType], DistType] | None = None,
+        plans: Plans | None = None,
+        reserved: Iterable[str] = (),
+    ) -> None:
+        """An empty program.
 
-    def moved(self, array: str, wanted: Value) -> Value:
-        """The array as it is wanted: a version that is so, or the nearest one, moved."""
-        known = self.versions[array]
-        nearest = self._nearest(array, wanted)
+        Args:
+            model: what the plans of moves minimise; None: moves get no plans.
+            keep: for how many operations a version that was moved is kept; None: to the end.
+            name: of the program.
+            sources: for an array and a type that is needed the type of the version to move, where that is not the
+                first; None: the nearest is moved.
+            plans: of moves, by the types and meshes of both ends and the element type; several programs may share them.
+            reserved: names that no version gets.
+        """
+        super().__init__(name, self.planned, reserved)
+        self.model, self.keep, self.sources = model, keep, sources
+        self.rematerialise: Callable[[Hashable, Value], Value | None] = lambda key, wanted: None
+        self._plans: Plans = {} if plans is None else plans
+        self._used: dict[str, int] = {}
+
+    def needed(self, key: Hashable, wanted: Value) -> Value:
+        """The layout version of an array that means `wanted`: there already, computed again, or moved."""
+        nearest = self._nearest(key, wanted)
         self._used[nearest.name] = len(self.ops)
         if nearest.means(wanted):
             return nearest
-        made = None if self.sources is not None else self.again(array, replace(wanted, name=f"{array}.{len(known)}"))
-        if made is not None:
-            known.append(made)
-            return made
-        out = replace(wanted, name=f"{array}.{len(known)}")
+        if self.sources is None:
+            computed = self.rematerialise(key, wanted)
+            if computed is not None:
+                self.versions[key].append(computed)
+                return computed
         elsewhere = nearest.place.devices != wanted.place.devices or bool(wanted.windows)
         if elsewhere and nearest.type.partial:  # reduced where the summands are, before anything leaves
-            out = replace(nearest, name=out.name, type=_reduced(nearest.type, nearest.place.mesh))
-        self.ops.append(Move(nearest.name, out, self.plan(nearest, out)))
-        known.append(out)
-        return self.moved(array, wanted)
+            self.moved(key, nearest, replace(nearest, type=_reduced(nearest.type, nearest.place.mesh)))
+        else:
+            self.moved(key, nearest, wanted)
+        return self.needed(key, wanted)
 
-    def _nearest(self, array: str, wanted: Value) -> Value:
-        kept = [one for one in self._kept(self.versions[array]) if not one.windows or one.means(wanted)]
+    def _nearest(self, key: Hashable, wanted: Value) -> Value:
+        kept = [one for one in self._kept(self.versions[key]) if not one.windows or one.means(wanted)]
         if self.sources is None:
             return min(kept, key=lambda value: distance(value, wanted))
         same = next((value for value in kept if value.means(wanted)), None)
-        if same is None and (array, wanted.type) in self.sources:
-            return self.moved(array, replace(wanted, type=self.sources[array, wanted.type]))
+        source = self.sources.get((self.versions[key][0].name, wanted.type))
+        if same is None and source is not None:
+            return self.needed(key, replace(wanted, type=source))
         return same or kept[0]
 
-    def _kept(self, known: list[Value]) -> list[Value]:
+    def _kept(self, versions: list[Value]) -> list[Value]:
         if self.keep is None:
-            return known
+            return versions
         oldest = len(self.ops) - self.keep
-        return [known[0], *(value for value in known[1:] if self._used.get(value.name, len(self.ops)) >= oldest)]
+        return [versions[0], *(value for value in versions[1:] if self._used.get(value.name, len(self.ops)) >= oldest)]
 
-    def plan(self, value: Value, out: Value) -> Plan | None:
-        """The plan that makes one value of another; None where a move is made without one."""
+    def planned(self, value: Value, out: Value) -> Plan | None:
+        """The plan that moves one value to another; None where a move has no plan."""
         if self.model is None or not has_plan(value, out):
             return None
         key = (value.type, value.place.mesh, out.type, out.place.mesh, value.dtype)
-        if key not in self.plans:
-            self.plans[key] = synthesize(*key[:4], dtype=value.dtype, model=self.model)
-        return self.plans[key]
+        if key not in self._plans:
+            self._plans[key] = synthesize(*key[:4], dtype=value.dtype, model=self.model)
+        return self._plans[key]
 
 
 def has_plan(value: Value, out: Value) -> bool:

@@ -25,6 +25,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
 from redistrib.partitioning.build import build
 from redistrib.partitioning.propagate import Propagation
+from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.pipelines.layout import Layout, Spread
 from redistrib.pipelines.spreading import spread
 from redistrib.plans.dtypes import itemsize_of
@@ -98,7 +99,7 @@ def on_one_device(prepared: Prepared, batch: Mapping[str, int]) -> tuple[Program
     """
     graph = prepared.traced.graph
     examples = {array: dim % max(len(shape), 1) for array, dim, shape in _named(batch, graph.inputs)}
-    return build(Propagation(graph, Mesh(())), "exact", name=prepared.name), examples
+    return build(Propagation(graph, Mesh(())), LayoutBuilder("exact", name=prepared.name)), examples
 
 
 def devices_of(given: Any, layout: Layout) -> list[Any]:

@@ -17,7 +17,7 @@ from redistrib.pipelines.cuts import Cutter
 from redistrib.pipelines.layout import Layout
 from redistrib.pipelines.roles import Batch
 from redistrib.pipelines.stages import Stages, stages_of
-from redistrib.pipelines.units import UnitProgram, Writer, outside_of, unit
+from redistrib.pipelines.units import UnitProgram, Writer, builder_of, outside_of, unit
 from redistrib.programs.program import Call, Place
 
 
@@ -79,9 +79,9 @@ class Staging:
         of = (stage, backward)
         key = (of, bool(totals), microbatch if of in self.indexed else 0)
         if key not in self._units:
-            fresh = Writer(self.cutter, self.places[self.group(stage)], self.model)
-            name = f"{'backward' if backward else 'forward'}{stage}"
-            self._units[key] = unit(fresh, self.numbers[of], self.leaves[of], totals, name=name, microbatch=microbatch)
+            builder = builder_of(f"{'backward' if backward else 'forward'}{stage}", self.model)
+            writer = Writer(self.cutter, self.places[self.group(stage)], builder)
+            self._units[key] = unit(writer, self.numbers[of], self.leaves[of], totals, microbatch=microbatch)
         return self._units[key]
 
     def _readers(self) -> None:

@@ -11,8 +11,8 @@ from redistrib.pipelines.layout import Layout
 from redistrib.pipelines.orders import Slot, Unit, forward_only, slots
 from redistrib.pipelines.roles import Batch
 from redistrib.pipelines.staging import Staging, cutter_of
-from redistrib.pipelines.units import Key, UnitProgram, Writer
-from redistrib.programs.program import Call, Move, Program, Value
+from redistrib.pipelines.units import Key, UnitProgram, Writer, builder_of
+from redistrib.programs.program import Call, Program, Value
 
 
 def spread_over(batch: Batch, layout: Layout, model: CostModel | str, staging: Staging | None = None) -> Program:
@@ -32,12 +32,8 @@ def spread_over(batch: Batch, layout: Layout, model: CostModel | str, staging: S
 class _Spreading:
     def __init__(self, staging: Staging, layout: Layout) -> None:
         self.staging, self.batch, self.cutter, self.layout = staging, staging.batch, staging.cutter, layout
-        self.inputs: list[Value] = []
-        # One writer for each group of devices
-        self.ops: list[Writer] = [Writer(self.cutter, place, staging.model) for place in staging.places]
-        shared: dict[str, int] = {}
-        for writer in self.ops:
-            writer.ops, writer.names = self.ops[0].ops, shared
+        self.builder = builder_of("step", staging.model)
+        self.writers = [Writer(self.cutter, place, self.builder, group) for group, place in enumerate(staging.places)]
         self.home: dict[str, int] = {}
         self.sums: dict[str, Value] = {}
         self.constants: dict[int, list[str]] = {}  # by the units, which the staging keeps
@@ -66,8 +62,9 @@ class _Spreading:
         for number, step in enumerate(self.batch.steps):
             if step.kind == "final":
                 self._once(number)
-        outputs = tuple(self._output(name, m) for name in self.batch.outputs for m in self._microbatches(name))
-        return Program(tuple(self.inputs), tuple(self.ops[0].ops), outputs, "step", self._donated(outputs))
+        outputs = [self._output(name, m) for name in self.batch.outputs for m in self._microbatches(name)]
+        self.builder.donate(*self._donated({value.name for value in outputs}))
+        return self.builder.unchecked(*outputs)
 
     def _microbatches(self, name: str) -> range:
         return range(self.layout.microbatches if self.batch.roles[name].kind == "batched" else 1)
@@ -81,8 +78,7 @@ class _Spreading:
                 self.cutter.types[name] = DistType.of(f"[{', '.join(map(str, value.type.global_shape))}]")
             self.home[name] = group
             for m in self._microbatches(name):
-                value = self.ops[group].value(self.named(name, m), self.cutter.types[name], name)
-                self.inputs.append(self.ops[group].give(self.key(name, m), value))
+                self.writers[group].begin(self.named(name, m), self.cutter.types[name], name, self.key(name, m))
 
     def _check(self, rows: Sequence[Sequence[Unit]]) -> None:
         for group, row in enumerate(rows):
@@ -110,33 +106,29 @@ class _Spreading:
 
     def _unit(self, one: Unit) -> None:
         group = self.staging.group(one.stage)
-        writer = self.ops[group]
+        writer = self.writers[group]
         totals = tuple(name for name in self.staging.leaves[one.stage, one.backward] if name in self.sums)
         called = self.staging.unit(one.stage, one.backward, totals, one.microbatch)
         if not called.program.ops:
             return
-        ins, held = self._constants(group, called), writer.held
+        ins = self._constants(group, called)
         for k, name in called.batched:
-            here = held.get(self.key(name, one.microbatch))
-            ins[k] = here[0].name if here else self._at(group, name, one.microbatch).name
+            ins[k] = self._at(group, name, one.microbatch).name
         ins += [self.sums[name].name for name in called.totals]
         call = self._call(writer, called, tuple(ins), one.microbatch)
-        writer.ops.append(call)
+        self.builder.ops.append(call)
         for name, out in zip(called.outs, call.outs, strict=True):
             if self.batch.roles[name].kind == "summed":
                 self.sums[name] = out
             else:
-                held[self.key(name, one.microbatch)] = [out]
+                writer.hold(self.key(name, one.microbatch), out)
             self.home[name] = group
 
     def _call(self, writer: Writer, called: UnitProgram, ins: tuple[str, ...], microbatch: int) -> Call:
         """The call of a unit; layouts that differ in the number of microbatches alone share it."""
         known = self.staging.calls.get((id(called), microbatch))
-        if known is not None and known.ins == ins:
-            names = [out.name for out in known.outs]
-            if writer.names.keys().isdisjoint(names):
-                writer.names.update(dict.fromkeys(names, 0))
-                return known
+        if known is not None and known.ins == ins and self.builder.reserve([out.name for out in known.outs]):
+            return known
         outs = tuple(
             writer.value(self.named(name, microbatch), inner.type, name)
             for name, inner in zip(called.outs, called.made, strict=True)
@@ -159,13 +151,12 @@ class _Spreading:
 
     def _at(self, group: int, name: str, microbatch: int) -> Value:
         """A value, or its part with a microbatch, on a group of devices, as it was made; sent if it is not there."""
-        key, home, here = self.key(name, microbatch), self.home[name], self.ops[group]
-        if key not in here.held:
-            source = self.ops[home].held[key][0]
-            out = here.value(f"{source.name}@{group}", source.type, name)
-            here.ops.append(Move(source.name, out, None))
-            here.give(key, out)
-        return here.held[key][0]
+        key, here = self.key(name, microbatch), self.writers[group]
+        if not here.has(key):
+            source = self.writers[self.home[name]].held(key)
+            named = self.builder.new_name(f"{source.name}@{group}")
+            here.hold(key, self.builder.move(source, place=here.place, name=named))
+        return here.held(key)
 
     # ------------------------------------------------------------------------------------------ once
 
@@ -177,39 +168,39 @@ class _Spreading:
         group = self.staging.late[step.op.outs[0][1].name]
         for name in names:
             self._at(group, name, 0)
-        self.ops[group].compute(number)
+        self.writers[group].compute(number)
         for _, value in step.op.outs:
             self.home[value.name] = group
 
     def _complete(self, name: str) -> None:
         """A sum over all microbatches, reduced over the replicas."""
-        if self.batch.roles[name].kind == "summed" and name not in self.ops[self.home[name]].held:
-            writer, total = self.ops[self.home[name]], self.sums[name]
-            writer.give(name, total)
-            writer.held[name] = [writer.as_needed(name, self.cutter.completed(name))]
+        writer = self.writers[self.home[name]]
+        if self.batch.roles[name].kind == "summed" and not writer.has(name):
+            writer.hold(name, self.sums[name])
+            writer.hold(name, writer.needed(name, self.cutter.completed(name)))
 
-    def _output(self, name: str, microbatch: int) -> str:
+    def _output(self, name: str, microbatch: int) -> Value:
         if name not in self.home:  # a constant
             number = self.batch.makers[name]
             group = next((self.home[source] for source in self.batch.sources[number]), 0)
             for source in self.batch.sources[number]:
                 self._at(group, source, 0)
-            self.ops[group].compute(number)
+            self.writers[group].compute(number)
             self.home[name] = group
         self._complete(name)
-        writer, key = self.ops[self.home[name]], self.key(name, microbatch)
-        value = writer.held[key][0]
+        writer, key = self.writers[self.home[name]], self.key(name, microbatch)
+        value = writer.held(key)
         if name in self.staging.takes_place_of:
-            return writer.as_needed(key, self.cutter.types[self.staging.takes_place_of[name]]).name
+            return writer.needed(key, self.cutter.types[self.staging.takes_place_of[name]])
         if self.layout.zero in (1, 2) and name in self.staging.renewed:
-            return writer.as_needed(key, self.cutter.whole(value.type)).name
-        return value.name
+            return writer.needed(key, self.cutter.whole(value.type))
+        return value
 
-    def _donated(self, outputs: Sequence[str]) -> tuple[str, ...]:
+    def _donated(self, outputs: set[str]) -> list[Value]:
         """Inputs that the update reads: new ones take their place."""
         steps = zip(self.batch.steps, self.batch.sources, strict=True)
         read = {name for step, names in steps if step.kind == "final" for name in names}
-        return tuple(value.name for value in self.inputs if value.name in read.difference(outputs))
+        return [value for value in self.builder.inputs if value.name in read - outputs]
 
 
 def _events(found: Sequence[Slot]) -> list[tuple[float, bool, Unit]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -12,12 +12,14 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.pipelines.cuts import Cutter
 from redistrib.plans.plan import Plan
+from redistrib.programs.builder import Builder
 from redistrib.programs.nest import Access, Nest
-from redistrib.programs.program import Compute, Move, Op, Place, Program, Value
+from redistrib.programs.program import Place, Program, Value
 from redistrib.programs.pullback import Part
 from redistrib.synthesis.synthesize import synthesize
 
 Key: TypeAlias = str | tuple[str, int]  # a value of the program, or its part with a microbatch
+BEFORE = -1  # in the place of a microbatch: the sum over those before
 
 
 @lru_cache(maxsize=4096)
@@ -26,74 +28,77 @@ def planned(source: DistType, target: DistType, mesh: Mesh, dtype: str, model: C
     return synthesize(source, mesh, target, mesh, dtype=dtype, model=model)
 
 
+def builder_of(name: str, model: CostModel | str) -> Builder:
+    """An empty program whose moves stay on their place and have plans."""
+    return Builder(name, lambda value, out: planned(value.type, out.type, value.place.mesh, value.dtype, model))
+
+
 @dataclass
 class Writer:
-    """Operations on one place in the making, with every version of every value.
+    """Operations on one place, added to a program.
 
     Attributes:
         cutter: how operations are cut.
         place: the devices.
-        model: what plans minimise.
-        held: of every value, or part of it with a microbatch, the versions that are here, the one it was made as first.
-        names: that are taken, each with the number that its last namesake has.
+        builder: takes the operations; it holds the versions of a value on this place under the group and the value's
+            key, the version that was computed first.
+        group: number of the place.
     """
 
     cutter: Cutter
     place: Place
-    model: CostModel | str
-    ops: list[Op] = field(default_factory=list)
-    held: dict[Key, list[Value]] = field(default_factory=dict)
-    names: dict[str, int] = field(default_factory=dict)
+    builder: Builder
+    group: int = 0
 
-    def give(self, key: Key, value: Value) -> Value:
-        """A value that is here from now on."""
-        self.held[key] = [value]
-        self.names.setdefault(value.name, 0)
-        return value
+    def has(self, key: Key) -> bool:
+        """Whether a value is here."""
+        return (self.group, key) in self.builder.versions
 
-    def value(self, name: str, form: DistType, like: str, place: Place | None = None) -> Value:
+    def held(self, key: Key) -> Value:
+        """A value that is here, in the layout that it was computed in."""
+        return self.builder.versions[self.group, key][0]
+
+    def hold(self, key: Key, value: Value) -> Value:
+        """A value that is here from now on, in no other layout."""
+        return self.builder.hold((self.group, key), value)
+
+    def value(self, name: str, form: DistType, like: str) -> Value:
         """A new value, of the element type of one of the program."""
-        unique = name
-        while unique in self.names:
-            self.names[name] += 1
-            unique = f"{name}.{self.names[name]}"
-        self.names[unique] = 0
-        return Value(unique, form, place or self.place, self.cutter.batch.values[like].dtype)
+        return Value(self.builder.new_name(name), form, self.place, self.cutter.batch.values[like].dtype)
 
-    def as_needed(self, key: Key, form: DistType) -> Value:
+    def begin(self, name: str, form: DistType, like: str, key: Key) -> Value:
+        """A new input."""
+        return self.builder.begin((self.group, key), self.value(name, form, like))
+
+    def needed(self, key: Key, form: DistType) -> Value:
         """A value of the program with a type, moved to it if it is not there."""
-        for version in self.held[key]:
-            if version.type == form:
-                return version
-        source = self.held[key][0]
-        out = self.value(source.name, form, key if isinstance(key, str) else key[0])
-        self.ops.append(Move(source.name, out, planned(source.type, form, self.place.mesh, out.dtype, self.model)))
-        self.held[key].append(out)
-        return out
+        return self.builder.needed((self.group, key), replace(self.held(key), type=form))
 
     def compute(self, number: int, microbatch: int = 0) -> None:
         """An operation of the program, and what makes the constants that it reads; summands are reduced."""
         cutter = self.cutter
         step, cut, part = cutter.batch.steps[number], cutter.cuts[number], cutter.cut_of(number, microbatch)
         for name in step.reads.values():
-            if name not in self.held:
+            if not self.has(name):
                 self.compute(cutter.batch.makers[name], microbatch)
-        ins = tuple((array, self.as_needed(name, cut.ins[array]).name) for array, name in step.op.ins)
-        outs = tuple((array, self.value(value.name, cut.outs[array], value.name)) for array, value in step.op.outs)
-        self.ops.append(Compute(step.op.name, (part,), self.place, ins, outs))
-        for (_, original), (_, made) in zip(step.op.outs, outs, strict=True):
-            self.give(original.name, made)
+        reads = [
+            (array, (self.group, name), replace(self.held(name), type=cut.ins[array])) for array, name in step.op.ins
+        ]
+        writes = [(array, self.value(value.name, cut.outs[array], value.name)) for array, value in step.op.outs]
+        self.builder.add(step.op.name, (part,), self.place, reads, writes)
+        for (_, original), (_, made) in zip(step.op.outs, writes, strict=True):
+            self.hold(original.name, made)
             form = cutter.types[original.name]
             if form != made.type:
-                self.held[original.name] = [self.as_needed(original.name, form)]
+                self.hold(original.name, self.needed(original.name, form))
 
     def add(self, name: str, total: Value) -> None:
         """A sum so far and what was made here, added."""
-        made = self.held[name][0]
+        made = self.held(name)
         out = self.value(f"{name}.total", made.type, name)
-        part = adding(made.type)
-        self.ops.append(Compute("add", (part,), self.place, (("a", total.name), ("b", made.name)), (("out", out),)))
-        self.held[name] = [out]
+        reads = [("a", (self.group, (name, BEFORE)), total), ("b", (self.group, name), made)]
+        self.builder.add("add", (adding(made.type),), self.place, reads, [("out", out)])
+        self.hold(name, out)
 
 
 @lru_cache(maxsize=1024)
@@ -134,7 +139,7 @@ class UnitProgram:
 
 
 def unit(
-    writer: Writer, numbers: Sequence[int], outs: Iterable[str], totals: Iterable[str], *, name: str, microbatch: int
+    writer: Writer, numbers: Sequence[int], outs: Iterable[str], totals: Iterable[str], *, microbatch: int
 ) -> UnitProgram:
     """The program of a unit.
 
@@ -143,32 +148,26 @@ def unit(
         numbers: the operations, in order.
         outs: what others read of what it makes.
         totals: sums over examples among these, to be added to what was summed before; empty for the first.
-        name: of the program.
         microbatch: number of the microbatch, for operations that must know.
     """
     cutter = writer.cutter
-    inputs: dict[str, Value] = {}
-    for outside in outside_of(cutter, numbers):
-        inputs[outside] = writer.give(outside, writer.value(outside, cutter.types[outside], outside))
-    given = {name: writer.value(f"{name}.before", _total(cutter, name), name) for name in totals}
+    inputs = outside_of(cutter, numbers)
+    for outside in inputs:
+        writer.begin(outside, cutter.types[outside], outside, outside)
+    before = {name: writer.begin(f"{name}.before", _total(cutter, name), name, (name, BEFORE)) for name in totals}
     last = {value.name: k for k in numbers for _, value in cutter.batch.steps[k].op.outs}
     for number in numbers:
         writer.compute(number, microbatch)
         for _, value in cutter.batch.steps[number].op.outs:
             if cutter.batch.roles[value.name].kind == "summed" and last[value.name] == number:
-                writer.held[value.name] = [writer.as_needed(value.name, _total(cutter, value.name))]
-                if value.name in given:
-                    writer.add(value.name, given[value.name])
+                writer.hold(value.name, writer.needed(value.name, _total(cutter, value.name)))
+                if value.name in before:
+                    writer.add(value.name, before[value.name])
     ends = tuple(outs)
-    program = Program(
-        (*inputs.values(), *given.values()),
-        tuple(writer.ops),
-        tuple(writer.held[end][0].name for end in ends),
-        name,
-    )
+    program = writer.builder.unchecked(*map(writer.held, ends))
     batched = ((k, name) for k, name in enumerate(inputs) if cutter.batch.roles[name].kind == "batched")
     made = tuple(program.values[output] for output in program.outputs)
-    return UnitProgram(program, tuple(inputs), tuple(given), ends, tuple(batched), made)
+    return UnitProgram(program, tuple(inputs), tuple(before), ends, tuple(batched), made)
 
 
 def _total(cutter: Cutter, name: str) -> DistType:

@@ -1,8 +1,9 @@
-"""Programs made operation by operation, in the order in which devices run them."""
+"""Programs built operation by operation, in the order in which devices run them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from redistrib.errors import CutError, ProgramError
@@ -19,7 +20,18 @@ Cut = DistType | str | Mapping[str, Sequence[str]] | None
 
 
 class Builder:
-    """A program in the making. Every method adds an operation and returns the values that it makes.
+    """A program in the making.
+
+    `input`, `compute`, `move` and `call` add what they say and return its values. `begin`, `hold`, `needed` and `add`
+    keep the layout versions of every array besides: an operation states the layouts that it needs, and the moves that
+    it lacks are added before it.
+
+    Attributes:
+        name: of the program.
+        inputs: the inputs so far.
+        ops: the operations so far.
+        versions: for every array, under any key, the values that hold it, the first as it was computed.
+        plan: plans the move of a value to another; None is a move without a plan.
 
     >>> from redistrib.lang.mesh import Mesh
     >>> from redistrib.programs.spec import nest
@@ -31,12 +43,19 @@ class Builder:
     [4{x}8, 8] 1
     """
 
-    def __init__(self, name: str = "main") -> None:
-        self.name = name
-        self._inputs: list[Value] = []
-        self._ops: list[Op] = []
+    def __init__(
+        self,
+        name: str = "main",
+        plan: Callable[[Value, Value], Plan | None] = lambda value, out: None,
+        reserved: Iterable[str] = (),
+    ) -> None:
+        """An empty program; names that are `reserved` are given to no value that the builder names."""
+        self.name, self.plan = name, plan
+        self.inputs: list[Value] = []
+        self.ops: list[Op] = []
+        self.versions: dict[Hashable, list[Value]] = {}
         self._donated: list[str] = []
-        self._names: set[str] = set()
+        self._namesakes = dict.fromkeys(reserved, 0)  # for every name the last number that was added to it
         self._uncut: dict[tuple[int, Place], tuple[tuple[Part, ...], Group]] = {}  # of nests that the operations keep
 
     def input(
@@ -44,7 +63,7 @@ class Builder:
     ) -> Value:
         """A value that the program starts from; where tiles overlap, of the type of its points, see `Value`."""
         value = Value(self._named(name), DistType.of(form), place, dtype, tuple(windows))
-        self._inputs.append(value)
+        self.inputs.append(value)
         return value
 
     def compute(
@@ -106,7 +125,7 @@ class Builder:
             for k, (array, form) in enumerate(group.writes.items())
         ]
         ins = tuple((array, value.name) for array, value in given.items())
-        self._ops.append(Compute(nest.name, parts, place, ins, tuple(made)))
+        self.ops.append(Compute(nest.name, parts, place, ins, tuple(made)))
         return made[0][1] if len(made) == 1 else tuple(value for _, value in made)
 
     def move(
@@ -135,7 +154,7 @@ class Builder:
             place = value.place if plan is None else Place(plan.target_mesh, value.place.devices)
         named = self._named(name or value.name, bool(name))
         out = Value(named, DistType.of(form), place, value.dtype, tuple(windows))
-        self._ops.append(Move(value.name, out, plan))
+        self.ops.append(Move(value.name, out, plan))
         return out
 
     def donate(self, *inputs: Value) -> None:
@@ -149,7 +168,7 @@ class Builder:
             inner = program.values[output]
             name = self._named(names[k] if k < len(names) else program.name, k < len(names))
             outs.append(Value(name, inner.type, inner.place, inner.dtype))
-        self._ops.append(Call(program, tuple(value.name for value in args), tuple(outs)))
+        self.ops.append(Call(program, tuple(value.name for value in args), tuple(outs)))
         return outs[0] if len(outs) == 1 else tuple(outs)
 
     def build(self, *outputs: Value) -> Program:
@@ -158,17 +177,82 @@ class Builder:
         Raises:
             ProgramError: as `check` does; it names the operation.
         """
+        return check(self.unchecked(*outputs))
+
+    def unchecked(self, *outputs: Value) -> Program:
+        """The program that ends with these values."""
         names = tuple(value.name for value in outputs)
-        return check(Program(tuple(self._inputs), tuple(self._ops), names, self.name, tuple(self._donated)))
+        return Program(tuple(self.inputs), tuple(self.ops), names, self.name, tuple(self._donated))
+
+    def new_name(self, name: str) -> str:
+        """The name, or the first of `name.1`, `name.2`, ... that no value has."""
+        unique = name
+        while unique in self._namesakes:
+            self._namesakes[name] += 1
+            unique = f"{name}.{self._namesakes[name]}"
+        self._namesakes[unique] = 0
+        return unique
+
+    def reserve(self, names: Collection[str]) -> bool:
+        """Take names if no value has any of them; else return False."""
+        free = self._namesakes.keys().isdisjoint(names)
+        if free:
+            self._namesakes.update(dict.fromkeys(names, 0))
+        return free
 
     def _named(self, name: str, fixed: bool = False) -> str:
-        """The name, or the first of `name.1`, `name.2`, ... that is new; a fixed one is taken as it is."""
-        unique, k = name, 0
-        while not fixed and unique in self._names:
-            k += 1
-            unique = f"{name}.{k}"
-        self._names.add(unique)
-        return unique
+        if not fixed:
+            return self.new_name(name)
+        self._namesakes.setdefault(name, 0)
+        return name
+
+    # ------------------------------------------------------------------------------------------ layout versions
+
+    def begin(self, key: Hashable, value: Value) -> Value:
+        """Add an input, the first layout version of an array."""
+        self.inputs.append(value)
+        return self.hold(key, value)
+
+    def hold(self, key: Hashable, value: Value) -> Value:
+        """Let a value be the only layout version of an array."""
+        self._namesakes.setdefault(value.name, 0)
+        self.versions[key] = [value]
+        return value
+
+    def needed(self, key: Hashable, wanted: Value) -> Value:
+        """The layout version of an array that means `wanted`, moved from another version if there is none yet."""
+        versions = self.versions[key]
+        same = next((value for value in versions if value.means(wanted)), None)
+        return same or self.moved(key, versions[0], wanted)
+
+    def moved(self, key: Hashable, source: Value, wanted: Value) -> Value:
+        """A new layout version of an array, moved from the version `source`."""
+        out = replace(wanted, name=self.new_name(self.versions[key][0].name))
+        self.ops.append(Move(source.name, out, self.plan(source, out)))
+        self.versions[key].append(out)
+        return out
+
+    def add(
+        self,
+        name: str,
+        parts: Sequence[Part],
+        place: Place,
+        reads: Iterable[tuple[str, Hashable, Value]],
+        writes: Iterable[tuple[str, Value]],
+        source: str = "",
+    ) -> None:
+        """Add an operation, and before it the moves that it needs.
+
+        Args:
+            name: of the operation.
+            parts: its nests and their cuts.
+            place: the devices that run it.
+            reads: for every array that the nests read the key of the array here, and the layout that they need.
+            writes: for every array that the nests leave behind the value that it becomes.
+            source: where it comes from, `file:line`.
+        """
+        ins = tuple((formal, self.needed(key, wanted).name) for formal, key, wanted in reads)
+        self.ops.append(Compute(name, tuple(parts), place, ins, tuple(writes), source))
 
 
 def _element_type(nest: Nest, given: Mapping[str, Value], dtype: str | None) -> str:

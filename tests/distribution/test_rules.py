@@ -21,6 +21,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.partitioning.build import build
 from redistrib.partitioning.propagate import Propagation
+from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.programs.graph import Graph
 from redistrib.programs.program import Program
 from redistrib.programs.reference import run_by_rank, run_whole
@@ -48,7 +49,7 @@ def programs(choices: Iterable[tuple[Graph, int, DistType]], mesh: Mesh) -> Iter
                 found.cut_operation(k, axis, next(name for name, dim in dims if axis in dim.axes))
             for axis in mesh.names:
                 found.spread(axis)
-            yield f"{operation.name} cut {cut}", build(found, "exact")
+            yield f"{operation.name} cut {cut}", build(found, LayoutBuilder("exact"))
 
 
 def check(name: str, cut: str, program: Program) -> None:

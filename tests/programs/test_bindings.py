@@ -19,7 +19,7 @@ from redistrib.lang.types import DistType
 from redistrib.partitioning.bind import MOST
 from redistrib.partitioning.insert import Insertion, _apart, _kernels, _left_behind, _machine
 from redistrib.partitioning.options import Options
-from redistrib.partitioning.versions import distance
+from redistrib.partitioning.versions import LayoutBuilder, distance
 from redistrib.plans.plan import Plan
 from redistrib.programs.groups import group_of
 from redistrib.programs.nest import Nest
@@ -153,12 +153,10 @@ def emitted(case: Case, bounds: Sequence[Bound], plans: dict[Any, Plan], model: 
     options = Options(
         None, case.options.get("inputs", {}), ends, case.options.get("root", False), case.options["dtype"], model
     )
-    made = Insertion(place, options, stands_for)
-    made.known._plans = plans
+    made = Insertion(place, options, stands_for, LayoutBuilder(model, plans=plans))
     for kernel, bound, arrays in zip(kernels, bounds, _left_behind(kernels, stands_for, ends, written), strict=True):
         made.add(kernel.name, bound, arrays)
-    names = tuple(made.end(array, None) for array in ends)
-    return Program(tuple(made.inputs), tuple(made.known.ops), names).received_bytes
+    return made.builder.unchecked(*(made.end(array, None) for array in ends)).received_bytes
 
 
 def least_received(case: Case, most: int, model: str = "exact") -> tuple[int, int] | None:
@@ -175,20 +173,20 @@ def one_by_one(case: Case) -> list[Bound]:
     """Every operation bound so that its arrays, as the earlier ones left them, have least to move; else the first."""
     place, kernels, stands_for = program_place(case)
     options = Options(None, case.options.get("inputs", {}), {}, False, case.options["dtype"], "exact")
-    made = Insertion(place, options, stands_for)
+    made = Insertion(place, options, stands_for, LayoutBuilder("exact"))
 
     def apart(bound: Bound) -> int:
         total = 0
         for formal, form in bound.group.reads.items():
             array = stands_for.get(formal, formal)
             wanted = Value(array, form, bound.place, options.dtype_of(array), bound.group.windows[formal])
-            versions = made.known.versions.get(array) or [options.start(wanted, place)]
+            versions = made.builder.versions.get(array) or [options.start(wanted, place)]
             total += min(distance(value, wanted) for value in versions)
         return total
 
     chosen = []
     for kernel in kernels:
-        latest = {array: versions[-1] for array, versions in made.known.versions.items()}
+        latest = {array: versions[-1] for array, versions in made.builder.versions.items()}
         types = {array: value.type for array, value in latest.items() if value.place == place}
         ways = (
             list(unify(kernel, place, types, 128)) or list(unify(kernel, bounds_of(kernel, place)[1][0].place, {}))[:1]

@@ -93,13 +93,14 @@ def program(seed: int) -> list[str]:
     """What is found of a random program, on one axis or two."""
     from redistrib.autoshard.descent import searched
     from redistrib.partitioning.build import build
+    from redistrib.partitioning.versions import LayoutBuilder
     from tests.search import oracle
 
     random = Random(seed)
     graph, mesh, profile = oracle.program(random), random.choice(["x=4", "x=2,y=2"]), random.choice(["gpu", "tpu"])
     task = oracle.task(graph, mesh, profile, ties=random.choice([0.0, 1e-4]))
     found = searched(task)
-    made = build(found.decided.found, task.machine.links, {}, {})
+    made = build(found.decided.found, LayoutBuilder(task.machine.links), {}, {})
     values = ", ".join(str(value.type) for value in made.values.values())
     form = hashlib.sha256(values.encode()).hexdigest()[:12]
     return [mesh, profile, f"{found.price:.6g}", f"{found.bound:.6g}", form]

@@ -20,6 +20,7 @@ from redistrib.autoshard.integer import relaxed, solve
 from redistrib.autoshard.problem import ChoiceGraph, Flow, Node, Reader
 from redistrib.lang.types import DistType
 from redistrib.partitioning.build import build
+from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.simulator.entry import simulate
 from tests.search import models, oracle
 
@@ -113,7 +114,7 @@ def test_random_programs_against_building_everything(seed: int) -> None:
             number: decided.found.type_of(decided.found.arrays[name].shape, at)
             for number, (name, at) in enumerate(zip(graph.outputs, decided.outs, strict=True))
         }
-        program = build(decided.found, task.machine.links, starts, ends)
+        program = build(decided.found, LayoutBuilder(task.machine.links), starts, ends)
         assert simulate(program, task.machine).seconds >= best * (1 - 1e-9)
 
 
@@ -183,7 +184,7 @@ def test_two_axes_decided_together_are_no_worse_than_one_after_the_other(seed: i
         number: decided.found.type_of(decided.found.arrays[name].shape, at)
         for number, (name, at) in enumerate(zip(task.graph.outputs, decided.outs, strict=True))
     }
-    made = simulate(build(decided.found, task.machine.links, starts, ends), task.machine).seconds
+    made = simulate(build(decided.found, LayoutBuilder(task.machine.links), starts, ends), task.machine).seconds
     assert made == pytest.approx(together.bound, rel=1e-9)
 
 
