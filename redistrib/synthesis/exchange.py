@@ -26,6 +26,7 @@ from redistrib.synthesis.groups import (
 from redistrib.synthesis.host_balance import balanced_rounds
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import MissingBox, colour_rounds, padded_rounds, shape_of, volume_of
+from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Int64, Placement, number_of
 from redistrib.theory.weak import Grid, common, nested, refined
 
@@ -134,12 +135,12 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
     if problem.nests:
         tables = [_equal_shares(problem)] if count <= most_shares else []
         if topology.has_locality and count <= min(most_shares, MOST_UNEQUAL):  # senders on the receivers' hosts
-            missing = missing_boxes(before, after)
+            missing = missing_boxes(before, after.boxes)
             tables += [colour_rounds(missing, before, topology, stay=stay) for stay in (False, True)]
         return _exchanges(problem, tables)
     if count > min(most_shares, MOST_UNEQUAL):
         return []
-    missing = missing_boxes(before, after)
+    missing = missing_boxes(before, after.boxes)
     cuts = [
         _in_units(missing, unit)
         for unit in _units(before, after)
@@ -180,7 +181,7 @@ def direct(problem: Problem) -> list[Step] | None:
         return None
     if problem.nests:
         return [Exchange(before, after, _equal_shares(problem))]
-    shares = colour_rounds(missing_boxes(before, after), before, problem.topology, volume_of)
+    shares = colour_rounds(missing_boxes(before, after.boxes), before, problem.topology, volume_of)
     return [Exchange(before, after, shares)]
 
 
@@ -223,18 +224,16 @@ def _meet(before: Placement, after: Placement, fine: Grid) -> Placement:
     return Placement.unchecked(before.shape, fine, np.maximum(before.start, after.start) // np.maximum(tile, 1))
 
 
-def _span(before: Placement, after: Placement) -> tuple[Int64, Int64]:
-    """First and one past the last tile of `before`, per dimension, that each device's target tile touches."""
-    if before.cuts or after.cuts:
-        low, high = after.start, after.start + after.boxes.size
-        edges = [before.edges(_along(before, i))[:, i] for i in range(before.rank)]
-        first = np.stack([np.searchsorted(edge, low[:, i], "right") - 1 for i, edge in enumerate(edges)], axis=1)
-        stop = np.stack([np.searchsorted(edge, high[:, i], "left") for i, edge in enumerate(edges)], axis=1)
-        return first, np.maximum(first, stop)
-    fine_b, fine_a = np.array(before.grid, dtype=np.int64), np.array(after.grid, dtype=np.int64)
-    first = after.index * fine_b // fine_a
-    stop = -((-(after.index + 1) * fine_b) // fine_a)
-    return first, stop
+def _span(before: Placement, wanted: Boxes) -> tuple[Int64, Int64]:
+    """`[boxes, rank]` first and one past the last tile of `before` that each box touches, by dimension."""
+    low, high = wanted.start, wanted.start + wanted.size
+    if not before.cuts:
+        tile = np.maximum(np.array(before.tile, dtype=np.int64), 1)
+        return low // tile, -(-high // tile)
+    edges = [before.edges(_along(before, i))[:, i] for i in range(before.rank)]
+    first = np.stack([np.searchsorted(edge, low[:, i], "right") - 1 for i, edge in enumerate(edges)], axis=1)
+    stop = np.stack([np.searchsorted(edge, high[:, i], "left") for i, edge in enumerate(edges)], axis=1)
+    return first, np.maximum(first, stop)
 
 
 def _along(placement: Placement, dim: int) -> Int64:
@@ -247,8 +246,13 @@ def _along(placement: Placement, dim: int) -> Int64:
 def share_count(problem: Problem) -> int:
     """Source tiles that each device's target tile touches, over all devices: no direct exchange has more shares."""
     before, after = problem.before, problem.after
-    first, stop = _span(before, after)
-    return int((stop - first)[after.holders].prod(axis=1).sum()) if before.rank else 0
+    return touched_tiles(before, after.boxes[after.holders]) if before.rank else 0
+
+
+def touched_tiles(before: Placement, wanted: Boxes) -> int:
+    """Source tiles that each box touches, over all boxes."""
+    first, stop = _span(before, wanted)
+    return int((stop - first).prod(axis=1).sum())
 
 
 def _equal_shares(problem: Problem) -> Shares:
@@ -284,19 +288,25 @@ def _equal_shares(problem: Problem) -> Shares:
     return Shares(sender, receiver, share.start, share.size, compact)
 
 
-def missing_boxes(before: Placement, after: Placement) -> list[MissingBox]:
-    """(receiver, source tile number, start, size) of every missing box of a target tile, for any grids."""
+def missing_boxes(before: Placement, wanted: Boxes) -> list[MissingBox]:
+    """(receiver, source tile number, start, size) of every part of its wanted box that a device does not hold.
+
+    Args:
+        before: the source, of any grid.
+        wanted: `[devices]` the boxes that the devices hold afterwards.
+    """
     if 0 in before.shape:
         return []
-    first, stop = _span(before, after)
+    first, stop = _span(before, wanted)
     extent = stop - first
     count = extent.prod(axis=1)
-    receiver = np.repeat(after.holders, count[after.holders])
+    filled = np.flatnonzero(~wanted.empty)
+    receiver = np.repeat(filled, count[filled])
     tile = first[receiver] + unravel(position_in_run(receiver), extent[receiver])
     away = (tile != before.index[receiver]).any(axis=1)
     receiver, tile = receiver[away], tile[away]
-    low = after.start[receiver]
-    high = low + after.boxes.size[receiver]
+    low = wanted.start[receiver]
+    high = low + wanted.size[receiver]
     start, stop = np.maximum(before.edges(tile), low), np.minimum(before.edges(tile + 1), high)
     rows = zip(receiver.tolist(), number_of(tile, before.grid).tolist(), start, stop - start, strict=True)
     return [row for row, some in zip(rows, (start < stop).all(axis=1).tolist(), strict=True) if some]

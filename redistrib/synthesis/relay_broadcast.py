@@ -37,7 +37,7 @@ def relay_broadcast(problem: Problem) -> list[list[Step]]:
 
 def _in_rounds(problem: Problem, stay: bool) -> Exchange:
     before, after, topology = problem.before, problem.after, problem.topology
-    shares = colour_rounds(missing_boxes(before, after), before, topology, stay=stay)
+    shares = colour_rounds(missing_boxes(before, after.boxes), before, topology, stay=stay)
     return Exchange(before, after, balanced_rounds(shares, topology))
 
 
@@ -49,7 +49,7 @@ def _waits(before: Placement, after: Placement, hosts: Int64) -> np.ndarray:
     overlap = after.boxes.meet(before.boxes).volumes()
     order = sorted(range(after.devices), key=lambda device: (-overlap[device], device))
     here = set(zip(hosts.tolist(), before.number.tolist(), strict=True))
-    comes = {row[0] for row in missing_boxes(before, after) if (int(hosts[row[0]]), row[1]) not in here}
+    comes = {row[0] for row in missing_boxes(before, after.boxes) if (int(hosts[row[0]]), row[1]) not in here}
     served: set[tuple[int, int]] = set()
     waits = np.zeros(after.devices, dtype=bool)
     for device in order:

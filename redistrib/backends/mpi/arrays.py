@@ -1,4 +1,4 @@
-"""Tiles as users hand them over: any host buffer in, flat bytes for MPI inside, NumPy arrays out."""
+"""Conversion of users' tiles: any buffer in host memory comes in, MPI sees flat bytes, NumPy arrays go out."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from redistrib.plans.strided import Bytes
 
 
 def absent_tile(value: Any, what: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """An array of no elements, for a rank that holds nothing.
+    """An array without elements, for a rank without a tile.
 
     Raises:
-        TilesError: if it is given anything but None.
+        TilesError: if the value is not None.
     """
     if value is not None:
         raise TilesError(f"{what} is given where this rank holds nothing; pass None")
@@ -29,14 +29,14 @@ def tile_of(
     """A value as a C-ordered array over its own memory.
 
     Args:
-        value: a NumPy array, or an object with the buffer or array interface; flat memory of the right length will do.
-        what: what to call it in errors.
-        shape, dtype: what is asked for.
-        writable: whether it is written; then no copy is ever made.
-        whole: whether it is a whole array, and no tile.
+        value: a NumPy array, or an object with the buffer or array interface, of this shape or flat.
+        what: name of the value in errors.
+        shape, dtype: of the array.
+        writable: whether it will be written; then it is never copied.
+        whole: whether it is a whole array and not a tile.
 
     Raises:
-        TilesError: if it is anything else.
+        TilesError: for any other value.
     """
     if hasattr(value, "__cuda_array_interface__"):
         raise TilesError(f"{what} lies on a device; MPI tiles lie in host memory, so copy it there first")

@@ -1,10 +1,10 @@
-"""Where the ranks of one host wait for one another: flags in memory that they share.
+"""A barrier of the ranks of one host, by flags in shared memory.
 
-An MPI barrier is several rounds of messages, and a rank that waits in it may keep its core while others need it. Here
-every rank writes one word and waits, yielding its core, until it sees those of all others.
+An MPI barrier takes several rounds of messages, and a waiting rank may occupy a core that others need. Here every rank
+writes one word, and yields its core until it sees the words of all ranks.
 
-Kept because whole redistributions take 0.7 to 0.8 of the time they take with `Allreduce` in its place, on 4 and 8 ranks
-that share 2 cores, in medians of paired ratios (docs/mpi.md).
+With `Allreduce` in its place, redistributions take 1.25 to 1.4 times as long on 4 and 8 ranks that share 2 cores
+(medians of paired ratios, docs/mpi.md).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from mpi4py import MPI
 
 _yield: Callable[[], object] = getattr(os, "sched_yield", lambda: time.sleep(0))
 
-# Looks at the flags between two calls that let MPI make progress: others may wait for a message that is under way.
+# Reads of the flags between two calls that let MPI make progress, since another rank may wait for a message.
 _LOOKS = 32
 
-# Words of a rank: epoch and message of even barriers, then of odd ones, and the rest of two cache lines.
+# Words of a rank: epoch and message of even barriers, epoch and message of odd ones, and padding to two cache lines.
 _ROW = 16
 
 
 class SharedMemoryBarrier:
-    """A barrier of the ranks of a communicator that share memory; made, used and closed by all together."""
+    """A barrier of the ranks of a communicator that share memory; creating, using and closing it is collective."""
 
     def __init__(self, host: MPI.Intracomm) -> None:
         self.host = host
@@ -45,8 +45,8 @@ class SharedMemoryBarrier:
     def agree(self, word: int) -> int:
         """Wait for all ranks, and return the bitwise and of their words.
 
-        What a rank wrote to shared memory before is seen by all after. Even and odd barriers have flags of their own:
-        no rank can be two barriers ahead of one that still reads.
+        All ranks see afterwards what a rank wrote to shared memory before. Even and odd barriers have separate flags,
+        because a rank can be one barrier ahead of a rank that still reads, but not two.
         """
         self._epoch += 1
         at = self._epoch % 2 * 2
@@ -64,7 +64,7 @@ class SharedMemoryBarrier:
         return int(np.bitwise_and.reduce(self._memory[:, at + 1]))
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the shared memory; collective."""
         del self._own, self._memory
         self.window.Unlock_all()
         self.window.Free()

@@ -1,4 +1,4 @@
-"""What `redistrib run` does under MPI: carry a plan out on `COMM_WORLD` and check every element."""
+"""The command `redistrib run` under MPI: run a plan on `COMM_WORLD` and check every element."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from redistrib.theory.placement import Placement
 
 
 def run_command(plan: Plan, *, as_json: bool = False, comm: MPI.Intracomm | None = None) -> int:
-    """Run a plan on all ranks, check every element of every tile, and print what came of it on rank 0.
+    """Run a plan on all ranks, check every element of every tile, and print the result on rank 0.
 
-    Every element of the input tells its own place, hashed, so an element that came from elsewhere is found out; and so
-    does every summand. Where the target's tiles are summands, what they add up to is checked, on rank 0.
+    The bits of every element of the input are a hash of its place, so the check finds an element from any other place.
+    Partial sums of the input differ likewise. Where the target's tiles are partial sums, their sum is checked on rank
+    0.
 
     Args:
         plan: the same plan on all ranks.
@@ -40,7 +41,7 @@ def run_command(plan: Plan, *, as_json: bool = False, comm: MPI.Intracomm | None
     comm = MPI.COMM_WORLD if comm is None else comm
     with to_mpi(plan, comm) as execute:
         dtype, sums = dtype_of(plan.dtype), plan.before.summands > 1 or plan.after.summands > 1
-        source = pattern.source_tile(plan, comm.rank, dtype) if sums else telling_tile(plan, plan.before, comm.rank)
+        source = pattern.source_tile(plan, comm.rank, dtype) if sums else pattern_tile(plan, plan.before, comm.rank)
         execute(source)
         comm.Barrier()
         start = time.perf_counter()
@@ -50,7 +51,7 @@ def run_command(plan: Plan, *, as_json: bool = False, comm: MPI.Intracomm | None
             wrong = comm.bcast(_wrong_sums(plan, comm.gather(result)))
         else:
             box = plan.after.box(comm.rank)
-            want = pattern.reduced(plan, box, dtype) if sums else telling_tile(plan, plan.after, comm.rank)
+            want = pattern.reduced(plan, box, dtype) if sums else pattern_tile(plan, plan.after, comm.rank)
             wrong = int(comm.allreduce(_differing(result, want)))
         received = comm.allreduce(execute.received_bytes)
         if comm.rank == 0:
@@ -58,7 +59,7 @@ def run_command(plan: Plan, *, as_json: bool = False, comm: MPI.Intracomm | None
     return 1 if wrong else 0
 
 
-def telling_tile(plan: Plan, placement: Placement, rank: int) -> npt.NDArray[Any]:
+def pattern_tile(plan: Plan, placement: Placement, rank: int) -> npt.NDArray[Any]:
     """A tile of the array whose element k has the low bits of a hash of k."""
     dtype = dtype_of(plan.dtype)
     box = placement.box(rank)
@@ -77,7 +78,7 @@ def telling_tile(plan: Plan, placement: Placement, rank: int) -> npt.NDArray[Any
 
 
 def _wrong_sums(plan: Plan, tiles: list[npt.NDArray[Any]] | None) -> int | None:
-    """Elements of the whole array that the tiles of all ranks do not add up to; None where they are not at hand."""
+    """Elements of the whole array that differ from the sum of the tiles; None on ranks without the tiles."""
     if tiles is None:
         return None
     dtype, whole = dtype_of(plan.dtype), Box((0,) * plan.after.rank, plan.shape)
@@ -113,10 +114,10 @@ def _report(plan: Plan, execute: Executor, as_json: bool, wrong: int, received: 
         }
         print(json.dumps(figures, indent=2), flush=True)
         return
-    how = [f"{step.kind} ({name})" for step, name in zip(execute.steps, execute.transports, strict=True)]
+    steps = [f"{step.kind} ({name})" for step, name in zip(execute.steps, execute.transports, strict=True)]
     rows = [
         ("MPI library", MPI.Get_library_version().split("\n")[0].strip().rstrip("\0")),
-        ("steps", ", ".join(how) or "none"),
+        ("steps", ", ".join(steps) or "none"),
         ("bytes received, all ranks", f"{received:,}"),
         ("over the lower bound", f"{received / bound:.2f}x" if bound else "-"),
         ("staging per rank, bytes", f"{execute.scratch_bytes:,}"),

@@ -1,4 +1,4 @@
-"""That all ranks prepare the same plan or program with the same arguments, found out before anything is made."""
+"""Checks that all ranks prepare the same plan or program with the same arguments, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from redistrib.programs.program import Compute, Program
 def check(
     plan: Plan, comm: MPI.Intracomm, limit: int | None, profile: Any, transport: str | None
 ) -> LatencyBandwidth | None:
-    """Refuse, on every rank with one message, what cannot be prepared, and return the profile as a value.
+    """Refuse a plan or arguments that cannot be prepared, on every rank with one message; return the profile.
 
     Raises:
         CommunicatorError, ProfileError: as `to_mpi` says.
     """
-    model = _agreed("plan", lambda: digest_of(plan), comm, limit, profile, transport)
+    model = _require_equal("plan", lambda: digest_of(plan), comm, limit, profile, transport)
     if comm.size != plan.devices:
         raise CommunicatorError(
             f"the plan is for {plan.devices} devices and the communicator has {comm.size} ranks; give it one rank per "
@@ -40,12 +40,12 @@ def check(
 def check_program(
     program: Program, comm: MPI.Intracomm, limit: int | None, profile: Any, transport: str | None
 ) -> LatencyBandwidth | None:
-    """The same for a program, of whose nests the bodies are known by name only.
+    """The same for a program. Of the bodies of its nests, only the names are compared.
 
     Raises:
         CommunicatorError, ProfileError, ProgramError: as `program_to_mpi` says.
     """
-    model = _agreed("program", lambda: digest_of(program), comm, limit, profile, transport)
+    model = _require_equal("program", lambda: digest_of(program), comm, limit, profile, transport)
     ranks = max(program.devices, default=-1) + 1
     if comm.size < ranks:
         raise CommunicatorError(
@@ -60,8 +60,8 @@ def require(what: Plan | Program) -> None:
     """Refuse a plan or a program that no communicator can carry out.
 
     Raises:
-        DtypeError, MissingPackageError: if no wire carries the plan's elements.
-        ProgramError: if the program is not right, or a nest has no body, or an effect.
+        DtypeError, MissingPackageError: if NumPy cannot hold the plan's elements.
+        ProgramError: if the program is invalid, or a nest has no body or has an effect.
     """
     if not isinstance(what, ProgramData):
         dtype_of(what.dtype)
@@ -75,15 +75,15 @@ def require(what: Plan | Program) -> None:
             )  # fmt: skip
 
 
-def _agreed(
+def _require_equal(
     what: str, digest: Callable[[], str], comm: MPI.Intracomm, limit: int | None, profile: Any, transport: str | None
 ) -> LatencyBandwidth | None:
-    """Check that all ranks give the same arguments, and return the profile as a value."""
+    """Refuse arguments that differ between ranks, and return the profile."""
     if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
         raise CommunicatorError(f"{comm!r} is no intra-communicator of mpi4py; pass one such as MPI.COMM_WORLD")
     model, problem = None, ""
     try:
-        model = None if profile is None else selection.choosing(profile)
+        model = None if profile is None else selection.profile_of_transports(profile)
     except ProfileError as error:
         problem = str(error)
     everyone = comm.allgather((problem, digest(), limit, repr(model), transport))
@@ -106,13 +106,13 @@ def _agreed(
 
 
 def first_problem(comm: MPI.Intracomm, problem: str) -> TilesError:
-    """The error for all ranks, once one of them is known to have a problem; collective."""
+    """The error for all ranks, after at least one of them has a problem; collective."""
     problems = comm.allgather(problem)
     rank = next(r for r, text in enumerate(problems) if text)
     return TilesError(f"rank {rank}: {problems[rank]}")
 
 
 def require_root(comm: MPI.Intracomm, root: int) -> None:
-    """Refuse a root that is no rank of the communicator."""
+    """Refuse a root that is not a rank of the communicator."""
     if not 0 <= root < comm.size:
         raise CommunicatorError(f"there is no rank {root} among {comm.size}; give a root from 0 to {comm.size - 1}")

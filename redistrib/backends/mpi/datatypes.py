@@ -1,8 +1,8 @@
 """MPI datatypes for strided memory.
 
-Counts beyond 31 bits are mpi4py's affair, which calls MPI-4's large-count functions. Boxes are nested `Create_hvector`s
-and no `Create_subarray`, because MPICH 5 moves them in 0.2 to 0.4 of the time, in 0.7 where tiles are small: medians of
-paired ratios over 21 pairs of one `Alltoallw` each, on 4 ranks of one host (docs/mpi.md).
+For counts beyond 31 bits mpi4py calls the large-count functions of MPI-4. Boxes are nested `Create_hvector`s and not
+`Create_subarray`s, because MPICH 5 then needs 0.2 to 0.4 of the time, or 0.7 for small tiles: medians of paired ratios
+over 21 pairs of one `Alltoallw` each, on 4 ranks of one host (docs/mpi.md).
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from mpi4py import MPI
 from redistrib.plans.strided import Strided, runs_in
 from redistrib.theory.boxes import Box
 
-Placed: TypeAlias = tuple[int, MPI.Datatype]  # where it lies in a buffer, in bytes
+Placed: TypeAlias = tuple[int, MPI.Datatype]  # a displacement in bytes, and the datatype at it
 
-# The largest displacement that an MPI-3 library takes.
+# The largest displacement of an MPI-3 library.
 _LARGEST = 2**31 - 1
 
 
 class TypeOwner:
-    """The base of what makes MPI datatypes, and gives them back when it is freed."""
+    """An owner of MPI datatypes, which it frees when it is freed."""
 
     def __init__(self) -> None:
         self._types: list[MPI.Datatype] = []
 
     def free(self) -> None:
-        """Release MPI datatypes; communicators are released by who made them."""
+        """Free the datatypes; communicators belong to `Groups`."""
         for datatype in self._types:
             datatype.Free()
         self._types.clear()
@@ -38,21 +38,21 @@ class TypeOwner:
         return datatype
 
     def _placed(self, boxes: Sequence[Box], tile: Box, itemsize: int) -> Placed:
-        """Boxes of a tile, as a datatype at a displacement in the tile's buffer."""
+        """Boxes of a tile as a datatype, and its displacement in the tile's buffer."""
         at, datatype = placed_type([runs_in(box, tile, itemsize) for box in boxes])
         return at, self._typed(datatype)
 
 
 def run_type(nbytes: int) -> MPI.Datatype:
-    """A committed type of this many contiguous bytes."""
+    """A committed type of so many contiguous bytes."""
     return MPI.BYTE.Create_contiguous(nbytes).Commit()
 
 
 def placed_type(parts: list[Strided]) -> tuple[int, MPI.Datatype]:
-    """A displacement and a committed type at it, of the runs of several boxes of one buffer.
+    """The runs of several boxes of one buffer, as a displacement and a committed type at it.
 
-    One box is described without its offset where that is small enough to be a displacement: MPI libraries move a plain
-    contiguous type without packing it.
+    The offset of a single box becomes the displacement, if it is small enough, because MPI libraries do not pack a
+    plain contiguous type.
     """
     if len(parts) == 1 and parts[0].offset <= _LARGEST:
         return parts[0].offset, _runs(parts[0]).Commit()
@@ -69,7 +69,7 @@ def strided_type(parts: list[Strided]) -> MPI.Datatype:
 
 
 def _runs(part: Strided) -> MPI.Datatype:
-    """The runs of one box, from its first byte on."""
+    """The runs of one box, from its first byte."""
     if part.contiguous:
         return MPI.BYTE.Create_contiguous(part.nbytes)
     piece = MPI.BYTE.Create_contiguous(part.run)

@@ -1,8 +1,8 @@
-"""Moves without a plan: from one rank to many, from many to one, and boxes between any ranks.
+"""Moves without a plan: from a root to many ranks, from many ranks to a root, and boxes between any ranks.
 
-From a root an array takes two calls at most: different tiles are scattered to one rank each, and these broadcast theirs
-to the ranks that hold the same. To a root summands are reduced to one rank for each tile, and these are gathered.
-All else is one neighbourhood collective of boxes, of whatever sizes, between the ranks that share data.
+From a root an array takes at most two calls: a scatter of different tiles to one rank each, and broadcasts to the
+replicas. To a root, partial sums are reduced on one rank for each tile, and these ranks' tiles are gathered. Any other
+move is one neighbourhood collective of boxes between the ranks that send to one another.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from redistrib.theory.boxes import Box
 
 Tile: TypeAlias = npt.NDArray[Any]
 
-_NOTHING: Bytes = np.empty(0, np.uint8)
+_NO_BYTES: Bytes = np.empty(0, np.uint8)
 
 
 class DirectMove(TypeOwner, ABC):
-    """A move, made by all ranks together and run by those that have a part in it.
+    """A move, created on all ranks together and run on the ranks that take part.
 
     Attributes:
-        calls: the MPI calls that it takes on this rank, in order.
+        calls: the MPI calls on this rank, in order.
     """
 
     def __init__(self, value: Value, groups: Groups) -> None:
@@ -50,54 +50,54 @@ class DirectMove(TypeOwner, ABC):
 
     @abstractmethod
     def run(self, tile: Tile | None) -> Tile | None:
-        """What this rank holds afterwards, from what it held before; None where that is nothing."""
+        """The tile of this rank after the move, from its tile before; None for no tile."""
 
     def _block(self) -> MPI.Datatype:
-        """A tile, end to end."""
+        """The datatype of a contiguous tile."""
         return self._typed(run_type(math.prod(self.value.tile) * self.dtype.itemsize))
 
     def _tiles(self) -> MPI.Datatype:
-        """A tile inside the whole array, at an offset that is counted in elements."""
+        """The datatype of a tile inside the whole array, at a displacement in elements."""
         tile, whole = (Box((0,) * len(shape), shape) for shape in (self.value.tile, self.value.shape))
-        lying = strided_type([runs_in(tile, whole, self.dtype.itemsize)])
-        resized = self._typed(lying.Create_resized(0, self.dtype.itemsize).Commit())
-        lying.Free()
+        inner = strided_type([runs_in(tile, whole, self.dtype.itemsize)])
+        resized = self._typed(inner.Create_resized(0, self.dtype.itemsize).Commit())
+        inner.Free()
         return resized
 
     def _offset(self, start: tuple[int, ...]) -> int:
-        """Elements before the first one of a box in the whole array."""
+        """Elements before the first element of a box in the whole array."""
         return int(np.ravel_multi_index(start, self.value.shape)) if start else 0
 
 
 class Scatter(DirectMove):
-    """A whole array on one rank becomes the tiles of a value; summands but the first are the identity element."""
+    """A whole array on one rank becomes the tiles of a value; all partial sums but the first are identity elements."""
 
     def __init__(self, value: Value, root: int, groups: Groups) -> None:
         super().__init__(value, groups)
         self.root = root
-        devices, how = value.place.devices, scattering(value, root)
+        devices, scatter = value.place.devices, scattering(value, root)
         self._box: dict[int, Box] = dict(zip(devices, value.boxes.rows(), strict=True))
         self._label = dict(zip(devices, value.placement.label.tolist(), strict=True)).get(self.rank)
-        self._members = how.members
-        self._scattering = groups.among([how.members]) if how.members else None
-        self._spreading = groups.among(how.groups) if how.groups else None
-        self.calls = (*["Scatterv"] * (self._scattering is not None), *["Bcast"] * (self._spreading is not None))
+        self._members = scatter.members
+        self._scattering = groups.among([scatter.members]) if scatter.members else None
+        self._broadcasting = groups.among(scatter.groups) if scatter.groups else None
+        self.calls = (*["Scatterv"] * (self._scattering is not None), *["Bcast"] * (self._broadcasting is not None))
         self._block_type = self._block()
         if self._scattering is not None and self.rank == root:
-            self._given = self._block_type if value.windows else self._tiles()
+            self._sent_type = self._block_type if value.windows else self._tiles()
 
     def run(self, tile: Tile | None) -> Tile | None:
         mine = self._new()
         if self._scattering is not None:
             into = (
-                [flat(mine), 1, self._block_type] if self._label == 0 and mine is not None else [_NOTHING, 0, MPI.BYTE]
+                [flat(mine), 1, self._block_type] if self._label == 0 and mine is not None else [_NO_BYTES, 0, MPI.BYTE]
             )
             self._scattering.Scatterv(self._sent(tile), into, 0)
         elif self.rank == self.root and self._label == 0 and mine is not None and tile is not None:
             np.copyto(mine, tile)
-        if self._spreading is not None:
+        if self._broadcasting is not None:
             shown = cast(Tile, mine if self._members or self.rank != self.root else tile)
-            self._spreading.Bcast([flat(shown), 1, self._block_type], 0)
+            self._broadcasting.Bcast([flat(shown), 1, self._block_type], 0)
         return mine
 
     def _new(self) -> Tile | None:
@@ -116,47 +116,47 @@ class Scatter(DirectMove):
         if self.value.windows:  # MPI reads no element of a scatter twice
             staged = np.stack([view(whole, self._box[device].start, self._box[device].size) for device in here])
             places = np.cumsum([0, *counts[:-1]]).tolist()
-            return [flat(staged), (counts, places), self._given]
+            return [flat(staged), (counts, places), self._sent_type]
         places = [self._offset(self._box[device].start) if device in self._box else 0 for device in self._members]
-        return [flat(whole), (counts, places), self._given]
+        return [flat(whole), (counts, places), self._sent_type]
 
 
 class Gather(DirectMove):
-    """The tiles of a value become a whole array on one rank, summands reduced on the way."""
+    """The tiles of a value become a whole array on one rank; partial sums are reduced first."""
 
     def __init__(self, value: Value, root: int, groups: Groups) -> None:
         super().__init__(value, groups)
         self.root = root
-        how = gathering(value, root)
+        gather = gathering(value, root)
         start = dict(zip(value.place.devices, (box.start for box in value.boxes.rows()), strict=True))
         self._kind: Reduction | None = value.placement.reduction
-        self._team = groups.among(how.teams) if self._kind is not None and how.teams else None
-        ends = zip(how.teams, how.senders, strict=True)
+        self._team = groups.among(gather.teams) if self._kind is not None and gather.teams else None
+        ends = zip(gather.teams, gather.senders, strict=True)
         self._reducer = next((team.index(sender) for team, sender in ends if self.rank in team), 0)
-        self._sends = self.rank in how.senders
-        self._members = how.members
-        self._gathering = groups.among([how.members]) if how.members else None
-        self._places = [self._offset(start[device]) if device in how.senders else 0 for device in how.members]
-        self._counts = [int(device in how.senders) for device in how.members]
+        self._sends = self.rank in gather.senders
+        self._members = gather.members
+        self._gathering = groups.among([gather.members]) if gather.members else None
+        self._places = [self._offset(start[device]) if device in gather.senders else 0 for device in gather.members]
+        self._counts = [int(device in gather.senders) for device in gather.members]
         self.calls = (*["Reduce"] * (self._team is not None), *["Gatherv"] * (self._gathering is not None))
         self._block_type = self._block()
         if self._gathering is not None and self.rank == root:
-            self._taken = self._tiles()
+            self._received_type = self._tiles()
 
     def run(self, tile: Tile | None) -> Tile | None:
         if self._team is not None and tile is not None:
             tile = self._reduced(tile, self._team)
         whole = np.empty(self.value.shape, self.dtype) if self.rank == self.root else None
         if self._gathering is not None:
-            out = [flat(cast(Tile, tile)), 1, self._block_type] if self._sends else [_NOTHING, 0, MPI.BYTE]
-            into = None if whole is None else [flat(whole), (self._counts, self._places), self._taken]
+            out = [flat(cast(Tile, tile)), 1, self._block_type] if self._sends else [_NO_BYTES, 0, MPI.BYTE]
+            into = None if whole is None else [flat(whole), (self._counts, self._places), self._received_type]
             self._gathering.Gatherv(out, into, 0)
         elif whole is not None and tile is not None and whole.size:
             np.copyto(whole, tile)
         return whole
 
     def _reduced(self, tile: Tile, team: MPI.Intracomm) -> Tile | None:
-        """The tile that the summands of a team make, on the rank that goes on with it."""
+        """The reduced tile of a team, on the rank that sends it to the root."""
         kind = self._kind or "sum"
         wide = default_accumulation(kind, self.dtype.name)
         operation = operation_of(kind, self.dtype) if wide is None else None
@@ -177,46 +177,46 @@ class Gather(DirectMove):
 
 
 class BoxExchange(DirectMove):
-    """Every rank takes the boxes that it lacks straight from ranks that hold them."""
+    """Every rank receives its missing boxes from ranks that hold them."""
 
     def __init__(self, value: Value, out: Value, groups: Groups) -> None:
         super().__init__(out, groups)
         members = sorted({*value.place.devices, *out.place.devices})
         number = {device: k for k, device in enumerate(members)}
-        moved = [pull for pull in pulls(value, out) if math.prod(pull.size)]
-        sends = [(number[p.receiver], Box(p.start, p.size)) for p in moved if p.sender == self.rank != p.receiver]
-        receives = [(number[p.sender], Box(p.start, p.size)) for p in moved if p.receiver == self.rank != p.sender]
-        kept = [Box(p.start, p.size) for p in moved if p.sender == p.receiver == self.rank]
-        before, after = (self._own(one) for one in (value, out))
-        self._made = after is not None
+        messages = [pull for pull in pulls(value, out) if math.prod(pull.size)]
+        sends = [(number[p.receiver], Box(p.start, p.size)) for p in messages if p.sender == self.rank != p.receiver]
+        receives = [(number[p.sender], Box(p.start, p.size)) for p in messages if p.receiver == self.rank != p.sender]
+        retained = [Box(p.start, p.size) for p in messages if p.sender == p.receiver == self.rank]
+        before, after = (self._box(end) for end in (value, out))
+        self._receives = after is not None
         self._graph: MPI.Distgraphcomm | None = None
         size = self.dtype.itemsize
         if before is not None and after is not None:
-            self._keeps = [runs_in_both(box, before, after, size) for box in kept]
+            self._local_copies = [runs_in_both(box, before, after, size) for box in retained]
         else:
-            self._keeps = []
-        comm = groups.among([members]) if any(pull.sender != pull.receiver for pull in moved) else None
+            self._local_copies = []
+        comm = groups.among([members]) if any(pull.sender != pull.receiver for pull in messages) else None
         self._send, self._receive = (
-            [self._placed(boxes, whole, size) for _, boxes in by_device(one)] if whole is not None else []
-            for one, whole in ((sends, before), (receives, after))
+            [self._placed(boxes, tile, size) for _, boxes in by_device(moves)] if tile is not None else []
+            for moves, tile in ((sends, before), (receives, after))
         )
         if comm is not None:
-            sources, destinations = ([device for device, _ in by_device(one)] for one in (receives, sends))
+            sources, destinations = ([device for device, _ in by_device(moves)] for moves in (receives, sends))
             self._graph = comm.Create_dist_graph_adjacent(sources, destinations)
             self.calls = ("Neighbor_alltoallw",)
 
-    def _own(self, value: Value) -> Box | None:
+    def _box(self, value: Value) -> Box | None:
         devices = value.place.devices
         return value.boxes.row(devices.index(self.rank)) if self.rank in devices else None
 
     def run(self, tile: Tile | None) -> Tile | None:
-        made = np.empty(self.value.tile, self.dtype) if self._made else None
-        source, target = (_NOTHING if one is None else flat(one) for one in (tile, made))
+        result = np.empty(self.value.tile, self.dtype) if self._receives else None
+        source, target = (_NO_BYTES if array is None else flat(array) for array in (tile, result))
         if self._graph is not None:
             exchange(self._graph, source, self._send, target, self._receive)
-        for of, to in self._keeps:
+        for of, to in self._local_copies:
             copy(target, to, source, of)
-        return made
+        return result
 
     def free(self) -> None:
         super().free()
@@ -226,7 +226,7 @@ class BoxExchange(DirectMove):
 
 
 def direct(value: Value, out: Value, groups: Groups) -> DirectMove:
-    """The move of a value between places; to be called on all ranks together."""
+    """The move of a value between places; collective."""
     if len(value.place.devices) == 1:
         return Scatter(out, value.place.devices[0], groups)
     if len(out.place.devices) == 1:

@@ -1,4 +1,4 @@
-"""A plan on an MPI communicator: made once, run any number of times."""
+"""The executor of a plan on an MPI communicator: created once, run any number of times."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from redistrib.plans.plan import Plan
 from redistrib.plans.steps import AllGather, AllReduce, AllToAll, ReduceScatter, Step, Unreduce
 from redistrib.plans.strided import Bytes, copy, runs_in_both
 
-# The bit of the word of a call that says all is well; those below say which shared blocks a rank has free.
-_FINE = 62
+# The bit of a call's word that accepts the arrays; the bits below name the shared blocks that a rank has free.
+_ACCEPTS = 62
 
 DIRECT = "direct"  # the transport of a plan without its steps
 
@@ -37,46 +37,45 @@ def to_mpi(
     profile: LatencyBandwidth | Mapping[str, Any] | str | PathLike[str] | None = None,
     transport: str | None = None,
 ) -> Executor:
-    """Prepare a plan to run on a communicator; to be called on all its ranks together, with equal arguments.
+    """Prepare a plan to run on a communicator; collective, with equal arguments on all ranks.
 
-    Rank r of the communicator is device number r of the plan's meshes. Between meshes of other devices, ranks that hold
-    nothing pass None and get None. Groups, datatypes and staging memory are made here, once.
+    Rank r of the communicator is device number r of the plan's meshes. Ranks without a tile pass None and get None.
+    Communicators of groups, datatypes and staging memory are created here, once.
 
     Args:
         plan: the plan, synthesized here or read from JSON.
         comm: an mpi4py communicator with one rank per device.
-        memory_limit: bytes per rank for source, target and everything between; None for no limit.
-        profile: what `redistrib calibrate --backend mpi` wrote, to choose transports by: the path of that JSON, the
-            object in it, or the profile as a value; None for the usual order.
+        memory_limit: bytes per rank for source, target and all memory between; None for no limit.
+        profile: a profile of `redistrib calibrate --backend mpi`, by which transports are chosen: the path of its JSON,
+            the parsed JSON, or the profile itself; None for the default order.
         transport: "shared" (copies through memory that ranks of one host share), "packed" (contiguous collectives
-            around local copies) or "datatypes" (`Alltoallw` without any staging), to insist on one.
+            around local copies) or "datatypes" (`Alltoallw` without staging), for all steps.
 
     Raises:
         CommunicatorError: if the communicator does not have one rank per device, the ranks give different plans or
-            arguments, or the transport asked for cannot be had; the same message on every rank.
-        ProfileError: if the profile is malformed, or does not say what each transport takes; on every rank.
-        MemoryLimitError: if nothing fits the limit.
+            arguments, or the transport cannot run on these ranks; the same message on every rank.
+        ProfileError: if the profile is malformed or lacks the figures of a transport; on every rank.
+        MemoryLimitError: if no transport fits the limit.
     """
     return Executor(plan, comm, memory_limit=memory_limit, profile=profile, transport=transport)
 
 
 class Executor(CommunicatorOwner):
-    """A plan ready to run; see `to_mpi`.
+    """A prepared plan; see `to_mpi`.
 
-    Where it may not have `lasting` memory, that is there between calls, it takes no transport through shared memory.
-
-    Calling it is collective. `free` gives groups, datatypes and shared memory back, on all ranks together; used
-    as a context manager it does so at the end of the block.
+    A call is collective. `free` releases communicators, datatypes and shared memory, on all ranks together; as a
+    context manager the executor does so at the end of the block. Without `lasting` it allocates no memory that remains
+    between calls, and so uses no shared memory.
 
     Attributes:
-        plan: what it runs.
-        steps: those that move data, in order: the plan's; or one exchange straight from source to target, where the
-            memory limit leaves no room for tiles between.
-        transports: the transport of each.
-        scratch_bytes: staging memory on this rank, beside source, target and `middle_bytes`.
-        staging_bytes: what of it lies in one piece that all steps use in turn.
-        middle_bytes: memory for tiles between source and target.
-        sent_bytes, received_bytes: what this rank sends to and receives from other ranks in one call.
+        plan: the plan.
+        steps: its steps that move data; or one exchange from source to target, where the memory limit has no room for
+            tiles between.
+        transports: the transport of each of these steps.
+        scratch_bytes: bytes of staging memory on this rank, besides source, target and `middle_bytes`.
+        staging_bytes: bytes of the part of it that all steps use in turn.
+        middle_bytes: bytes of the tiles between source and target.
+        sent_bytes, received_bytes: bytes that this rank sends to other ranks, and receives from them, in one call.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class Executor(CommunicatorOwner):
         ends = plan.before, plan.after
         self._source_shape, self._target_shape = (end.box(comm.rank).size for end in ends)
         self._has_source, self._has_target = (not end.nowhere[comm.rank] for end in ends)
-        self._target_bytes = plan.after.tile_size * plan.itemsize  # of the largest tile: shared blocks are alike
+        self._target_bytes = plan.after.tile_size * plan.itemsize  # of the largest tile: shared blocks have one size
         self._own_bytes = plan.after.box(comm.rank).volume * plan.itemsize
         self._lasting = lasting
         self.transports = self._choose(memory_limit, model, transport)
@@ -106,7 +105,7 @@ class Executor(CommunicatorOwner):
         self._current: SharedTile | None = None
         self._shared_middle: dict[Memory, SharedTile] = {}
         self._middle: dict[Memory, Bytes] = {}
-        self._make_memory()
+        self._allocate()
         self._runners = [
             self._runner(stage, k, name)
             for k, (stage, name) in enumerate(zip(self._staged.stages, self.transports, strict=True))
@@ -123,7 +122,7 @@ class Executor(CommunicatorOwner):
         return tuple(stage.step for stage in self._staged.stages)
 
     def bind(self, staging: Bytes) -> None:
-        """Take staging memory of at least `staging_bytes`, for calls that nothing else uses it during."""
+        """Use this staging memory, of at least `staging_bytes`, in every call."""
         for runner in self._runners:
             runner.bind(staging)
 
@@ -133,26 +132,26 @@ class Executor(CommunicatorOwner):
         """Redistribute: this rank's source tile in, its target tile out.
 
         Args:
-            x: the tile, of shape `plan.before.box(rank).size`; never written. A C-contiguous one is not copied. None
-                on a rank that holds nothing of the source; where tiles are of unequal size, one may have no elements.
-            out: where to put the target tile, of shape `plan.after.box(rank).size`, C-contiguous; a new array by
-                default. New arrays may lie in memory shared between ranks, which saves a copy; they are the caller's to
-                keep.
+            x: the tile, of shape `plan.before.box(rank).size`; never written, and not copied if it is C-contiguous.
+                None on a rank without a source tile. Where tiles have unequal sizes, a tile may be empty.
+            out: an array for the target tile, of shape `plan.after.box(rank).size`, C-contiguous; a new array by
+                default. A new array may lie in memory shared between ranks, which saves a copy; it belongs to the
+                caller.
 
         Returns:
-            The target tile, a NumPy array; None on a rank that is to hold nothing.
+            The target tile, a NumPy array; None on a rank without a target tile.
 
         Raises:
             TilesError: on every rank, with one message, if any rank passes a wrong array.
             CommunicatorError: if the executor was freed.
         """
         self._require_open()
-        problem, source, given = self._accept(x, out)
-        block: Block | None = self._agree(problem, given)
+        problem, source, out = self._check(x, out)
+        block: Block | None = self._agree(problem, out)
         if block is not None:
             target = block.own
-        elif given is not None:
-            target = flat(given)
+        elif out is not None:
+            target = flat(out)
         else:
             block = self._private_block()
             target = block.own
@@ -166,16 +165,16 @@ class Executor(CommunicatorOwner):
                 copy(target, to, memory[self._staged.last], of)
         if not self._has_target:
             return None
-        if given is None:
+        if out is None:
             assert block is not None
             return block.lease().view(self.dtype).reshape(self._target_shape)
-        if not _same_memory(flat(given), target):
-            np.copyto(flat(given), target)
-        return given
+        if not _same_memory(flat(out), target):
+            np.copyto(flat(out), target)
+        return out
 
-    def _accept(self, x: Any, out: Any) -> tuple[str, npt.NDArray[Any], npt.NDArray[Any] | None]:
-        """What is wrong with the arrays, if anything, and the arrays themselves."""
-        given = None
+    def _check(self, x: Any, out: Any) -> tuple[str, npt.NDArray[Any], npt.NDArray[Any] | None]:
+        """The error in the arguments, empty if there is none, and the arrays."""
+        result = None
         try:
             if self._has_source:
                 source = tile_of(x, "the array", self._source_shape, self.dtype, writable=False)
@@ -184,45 +183,45 @@ class Executor(CommunicatorOwner):
             if out is not None and not self._has_target:
                 absent_tile(out, "out", self.dtype)
             elif out is not None:
-                given = tile_of(out, "out", self._target_shape, self.dtype, writable=True)
-                if given.size and np.may_share_memory(source, given):
+                result = tile_of(out, "out", self._target_shape, self.dtype, writable=True)
+                if result.size and np.may_share_memory(source, result):
                     raise TilesError("out overlaps the array that is redistributed; pass memory of its own")
         except RedistribError as error:
             return str(error), np.empty(0, self.dtype), None
-        return "", source, given
+        return "", source, result
 
-    def _agree(self, problem: str, given: npt.NDArray[Any] | None) -> SharedTile | None:
-        """Ask every rank whether all is well, and find a shared block that all of them have free for the result."""
+    def _agree(self, problem: str, out: npt.NDArray[Any] | None) -> SharedTile | None:
+        """Raise the first problem of any rank on all ranks; else a shared block for the result that all have free."""
         free = 0
         for k, block in enumerate(self._blocks):
-            free |= (block.free or (given is not None and _same_memory(flat(given), block.own))) << k
-        agreed = self._groups.agree(free | (0 if problem else 1 << _FINE))
-        if not agreed >> _FINE & 1:
+            free |= (block.free or (out is not None and _same_memory(flat(out), block.own))) << k
+        agreed = self._groups.agree(free | (0 if problem else 1 << _ACCEPTS))
+        if not agreed >> _ACCEPTS & 1:
             raise consistency.first_problem(self.comm, problem)
         if not self._shares_target:
             return None
-        agreed &= (1 << _FINE) - 1
+        agreed &= (1 << _ACCEPTS) - 1
         if agreed:
             self._current = self._blocks[(agreed & -agreed).bit_length() - 1]
         else:
             self._current = self._new_block()
         return self._current
 
-    # -------------------------------------------------------------------------------------------- making
+    # ---------------------------------------------------------------------------------------- preparing
 
     def _choose(self, limit: int | None, profile: LatencyBandwidth | None, forced: str | None) -> list[str]:
-        """The transport of every stage; equal on all ranks, since the figures are those of the worst rank."""
+        """The transport of every stage; equal on all ranks, since it depends on the maxima over the ranks."""
         stages, hosts = self._staged.stages, self._groups.hosts
         size = self.plan.itemsize
         source_bytes = self.plan.before.tile_size * size
         middle = sum(self._staged.middle)
-        # Pages of other ranks' memory that a rank writes count as its own resident memory, as does the block that
-        # stands behind a private `out`.
+        # Pages of another rank that a rank writes count as its resident memory, and so does the shared block behind a
+        # private `out`.
         behind = self._target_bytes
         room = shared.free_shared_memory()
         staged = sum(stage.received_bytes for stage in stages if reductions.adds(stage))
-        wanted = self._groups.host.size * (2 * self._target_bytes + middle + staged) if stages else 0
-        fits = self._lasting and self.comm.allreduce(room is None or wanted * 1.1 < room, MPI.LAND)
+        needed = self._groups.host.size * (2 * self._target_bytes + middle + staged) if stages else 0
+        fits = self._lasting and self.comm.allreduce(room is None or needed * 1.1 < room, MPI.LAND)
         rows = np.zeros((len(stages), 6), np.int64)
         for k, stage in enumerate(stages):
             partners = stage.partners
@@ -242,7 +241,7 @@ class Executor(CommunicatorOwner):
                 if forced not in scratch:
                     raise CommunicatorError(
                         f"step {stage.step.kind} cannot run through shared memory: its ranks are on different hosts, "
-                        f"or {shared.SHARED_MEMORY} has less than {wanted:,} bytes left; leave transport out"
+                        f"or {shared.SHARED_MEMORY} has less than {needed:,} bytes left; leave transport out"
                     )
                 scratch = {forced: scratch[forced]}
             seconds = {name: selection.predicted(profile, name, int(rows[k, 3]), int(rows[k, 2])) for name in scratch}
@@ -259,7 +258,7 @@ class Executor(CommunicatorOwner):
         self._staged = staged_directly(self.plan, self.comm.rank)
         return [DIRECT]
 
-    def _make_memory(self) -> None:
+    def _allocate(self) -> None:
         stages = zip(self._staged.stages, self.transports, strict=True)
         in_shared_memory = {stage.writes for stage, name in stages if name == "shared"}
         self._shares_target = "target" in in_shared_memory
@@ -279,7 +278,7 @@ class Executor(CommunicatorOwner):
     def _new_block(self) -> SharedTile:
         room = shared.free_shared_memory()
         short = room is not None and room < self._groups.host.size * self._target_bytes
-        if self.comm.allreduce(short or len(self._blocks) >= _FINE, MPI.LOR):
+        if self.comm.allreduce(short or len(self._blocks) >= _ACCEPTS, MPI.LOR):
             raise CommunicatorError(
                 f"no shared memory is left for another result of {self._target_bytes:,} bytes beside the "
                 f"{len(self._blocks)} in use; drop results no longer needed, or take transport='packed'"
@@ -289,7 +288,7 @@ class Executor(CommunicatorOwner):
         return block
 
     def _private_block(self) -> Block:
-        """Memory for a result that no other rank writes; memory seen before costs no page faults."""
+        """Memory for a result that no other rank writes; memory used before has no page faults."""
         block = next((b for b in self._private if b.free), None)
         if block is None:
             block = Block(np.empty(self._own_bytes, np.uint8))
@@ -325,7 +324,7 @@ class Executor(CommunicatorOwner):
 
     def _place(self, memory: Memory) -> Any:
         if memory == "target":
-            executor = weakref.proxy(self)  # no cycle: results must be released as soon as they are dropped
+            executor = weakref.proxy(self)  # without a cycle, results are released once they are dropped
             return lambda: executor._current
         block = self._shared_middle[memory]
         return lambda: block
@@ -342,13 +341,13 @@ class Executor(CommunicatorOwner):
 
 
 def _scratch(stage: Stage, transport: str) -> int:
-    """An upper bound on the scratch of a transport, without making it."""
+    """An upper bound on the bytes of scratch of a transport."""
     if reductions.adds(stage) or isinstance(stage.step, AllReduce | Unreduce):
         return reductions.scratch_of(stage, transport)
     if transport != "packed":
         return stage.sent_bytes if transport == "shared" else 0
-    own = sum(box.volume for box in stage.retained) * stage.itemsize
-    return stage.sent_bytes + stage.received_bytes + 2 * own
+    retained = sum(box.volume for box in stage.retained) * stage.itemsize
+    return stage.sent_bytes + stage.received_bytes + 2 * retained
 
 
 def _same_memory(a: Bytes, b: Bytes) -> bool:

@@ -10,18 +10,18 @@ from redistrib.theory.topology import Topology
 
 
 def topology(comm: MPI.Intracomm | None = None) -> Topology:
-    """The ranks of a communicator by the hosts that they run on, ranks that can share memory on one; collective.
+    """The hosts of the ranks of a communicator; ranks that can share memory are on one host; collective.
 
-    Hand it to `redistrib.synthesize(topology=...)`.
+    It is the `topology` argument of `redistrib.synthesize`.
 
     Args:
         comm: the communicator; `COMM_WORLD` by default.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
     host = split(comm)
-    found = hosts(comm, host)
+    numbers = hosts(comm, host)
     host.Free()
-    return Topology.of(found)
+    return Topology.of(numbers)
 
 
 def split(comm: MPI.Intracomm) -> MPI.Intracomm:
@@ -30,6 +30,6 @@ def split(comm: MPI.Intracomm) -> MPI.Intracomm:
 
 
 def hosts(comm: MPI.Intracomm, host: MPI.Intracomm) -> list[int]:
-    """Number of every rank's host, the lowest rank on it; collective over both communicators."""
+    """`[ranks]` the host of every rank, numbered by its lowest rank; collective over both communicators."""
     lowest: int = host.allreduce(comm.rank, MPI.MIN)
     return comm.allgather(lowest)

@@ -1,4 +1,4 @@
-"""What the ranks of a communicator make together, run together, and give back together."""
+"""The base of executors, whose ranks create, run and free them together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redistrib.errors import CommunicatorError
 
 
 class CommunicatorOwner(ABC):
-    """The base of executors: a communicator of their own with its groups, until they are freed."""
+    """A duplicate of a communicator, with groups of its ranks, until it is freed."""
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         self.comm: MPI.Intracomm = comm.Dup()
@@ -24,7 +24,10 @@ class CommunicatorOwner(ABC):
             raise CommunicatorError("this executor was freed; make another with to_mpi")
 
     def free(self) -> None:
-        """Give everything back; collective. Results already handed out stay valid. A second call does nothing."""
+        """Release all communicators, datatypes and shared memory; collective. Results stay valid.
+
+        A second call does nothing.
+        """
         if self._open:
             self._open = False
             self._release()
@@ -33,7 +36,7 @@ class CommunicatorOwner(ABC):
 
     @abstractmethod
     def _release(self) -> None:
-        """Give back all but the communicator and its groups; collective."""
+        """Release all but the communicator and its groups; collective."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""A program on an MPI communicator: NumPy on every rank's tiles, plans and direct moves between them."""
+"""The executor of a program on an MPI communicator: NumPy on the tiles of each rank, plans and direct moves between."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from redistrib.programs.program import Compute, Move, Program, Value
 from redistrib.programs.project import TileWork, run_work, works
 
 Tile: TypeAlias = npt.NDArray[Any]
-Held: TypeAlias = dict[str, Tile]
+Tiles: TypeAlias = dict[str, Tile]  # of this rank, by value
 
 
 def program_to_mpi(
@@ -37,37 +37,37 @@ def program_to_mpi(
     profile: LatencyBandwidth | Mapping[str, Any] | str | PathLike[str] | None = None,
     transport: str | None = None,
 ) -> ProgramExecutor:
-    """Prepare a program to run on a communicator; to be called on all its ranks together, with equal arguments.
+    """Prepare a program to run on a communicator; collective, with equal arguments on all ranks.
 
-    Rank r of the communicator is device number r of the program's places; ranks beyond them hold nothing. The bodies of
-    nests run on NumPy arrays. That they are the same on all ranks is not looked at beyond their names.
+    Rank r of the communicator is device number r of the program's places; ranks beyond them have no tiles. The bodies
+    of nests run on NumPy arrays. Only the names of bodies are compared between ranks.
 
     Args:
         program: the program.
         comm: an mpi4py communicator with at least a rank for each device.
-        memory_limit: bytes per rank for all tiles that are held at once and what moves need besides; None for no limit.
+        memory_limit: bytes per rank for all live tiles and the scratch of moves; None for no limit.
         profile, transport: of the plans of moves, see `to_mpi`.
 
     Raises:
         CommunicatorError: if the communicator is too small, the ranks give different programs or arguments, or the
-            transport asked for cannot be had; the same message on every rank.
-        ProgramError: if the program is not right, or a nest has no body.
-        ProfileError: if the profile is malformed, or does not say what each transport takes; on every rank.
+            transport cannot run on these ranks; the same message on every rank.
+        ProgramError: if the program is invalid, or a nest has no body.
+        ProfileError: if the profile is malformed or lacks the figures of a transport; on every rank.
         MemoryLimitError: if the program does not fit the limit; on every rank.
     """
     return ProgramExecutor(program, comm, memory_limit=memory_limit, profile=profile, transport=transport)
 
 
 class ProgramExecutor(CommunicatorOwner):
-    """A program ready to run; see `program_to_mpi`.
+    """A prepared program; see `program_to_mpi`.
 
-    Calling it, `scatter` and `gather` are collective. `free` gives groups, datatypes and shared memory back, on all
-    ranks together; used as a context manager it does so at the end of the block.
+    A call, `scatter` and `gather` are collective. `free` releases communicators, datatypes and shared memory, on all
+    ranks together; as a context manager the executor does so at the end of the block.
 
     Attributes:
-        program: what it runs.
-        calls: for every move that this rank has a part in, by the name of the value that it makes, what carries it
-            out, in order: the transports of a plan's steps, or the MPI calls of a move without a plan.
+        program: the program.
+        calls: for every move in which this rank takes part, by the name of its result: the transports of the plan's
+            steps, or the MPI calls of a move without a plan, in order.
     """
 
     def __init__(
@@ -89,13 +89,12 @@ class ProgramExecutor(CommunicatorOwner):
         self._direct: list[DirectMove] = []
         self._ends: dict[tuple[str, Value, int], DirectMove] = {}
         self._options = (memory_limit, model, transport)
-        self._steps: list[tuple[Callable[[Held], None], tuple[str, ...]]] = []
-        problem = self._prepare()
-        problems = self.comm.allgather(problem)
-        found = next((one for one in problems if one is not None), None)
-        if found is not None:
+        self._steps: list[tuple[Callable[[Tiles], None], tuple[str, ...]]] = []
+        problems = self.comm.allgather(self._prepare())
+        problem = next((problem for problem in problems if problem is not None), None)
+        if problem is not None:
             self.free()
-            raise found
+            raise problem
         staging = np.empty(max((plan.staging_bytes for plan in self._plans.values()), default=0), np.uint8)
         for plan in self._plans.values():
             plan.bind(staging)
@@ -103,95 +102,95 @@ class ProgramExecutor(CommunicatorOwner):
     # ------------------------------------------------------------------------------------------- running
 
     def __call__(self, *tiles: Any) -> list[Tile | None]:
-        """Run the program: this rank's tile of every input in, its tile of every output out.
+        """Run the program, from this rank's tile of every input to its tile of every output.
 
         Args:
-            tiles: for every input an array of shape `value.tile` and the value's element type, or None where this rank
-                holds nothing of it. They are never written. A donated one is let go after its last reader.
+            tiles: for every input an array of shape `value.tile` and the value's element type, or None if this rank has
+                no tile of it. They are never written. A donated tile is released after its last reader.
 
         Returns:
-            A tile for every output, None where this rank holds nothing of it.
+            A tile for every output, None if this rank has no tile of it.
 
         Raises:
             TilesError: on every rank, with one message, if any rank passes a wrong array.
             CommunicatorError: if the executor was freed.
         """
-        held = self._accepted(tiles, self.program.inputs, self._tile)
+        env = self._accepted(tiles, self.program.inputs, self._tile)
         del tiles
         for step, ended in self._steps:
-            step(held)
+            step(env)
             for name in ended:
-                held.pop(name, None)
-        return [held.get(name) for name in self.program.outputs]
+                env.pop(name, None)
+        return [env.get(name) for name in self.program.outputs]
 
     def scatter(self, *arrays: Any, root: int = 0) -> list[Tile | None]:
-        """Every rank's tiles of the inputs, from whole arrays on one rank; `Scatterv` and `Bcast`, each once at most.
+        """The tiles of the inputs from whole arrays on one rank, by at most one `Scatterv` and one `Bcast` each.
 
         Args:
-            arrays: on the root an array for every input; elsewhere nothing, or anything.
-            root: the rank that has them.
+            arrays: on the root an array for every input; ignored on other ranks.
+            root: the rank that has the arrays.
 
         Raises:
             TilesError: on every rank, with one message, if the arrays do not fit.
-            CommunicatorError: if there is no such root, or the executor was freed.
+            CommunicatorError: if the communicator has no such root, or the executor was freed.
         """
         consistency.require_root(self.comm, root)
         given = arrays if self.comm.rank == root else (None,) * len(self.program.inputs)
-        held = self._accepted(given, self.program.inputs, partial(self._whole, root=root))
-        return [self._end(Scatter, value, root).run(held.pop(value.name, None)) for value in self.program.inputs]
+        env = self._accepted(given, self.program.inputs, partial(self._whole, root=root))
+        return [self._end(Scatter, value, root).run(env.pop(value.name, None)) for value in self.program.inputs]
 
     def gather(self, *tiles: Any, root: int = 0) -> list[Tile | None]:
-        """Whole arrays on one rank from every rank's tiles of the outputs; `Reduce` and `Gatherv`, each once at most.
+        """Whole arrays on one rank from the tiles of the outputs, by at most one `Reduce` and one `Gatherv` each.
 
         Args:
-            tiles: what a call has returned.
-            root: the rank that gets them.
+            tiles: the result of a call.
+            root: the rank that gets the arrays.
 
         Returns:
-            An array for every output on the root, None for each elsewhere. Summands are reduced, bfloat16 and float16
-            in float32.
+            An array for every output on the root, None for each on other ranks. Partial sums are reduced, bfloat16 and
+            float16 in float32.
 
         Raises:
             TilesError: on every rank, with one message, if any tile does not fit.
-            CommunicatorError: if there is no such root, or the executor was freed.
+            CommunicatorError: if the communicator has no such root, or the executor was freed.
         """
         consistency.require_root(self.comm, root)
         values = [self.program.values[name] for name in self.program.outputs]
-        held = self._accepted(tiles, values, self._tile)
-        return [self._end(Gather, value, root).run(held.get(value.name)) for value in values]
+        env = self._accepted(tiles, values, self._tile)
+        return [self._end(Gather, value, root).run(env.get(value.name)) for value in values]
 
     def _accepted(
-        self, given: Sequence[Any], values: Sequence[Value], read: Callable[[Any, Value], Tile | None]
-    ) -> Held:
-        """The arrays by name, once all ranks are found to have the right ones."""
+        self, arrays: Sequence[Any], values: Sequence[Value], read: Callable[[Any, Value], Tile | None]
+    ) -> Tiles:
+        """The arrays by name; on every rank the first error of any rank."""
         self._require_open()
-        problem, held = "", {}
+        problem, tiles = "", {}
         try:
-            if len(given) != len(values):
+            if len(arrays) != len(values):
                 names = ", ".join(value.name for value in values) or "none"
-                raise TilesError(f"{len(given)} arrays are given for {len(values)}: {names}")
-            for one, value in zip(given, values, strict=True):
-                array = read(one, value)
-                if array is not None:
-                    held[value.name] = array
+                raise TilesError(f"{len(arrays)} arrays are given for {len(values)}: {names}")
+            for array, value in zip(arrays, values, strict=True):
+                tile = read(array, value)
+                if tile is not None:
+                    tiles[value.name] = tile
         except RedistribError as error:
             problem = str(error)
         if not self._groups.agree(0 if problem else 1):
             raise consistency.first_problem(self.comm, problem)
-        return held
+        return tiles
 
-    def _tile(self, given: Any, value: Value) -> Tile | None:
+    def _tile(self, array: Any, value: Value) -> Tile | None:
         what, dtype = f"the tile of {value.name!r}", dtype_of(value.dtype)
         if self.comm.rank not in value.place.devices:
-            absent_tile(given, what, dtype)
+            absent_tile(array, what, dtype)
             return None
-        return tile_of(given, what, value.tile, dtype, writable=False)
+        return tile_of(array, what, value.tile, dtype, writable=False)
 
-    def _whole(self, given: Any, value: Value, root: int) -> Tile | None:
+    def _whole(self, array: Any, value: Value, root: int) -> Tile | None:
         if self.comm.rank != root:
             return None
         what, dtype = f"the array of {value.name!r}", dtype_of(value.dtype)
-        return tile_of(given, what, value.shape, dtype, writable=False, whole=True)
+        return tile_of(array, what, value.shape, dtype, writable=False, whole=True)
 
     def _end(self, kind: type[Scatter] | type[Gather], value: Value, root: int) -> DirectMove:
         key = (kind.__name__, value, root)
@@ -199,51 +198,51 @@ class ProgramExecutor(CommunicatorOwner):
             self._ends[key] = kind(value, root, self._groups)
         return self._ends[key]
 
-    # -------------------------------------------------------------------------------------------- making
+    # ---------------------------------------------------------------------------------------- preparing
 
     def _prepare(self) -> RedistribError | None:
-        """Make what every operation needs, in order on all ranks; the first problem, if there is one."""
+        """Prepare every operation, in order on all ranks; return the first error, or None."""
         problem: RedistribError | None = None
         ended = _ended(self._flat)
         for k, op in enumerate(self._flat.ops):
-            step: Callable[[Held], None] | None = None
+            step: Callable[[Tiles], None] | None = None
             try:
                 match op:
                     case Compute():
                         step = self._compute(op)
                     case Move():
                         step = self._move(op, k)
-            except RedistribError as error:  # the others go on, and so does this rank, to make what is made together
+            except RedistribError as error:  # go on: preparing the other operations is collective
                 problem = problem or error
             if step is not None:
                 self._steps.append((step, ended[k]))
         return problem
 
-    def _compute(self, op: Compute) -> Callable[[Held], None] | None:
+    def _compute(self, op: Compute) -> Callable[[Tiles], None] | None:
         work = dict(works(op)).get(self.comm.rank)
         dtypes = {value.name: dtype_of(value.dtype) for _, value in op.outs}
         return None if work is None else partial(_work, work, dtypes)
 
-    def _move(self, op: Move, number: int) -> Callable[[Held], None] | None:
+    def _move(self, op: Move, number: int) -> Callable[[Tiles], None] | None:
         value, out = self._flat.values[op.value], op.out
-        here = self.comm.rank in (*value.place.devices, *out.place.devices)
+        takes_part = self.comm.rank in (*value.place.devices, *out.place.devices)
         if renames(op, self._flat):
-            return partial(_rename, value.name, out.name) if here else None
+            return partial(_rename, value.name, out.name) if takes_part else None
         if op.plan is not None:
             plan = self._plan(op.plan, value.place.devices, number)
             if plan is None:
                 return None
             self.calls[out.name] = tuple(plan.transports)
-            return partial(_by_plan, plan, value.name, out)
-        made = direct(value, out, self._groups)
-        self._direct.append(made)
-        if not here:
+            return partial(_run_plan, plan, value.name, out)
+        move = direct(value, out, self._groups)
+        self._direct.append(move)
+        if not takes_part:
             return None
-        self.calls[out.name] = made.calls
-        return partial(_by_itself, made, value.name, out.name)
+        self.calls[out.name] = move.calls
+        return partial(_run_direct, move, value.name, out.name)
 
     def _plan(self, plan: Plan, members: tuple[int, ...], number: int) -> Executor | None:
-        """The executor of a plan on its members, made once for all moves that are alike."""
+        """The executor of a plan on its members; equal moves share one."""
         group = self._groups.among([members])
         if group is None:
             return None
@@ -273,34 +272,34 @@ class ProgramExecutor(CommunicatorOwner):
 # ------------------------------------------------------------------------------------------------ operations
 
 
-def _rename(value: str, out: str, held: Held) -> None:
-    held[out] = held[value]
+def _rename(value: str, out: str, tiles: Tiles) -> None:
+    tiles[out] = tiles[value]
 
 
-def _work(work: TileWork, dtypes: Mapping[str, np.dtype[Any]], held: Held) -> None:
-    for name, made in run_work(work, held).items():
+def _work(work: TileWork, dtypes: Mapping[str, np.dtype[Any]], tiles: Tiles) -> None:
+    for name, result in run_work(work, tiles).items():
         dtype = dtypes[name]
-        if made.dtype != dtype and not np.can_cast(made.dtype, dtype, "same_kind"):
-            raise ProgramError(work.name, name, "Nest", f"the body makes {made.dtype}, and the value is of {dtype}")
-        held[name] = np.ascontiguousarray(made, dtype).reshape(made.shape)
+        if result.dtype != dtype and not np.can_cast(result.dtype, dtype, "same_kind"):
+            raise ProgramError(work.name, name, "Nest", f"the body makes {result.dtype}, and the value is of {dtype}")
+        tiles[name] = np.ascontiguousarray(result, dtype).reshape(result.shape)
 
 
-def _by_plan(plan: Executor, value: str, out: Value, held: Held) -> None:
-    into = None if "shared" in plan.transports else np.empty(out.tile, plan.dtype)
-    held[out.name] = plan(held[value], out=into)
+def _run_plan(plan: Executor, value: str, out: Value, tiles: Tiles) -> None:
+    target = None if "shared" in plan.transports else np.empty(out.tile, plan.dtype)
+    tiles[out.name] = plan(tiles[value], out=target)
 
 
-def _by_itself(move: DirectMove, value: str, out: str, held: Held) -> None:
-    made = move.run(held.get(value))
-    if made is not None:
-        held[out] = made
+def _run_direct(move: DirectMove, value: str, out: str, tiles: Tiles) -> None:
+    result = move.run(tiles.get(value))
+    if result is not None:
+        tiles[out] = result
 
 
 # ---------------------------------------------------------------------------------------------------- memory
 
 
 def _ended(program: Program) -> list[tuple[str, ...]]:
-    """For every operation the names of what is not held any more after it."""
+    """For every operation the names of the values that end with it."""
     names: dict[str, list[str]] = {}
     for name, root in aliases(program).items():
         names.setdefault(root, []).append(name)
@@ -308,17 +307,17 @@ def _ended(program: Program) -> list[tuple[str, ...]]:
 
 
 def _beside(program: Program, limit: int | None) -> list[int] | None:
-    """For every operation the most bytes that a device holds beside what it reads and makes, if there is a limit.
+    """For every operation the most bytes of a device's other values, if there is a limit.
 
     Raises:
-        MemoryLimitError: if what is held and computed does not fit.
+        MemoryLimitError: if live values and the scratch of computations do not fit.
     """
     if limit is None:
         return None
     beside, least = [], 0
-    for op, devices, held, scratch in moments(program):
-        most, own = max((held[device] for device in devices), default=0), 0
-        if isinstance(op, Move) and op.plan is not None:  # its executor finds out what it takes
+    for op, devices, live, scratch in moments(program):
+        most, own = max((live[device] for device in devices), default=0), 0
+        if isinstance(op, Move) and op.plan is not None:  # its executor checks its own memory
             own = program.values[op.value].tile_bytes + op.out.tile_bytes
         else:
             least = max(least, most + scratch)

@@ -1,7 +1,8 @@
-"""Steps that add, and the one that makes summands: what comes in is staged, then added up in ascending order.
+"""Runners of steps that reduce, and of the step that makes partial sums.
 
-MPI adds by itself only where the plan leaves the order of summands to it and MPI has the sum: numbers that NumPy has
-too, of up to 8 bytes a part, and a maximum or minimum of integers alone, because MPI's drops NaNs.
+Received boxes are staged and then reduced in ascending order of their partial sums. MPI reduces only where the plan
+leaves the order to it and MPI has the operation: sums of NumPy's numbers of up to 8 bytes for each real part, maxima
+and minima of integers. MPI's maximum of floats drops NaNs.
 """
 
 from __future__ import annotations
@@ -31,41 +32,41 @@ _NUMBERS = {"i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (4, 8), "c": (8, 16)}  # 
 
 
 def adds(stage: Stage) -> bool:
-    """Whether a stage adds up what its device receives."""
+    """Whether the device of a stage reduces the boxes that it receives."""
     return isinstance(stage.step, ReduceScatter | ReduceExchange)
 
 
 def is_native(stage: Stage) -> bool:
-    """Whether MPI may add by itself in this stage."""
+    """Whether MPI reduces in this stage."""
     step = stage.step
     free = isinstance(step, AllReduce) or (isinstance(step, ReduceScatter) and step.implementation == "native")
     return free and stage.accumulate is None and operation_of(reduction_of(stage), stage.dtype) is not None
 
 
 def operation_of(kind: Reduction, dtype: np.dtype[Any]) -> MPI.Op | None:
-    """What MPI reduces elements with, the order left to it; None where it has not what NumPy has."""
+    """MPI's operation, in any order, with the results of NumPy's; None if MPI has none."""
     kinds = "iufc" if kind == "sum" else "iu"
-    known = dtype.isbuiltin == 1 and dtype.kind in kinds and dtype.itemsize in _NUMBERS[dtype.kind]
-    return _OPERATIONS[kind] if known else None
+    supported = dtype.isbuiltin == 1 and dtype.kind in kinds and dtype.itemsize in _NUMBERS[dtype.kind]
+    return _OPERATIONS[kind] if supported else None
 
 
 def scratch_of(stage: Stage, transport: str) -> int:
-    """Bytes of scratch that a stage takes on its device, without making it."""
+    """Bytes of scratch that the runner of a stage takes on its device."""
     step, size = stage.step, stage.itemsize
     if isinstance(step, Unreduce):
         return 0
     if isinstance(step, AllReduce):
         staged = 0 if is_native(stage) else max(step.parts) * step.group_size
-        return (2 * step.after.tile_size + staged) * size + growing(stage)
+        return (2 * step.after.tile_size + staged) * size + accumulator_bytes(stage)
     if transport == "packed" and is_native(stage):
         return (step.before.tile_size + step.after.tile_size) * size
     largest = max((box.volume for _, box in stage.receives), default=0) * size
     sent = stage.sent_bytes if transport == "packed" else 0
-    return sent + (largest if transport == "datatypes" else stage.received_bytes) + growing(stage)
+    return sent + (largest if transport == "datatypes" else stage.received_bytes) + accumulator_bytes(stage)
 
 
-def growing(stage: Stage) -> int:
-    """Bytes that a sum takes while it grows: a wider one and a summand as wide, and a note of what has begun."""
+def accumulator_bytes(stage: Stage) -> int:
+    """Bytes of an accumulator: a wider sum and a wider partial sum, and a mask of the elements that have a value."""
     step = stage.step
     elements = max(step.parts) if isinstance(step, AllReduce) else step.after.tile_size
     if is_native(stage):
@@ -75,19 +76,19 @@ def growing(stage: Stage) -> int:
 
 
 class _Sum:
-    """What a device adds up: its own box, if that counts, and one from each share that it receives."""
+    """The reduction of one device: its retained box, if there is one, and the boxes that it receives."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.order = additions_in_order(stage)
-        self.starts: list[int] = []  # bytes into the staging memory, by share
+        self.starts: list[int] = []  # bytes into the staging memory, by box
         self.nbytes = 0
         for _, box in stage.receives:
             self.starts.append(self.nbytes)
             self.nbytes += box.volume * stage.itemsize
 
     def run(self, source: Bytes, target: Bytes, receive: Callable[[int, Box], Tile]) -> None:
-        """Add up; `receive` gives a share by number, asked for in ascending order of summands."""
+        """Reduce; `receive` returns a received box by number, in ascending order of partial sums."""
         stage = self.stage
         start = stage.step.after.box(stage.device).start
         part = tile_in(target, stage.target(), stage.step.after.box(stage.device), stage.dtype)
@@ -99,13 +100,13 @@ class _Sum:
         total.result()
 
     def staged(self, memory: Bytes) -> Callable[[int, Box], Tile]:
-        """Shares that lie end to end in staging memory."""
+        """Received boxes that lie end to end in staging memory."""
         dtype = self.stage.dtype
         return lambda k, box: memory[self.starts[k] :][: box.volume * dtype.itemsize].view(dtype).reshape(box.size)
 
 
 class PackedSum(PackedNeighbours):
-    """One neighbourhood collective into staging memory, and a sum on the spot."""
+    """One neighbourhood collective into staging memory, then the reduction."""
 
     def __init__(self, stage: Stage, graph: MPI.Distgraphcomm) -> None:
         super().__init__(stage, graph)
@@ -115,7 +116,7 @@ class PackedSum(PackedNeighbours):
         for k in order:
             self.sum.starts[k] = at
             at += stage.receives[k][1].volume * stage.itemsize
-        self.scratch, self.beside = self.out.scratch + self.sum.nbytes, growing(stage)
+        self.scratch, self.beside = self.out.scratch + self.sum.nbytes, accumulator_bytes(stage)
 
     def bind(self, scratch: Bytes) -> None:
         self.out.memory = scratch[: self.out.scratch]
@@ -128,7 +129,7 @@ class PackedSum(PackedNeighbours):
 
 
 class TypedSum(Runner):
-    """Shares from point to point, each added as it comes, in ascending order: no more than one is staged."""
+    """Point-to-point messages, each reduced when it arrives, in ascending order; one box is staged at a time."""
 
     name = "datatypes"
 
@@ -138,7 +139,7 @@ class TypedSum(Runner):
         self.sum = _Sum(stage)
         self.shares = [(device, *self._placed([box], stage.source, stage.itemsize)) for device, box in stage.sends]
         self.scratch = max((box.volume for _, box in stage.receives), default=0) * stage.itemsize
-        self.beside = growing(stage)
+        self.beside = accumulator_bytes(stage)
 
     def bind(self, scratch: Bytes) -> None:
         self.staging = scratch
@@ -156,18 +157,18 @@ class TypedSum(Runner):
 
 
 class SharedSum(Runner):
-    """Copies into memory of the receivers that all ranks of the host can write, and a sum on the spot."""
+    """Copies into shared memory of the receivers, then the reduction."""
 
     name = "shared"
 
     def __init__(
         self, stage: Stage, host_rank: Callable[[int], int], share: Callable[[int], SharedTile], staged: int
     ) -> None:
-        """`share` makes memory that is shared, of so many bytes on every rank: `staged`, the same number on all."""
+        """`share` allocates shared memory of so many bytes on every rank: `staged`, the same number on all ranks."""
         super().__init__(stage)
         self.sum = _Sum(stage)
         self.staging = share(staged)
-        self.beside = staged + growing(stage)
+        self.beside = staged + accumulator_bytes(stage)
         self.puts: list[tuple[int, Strided, Strided]] = []
         count = stage.step.devices
         for device in sorted({d for d, _ in stage.sends}, key=lambda d: (d - stage.device) % count):
@@ -197,7 +198,7 @@ class PackedReduceScatter(Packed):
         order = stage.step.group_of(stage.device) if isinstance(stage.step, ReduceScatter) else []
         super().__init__(stage, [sends.get(member, own) for member in order], [own])
         self.operation = _OPERATIONS[reduction_of(stage)]
-        self.keeps = []  # the own part goes the way of the others
+        self.local_copies = []  # the collective includes the own part
 
     def _send(self, out: Bytes, into: Bytes) -> None:
         dtype = self.stage.dtype
@@ -206,7 +207,7 @@ class PackedReduceScatter(Packed):
 
 
 class PackedAllReduce(Packed):
-    """`Allreduce`, or what it stands for: every member adds up a part of the tile and tells it to the others."""
+    """`Allreduce`; or every member reduces a part of the tile and sends it to the other members."""
 
     def __init__(self, stage: Stage, group: MPI.Intracomm) -> None:
         assert isinstance(stage.step, AllReduce)
@@ -214,14 +215,14 @@ class PackedAllReduce(Packed):
         super().__init__(stage, [stage.step.before.box(stage.device)], [stage.step.after.box(stage.device)])
         self.operation = _OPERATIONS[reduction_of(stage)]
         self.native = is_native(stage)
-        self.keeps = []
+        self.local_copies = []
         order = stage.step.group_of(stage.device)
         label = stage.step.before.label
         self.order = sorted(range(len(order)), key=lambda k: int(label[order[k]]))
         self.parts, self.own = stage.step.parts, order.index(stage.device)
         self.staged = 0 if self.native else self.parts[self.own] * len(order) * stage.itemsize
         self.scratch += self.staged
-        self.beside = growing(stage)
+        self.beside = accumulator_bytes(stage)
         self.unit = self._typed(run_type(stage.itemsize))
 
     def bind(self, scratch: Bytes) -> None:
@@ -249,7 +250,7 @@ class PackedAllReduce(Packed):
 
 
 class IdentityFill(Runner):
-    """Fills the target with identity elements and copies the retained box: no messages."""
+    """Identity elements in the target, and a copy of the retained box; no messages."""
 
     name = "local"
 
@@ -257,13 +258,13 @@ class IdentityFill(Runner):
         stage = self.stage
         tile = tile_in(target, stage.target(), stage.step.after.box(stage.device), stage.dtype)
         tile[...] = identity(reduction_of(stage), stage.dtype)
-        self._keep(source, target)
+        self._copy_locally(source, target)
 
 
 def tile_in(memory: Bytes, tile: Box, box: Box, dtype: np.dtype[Any]) -> Tile:
-    """A box of the tile that lies in a memory, as a view."""
-    held = memory[: tile.volume * dtype.itemsize].view(dtype).reshape(tile.size)
-    return view(held, _minus(box.start, tile.start), box.size)
+    """A view of a box of the tile in a memory."""
+    whole = memory[: tile.volume * dtype.itemsize].view(dtype).reshape(tile.size)
+    return view(whole, _minus(box.start, tile.start), box.size)
 
 
 def _minus(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:

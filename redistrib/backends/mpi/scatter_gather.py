@@ -1,4 +1,4 @@
-"""From one rank's array to tiles, and back: two MPI calls each; to gather summands, one more for each but the first."""
+"""From an array on one rank to tiles, and back: two MPI calls, and one more for each further partial sum gathered."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ def scatter(
 ) -> npt.NDArray[Any] | None:
     """Distribute a global array that one rank holds; collective, two MPI calls.
 
-    Where tiles are summands, every tile of the array becomes the first summand of its kind, on all ranks that have
-    coordinate 0 along the partial axes, and all other ranks get what changes no sum, maximum or minimum: zeros, or the
-    lowest or highest value of the type. They are sent nothing.
+    Where the tiles are partial sums, every tile of the array becomes its first partial sum, on all ranks with
+    coordinate 0 along the partial axes. All other ranks get identity elements: zeros, or the lowest or highest value of
+    the element type. They receive no message.
 
     Args:
         array: on the root the global array, of shape `dist_type.global_shape`; ignored elsewhere.
-        dist_type: the type it is to have, or its notation.
+        dist_type: the type of the result, or its notation.
         mesh: a mesh over the ranks; rank r is device number r, and the highest is in it.
         comm: the communicator.
-        dtype: the element type; None to be told by the root.
+        dtype: the element type; None for that of the root's array.
         root: the rank that holds the array.
 
     Returns:
         This rank's tile; None on a rank that the mesh leaves out.
 
     Raises:
-        CommunicatorError: if there is not one rank per device, or no such root.
+        CommunicatorError: if the communicator does not have one rank per device, or has no such root.
         TilesError: on every rank, with one message, if the root's array does not fit.
-        ReductionError: on every rank, if its elements cannot be summands of that kind.
+        ReductionError: on every rank, if its elements have no such reduction.
     """
     placement = _placed(dist_type, mesh, comm, root)
     whole, line = None, ""
@@ -53,15 +53,15 @@ def scatter(
         whole, line = _described(array, "the global array", placement.shape, dtype, whole=True)
     note = _note(line)
     comm.Bcast(note, root)
-    told = dtype_of(_line(note, root))
-    _require_reduction(placement, told)
-    tile = None if placement.nowhere[comm.rank] else np.empty(placement.box(comm.rank).size, told)
+    element_type = dtype_of(_line(note, root))
+    _require_reduction(placement, element_type)
+    tile = None if placement.nowhere[comm.rank] else np.empty(placement.box(comm.rank).size, element_type)
     if tile is not None and placement.label[comm.rank]:
-        tile[...] = identity(placement.reduction or "sum", told)
-    if placement.tile_size * told.itemsize:
+        tile[...] = identity(placement.reduction or "sum", element_type)
+    if placement.tile_size * element_type.itemsize:
         given, types = placement.holders[placement.label[placement.holders] == 0].tolist(), _Types()
         if whole is not None:
-            types.out = _boxes(placement, told.itemsize, given)
+            types.out = _boxes(placement, element_type.itemsize, given)
         if tile is not None and tile.nbytes and comm.rank in given:
             types.into = {root: run_type(tile.nbytes)}
         _move(comm, whole, tile, types)
@@ -73,11 +73,10 @@ def gather(
 ) -> npt.NDArray[Any] | None:
     """Collect a distributed array on one rank; collective, two MPI calls.
 
-    Where several ranks hold the same tile, the lowest sends it. Where tiles are summands, the root adds them up, or
-    takes the maximum or minimum: one call for each summand, which is added before the next one comes. The order is that
-    of the summands, bfloat16 and float16 are added in float32 and rounded once, integers wrap around: the result has
-    the bits of a plan with `order="fixed"`. The root then holds the result and one summand of the whole array, and for
-    bfloat16 and float16 both in float32 too.
+    Where several ranks hold the same tile, the lowest rank sends it. Partial sums are reduced on the root, in ascending
+    order: one call for each, and the root reduces it before the next call. bfloat16 and float16 are added in float32
+    and rounded once, integers wrap around. So the result has the bits of a plan with `order="fixed"`. The root holds
+    the result and one partial sum of the whole array; for bfloat16 and float16, both in float32 too.
 
     Args:
         tile: this rank's tile, of shape `dist_type.local_shape`; smaller where tiles are of unequal size. None on a
@@ -88,27 +87,31 @@ def gather(
         The global array on the root, None elsewhere.
 
     Raises:
-        CommunicatorError: if there is not one rank per device, or no such root.
+        CommunicatorError: if the communicator does not have one rank per device, or has no such root.
         TilesError: on every rank, with one message, if any tile does not fit.
         ReductionError: on every rank, if elements of that type have no such reduction.
     """
     placement = _placed(dist_type, mesh, comm, root)
-    mine, line = _held(tile, placement, comm.rank)
+    mine, line = _tile_here(tile, placement, comm.rank)
     notes = np.empty((comm.size, _NOTE), np.uint8)
     comm.Allgather(_note(line), notes)
     lines = [_line(note, rank) for rank, note in enumerate(notes)]
     first = int(placement.holders[0])
-    told = dtype_of(lines[first])
+    element_type = dtype_of(lines[first])
     for rank in placement.holders.tolist():
-        if (dtype := dtype_of(lines[rank])) != told:
-            raise TilesError(f"rank {rank}: the tile has dtype {dtype} where that of rank {first} has {told}")
-    _require_reduction(placement, told)
-    part = np.empty(placement.shape, told) if comm.rank == root else None
+        if (dtype := dtype_of(lines[rank])) != element_type:
+            raise TilesError(f"rank {rank}: the tile has dtype {dtype} where that of rank {first} has {element_type}")
+    _require_reduction(placement, element_type)
+    part = np.empty(placement.shape, element_type) if comm.rank == root else None
     if placement.summands == 1:
         _collect(comm, mine, part, placement, 0, root)
         return part
     kind = placement.reduction or "sum"
-    total = None if part is None else Accumulator(part.shape, told, kind, default_accumulation(kind, told.name))
+    total = (
+        None
+        if part is None
+        else Accumulator(part.shape, element_type, kind, default_accumulation(kind, element_type.name))
+    )
     for summand in range(placement.summands):
         _collect(comm, mine, part, placement, summand, root)
         if total is not None and part is not None:
@@ -124,7 +127,7 @@ def _collect(
     summand: int,
     root: int,
 ) -> None:
-    """One summand of the whole array on the root, which alone has memory for it."""
+    """Collect one partial sum of the whole array on the root."""
     if not placement.tile_size:
         return
     first, types = _first_holders(placement, summand), _Types()
@@ -136,7 +139,7 @@ def _collect(
 
 
 class _Types:
-    """MPI datatypes by rank: of what goes out to it, and of what comes in from it."""
+    """MPI datatypes by rank: `out` to that rank, and `into` from it."""
 
     def __init__(self) -> None:
         self.out: dict[int, MPI.Datatype] = {}
@@ -144,7 +147,7 @@ class _Types:
 
 
 def _move(comm: MPI.Intracomm, source: npt.NDArray[Any] | None, target: npt.NDArray[Any] | None, types: _Types) -> None:
-    """One `Alltoallw`, of which only the root's row or column has anything in it."""
+    """One `Alltoallw`, whose messages all go from the root or all go to the root."""
     zeros, ranks = [0] * comm.size, range(comm.size)
     out, into = (None if array is None else flat(array) for array in (source, target))
     comm.Alltoallw(
@@ -156,14 +159,14 @@ def _move(comm: MPI.Intracomm, source: npt.NDArray[Any] | None, target: npt.NDAr
 
 
 def _boxes(placement: Placement, itemsize: int, ranks: Collection[int]) -> dict[int, MPI.Datatype]:
-    """The tiles of some ranks inside the global array, those without elements left out."""
+    """Datatypes of the tiles of these ranks inside the global array; none for an empty tile."""
     whole = Box((0,) * placement.rank, placement.shape)
     boxes = {rank: placement.box(rank) for rank in ranks}
     return {rank: strided_type([runs_in(box, whole, itemsize)]) for rank, box in boxes.items() if box.volume}
 
 
 def _first_holders(placement: Placement, summand: int) -> set[int]:
-    """For every tile the lowest rank that holds a summand of it."""
+    """For every tile the lowest rank that holds this partial sum of it."""
     ranks = placement.holders[placement.label[placement.holders] == summand]
     return set(ranks[np.unique(placement.number[ranks], return_index=True)[1]].tolist())
 
@@ -173,28 +176,28 @@ def _require_reduction(placement: Placement, dtype: np.dtype[Any]) -> None:
         require_reduction(placement.reduction, dtype.name)
 
 
-# Everyone learns in one message of fixed size what the array is, or what is wrong with it.
+# Bytes of the message by which all ranks learn the dtype of the array, or the error.
 _NOTE = 512
 
 
 def _described(
     value: Any, what: str, shape: tuple[int, ...], dtype: Any, *, whole: bool = False
 ) -> tuple[npt.NDArray[Any] | None, str]:
-    """An array and a line that says its dtype, or None and a line that says what is wrong."""
+    """An array and a line with its dtype, or None and a line with the error."""
     try:
         if value is None:
             raise TilesError(f"{what} is None; pass an array of shape {list(shape)}")
-        told = np.asarray(value).dtype if dtype is None else dtype_of(str(dtype))
-        name = told.name if told.kind == "V" else told.str
-        if told.hasobject or dtype_of(name) != told:
-            raise TilesError(f"{what} has dtype {told}, which has no name to send; view it as bytes")
-        return tile_of(value, what, shape, told, writable=False, whole=whole), f"+{name}"
+        element_type = np.asarray(value).dtype if dtype is None else dtype_of(str(dtype))
+        name = element_type.name if element_type.kind == "V" else element_type.str
+        if element_type.hasobject or dtype_of(name) != element_type:
+            raise TilesError(f"{what} has dtype {element_type}, which has no name to send; view it as bytes")
+        return tile_of(value, what, shape, element_type, writable=False, whole=whole), f"+{name}"
     except RedistribError as error:
         return None, f"-{error}"
 
 
-def _held(tile: Any, placement: Placement, rank: int) -> tuple[npt.NDArray[Any] | None, str]:
-    """This rank's tile and a line that says its dtype, of nothing on a rank that is to hold nothing."""
+def _tile_here(tile: Any, placement: Placement, rank: int) -> tuple[npt.NDArray[Any] | None, str]:
+    """The tile of this rank and a line with its dtype; an empty line on a rank without a tile."""
     if not placement.nowhere[rank]:
         return _described(tile, "the tile", placement.box(rank).size, None)
     if tile is not None:
@@ -210,10 +213,10 @@ def _note(line: str) -> Bytes:
 
 
 def _line(note: Bytes, rank: int) -> str:
-    """The dtype that a note names.
+    """The dtype in a note.
 
     Raises:
-        TilesError: with the error that it tells instead.
+        TilesError: if the note has an error instead.
     """
     line = note.tobytes().rstrip(b"\0").decode(errors="replace")
     if line.startswith("-"):

@@ -1,4 +1,4 @@
-"""Which transport a stage gets: the fastest by profile that fits the memory limit."""
+"""The selection of a transport for each stage: the fastest by the profile that fits the memory limit."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from redistrib.errors.base import shown
 TRANSPORTS = ("shared", "packed", "datatypes")
 
 
-def choosing(profile: Any) -> LatencyBandwidth:
-    """A profile that says what transports take, given in any of the ways that `profile_of` knows.
+def profile_of_transports(profile: Any) -> LatencyBandwidth:
+    """A profile with figures of the transports, from any form that `profile_of` reads.
 
     Raises:
-        ProfileError: if it does not say so, or is no profile.
+        ProfileError: if it lacks these figures or is no profile.
     """
     model = profile_of(profile)
-    missing = [name for name in TRANSPORTS if name not in model.transports and name != "shared"]  # there may be none
+    missing = [
+        name for name in TRANSPORTS if name not in model.transports and name != "shared"
+    ]  # hosts may share no memory
     if missing:
         raise ProfileError(
             f"profile {shown(model.name)} cannot choose a transport: it has no figures for "
@@ -32,12 +34,12 @@ def choosing(profile: Any) -> LatencyBandwidth:
 
 
 def predicted(profile: LatencyBandwidth | None, name: str, members: int, nbytes: int) -> float:
-    """Seconds that a transport takes for a stage, or its place in the usual order without a profile.
+    """Seconds of a stage by a transport; without a profile, the rank of the transport in the default order.
 
     Args:
-        profile: what `choosing` returned, or None.
+        profile: the result of `profile_of_transports`, or None.
         name: the transport.
-        members: devices that share data.
+        members: devices that send to one another.
         nbytes: bytes that the busiest device receives.
     """
     if profile is None:
@@ -53,23 +55,23 @@ def choose(
 
     Args:
         stages: for each stage its possible transports, with predicted seconds and bytes of scratch.
-        needed: bytes needed whatever is chosen: source, target and what lies between.
+        needed: bytes of source, target and the tiles between, for any choice.
         limit: bytes per device, or None.
-        at_once: transports whose scratch adds up over the stages; others reuse one staging memory.
+        at_once: transports whose scratch adds up over the stages; the others reuse one staging memory.
 
     Raises:
         MemoryLimitError: if nothing fits.
     """
     chosen: list[str] = []
-    staging = standing = 0
+    staging = lasting = 0
     for options in stages:
         for name in sorted(options, key=lambda n: options[n][0]):
             scratch = options[name][1]
-            total = needed + (standing + scratch + staging if name in at_once else standing + max(staging, scratch))
+            total = needed + (lasting + scratch + staging if name in at_once else lasting + max(staging, scratch))
             if limit is None or total <= limit:
                 chosen.append(name)
                 if name in at_once:
-                    standing += scratch
+                    lasting += scratch
                 else:
                     staging = max(staging, scratch)
                 break

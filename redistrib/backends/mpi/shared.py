@@ -1,11 +1,11 @@
-"""Memory that the ranks of one host share, and steps as copies straight into it.
+"""The transport of the ranks of one host: copies into memory that they share.
 
-Every rank writes its boxes where they belong in the receiver's tile, so each element is read once and written
-once: no packing, no staging, no copy inside the MPI library. Results are handed out as NumPy arrays over that
-memory, and their place is used again when the last reference to it is gone.
+Every rank writes its boxes into the receiver's tile, so each element is read once and written once: without packing,
+staging, or copies inside the MPI library. Results are NumPy arrays over that memory. It is used again once no array
+refers to it.
 
-Kept because 4 and 8 ranks of one host take 0.4 to 0.6 of the time of the packed transport and 0.7 to 0.8 of that of
-datatypes, in medians of paired ratios (docs/mpi.md).
+On 4 and 8 ranks of one host it takes 0.4 to 0.6 of the time of the packed transport, and 0.7 to 0.8 of that of
+datatypes (medians of paired ratios, docs/mpi.md).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from redistrib.backends.mpi.transports import Runner
 from redistrib.backends.stages import Stage
 from redistrib.plans.strided import Bytes, Strided, copy, runs_in_both
 
-# Where Linux keeps shared memory; a container may allow little of it, and writing beyond that kills the process.
+# Shared memory on Linux. A container may allow little of it, and writing beyond that kills the process.
 SHARED_MEMORY = "/dev/shm"
 
 
 def free_shared_memory() -> int | None:
-    """Bytes of shared memory that this host has left; None where that cannot be told."""
+    """Bytes of shared memory that this host has left; None if unknown."""
     try:
         status = os.statvfs(SHARED_MEMORY)
     except OSError:
@@ -37,11 +37,11 @@ def free_shared_memory() -> int | None:
 
 
 class Block:
-    """Memory for one result at a time, lent out as arrays.
+    """Memory for one result at a time.
 
     Attributes:
         own: the memory.
-        free: whether no array over it is in use.
+        free: whether no array refers to the memory.
     """
 
     def __init__(self, own: Bytes) -> None:
@@ -49,7 +49,7 @@ class Block:
         self.free = True
 
     def lease(self) -> Bytes:
-        """The memory as an array; it counts as in use until the array and all views of it are gone."""
+        """The memory as an array; the block is free again once the array and all its views are gone."""
         holder = _Lease(self, self.own)
         self.free = False
         weakref.finalize(holder, setattr, self, "free", True)
@@ -58,18 +58,18 @@ class Block:
 
 class _Lease:
     def __init__(self, block: Block, memory: Bytes) -> None:
-        self.block = block  # keeps the memory for as long as anyone looks at it
+        self.block = block  # keeps the memory while an array refers to it
         self.__array_interface__: dict[str, Any] = dict(memory.__array_interface__)
 
 
 class SharedTile(Block):
-    """One block of memory per rank of a host, which all of them can write.
+    """A block of memory for each rank of a host, which all of them can write.
 
     Args:
         host: the ranks.
-        barrier: to wait in.
+        barrier: of the ranks.
         nbytes: of every block.
-        own: of these, what this rank has use for, from the first on; by default all.
+        own: leading bytes that this rank uses; by default all.
 
     Attributes:
         tiles: the block of every rank of the host, by host rank.
@@ -89,26 +89,26 @@ class SharedTile(Block):
         super().__init__(self.tiles[host.rank][:own])
 
     def put(self, rank: int, to: Strided, source: Bytes, of: Strided) -> None:
-        """Write a box into the block of a host rank: the one way in which data leaves a rank here."""
+        """Write a box into the block of a rank of the host."""
         copy(self.tiles[rank], to, source, of)
 
     def wait(self) -> None:
-        """Make what every rank of the host wrote before this call visible to all after it."""
+        """Wait for all ranks of the host; then each sees what the others wrote before."""
         self.window.Sync()
         self.barrier.agree(0)
         self.window.Sync()
 
     def close(self) -> None:
-        """Give the memory back; on all ranks of the host together."""
+        """Release the memory; collective over the ranks of the host."""
         self.tiles.clear()
         self.window.Unlock_all()
         self.window.Free()
 
 
 class SharedCopies(Runner):
-    """A stage as copies into the other ranks' tiles.
+    """A stage as copies into the tiles of other ranks.
 
-    `place` gives the memory that the stage writes, chosen anew for every call.
+    `place` returns the memory that the stage writes in this call. With `wait`, all ranks wait before they write.
     """
 
     name = "shared"
@@ -120,7 +120,9 @@ class SharedCopies(Runner):
         self.place = place
         self.wait = wait
         count = stage.step.devices
-        ring = sorted(stage.sends, key=lambda move: (move[0] - stage.device) % count)  # no two start at one
+        ring = sorted(
+            stage.sends, key=lambda move: (move[0] - stage.device) % count
+        )  # no two ranks start with one receiver
         self.puts: list[tuple[int, Strided, Strided]] = []
         for device, box in ring:
             of, to = runs_in_both(box, stage.source, stage.target(device), stage.itemsize)
@@ -128,9 +130,9 @@ class SharedCopies(Runner):
 
     def run(self, source: Bytes, target: Bytes) -> None:
         place = self.place()
-        if self.wait:  # until the others have sent what they read from the memory written here
+        if self.wait:  # another rank may still read the memory that is written
             place.wait()
         for rank, of, to in self.puts:
             place.put(rank, to, source, of)
-        self._keep(source, target)
+        self._copy_locally(source, target)
         place.wait()

@@ -1,7 +1,7 @@
-"""The two ways in which a stage goes through MPI: packed into contiguous memory, or by datatypes.
+"""The two transports of a stage through MPI: packed into contiguous memory, or by datatypes.
 
-Every runner is made once, on every rank of the communicator at the same time, and then runs any number of times on
-flat byte buffers. NumPy copies what a device keeps; MPI gets only what travels.
+A runner is created once, on all ranks of the communicator together, and then runs any number of times on flat byte
+buffers. NumPy copies the boxes that stay on a device; MPI sends only the others.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Runner(TypeOwner, ABC):
     """One stage, ready to run.
 
     Attributes:
-        name: what the report calls it.
-        scratch: bytes of staging memory it needs; `bind` provides them.
-        beside: bytes of memory that it has, or makes while it runs, besides.
+        name: of the transport, in reports.
+        scratch: bytes of staging memory that it needs; `bind` provides them.
+        beside: bytes of memory that it allocates itself.
     """
 
     name: ClassVar[str]
@@ -38,22 +38,22 @@ class Runner(TypeOwner, ABC):
     def __init__(self, stage: Stage) -> None:
         super().__init__()
         self.stage = stage
-        self.keeps = stage.local_copies()
+        self.local_copies = stage.local_copies()
 
     def bind(self, scratch: Bytes) -> None:
         """Take staging memory of at least `scratch` bytes."""
 
     @abstractmethod
     def run(self, source: Bytes, target: Bytes) -> None:
-        """Carry out the stage from one flat buffer into another (the same one where it works in place)."""
+        """Run the stage from one flat buffer into another, or in one buffer for a stage in place."""
 
-    def _keep(self, source: Bytes, target: Bytes) -> None:
-        for of, to in self.keeps:
+    def _copy_locally(self, source: Bytes, target: Bytes) -> None:
+        for of, to in self.local_copies:
             copy(target, to, source, of)
 
 
 class _Side:
-    """One side of a packed message: boxes of a tile laid end to end, in place where they already are."""
+    """One side of a packed collective: boxes of a tile laid end to end, or the tile itself where they lie so."""
 
     def __init__(self, boxes: Sequence[Box], tile: Box, itemsize: int) -> None:
         self.nbytes = sum(box.volume for box in boxes) * itemsize
@@ -86,7 +86,7 @@ class _Side:
 
 
 class Packed(Runner):
-    """Boxes packed end to end, one collective over contiguous memory, and boxes laid out again."""
+    """Boxes packed end to end, one collective over contiguous memory, and boxes unpacked."""
 
     name = "packed"
 
@@ -106,22 +106,22 @@ class Packed(Runner):
     def run(self, source: Bytes, target: Bytes) -> None:
         self.out.pack(source)
         self._send(self.out.window(source), self.into.window(target))
-        self._keep(source, target)
+        self._copy_locally(source, target)
         self.into.unpack(target)
 
 
 class PackedGroup(Packed):
-    """`Allgather` or `Alltoall` of a group: equal blocks, which include the member's own."""
+    """`Allgather` or `Alltoall` of a group: equal blocks, one of them from the member to itself."""
 
     def __init__(self, stage: Stage, step: AllGather | AllToAll, group: MPI.Intracomm) -> None:
         self.group = group
-        order, own = step.group_of(stage.device), stage.retained
+        order, retained = step.group_of(stage.device), stage.retained
         sends, receives = dict(stage.sends), dict(stage.receives)
         self.gathers = isinstance(step, AllGather)
-        out = own if self.gathers else [sends.get(member, own[0]) for member in order] if own else []
-        super().__init__(stage, out, [receives.get(member, own[0]) for member in order] if own else [])
+        out = retained if self.gathers else [sends.get(member, retained[0]) for member in order] if retained else []
+        super().__init__(stage, out, [receives.get(member, retained[0]) for member in order] if retained else [])
         self.block = self._typed(run_type(self.into.nbytes // max(1, len(order))))
-        self.keeps = []  # the collective delivers the own block too
+        self.local_copies = []  # the collective delivers the retained box too
         self.in_place = self.gathers and stage.reads == stage.writes and not self.into.staged
         if self.in_place:
             self.scratch = 0
@@ -134,7 +134,7 @@ class PackedGroup(Packed):
 
 
 class PackedNeighbours(Packed):
-    """One neighbourhood collective over exactly the devices that share data, on packed shares."""
+    """One neighbourhood collective of packed boxes, between the devices that send to one another."""
 
     def __init__(self, stage: Stage, graph: MPI.Distgraphcomm) -> None:
         self.graph = graph
@@ -151,7 +151,7 @@ class PackedNeighbours(Packed):
 
 
 class TypedNeighbours(Runner):
-    """One neighbourhood collective on datatypes that describe the boxes: no staging memory on our side."""
+    """One neighbourhood collective on datatypes of the boxes, without staging memory."""
 
     name = "datatypes"
 
@@ -163,13 +163,13 @@ class TypedNeighbours(Runner):
 
     def run(self, source: Bytes, target: Bytes) -> None:
         exchange(self.graph, source, self.send, target, self.receive)
-        self._keep(source, target)
+        self._copy_locally(source, target)
 
 
 def exchange(
     graph: MPI.Distgraphcomm, source: Bytes, send: Sequence[Placed], target: Bytes, receive: Sequence[Placed]
 ) -> None:
-    """`Neighbor_alltoallw`: to and from each neighbour of a graph a datatype, with where it lies in a buffer."""
+    """`Neighbor_alltoallw`: to and from each neighbour of a graph one datatype at a displacement in a buffer."""
 
     def side(memory: Bytes, placed: Sequence[Placed]) -> list[Any]:
         return [memory, [1] * len(placed), [at for at, _ in placed], [datatype for _, datatype in placed]]
@@ -178,5 +178,5 @@ def exchange(
 
 
 def neighbours(stage: Stage) -> tuple[list[int], list[int]]:
-    """Ranks (received from, sent to) of a stage, in the order that its neighbourhood collectives use."""
+    """The ranks that a stage receives from, and those it sends to, in the order of its neighbourhood collective."""
     return [d for d, _ in by_device(stage.receives)], [d for d, _ in by_device(stage.sends)]

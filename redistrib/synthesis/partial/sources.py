@@ -11,13 +11,15 @@ import numpy as np
 from redistrib.plans.shares import Shares
 from redistrib.plans.slabs import relabelled
 from redistrib.plans.steps import Exchange, ReduceExchange, Unreduce
+from redistrib.synthesis.exchange import missing_boxes, touched_tiles
 from redistrib.synthesis.host_balance import balanced_rounds
 from redistrib.synthesis.partial.numbering import assigned, even_splits, matched, overlap, tiles_of
 from redistrib.synthesis.partial.reductions import factors_of, reducing, times
 from redistrib.synthesis.problem import Problem
 from redistrib.synthesis.rounds import MissingBox, colour_rounds, volume_of
 from redistrib.theory.bounds import least_received
-from redistrib.theory.placement import Placement, number_of
+from redistrib.theory.boxes import Boxes
+from redistrib.theory.placement import Placement
 from redistrib.theory.weak import Grid
 
 MOST_TRIED = 24
@@ -114,27 +116,17 @@ def pull_exchanges(
 
 
 def _missing_slabs(before: Placement, after: Placement, splits: tuple[int, ...], most: int) -> list[MissingBox] | None:
-    """(receiver, number of the slab, start, size) of every missing box; None where they are more than `most`."""
-    tile, goal = np.array(before.tile, dtype=np.int64), np.array(after.tile, dtype=np.int64)
-    slabs = (before.summands, *before.grid)
-    result: list[MissingBox] = []
-    for device in range(after.devices):
-        low = after.start[device]
-        first, stop = low // tile, -(-(low + goal) // tile)
-        run = range(splits[after.label[device]], splits[after.label[device] + 1])
-        local = (int(before.label[device]), *before.index[device].tolist())
-        for at in np.ndindex(*(stop - first).tolist()):
-            corner = first + np.array(at, dtype=np.int64)
-            start = np.maximum(corner * tile, low)
-            size = np.minimum((corner + 1) * tile, low + goal) - start
-            for summand in run:
-                slab = (summand, *corner.tolist())
-                if slab != local:
-                    number = int(number_of(np.array(slab, dtype=np.int64), slabs))
-                    result.append((device, number, np.array([summand, *start]), np.array([1, *size])))
-        if len(result) > most:
-            return None
-    return result
+    """The missing boxes of each device, one for each partial sum that it adds; None where they are more than `most`."""
+    stack, split = before.stacked(), np.array(splits, dtype=np.int64)[:, None]
+    begin, end = split[after.label], split[after.label + 1]
+    tiles = after.boxes
+    wanted = Boxes(np.hstack([begin, tiles.start]), np.hstack([end - begin, tiles.size]))
+    if touched_tiles(stack, wanted) - after.devices > most:  # a device holds one slab
+        return None
+    missing = missing_boxes(stack, wanted)
+    # Partial sums of one box come one after the other.
+    missing.sort(key=lambda row: (row[0], row[2][1:].tolist(), int(row[2][0])))
+    return missing if len(missing) <= most else None
 
 
 def is_uniform(placement: Placement) -> bool:

@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from redistrib.api import synthesize
 from redistrib.backends.mpi import to_mpi
-from redistrib.backends.mpi.command import telling_tile
+from redistrib.backends.mpi.command import pattern_tile
 
 comm = MPI.COMM_WORLD
 rank = comm.rank
@@ -33,7 +33,7 @@ def every_dtype() -> list[str]:
     moved = []
     for dtype in DTYPES:
         plan = synthesize("[2{x}4, 3{y}6, 2]", "[4, 3{x}6, 2]", MESH, dtype=dtype)
-        x, want = telling_tile(plan, plan.before, rank), telling_tile(plan, plan.after, rank)
+        x, want = pattern_tile(plan, plan.before, rank), pattern_tile(plan, plan.after, rank)
         for how in HOWS:
             with to_mpi(plan, comm, transport=how) as execute:
                 assert same(execute(x), want), (dtype, how)
@@ -43,7 +43,7 @@ def every_dtype() -> list[str]:
 
 def every_buffer() -> int:
     plan = synthesize("[2{x,y}8, 6]", "[8, 3{y}6]", MESH, dtype="int32")
-    x, want = telling_tile(plan, plan.before, rank), telling_tile(plan, plan.after, rank)
+    x, want = pattern_tile(plan, plan.before, rank), pattern_tile(plan, plan.after, rank)
 
     class Interface:
         def __init__(self, data: Any) -> None:
@@ -64,7 +64,7 @@ def every_buffer() -> int:
                 into = np.frombuffer(out, np.int32) if isinstance(out, bytearray) else out
                 execute(x, out=into)
                 assert bytes(memoryview(out)) == want.tobytes(), (how, type(out))
-            assert same(x, telling_tile(plan, plan.before, rank)), "the source was written"
+            assert same(x, pattern_tile(plan, plan.before, rank)), "the source was written"
     return len(inputs)
 
 
@@ -76,7 +76,7 @@ def empty_tiles() -> None:
         ("[4]", "[2{x}4]"),
     ):
         plan = synthesize(source, target, MESH, dtype="float32", cost_model="exact")
-        x, want = telling_tile(plan, plan.before, rank), telling_tile(plan, plan.after, rank)
+        x, want = pattern_tile(plan, plan.before, rank), pattern_tile(plan, plan.after, rank)
         for how in HOWS:
             with to_mpi(plan, comm, transport=how) as execute:
                 assert same(execute(x), want), (source, target, how)
@@ -84,7 +84,7 @@ def empty_tiles() -> None:
 
 def kept_results() -> int:
     plan = synthesize("[4{x,y}16, 8]", "[16, 2{x,y}8]", MESH, dtype="int64")
-    x, want = telling_tile(plan, plan.before, rank), telling_tile(plan, plan.after, rank)
+    x, want = pattern_tile(plan, plan.before, rank), pattern_tile(plan, plan.after, rank)
     execute = to_mpi(plan, comm, transport="shared")
     kept = [execute(x + k) for k in range(4)]
     for k, result in enumerate(kept):
@@ -114,7 +114,7 @@ def kept_results() -> int:
 def in_chain() -> None:
     there = synthesize("[4{x,y}16, 8]", "[16, 2{x,y}8]", MESH, dtype="int64")
     back = synthesize("[16, 2{x,y}8]", "[4{x,y}16, 8]", MESH, dtype="int64")
-    x = telling_tile(there, there.before, rank)
+    x = pattern_tile(there, there.before, rank)
     forth, home = to_mpi(there, comm), to_mpi(back, comm)
     y = x
     for _ in range(20):

@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from redistrib.api import synthesize
 from redistrib.backends.mpi import calibrate, to_mpi
-from redistrib.backends.mpi.command import telling_tile
+from redistrib.backends.mpi.command import pattern_tile
 from redistrib.cli import main
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.cost.presets import PRESETS
@@ -46,8 +46,8 @@ chosen = []
 for best in ("shared", "packed", "datatypes"):
     figures = {"shared": 1.0, "packed": 1.0, "datatypes": 1.0, best: 0.0}
     with to_mpi(plan, comm, profile=told(**figures)) as execute:
-        result = execute(telling_tile(plan, plan.before, comm.rank))
-        assert np.array_equal(result.view(np.uint32), telling_tile(plan, plan.after, comm.rank).view(np.uint32))
+        result = execute(pattern_tile(plan, plan.before, comm.rank))
+        assert np.array_equal(result.view(np.uint32), pattern_tile(plan, plan.after, comm.rank).view(np.uint32))
         chosen.append(execute.transports[0])
 # What rounds would take two permutes for is one call here, over exactly the ranks that share data.
 direct = synthesize(
@@ -55,8 +55,8 @@ direct = synthesize(
 )
 with to_mpi(direct, Counting(comm), profile=told(packed=1.0, datatypes=0.0)) as execute:
     Tally.clear()
-    result = execute(telling_tile(direct, direct.before, comm.rank))
-    assert np.array_equal(result.view(np.uint32), telling_tile(direct, direct.after, comm.rank).view(np.uint32))
+    result = execute(pattern_tile(direct, direct.before, comm.rank))
+    assert np.array_equal(result.view(np.uint32), pattern_tile(direct, direct.after, comm.rank).view(np.uint32))
     assert Tally.received == direct.received[comm.rank] * direct.itemsize
     calls = [call for ranks in comm.allgather(Tally.calls) for call in ranks]
 if samples is not None:  # on rank 0

@@ -9,7 +9,7 @@ from problems import drawn_plans
 
 from redistrib.api import synthesize
 from redistrib.backends.mpi import to_mpi
-from redistrib.backends.mpi.command import telling_tile
+from redistrib.backends.mpi.command import pattern_tile
 from redistrib.plans.plan import Plan
 
 comm = MPI.COMM_WORLD
@@ -26,8 +26,8 @@ for text in comm.bcast(plans):
     plan = Plan.from_json(text)
     with to_mpi(plan, comm) as execute:
         for _ in range(3):
-            result = execute(telling_tile(plan, plan.before, comm.rank))
-            assert result.tobytes() == telling_tile(plan, plan.after, comm.rank).tobytes(), str(plan)
+            result = execute(pattern_tile(plan, plan.before, comm.rank))
+            assert result.tobytes() == pattern_tile(plan, plan.after, comm.rank).tobytes(), str(plan)
         seen.add("+".join(sorted(set(execute.transports))))
 if comm.rank == 0:
     print(json.dumps({"hosts": hosts, "seen": sorted(seen)}))

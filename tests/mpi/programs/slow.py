@@ -10,7 +10,7 @@ from typing import Any
 from mpi4py import MPI
 
 from redistrib.backends.mpi import executor, transports
-from redistrib.backends.mpi.command import telling_tile
+from redistrib.backends.mpi.command import pattern_tile
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
@@ -45,7 +45,7 @@ transports.Runner._keep = late  # type: ignore[method-assign]
 with Mixed(plan, comm) as execute:
     memories = [(stage.reads, stage.writes) for stage in execute._staged.stages]
     assert memories[1][0] == memories[2][1], memories
-    result = execute(telling_tile(plan, plan.before, comm.rank))
-    right = comm.allgather(result.tobytes() == telling_tile(plan, plan.after, comm.rank).tobytes())
+    result = execute(pattern_tile(plan, plan.before, comm.rank))
+    right = comm.allgather(result.tobytes() == pattern_tile(plan, plan.after, comm.rank).tobytes())
     if comm.rank == 0:
         print(json.dumps({"ran": execute.transports, "right": right}))

@@ -15,7 +15,7 @@ from mpi4py import MPI
 from problems import drawn_plans
 
 from redistrib.backends.mpi import to_mpi
-from redistrib.backends.mpi.command import telling_tile
+from redistrib.backends.mpi.command import pattern_tile
 from redistrib.plans import reference
 from redistrib.plans.plan import Plan
 
@@ -29,7 +29,7 @@ ran: Counter[str] = Counter()
 calls: Counter[str] = Counter()
 odd_groups = 0
 for number, plan in enumerate(plans):
-    tile = telling_tile(plan, plan.before, rank)
+    tile = pattern_tile(plan, plan.before, rank)
     tiles = comm.gather(tile)
     want = comm.scatter(reference.run(plan, tiles) if tiles else None)
     for step in plan.steps:

@@ -16,7 +16,7 @@ from problems import MESHES, drawn_type
 
 from redistrib.api import synthesize
 from redistrib.backends.mpi import to_mpi
-from redistrib.backends.mpi.command import telling_tile
+from redistrib.backends.mpi.command import pattern_tile
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.plans import reference
 from redistrib.plans.plan import Plan
@@ -53,7 +53,7 @@ texts = comm.bcast([plan.to_json() for plan in drawn(comm.size, int(sys.argv[1])
 ran: Counter[str] = Counter()
 for text in texts:
     plan = Plan.from_json(text)
-    tile = telling_tile(plan, plan.before, rank)
+    tile = pattern_tile(plan, plan.before, rank)
     tiles = comm.gather(tile)
     want = comm.scatter(reference.run(plan, tiles) if tiles else None)
     ends = (plan.before.tile_size + plan.after.tile_size) * plan.itemsize
@@ -66,7 +66,7 @@ for text in texts:
         got = received(comm)
         assert got == execute.received_bytes == plan.lower_bound[rank] * plan.itemsize, f"{where}: {got} bytes"
         assert Tally.sent == execute.sent_bytes, where
-        assert tile.tobytes() == telling_tile(plan, plan.before, rank).tobytes(), f"{where}: the source was written"
+        assert tile.tobytes() == pattern_tile(plan, plan.before, rank).tobytes(), f"{where}: the source was written"
         ran.update(execute.transports)
 if rank == 0:
     print(json.dumps({"ran": ran, "plans": len(texts)}))
