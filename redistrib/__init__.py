@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from redistrib.theory.topology import Topology
     from redistrib.viewer.entry import view
     from redistrib.weights.loading import load
+    from redistrib.weights.saving import save
 
 __version__ = "0.1.0"
 
@@ -72,6 +73,7 @@ _HOME = {
     "proxy": "redistrib.distribution.regions",
     "reshard": "redistrib.resharding.entry",
     "reshard_plan": "redistrib.resharding.entry",
+    "save": "redistrib.weights.saving",
     "search": "redistrib.autoshard.entry",
     "simulate": "redistrib.simulator.entry",
     "synthesize": "redistrib.api",
@@ -111,6 +113,7 @@ __all__ = [
     "proxy",
     "reshard",
     "reshard_plan",
+    "save",
     "search",
     "simulate",
     "synthesize",

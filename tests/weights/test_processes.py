@@ -7,9 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
 from tests.processes import outputs_of
-from tests.weights.files import arrays, written
+from tests.weights.files import arrays, same_bits, written
 
 WORKER = Path(__file__).with_name("worker.py")
 
@@ -63,3 +64,21 @@ def test_errors_are_the_same_in_every_process(tmp_path: Path) -> None:
     for line, text in zip(refused[0], expected, strict=True):
         assert text in line
     assert [[result[2] for result in results] for results in results_of(outputs)] == [[0], [0]]
+
+
+@pytest.mark.parametrize(("processes", "devices_each"), [(2, 2), pytest.param(4, 2, marks=pytest.mark.long)])
+def test_processes_save_together(tmp_path: Path, processes: int, devices_each: int) -> None:
+    tensors = arrays()
+    outputs = outputs_of(WORKER, processes, devices_each, str(tmp_path), "saves")
+    total = sum(value.nbytes for value in tensors.values())
+    for k, folder in enumerate(("cut", "whole")):
+        read = {}
+        for file in (tmp_path / folder).glob("*.safetensors"):
+            read |= load_file(file)
+        assert read.keys() == tensors.keys() and all(same_bits(read[name], tensors[name]) for name in tensors)
+        written = [results[k][2] for results in results_of(outputs)]
+        assert sum(written) == total and max(written) < 1.2 * total / processes, written
+    refused = [[line for line in output.splitlines() if line.startswith("REFUSED")] for output in outputs]
+    assert all(lines == refused[0] for lines in refused) and len(refused[0]) == 1
+    assert "cannot be written: No space left on device; nothing has been saved (in process 1)" in refused[0][0]
+    assert not list((tmp_path / "full").iterdir())

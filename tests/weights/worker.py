@@ -1,6 +1,7 @@
 """One process of several: loads files under several shardings, checks its own shards, prints what it has read."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.weights import reading
+from redistrib.weights import reading, saving
 from tests.weights.files import CountingFile, arrays, same_bits
 
 PATH, WHAT = Path(sys.argv[5]), sys.argv[6]
@@ -99,4 +100,46 @@ def refusals() -> None:
     print("RESULT", json.dumps(["after", False, wrong(loaded["embed.weight"], arrays()["embed.weight"]), []]))
 
 
-{"loads": loads, "refusals": refusals}[WHAT]()
+def saves() -> None:
+    """Arrays under several layouts, saved together; then a process that cannot write."""
+    values = arrays()
+    devices = np.array(jax.devices())
+    grid = Mesh(devices.reshape(2, -1), ("tp", "fsdp"))
+    write = os.pwrite
+    for folder, whole in (("cut", False), ("whole", True)):
+        shardings = {
+            name: NamedSharding(grid, P() if whole else cut(value.shape[::-1], grid)) for name, value in values.items()
+        }
+        shardings["layers.0.mlp.up"] = NamedSharding(grid, P(None, "fsdp"))
+        for name, value in values.items():
+            if not whole and value.shape[:1] != value.shape[-1:]:
+                shardings[name] = NamedSharding(grid, cut(value.shape, grid))
+        tree = {
+            name: jax.make_array_from_callback(value.shape, shardings[name], lambda index, value=value: value[index])
+            for name, value in values.items()
+        }
+        written = 0
+
+        def counted(descriptor: int, data: memoryview, start: int) -> int:
+            nonlocal written
+            count = write(descriptor, data, start)
+            written += count
+            return count
+
+        saving.os.pwrite = counted
+        rd.save(tree, PATH / folder, shard_bytes="1MB")
+        saving.os.pwrite = write
+        print("RESULT", json.dumps([folder, False, written, []]))
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    if jax.process_index() == 1:
+        saving.os.pwrite = full
+    try:
+        rd.save(tree, PATH / "full")
+    except rd.RedistribError as error:
+        print(f"REFUSED {type(error).__name__}: {error}")
+
+
+{"loads": loads, "refusals": refusals, "saves": saves}[WHAT]()

@@ -1,0 +1,242 @@
+"""`save`: arrays into safetensors files, each byte written once, by a process that holds it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from redistrib.errors import LeafError, WeightsFileError
+from redistrib.extras import need
+from redistrib.resharding.agreement import digest_of
+from redistrib.resharding.sharing import buffers
+from redistrib.sizes import parse_size
+from redistrib.weights.headers import INDEX, StoredTensor
+from redistrib.weights.meeting import Meeting
+from redistrib.weights.names import named_leaves
+from redistrib.weights.runs import Box, box_of, runs_of, shape_of
+from redistrib.weights.writing import NewFile, NewTensor, check_leaf, new_files, owned_boxes
+
+JOINED_BYTES = 256 * 2**20  # of boxes of one tensor that are put together on the host, to be written as whole rows
+PARTIAL = ".partial"  # end of the name of a file that is not complete
+
+
+def save(
+    tree: Any, path: str | Path, *, shard_bytes: int | str = "5GB", metadata: Mapping[str, str] | None = None
+) -> None:
+    """Save arrays in safetensors files.
+
+    Each byte is written once, by a process that holds it, to its place in the file: nothing is gathered. Files are
+    written beside their names and renamed when all of them are complete, so a crash leaves no torn file. With several
+    processes of a `jax.distributed` job, each that owns a device of the arrays makes the same call, and all see the
+    folder. See docs/weights.md.
+
+    Args:
+        tree: any pytree of arrays. The name of a tensor is the keys on the way to its leaf, joined by dots. Leaves that
+            are one array, or have one buffer, are written once: the metadata tell under which name.
+        path: a file whose name ends in `.safetensors`, or a folder, which is made if it is not there. A folder gets
+            `model.safetensors`, or several files and their index.
+        shard_bytes: bytes of the tensors in one file, unless one has more: an integer or a text such as `"5GB"`.
+        metadata: texts for the headers; by default `{"format": "pt"}`, which readers of such files ask for.
+
+    Raises:
+        LeafError: for a leaf that is no array, or of an element type that the format lacks.
+        WeightsFileError: if a file cannot be written; in every process the same. No file has changed then.
+        CommunicatorError: if processes make different calls, or one does not come.
+    """
+    need("safetensors")
+    leaves, _ = named_leaves(tree)
+    for name, value in leaves:
+        check_leaf(name, value)
+    if not leaves:
+        raise LeafError("", "the tree has no arrays; there is nothing to save")
+    texts = {"format": "pt"} if metadata is None else dict(metadata)
+    path = Path(path)
+    is_file = path.suffix == ".safetensors"
+    folder = path.parent if is_file else path
+    kept, tied = _without_tied(leaves)
+    alone = path.name if is_file else "model.safetensors"
+    size = parse_size(shard_bytes)
+    files, tensors, index = new_files(kept, tied, texts, 2**62 if is_file else size, alone)
+    devices: set[Any] = set()
+    for _, value in kept:
+        devices |= value.sharding.device_set if isinstance(value, jax.Array) else set()
+    processes = sorted({device.process_index for device in devices})
+    meeting = Meeting(processes or [jax.process_index()])
+    call = digest_of([str(path), index, *(file.head for file in files), *(_where(value) for _, value in kept)])
+    _, calls = meeting.agreed(lambda: None, note=lambda _: call)
+    if len(set(calls)) > 1:
+        raise WeightsFileError(str(path), "", "the processes save different arrays; make the same call everywhere")
+    _Saving(meeting, folder, files, index).run(tensors, owned_boxes(tensors, meeting.processes))
+
+
+class _Saving:
+    """Files that are written by several processes, and appear when all have done so."""
+
+    def __init__(self, meeting: Meeting, folder: Path, files: Sequence[NewFile], index: str) -> None:
+        self._meeting, self._folder, self._files, self._index = meeting, folder, files, index
+
+    def run(self, tensors: Sequence[NewTensor], boxes: Sequence[Sequence[Box]]) -> None:
+        try:
+            self._meeting.agreed(self._begin if self._meeting.leads else lambda: None)
+            self._meeting.agreed(lambda: self._write(tensors, boxes))
+            self._meeting.agreed(self._finish if self._meeting.leads else lambda: None)
+        finally:
+            if self._meeting.leads:
+                for name in [file.name for file in self._files] + [INDEX]:
+                    with contextlib.suppress(OSError):
+                        self._partial(name).unlink()
+
+    def _partial(self, name: str) -> Path:
+        return self._folder / f".{name}{PARTIAL}"
+
+    def _begin(self) -> None:
+        """Files of their full size with their headers."""
+        names = {file.name for file in self._files}
+        with self._naming(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+        if self._index or names == {"model.safetensors"}:
+            others = {path.name for path in self._folder.glob("*.safetensors*")} - (names if not self._index else set())
+            if others:
+                raise WeightsFileError(
+                    str(self._folder),
+                    "",
+                    f"the folder has other weights ({sorted(others)[0]}), which would be read with these; give "
+                    "another folder, or remove them",
+                )
+        for file in self._files:
+            path = self._partial(file.name)
+            with self._naming(path), path.open("wb") as handle:
+                handle.write(file.head)
+                handle.flush()
+                os.posix_fallocate(handle.fileno(), 0, file.size)  # a full disk is seen before minutes of writing
+
+    def _write(self, tensors: Sequence[NewTensor], boxes: Sequence[Sequence[Box]]) -> None:
+        """The boxes of this process."""
+        for number, file in enumerate(self._files):
+            path = self._partial(file.name)
+            mine = [
+                (tensor, parts)
+                for tensor, parts in zip(tensors, boxes, strict=True)
+                if tensor.stored.file == number and parts
+            ]
+            with self._naming(path):
+                descriptor = os.open(path, os.O_WRONLY)
+                try:
+                    for tensor, parts in mine:
+                        _write_tensor(descriptor, tensor, parts)
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+
+    def _finish(self) -> None:
+        """Names for the files; the index comes last."""
+        if self._index:
+            path = self._partial(INDEX)
+            with self._naming(path), path.open("w") as handle:
+                handle.write(self._index)
+                handle.flush()
+                os.fsync(handle.fileno())
+        for name in [file.name for file in self._files] + ([INDEX] if self._index else []):
+            with self._naming(self._folder / name):
+                self._partial(name).replace(self._folder / name)
+        descriptor = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _naming(self, path: Path) -> Any:
+        """A context that tells what could not be written."""
+        try:
+            yield
+        except OSError as error:
+            reason = f"cannot be written: {error.strerror or error}; nothing has been saved"
+            raise WeightsFileError(str(path), "", reason) from None
+
+
+def _write_tensor(descriptor: int, tensor: NewTensor, boxes: Sequence[Box]) -> None:
+    stored = tensor.stored
+    rows = (min(box[0][0] for box in boxes), max(box[0][1] for box in boxes)) if stored.shape else (0, 1)
+    hull: Box = (rows, *((0, size) for size in stored.shape[1:]))
+    elements = math.prod(shape_of(hull))
+    joined = len(boxes) > 1 and elements == sum(math.prod(shape_of(box)) for box in boxes)
+    if joined and elements * stored.itemsize <= JOINED_BYTES:
+        whole = np.empty(shape_of(hull), _host_dtype(tensor.value))
+        for box in boxes:
+            whole[_inside(box, hull)] = _values(tensor, box)
+        _write_box(descriptor, stored, hull, whole)
+        return
+    for box in boxes:
+        _write_box(descriptor, stored, box, _values(tensor, box))
+
+
+def _host_dtype(value: Any) -> Any:
+    return np.dtype(value.dtype)
+
+
+def _inside(box: Box, other: Box) -> tuple[slice, ...]:
+    """A box as slices of one that has it inside."""
+    return tuple(slice(start - origin, stop - origin) for (start, stop), (origin, _) in zip(box, other, strict=True))
+
+
+def _values(tensor: NewTensor, box: Box) -> np.ndarray:
+    """A box of an array, on the host."""
+    if not isinstance(tensor.value, jax.Array):
+        return np.asarray(tensor.value)[tuple(slice(*part) for part in box)]
+    for shard in tensor.value.addressable_shards:
+        tile = box_of(shard.index, tensor.stored.shape)
+        if all(first <= start and stop <= last for (start, stop), (first, last) in zip(box, tile, strict=True)):
+            return np.asarray(shard.data)[_inside(box, tile)]
+    raise AssertionError("the box is on a device of this process")
+
+
+def _write_box(descriptor: int, stored: StoredTensor, box: Box, values: np.ndarray) -> None:
+    starts, length = runs_of(stored.shape, box)
+    data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    size = length * stored.itemsize
+    for k, start in enumerate(starts.tolist()):
+        _write_all(descriptor, data[k * size : (k + 1) * size].data, stored.start + start * stored.itemsize)
+
+
+def _write_all(descriptor: int, data: memoryview, start: int) -> None:
+    while data:
+        count = os.pwrite(descriptor, data, start)
+        data, start = data[count:], start + count
+
+
+def _without_tied(leaves: Sequence[tuple[str, Any]]) -> tuple[list[tuple[str, Any]], dict[str, str]]:
+    """Each array once, and for the names of others that of the array they are.
+
+    Arrays are one where Python has one object, or, in one process, where they have the same buffers.
+    """
+    kept: list[tuple[str, Any]] = []
+    first: dict[Any, str] = {}
+    tied: dict[str, str] = {}
+    for name, value in leaves:
+        keys: list[Any] = [id(value)]
+        if isinstance(value, jax.Array) and value.is_fully_addressable and value.size:
+            keys.append((value.shape, str(value.dtype), tuple(buffers(value))))
+        known = next((first[key] for key in keys if key in first), None)
+        if known is None:
+            kept.append((name, value))
+        else:
+            tied[name] = known
+        for key in keys:
+            first.setdefault(key, known or name)
+    return kept, tied
+
+
+def _where(value: Any) -> str:
+    """Which device has which box."""
+    if not isinstance(value, jax.Array):
+        return str(np.shape(value))
+    boxes: Mapping[Any, Any] = value.sharding.devices_indices_map(value.shape)
+    return str(sorted((device.id, str(box)) for device, box in boxes.items()))

@@ -1,0 +1,166 @@
+"""`save`: what it writes is what `load`, and safetensors itself, reads; and a failure leaves nothing behind."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+import redistrib as rd
+from redistrib.errors import LeafError, WeightsFileError
+from redistrib.weights import saving
+from redistrib.weights.headers import DTYPES
+from tests.weights.files import arrays, same_bits, written
+
+X64 = ("float64", "int64", "uint64")
+KINDS = sorted(set(DTYPES.values()) - set(X64))
+
+
+def mesh(shape: tuple[int, ...] = (2, 4)) -> Mesh:
+    return Mesh(np.array(jax.devices()[: math.prod(shape)]).reshape(shape), ("a", "b")[: len(shape)])
+
+
+@st.composite
+def placed_arrays(draw: st.DrawFn) -> tuple[np.ndarray, Any]:
+    """Values of any bits with a sharding that divides them."""
+    spec = draw(st.permutations(["a", "b", None, None]))[: draw(st.integers(0, 3))]
+    sizes = [draw(st.integers(0, 3)) * {"a": 2, "b": 4, None: 1}[axis] for axis in spec]
+    dtype = jnp.dtype(draw(st.sampled_from(KINDS)))
+    drawn = np.random.default_rng(draw(st.integers(0, 2**32))).integers(0, 256, math.prod(sizes) * dtype.itemsize)
+    data = (drawn & 1 if dtype == np.bool_ else drawn).astype(np.uint8)
+    return data.view(dtype).reshape(sizes), NamedSharding(mesh(), P(*spec))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    leaves=st.lists(placed_arrays(), min_size=1, max_size=6),
+    shard_bytes=st.sampled_from([1, 40, "5GB"]),
+    back=st.lists(placed_arrays(), min_size=1, max_size=6),
+)
+def test_round_trips(leaves: list[Any], shard_bytes: Any, back: list[Any]) -> None:
+    values = {f"layer.{k}": value for k, (value, _) in enumerate(leaves)}
+    shardings = {f"layer.{k}": sharding for k, (_, sharding) in enumerate(leaves)}
+    tree = {"layer": [jax.device_put(value, sharding) for value, sharding in leaves]}
+    with tempfile.TemporaryDirectory() as folder:
+        rd.save(tree, folder, shard_bytes=shard_bytes)
+        for loaded in (rd.load(folder, shardings), rd.load(folder, NamedSharding(mesh(), P()))):
+            assert all(same_bits(loaded[name], values[name]) for name in values)
+        files = sorted(Path(folder).glob("*.safetensors"))
+        read: dict[str, Any] = {}
+        for file in files:
+            with safe_open(file, framework="np") as opened:
+                assert opened.metadata() == {"format": "pt"}
+                read |= {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
+        assert read == {name: list(value.shape) for name, value in values.items()}
+        assert sorted(path.name for path in Path(folder).iterdir()) == sorted(
+            [*(file.name for file in files), *(["model.safetensors.index.json"] if len(files) > 1 else [])]
+        )
+
+
+def test_safetensors_reads_it(tmp_path: Path) -> None:
+    tensors = arrays()
+    grid = mesh()
+    tree = {
+        name: jax.device_put(value, NamedSharding(grid, P("b") if value.ndim and value.shape[0] % 4 == 0 else P()))
+        for name, value in tensors.items()
+    }
+    rd.save(tree, tmp_path / "all.safetensors")
+    read = load_file(tmp_path / "all.safetensors")
+    assert read.keys() == tensors.keys()
+    assert all(same_bits(read[name], tensors[name]) for name in tensors)
+    assert [path.name for path in tmp_path.iterdir()] == ["all.safetensors"]
+
+
+def test_tied_weights_are_written_once(tmp_path: Path) -> None:
+    table = jax.device_put(np.arange(1024, dtype=np.float32), NamedSharding(mesh(), P("b")))
+    same = rd.reshard(table, NamedSharding(mesh((4, 2)), P("a")))
+    tree = {"embed": table, "head": table, "equal": table + 0}
+    rd.save(tree, tmp_path)
+    with safe_open(tmp_path / "model.safetensors", framework="np") as file:
+        assert sorted(file.keys()) == ["embed", "equal"] and file.metadata() == {"format": "pt", "head": "embed"}
+    loaded = rd.load(tmp_path, NamedSharding(mesh(), P()))
+    assert loaded.keys() == tree.keys() and all(same_bits(array, table) for array in loaded.values())
+    assert same_bits(same, table)
+
+
+def test_every_byte_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = arrays()
+    grid = mesh()
+    specs = {"layers.0.attn.q": P(None, "b"), "layers.0.mlp.up": P("b", "a"), "embed.weight": P(None, "b")}
+    tree = {name: jax.device_put(value, NamedSharding(grid, specs.get(name, P()))) for name, value in tensors.items()}
+    writes: list[tuple[int, int]] = []
+    write = os.pwrite
+
+    def counted(descriptor: int, data: Any, start: int) -> int:
+        count = write(descriptor, data[: max(1, len(data) // 2 or 1)], start)  # less than asked for, as a disk may
+        writes.append((start, start + count))
+        return count
+
+    monkeypatch.setattr(saving.os, "pwrite", counted)
+    rd.save(tree, tmp_path)
+    for (_, stop), (start, _) in itertools.pairwise(sorted(writes)):
+        assert stop == start
+    size = sum(value.nbytes for value in tensors.values())
+    assert max(writes)[1] - min(writes)[0] == size == (tmp_path / "model.safetensors").stat().st_size - min(writes)[0]
+    monkeypatch.setattr(saving.os, "pwrite", write)
+    read = load_file(tmp_path / "model.safetensors")
+    assert all(same_bits(read[name], tensors[name]) for name in tensors)
+
+
+@pytest.mark.parametrize("what", ["pwrite", "posix_fallocate", "fsync"])
+def test_a_full_disk_leaves_the_file_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    before = {"w": np.arange(8, dtype=np.float32)}
+    path = written(tmp_path, before)
+
+    def full(*_: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(saving.os, what, full)
+    with pytest.raises(WeightsFileError, match="cannot be written: No space left on device; nothing has been saved"):
+        rd.save({"w": jnp.zeros(8)}, path)
+    monkeypatch.undo()
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert same_bits(load_file(path)["w"], before["w"])
+
+
+def test_an_interrupt_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(saving.os, "pwrite", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        rd.save({"w": jnp.zeros(8)}, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_saved(tmp_path: Path) -> None:
+    gone = jnp.ones(3)
+    gone.delete()
+    for tree, message in (
+        ({}, "there is nothing to save"),
+        ({"a": 3}, "leaf a: int is no array with values"),
+        ({"a": jax.random.key(0)}, "safetensors has no element type key<fry>"),
+        ({"a": jnp.zeros(2, jnp.int4)}, "safetensors has no element type int4"),
+        ({"a": gone}, "has been donated or deleted"),
+    ):
+        with pytest.raises(LeafError, match=message):
+            rd.save(tree, tmp_path)
+    written(tmp_path, {"a": np.ones(3, np.float32), "b": np.ones(3, np.float32)}, 2)
+    with pytest.raises(WeightsFileError, match="the folder has other weights"):
+        rd.save({"a": jnp.ones(3)}, tmp_path)
+    with pytest.raises(WeightsFileError, match="cannot be written: Not a directory"):
+        rd.save({"a": jnp.ones(3)}, tmp_path / "model.safetensors.index.json" / "below")
