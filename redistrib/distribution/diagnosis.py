@@ -6,10 +6,10 @@ import contextlib
 import os
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 from jax.sharding import NamedSharding
@@ -28,6 +28,7 @@ from redistrib.synthesis.synthesize import synthesize
 from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import placement_of
 
+_Key: TypeAlias = tuple[str, str]  # source line and operation
 _SAME = {  # operations of which an operand and the result are one array, or element by element alike
     "copy", "custom-call", "add", "subtract", "multiply", "divide", "maximum", "minimum", "sine", "cosine", "tanh",
     "exponential", "log", "negate", "abs", "convert", "select", "power", "sqrt", "rsqrt", "logistic", "erf", "and",
@@ -196,11 +197,11 @@ def diagnose(fn: Callable[..., Any], *args: Any, cost_model: CostModel | str | N
         for name, instruction in computation.instructions.items()
     }
     chosen = cost_model or preset_of(jax.default_backend())
-    plans = _reshards(before, chosen, _mesh_of(args)) if before else {}
     groups: dict[tuple[str, str], list[HloCollective]] = defaultdict(list)
     for collective in seen.collectives:
         instruction = by_name[collective.name]
         groups[lines.of(instruction), label(instruction)].append(collective)
+    plans = _reshards(before, chosen, _mesh_of(args), groups) if before else {}
     found = [_finding(key, several, plans.get(key, ())) for key, several in groups.items()]
     found.sort(key=lambda finding: (not finding.involuntary, -finding.received))
     name = str(getattr(fn, "__name__", "") or "function")
@@ -235,10 +236,16 @@ def _mesh_of(args: Sequence[Any]) -> Mesh | None:
     return None
 
 
-def _reshards(text: str, model: CostModel | str, mesh: Mesh | None) -> dict[tuple[str, str], tuple[Plan, ...]]:
-    """Plans for all arrays that only change their sharding, by source line and operation."""
+def _reshards(
+    text: str, model: CostModel | str, mesh: Mesh | None = None, groups: Collection[_Key] = ()
+) -> dict[_Key, tuple[Plan, ...]]:
+    """Plans for all arrays that only change their sharding, by source line and operation.
+
+    Compilers name a reshard after the operation that reads the array, and since JAX 0.12 some after the one that makes
+    it: that name is taken where only it is among the `groups` of collectives.
+    """
     module, lines = parse_module(text), Lines.read(text)
-    found: dict[tuple[str, str], list[Plan]] = defaultdict(list)
+    found: dict[_Key, list[Plan]] = defaultdict(list)
     for computation in module.computations.values():
         for instruction in computation.instructions.values():
             if instruction.opcode not in _SAME:
@@ -247,7 +254,8 @@ def _reshards(text: str, model: CostModel | str, mesh: Mesh | None) -> dict[tupl
                 given = computation.instructions.get(operand)
                 plan = None if given is None else _plan(given, instruction, module, model, mesh)
                 if plan is not None and any(plan.received):
-                    found[lines.of(instruction), label(instruction)].append(plan)
+                    reader, maker = ((lines.of(one), label(one)) for one in (instruction, given))
+                    found[maker if reader not in groups and maker in groups else reader].append(plan)
     return {key: tuple(plans) for key, plans in found.items()}
 
 

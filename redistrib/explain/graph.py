@@ -15,6 +15,7 @@ from redistrib.explain.tiles import canvas
 from redistrib.extras import need
 from redistrib.lang.types import require_even
 from redistrib.plans.plan import Plan
+from redistrib.plans.table import what
 from redistrib.theory.topology import Topology
 from redistrib.theory.weak import EdgeKind, Grid, WeakSpace, edges
 
@@ -110,14 +111,14 @@ def draw_graph(plan: Plan, path: str | Path) -> Path:
     for grid in sorted(graph):
         layers.setdefault(math.prod(grid), []).append(grid)
     tallest = max(map(len, layers.values()))
-    figure = canvas(path, (2.2 + 1.9 * len(layers), 2.0 + 0.62 * tallest))
+    steps = _steps(plan)
+    figure = canvas(path, (max(6.4, 2.4 + 1.9 * len(layers)), 2.4 + 0.9 * tallest + 0.2 * len(steps)))
     panel: Any = figure.subplots()
-    position = {
-        grid: (column, (len(grids) - 1) / 2 - row)
+    position = {  # nodes of one column stand left and right in turn, so that edges along it pass beside them
+        grid: (column + (0.3 * (row % 2) - 0.15 if len(grids) > 2 else 0.0), (len(grids) - 1) / 2 - row)
         for column, (_, grids) in enumerate(sorted(layers.items()))
         for row, grid in enumerate(grids)
     }
-    path_edges = [edge for edge in pairwise(graph.graph["path"]) if edge[0] != edge[1]]
     ends = {graph.graph["path"][0]: "gold", graph.graph["path"][-1]: "tomato"}
     nx.draw_networkx_nodes(
         graph,
@@ -131,17 +132,39 @@ def draw_graph(plan: Plan, path: str | Path) -> Path:
     bend = "arc3,rad=0.18"
     curved: dict[str, Any] = {"ax": panel, "node_size": 900, "connectionstyle": bend, "arrowsize": 9}
     nx.draw_networkx_edges(graph, position, edge_color="0.88", width=0.6, **curved)
-    for edge in path_edges:
-        kind = graph.edges[edge]["kind"] if graph.has_edge(*edge) else "exchange"
-        text = f"{kind} {graph.edges[edge]['price']:.3g}" if graph.has_edge(*edge) else kind
-        colour, arrow = _COLOURS.get(kind, "tab:purple"), nx.DiGraph([edge])
+    at_node: dict[Grid, list[str]] = {}
+    for number, (step, edge) in enumerate(zip(plan.steps, pairwise(graph.graph["path"]), strict=True), 1):
+        if edge[0] == edge[1]:  # a permute moves tiles and keeps the grid
+            at_node.setdefault(edge[0], []).append(str(number))
+            continue
+        colour, arrow = _COLOURS.get(step.kind, "tab:purple"), nx.DiGraph([edge])
         nx.draw_networkx_edges(arrow, position, edge_color=colour, width=2.4, **curved)
         nx.draw_networkx_edge_labels(
-            arrow, position, {edge: text}, ax=panel, font_size=8, font_color=colour, rotate=False, connectionstyle=bend
+            arrow, position, {edge: str(number)}, ax=panel, font_size=10, font_weight="bold", font_color=colour,
+            rotate=False, connectionstyle=bend,
+        )  # fmt: skip
+    for grid, numbers in at_node.items():
+        at, up = position[grid]
+        panel.annotate(
+            ", ".join(numbers), (at, up), (24, 14), textcoords="offset points", color="tab:red", weight="bold"
         )
-    panel.set_title(f"{plan.source} -> {plan.target}\ntiles per dimension; yellow: source, red: target", fontsize=9)
+    title = f"{plan.source} -> {plan.target}\ntiles per dimension; yellow: source, red: target"
+    panel.set_title(title, fontsize=9)
+    figure.text(0.02, 0.02, "\n".join(steps), fontsize=8.5, family="monospace", va="bottom")
     panel.margins(0.12)
     panel.set_axis_off()
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0.05 + 0.2 * len(steps) / figure.get_figheight(), 1, 1))
     figure.savefig(path, dpi=150)
     return Path(path)
+
+
+def _steps(plan: Plan) -> list[str]:
+    """The steps by number, each with its price: in microseconds, or in elements."""
+    costs = plan.step_costs or [None] * len(plan.steps)
+    lines = []
+    for number, (step, cost) in enumerate(zip(plan.steps, costs, strict=True), 1):
+        text = f"{number} {what(step)}"
+        if cost is not None:
+            text += f", {cost * 1e6:,.1f} µs" if plan.unit == "seconds" else f", {cost:,.0f} elements"
+        lines.append(text)
+    return lines

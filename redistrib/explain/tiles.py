@@ -38,7 +38,11 @@ def picture(plan: Plan, path: str | Path, title: str | None = None) -> Path:
     placements = [plan.before, *(step.after for step in plan.steps)]
     names = [f"source\n{plan.source}", *(f"after {what(step)}" for step in plan.steps)]
     names[-1] += f"\n{plan.target}"
-    figure = canvas(path, (3.2 * len(placements), 3.7))
+    # A column needs room for the digits of its devices: the widest grid decides.
+    columns = max((placement.grid[-1] for placement in placements if placement.rank), default=1)
+    digits = len(str(plan.devices - 1))
+    width = min(9.0, max(3.2, 0.105 * columns * (digits + 1.2)))
+    figure = canvas(path, (width * len(placements), 3.7))
     axes = figure.subplots(1, len(placements), squeeze=False)
     colour = matplotlib.colormaps["turbo"](np.linspace(0.12, 0.95, plan.devices))
     for panel, placement, name in zip(axes[0], placements, names, strict=True):
@@ -98,8 +102,14 @@ def _draw(panel: Any, placement: Placement, colour: Any) -> None:
             Rectangle((left, top), width, height, facecolor=colour[devices[0]], edgecolor="white", linewidth=1.2)
         )
         text = "\n+ ".join(map(_listed, by_summand.values()))
-        size = max(4.0, min(9.0, 150 * width / columns / max(2, max(map(len, text.split("\n"))))))
-        panel.text(left + width / 2, top + height / 2, text, ha="center", va="center", fontsize=size, color="black")
+        lines = text.split("\n")
+        inches = panel.figure.get_figwidth() / len(panel.figure.axes) * 0.9
+        size = max(
+            3.0, min(10.0, 105 * inches * width / columns / max(map(len, lines)), 170 * height / rows / len(lines))
+        )
+        red, green, blue, _ = colour[devices[0]]
+        ink = "black" if 0.3 * red + 0.6 * green + 0.1 * blue > 0.42 else "white"
+        panel.text(left + width / 2, top + height / 2, text, ha="center", va="center", fontsize=size, color=ink)
     panel.set_xlim(0, columns)
     panel.set_ylim(rows, 0)
     panel.set_xticks([])

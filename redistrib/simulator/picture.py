@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from redistrib.extras import need
-from redistrib.simulator.clocks import Run
+from redistrib.simulator.clocks import Event, Run
 from redistrib.simulator.trace import held_by
 
 _LABELLED = 0.035  # of the width: what a box must have to hold its name
@@ -26,36 +27,55 @@ def draw(run: Run, title: str, path: Path) -> None:
     colours = {name: matplotlib.colormaps["tab20"](k % 20) for k, name in enumerate(names)}
     seconds = max(run.now.values(), default=0.0)
     width = seconds or 1.0
+    scale, unit = (1e6, "µs") if width < 1e-3 else (1e3, "ms")
     for event in run.events:
         row = rows.index((event.clock, event.stream))
-        length = event.end - event.start
-        is_move = event.kind == "move"
-        colour = "0.75" if is_move else colours[event.name]
-        above.barh(
-            row, length * 1e3, left=event.start * 1e3, color=colour, edgecolor="black", linewidth=0.4,
-            hatch="///" if is_move else None,
-        )  # fmt: skip
-        if length > _LABELLED * width:
-            label = event.name if len(event.name) < 200 * length / width else f"{event.name[:8]}…"
-            backing = {"facecolor": "white", "edgecolor": "none", "pad": 0.8} if is_move else None
-            above.text((event.start + length / 2) * 1e3, row, label, ha="center", va="center", fontsize=7, bbox=backing)
+        for name, start, length, note in _boxes(event):
+            is_move = event.kind == "move"
+            above.barh(
+                row, length * scale, left=start * scale, color="0.75" if is_move else colours[event.name],
+                edgecolor="black", linewidth=0.4, hatch="///" if is_move else None,
+            )  # fmt: skip
+            if length > _LABELLED * width:
+                room = int(200 * length / width)
+                label = name if len(name) < room else f"{name[:8]}…"
+                if note and len(note) < 0.7 * room:
+                    label += f"\n{note}"
+                backing = {"facecolor": "white", "edgecolor": "none", "pad": 0.8} if is_move else None
+                middle = (start + length / 2) * scale
+                above.text(middle, row, label, ha="center", va="center", fontsize=7, bbox=backing)
     above.set_yticks(range(len(rows)), [_row(run, clock, stream) for clock, stream in rows])
     above.invert_yaxis()
-    above.set_title(f"{title}: {seconds * 1e3:,.3f} ms; moves are hatched")
+    above.set_title(f"{title}: {seconds * scale:,.3f} {unit}; moves are hatched")
+    most = max((event.during for event in run.events), default=0)
+    size, of = (1e6, "MB") if most >= 1e5 else (1.0, "bytes")
     for clock in clocks:
-        _held(below, run, clock)
-    below.set_xlabel("ms")
-    below.set_ylabel("MB held by a device")
+        _held(below, run, clock, scale, size)
+    below.set_xlabel(unit)
+    below.set_ylabel(f"{of} held by a device")
     below.set_ylim(bottom=0)
     below.legend(fontsize=7, ncols=4, loc="lower right")
     figure.tight_layout()
     figure.savefig(path, dpi=120)
 
 
-def _held(axes: Any, run: Run, clock: int) -> None:
+def _boxes(event: Event) -> Iterator[tuple[str, float, float, str]]:
+    """Name, start, seconds and a note of what is drawn for an operation: of a move each of its steps."""
+    if event.kind != "move" or not event.stages:
+        yield event.name, event.start, event.end - event.start, ""
+        return
+    at = event.start
+    for k, stage in enumerate(event.stages, 1):
+        length = max(0.0, min(stage.seconds, event.end - at))
+        several = f"{k} " if len(event.stages) > 1 else ""
+        yield f"{event.name}: {several}{stage.name}", at, length, stage.note or f"{length * 1e6:,.1f} µs"
+        at += length
+
+
+def _held(axes: Any, run: Run, clock: int, scale: float, unit: float) -> None:
     samples = [sample for event in run.events if event.clock == clock for sample in held_by(event)]
     samples.sort(key=lambda sample: sample[0])
-    times, sizes = [at * 1e3 for at, _ in samples], [size / 1e6 for _, size in samples]
+    times, sizes = [at * scale for at, _ in samples], [size / unit for _, size in samples]
     axes.step(times, sizes, where="post", label=_row(run, clock, ""))
 
 

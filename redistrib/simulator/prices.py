@@ -18,7 +18,7 @@ from redistrib.lang.mesh import Axis, Mesh
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.plans.shares import Shares
-from redistrib.plans.steps import AllGather, AllPermute, Exchange
+from redistrib.plans.steps import AllGather, AllPermute, Exchange, Step
 from redistrib.programs.data import Compute, Move, Place, ProgramData, Value
 from redistrib.programs.direct import gathering, pulls, scattering
 from redistrib.programs.live import renames
@@ -34,11 +34,13 @@ class PricedStage(NamedTuple):
         name: what happens in it.
         seconds: how long it takes.
         tile: elements of the largest tile that a device holds of the value that moves; 0 in a computation.
+        note: of a step of a plan its rounds or groups, the MB that a device receives at most, and microseconds.
     """
 
     name: str
     seconds: float
     tile: int = 0
+    note: str = ""
 
 
 def compute_stages(op: Compute, program: ProgramData, machine: Machine) -> list[PricedStage]:
@@ -62,9 +64,18 @@ def plan_stages(plan: Plan, place: Place, machine: Machine) -> list[PricedStage]
     """The steps of a plan between the devices of a place."""
     prices = prices_between(place, plan.itemsize, machine)
     return [
-        PricedStage(step.kind, prices.step(step), max(step.before.tile_size, step.after.tile_size))
+        PricedStage(step.kind, seconds, max(step.before.tile_size, step.after.tile_size), _noted(step, plan, seconds))
         for step in plan.steps
+        for seconds in (prices.step(step),)
     ]
+
+
+def _noted(step: Step, plan: Plan, seconds: float) -> str:
+    """What a picture says of a step besides its kind."""
+    rounds = f"{step.shares.rounds} rounds, " if isinstance(step, Exchange) and step.shares.rounds > 1 else ""
+    size = max(step.received(), default=0) * plan.itemsize
+    text = f"{size / 1e6:,.3f} MB" if size >= 1000 else f"{size:,} B"
+    return f"{rounds}{text}, {seconds * 1e6:,.1f} µs"
 
 
 def prices_between(place: Place, itemsize: int, machine: Machine) -> Prices:

@@ -35,7 +35,8 @@ def test_an_involuntary_gather_comes_first_with_the_plan_for_it() -> None:
     function, *args = diagnosed.hard()
     found = rd.diagnose(function, *args, cost_model="exact")
     first, second = found.findings
-    assert first.source.endswith(line('P("y", "x")'))
+    # Since JAX 0.12 the compiler names the line that makes the array, before that the one that reads it.
+    assert first.source.endswith((line('P("y", "x")'), line('P("x", "y")')))
     assert first.involuntary
     assert set(first.collectives) == {"all-gather"}
     (plan,) = first.reshards
@@ -113,6 +114,11 @@ def test_a_function_that_communicates_nothing() -> None:
         ("sharding={devices=[4,2]<=[2,4]T(1,0)}", "[2{a2,a1}8, 3{a0}6] {a0:2, a1:2, a2:2}"),
         ("sharding={devices=[2,1,4]<=[8] last_tile_dims={manual}}", None),
         ("sharding={devices=[1,8]<=[8]}", None),  # 8 does not divide 6
+        ("sharding={mesh['x'=2,'y'=4], [{'y', 'x'}, {}]}", "[1{x,y}8, 6] {x:2, y:4}"),
+        ("sharding={mesh['x'=2,'y'=4], [{'y'}, {'x'}]}", "[2{y}8, 3{x}6] {x:2, y:4}"),
+        ("sharding={mesh['x'=2,'y'=4], [{}, {'y'}]}", None),  # 4 does not divide 6
+        ("sharding={mesh['x'=2,'y'=4], [{'y':(1)2}, {}]}", None),  # a part of an axis
+        ("sharding={mesh['x'=8], [{'x'}, {}], unreduced={'x'}}", None),
         ("metadata={}", None),
     ],
 )

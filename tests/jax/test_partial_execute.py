@@ -289,7 +289,7 @@ def test_what_cannot_be_done_is_refused(explicit: jax.sharding.Mesh) -> None:
     other = unreduced(NUMBERS, explicit, P("x", None, unreduced={"y"}))
     for array in (whole, other):
         got = array.sharding.spec
-        starts = "the plan starts from an array of sharding P(None, None, unreduced={'y'})"
+        starts = f"the plan starts from an array of sharding {P(None, None, unreduced={'y'})}"
         why = f"{starts} on mesh {{x:4, y:2}}, got {got} on mesh {{x:4, y:2}}; plan from where it is"
         with pytest.raises(SourceArrayError, match=exactly(why)):
             move(array)

@@ -16,6 +16,8 @@ _NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 _FRAME = re.compile(r"stack_frame_id=(\d+)")
 _OLD = re.compile(r'source_file="([^"]*)" source_line=(\d+)')
 _SHARDING = re.compile(r"sharding=(\{[^{}]*\})")
+_NAMED = re.compile(r"sharding=\{mesh\[([^\]]*)\], \[([^\]]*)\]\}")
+_AXIS, _QUOTED, _BRACES = re.compile(r"'([^']+)'=(\d+)"), re.compile(r"'([^']+)'"), re.compile(r"\{([^{}]*)\}")
 _TILES = re.compile(r"devices=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _DTYPES = {"pred": "bool", "bf16": "bfloat16"} | {
     f"{short}{bits}": f"{long}{bits}"
@@ -92,6 +94,8 @@ def sharded(instruction: Instruction, devices: int) -> tuple[DistType, Mesh] | N
 
 def annotated(attributes: str, shape: Sequence[int], devices: int) -> tuple[DistType, Mesh] | None:
     """As `sharded`, from text and shape."""
+    if named := _NAMED.search(attributes):
+        return _on_named_axes(named[1], named[2], shape, devices)
     match = _SHARDING.search(attributes.replace("last_tile_dims={", "last_tile_dims=<"))
     if match is None:
         return None
@@ -120,6 +124,22 @@ def annotated(attributes: str, shape: Sequence[int], devices: int) -> tuple[Dist
             return None
         names[k] = [axis.name for axis in reversed(taken)]
     return DistType.cut(shape, names, mesh), mesh
+
+
+def _on_named_axes(axes: str, dims: str, shape: Sequence[int], devices: int) -> tuple[DistType, Mesh] | None:
+    """The type of a sharding that names the axes of its mesh, as XLA writes them since JAX 0.12.
+
+    >>> form, mesh = _on_named_axes("'x'=2,'y'=4", "{'y', 'x'}, {}", (8, 6), 8)
+    >>> print(form, mesh)
+    [1{x,y}8, 6] {x:2, y:4}
+    """
+    mesh = Mesh(tuple(Axis(name, int(size)) for name, size in _AXIS.findall(axes)))
+    cut = [_QUOTED.findall(part) for part in _BRACES.findall(dims)]
+    size = {axis.name: axis.size for axis in mesh.axes}
+    plain = "(" not in dims and "?" not in dims and len(cut) == len(shape) and mesh.size == devices
+    if not plain or any(n % math.prod(size[name] for name in names) for n, names in zip(shape, cut, strict=True)):
+        return None
+    return DistType.cut(shape, {k: names[::-1] for k, names in enumerate(cut) if names}, mesh), mesh
 
 
 def _mesh(extents: Sequence[int]) -> Mesh:
