@@ -252,7 +252,9 @@ def _reshards(
                 continue
             for operand in dict.fromkeys(instruction.operands):
                 given = computation.instructions.get(operand)
-                plan = None if given is None else _plan(given, instruction, module, model, mesh)
+                if given is None:
+                    continue
+                plan = _plan(given, instruction, module, model, mesh)
                 if plan is not None and any(plan.received):
                     reader, maker = ((lines.of(one), label(one)) for one in (instruction, given))
                     found[maker if reader not in groups and maker in groups else reader].append(plan)
