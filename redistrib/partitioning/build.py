@@ -94,7 +94,7 @@ class _Build:
         ]
         if name:
             outs = [(array, replace(value, name=name)) for array, value in outs]
-        self.builder.add(nest.name, (part,), self.place, reads, outs, operation.source)
+        self.builder.add(nest.name, (part,), self.place, reads, outs, operation.kind, operation.source)
         return [value for _, value in outs]
 
     def _rematerialised(self, key: Hashable, wanted: Value) -> Value | None:

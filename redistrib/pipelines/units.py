@@ -85,7 +85,7 @@ class Writer:
             (array, (self.group, name), replace(self.held(name), type=cut.ins[array])) for array, name in step.op.ins
         ]
         writes = [(array, self.value(value.name, cut.outs[array], value.name)) for array, value in step.op.outs]
-        self.builder.add(step.op.name, (part,), self.place, reads, writes)
+        self.builder.add(step.op.name, (part,), self.place, reads, writes, step.op.kind)
         for (_, original), (_, made) in zip(step.op.outs, writes, strict=True):
             self.hold(original.name, made)
             form = cutter.types[original.name]

@@ -83,7 +83,7 @@ def _intervals(program: ProgramData, device: int) -> Iterator[Interval]:
 
 def _written_over(op: Op, ended: Sequence[str], program: ProgramData) -> str:
     """The value among those that end whose memory the result takes; empty where none is."""
-    if not isinstance(op, Compute) or len(op.outs) != 1 or not (is_loop(op) or op.name.startswith("scatter")):
+    if not isinstance(op, Compute) or len(op.outs) != 1 or not (is_loop(op) or op.kind.startswith("scatter")):
         return ""
     size = op.outs[0][1].tile_bytes
     return next((name for name in ended if program.values[name].tile_bytes == size), "")

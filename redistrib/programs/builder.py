@@ -239,6 +239,7 @@ class Builder:
         place: Place,
         reads: Iterable[tuple[str, Hashable, Value]],
         writes: Iterable[tuple[str, Value]],
+        kind: str = "",
         source: str = "",
     ) -> None:
         """Add an operation, and before it the moves that it needs.
@@ -249,10 +250,10 @@ class Builder:
             place: the devices that run it.
             reads: for every array that the nests read the key of the array here, and the layout that they need.
             writes: for every array that the nests leave behind the value that it becomes.
-            source: where it comes from, `file:line`.
+            kind, source: see `Compute`.
         """
         ins = tuple((formal, self.needed(key, wanted).name) for formal, key, wanted in reads)
-        self.ops.append(Compute(name, tuple(parts), place, ins, tuple(writes), source))
+        self.ops.append(Compute(name, tuple(parts), place, ins, tuple(writes), kind, source))
 
 
 def _element_type(nest: Nest, given: Mapping[str, Value], dtype: str | None) -> str:

@@ -141,6 +141,7 @@ class Compute:
         place: the devices that run it.
         ins: pairs of an array of the parts and the value that is read for it.
         outs: pairs of an array of the parts and the value that its result becomes.
+        kind: what it does, such as `"dot_general"`, whatever number its name has; by default its name.
         source: where it comes from, `file:line`; text leaves it out.
     """
 
@@ -149,7 +150,12 @@ class Compute:
     place: Place
     ins: tuple[tuple[str, str], ...]
     outs: tuple[tuple[str, Value], ...]
+    kind: str = ""
     source: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.kind:
+            object.__setattr__(self, "kind", self.name)
 
     @property
     def flops(self) -> int:

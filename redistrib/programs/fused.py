@@ -16,7 +16,6 @@ The rules are those of XLA for CPUs, each of which it follows for every program:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import TypeVar
@@ -138,7 +137,9 @@ def _copying(flat: _Program) -> _Program:
                     made = replace(flat.values[name], name=f"{name}\n{order}")
                     copies[name, order] = made
                     idle = tuple(replace(part, nest=replace(part.nest, flops=0)) for part in op.parts)
-                    ops.append(replace(op, name=COPY, parts=idle, ins=((array, name),), outs=((array, made),)))
+                    ops.append(
+                        replace(op, name=COPY, kind=COPY, parts=idle, ins=((array, name),), outs=((array, made),))
+                    )
                 ins.append((array, copies[name, order].name))
             op = replace(op, ins=tuple(ins))
         ops.append(op)
@@ -193,17 +194,12 @@ def _is_reduction(op: Op) -> bool:
 
 def is_loop(op: Op) -> bool:
     """Whether an operation is part of loops."""
-    return isinstance(op, Compute) and (_kind(op.name) in _MOVING or _is_elementwise(op))
+    return isinstance(op, Compute) and (op.kind in _MOVING or _is_elementwise(op))
 
 
-def _kind(name: str) -> str:
-    """The name of an operation without the number that tells it from its namesakes."""
-    return re.sub(r"_\d+$", "", name)
-
-
-def _is_costly(op: Op) -> bool:
+def _is_costly(op: Compute) -> bool:
     nest = _nest(op)
-    return nest is not None and (nest.flops > 1 or _kind(nest.name) in _COSTLY) and _kind(nest.name) not in _MOVING
+    return nest is not None and (nest.flops > 1 or op.kind in _COSTLY) and op.kind not in _MOVING
 
 
 def is_product(op: Op) -> bool:

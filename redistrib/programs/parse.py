@@ -184,15 +184,16 @@ class _Reader:
         return self._fail("an operation, or 'return'")
 
     def _compute(self) -> Compute:
-        """`compute: "compute" NAME "@" NAME part ("," part)* "(" ins ")" "->" "(" outs ")"`."""
+        """`compute: "compute" NAME ("kind" NAME)? "@" NAME part ("," part)* "(" ins ")" "->" "(" outs ")"`."""
         name = self.name()
+        kind = self.name() if self.take("kind") else ""
         self.expect("@")
         place = self._known(self.places, "place")
         parts = self._separated(self._part)
         ins = self.listed("(", ")", lambda: self._pair(self._used))
         self.expect("->")
         outs = self.listed("(", ")", lambda: self._pair(self._value))
-        return Compute(name, tuple(parts), place, tuple(ins), tuple(outs))
+        return Compute(name, tuple(parts), place, tuple(ins), tuple(outs), kind)
 
     def _part(self) -> Part:
         """`part: NAME "cut" TYPE ("carried" ("(" NAME* ")")+)?`."""

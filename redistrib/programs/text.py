@@ -108,7 +108,8 @@ class _Printer:
                 parts = ", ".join(map(self._part, op.parts))
                 ins = ", ".join(f"{quoted(array)} = %{quoted(name)}" for array, name in op.ins)
                 outs = ", ".join(f"{quoted(array)} = {self._value(value)}" for array, value in op.outs)
-                return f"compute {quoted(op.name)} @{self._place(op.place)} {parts} ({ins}) -> ({outs})"
+                kind = "" if op.kind == op.name else f" kind {quoted(op.kind)}"
+                return f"compute {quoted(op.name)}{kind} @{self._place(op.place)} {parts} ({ins}) -> ({outs})"
             case Move():
                 by = "" if op.plan is None else f" by {self._plan(op.plan)}"
                 return f"move %{quoted(op.value)} -> {self._value(op.out)}{by}"

@@ -167,3 +167,14 @@ def test_names_of_any_length_are_cut_in_messages() -> None:
     assert str(error) == f"operation '{'n' * 196}..., array 'a': it has no body (rule Nest)"
     assert error.operation == name
     assert str(ProgramError("", "", "Nest", "x" * 5000)) == f"{'x' * 3997}... (rule Nest)"
+
+
+def test_the_kind_of_an_operation_is_printed_where_its_name_says_another() -> None:
+    b = Builder()
+    x = b.input("x", "[8]", Place(Mesh(())))
+    b.compute(rd.nest("i->i", (8,), name="div_3"), x)
+    program = b.build(x)
+    (op,) = program.ops
+    program = replace(program, ops=(replace(op, kind="div"),))
+    assert "compute div_3 kind div @" in to_text(program) and "kind" not in to_text(replace(program, ops=(op,)))
+    assert [one.kind for one in parse(to_text(program)).ops] == ["div"]
