@@ -272,7 +272,7 @@ def distribute(
     (8, 2)
     """
     need("jax")
-    from redistrib.distribution import entry
+    from redistrib.distribution.entry import distributed, meshes, prepare
 
     if isinstance(schedule, str) and schedule == "auto":
         from redistrib.autoshard.entry import search
@@ -291,16 +291,7 @@ def distribute(
         )
         return found[0].distributed
     limit = None if memory_limit is None else parse_size(memory_limit)
-    return entry.distribute(
-        fn,
-        args,
-        mesh,
-        schedule=schedule,
-        in_shardings=in_shardings,
-        out_shardings=out_shardings,
-        memory_limit=limit,
-        cost_model=cost_model,
-        rules=rules,
-        donate=(donate,) if isinstance(donate, str) else donate,
-        exact=exact,
-    )
+    jax_mesh, axes = meshes(mesh)
+    given = prepare(fn, args, axes, in_shardings, out_shardings, rules, exact=exact)
+    names = (donate,) if isinstance(donate, str) else donate
+    return distributed(given, jax_mesh, axes, schedule, cost_model, donate=names, memory_limit=limit)

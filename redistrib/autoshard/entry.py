@@ -111,10 +111,10 @@ def search(
     listed: list[Candidate | Staged] = []
     least: list[MemoryLimitError] = []
     with _told(progress) as told:
+        given = prepare(fn, args, tried[0], in_shardings, out_shardings, rules, exact=exact)  # several: no shardings
         for number, own in enumerate(tried):
             if listed and deadline.passed:
                 break
-            given = prepare(fn, args, own, in_shardings, out_shardings, rules, exact=exact)
             task = task_of(given, own, pins, tied(fn, given, state or {}), on, objective)
             task = replace(
                 task, donated=donated_by((donate,) if isinstance(donate, str) else donate, given.traced.graph.inputs)

@@ -1,4 +1,4 @@
-"""`distribute`: a JAX function as a program over a mesh."""
+"""A JAX function as a program over a mesh."""
 
 from __future__ import annotations
 
@@ -35,24 +35,30 @@ from redistrib.programs.program import Compute, Program
 from redistrib.simulator.entry import simulate
 
 
-def distribute(
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    mesh: Any,
+def distributed(
+    given: Prepared,
+    mesh: jax.sharding.Mesh,
+    axes: Mesh,
+    schedule: Any,
+    cost_model: CostModel | str | None,
     *,
-    schedule: Any = (),
-    in_shardings: Any = None,
-    out_shardings: Any = None,
-    memory_limit: int | None = None,
-    cost_model: CostModel | str | None = None,
-    rules: Mapping[str, Any] | None = None,
-    donate: Sequence[str] = (),
-    exact: bool = False,
+    donate: Sequence[str],
+    memory_limit: int | None,
 ) -> Distributed:
-    """See `redistrib.api.distribute`."""
-    jax_mesh, own = meshes(mesh)
-    given = prepare(function, args, own, in_shardings, out_shardings, rules, exact=exact)
-    found = Propagation(given.traced.graph, own)
+    """A traced function, cut by a schedule; `redistrib.api.distribute` says what the arguments are.
+
+    Args:
+        given: the function, with types over the axes of the mesh.
+        mesh, axes: the devices, as JAX has them and as ours.
+        schedule: tactics, or what a search has found.
+        cost_model: what the plans of moves minimise; None: the preset of the devices' platform.
+        donate: arguments, by name.
+        memory_limit: bytes on a device.
+
+    Raises:
+        CutError, ProgramError, MemoryLimitError: as `redistrib.api.distribute` does.
+    """
+    found = Propagation(given.traced.graph, axes)
     for array, form in given.starts.items():
         _pin(found, array, form)
     for number, form in given.ends.items():
@@ -63,15 +69,15 @@ def distribute(
         starts, ends, sources = schedule.starts | starts, schedule.ends | ends, schedule.sources
     else:
         apply(schedule, found)
-        for axis in own.names:
+        for axis in axes.names:
             recut(found, axis)
-    known = platform_of(jax_mesh)
+    model = cost_model or platform_of(mesh)
+    donated = donated_by(donate, given.traced.graph.inputs)
 
     def built(keep: int | None) -> Program:
-        builder = LayoutBuilder(cost_model or known, keep, name=given.name, sources=sources)
+        builder = LayoutBuilder(model, keep, name=given.name, sources=sources)
         return build(found, builder, starts, ends, donated)
 
-    donated = donated_by(donate, given.traced.graph.inputs)
     program = built(None)
     tight = False
     if memory_limit is not None and (needed := peak(program)) > memory_limit:
@@ -84,7 +90,7 @@ def distribute(
                 f"{given.name} distributed so takes {min(least, needed):,} bytes on a device at the least, more than "
                 f"the limit of {memory_limit:,}; cut more arrays, or cut them further",
             )
-    return Distributed(program, given, found, jax_mesh, in_order=tight)
+    return Distributed(program, given, found, mesh, in_order=tight)
 
 
 @dataclass(frozen=True)

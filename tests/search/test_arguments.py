@@ -190,3 +190,14 @@ def test_constants_that_are_moved_for_a_pin_are_told_apart() -> None:
     found = rd.search(function, (X,), {"d": 4}, pins=pins)[0]
     moved = {name for cost in found.pin_costs() for name, _ in cost.moves}
     assert {"constant.0", "constant.1"} <= moved
+
+
+def test_the_function_is_traced_once_for_all_meshes() -> None:
+    calls = []
+
+    def thrice(x: jax.Array) -> jax.Array:
+        calls.append(x.shape)
+        return 3 * x
+
+    assert len(rd.search(thrice, (X,), devices=8)) > 1
+    assert len(calls) == 1
