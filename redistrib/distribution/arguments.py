@@ -34,7 +34,9 @@ def forms_of(leaves: Sequence[Any]) -> list[tuple[tuple[int, ...], Any]]:
     return [(tuple(np.shape(leaf)), jax.dtypes.result_type(leaf)) for leaf in leaves]
 
 
-def leaves_like(name: str, args: tuple[Any, ...], tree: Any, forms: Sequence[Any], names: Sequence[str]) -> list[Any]:
+def leaves_like(
+    name: str, args: tuple[Any, ...], tree: Any, forms: Sequence[Any], names: Sequence[str], *, shapes: bool = False
+) -> list[Any]:
     """The leaves of arguments of a function, which must be as those that it was traced for.
 
     Args:
@@ -43,6 +45,7 @@ def leaves_like(name: str, args: tuple[Any, ...], tree: Any, forms: Sequence[Any
         tree: the structure that they must have.
         forms: shape and element type that each leaf must have.
         names: of the leaves.
+        shapes: whether a `jax.ShapeDtypeStruct` stands for an array.
 
     Raises:
         ProgramError: if they are not; it names the argument.
@@ -51,10 +54,17 @@ def leaves_like(name: str, args: tuple[Any, ...], tree: Any, forms: Sequence[Any
     if given != tree:
         raise ProgramError(name, *_other_tree(given, tree, names))
     for leaf, (shape, dtype), leaf_name in zip(leaves, forms, names, strict=False):
-        problem = _problem(leaf, shape, dtype)
+        problem = "" if shapes else _no_elements(leaf)
+        problem = problem or _problem(leaf, shape, dtype)
         if problem:
             raise ProgramError(name, leaf_name, "Arguments", problem)
     return leaves
+
+
+def _no_elements(leaf: Any) -> str:
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return f"it is {shown(leaf)}, which has no elements; give an array"
+    return ""
 
 
 def _problem(leaf: Any, shape: tuple[int, ...], dtype: Any) -> str:

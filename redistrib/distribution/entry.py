@@ -231,7 +231,7 @@ class Distributed:
     def lower(self, *args: Any) -> Any:
         """As `jax.jit(f).lower`: for arrays, or shapes, or the arguments that the function was distributed for."""
         if args:
-            self._leaves(args)
+            self._leaves(args, shapes=True)
         forms = [
             jax.ShapeDtypeStruct(value.type.global_shape, value.dtype, sharding=to)
             for value, to in zip(self.program.inputs, self._ins, strict=True)
@@ -260,9 +260,9 @@ class Distributed:
 
         return draw_program(self.program, path)
 
-    def _leaves(self, args: tuple[Any, ...]) -> list[Any]:
+    def _leaves(self, args: tuple[Any, ...], *, shapes: bool = False) -> list[Any]:
         names = [value.name for value in self.program.inputs]
-        return leaves_like(self.program.name, args, self._tree, self._forms, names)
+        return leaves_like(self.program.name, args, self._tree, self._forms, names, shapes=shapes)
 
     def _data(self, number: int, leaf: Any) -> Any:
         return jax.random.key_data(leaf) if number in self._traced.in_keys else leaf

@@ -200,7 +200,7 @@ class Pipelined:
         in the same order; arrays on devices of other processes alone come without shards.
         """
         names = [value.name for value in self._batch.inputs]
-        leaves = leaves_like(self._name, args, self._tree, self._forms, names)
+        leaves = leaves_like(self._name, args, self._tree, self._forms, names, shapes=True)
         held = self._placed([*leaves, *self._traced.constants])
         self._agree()
         for item in self._items:

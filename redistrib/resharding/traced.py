@@ -78,7 +78,13 @@ def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
         raise SpecError("sharding form", value=target)
     check_names(target.mesh)
     if manual := _manual_axes(array):
-        return _beside(manual, leaf.value, target, leaf.padding, memory_limit)
+        return _beside(TracedError("manual reshard", axes=manual), array, target, leaf.padding, memory_limit)
+    batch = private.batch_axes(explicit=True)
+    if batch and not _mesh_around(array).empty:
+        if taken := batch & frozenset(_names(target.spec)):
+            raise TracedError("batch axis", axes=tuple(sorted(taken)), spec=str(target.spec))
+        error = TracedError("batched reshard", axes=tuple(sorted(batch)))
+        return _beside(error, array, target, leaf.padding, memory_limit)
     if AxisType.Auto not in target.mesh.axis_types and _is_on_no_mesh(array):
         if isinstance(target.mesh, jax.sharding.Mesh) and leaf.padding is None and not target.spec.unreduced:
             put: jax.Array = jax.device_put(array, target)  # unlike a plan, it needs no mesh that has been set
@@ -121,19 +127,22 @@ def _names(spec: PartitionSpec) -> list[str]:
 
 
 def _beside(
-    manual: tuple[str, ...], tile: jax.Array, target: NamedSharding, padding: Padding | None, memory_limit: int | None
+    error: TracedError, tile: jax.Array, target: NamedSharding, padding: Padding | None, memory_limit: int | None
 ) -> jax.Array:
-    """A tile inside a `shard_map` over some of the axes, moved along the others by JAX.
+    """A tile along some of the axes, or a part of a batch that is cut along them, moved along the others by JAX.
 
     Programs of plans run under a `shard_map` of their own, without the check of what varies; inside one with it, what
-    they return would no longer be known to vary.
+    they return would no longer be known to vary. And in a batch, collectives over all axes of the mesh have no meaning.
+
+    Raises:
+        TracedError: the error given, where JAX does not do what is asked.
     """
     mesh = _mesh_around(tile)
     kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
     explicit = all(kinds.get(name) == AxisType.Explicit for name in _names(target.spec))
     summands = [*jax.typeof(tile).sharding.spec.unreduced, *target.spec.unreduced]
-    if target.mesh != mesh or not explicit or summands or memory_limit is not None or padding is not None:
-        raise TracedError("manual reshard", axes=manual)
+    if not _same_mesh(target.mesh, mesh) or not explicit or summands or memory_limit is not None or padding is not None:
+        raise error
     result: jax.Array = jax.sharding.reshard(tile, target)
     return result
 

@@ -479,6 +479,14 @@ def test_other_arguments_than_it_was_distributed_for(args: Any, argument: str, w
         f.lower(*args or [A])
 
 
+def test_a_shape_is_lowered_for_and_not_computed_with() -> None:
+    f = rd.distribute(lambda x: x + 1, (A,), {"d": 2}, schedule=rd.along("d", {"x": 0}))
+    shape = jax.ShapeDtypeStruct(A.shape, A.dtype)
+    assert f.lower(shape)
+    with pytest.raises(ProgramError, match=re.escape("which has no elements; give an array (rule Arguments)")):
+        f(shape)
+
+
 @pytest.mark.parametrize(("axis", "size"), [("d", 4), ("e", 2)])
 def test_shardings_over_another_mesh_are_refused(axis: str, size: int) -> None:
     other = NamedSharding(jax.make_mesh((size,), (axis,), devices=jax.devices()[:size]), P(axis))

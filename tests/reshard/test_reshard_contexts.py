@@ -166,6 +166,25 @@ def test_under_vmap(spmd: str | None, jitted: bool, axis: int) -> None:
         alike(run(rd.reshard), run(jax.sharding.reshard))
 
 
+@pytest.mark.parametrize("spmd", ["x", None])
+@pytest.mark.parametrize("there", [P("y"), P(None, "y"), P()], ids=str)
+@pytest.mark.parametrize("here", [P("x"), P("x", None, "y")], ids=str)
+def test_what_a_device_keeps_of_a_batch(here: P, there: P, spmd: str | None) -> None:
+    """Which part that is, no axis of the batch says; nor does a mesh that is set."""
+    batch, target = placed(np.stack([NUMBERS] * 4), spec=here), NamedSharding(EXPLICIT, there)
+    ours, theirs = (
+        jax.jit(jax.vmap(lambda a, move=move: move(a, target), spmd_axis_name=spmd))(batch)
+        for move in (rd.reshard, jax.sharding.reshard)
+    )
+    alike(ours, theirs)
+
+
+def test_what_JAX_does_not_do_to_a_batch_is_refused() -> None:
+    batch, target = placed(np.stack([NUMBERS] * 4), spec=P("x")), on(EXPLICIT, "y")
+    with pytest.raises(TracedError, match=r"under this jax\.vmap batches are cut along 'x', and JAX moves"):
+        jax.vmap(lambda a: rd.reshard(a, target, memory_limit="1MiB"))(batch)
+
+
 def test_under_vmap_on_auto_axes() -> None:
     batch, target = placed(np.stack([NUMBERS] * 4), AUTO, P("x", None, "y")), on(AUTO, "y", None)
 

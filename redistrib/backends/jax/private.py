@@ -104,14 +104,18 @@ def value_inside(array: Any) -> Any:
     return array
 
 
-def batch_axes() -> frozenset[str]:
+def batch_axes(*, explicit: bool = False) -> frozenset[str]:
     """The mesh axes along which `jax.vmap` cuts batches of what is traced; none where JAX hides them.
 
     No public function tells. JAX's own error comes only when the batch is added to the specs.
+
+    Args:
+        explicit: only those that JAX has read off the batch, which is on Explicit axes: inside, it counts them to no
+            mesh, and collectives do not know them.
     """
     if _axis_env is None:
         return frozenset()
-    attributes = "spmd_axis_names", "explicit_mesh_axis_names"  # on Auto and on Explicit axes
+    attributes = ("explicit_mesh_axis_names",) if explicit else ("spmd_axis_names", "explicit_mesh_axis_names")
     return frozenset().union(*(getattr(_axis_env(), name, None) or () for name in attributes))
 
 
