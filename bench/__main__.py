@@ -24,6 +24,7 @@ COMMANDS = {
     "programs-cluster": ("bench.programs.cluster", "the same programs on the emulated cluster, paired"),
     "searched": ("bench.programs.searched", "the same programs by rd.search, counted"),
     "searched-cluster": ("bench.programs.searched_cluster", "searched schedules against XLA's layouts, paired"),
+    "scale": ("bench.scale", "language models of real size on up to 8,192 devices, searched"),
     "planning": ("bench.planning", "seconds of one call of synthesize, on 8, 4,096 and 65,536 devices"),
     "distir": ("bench.distir", "DistIR's tables by simulation, every layout of every model and batch size"),
     "fuzz": ("tests.fuzz.bench", "random problems, forged plans, hostile texts and trees: nothing wrong, no crash"),

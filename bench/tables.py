@@ -222,11 +222,30 @@ def worst(found: Results, count: int = 3) -> Table:
     return Table(["suite", "problem", "XLA's time / ours", "reason"], rows)
 
 
+def scale(found: Results, name: str) -> Table:
+    """Models at real size searched: seconds to the first schedule and in all, what each takes, and the bound."""
+    rows = []
+    for record in found.records(name):
+        if "error" in record:
+            rows.append([record["name"], record["error"], *[""] * 6])
+            continue
+        rows.append([
+            record["name"], f"{record['first_s']:.1f}", f"{record['search_s']:.0f} ({record['processor_s']:.0f})",
+            f"{record['first_step_s']:.3f}", f"{record['step_s']:.3f}", f"{record['joint_bound_s']:.3f}",
+            f"{record['bytes'] / 1e9:.1f}", f"{record['rss'] / MEGABYTE:,.0f}",
+        ])  # fmt: skip
+    return Table(
+        ["model", "s to the first schedule", "s of the search (of the processor)", "s of its step",
+         "s of the best step", "bound", "GB on a device", "MB of the search"],
+        rows,
+    )  # fmt: skip
+
+
 TABLES: dict[str, Callable[..., Table]] = {
     "cluster": paired, "cluster_mpi": paired, "partial_cluster": paired, "xla_cpu": paired, "tpu": counted,
     "dtensor": dtensor, "trees": trees, "partial": partial, "sets": sets, "programs": programs,
     "programs_cluster": programs, "programs_searched": programs, "searched_cluster": programs, "planning": planning,
-    "distir": distir, "fuzz": fuzz, "mutants": mutants,
+    "distir": distir, "fuzz": fuzz, "mutants": mutants, "scale": scale,
 }  # fmt: skip
 
 

@@ -55,7 +55,7 @@ def alike(
     made_from = {array.name: (k, w) for k, op in enumerate(operations) for w, array in enumerate(op.outs)}
     fed_by = {name: graph.outputs[k] for k, name in tied.items()}
 
-    colours = [coded((_key(op, arrays), marks.get(k))) for k, op in enumerate(operations)]
+    colours = [coded((operation_key(op, arrays), marks.get(k))) for k, op in enumerate(operations)]
     starts = {array.name: coded((array.shape, array.dtype, marks.get(array.name))) for array in graph.inputs}
 
     def source(name: str) -> Hashable:
@@ -79,7 +79,7 @@ def alike(
     return Classes(_numbered(colours), _numbered([starts[array.name] for array in graph.inputs]))
 
 
-def _key(operation: Operation, arrays: Mapping[str, Array]) -> Hashable:
+def operation_key(operation: Operation, arrays: Mapping[str, Array]) -> Hashable:
     """What an operation does, whatever it is called: all that a cut of it depends on."""
     nest = operation.nest
     return (

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from redistrib.autoshard.alike import NEAR, Classes, alike
 from redistrib.autoshard.candidates import Cut, Option, of_array, of_operation, summed
 from redistrib.autoshard.deadline import NEVER, Deadline
+from redistrib.autoshard.folding import Folded
 from redistrib.autoshard.memory import Charges, Use, uses
 from redistrib.autoshard.moves import Moves
 from redistrib.autoshard.problem import ChoiceGraph, Flow, Node, Reader
@@ -21,6 +22,8 @@ from redistrib.partitioning.versions import Plans
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.graph import Graph
 from redistrib.simulator.machine import Machine
+
+_T = TypeVar("_T")
 
 HEAVY = 100  # times the work of an operation that is not much beside the largest
 TIES = 2e-4  # of the work shared out evenly: the price of idle devices, which decides where nothing else does
@@ -43,8 +46,11 @@ class Task:
         held: what a byte costs that a device holds, by number of the operation that is about to run.
         keep: for how many operations a value that was moved is kept; None: to the end.
         donated: inputs whose memory is free after their last use.
+        folded: what the graph stands for, where repeated layers were taken out of it.
+        whole: the task without folding, where there is one.
         known: the options of operations that were asked for.
         plans: of the moves of programs that were built.
+        facts: about the graph and the pins, which variants of the task share.
     """
 
     graph: Graph
@@ -59,31 +65,51 @@ class Task:
     held: Mapping[int, float] = field(default_factory=dict)
     keep: int | None = None
     donated: tuple[str, ...] = ()
+    folded: Folded | None = None
+    whole: Task | None = None
     known: dict[tuple[object, ...], list[Option]] = field(default_factory=dict, compare=False, repr=False)
     plans: Plans = field(default_factory=dict, compare=False, repr=False)
+    facts: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
+    def times(self) -> tuple[int, ...]:
+        """For every operation how often it runs in a call."""
+        return self.folded.times if self.folded is not None else (1,) * len(self.graph.operations)
+
+    def _fact(self, name: str, find: Callable[[], _T]) -> _T:
+        """A fact about the graph, found once for all variants of the task."""
+        if name not in self.facts:
+            self.facts[name] = find()
+        return cast("_T", self.facts[name])
+
+    @property
     def sums(self) -> set[str]:
         """The values that may be made as summands."""
-        return summed(self.graph)
+        return self._fact("sums", lambda: summed(self.graph))
 
-    @cached_property
+    @property
     def marks(self) -> list[tuple[object, ...]]:
         """For every operation what tells it from others that do the same: summands that it reads, rates of its own."""
-        rated = self.machine.operations
+        return self._fact("marks", self._marks)
+
+    def _marks(self) -> list[tuple[object, ...]]:
+        rated, sums = self.machine.operations, self.sums
         return [
-            (tuple(name in self.sums for name in one.ins), one.name if one.name in rated else "")
+            (tuple(name in sums for name in one.ins), one.name if one.name in rated else "")
             for one in self.graph.operations
         ]
 
-    @cached_property
+    @property
     def kinds(self) -> tuple[int, ...]:
         """For every operation a number, the same for those that have the same options."""
-        return alike(self.graph, marks=dict(enumerate(self.marks)), near=0).operations
+        return self._fact("kinds", lambda: alike(self.graph, marks=dict(enumerate(self.marks)), near=0).operations)
 
-    @cached_property
+    @property
     def heavy(self) -> list[bool]:
         """Whether an operation has some of the work: where only bytes count, nothing else would have axes cut it."""
+        return self._fact("heavy", self._heavy)
+
+    def _heavy(self) -> list[bool]:
         work = [operation.nest.points * operation.nest.flops for operation in self.graph.operations]
         most = max(work, default=0)
         return [own * HEAVY >= most > 0 for own in work]
@@ -94,12 +120,12 @@ class Task:
         if self.moves.objective == "bytes":
             return 0.0
         total, arrays, devices = 0.0, self.graph.arrays(), self.moves.mesh.size
-        for operation in self.graph.operations:
+        for operation, times in zip(self.graph.operations, self.times, strict=True):
             names = dict.fromkeys((*operation.ins, *(array.name for array in operation.outs)))
             size = sum(math.prod(arrays[name].shape) * itemsize_of(arrays[name].dtype) for name in names)
             rates = self.machine.rates_of(operation.name)
             flops = operation.nest.points * operation.nest.flops
-            total += rates.seconds(size // devices, flops // devices)
+            total += times * rates.seconds(size // devices, flops // devices)
         return total
 
 
@@ -195,7 +221,7 @@ class AxesProblem:
                     options = [o for o in options if all(isinstance(cut, str) for _, cut in o.cuts)] or options
                 known["operation", colour] = self._add(graph.operations[number].name, options)
             self.node_of_operation.append(known["operation", colour])
-            self.times[self.node_of_operation[-1]] += 1
+            self.times[self.node_of_operation[-1]] += task.times[number]
         for array, colour in zip(graph.inputs, self.classes.inputs, strict=True):
             if ("input", colour) not in known:
                 known["input", colour] = self._add(array.name, self._layouts(array.name, array.name))
@@ -279,10 +305,14 @@ class AxesProblem:
         sizes = [self._size(form, dtype) for form in known.forms]
         held = tuple(self.charges.held(each_use, end, sizes) for end in ends)
         self.charges.made(each_use, node, [sizes[form] for form in known.made])
-        name, count = each_use[0].value, len(each_use)
+        name, count = each_use[0].value, sum(map(self._times, each_use))
         self.flows.append(Flow(name, node, known.made, readers, known.prices, known.local, count, held))
         self.forms.append(known.forms)
         self.values.append(each_use)
+
+    def _times(self, use: Use) -> int:
+        """How often a value is converted in a call: as often as the operation runs that reads it most often."""
+        return max((self.task.times[k] for k, _ in use.readers if k < len(self.graph.operations)), default=1)
 
     # ------------------------------------------------------------------------------------------ back
 
@@ -333,8 +363,8 @@ def dim_of(form: DistType, axis: str) -> int | None:
     return next((k for k, dim in enumerate(form.dims) if axis in dim.axes), None)
 
 
-def classes_of(task: Task, near: int = NEAR) -> Classes:
-    """What is alike in a task, so many steps far, pins told apart."""
+def marks_of(task: Task) -> dict[object, object]:
+    """What tells operations, inputs and outputs from others that do the same: pins, summands, rates of their own."""
     marks: dict[object, object] = {}
     for number, own in enumerate(task.marks):
         marks[number] = (own, tuple(sorted(task.work.get(number, {}).items())))
@@ -342,7 +372,29 @@ def classes_of(task: Task, near: int = NEAR) -> Classes:
         marks[array.name] = _mark(task.pins.get(array.name), task.starts.get(array.name))
     for number, _ in enumerate(task.graph.outputs):
         marks["out", number] = _mark(task.pins.get(number), task.ends.get(number))
-    return alike(task.graph, task.tied, marks, near)
+    return marks
+
+
+def classes_of(task: Task, near: int = NEAR) -> Classes:
+    """What is alike in a task, so many steps far, pins told apart."""
+    marks = marks_of(task)
+    classes = alike(task.graph, task.tied, marks, near)
+    return classes if task.folded is None else _by_cell(task.graph, task.folded, classes)
+
+
+def _by_cell(graph: Graph, folded: Folded, classes: Classes) -> Classes:
+    """Classes in which operations of repeated layers are one wherever the layer stands, and so is what they read."""
+    number: dict[object, int] = {}
+    first: dict[str, object] = {}
+    operations = []
+    for k, (operation, cell) in enumerate(zip(graph.operations, folded.cells, strict=True)):
+        operations.append(number.setdefault(cell or ("class", classes.operations[k]), len(number)))
+        for read, name in enumerate(operation.ins):
+            if cell is not None:
+                first.setdefault(name, (cell, read))
+    keys = (first.get(array.name, own) for array, own in zip(graph.inputs, classes.inputs, strict=True))
+    inputs = [number.setdefault(("input", key), len(number)) for key in keys]
+    return Classes(tuple(operations), tuple(inputs))
 
 
 def _mark(pins: object, form: object) -> tuple[str, str]:

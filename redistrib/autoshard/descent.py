@@ -126,7 +126,8 @@ def bounded(task: Task, found: Found, deadline: Deadline = NEVER) -> Found:
     if deadline.passed:
         return floor
     operations, inputs = len(task.graph.operations), len(task.graph.inputs)
-    classes = classes_of(task) if operations > ALONE else one_by_one(task)
+    is_grouped = operations > ALONE or task.folded is not None
+    classes = classes_of(task) if is_grouped else one_by_one(task)
     alike = len({*classes.operations}) < operations or len({*classes.inputs}) < inputs
     with contextlib.suppress(OutOfTime):
         priced = replace(task, ties=0.0, held={}, keep=None)
@@ -231,14 +232,19 @@ def _in_order(
     return Found(decided, sources, price, complete) if is_whole else None
 
 
-def program_of(task: Task, found: Found, name: str) -> Program:
-    """The program of what was found, checked."""
+def ends_of(task: Task, found: Found) -> tuple[dict[str, DistType], dict[int, DistType]]:
+    """The types of arguments, by name, and of results, by number."""
     decided = found.decided
     starts = {name: decided.found.type_of(decided.found.arrays[name].shape, at) for name, at in decided.ins.items()}
     ends = {
         number: decided.found.type_of(decided.found.arrays[name].shape, at)
         for number, (name, at) in enumerate(zip(task.graph.outputs, decided.outs, strict=True))
     }
+    return {**starts, **task.starts}, {**ends, **task.ends}
+
+
+def program_of(task: Task, found: Found, name: str) -> Program:
+    """The program of what was found, checked."""
     links = task.machine.links
     builder = LayoutBuilder(links, task.keep, name=name, sources=found.sources, plans=task.plans)
-    return build(decided.found, builder, {**starts, **task.starts}, {**ends, **task.ends}, task.donated)
+    return build(found.decided.found, builder, *ends_of(task, found), task.donated)

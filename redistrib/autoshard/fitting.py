@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import cached_property
 
+from redistrib.autoshard.anytime import Improvement, is_large, searched_anytime, unfold
 from redistrib.autoshard.axes import Decisions, Task
 from redistrib.autoshard.deadline import NEVER, Deadline
 from redistrib.autoshard.descent import Found, bounded, program_of, searched
+from redistrib.autoshard.evaluation import Evaluation
 from redistrib.autoshard.memory import least_held
 from redistrib.autoshard.starting import estimate, is_spread, starting
 from redistrib.distribution.entry import KEPT
@@ -27,23 +29,43 @@ FREE = 0.5  # of the time that there is, for what takes the least time whatever 
 HALVINGS = 4  # of the price of a byte, to come near the limit again
 
 
-class Fitted(NamedTuple):
-    """A schedule and its program.
+@dataclass(frozen=True)
+class Fitted:
+    """A schedule and what it takes.
 
     Attributes:
         task: as it was searched at last.
         found: the schedule.
-        program: of it.
+        name: of the program.
+        built: the program, where it was built.
+        evaluation: what the schedule takes, where that is known without a program.
+        improvements: the schedules that the search came to one after the other, where it kept a list.
     """
 
     task: Task
     found: Found
-    program: Program
+    name: str
+    built: Program | None = None
+    evaluation: Evaluation | None = None
+    improvements: tuple[Improvement, ...] = ()
+
+    @cached_property
+    def whole(self) -> tuple[Task, Found]:
+        """The task and the schedule with all layers."""
+        return unfold(self.task, self.found)
+
+    @cached_property
+    def program(self) -> Program:
+        """Of the whole schedule."""
+        return self.built or program_of(*self.whole, self.name)
 
     @property
     def price(self) -> float:
-        """Simulated seconds of the program, or bytes that all devices receive."""
-        if self.task.moves.objective == "bytes":
+        """Predicted seconds of a call, or bytes that all devices receive."""
+        seconds = self.task.moves.objective == "seconds"
+        if self.evaluation is not None:
+            return self.evaluation.seconds if seconds else float(self.evaluation.received)
+        if not seconds:
             return float(self.program.received_bytes)
         return simulate(self.program, self.task.machine, record=False).seconds
 
@@ -70,6 +92,9 @@ def fitted(
     Raises:
         MemoryLimitError: if nothing that was found fits, with the least bytes of a schedule that was found.
     """
+    if is_large(task):
+        result = searched_anytime(task, name, most, deadline, told)
+        return Fitted(result.task, result.found, name, None, result.evaluation, result.improvements)
     starts: list[Fitted] = []
     if most is not None or math.isfinite(deadline.at):
         told("schedules to start from")
@@ -80,7 +105,7 @@ def fitted(
     program = next((start.program for start in starts if start.found.decided is free.decided), None)
     program = program or program_of(task, free, name)
     if most is None or peak(program)[0] <= most:
-        return Fitted(task, free, program)
+        return Fitted(task, free, name, program)
     return _Fitting(task, name, most, deadline, told, free).run(program, starts)
 
 
@@ -106,8 +131,8 @@ def built(task: Task, name: str, most: int | None, deadline: Deadline) -> list[F
         for keep in (None, KEPT):
             kept = replace(task, keep=keep)
             found = Found(decided, {}, math.inf, False)
-            start = Fitted(kept, found, program_of(kept, found, name))
-            starts.append(start._replace(found=replace(found, price=start.price)))
+            start = Fitted(kept, found, name, program_of(kept, found, name))
+            starts.append(replace(start, found=replace(found, price=start.price)))
             if most is None or peak(start.program)[0] <= most:
                 fits = True
                 break
@@ -164,7 +189,7 @@ class _Fitting:
         self._refilled(self.best[1])
         best = self.best[1]
         stopped = self.stopped or self.deadline.passed
-        return best._replace(found=replace(bounded(best.task, best.found, self.deadline), stopped=stopped))
+        return replace(best, found=replace(bounded(best.task, best.found, self.deadline), stopped=stopped))
 
     def _refused(self) -> MemoryLimitError:
         """What is known where nothing fits: that nothing can, or only that nothing was found."""
@@ -210,7 +235,7 @@ class _Fitting:
 
     def _note(self, task: Task, found: Found) -> bool:
         """Whether what was found fits; bytes at its worst moment are priced from now on."""
-        made = Fitted(task, found, program_of(task, found, self.name))
+        made = Fitted(task, found, self.name, program_of(task, found, self.name))
         self.moments[peak(made.program)[1]] = None
         return self._take(made)
 

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
+from redistrib.autoshard.axis_prices import AxisPrices
 from redistrib.autoshard.deadline import NEVER, Deadline
+from redistrib.cost.figures import Figures
 from redistrib.errors import RedistribError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
+from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.program import Place, Value
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.prices import plan_stages
 from redistrib.synthesis.synthesize import synthesize
 
 Objective: TypeAlias = Literal["seconds", "bytes"]
+
+PLANNED = 32  # devices of a mesh, up to which a move has the price of its plan
 
 
 class Price(NamedTuple):
@@ -25,11 +31,13 @@ class Price(NamedTuple):
         cost: seconds, or bytes that all devices together receive.
         is_local: whether no device receives anything.
         scratch: bytes of buffers on a device.
+        received: bytes that all devices together receive.
     """
 
     cost: float
     is_local: bool
     scratch: int
+    received: int = 0
 
 
 class Conversions(NamedTuple):
@@ -65,6 +73,14 @@ class Moves:
     objective: Objective = "seconds"
     _prices: dict[tuple[DistType, DistType, str], Price | None] = field(default_factory=dict)
     _conversions: dict[tuple[object, ...], Conversions] = field(default_factory=dict)
+
+    @cached_property
+    def by_axes(self) -> AxisPrices | None:
+        """Prices of collectives along axes, which large meshes have; None where moves have the prices of plans."""
+        links = self.machine.links
+        if self.mesh.size <= PLANNED or not isinstance(links, Figures) or links.host_bandwidth is not None:
+            return None
+        return AxisPrices(self.mesh, links)
 
     def price(self, source: DistType, target: DistType, dtype: str) -> Price | None:
         """What a move takes; None where there is no plan."""
@@ -143,6 +159,8 @@ class Moves:
         return DimType(size // math.prod(self.mesh.axis(a).size for a in axes), axes, size)
 
     def _price(self, source: DistType, target: DistType, dtype: str) -> Price | None:
+        if self.by_axes is not None:
+            return self._by_axes(self.by_axes, source, target, dtype)
         place = Place(self.mesh)
         if Value("", source, place).means(Value("", target, place)):
             return Price(0.0, True, 0)
@@ -154,4 +172,12 @@ class Moves:
         seconds = sum(stage.seconds for stage in plan_stages(plan, place, self.machine))
         cost = seconds if self.objective == "seconds" else float(received * plan.itemsize)
         scratch = plan.peak_bytes - (source.local_size + target.local_size) * plan.itemsize
-        return Price(cost, not received, scratch)
+        return Price(cost, not received, scratch, received * plan.itemsize)
+
+    def _by_axes(self, prices: AxisPrices, source: DistType, target: DistType, dtype: str) -> Price:
+        steps = prices.collectives(source, target, dtype)
+        received = round(self.mesh.size * sum(step.received for step in steps))
+        cost = sum(map(prices.seconds, steps)) if self.objective == "seconds" else float(received)
+        ends = (source.local_size + target.local_size) * itemsize_of(dtype)
+        held = max((step.before + step.after for step in steps), default=0.0)
+        return Price(cost, not received, max(0, round(held) - ends), received)

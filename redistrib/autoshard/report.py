@@ -148,11 +148,13 @@ class PinCost(NamedTuple):
 
 def pin_costs(made: Fitted, name: str, most: int | None, limit: float | None) -> list[PinCost]:
     """What each pin costs, by searching without it; arguments of one parameter go together."""
-    task, listed = replace(made.task, held={}, keep=None), []
+    task, listed = replace(made.task.whole or made.task, held={}, keep=None), []
     for what, other in _without(task).items():
         free = fitted(other, name, most, Deadline.after(limit))
-        before, after = _received(made.program), _received(free.program)
-        more = {key: size - after.get(key, 0) for key, size in before.items() if size > after.get(key, 0)}
+        more: dict[str, int] = {}
+        if made.evaluation is None and free.evaluation is None:
+            before, after = _received(made.program), _received(free.program)
+            more = {key: size - after.get(key, 0) for key, size in before.items() if size > after.get(key, 0)}
         moves = tuple(sorted(more.items(), key=lambda one: (-one[1], one[0])))
         listed.append(PinCost(what, made.found.price, free.found.price, moves, task.moves.objective))
     return listed

@@ -10,15 +10,17 @@ from typing import Any, overload
 
 import jax
 
+from redistrib.autoshard.anytime import Improvement
 from redistrib.autoshard.axes import Task
 from redistrib.autoshard.deadline import NEVER, Deadline
-from redistrib.autoshard.descent import Found
+from redistrib.autoshard.descent import Found, ends_of
 from redistrib.autoshard.fitting import Fitted
 from redistrib.autoshard.grid import Staged
 from redistrib.autoshard.report import Decision, PinCost, decisions, pin_costs, table
 from redistrib.autoshard.timed import Measured, Timed
 from redistrib.distribution.entry import Distributed, Prepared, meshes
 from redistrib.distribution.schedule import Schedule
+from redistrib.programs.program import Program
 from redistrib.report import ShownInNotebooks, counted, rendered
 
 
@@ -41,7 +43,30 @@ class Candidate(Timed):
     limit: float | None = None
 
     def __post_init__(self) -> None:
-        self.program, self.machine = self.made.program, self.task.machine
+        self.machine = self.task.machine
+
+    @cached_property
+    def program(self) -> Program:  # type: ignore[override]
+        """What every device computes and moves; on many devices it takes a while to plan."""
+        return self.made.program
+
+    @property
+    def seconds(self) -> float:
+        """What a call is predicted to take."""
+        known = self.made.evaluation
+        return super().seconds if known is None else known.seconds
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that all devices together receive from others."""
+        known = self.made.evaluation
+        return super().received_bytes if known is None else known.received
+
+    @property
+    def improvements(self) -> tuple[Improvement, ...]:
+        """The schedules that the search came to one after the other, each better than all before it; empty where the
+        search was small enough to be done at once."""
+        return self.made.improvements
 
     @property
     def task(self) -> Task:
@@ -66,27 +91,35 @@ class Candidate(Timed):
     @property
     def schedule(self) -> Schedule:
         """How everything is cut; `rd.distribute(fn, args, mesh, schedule=...)` takes it."""
-        decided, graph = self.found.decided, self.task.graph
+        task, found = self.made.whole
+        decided, graph = found.decided, task.graph
         names = [operation.name for operation in graph.operations]
-        values = self.program.values
+        if self.made.evaluation is None:
+            values = self.program.values
+            starts = {value.name: value.type for value in self.program.inputs}
+            ends = {number: values[name].type for number, name in enumerate(self.program.outputs)}
+        else:
+            starts, ends = ends_of(task, found)
         return Schedule(
             self.task.moves.mesh,
             {name: dict(cuts) for name, cuts in zip(names, decided.found.cuts, strict=True) if cuts},
             {name: dict(carries) for name, carries in zip(names, decided.found.carries, strict=True) if carries},
-            {value.name: value.type for value in self.program.inputs},
-            {number: values[name].type for number, name in enumerate(self.program.outputs)},
-            self.found.sources,
+            starts,
+            ends,
+            found.sources,
         )
 
     @cached_property
     def distributed(self) -> Distributed:
         """The function, distributed so; it needs as many devices as the mesh has."""
-        found, short = self.found.decided.found, self.task.keep is not None
+        found, short = self.made.whole[1].decided.found, self.task.keep is not None
         return Distributed(self.program, self.given, found, meshes(self.mesh)[0], in_order=short)
 
     @cached_property
     def memory(self) -> int:
         """Bytes that the fullest device holds at the worst moment; donated arguments end with their last use."""
+        if self.made.evaluation is not None:
+            return self.made.evaluation.memory
         return max(self.simulation.peak_bytes.values(), default=0)
 
     @property

@@ -1,0 +1,107 @@
+"""Training steps of language models at real size, as shapes: what `python -m bench scale` searches.
+
+Dense models have the sizes of Llama 3 (arXiv:2407.21783, table 3), with grouped-query attention (arXiv:2305.13245),
+a gated feed-forward block, no rotary positions, in bfloat16, with a step of SGD. Layers stand one after the other, or
+are steps of a `lax.scan`; their activations are computed anew backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+DTYPE = "bfloat16"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A dense transformer.
+
+    Attributes:
+        width, hidden: elements of the stream, and of the layer between the two products of a feed-forward block.
+        heads, kv_heads: of queries, and of keys and values; a head has `width / heads` elements.
+        vocabulary: rows of the embedding.
+    """
+
+    layers: int
+    width: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    vocabulary: int = 128_256
+
+    def parameters(self, *, stacked: bool) -> Any:
+        """Shapes of the parameters; with a dimension of layers, or a list with one tree for each layer."""
+        size = self.width // self.heads
+        shapes = {
+            "wq": (self.width, self.kv_heads, self.heads // self.kv_heads, size),
+            "wk": (self.width, self.kv_heads, size),
+            "wv": (self.width, self.kv_heads, size),
+            "wo": (self.kv_heads, self.heads // self.kv_heads, size, self.width),
+            "gate": (self.width, self.hidden),
+            "up": (self.width, self.hidden),
+            "down": (self.hidden, self.width),
+            "norm1": (self.width,),
+            "norm2": (self.width,),
+        }
+        ends = {"embedding": _shape(self.vocabulary, self.width), "head": _shape(self.width, self.vocabulary)}
+        if stacked:
+            return {**ends, "layers": {name: _shape(self.layers, *shape) for name, shape in shapes.items()}}
+        one = {name: _shape(*shape) for name, shape in shapes.items()}
+        return {**ends, "layers": [one] * self.layers}
+
+
+LLAMA_8B = Model(32, 4096, 14336, 32, 8)
+LLAMA_70B = Model(80, 8192, 28672, 64, 8)
+
+
+def _shape(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, DTYPE)
+
+
+def _normed(x: Any, scale: Any) -> Any:
+    return x * scale * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6)
+
+
+def layer(p: Any, x: Any) -> Any:
+    """`[batch, sequence, width]` from the same: causal attention and a gated feed-forward block."""
+    time = x.shape[1]
+    h = _normed(x, p["norm1"])
+    q = jnp.einsum("bse,ekgd->bkgsd", h, p["wq"])
+    k, v = (jnp.einsum("bse,ekd->bksd", h, p[name]) for name in ("wk", "wv"))
+    scores = jnp.einsum("bkgsd,bktd->bkgst", q, k) * p["wq"].shape[-1] ** -0.5
+    scores = jnp.where(jnp.tril(jnp.ones((time, time), bool)), scores, -1e9)
+    mixed = jnp.einsum("bkgst,bktd->bskgd", jax.nn.softmax(scores), v)
+    x = x + jnp.einsum("bskgd,kgde->bse", mixed, p["wo"])
+    h = _normed(x, p["norm2"])
+    return x + (jax.nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"]
+
+
+def loss(params: Any, tokens: Any, targets: Any) -> Any:
+    """Mean cross entropy."""
+    x = params["embedding"][tokens]
+    body = jax.checkpoint(layer)
+    if isinstance(params["layers"], dict):
+        x, _ = jax.lax.scan(lambda h, p: (body(p, h), None), x, params["layers"])
+    else:
+        for p in params["layers"]:
+            x = body(p, x)
+    logits = (x @ params["head"]).astype("float32")
+    chosen = jnp.take_along_axis(logits, targets[..., None], -1)[..., 0]
+    return jnp.mean(jax.nn.logsumexp(logits, -1) - chosen)
+
+
+def train(params: Any, tokens: Any, targets: Any) -> Any:
+    """A step of SGD: the parameters after it, and the loss."""
+    value, slopes = jax.value_and_grad(loss)(params, tokens, targets)
+    return jax.tree.map(lambda weight, slope: weight - weight.dtype.type(1e-3) * slope, params, slopes), value
+
+
+def training(model: Model, batch: int, time: int, *, stacked: bool) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The step and its arguments for `batch` sequences of `time` tokens."""
+    tokens = jax.ShapeDtypeStruct((batch, time), "int32")
+    return train, (model.parameters(stacked=stacked), tokens, tokens)

@@ -1,0 +1,88 @@
+"""Language models at real size, searched: seconds until there is a schedule, what it takes, and how far it gets.
+
+Each search runs in a process of its own, so that its memory is its own. Seconds are of the search and of tracing, on
+this machine, beside the processor's seconds, which others on the machine do not change.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+from bench.children import progress
+from bench.results import Record
+from bench.suite import Settings, Suite, cases, once
+
+
+class Problem(NamedTuple):
+    """A training step on a mesh.
+
+    Attributes:
+        name: of the row.
+        model: a name in `bench.language_models`.
+        mesh: its axes, as text.
+        sequences, tokens: of a batch, and of a sequence.
+        memory_limit: bytes on a device; empty for none.
+        profile: the machine.
+    """
+
+    name: str
+    model: str
+    mesh: str
+    sequences: int
+    tokens: int
+    memory_limit: str
+    profile: str
+
+
+PROBLEMS = {
+    problem.name: problem
+    for problem in (
+        Problem("8B, 256 devices", "LLAMA_8B", "data=32,model=8", 256, 4096, "", "tpu"),
+        Problem("8B, 256 devices, 16 GB", "LLAMA_8B", "data=32,model=8", 256, 4096, "16GB", "tpu"),
+        Problem("70B, 8,192 devices", "LLAMA_70B", "data=1024,model=8", 1024, 4096, "", "tpu"),
+        Problem("70B, 8,192 devices, 95 GB", "LLAMA_70B", "data=1024,model=8", 1024, 4096, "95GB", "tpu"),
+    )
+}
+
+SCRIPT = """
+import json, resource, sys, time
+import bench.language_models as models
+import redistrib as rd
+problem, limit = json.loads(sys.argv[1]), float(sys.argv[2])
+model = getattr(models, problem["model"])
+function, args = models.training(model, problem["sequences"], problem["tokens"], stacked=False)
+start, processor = time.perf_counter(), time.process_time()
+result = rd.search(
+    function, args, problem["mesh"], state={"params": 0}, profile=problem["profile"], limit=limit,
+    memory_limit=problem["memory_limit"] or None, progress=False,
+)[0]
+taken = time.perf_counter() - start
+seconds = [one.elapsed for one in result.improvements]
+prices = [one.price for one in result.improvements]
+print(json.dumps({
+    "search_s": taken, "processor_s": time.process_time() - processor, "first_s": taken - seconds[-1] + seconds[0],
+    "step_s": result.seconds, "first_step_s": prices[0], "improvements": len(prices), "bytes": result.memory,
+    "joint_bound_s": result.joint_bound, "bound_s": result.bound, "axis": result.found.axis,
+    "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+}))
+"""
+
+
+def measure(problems: list[Any], settings: Settings, limit: float) -> Generator[Record]:
+    """A record for each problem."""
+    for problem in progress(problems, "searches"):
+        own = [sys.executable, "-c", SCRIPT, json.dumps(problem._asdict()), str(limit)]
+        environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.getcwd()}
+        ran = subprocess.run(own, capture_output=True, text=True, env=environment, check=False)
+        if ran.returncode:
+            yield {"name": problem.name, "error": ran.stderr.strip().splitlines()[-1]}
+        else:
+            yield {"name": problem.name, **json.loads(ran.stdout.splitlines()[-1])}
+
+
+SUITE = Suite("scale", measure, once(PROBLEMS), problems=cases(PROBLEMS), limit=60.0)

@@ -1,0 +1,314 @@
+"""Search at real size: a valid schedule at once, better ones while there is time.
+
+Repeated layers are decided once, and moves have closed prices, so that neither the number of layers nor that of devices
+counts. The search begins with the schedules that people write. Then it decides one axis after another anew, given the
+others, from the best schedules so far: with values that were moved kept and given up, and with bytes free and priced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations
+from typing import NamedTuple
+
+from redistrib.autoshard.alike import Classes
+from redistrib.autoshard.axes import AxesProblem, Decisions, Task, classes_of, marks_of
+from redistrib.autoshard.deadline import NEVER, Deadline, OutOfTime
+from redistrib.autoshard.descent import Found, bounded
+from redistrib.autoshard.evaluation import Evaluation, evaluated
+from redistrib.autoshard.exact import solved
+from redistrib.autoshard.folding import Folded, folded
+from redistrib.autoshard.memory import least_held
+from redistrib.autoshard.starting import is_spread, starting
+from redistrib.distribution.entry import KEPT
+from redistrib.errors import MemoryLimitError
+from redistrib.lang.types import DistType
+
+OPERATIONS = 1500  # of a graph, above which its repeated layers are decided once whatever the mesh
+DECIDING = 0.85  # of the time that there is; the rest is for the bound
+DERIVING = 0.5  # of it at most, for the schedules that people write
+RATES = (0.0, 0.03, 0.3, 3.0)  # of a byte, times the seconds of the best schedule over the limit
+TOGETHER = 1_500  # options of all operations that two axes may have where they are decided together
+BETTER = 1e-6  # of the price, by which a schedule must be better to be taken
+
+
+class Improvement(NamedTuple):
+    """A schedule that was better than all before it.
+
+    Attributes:
+        elapsed: seconds since the search began.
+        price: seconds of a call, or bytes that all devices receive.
+        memory: bytes on a device.
+    """
+
+    elapsed: float
+    price: float
+    memory: int
+
+
+class Result(NamedTuple):
+    """What an anytime search came to.
+
+    Attributes:
+        task: as it was searched, folded.
+        found: the schedule, of the folded graph.
+        evaluation: what it takes.
+        improvements: in order.
+    """
+
+    task: Task
+    found: Found
+    evaluation: Evaluation
+    improvements: tuple[Improvement, ...]
+
+
+def is_large(task: Task) -> bool:
+    """Whether a task is searched so: on more devices than moves are planned for one by one, or with many operations."""
+    return task.moves.by_axes is not None or len(task.graph.operations) > OPERATIONS
+
+
+def fold(task: Task) -> Task:
+    """The task with its repeated layers decided once."""
+    own = folded(task.graph, marks_of(task), task.tied)
+    work = {own.operations[number]: cuts for number, cuts in task.work.items()}
+    return replace(
+        task,
+        graph=own.graph,
+        folded=own,
+        whole=task,
+        starts={own.inputs[name]: form for name, form in task.starts.items()},
+        ends={own.outputs[number]: form for number, form in task.ends.items()},
+        pins={
+            own.inputs[name] if isinstance(name, str) else own.outputs[name]: dims for name, dims in task.pins.items()
+        },
+        work=work,
+        tied={own.outputs[number]: own.inputs[name] for number, name in task.tied.items()},
+        donated=tuple(dict.fromkeys(own.inputs[name] for name in task.donated)),
+        known={},
+        plans={},
+        facts={},
+    )
+
+
+def unfold(task: Task, found: Found) -> tuple[Task, Found]:
+    """The whole task, and the schedule of all its layers."""
+    own, whole = task.folded, task.whole
+    if own is None or whole is None:
+        return task, found
+    decided, every = found.decided, Decisions.none(whole)
+    for k, number in enumerate(own.operations):
+        every.found.cuts[k] = dict(decided.found.cuts[number])
+        every.found.carries[k] = dict(decided.found.carries[number])
+    every.ins = {name: dict(decided.ins[other]) for name, other in own.inputs.items()}
+    every.outs = [dict(decided.outs[number]) for number in own.outputs]
+    sources: dict[tuple[str, DistType], DistType] = {}
+    by_value: dict[str, list[tuple[DistType, DistType]]] = {}
+    for (name, form), source in found.sources.items():
+        by_value.setdefault(name, []).append((form, source))
+    for name, other in _values(own, whole, task):
+        for form, source in by_value.get(other, ()):
+            sources[name, form] = source
+    kept = replace(whole, keep=task.keep)
+    return kept, replace(found, decided=every, sources=sources)
+
+
+def _values(own: Folded, whole: Task, task: Task) -> Iterator[tuple[str, str]]:
+    """Every value of the whole graph with the one that stands for it."""
+    yield from own.inputs.items()
+    for operation, number in zip(whole.graph.operations, own.operations, strict=True):
+        for array, other in zip(operation.outs, task.graph.operations[number].outs, strict=True):
+            yield array.name, other.name
+
+
+def searched_anytime(
+    task: Task,
+    name: str,
+    most: int | None,
+    deadline: Deadline = NEVER,
+    told: Callable[[str], None] = lambda said: None,
+) -> Result:
+    """The best schedule that is found in time.
+
+    Args:
+        task: what is searched, whole.
+        name: of the program.
+        most: bytes that a device may hold; None for no limit.
+        deadline: after which the best so far is taken; at least one schedule is looked at.
+        told: is told of every improvement.
+
+    Raises:
+        MemoryLimitError: if nothing that was found fits, with the least bytes of a schedule that was found.
+    """
+    return _Anytime(fold(task), name, most, deadline, told).run()
+
+
+@dataclass
+class _Anytime:
+    task: Task
+    name: str
+    most: int | None
+    deadline: Deadline
+    told: Callable[[str], None]
+    began: float = field(default_factory=time.monotonic)
+    best: tuple[float, Task, Found, Evaluation] | None = None
+    improvements: list[Improvement] = field(default_factory=list)
+    smallest: tuple[int, float, Task, Found] | None = None
+    complete: bool = True
+
+    @cached_property
+    def classes(self) -> Classes:
+        """What is decided alike."""
+        return classes_of(self.task)
+
+    def run(self) -> Result:
+        task = self.task
+        axes = [axis.name for axis in task.moves.mesh.axes if axis.size > 1]
+        deciding = self.deadline.part(DECIDING)
+        self._begin(deciding.part(DERIVING))
+        with contextlib.suppress(OutOfTime):
+            self._descend(axes, deciding)
+        stopped = deciding.passed
+        if self.best is None:
+            raise self._refused(stopped)
+        _, task, found, evaluation = self.best
+        self.told("bound")
+        free = replace(task, held={}, keep=None)
+        found = replace(bounded(free, replace(found, price=self._price(evaluation)), self.deadline), stopped=stopped)
+        found = replace(found, complete=self.complete and not stopped)
+        return Result(task, found, evaluation, tuple(self.improvements))
+
+    # ------------------------------------------------------------------------------------------ what is found
+
+    def _price(self, evaluation: Evaluation) -> float:
+        return evaluation.seconds if self.task.moves.objective == "seconds" else float(evaluation.received)
+
+    def _consider(self, decided: Decisions, sources: dict[tuple[str, DistType], DistType], keep: int | None) -> bool:
+        """Take a schedule where it is better than all before; whether it was."""
+        task = replace(self.task, keep=keep)
+        found = evaluated(task, decided, sources, keep)
+        price = self._price(found)
+        if not math.isfinite(found.seconds) or not is_spread(task, decided):
+            return False
+        schedule = Found(decided, sources, price, False)
+        if self.smallest is None or found.memory < self.smallest[0]:
+            self.smallest = (found.memory, price, task, schedule)
+        if self.most is not None and found.memory > self.most:
+            return False
+        if self.best is not None and price >= self.best[0] * (1 - BETTER):
+            return False
+        self.best = (price, task, schedule, found)
+        self.improvements.append(Improvement(time.monotonic() - self.began, price, found.memory))
+        unit = f"{price * 1e3:,.3f} ms" if task.moves.objective == "seconds" else f"{price:,.0f} bytes received"
+        self.told(f"{unit}, {found.memory:,} bytes on a device")
+        return True
+
+    def _begin(self, deadline: Deadline) -> None:
+        """The schedules that people write: all that there is time for, and further ones until one fits."""
+        for decided in starting(self.task):
+            alike = harmonized(self.task, decided, self.classes)
+            for keep in (None, KEPT):
+                self._consider(alike, {}, keep)
+            if self.best is not None and deadline.passed:
+                return
+
+    # ------------------------------------------------------------------------------------------ better ones
+
+    def _descend(self, axes: Sequence[str], deadline: Deadline) -> None:
+        """Decide axes anew until no way of doing so is better, or the time is up."""
+        if not axes:
+            axes = [self.task.moves.mesh.axes[0].name] if self.task.moves.mesh.axes else []
+        unchanged, ways = 0, list(self._ways(axes))
+        while unchanged < len(ways):
+            for turn, keep, rate in ways:
+                deadline.check()
+                unchanged = 0 if self._decide(turn, keep, rate, deadline) else unchanged + 1
+                if unchanged >= len(ways):
+                    return
+
+    def _ways(self, axes: Sequence[str]) -> Iterator[tuple[tuple[str, ...], int | None, float]]:
+        """Axes that are decided together, how long values are kept, and what a byte costs."""
+        turns = [(axis,) for axis in axes] + list(combinations(axes, 2))
+        for rate in RATES if self.most is not None else RATES[:1]:
+            for keep in (None, KEPT) if self.most is not None else (None,):
+                for turn in turns:
+                    yield turn, keep, rate
+
+    def _decide(self, turn: tuple[str, ...], keep: int | None, rate: float, deadline: Deadline) -> bool:
+        if self.best is not None:
+            price, _, found, _ = self.best
+        elif self.smallest is not None:
+            _, price, _, found = self.smallest
+        else:
+            return False
+        task = replace(self.task, keep=keep)
+        if rate and self.most:
+            moment = evaluated(task, found.decided, found.sources, keep).moment
+            task = replace(task, held={moment: rate * price / self.most})
+        if len(turn) > 1 and not _is_small(task, turn):
+            return False
+        self.told(f"axis {' and '.join(turn)}")
+        problem = AxesProblem(task, found.decided, turn, self.classes, deadline)
+        solution = solved(problem.problem, deadline, problem.choice_of(found.decided))
+        self.complete = self.complete and solution.optimal
+        if solution.choice is None:
+            return False
+        return self._consider(problem.chosen(solution.choice), problem.sources(solution.choice), keep)
+
+    def _refused(self, stopped: bool) -> MemoryLimitError:
+        """What is known where nothing fits: that nothing can, or only that nothing was found."""
+        whole, most = self.task.whole or self.task, self.most or 0
+        limit = f"{most:,} bytes on a device"
+        least = self.smallest[0] if self.smallest is not None else 0
+        floor, moment = least_held(whole.graph, whole.moves.mesh.size, whole.starts, whole.donated)
+        if floor > most:
+            where = whole.graph.operations[moment].name if whole.graph.operations else "the arguments"
+            text = f"no schedule of {self.name} fits in {limit}: {floor:,} bytes are held at {where} by every one"
+        else:
+            until = " before the time was up" if stopped else ""
+            text = f"no schedule of {self.name} that fits in {limit} was found{until}"
+        text += f"; the smallest of those found takes {least:,} bytes"
+        return MemoryLimitError(most, least, text, proved=floor > most)
+
+
+def harmonized(task: Task, decided: Decisions, classes: Classes) -> Decisions:
+    """The decisions, those of all layers that are alike as the one decides that stands for most of them."""
+    if task.folded is None:
+        return decided
+    made = decided.copy()
+    standing: dict[object, int] = {}
+    for k, cell in enumerate(task.folded.cells):
+        if cell is not None and (cell not in standing or task.times[k] > task.times[standing[cell]]):
+            standing[cell] = k
+    first: dict[int, str] = {}
+    times = task.folded.input_times
+    for array, number in zip(task.graph.inputs, classes.inputs, strict=True):
+        if number not in first or times[array.name] > times[first[number]]:
+            first[number] = array.name
+    for k, cell in enumerate(task.folded.cells):
+        if cell is not None:
+            made.found.cuts[k] = dict(decided.found.cuts[standing[cell]])
+            made.found.carries[k] = dict(decided.found.carries[standing[cell]])
+    for array, number in zip(task.graph.inputs, classes.inputs, strict=True):
+        made.ins[array.name] = dict(decided.ins[first[number]])
+    ends: dict[object, int] = {}
+    for number, name in enumerate(task.graph.outputs):
+        if number in task.tied:
+            made.outs[number] = dict(made.ins[task.tied[number]])
+        elif name in task.graph.makers:
+            k, write = task.graph.makers[name]
+            cell = task.folded.cells[k]
+            if cell is not None:
+                own = ends.setdefault((cell, write), number)
+                made.outs[number] = dict(made.outs[own])
+    return made
+
+
+def _is_small(task: Task, turn: Sequence[str]) -> bool:
+    """Whether two axes have few enough options in all to be decided together."""
+    options = (int((1 + len(operation.nest.ranges)) ** len(turn)) for operation in task.graph.operations)
+    return sum(options) <= TOGETHER

@@ -1,0 +1,227 @@
+"""Prices of moves on large meshes: collectives along mesh axes, in closed form, whatever the number of devices.
+
+A plan names its groups device by device, so it takes longer to find and to price the more devices there are. Here a
+move is a few collectives, each over all groups of some mesh axes at once: slice, reduce, all-to-all, permute, gather.
+Each takes what `LatencyPrices` says of the same step; where a synthesized plan does better the price is above that
+plan's. Sizes are in bytes per device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from redistrib.cost.figures import Figures
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.types import DistType
+from redistrib.plans.dtypes import itemsize_of
+
+
+class Collective(NamedTuple):
+    """One collective of a move.
+
+    Attributes:
+        kind: its name, as of the steps of plans.
+        axes: of the mesh, whose devices form a group.
+        before, after: bytes of a device's tile.
+        received: bytes that a device takes in from others.
+    """
+
+    kind: str
+    axes: tuple[str, ...]
+    before: float
+    after: float
+    received: float
+
+
+class Level(NamedTuple):
+    """Links of one speed in a group.
+
+    Attributes:
+        speed: bytes per second that a device receives over them.
+        members: devices that they join.
+    """
+
+    speed: float
+    members: int
+
+
+def _per_byte(levels: tuple[Level, ...]) -> float:
+    """Seconds in which a device receives a byte from every other member of a group, over the slowest link between."""
+    total, inner = 0.0, math.prod(level.members for level in levels)
+    for level in levels:
+        inner //= level.members
+        total += (level.members - 1) * inner / level.speed
+    return total
+
+
+@dataclass
+class AxisPrices:
+    """The prices of collectives along the axes of a mesh.
+
+    Attributes:
+        mesh: of all values.
+        figures: of the links.
+    """
+
+    mesh: Mesh
+    figures: Figures
+    _levels: dict[tuple[str, ...], tuple[Level, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Devices along each axis."""
+        return {axis.name: axis.size for axis in self.mesh.axes}
+
+    @cached_property
+    def strides(self) -> dict[str, int]:
+        """Device numbers between neighbours along each axis."""
+        found, stride = {}, 1
+        for axis in reversed(self.mesh.axes):
+            found[axis.name] = stride
+            stride *= axis.size
+        return found
+
+    # ------------------------------------------------------------------------------------------ links
+
+    def members(self, axes: Collection[str]) -> int:
+        """Devices of a group."""
+        return math.prod(self.sizes[axis] for axis in axes)
+
+    def levels(self, axes: tuple[str, ...]) -> tuple[Level, ...]:
+        """The links of a group, the slowest first; axes, and parts of axes, of one speed are one level."""
+        if axes not in self._levels:
+            found: dict[float, int] = {}
+            for axis in axes:
+                for speed, members in self._parts(axis):
+                    if members > 1:
+                        found[speed] = found.get(speed, 1) * members
+            self._levels[axes] = tuple(Level(speed, found[speed]) for speed in sorted(found))
+        return self._levels[axes]
+
+    def _parts(self, axis: str) -> list[tuple[float, int]]:
+        """The speeds of an axis, each with the number of devices along it that such links join."""
+        figures, size = self.figures, self.sizes[axis]
+        if any(name in figures.axis_bandwidth for name in self.sizes):
+            return [(figures.axis_bandwidth.get(axis, figures.bandwidth), size)]
+        host = figures.devices_per_host
+        if figures.slow_bandwidth is None or host is None or self.mesh.size <= host:
+            return [(figures.bandwidth, size)]
+        stride = self.strides[axis]  # hosts have consecutive devices
+        near = math.gcd(size, host // stride) if host % stride == 0 else 1
+        return [(figures.slow_bandwidth, size // near), (figures.bandwidth, near)]
+
+    # ------------------------------------------------------------------------------------------ collectives
+
+    def seconds(self, one: Collective) -> float:
+        """What a collective takes, as `LatencyPrices.step` has it: at once, or level by level, whichever is faster."""
+        latency, copy, levels = self.figures.latency, 1 / self.figures.memory_bandwidth, self.levels(one.axes)
+        members = self.members(one.axes)
+        match one.kind:
+            case "slice" | "unreduce":
+                return one.after * copy
+            case "allgather":
+                return self._gathered(levels, one.before)
+            case "alltoall":
+                return (
+                    latency["alltoall"].seconds(members)
+                    + one.before / members * _per_byte(levels)
+                    + (2 * one.before * copy)
+                )
+            case "allpermute":
+                slowest = levels[0].speed if levels else self.figures.bandwidth
+                return latency["allpermute"].seconds(2) + one.before / slowest + one.before * copy
+            case "reduce_scatter":
+                return self._scattered("reduce_scatter", levels, one.before)
+            case _:
+                return self._reduced(levels, one.before)
+
+    def _gathered(self, levels: tuple[Level, ...], size: float) -> float:
+        """An all-gather; level by level the slow links carry small tiles, and each level has a latency."""
+        latency, copy = self.figures.latency["allgather"], 1 / self.figures.memory_bandwidth
+        members = math.prod(level.members for level in levels)
+        at_once = latency.seconds(members) + size * _per_byte(levels) + size * members * copy
+        by_level = 0.0
+        for level in levels:
+            by_level += latency.seconds(level.members) + size * _per_byte((level,)) + size * level.members * copy
+            size *= level.members
+        return min(at_once, by_level)
+
+    def _scattered(self, kind: str, levels: tuple[Level, ...], size: float) -> float:
+        """A reduce-scatter; level by level the fast links come first."""
+        latency, copy = self.figures.latency, 1 / self.figures.memory_bandwidth
+        own = latency.get(kind, latency.get("reduce_scatter", latency["alltoall"]))
+        members = math.prod(level.members for level in levels)
+        at_once = own.seconds(members) + size / members * _per_byte(levels) + 3 * size * copy
+        by_level = 0.0
+        for level in reversed(levels):
+            by_level += own.seconds(level.members) + size / level.members * _per_byte((level,)) + 3 * size * copy
+            size /= level.members
+        return min(at_once, by_level)
+
+    def _reduced(self, levels: tuple[Level, ...], size: float) -> float:
+        """An all-reduce: a reduce-scatter and an all-gather of the parts."""
+        latency = self.figures.latency
+        members = math.prod(level.members for level in levels)
+        is_whole = "all_reduce" in latency
+        seconds = self._scattered("all_reduce" if is_whole else "reduce_scatter", levels, size)
+        seconds += self._gathered(levels, size / members)
+        return seconds - (latency["allgather"].seconds(members) if is_whole else 0.0)
+
+    # ------------------------------------------------------------------------------------------ moves
+
+    def collectives(self, source: DistType, target: DistType, dtype: str) -> list[Collective]:
+        """What makes one type of another, in order.
+
+        What is not cut yet is sliced first, and what is cut no longer is gathered last, so that the others move the
+        smallest tiles.
+        """
+        at, to = _dims(source), _dims(target)
+        size = float(source.local_size * itemsize_of(dtype))
+        found: list[Collective] = []
+
+        def add(kind: str, axes: list[str], factor: float = 1.0) -> None:
+            nonlocal size
+            axes = [axis for axis in axes if self.sizes[axis] > 1]
+            if not axes:
+                return
+            members, group = self.members(axes), tuple(sorted(axes))
+            after = size * (members if factor > 1 else 1 / members if factor < 1 else 1)
+            part = size / members
+            received = {
+                "allgather": (members - 1) * size,
+                "alltoall": (members - 1) * part,
+                "reduce_scatter": (members - 1) * part,
+                "all_reduce": 2 * (members - 1) * part,
+                "allpermute": size,
+            }.get(kind, 0.0)
+            found.append(Collective(kind, group, size, after, received))
+            size = after
+
+        summed = [axis for axis in source.partial if axis not in target.partial]
+        add("slice", [axis for axis in to if axis not in at and axis not in source.partial], 0.5)
+        add("reduce_scatter", [axis for axis in summed if axis in to], 0.5)
+        add("all_reduce", [axis for axis in summed if axis not in to])
+        moved = [axis for axis in at if axis in to and at[axis] != to[axis]]
+        add("alltoall", moved)
+        add("allpermute", self._misplaced(source, target))
+        add("allgather", [axis for axis in at if axis not in to], 2.0)
+        add("unreduce", [axis for axis in target.partial if axis not in source.partial])
+        return found
+
+    def _misplaced(self, source: DistType, target: DistType) -> list[str]:
+        """The axes of dimensions whose tiles lie in another order: not the most minor is sliced, or gathered."""
+        found: list[str] = []
+        for before, after in zip(source.dims, target.dims, strict=True):
+            kept = [axis for axis in before.axes if axis in after.axes]
+            is_prefix = list(before.axes[len(before.axes) - len(kept) :]) == kept
+            if not is_prefix or list(after.axes[len(after.axes) - len(kept) :]) != kept:
+                found += [axis for axis in (*before.axes, *after.axes) if axis not in found]
+        return found
+
+
+def _dims(form: DistType) -> dict[str, int]:
+    return {axis: number for number, dim in enumerate(form.dims) for axis in dim.axes}

@@ -1,0 +1,201 @@
+"""What a schedule takes and holds, without a program: one walk over the graph, in which moves have closed prices.
+
+It has the rules of a program that is built and simulated: what is computed takes its roofline; an array that is needed
+otherwise is moved from where it was made, once for all that need it so; it is held until its last reader.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from redistrib.autoshard.axes import Decisions, Task
+from redistrib.autoshard.candidates import Option, of_decided
+from redistrib.errors import ProgramError
+from redistrib.lang.types import DistType
+from redistrib.plans.dtypes import itemsize_of
+
+
+class Evaluation(NamedTuple):
+    """What a schedule takes.
+
+    Attributes:
+        seconds: of a call.
+        received: bytes that all devices together receive.
+        memory: bytes that a device holds at the worst moment.
+        moment: the operation that runs then, by number.
+    """
+
+    seconds: float
+    received: int
+    memory: int
+    moment: int
+
+
+@dataclass
+class _Version:
+    """An array in one type.
+
+    Attributes:
+        form: the type.
+        born: number of the operation that makes it, or for which it is moved; -1 for an input.
+        used: of the last that reads it.
+    """
+
+    form: DistType
+    born: int
+    used: int
+
+
+def evaluated(
+    task: Task,
+    decided: Decisions,
+    sources: Mapping[tuple[str, DistType], DistType] = {},
+    keep: int | None = None,
+) -> Evaluation:
+    """What a schedule takes; infinite seconds where something cannot be moved.
+
+    Args:
+        task: what is searched.
+        decided: how everything is cut.
+        sources: for values as they are needed the type to move them from, where that is not the one they were made in.
+        keep: for how many operations a value that was moved is kept; None: to the end.
+    """
+    return _Walk(task, decided, sources, keep).result()
+
+
+@dataclass
+class _Walk:
+    task: Task
+    decided: Decisions
+    sources: Mapping[tuple[str, DistType], DistType]
+    keep: int | None
+    versions: dict[str, list[_Version]] = field(default_factory=dict)
+    seconds: float = 0.0
+    received: int = 0
+    scratch: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+    def result(self) -> Evaluation:
+        task, found, graph = self.task, self.decided.found, self.task.graph
+        timed = task.moves.objective == "seconds" or task.machine.rates is not None
+        options: dict[object, Option] = {}
+        kinds = task.kinds
+        for array in graph.inputs:
+            form = task.starts.get(array.name, found.type_of(array.shape, self.decided.ins[array.name]))
+            self.versions[array.name] = [_Version(form, -1, -1)]
+        ends: dict[str, list[DistType]] = defaultdict(list)
+        for number, name in enumerate(graph.outputs):
+            at = self.decided.outs[number]
+            ends[name].append(task.ends.get(number) or found.type_of(found.arrays[name].shape, at))
+        for k, operation in enumerate(graph.operations):
+            key = (kinds[k], _items(found.cuts[k]), _items(found.carries[k]))
+            if key not in options:
+                try:
+                    options[key] = of_decided(found, k, task.machine if timed else None)
+                except ProgramError:
+                    return Evaluation(float("inf"), 0, 0, k)
+            option = options[key]
+            for name, form in zip(operation.ins, option.ins, strict=True):
+                self.read(name, form, k)
+            self.seconds += task.times[k] * option.seconds
+            for array, form in zip(operation.outs, option.outs, strict=True):
+                self.versions[array.name] = [_Version(form, k, k)]
+                for end in ends.pop(array.name, ()):
+                    self.read(array.name, end, k).used = len(graph.operations)
+        for name, forms in ends.items():
+            for end in forms:
+                self.read(name, end, len(graph.operations))
+        memory, moment = self._peak()
+        return Evaluation(self.seconds, self.received, memory, moment)
+
+    def read(self, name: str, form: DistType, at: int) -> _Version:
+        """The array in a type, moved there where no version of it is."""
+        known = self.versions[name]
+        for version in known:
+            is_kept = version is known[0] or self.keep is None or at - version.used <= self.keep
+            if version.form == form and is_kept:
+                version.used = max(version.used, at)
+                return version
+        wanted = self.sources.get((name, form))
+        source = known[0] if wanted is None or wanted == form else self.read(name, wanted, at)
+        price = self.task.moves.price(source.form, form, self.decided.found.arrays[name].dtype)
+        source.used = max(source.used, at)
+        if price is None:
+            self.seconds = float("inf")
+            return source
+        times = self.task.times[at] if at < len(self.task.times) else 1
+        self.seconds += times * (price.cost if self.task.moves.objective == "seconds" else 0.0)
+        self.received += times * price.received
+        self.scratch[at] = max(self.scratch[at], price.scratch)
+        made = _Version(form, at, at)
+        known.append(made)
+        return made
+
+    def _peak(self) -> tuple[int, int]:
+        """The most bytes that are held at once, and the operation that runs then.
+
+        What one layer makes and another run of layers reads is held for all layers. In a layer that stands for several
+        the first and the last time count: at first all that it reads is still there, at last all that it makes.
+        """
+        task, count = self.task, len(self.task.graph.operations)
+        first, last = (np.zeros(count + 2, dtype=object) for _ in range(2))
+
+        def add(levels: Any, start: int, stop: int, size: int) -> None:
+            if start <= stop:
+                levels[max(0, start)] += size
+                levels[stop + 1] -= size
+
+        inputs, spans = {array.name for array in task.graph.inputs}, self._spans()
+        for name, versions in self.versions.items():
+            itemsize = itemsize_of(self.decided.found.arrays[name].dtype)
+            for number, version in enumerate(versions):
+                stays = number == 0 and name in inputs and name not in task.donated
+                end, size = count if stays else min(version.used, count), itemsize * version.form.local_size
+                times = self._copies(name, version, end)
+                for levels in (first, last):
+                    add(levels, version.born, end, times * size)
+                others = (times - 1) * size
+                if others and (made := spans.get(version.born)) is not None:
+                    add(first, version.born, made[1], -others)
+                    add(last, made[0], version.born - 1, others)
+                if others and (read := spans.get(end)) is not None:
+                    add(first, end + 1, read[1], others)
+                    add(last, read[0], end, -others)
+        held = np.maximum(np.cumsum(first), np.cumsum(last))[: count + 1]
+        for at, extra in self.scratch.items():
+            held[at] += extra
+        moment = int(np.argmax(held))
+        return int(held[moment]), min(moment, max(0, count - 1))
+
+    def _spans(self) -> dict[int, tuple[int, int]]:
+        """For operations of layers that stand for several the first and the last operation of the layer."""
+        folded = self.task.folded
+        if folded is None:
+            return {}
+        of_run: dict[int, list[int]] = defaultdict(list)
+        for k, cell in enumerate(folded.cells):
+            if cell is not None and folded.times[k] > 1:
+                of_run[cell[0]].append(k)
+        return {k: (own[0], own[-1]) for own in of_run.values() for k in own}
+
+    def _copies(self, name: str, version: _Version, last: int) -> int:
+        """For how many layers a version is held at once: those of arrays that outlive the layer that makes them."""
+        folded = self.task.folded
+        if folded is None:
+            return 1
+        if version.born < 0:
+            return folded.input_times[name]
+        if version.born >= len(folded.cells):
+            return 1
+        cell = folded.cells[version.born]
+        other = folded.cells[last] if last < len(folded.cells) else None
+        is_inside = cell is not None and other is not None and cell[0] == other[0]
+        return 1 if is_inside else folded.times[version.born]
+
+
+def _items(known: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
+    return tuple(sorted(known.items()))
