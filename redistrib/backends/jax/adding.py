@@ -1,4 +1,4 @@
-"""Adding up on one device: in which element type, in which order, and from which bits."""
+"""Addition of partial sums on one device: the element type, the order, and the conversion from travelling bits."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Adding:
     """How the programs of a plan add.
 
     Attributes:
-        dtype: of the array. Tiles may travel as integers of as many bits.
-        accumulate: in which sums are made where the library adds by itself, and rounded once; None for `dtype`.
-        fixed: whether summands are added in ascending order.
-        native: whether the platform has a reduce-scatter that can be relied on.
+        dtype: of the array. Tiles may travel as integers of equal width.
+        accumulate: element type of sums that the library adds, which are rounded once; None for `dtype`.
+        fixed: whether partial sums are added in ascending order.
+        native: whether the platform has a reliable reduce-scatter.
     """
 
     dtype: Any
@@ -42,25 +42,25 @@ class Adding:
     native: bool
 
     def values(self, tile: jax.Array) -> jax.Array:
-        """The bits that travelled, as elements that can be added."""
+        """The elements of a tile that travelled as bits."""
         if tile.dtype != self.dtype and bits_of(self.dtype) == tile.dtype:
             values: jax.Array = lax.bitcast_convert_type(tile, self.dtype)
             return values
         return tile
 
     def dtype_of_sums(self, tile: jax.Array) -> Any:
-        """The type in which tiles that travel like this one are added up."""
+        """The element type of sums of such tiles."""
         if self.accumulate is not None:
             return self.accumulate
         return self.dtype if bits_of(self.dtype) == tile.dtype else tile.dtype
 
     def wide(self, tile: jax.Array) -> jax.Array:
-        """What travelled, in the type that sums are made in."""
+        """The elements of a tile, in the element type of sums."""
         values = self.values(tile)
         return values if self.accumulate is None else values.astype(self.accumulate)
 
     def carried(self, values: jax.Array, like: jax.Array) -> jax.Array:
-        """A sum, rounded, as what travels."""
+        """A sum, rounded, in the element type of tiles that travel."""
         if values.dtype == like.dtype:
             return values
         if bits_of(self.dtype) == like.dtype:
@@ -69,11 +69,11 @@ class Adding:
         return values.astype(like.dtype)
 
     def identity(self, reduction: Reduction, dtype: Any = None) -> Any:
-        """What changes no sum, maximum or minimum."""
+        """The identity element of a reduction."""
         return identity(reduction, np.dtype(self.dtype if dtype is None else dtype))
 
     def folded(self, slabs: jax.Array, reduction: Reduction, count: jax.Array | None) -> jax.Array:
-        """`[summands, *tile]` of what travelled, added up from the first on; only the first `count` if given."""
+        """`[summands, *tile]` slabs, reduced from the first on; only the first `count` of them if it is not None."""
         combine, most = _COMBINE[reduction], len(slabs)
         total = self.wide(slabs[0])
         if count is not None:
@@ -117,20 +117,20 @@ class Adding:
         return self.carried(total, tile)
 
     def combined(self, reduction: Reduction, sofar: jax.Array, part: jax.Array) -> jax.Array:
-        """A running sum, and one more part that travelled."""
+        """The reduction of a running sum and one more tile."""
         return _COMBINE[reduction](sofar, self.wide(part))
 
 
 def reduction_of(step: Step) -> Reduction:
-    """The reduction of a step that makes sums or summands."""
+    """The reduction of a step that reduces or makes partial sums."""
     return step.before.reduction or step.after.reduction or "sum"
 
 
 def adding_of(plan: Plan, platform: str) -> Adding | None:
-    """How the programs of a plan add; None where all tiles are whole.
+    """How the programs of a plan add; None if all tiles are whole.
 
     Raises:
-        ReductionError: if sums are to be made in a type that JAX has not been told to have.
+        ReductionError: if sums need 64 bits without `jax_enable_x64`.
     """
     if not any(map(has_summands, plan.steps)):
         return None
@@ -140,10 +140,10 @@ def adding_of(plan: Plan, platform: str) -> Adding | None:
 
 
 def require_dtypes_of_sums(plan: Plan) -> None:
-    """Refuse a plan that adds in a type that JAX has not been told to have.
+    """Refuse a plan whose sums need 64 bits without `jax_enable_x64`.
 
     Raises:
-        ReductionError: if it does.
+        ReductionError: for such a plan.
     """
     if any(map(has_summands, plan.steps)):
         for dtype in (jnp.dtype(name) for name in (plan.dtype, plan.accumulate) if name is not None):

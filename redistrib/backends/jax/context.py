@@ -1,4 +1,4 @@
-"""Where the program of one device runs: its place in the mesh, and what suits the platform."""
+"""The context of one device's program: its place in the mesh, and properties of the platform."""
 
 from __future__ import annotations
 
@@ -21,32 +21,30 @@ from redistrib.theory.placement import Int64
 
 Schedule: TypeAlias = Literal["overlap", "sequential"]
 
-TPU_CHUNK = 64 << 20  # bytes; see `LoweringContext.chunk`: memory is what is scarce on TPUs
+TPU_CHUNK = 64 << 20  # bytes, see `LoweringContext.chunk`; memory is scarce on TPUs
 
 
 @dataclass(frozen=True)
 class LoweringContext:
-    """Where a program runs.
+    """The mesh, the schedule and the platform of a program.
 
     Attributes:
         names, sizes: the manual mesh axes, in mesh order.
         order: `order[p]` is the device number at row-major position p.
-        schedule: see the module.
-        scratch: elements of scratch that the memory limit of a plan leaves; all-to-alls and gathers that fit in it stay
-            dense in a sequential program too.
-        chunk: bytes; dense collectives with local copies, over tiles larger than this, run in a loop over slices of
-            the tiles. None: at once.
-        copies_results: whether the compiler copies what a collective leaves to where the program's result goes, as that
-            of TPUs does; then no gather goes without a local copy, and no permute without scratch.
-        adds_up_lines: whether the compiler makes a gather of tiles of rank 1 a sum of padded ones, of twice the bytes,
+        schedule: `"overlap"` or `"sequential"`, see `lowering`.
+        scratch: elements of scratch that the memory limit of a plan leaves. All-to-alls and gathers that fit in it stay
+            dense in a sequential program.
+        chunk: bytes of a tile above which dense collectives with local copies run in a loop over slices. None: never.
+        copies_results: whether the compiler copies the result of a collective to the program's result, as that of TPUs
+            does. Then every gather takes a local copy, and every permute scratch.
+        adds_up_lines: whether the compiler makes a gather of tiles of rank 1 a sum of padded tiles, of twice the bytes,
             as that of TPUs does.
-        ragged: whether the platform has a ragged all-to-all; an exchange that asks for one goes in rounds otherwise.
-        batched: whether tiles may have a dimension in front, by `jax.vmap`; what is best gathered without one is not
-            with it.
+        ragged: whether the platform has a ragged all-to-all; without it, ragged exchanges go in rounds.
+        batched: whether tiles may have a batch dimension, by `jax.vmap`; batched gathers are lowered differently.
         quirks: of the platform.
-        numbers: 0, 1, 2 and so on, as values that the compiler does not see.
-        adding: how sums are made; None where no tiles are summands.
-        links: between processes, where these are half duplex; None: shares travel both ways at a time.
+        numbers: 0, 1, 2 and so on, as arguments of the program, whose values the compiler does not see.
+        adding: how partial sums are added; None if there are none.
+        links: half-duplex links between processes; None where shares travel both ways at a time.
     """
 
     MOST_PIECES: ClassVar[int] = 32  # members; above, a program of one slice for each becomes too long
@@ -87,7 +85,7 @@ class LoweringContext:
         return [self._entry(column) for column in table.T]
 
     def parts(self, table: Int64) -> list[int | jax.Array]:
-        """As `offsets`, of which part to take along each dimension; made of `numbers` where all rows agree."""
+        """As `offsets`, for the number of a part along each dimension; one of `numbers` where all rows agree."""
         return [self.number(entry) if isinstance(entry, int) else entry for entry in self.offsets(table)]
 
     def number(self, value: int) -> int | jax.Array:
@@ -131,11 +129,11 @@ class LoweringContext:
 
 @dataclass(frozen=True)
 class Platform:
-    """What runs the programs of a mesh.
+    """The platform of the devices of a mesh.
 
     Attributes:
         name: of the platform.
-        processes: of the devices, in mesh order; empty where they are not known.
+        processes: process of each device, in mesh order; empty if unknown.
     """
 
     name: str
@@ -143,7 +141,7 @@ class Platform:
 
     @classmethod
     def of(cls, mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh) -> Platform:
-        """That of the devices of a mesh; the default backend's where the mesh is abstract."""
+        """The platform of the devices of a mesh; of the default backend for an abstract mesh."""
         if not isinstance(mesh, jax.sharding.Mesh):
             return cls(str(jax.default_backend()))
         devices = mesh.devices.ravel().tolist()
@@ -151,7 +149,7 @@ class Platform:
 
 
 def idle(groups: Int64, devices: int) -> Int64:
-    """The devices, of so many, that are in no group, ascending."""
+    """The devices in no group, ascending, out of so many."""
     return np.setdiff1d(np.arange(devices), groups)
 
 
@@ -168,7 +166,7 @@ def context_of(
     schedule: Schedule | None,
     platform: Platform,
 ) -> LoweringContext:
-    """The context of a plan; one that has a memory limit, and no schedule of its own, runs in sequence within it.
+    """The context of a plan. Without a schedule, a plan with a memory limit runs in sequence, within the limit.
 
     Raises:
         MemoryLimitError: if source and target alone take more than that limit.

@@ -1,7 +1,7 @@
-"""Plans between two meshes over one device order, inside one `jit`.
+"""Plans between two meshes with one device order, inside one `jit`.
 
-A `shard_map` over the source's mesh turns tiles into rows cut over all devices; over the target's mesh the same rows
-are cut the same way, so they change meshes without moving, and a second `shard_map` carries out the plan.
+A `shard_map` over the source's mesh turns tiles into rows that are cut over all devices. The target's mesh cuts the
+same rows in the same way, so they change meshes without moving. A second `shard_map` runs the plan.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _REPLICAS = "an array whose replicas are summands"
 
 
 class CrossMeshRedistribution:
-    """A plan as a function of one traced array, between meshes whose devices come in one order.
+    """A plan as a function of one traced array, between meshes with one device order.
 
-    As a function of global arrays it is the identity: its tangent runs the same plan, its cotangent the plan back.
-    Summands on a mesh of Auto axes, which JAX has no type for, are an array whose replicas differ; nothing tells what
-    its cotangent is, so then it has none.
+    As a function of global arrays it is the identity: its tangent runs the same plan, its cotangent the plan back. JAX
+    has no type for partial sums on a mesh of Auto axes. There they are an array whose replicas differ, which has no
+    cotangent.
 
     Attributes:
         plan: the plan; device numbers are row-major positions in both meshes.
         source, target: meshes, concrete or abstract.
-        reverse: makes the plan back when a cotangent needs it, between the types that are left without summands; it
-            ends with summands along the axes of `reduced`.
+        reverse: returns the plan back when a cotangent needs it, between the types without partial sums; it ends with
+            partial sums along the axes of `reduced`.
         reduced: axes of the source along which JAX marks the array as reduced.
     """
 
@@ -54,11 +54,11 @@ class CrossMeshRedistribution:
         self._replicas = bool(plan.source.partial) and AxisType.Explicit not in source.axis_types
 
     def __call__(self, array: jax.Array) -> jax.Array:
-        """The same global array, placed as the plan's target says; how it is placed before is not checked."""
+        """The same global array under the target's sharding; its sharding before is not checked."""
         if self._replicas:
             cuts = partition_spec(DistType(self.plan.source.dims))
-            there = underivable(lambda value: self._mapped(value, (cuts, partition_spec(self.plan.target))), _REPLICAS)
-            return there(array)
+            move = underivable(lambda value: self._mapped(value, (cuts, partition_spec(self.plan.target))), _REPLICAS)
+            return move(array)
         return differentiable(self._mapped, self._moved_back, bool(self.plan.target.partial))(array)
 
     def _moved_back(self, cotangent: jax.Array) -> jax.Array:
@@ -72,8 +72,8 @@ class CrossMeshRedistribution:
 
     def _mapped(self, array: jax.Array, specs: tuple[PartitionSpec, PartitionSpec] | None = None) -> jax.Array:
         mesh = self.plan.target_mesh
-        own = partition_spec(self.plan.source, reduced=self.reduced), partition_spec(self.plan.target)
-        source, target = specs or own
+        default = partition_spec(self.plan.source, reduced=self.reduced), partition_spec(self.plan.target)
+        source, target = specs or default
         context = context_of(self.plan, mesh.names, mesh.shape, mesh.devices, None, Platform.of(self.target))
         program = as_integer_bits(tile_program(self.plan, context))
         moved = _across(constrained(array, self.source, source), self.source, source, self.target, target, program)
@@ -91,7 +91,7 @@ def emptied(array: jax.Array, source: NamedSharding, target: NamedSharding) -> j
 def _across(
     array: jax.Array, source: Any, source_spec: PartitionSpec, target: Any, target_spec: PartitionSpec, program: Program
 ) -> jax.Array:
-    """Take an array to another mesh as rows, one tile each, cut over all devices; run a program on each tile there."""
+    """Take an array to another mesh as rows, one tile each, and run a program on each tile there."""
     over_source, over_target = (PartitionSpec(tuple(mesh.axis_names)) for mesh in (source, target))
     rows = _mapping(lambda tile: tile[None], source, source_spec, over_source)(array)
     rows = constrained(_named_finely(rows, source, target), target, over_target)
@@ -99,10 +99,10 @@ def _across(
 
 
 def _named_finely(rows: jax.Array, source: Any, target: Any) -> jax.Array:
-    """Rows cut over all devices, seen once over the coarsest mesh that both refine, where neither is that.
+    """Rows cut over all devices, constrained once to the coarsest mesh that refines both, if it is neither.
 
-    Shardy says all meshes of Auto axes in the axes of the one that has most. Where an output would take a part of an
-    axis, it gathers, and JAX may then fail to say how the output is placed. The finer mesh has every axis needed.
+    Shardy expresses all meshes of Auto axes by the axes of the largest mesh. Where an output takes a part of an axis,
+    it gathers, and JAX may fail to name the output's sharding. The finer mesh has every axis needed.
     """
     finer = _common_refinement(Mesh.of(source).shape, Mesh.of(target).shape)
     if not finer or AxisType.Explicit in (*source.axis_types, *target.axis_types):
@@ -116,7 +116,7 @@ def _named_finely(rows: jax.Array, source: Any, target: Any) -> jax.Array:
 
 
 def _common_refinement(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:
-    """Sizes of the axes of the coarsest mesh whose axes, joined, are those of both; () if there is none, or it is one.
+    """Sizes of the axes of the coarsest mesh that refines both; () if there is none, or it is one of them.
 
     >>> _common_refinement((2, 6), (6, 2)), _common_refinement((8,), (2, 4)), _common_refinement((2, 6), (3, 4))
     ((2, 3, 2), (), ())

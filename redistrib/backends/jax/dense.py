@@ -59,7 +59,7 @@ def _gathered(tile: jax.Array, groups: Int64, context: LoweringContext) -> jax.A
     if not _is_line(tile, context):
         together: jax.Array = lax.all_gather(tile, **context.groups(groups))
         return together
-    # What is in rows on both sides, and hidden from a compiler that would make it a line again, stays a gather.
+    # The TPU compiler keeps a gather of tiles of rank 2, if barriers hide that they are lines.
     rows = lax.optimization_barrier(tile.reshape(1, math.gcd(tile.size, _ROWS), -1))
     whole: jax.Array = lax.optimization_barrier(lax.all_gather(rows, tiled=True, **context.groups(groups)))
     return lax.reshape(whole, (groups.shape[1], tile.size))
@@ -89,18 +89,18 @@ def _piece_by_piece(step: AllToAll, tile: jax.Array, context: LoweringContext) -
     parted = tile.reshape(_parted(split, tile))
     size = [n for f, share in zip(split, step.share, strict=True) for n in ((1, share) if f > 1 else (share,))]
     cut: list[jax.Array] = []
-    known: dict[bytes, jax.Array] = {}  # members of a group may want the same share
+    shares: dict[bytes, jax.Array] = {}  # members of a group may receive the same share
     for which in _wanted_parts(step, split):
-        if which.tobytes() not in known:
+        if which.tobytes() not in shares:
             at = zip(context.parts(which), split, strict=True)
             start = [k for part, f in at for k in ((part, 0) if f > 1 else (0,))]
-            known[which.tobytes()] = lax.reshape(box(parted, start, size), (*step.share, *tile.shape[len(split) :]))
-        cut.append(known[which.tobytes()])
+            shares[which.tobytes()] = lax.reshape(box(parted, start, size), (*step.share, *tile.shape[len(split) :]))
+        cut.append(shares[which.tobytes()])
     return _concatenated(_traded(step, lax.concatenate(cut, 0), context), step.share[0], merged)
 
 
 def _concatenated(parts: jax.Array, rows: int, factors: Sequence[int]) -> jax.Array:
-    """One tile from parts of so many rows that lie one after the other, row-major over `factors`."""
+    """One tile from parts of `rows` rows that lie one after the other, row-major over `factors`."""
     if _in_rows(factors):
         return parts
     return concatenated([lax.slice_in_dim(parts, k, k + rows) for k in range(0, len(parts), rows)], factors)
@@ -122,7 +122,7 @@ def _traded(step: AllGather | AllToAll, shares: jax.Array, context: LoweringCont
 
     @batched.def_vmap
     def _(_: int, __: Sequence[bool], sent: jax.Array) -> tuple[jax.Array, bool]:
-        # JAX's own rule knows no groups; a batch is one more dimension of what travels.
+        # JAX's own batching rule does not support groups. A batch is one more dimension of the shares.
         return jnp.moveaxis(batched(jnp.moveaxis(sent, 0, 1)), 1, 0), True
 
     received: jax.Array = batched(shares)
@@ -131,21 +131,23 @@ def _traded(step: AllGather | AllToAll, shares: jax.Array, context: LoweringCont
 
 # -------------------------------------------------------------------------------------- slice by slice
 
-_Slices: TypeAlias = tuple[int, int]  # the dimension that is cut, and into how many equal slices
+_Slices: TypeAlias = tuple[int, int]  # the dimension that is cut, and the number of equal slices
 _FEWEST, _MOST = 4, 32
 
 
 def _slices(
     step: AllGather | AllToAll, part: Sequence[int], tile: jax.Array, context: LoweringContext
 ) -> _Slices | None:
-    """How to cut what travels, so that buffers around a collective fit in the context's chunk; None for not at all.
+    """The slices of a share, so that the buffers of a collective fit in the context's chunk; None for no slices.
 
-    The first dimension that has a fitting divisor is cut, since slices of it are made of the longest rows.
+    The first dimension with a fitting divisor is cut, because its slices have the longest rows.
     """
-    held = max(step.before.tile_size, step.after.tile_size) * tile.dtype.itemsize * math.prod(tile.shape[len(part) :])
-    if context.chunk is None or held <= context.chunk:
+    tile_bytes = (
+        max(step.before.tile_size, step.after.tile_size) * tile.dtype.itemsize * math.prod(tile.shape[len(part) :])
+    )
+    if context.chunk is None or tile_bytes <= context.chunk:
         return None
-    least = min(max(_FEWEST, -(-2 * held // context.chunk)), _MOST // 2)
+    least = min(max(_FEWEST, -(-2 * tile_bytes // context.chunk)), _MOST // 2)
     for dim, extent in enumerate(part):
         for count in range(least, _MOST + 1):
             if extent % count == 0:
@@ -189,26 +191,26 @@ def _written(
 
 
 def _receivers(step: AllToAll) -> Int64:
-    """`[devices, members]`: the members of each device's group, in order; of the first for devices that are in none."""
+    """`[devices, members]`: the members of each device's group; the first group for devices in none."""
     table = np.tile(step.groups[:1], (step.devices, 1))
     table[step.groups] = step.groups[:, None, :]
     return table
 
 
 def _wanted_parts(step: AllToAll, split: Sequence[int]) -> Iterator[Int64]:
-    """For each member of a group, `[devices, rank]`: which part of its tile, by dimension, a device sends it."""
+    """For each member of a group, `[devices, rank]`: the part of its tile that a device sends to it, by dimension."""
     to = _receivers(step)
     part = step.after.index % np.array(split)  # that a receiver wants of every sender
     return (part[to[:, j]] for j in range(step.group_size))
 
 
 def _places(step: AllToAll, split: Sequence[int]) -> Iterator[Int64]:
-    """For each member of a group, `[devices, rank]`: where in its tile a device finds the member's share."""
+    """For each member of a group, `[devices, rank]`: the offset of its share in a device's tile."""
     return (part * np.array(step.share) for part in _wanted_parts(step, split))
 
 
 def _packed(step: AllToAll, split: Sequence[int], tile: jax.Array, context: LoweringContext) -> jax.Array:
-    """`[members, *share]`: what a device sends to each member."""
+    """`[members, *share]`: the share for each member."""
     wanted = _wanted(step, split)
     in_order = wanted.shape[1] == math.prod(split) and bool((wanted == np.arange(wanted.shape[1])).all())
     if step.group_size > (context.pieces if in_order else context.MOST_PIECES):
@@ -219,9 +221,9 @@ def _packed(step: AllToAll, split: Sequence[int], tile: jax.Array, context: Lowe
         order = jnp.asarray(wanted[0]) if same else context.lookup(wanted)
         taken: jax.Array = jnp.take(parts, order, axis=0, mode="clip")
         return taken
-    # Cut one by one, the order of shares is in the offsets and costs nothing.
+    # Shares are cut one by one; the offsets put them in order at no cost.
     cut = [box(tile, context.offsets(table), step.share) for table in _places(step, split)]
-    # Compilers that want one buffer may give every piece of a stack its own first; updates are written in place.
+    # For a stack, compilers may allocate a buffer for every piece; updates are written in place.
     packed: jax.Array = lax.empty((len(cut), *cut[0].shape), tile.dtype)
     for j, piece in enumerate(cut):
         packed = lax.dynamic_update_index_in_dim(packed, piece, j, axis=0)
@@ -230,13 +232,13 @@ def _packed(step: AllToAll, split: Sequence[int], tile: jax.Array, context: Lowe
 
 
 def _wanted(step: AllToAll, split: Sequence[int]) -> npt.NDArray[np.int32]:
-    """`[devices, members]`: which part of its tile, by row-major number, a device sends to each member."""
+    """`[devices, members]`: row-major number of the part of its tile that a device sends to each member."""
     number = number_of(step.after.index % np.array(split), tuple(split)).astype(np.int32)
     return number[_receivers(step)]
 
 
 def _parted(split: Sequence[int], tile: jax.Array) -> list[int]:
-    """The shape of a tile with a dimension for the parts before each that is split."""
+    """The shape of a tile with one more dimension, of parts, before each dimension that is split."""
     factors = [*split, *(1,) * (tile.ndim - len(split))]
     return [m for n, f in zip(tile.shape, factors, strict=True) for m in ((f, n // f) if f > 1 else (n,))]
 

@@ -1,4 +1,4 @@
-"""What every backend offers, here for JAX; see `redistrib/backends/README.md`."""
+"""The doors of this backend, see `redistrib/backends/README.md`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from redistrib.programs.program import Program
 
 
 def run(what: Plan | Program, where: jax.sharding.Mesh, **options: Any) -> Callable[..., Any]:
-    """The function of global arrays that carries out a plan or a program on a JAX mesh.
+    """The function of global arrays of a plan or a program on a JAX mesh.
 
     Args:
         what: a plan, which moves one array, or a program, from its inputs to the list of its outputs.
-        where: a JAX mesh with the axes of the plan's or the program's.
+        where: a JAX mesh with the axes of the plan's or the program's mesh.
         options: those of `to_jax` for a plan, of `program_to_jax` for a program.
 
     Raises:
-        RedistribError: as these do.
+        RedistribError: as these functions do.
     """
     if isinstance(what, ProgramData):
         return program_to_jax(what, where, **options)

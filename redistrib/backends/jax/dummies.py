@@ -1,4 +1,4 @@
-"""Arrays on some of the devices that a program runs on: the others are given tiles of zeros, and keep no result."""
+"""Arrays on some devices of a program: the other devices get tiles of zeros, and keep no result."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MAKERS: Cache[Callable[[], jax.Array]] = Cache(1024)
 
 
 def over_all(array: jax.Array, shape: tuple[int, ...], sharding: NamedSharding) -> jax.Array:
-    """The tiles of an array as those of one of another shape, over devices of which some hold none of it.
+    """The tiles of an array as an array of another shape, over more devices.
 
-    Buffers are not copied. This process makes a tile of zeros on each of its devices that hold none.
+    Buffers are not copied. This process allocates a tile of zeros on each of its devices without a tile.
     """
     tile = sharding.shard_shape(shape)
     held = {shard.device: shard.data for shard in array.addressable_shards}
@@ -40,7 +40,7 @@ def on_some(array: jax.Array, shape: tuple[int, ...], sharding: Sharding) -> jax
 
 
 def without_shards(shape: tuple[int, ...], dtype: Any, sharding: Sharding) -> jax.Array:
-    """What a process holds of an array that is on devices of other processes alone."""
+    """The array of a process that has none of its shards."""
     return jax.make_array_from_single_device_arrays(shape, sharding, [], dtype=dtype)
 
 
@@ -64,5 +64,5 @@ def _maker(array: jax.Array, shape: tuple[int, ...], mesh: Mesh) -> Callable[[],
 
 
 def forget() -> None:
-    """Let the compiled programs that make zeros go."""
+    """Drop the compiled programs that make zeros."""
     _MAKERS.clear()

@@ -32,37 +32,36 @@ def to_jax(
     donate: bool = False,
     stacked: bool = False,
 ) -> Redistribution:
-    """The function that carries out a plan: from a global array to the same array under the target's sharding.
+    """The function of a plan: from a global array to the same array under the target's sharding.
 
     It may be called eagerly, under `jax.jit`, and under forward and reverse differentiation. As a function of global
     arrays it is the identity, so its tangent runs the same plan, and its cotangent travels back by `reverse`.
 
-    Eagerly, an array that is not placed as the plan's source says is refused. Under `jit` on a mesh of Auto axes
-    nothing says how a traced array is placed: the function constrains it to the source's sharding, and XLA moves it
-    there first if it was elsewhere. On a mesh of Explicit axes the placement is part of the traced type, and another
-    one is refused.
+    Eagerly, an array with another sharding than the plan's source is refused. Under `jit` on a mesh of Auto axes the
+    sharding of a traced array is unknown: the function constrains it to the source's sharding, and XLA moves it there
+    first if necessary. On a mesh of Explicit axes the sharding is part of the traced type, and another sharding is
+    refused.
 
-    Where a type has padding, arrays are of its `padded_shape`; of padding nothing is read, and it comes out zero.
+    Where a type has padding, arrays have its `padded_shape`. Padding is not read, and is zero in the result.
 
     Args:
         plan: from a type on the mesh to another type on the same mesh.
         mesh: a JAX mesh with the axes of the plan's mesh; its devices are numbered row by row.
-        reverse: the plan back, or a function that makes it, called when a cotangent needs it; without one, XLA moves
-            the cotangent in its own way.
+        reverse: the plan back, or a function that returns it, called when a cotangent needs it; without one, XLA moves
+            the cotangent.
         schedule: `"overlap"` lets rounds of permutes run at the same time, in at most two tiles of scratch;
             `"sequential"` runs one after the other in parts, in at most half a tile for a plan of one exchange.
-            By default a plan made for a memory limit runs in sequence, within it, and any other overlaps.
-        donate: eagerly, give the source's buffer up.
-        stacked: where tiles are summands, take and return arrays `[summands, *shape]` of all of them, the first
-            dimension cut one by one along the partial axes. Such functions have no derivative.
+            By default a plan with a memory limit runs in sequence, within the limit, and any other plan overlaps.
+        donate: eagerly, release the source's buffer.
+        stacked: where tiles are partial sums, take and return the array `[summands, *shape]` of all partial sums, whose
+            first dimension is cut one by one along the partial axes. Such functions have no derivative.
 
     Raises:
-        ForeignMeshError: if the mesh has other axes than the plan's.
-        ForeignMeshError: if source and target live on different meshes.
-        ChoiceError: if there is no such schedule.
-        SpecError: if JAX has no array of the plan's summands.
-        UnevenTypeError: if it has none of the plan's tiles.
-        ReductionError: if sums are to be made in 64 bits, and JAX has not been told to have them.
+        ForeignMeshError: if the mesh has other axes than the plan's, or source and target are on different meshes.
+        ChoiceError: if `schedule` is neither of the two.
+        SpecError: if JAX has no arrays of the plan's partial sums.
+        UnevenTypeError: if JAX has no arrays of the plan's tiles.
+        ReductionError: if partial sums are added in 64 bits without `jax_enable_x64`.
     """
     return Redistribution(plan, mesh, reverse=reverse, schedule=schedule, donate=donate, stacked=stacked)
 
@@ -78,7 +77,7 @@ def require_plan(plan: Plan) -> None:
 
 
 def require_mesh_and_arrays(plan: Plan) -> None:
-    """Refuse a plan that is not over all devices of one mesh, or of whose types JAX has no arrays.
+    """Refuse a plan over other devices than all of one mesh, or over types of which JAX has no arrays.
 
     Raises:
         ForeignMeshError, UnevenTypeError: as `to_jax` says.
@@ -92,12 +91,12 @@ def require_mesh_and_arrays(plan: Plan) -> None:
 
 
 class Redistribution:
-    """What `to_jax` returns: a plan, bound to a JAX mesh, as a function.
+    """A plan on a JAX mesh, as a function; the result of `to_jax`.
 
     Attributes:
         plan: the plan.
         mesh: the JAX mesh.
-        source_sharding, target_sharding: of the array before and after.
+        source_sharding, target_sharding: shardings of the array before and after.
     """
 
     def __init__(
@@ -144,15 +143,15 @@ class Redistribution:
         return result
 
     def _by_tiles(self, array: jax.Array) -> jax.Array:
-        """The same by way of the tiles alone, one after the other along the first dimension of an array of no summands.
+        """The same on an array of tiles, one after the other along the first dimension.
 
-        There are compilers that take no summands as arguments.
+        Some compilers take no partial sums as arguments.
         """
         rows = rows_shape(self.plan.devices, self.plan.before.tile)
-        given = with_sharding(array, rows, NamedSharding(self.mesh, self._along_tiles), weak=False)
+        tiles = with_sharding(array, rows, NamedSharding(self.mesh, self._along_tiles), weak=False)
         with alone_on(self.mesh):
-            moved = self._on_tiles(given)
-        if self._donates and given.is_deleted():
+            moved = self._on_tiles(tiles)
+        if self._donates and tiles.is_deleted():
             array.delete()
         weak = bool(array.aval.weak_type)
         return with_sharding(moved, self._ends[1].global_shape, self.target_sharding, weak=weak)
@@ -181,11 +180,11 @@ class Redistribution:
             raise _refused("sharding", described(self.source_sharding), described(array.sharding), place)
 
     def _placed(self, array: jax.Array) -> jax.Array:
-        """A traced array, known to be placed as the source says."""
-        given = other_spec(array, self.source_sharding)
-        if given is not None:
+        """A traced array with the sharding of the source."""
+        spec = other_spec(array, self.source_sharding)
+        if spec is not None:
             expected = self.source_sharding.spec
-            raise _refused("sharding", expected, given, "move it with jax.sharding.reshard, or plan from where it is")
+            raise _refused("sharding", expected, spec, "move it with jax.sharding.reshard, or plan from where it is")
         if AxisType.Explicit in self.mesh.axis_types:
             return array
         return constrained(array, self.mesh, self.source_sharding.spec)
@@ -196,7 +195,7 @@ class Redistribution:
         return context_of(self.plan, mesh.names, mesh.shape, mesh.devices, self._schedule, Platform.of(self.mesh))
 
     def _mapped(self, array: jax.Array, specs: tuple[PartitionSpec, PartitionSpec] | None = None) -> jax.Array:
-        """The one `shard_map`, between its own partition specs or others of the same tiles."""
+        """The `shard_map` of the plan, between its partition specs or others with the same tiles."""
         program = as_integer_bits(tile_program(self.plan, self._context))
         of_slabs, to_slabs = (
             end is not each for end, each in zip(self._ends, (self.plan.source, self.plan.target), strict=True)
@@ -218,7 +217,7 @@ class Redistribution:
         return differentiable(self._mapped, self._back, bool(self.plan.target.partial))(array)
 
     def _back(self, cotangent: jax.Array) -> jax.Array:
-        """A cotangent, moved from the target's sharding to the source's; of summands, to every one of them."""
+        """A cotangent, moved from the target's sharding to the source's; each partial sum has the same cotangent."""
         before, after = (partition_spec(each, cotangent=True) for each in (self.plan.target, self.plan.source))
         if self._reverse is None and self.plan.source.padded_shape != self.plan.target.padded_shape:
             raise TracedError("no plan back", source=str(self.plan.source), target=str(self.plan.target))
@@ -234,7 +233,7 @@ class Redistribution:
 
 
 def other_spec(array: jax.Array, expected: NamedSharding) -> PartitionSpec | None:
-    """How a traced array is placed on Explicit axes, where that is not as expected; None where it is, or nothing tells.
+    """The partition spec of a traced array on Explicit axes, where it is not the expected one; else None.
 
     Raises:
         TracedError: inside a `shard_map` over axes of the mesh.
@@ -246,13 +245,13 @@ def other_spec(array: jax.Array, expected: NamedSharding) -> PartitionSpec | Non
         raise TracedError("manual mesh", axes=tuple(manual))
     if AxisType.Explicit not in kinds.values():
         return None
-    given, spec = sharding.spec if not sharding.mesh.empty else PartitionSpec(), expected.spec
-    same = _normal(given, array.ndim) == _normal(spec, array.ndim) and given.unreduced == spec.unreduced
-    return None if same else given
+    actual, spec = sharding.spec if not sharding.mesh.empty else PartitionSpec(), expected.spec
+    same = _normal(actual, array.ndim) == _normal(spec, array.ndim) and actual.unreduced == spec.unreduced
+    return None if same else actual
 
 
-def _refused(what: str, expected: object, given: object, remedy: str) -> SourceArrayError:
-    return SourceArrayError("source array", what=what, expected=expected, given=given, remedy=remedy)
+def _refused(what: str, expected: object, actual: object, remedy: str) -> SourceArrayError:
+    return SourceArrayError("source array", what=what, expected=expected, given=actual, remedy=remedy)
 
 
 def _axis_types(mesh: Any) -> dict[str, AxisType]:
@@ -265,7 +264,7 @@ def _normal(spec: Any, rank: int) -> tuple[tuple[str, ...], ...]:
 
 
 def described(sharding: Any) -> str:
-    """A sharding as messages have it."""
+    """A sharding in the words of error messages."""
     if isinstance(sharding, NamedSharding):
         sizes = ", ".join(f"{name}:{size}" for name, size in sharding.mesh.shape.items())
         return f"{sharding.spec} on mesh {{{sizes}}}"

@@ -1,9 +1,9 @@
-"""Maxima and minima across devices, of integers that have the order of the elements.
+"""Maxima and minima across devices, as maxima and minima of integers with the order of the elements.
 
 An all-reduce of floats need not be XLA's `maximum`, which gives NaN where an element is NaN and has 0.0 above -0.0. On
-CPUs it loses NaNs and leaves the sign of a zero to the order of the devices; NCCL does not say what it does, nor does
-TPU's compiler. Integers have one order everywhere. So floats become integers of as many bits: NaNs are beyond all
-numbers, and every element comes back with its bits.
+CPUs it loses NaNs, and the sign of a zero depends on the order of the devices. NCCL and the TPU compiler specify
+neither. Integers have one order everywhere. So floats become integers of equal width: NaNs are beyond all numbers, and
+every element comes back with its bits.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def ordered(values: jax.Array, reduction: Reduction) -> jax.Array:
 
 
 def from_ordered(ranks: jax.Array, dtype: Any, reduction: Reduction) -> jax.Array:
-    """The floats of a type of which `ordered` made integers, bit by bit."""
+    """The floats from the integers of `ordered`, bit by bit."""
     if dtype.itemsize == 1:
         bits = jnp.asarray(_tables(dtype, reduction)[1])[ranks.astype(jnp.int32)]
         return as_dtype(bits.astype(_bits_of(dtype)), dtype)
@@ -74,9 +74,9 @@ def _sign_and_first(dtype: Any, reduction: Reduction) -> tuple[Any, Any]:
 
 @lru_cache
 def _tables(dtype: Any, reduction: Reduction) -> tuple[np.ndarray, np.ndarray]:
-    """Of a type of a byte at most, the rank of each pattern of bits, and the pattern of each rank.
+    """For a type of at most one byte, the rank of each bit pattern, and the pattern of each rank.
 
-    There are several such types, and they differ in what their NaNs and zeros look like.
+    Several types have one byte, with different patterns of NaNs and zeros.
     """
     patterns = np.arange(1 << jnp.finfo(dtype).bits, dtype=np.uint8)
     values = patterns.view(dtype).astype(np.float64)

@@ -1,13 +1,12 @@
 """The program of one device: each step of a plan as `jax.lax` operations on its tile.
 
 `local_program` knows devices by number and a tuple of mesh axes, so it runs under any `shard_map` whose manual axes
-enumerate the devices. Every device runs the same operations; what differs between devices is read from small int32
-tables at the device's own position.
+enumerate the devices. Every device runs the same operations. Each reads its offsets from small int32 tables.
 
-Two schedules exist for what travels in rounds. `"overlap"` leaves the order of rounds to the compiler as long as what
-is in flight fits in one tile, on TPUs in three quarters of a large one. `"sequential"` starts a round when the one
-before has been written, in parts small enough that a plan of one step needs at most half a tile of scratch, and runs
-all-to-alls and strided gathers as such rounds too.
+Rounds have two schedules. `"overlap"` leaves their order to the compiler while the shares in flight fit in one tile, on
+TPUs in three quarters of a large tile. `"sequential"` starts a round after the one before has been written, in parts
+so small that a plan of one step needs at most half a tile of scratch. All-to-alls and strided gathers go in such rounds
+too.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def local_program(steps: Sequence[Step], context: LoweringContext) -> Callable[[
             after = steps[-1].after
             return jnp.zeros((*after.tile, *tile.shape[after.rank :]), tile.dtype)
         pending: DynSlice | None = None
-        first = True  # the tile at hand is the program's argument, not a temporary
+        first = True  # the tile is the program's argument, not a temporary
         for k, step in enumerate(steps):
             last = k == len(steps) - 1
             between = (0 if first else step.before.tile_size) + (0 if last else step.after.tile_size)
@@ -69,7 +68,7 @@ def local_program(steps: Sequence[Step], context: LoweringContext) -> Callable[[
                 pending = DynSlice(pending.before if pending else step.before, step.after)
                 continue
             with jax.named_scope(f"{k + 1}.{step.kind}"):
-                # Shares are read from the larger tile at once; summands may be numbered otherwise there.
+                # Shares are read from the larger tile. Partial sums may have other numbers there.
                 if pending is not None and not has_summands(step) and _in_rounds(step, context, between, tile):
                     tile = _rounds(pending.before, step, tile, context, limits)
                 else:
@@ -86,11 +85,11 @@ def local_program(steps: Sequence[Step], context: LoweringContext) -> Callable[[
 
 @dataclass(frozen=True)
 class _Limits:
-    """What one step may use.
+    """The memory that one step may use.
 
     Attributes:
-        in_flight: elements of shares that have been cut out and not yet written.
-        whole: the same, of whole tiles, which travel from where they are.
+        in_flight: elements of shares that are cut out and not yet written.
+        whole: the same for whole tiles, which need no copy before they travel.
         part: elements of one part.
     """
 
@@ -102,7 +101,7 @@ class _Limits:
 def _limits(largest: int, between: int, context: LoweringContext, itemsize: int) -> _Limits:
     if context.schedule == "overlap":
         if context.chunk is not None and largest * itemsize > context.chunk:
-            # Buffers to send and to receive, and what the compiler adds, are to stay below two tiles.
+            # Send buffers, receive buffers and copies of the compiler stay below two tiles.
             return _Limits(in_flight=3 * largest // 4, whole=largest, part=-(-largest // 4))
         return _Limits(in_flight=largest, whole=largest, part=largest)
     free = (SEQUENTIAL_SCRATCH * largest - between) / 2
@@ -164,8 +163,8 @@ def _on_summands(step: Step, tile: jax.Array, context: LoweringContext, limits: 
     if isinstance(step, AllReduce):
         return adding.reduced(step, tile, context.groups(step.groups))
     if isinstance(step, ReduceScatter):
-        own = step.implementation == "alltoall" or reduction_of(step) != "sum" or not adding.native
-        if not own:
+        by_library = step.implementation == "alltoall" or reduction_of(step) != "sum" or not adding.native
+        if not by_library:
             parts = ratio(step.after, step.before)
             return adding.scattered(step, tile, parts, context.groups(step.groups))
         links = context.links
@@ -186,17 +185,17 @@ def _unreduced(step: Unreduce, tile: jax.Array, context: LoweringContext) -> jax
     adding, after = context.adding, step.after
     assert adding is not None
     shape = (*after.tile, *tile.shape[after.rank :])
-    nothing = adding.carried(jnp.full(shape, adding.identity(reduction_of(step))), tile)
+    identities = adding.carried(jnp.full(shape, adding.identity(reduction_of(step))), tile)
     place = context.offsets(step.before.start - after.start)
-    filled = tile if step.before.tile == after.tile else put(nothing, tile, place)
+    filled = tile if step.before.tile == after.tile else put(identities, tile, place)
     keeps = np.isin(np.arange(step.devices), step.keeps)
-    return filled if keeps.all() else jnp.where(context.lookup(keeps), filled, nothing)
+    return filled if keeps.all() else jnp.where(context.lookup(keeps), filled, identities)
 
 
 def _added_in_place(
     step: ReduceScatter | ReduceExchange, tile: jax.Array, context: LoweringContext, limits: _Limits
 ) -> jax.Array:
-    """Each device adds what arrives, in the order in which it does, to what it holds of its sum."""
+    """Each device adds boxes, in the order of their arrival, to its tile of identity elements."""
     adding, after, reduction = context.adding, step.after, reduction_of(step)
     assert adding is not None
     dtype = adding.dtype_of_sums(tile)
@@ -227,13 +226,13 @@ def _added_in_place(
 
 
 def _rounds(before: Placement, step: Step, tile: jax.Array, context: LoweringContext, limits: _Limits) -> jax.Array:
-    """Carry out a step as writes into its output tile; `before` may be any placement that holds what is sent."""
+    """A step as writes into its output tile; `before` may be an earlier placement with larger tiles."""
     assert isinstance(step, AllGather | AllToAll | AllPermute | Exchange)
     after = step.after
     elements = math.prod(tile.shape[after.rank :])  # behind each of the plan's
     shape = (*after.tile, *tile.shape[after.rank :])
     out: jax.Array | None = None
-    ordered: jax.Array | None = None  # a zero that is known when all that came before has been written
+    ordered: jax.Array | None = None  # a zero that depends on all writes so far
     in_flight = 0
     untouched = True
 
@@ -263,7 +262,7 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, context: LoweringCon
             in_flight += volume
         part = carried[write] if write in carried else _brought(write, writes, arrived, tile, context, ordered)
         target = context.offsets(write.target)
-        untouched = untouched and write.mask is writes[0].mask  # where a device is idle it has written nothing yet
+        untouched = untouched and write.mask is writes[0].mask  # an idle device has not written there yet
         if write.mask is not None and not untouched and out is not None:
             part = jnp.where(context.lookup(write.mask), part, box(out, target, write.size))
         if write.size == after.tile:
@@ -275,7 +274,7 @@ def _rounds(before: Placement, step: Step, tile: jax.Array, context: LoweringCon
 
 
 def _loose(writes: Sequence[Write], context: LoweringContext, limits: _Limits) -> list[Write]:
-    """The writes, each on its own where the padded transfer would take too much room."""
+    """The writes, without the padded transfers that take too much memory."""
 
     def fits(padded: PaddedTransfer) -> bool:
         return context.schedule == "overlap" and padded.length <= limits.part
@@ -291,13 +290,13 @@ def _brought(
     context: LoweringContext,
     ordered: jax.Array | None,
 ) -> jax.Array:
-    """What is to be written. A padded transfer travels with the first write that reads of it, and has `arrived`."""
+    """The box to be written. A padded transfer travels with the first write that reads from it, and is in `arrived`."""
     if write.padded is not None:
         if write.padded not in arrived:
             together = [other for other in writes if other.padded is write.padded]
             arrived[write.padded] = _sent(write.padded, together, tile, context, ordered)
         return arrived[write.padded][: write.volume].reshape(*write.size, *tile.shape[len(write.size) :])
-    if write.pairs is None:  # it stays at home: read where it is written, it needs no scratch to wait for
+    if write.pairs is None:  # it stays on the device and needs no scratch
         return _read(tile, context.offsets(write.source), write.size, None)
     return context.permute(_read(tile, context.offsets(write.source), write.size, ordered), write.pairs)
 
@@ -305,7 +304,7 @@ def _brought(
 def _sent(
     padded: PaddedTransfer, writes: Sequence[Write], tile: jax.Array, context: LoweringContext, zero: jax.Array | None
 ) -> jax.Array:
-    """`[length, ...]` elements that the running device receives: it packs the one box that it sends."""
+    """`[length, ...]` elements that the running device receives; it packs the one box that it sends."""
     packed: jax.Array | None = None
     for write in writes:
         assert write.pairs is not None
@@ -320,7 +319,7 @@ def _sent(
 
 
 def _parts(writes: Sequence[Write], limits: _Limits, bare: Callable[[Write], bool]) -> list[Write]:
-    """The writes, with those cut to the limit that need scratch: what travels, and what only some devices write."""
+    """The writes; those that need scratch are cut to the limit: messages, and writes that are masked."""
     free = [write.padded is not None or (not write.masked and (write.pairs is None or bare(write))) for write in writes]
     return [
         part
@@ -330,7 +329,7 @@ def _parts(writes: Sequence[Write], limits: _Limits, bare: Callable[[Write], boo
 
 
 def _read(tile: jax.Array, offsets: Offsets, size: Sequence[int], zero: jax.Array | None) -> jax.Array:
-    """A box of the tile; the program waits for `zero` before it reads it."""
+    """A box of the tile, with a data dependency on `zero` if there is one."""
     if zero is None:
         return box(tile, offsets, size)
     for i, (n, whole) in enumerate(zip(size, tile.shape, strict=False)):
@@ -341,10 +340,10 @@ def _read(tile: jax.Array, offsets: Offsets, size: Sequence[int], zero: jax.Arra
 
 
 def zero_after(array: jax.Array, context: LoweringContext) -> jax.Array:
-    """Zero, computed from an element of the array in a way that no compiler sees through.
+    """Zero, computed from an element of the array in a way that no compiler simplifies.
 
-    Compilers drop `lax.optimization_barrier` before they order operations. A true dependency stays: some bit of an
-    element, and an entry of a table that is zero for every device that exists.
+    Compilers drop `lax.optimization_barrier` before they order operations, but not a data dependency: here a bit of an
+    element, masked by a table entry that is zero for every device.
     """
     corner = array[(0,) * array.ndim]
     if jnp.issubdtype(corner.dtype, jnp.complexfloating):
@@ -358,6 +357,6 @@ def zero_after(array: jax.Array, context: LoweringContext) -> jax.Array:
 
 
 def after(latest: jax.Array, tile: jax.Array, context: LoweringContext) -> jax.Array:
-    """The tile, which is not there before another array is."""
+    """The tile, with a data dependency on another array."""
     there = jnp.broadcast_to(zero_after(latest, context) == 0, tile.shape)
     return lax.select(there, tile, jnp.zeros_like(tile))

@@ -17,9 +17,9 @@ _MODULES = {"numpy": jnp, "numpy.linalg": jnp.linalg, "numpy.fft": jnp.fft}
 
 
 def traced(function: Callable[..., Any], arrays: Sequence[jax.Array]) -> Any:
-    """What a function makes of traced arrays, whether it is written for JAX or for NumPy.
+    """The result of a function of traced arrays, written for JAX or for NumPy.
 
-    A function that fails as one for JAX because it makes NumPy arrays of its arguments is called a second time.
+    A function that fails under JAX because it makes NumPy arrays of its arguments is called a second time.
 
     Raises:
         jax.errors.JAXTypeError, TypeError: if it can be traced as neither.

@@ -1,4 +1,4 @@
-"""Plans over arrays with padding behind their last element, and so over tiles of which some are filled in part."""
+"""Plans of arrays with padding behind their last element, whose tiles may be filled in part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from redistrib.theory.placement import Placement
 def tile_program(plan: Plan, context: LoweringContext) -> Program:
     """The function from a device's source tile to its target tile, see `local_program`.
 
-    Of a tile with padding, only the elements of the array are read, and all others come out zero.
+    Padding is not read, and is zero in the result.
     """
     program = named(local_program(plan.steps, context), plan)
     if not plan.source.uneven and not plan.target.uneven:
@@ -40,7 +40,7 @@ def tile_program(plan: Plan, context: LoweringContext) -> Program:
 
 
 def _cleared(tile: jax.Array, placement: Placement, context: LoweringContext) -> jax.Array:
-    """The tile with zeros where the running device's box of the array ends before its tile does."""
+    """The tile, with zeros behind the last element of the array."""
     inside: jax.Array | None = None
     for i, points in enumerate(placement.points):
         if points is not None:
@@ -54,7 +54,7 @@ def require_arrays(*types: DistType) -> None:
     """Refuse types of which JAX has no arrays, not even with padding behind their last element.
 
     Raises:
-        UnevenTypeError: for the first such type.
+        UnevenTypeError: for the first of them.
     """
     for dist_type in types:
         if any(dim.cut != "even" for dim in dist_type.dims):

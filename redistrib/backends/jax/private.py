@@ -1,6 +1,6 @@
-"""All that is used of JAX beyond its public functions, and what is done where JAX no longer has it.
+"""All private functions of JAX that this library uses, each with a public way for versions that lack it.
 
-Each function says which public way was tried, and why it does not do; without its private part it takes that way.
+The docstring of each function says why the public way is not enough.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ Buffer = tuple[int, int]  # device id, address
 
 
 def array_of_buffers(array: jax.Array, aval: Any, sharding: Sharding, order: Sequence[int]) -> jax.Array | None:
-    """The buffers of an array, in an order, as an array of another abstract value and sharding; None if JAX does not.
+    """The buffers of an array, reordered, as an array of another abstract value and sharding; None if JAX cannot.
 
-    `jax.make_array_from_single_device_arrays` does the same and checks every shard every time, which takes longer than
-    moving small arrays does; nor can it make an array weakly typed.
+    `jax.make_array_from_single_device_arrays` checks every shard in every call, which takes longer than moving a small
+    array, and cannot make a weakly typed array.
     """
     source: Any = array
     make: Any = type(array)
@@ -60,7 +60,7 @@ def array_of_buffers(array: jax.Array, aval: Any, sharding: Sharding, order: Seq
 
 
 def weakly_typed(array: jax.Array) -> jax.Array:
-    """A traced array as one of a weak type; integers keep their strong one where JAX has no way.
+    """A traced array with a weak type; integers keep their strong type where JAX has no way.
 
     Public conversions make strong types. The transpose of one makes a weak type, but integers have no transpose.
     """
@@ -75,13 +75,13 @@ def weakly_typed(array: jax.Array) -> jax.Array:
 
 
 def addresses(array: jax.Array) -> list[Buffer]:
-    """Every buffer of an array that this process holds; waits for the array to be computed.
+    """The address of every buffer of an array in this process; waits until the array is computed.
 
-    No public function says which arrays have memory in common: DLPack knows neither all dtypes nor all devices. Where
-    JAX tells no addresses either, all arrays on a device are taken to have a buffer in common.
+    No public function says which arrays share memory: DLPack supports neither all dtypes nor all devices. Where JAX has
+    no addresses either, all arrays on a device count as sharing a buffer.
 
     Raises:
-        RuntimeError: JAX's own, if one has been deleted.
+        RuntimeError: JAX's own, if a buffer has been deleted.
     """
     return [(shard.device.id, _address(shard.data)) for shard in array.addressable_shards]
 
@@ -95,9 +95,9 @@ def _address(shard: Any) -> int:
 
 
 def value_inside(array: Any) -> Any:
-    """The array that is differentiated outside `jit`, or the tracer itself where it does not tell.
+    """The array that is differentiated outside `jit`, or the tracer itself if it hides the array.
 
-    `jax.typeof` of the tracer tells the sharding on meshes of Explicit axes alone.
+    `jax.typeof` of the tracer has the sharding on meshes of Explicit axes only.
     """
     while isinstance(array, jax.core.Tracer) and isinstance(inside := getattr(array, "primal", None), jax.Array):
         array = inside
@@ -105,13 +105,13 @@ def value_inside(array: Any) -> Any:
 
 
 def batch_axes(*, explicit: bool = False) -> frozenset[str]:
-    """The mesh axes along which `jax.vmap` cuts batches of what is traced; none where JAX hides them.
+    """The mesh axes along which `jax.vmap` cuts batches of the traced arrays; none if JAX hides them.
 
-    No public function tells. JAX's own error comes only when the batch is added to the specs.
+    There is no public function. JAX's own error comes only when the batch is added to the specs.
 
     Args:
-        explicit: only those that JAX has read off the batch, which is on Explicit axes: inside, it counts them to no
-            mesh, and collectives do not know them.
+        explicit: only the axes that JAX has read from the batch, on Explicit axes. Inside they belong to no mesh, and
+            collectives do not know them.
     """
     if _axis_env is None:
         return frozenset()
@@ -120,10 +120,10 @@ def batch_axes(*, explicit: bool = False) -> frozenset[str]:
 
 
 def compiled_with(lowered: Any, options: Mapping[str, Any]) -> Any:
-    """A lowered program compiled with options, or without where the compiler is one that does not know them all.
+    """A lowered program compiled with options, or without options for a compiler that does not know them all.
 
-    JAX lists no compiler's options, and raises the same error for an option that is unknown as for a value that is
-    wrong: only the text tells. Whatever else fails with options is compiled without, and fails again if it must.
+    JAX lists no compiler's options, and raises the same error for an unknown option as for a wrong value; only its text
+    differs. After any other error with options the program is compiled without options.
     """
     try:
         return lowered.compile(compiler_options=dict(options) or None)
@@ -136,12 +136,12 @@ def compiled_with(lowered: Any, options: Mapping[str, Any]) -> Any:
 
 
 def mesh_of_devices() -> jax.sharding.Mesh | None:
-    """The mesh that `jax.set_mesh` has set, where JAX tells: not under `jit`.
+    """The mesh of `jax.set_mesh`, where JAX tells: not under `jit`.
 
     `jax.sharding.get_mesh` came with JAX 0.9.
 
     Raises:
-        JaxVersionError: if JAX has neither that nor what it is made of.
+        JaxVersionError: if JAX has neither that function nor its parts.
     """
     try:
         get_mesh = getattr(jax.sharding, "get_mesh", None) or _concrete_mesh
@@ -156,7 +156,7 @@ def mesh_of_devices() -> jax.sharding.Mesh | None:
 
 
 def source_line(eqn: Any) -> str:
-    """The user's line that an equation of a jaxpr comes from, `file:line`; empty where JAX does not tell.
+    """The user's line of an equation of a jaxpr, `file:line`; empty if unknown.
 
     No public function reads the traceback of an equation.
     """
@@ -170,9 +170,9 @@ def source_line(eqn: Any) -> str:
 
 
 def notes_of_processes() -> Any:
-    """By what the processes of `jax.distributed` leave each other notes, and wait for them; None where there is none.
+    """The client by which processes of `jax.distributed` exchange texts and meet at barriers; None without one.
 
-    `jax.experimental.multihost_utils` compares values by a collective of all processes, which hangs where one does not
+    `jax.experimental.multihost_utils` compares values by a collective of all processes, which hangs if one does not
     call it.
     """
     return None if _distributed is None else getattr(_distributed.global_state, "client", None)

@@ -49,12 +49,12 @@ def mapped(
 
     Args:
         program: the program.
-        mesh: a JAX mesh with the axes of the program's.
+        mesh: a JAX mesh with the axes of the program's mesh.
         schedule: of the plans, see `to_jax`.
-        in_order: whether a move begins only when the operation before it is done. Otherwise the compiler may move all
-            that it can at the start, and takes what is moved a second time from the first.
-        compute: from an operation and tiles by name to those that it makes; by default bodies see where a part begins
-            as a traced number.
+        in_order: whether a move begins only after the operation before it. Otherwise the compiler may start all moves
+            at the beginning, and reuse the result of an equal move.
+        compute: from an operation and tiles by name to its results; by default bodies get the start of a part as a
+            traced number.
     """
     require_tiles_apart(program)
     flat = inlined(program)

@@ -33,36 +33,35 @@ _COMBINED: dict[str, Callable[..., jax.Array]] = {"sum": jnp.add, "max": jnp.max
 
 
 def program_to_jax(program: Program, mesh: jax.sharding.Mesh, *, schedule: Schedule | None = None) -> ProgramFunction:
-    """The function that runs a program: from a global array for each input to one for each output.
+    """The function of a program: from a global array for each input to one for each output.
 
-    All of it is one `shard_map`. It may be called eagerly and under `jax.jit`.
+    It is one `shard_map`, and may be called eagerly and under `jax.jit`.
 
-    Bodies of nests are traced: those that are written with `jax.numpy`, with operators alone, or with functions of
-    NumPy that `jax.numpy` has under the same name. What a body makes is converted to the value's element type, as
-    through MPI. A body that must be told where its part begins is traced once for each beginning, and every device
-    takes its own.
+    Bodies of nests are traced. They may use `jax.numpy`, operators, or functions of NumPy that `jax.numpy` has under
+    the same name. The result of a body is converted to the value's element type, as under MPI. A body that needs the
+    start of its part is traced once for each start, and every device takes its own.
 
     Args:
-        program: all its values and operations on one place, such as `rd.partition` makes without `root=`.
-        mesh: a JAX mesh with the axes of the place's mesh; its devices stand for those of the place, one by one. For a
-            place of one device, any mesh of one.
+        program: all its values and operations on one place, as from `rd.partition` without `root=`.
+        mesh: a JAX mesh with the axes of the place's mesh, whose devices take the numbers of the place's. For a place
+            of one device, any mesh of one device.
         schedule: of the plans of moves, see `to_jax`.
 
     Raises:
-        ProgramError: if the program is not right, stands on several places, begins or ends with partial sums, has tiles
-            that overlap or a nest without a body, or needs element types that JAX has not been told to have.
+        ProgramError: if the program is invalid, is on several places, begins or ends with partial sums, has tiles that
+            overlap or a nest without a body, or needs 64 bits without `jax_enable_x64`.
         ForeignMeshError: if the mesh has other axes than the program's.
     """
     return ProgramFunction(program, mesh, schedule)
 
 
 class ProgramFunction:
-    """What `program_to_jax` returns: a program, bound to a JAX mesh, as a function.
+    """A program on a JAX mesh, as a function; the result of `program_to_jax`.
 
     Attributes:
         program: the program.
         mesh: the JAX mesh.
-        in_shardings, out_shardings: of the arrays that go in and come out, in order.
+        in_shardings, out_shardings: shardings of the inputs and outputs, in order.
     """
 
     def __init__(self, program: Program, mesh: jax.sharding.Mesh, schedule: Schedule | None = None) -> None:
@@ -182,7 +181,7 @@ def _sharding(value: Value, place: Place, mesh: jax.sharding.Mesh) -> NamedShard
 
 
 def _compute(op: Compute, held: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """What an operation makes on the device that runs."""
+    """The results of an operation on the running device."""
     env = {array: held[name] for array, name in op.ins}
     for part in op.parts:
         nest, tiles = part.nest, [env[access.array] for access in part.nest.reads]
@@ -206,7 +205,7 @@ def _compute(op: Compute, held: Mapping[str, jax.Array]) -> dict[str, jax.Array]
 
 
 def _results(op: Compute, nest: Nest, at: Mapping[str, range], *tiles: jax.Array) -> list[jax.Array]:
-    """What the body of a nest makes on the points `at`."""
+    """The results of the body of a nest on the points `at`."""
     assert nest.body is not None
     try:
         found = traced(partial(nest.body, at), tiles)
@@ -228,7 +227,7 @@ def _results(op: Compute, nest: Nest, at: Mapping[str, range], *tiles: jax.Array
 
 
 def _as(value: Value, array: jax.Array, op: Compute) -> jax.Array:
-    """What a body has made, in the element type of the value."""
+    """The result of a body in the element type of the value."""
     if str(array.dtype) == value.dtype:
         return array
     if not np.can_cast(array.dtype, dtype_of(value.dtype), "same_kind"):

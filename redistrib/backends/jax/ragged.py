@@ -1,7 +1,7 @@
-"""An exchange as one ragged all-to-all: every share in one collective, whatever its size.
+"""An exchange as one ragged all-to-all: all shares in one collective, of any sizes.
 
-A device packs its shares into one buffer, those for one receiver side by side; `lax.ragged_all_to_all` carries them;
-the receiver finds them in its own buffer, those of one sender side by side. XLA has it for TPUs and GPUs, not for CPUs.
+A device packs its shares into one buffer, ordered by receiver. `lax.ragged_all_to_all` sends them, and each receiver
+has them in its buffer, ordered by sender. XLA has it for TPUs and GPUs, not for CPUs.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from redistrib.theory.placement import Int64
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """Where the shares of an exchange lie in the buffers, by device number, in units of `unit` elements.
+    """The places of the shares of an exchange in the buffers, by device number, in units of `unit` elements.
 
     Attributes:
         unit: elements; divides every share.
         length: units of each buffer.
         pack, unpack: `[devices, rounds]` offset of the share that a device sends, or receives, in a round.
-        input_offsets, send_sizes, output_offsets, recv_sizes: `[devices, devices]`, as `lax.ragged_all_to_all` takes
-            them: row d is what device d passes.
+        input_offsets, send_sizes, output_offsets, recv_sizes: `[devices, devices]` arguments of
+            `lax.ragged_all_to_all`; device d passes row d.
     """
 
     unit: int
@@ -64,7 +64,7 @@ def tables(volumes: Sequence[int], pairs: Sequence[Int64], devices: int) -> Tabl
 def _offsets(mine: Int64, other: Int64, turn: Int64, sizes: Int64, devices: int) -> tuple[Int64, Int64]:
     """`[devices, rounds]` offsets in buffers ordered by partner, then round, and `[devices, partners]` units.
 
-    A round in which a device has no share gets what room is left behind the others.
+    The offset of a round in which a device has no share is behind its other shares.
     """
     rounds = len(sizes)
     volume = np.zeros((devices, devices), dtype=np.int64)
@@ -82,12 +82,12 @@ def carry(writes: Sequence[Write], sends: Sequence[jax.Array], context: Lowering
     """Send the running device's box of every write to its receiver, and return the boxes received.
 
     Args:
-        writes: those that travel.
-        sends: the box that the running device sends, by write; anything where it sends none.
+        writes: those with messages.
+        sends: the box that the running device sends, by write; any box where it sends none.
         context: the devices.
 
     Returns:
-        the box received, by write; anything where the device receives none.
+        The box received, by write; any box where the device receives none.
     """
     rounds = [(write.volume, write.pairs) for write in writes if write.pairs is not None]
     at = tables([volume for volume, _ in rounds], [pairs for _, pairs in rounds], len(context.order))

@@ -1,4 +1,4 @@
-"""JAX shardings as types and back, and arrays known to be placed by them."""
+"""Conversion between JAX shardings and types, and constraints on traced arrays."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from redistrib.lang.types import DimType, DistType
 def partition_spec(
     dist_type: DistType, cotangent: bool = False, reduced: frozenset[str] = frozenset()
 ) -> PartitionSpec:
-    """The partition spec that means a type; one entry for each dimension.
+    """The partition spec of a type; one entry for each dimension.
 
     Args:
         dist_type: the type.
-        cotangent: of the cotangents of such arrays: for each summand the same, which JAX calls reduced, and summands
-            along what is reduced.
-        reduced: the axes that JAX marks so, along which all devices have the same.
+        cotangent: return the spec of cotangents: reduced along the partial axes of the type, and unreduced along
+            `reduced`.
+        reduced: the axes that JAX marks as reduced, along which all devices hold the same.
 
     >>> tuple(partition_spec(DistType.parse("[2{x,y}48, 5]")))
     (('y', 'x'), None)
@@ -39,7 +39,7 @@ def partition_spec(
 
 
 def stacked_type(dist_type: DistType, mesh: Mesh) -> DistType:
-    """The type of an array of all summands, `[summands, *shape]`; the type itself where tiles are no summands.
+    """The type of the array of all partial sums, `[summands, *shape]`; the type itself without partial sums.
 
     >>> print(stacked_type(DistType.parse("[2{x}8] sum{y,z}"), Mesh.of("x=4,y=2,z=3")))
     [1{y,z}6, 2{x}8]
@@ -51,13 +51,13 @@ def stacked_type(dist_type: DistType, mesh: Mesh) -> DistType:
 
 
 def named_sharding(dist_type: DistType, mesh: Mesh, jax_mesh: jax.sharding.Mesh) -> NamedSharding:
-    """The sharding that means `dist_type`, a type over `mesh`, on a JAX mesh of the same axes.
+    """The sharding of a type over `mesh`, on a JAX mesh of the same axes.
 
     Raises:
         ForeignMeshError: if the JAX mesh has other axes than `mesh`, or in another order, or XLA cannot read a name.
         MeshError: if it is no mesh.
         TypeFormError: if the type is not well-formed over the mesh.
-        SpecError: if JAX has no sharding that means the type: maxima and minima, and summands along Auto axes.
+        SpecError: if JAX has no such sharding: of maxima and minima, and of partial sums along Auto axes.
     """
     given = Mesh.of(jax_mesh)
     if (given.names, given.shape) != (mesh.names, mesh.shape):
@@ -85,7 +85,7 @@ def check_names(mesh: Any) -> None:
 
 
 def constrained(array: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:
-    """A traced array, known to be placed by a spec over a mesh; XLA moves it there if it is not."""
+    """A traced array under a partition spec over a mesh; XLA moves it there if necessary."""
     if AxisType.Explicit in mesh.axis_types:
         with use_abstract_mesh(abstract(mesh)):
             moved: jax.Array = jax.sharding.reshard(array, NamedSharding(mesh, spec))
@@ -100,7 +100,7 @@ def abstract(mesh: Any) -> Any:
 
 
 def with_auto_axes(mesh: Any) -> Any:
-    """The same mesh, its axes left to the compiler."""
+    """The mesh with Auto axes."""
     kinds = (AxisType.Auto,) * len(mesh.axis_names)
     if isinstance(mesh, jax.sharding.Mesh):
         return jax.sharding.Mesh(mesh.devices, mesh.axis_names, axis_types=kinds)
@@ -109,7 +109,7 @@ def with_auto_axes(mesh: Any) -> Any:
 
 @contextmanager
 def alone_on(mesh: jax.sharding.Mesh) -> Iterator[None]:
-    """A context in which no other mesh, such as one that the caller has set, is taken for ours."""
+    """A context whose only mesh is this one, even if the caller has set another."""
     try:
         context: Any = jax.set_mesh(mesh)
     except ValueError:  # while something is traced only the abstract mesh can be set

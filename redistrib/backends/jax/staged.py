@@ -1,4 +1,4 @@
-"""What one place runs by itself, as a jitted function of arrays on its devices."""
+"""The program of one place as a jitted function of arrays on its devices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redistrib.programs.inline import inlined
 
 
 def mesh_of(place: Place, devices: Sequence[Any]) -> jax.sharding.Mesh:
-    """The JAX mesh of a place; one without axes is given one of size 1."""
+    """The JAX mesh of a place; a place without axes gets one of size 1."""
     own = np.array([devices[number] for number in place.devices])
     shape, names = (place.mesh.shape, place.mesh.names) if place.mesh.names else ((1,), ("one",))
     return jax.sharding.Mesh(own.reshape(shape), names, axis_types=(AxisType.Auto,) * len(names))

@@ -18,8 +18,8 @@ Program: TypeAlias = Callable[[jax.Array], jax.Array]
 def as_integer_bits(program: Program) -> Program:
     """The program on values of any dtype, exact to the bit.
 
-    What compilers cannot carry, or change on the way, travels as integers: keys, integers below 4 bits, floats below
-    32 bits (see `bits_of`).
+    Values that compilers do not support or change travel as integers: keys, integers below 4 bits, floats below 32 bits
+    (see `bits_of`).
     """
 
     def run(tile: jax.Array) -> jax.Array:
@@ -50,15 +50,15 @@ def bits_of(dtype: Any) -> Any:
 
 
 def as_dtype(tile: jax.Array, dtype: Any) -> jax.Array:
-    """The same bits in another dtype, if one is given."""
+    """The same bits in another dtype, unless it is None."""
     return tile if dtype is None else lax.bitcast_convert_type(tile, dtype)
 
 
 def differentiable(move: Program, back: Program, to_summands: bool = False) -> Program:
     """A program that is the identity on global arrays: its tangent moves likewise, its cotangent goes `back`.
 
-    Where the result's tiles are summands, JAX gives cotangents another type than results, which `linear_call` does not
-    know; then there is no tangent.
+    Where the result's tiles are partial sums, JAX gives cotangents another type than results, which `linear_call` does
+    not support; then there is no tangent.
     """
 
     @jax.custom_jvp
@@ -79,7 +79,7 @@ def differentiable(move: Program, back: Program, to_summands: bool = False) -> P
     def run(array: jax.Array) -> jax.Array:
         if to_summands and jnp.issubdtype(array.dtype, jnp.inexact):
             return backwards(array)
-        # Other dtypes have no derivative, and linear_call knows no symbolic zeros.
+        # Other dtypes have no derivative, and linear_call does not support symbolic zeros.
         return identity(array) if jnp.issubdtype(array.dtype, jnp.inexact) else move(array)
 
     return run

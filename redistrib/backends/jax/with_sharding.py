@@ -1,4 +1,4 @@
-"""The buffers of an array under another shape and sharding: no byte is copied, and no device runs anything."""
+"""The buffers of an array under another shape and sharding, without a copy or a launch."""
 
 from __future__ import annotations
 

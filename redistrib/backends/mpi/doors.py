@@ -1,4 +1,4 @@
-"""What every backend offers, here for MPI; see `redistrib/backends/README.md`."""
+"""The doors of this backend, see `redistrib/backends/README.md`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from redistrib.programs.program import Program
 
 
 def run(what: Plan | Program, where: MPI.Intracomm, **options: Any) -> Executor | ProgramExecutor:
-    """The function of local tiles that carries out a plan or a program on a communicator; collective.
+    """The function of local tiles of a plan or a program on a communicator; collective.
 
     Args:
         what: a plan, which moves one array, or a program, from its inputs to the list of its outputs.
-        where: a communicator with one rank per device of the plan, or at least as many as the program has.
+        where: a communicator with one rank per device of the plan, or at least one per device of the program.
         options: those of `to_mpi` for a plan, of `program_to_mpi` for a program.
 
     Raises:
-        RedistribError: as these do.
+        RedistribError: as these functions do.
     """
     if isinstance(what, ProgramData):
         return program_to_mpi(what, where, **options)

@@ -23,7 +23,7 @@ from redistrib.theory.placement import Int64
 
 @dataclass(frozen=True)
 class TilePattern:
-    """Between which devices whole tiles travel, whatever their shapes.
+    """The devices between which whole tiles travel, for any shape of tiles.
 
     Attributes:
         pairs: (sender, receiver) of a permute of all devices that comes first; empty if there is none.
@@ -35,7 +35,7 @@ class TilePattern:
 
 
 def pattern_of(plan: Plan) -> TilePattern | None:
-    """The pattern of a plan that moves nothing but whole tiles, by a permute or a gather or both; None of others."""
+    """The pattern of a plan that moves only whole tiles, by a permute or a gather or both; None for other plans."""
     pairs: Int64 | None = None
     groups: Int64 | None = None
     for step in plan.steps:
@@ -55,14 +55,14 @@ def _rows(table: Int64 | None) -> tuple[tuple[int, ...], ...]:
 
 
 def can_be_coalesced(dtype: Any) -> bool:
-    """Whether tiles of a dtype may lie end to end in one buffer: neither keys nor what travels as wider numbers."""
+    """Whether tiles of a dtype may lie end to end in one buffer; keys and integers that travel widened may not."""
     if jnp.issubdtype(dtype, jax.dtypes.extended):
         return False
     return not (jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits < 4)
 
 
 def coalescing_key(plan: Plan, dtype: Any, quirks: Quirks) -> Hashable | None:
-    """What tiles that may be coalesced have in common; None for those that may not with any."""
+    """A key that tiles share if they may be coalesced with one another; None for tiles that may not."""
     pattern = pattern_of(plan) if can_be_coalesced(dtype) else None
     return None if pattern is None else (pattern, dtype, plan.before.tile_size if quirks.one_size else None)
 
@@ -70,7 +70,7 @@ def coalescing_key(plan: Plan, dtype: Any, quirks: Quirks) -> Hashable | None:
 def coalesced(
     tiles: Sequence[jax.Array], plans: Sequence[Plan], pattern: TilePattern, context: LoweringContext
 ) -> list[jax.Array]:
-    """Tiles of one dtype, each moved by its own plan, all of one pattern."""
+    """Tiles of one dtype, each moved by its own plan; all plans have one pattern."""
     buffer = lax.concatenate([lax.reshape(tile, (tile.size,)) for tile in tiles], 0)
     if pattern.pairs:
         buffer = context.permute(buffer, np.array(pattern.pairs))
@@ -85,7 +85,7 @@ def coalesced(
 
 
 def _taken(buffer: jax.Array, members: int, sizes: Sequence[int], context: LoweringContext) -> Iterator[jax.Array]:
-    """The parts of each tile: as many boxes as there are members, of so many elements each."""
+    """The parts of each tile: a box for each member, of `sizes[k]` elements for tile k."""
     if len(set(sizes)) == 1:
         rows = lax.reshape(buffer, (members, len(sizes), sizes[0]))
         yield from (box(rows, [0, context.number(k), 0], (members, 1, size)) for k, size in enumerate(sizes))

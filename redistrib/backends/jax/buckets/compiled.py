@@ -37,18 +37,16 @@ from redistrib.plans.steps import AllToAll, Exchange
 
 @dataclass(frozen=True)
 class BucketEntry:
-    """Arrays of one shape that go through one plan.
-
-    Without a `schedule`, it is the one that the plan's memory limit asks for; see `redistrib.backends.jax.lowering`.
+    """Arrays of one shape that move by one plan.
 
     Attributes:
-        plan: what each array goes through.
+        plan: of each array.
         dtype: of the arrays.
-        count: how many there are.
-        stacked: whether their tiles travel side by side in the same collectives: fewer of them, two more copies. Whole
-            tiles between the same devices do so whatever their shapes, with those of other such entries.
-        reuses: whether outputs take the place of inputs in memory, which are then gone; needs tiles of one shape.
-        schedule: of rounds.
+        count: number of arrays.
+        stacked: whether their tiles travel side by side in the same collectives: fewer collectives, two more copies.
+            Whole tiles between the same devices do so for all shapes, with those of other such entries.
+        reuses: whether outputs overwrite inputs, which are then deleted; needs tiles of one shape.
+        schedule: of rounds, see `redistrib.backends.jax.lowering`; None for that of the plan's memory limit.
     """
 
     plan: Plan
@@ -60,30 +58,30 @@ class BucketEntry:
 
     @property
     def times(self) -> int:
-        """How often an array goes through the plan."""
+        """How often an array moves by the plan."""
         return 1
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """The shape of an array of the source's tiles on all devices."""
+        """The shape of the array of the source's tiles on all devices."""
         return rows_shape(self.plan.devices, self.plan.source.local_shape)
 
     @property
     def spec(self) -> PartitionSpec:
-        """The partition spec of such an array."""
+        """The partition spec of that array."""
         return rows_spec(self.plan.before.rank)
 
 
 class CompiledBucket:
-    """Plans for several arrays at once, over devices in the order of their numbers.
+    """A program that moves several arrays by their plans, over devices in the order of their numbers.
 
-    The constructor lowers the program; `compile` is a call of its own, so that several may compile at the same time.
-    A `numbered` program is given numbers that the compiler does not see, if that makes
-    it quick to compile; they stay on the devices, in 4 bytes each.
+    The constructor lowers the program; `compile` is a separate call, so that several programs may compile at the same
+    time. A `numbered` program takes numbers as arguments that the compiler does not see, if it then compiles faster.
+    They stay on the devices, in 4 bytes each.
 
     Attributes:
-        entries: what one call moves, one entry after the other.
-        devices: over which all plans run.
+        entries: the arrays of one call, one entry after the other.
+        devices: of all plans.
     """
 
     def __init__(
@@ -115,9 +113,9 @@ class CompiledBucket:
         self._plain, self._done = plain, None
 
     def _movers(self, plain: bool) -> list[_Placed]:
-        """What moves the arrays, each with the places of those that it moves."""
+        """The functions that move the arrays, each with the places of its arrays."""
         each = list(self._each())
-        apart: list[Sequence[int]] = []
+        alone: list[Sequence[int]] = []
         together: dict[Hashable, list[int]] = {}
         end = 0
         for entry in self.entries:
@@ -125,12 +123,12 @@ class CompiledBucket:
             end += entry.count
             key = coalescing_key(entry.plan, entry.dtype, self._quirks) if entry.stacked else None
             if key is None:
-                apart.append(places)
+                alone.append(places)
             else:
                 together.setdefault(key, []).extend(places)
         return [
             (_Mover([each[k] for k in places], self.devices, plain, is_together), places)
-            for is_together, several in ((False, apart), (True, together.values()))
+            for is_together, several in ((False, alone), (True, together.values()))
             for places in several
         ]
 
@@ -155,19 +153,19 @@ class CompiledBucket:
     def compile(self) -> CompiledBucket:
         """The program, compiled; at once if it has been before."""
         if self._done is None:
-            self._done = self._made()
+            self._done = self._compile()
         return self
 
     @property
     def _compiled(self) -> Any:  # a cached property of Python 3.11 would let no two programs compile at a time
         return self.compile()._done
 
-    def _made(self) -> Any:
+    def _compile(self) -> Any:
         if self._plain:
             compiled = compiled_with(self._lowered, dict(self._quirks.bfloat16_options or {}))
             if not is_widened(str(compiled.as_text())):
                 return compiled
-            # Another compiler than was known: the integers that it cannot widen take longer to compile and to run.
+            # The compiler ignored the options. Integers are never widened, but take longer to compile and to run.
             self._jitted, self._lowered = self._lower(self._movers(False))
         return compiled_with(self._lowered, {})
 
@@ -213,7 +211,7 @@ class CompiledBucket:
         ]
 
     def _row(self, array: jax.Array, shape: tuple[int, ...], sharding: NamedSharding) -> jax.Array:
-        """An array as the program takes it."""
+        """An array as an argument of the program."""
         if array.sharding.device_set == sharding.device_set:
             return argument(array, shape, sharding)
         return over_all(array, shape, sharding)
@@ -223,7 +221,7 @@ class _Mover:
     """The program of some arrays on one device: of one entry, or of several whose tiles are coalesced.
 
     Attributes:
-        numbers: how many of the context's numbers it has use for.
+        numbers: how many of the context's numbers it uses.
     """
 
     def __init__(self, entries: Sequence[BucketEntry], devices: Sequence[Any], plain: bool, together: bool) -> None:
@@ -236,15 +234,15 @@ class _Mover:
         context = context_of(plan, (AXIS,), (plan.devices,), order, self._first.schedule, platform)
         self._context = replace(context, batched=self._stacked)
         parts = [max(ratio(step.after, step.before)) for step in plan.steps if isinstance(step, AllToAll)]
-        own = [len(entries)] if self._stacked else []
-        self.numbers = max(parts + own, default=0) if context.quirks.numbers else 0
+        places = [len(entries)] if self._stacked else []
+        self.numbers = max(parts + places, default=0) if context.quirks.numbers else 0
         self._is_long = any(isinstance(step, AllToAll | Exchange) for step in plan.steps)
 
     def __call__(self, tiles: Sequence[jax.Array], numbers: tuple[jax.Array, ...]) -> list[jax.Array]:
         if not self._pattern and (not self._stacked or len(tiles) == 1):
-            # Traced and lowered once for all the arrays, if that is worth a function.
-            one = jax.jit(self._moved) if len(tiles) > 1 and self._is_long else self._moved
-            return [one(tile, numbers) for tile in tiles]
+            # Traced and lowered once for all arrays, if the plan is long.
+            move = jax.jit(self._moved) if len(tiles) > 1 and self._is_long else self._moved
+            return [move(tile, numbers) for tile in tiles]
         dtype, context = self._first.dtype, replace(self._context, numbers=numbers)
         bits = None if self._plain else bits_of(dtype)
         bare = (as_dtype(tile, bits) for tile in tiles)
@@ -266,7 +264,7 @@ _Placed: TypeAlias = tuple[_Mover, Sequence[int]]
 
 
 def _moving(movers: Sequence[_Placed]) -> Callable[..., tuple[jax.Array, ...]]:
-    """What one device does with its tiles."""
+    """The program of one device on its tiles."""
 
     def run(numbers: tuple[jax.Array, ...], *tiles: jax.Array) -> tuple[jax.Array, ...]:
         moved: dict[int, jax.Array] = {}
@@ -282,16 +280,18 @@ _NUMBERS: dict[frozenset[Any], tuple[jax.Array, ...]] = {}
 
 
 def numbers(devices: frozenset[Any], count: int) -> tuple[jax.Array, ...]:
-    """0, 1, 2 and so on below `count`, each a scalar that every device holds, to be given to programs."""
-    known = _NUMBERS.get(devices, ())
-    if len(known) < count:
+    """0, 1, 2 and so on below `count`, each a scalar on every device, as arguments of programs."""
+    scalars = _NUMBERS.get(devices, ())
+    if len(scalars) < count:
         everywhere = NamedSharding(line_of(sorted(devices, key=lambda device: device.id)), PartitionSpec())
-        # Each is brought as it is: a program that makes them takes longer to compile than many that are given them.
+        # A program that makes the numbers takes longer to compile than many programs that take them as arguments.
         values = [np.int32(value) for value in range(1 << (count - 1).bit_length())]
-        with jax.transfer_guard_host_to_device("allow"):  # a guard is for arrays, and these are part of programs
-            known = tuple(jax.make_array_from_callback((), everywhere, partial(_same, value)) for value in values)
-        _NUMBERS[devices] = known
-    return known[:count]
+        with jax.transfer_guard_host_to_device(
+            "allow"
+        ):  # a guard concerns users' arrays, and these are part of programs
+            scalars = tuple(jax.make_array_from_callback((), everywhere, partial(_same, value)) for value in values)
+        _NUMBERS[devices] = scalars
+    return scalars[:count]
 
 
 def _same(value: np.int32, _: Any) -> np.int32:
@@ -299,7 +299,7 @@ def _same(value: np.int32, _: Any) -> np.int32:
 
 
 def forget() -> None:
-    """Let the numbers go; programs that were given some keep them."""
+    """Drop the numbers; programs keep those that they use."""
     _NUMBERS.clear()
 
 

@@ -1,6 +1,6 @@
-"""A large array part by part: cut on the source's devices, moved on all, put together on the target's.
+"""A large array in parts: cut on the source's devices, moved on all, joined on the target's.
 
-Devices that hold nothing of the array before or after stand in with a tile of one part, not of the whole.
+Devices without data of the array before or after have a tile of one part, not of the whole array.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from redistrib.plans.plan import Plan
 
 @dataclass(frozen=True)
 class PartedEntry:
-    """What one array goes through.
+    """One array that moves in parts.
 
     Attributes:
-        plan: of each of its parts.
-        times: how many parts there are.
+        plan: of each part.
+        times: number of parts.
         stacked: as for other entries.
     """
 
@@ -46,11 +46,11 @@ class PartedEnd:
     """The source or the target of an array that moves in parts.
 
     Attributes:
-        devices: those that hold a tile of it.
-        tile: its shape.
+        devices: those with a tile of it.
+        tile: shape of a tile.
         dim: the dimension that is cut.
-        cells: into how many cells the tile is cut along it; each has a piece of every part.
-        count: how many parts there are.
+        cells: number of cells of a tile along it; each has a piece of every part.
+        count: number of parts.
     """
 
     devices: tuple[Any, ...]
@@ -86,7 +86,7 @@ class PartedEnd:
         return NamedSharding(self.mesh, rows_spec(len(self.tile)))
 
     def whole(self, tile: Sequence[int]) -> tuple[int, ...]:
-        """The shape of such an array."""
+        """The shape of the whole array of tiles."""
         return rows_shape(len(self.devices), tile)
 
     def compiled(self, run: Callable[..., jax.Array], tiles: Sequence[tuple[int, ...]], dtype: Any) -> Any:
@@ -100,14 +100,14 @@ class PartedEnd:
 
 
 class PartedMove:
-    """An array of which one part after the other is moved by a program; see `CompiledBucket`, which it stands in for.
+    """An array whose parts a program moves one after the other; it has the methods of `CompiledBucket`.
 
-    A part has arrived when the next one is cut, so that besides the array before and after there is one launch.
+    A part has arrived before the next is cut, so there is one launch at a time besides the array before and after.
 
     Args:
-        program: what moves a part; it may have the part's source as soon as it has been read.
-        dtype: of the array; whole bytes, no keys.
-        source, target: where the array is, and where it is to be.
+        program: moves a part; it may overwrite the part's source.
+        dtype: of the array; of whole bytes, no keys.
+        source, target: the array's place before and after.
     """
 
     def __init__(self, program: CompiledBucket, dtype: Any, source: PartedEnd, target: PartedEnd) -> None:
@@ -143,9 +143,9 @@ class PartedMove:
 
     @cached_property
     def added_bytes(self) -> int:
-        """Bytes per device that a call takes besides its input: the output, a part, and what moves it.
+        """Bytes per device that a call takes besides its input: the output, a part, and the program of a part.
 
-        Of a device that is on one side only it counts the other side's tile as well.
+        A device on one side only counts the other side's tile as well.
         """
         self.compile()
         own = [_scratch(program) for program in (self._cut, self._paste) if program is not None]
