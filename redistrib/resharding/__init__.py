@@ -1,1 +1,1 @@
-"""Whole trees of arrays: what `redistrib.reshard`, a function, does over synthesis, packing and the JAX backend."""
+"""Whole trees of arrays: the room of `redistrib.reshard`, on top of synthesis and the JAX backend."""

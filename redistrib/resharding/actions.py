@@ -1,4 +1,4 @@
-"""What is done with a leaf: it is kept, moved by a plan, made anew, or handed to `jax.device_put`."""
+"""The action for a leaf: keep it, move it by a plan, create it empty, or pass it to `jax.device_put`."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class SourceTarget:
     """Source and target of a leaf as types, over numbered devices.
 
     Attributes:
-        source, target: types of one global shape; for a scalar between processes that of one element.
-        source_mesh, target_mesh: their meshes. Devices are numbered by their place in the source's mesh, or by their
-            ids where the target is on others.
-        topology: where the devices stand; None where that is not known.
+        source, target: types of one global shape; of one element for a scalar between processes.
+        source_mesh, target_mesh: their meshes. Devices are numbered by their position in the source's mesh, or by their
+            ids if the target has other devices.
+        topology: hosts and links of the devices; None if unknown.
     """
 
     source: DistType
@@ -43,12 +43,12 @@ class SourceTarget:
 
 @dataclass(frozen=True)
 class LeafRoute:
-    """What is to be done with a leaf.
+    """The action for a leaf, with source and target of its plan.
 
     Attributes:
         action: `"keep"`: every device holds its target tile already; `"move"`: by a plan; `"empty"`: no elements;
-            `"via_device_put"`: by `jax.device_put`; `"elsewhere"`: among devices of other processes, not by this one.
-        ends: what a plan is made for; None unless the action is "move".
+            `"via_device_put"`: by `jax.device_put`; `"elsewhere"`: between devices of other processes only.
+        ends: source and target of the plan; None unless the action is "move".
         devices: in the order of their numbers; empty unless the action is "move".
     """
 
@@ -60,17 +60,17 @@ class LeafRoute:
 def route(
     shape: tuple[int, ...], source: Sharding | None, target: Sharding, padding: Padding | None = None
 ) -> LeafRoute:
-    """What is done with an array of global `shape`; `source` is None for a value that is no `jax.Array`.
+    """The action for an array of global `shape`; `source` is None for a value that is no `jax.Array`.
 
     Args:
-        shape: global shape, in elements; that of the source where it differs.
-        source, target: where the array is, and where it is to be.
-        padding: of an array that is only a part of that at the source, and of that at the target.
+        shape: global shape, in elements; the shape of the source if source and target differ.
+        source, target: shardings before and after.
+        padding: shapes of source and target, of which the array fills the front; None without padding.
 
     Raises:
-        RedistribError: a sharding that no type says, or that does not divide the shape; devices of other kinds, where
-            they belong to several processes.
-        ValueError: JAX's own, for a target that cannot hold the shape.
+        RedistribError: for a sharding that no type describes or that does not divide the shape, and for devices of
+            other kinds of several processes.
+        ValueError: JAX's own, for a target that does not fit the shape.
     """
     if padding is not None and source is not None:
         return _padded(shape, source, target, padding)
@@ -108,7 +108,7 @@ def is_elsewhere(source: Sharding | None, target: Sharding) -> bool:
 
 
 def _padded(shape: tuple[int, ...], source: Sharding, target: Sharding, padding: Padding) -> LeafRoute:
-    """What is done with an array that is only a part of those at both ends: it is moved, so that all else is zero."""
+    """The action for an array with padding at either end: it is moved, so that all padding is zero."""
     kinds = [_kinds(side) for side in (source, target)]
     if len({*kinds[0], *kinds[1]}) > 1:
         raise MeshDevicesError("padded array", source=", ".join(kinds[0]), target=", ".join(kinds[1]))
@@ -130,15 +130,15 @@ def _moved(shape: tuple[int, ...], source: Sharding, target: Sharding, padding: 
 
 
 def _over(mesh: Mesh, order: Sequence[Any], devices: Sequence[Any]) -> Mesh:
-    """A mesh whose devices are given row by row, numbered by their places among others."""
+    """A mesh of devices in row-major order, numbered by their position in another sequence."""
     number = {device: k for k, device in enumerate(devices)}
     return Mesh(mesh.axes, tuple(number[device] for device in order))
 
 
 def _to_others(shape: tuple[int, ...], source: Sharding, target: Sharding) -> LeafRoute:
-    """What is done with an array whose target is on other devices, whichever process asks.
+    """The action for an array whose target has other devices, the same in every process.
 
-    In one process `jax.device_put` copies buffer by buffer where tiles stay what they are.
+    In one process `jax.device_put` copies buffer by buffer where tiles stay the same.
     """
     sides: list[set[Any]] = [source.device_set, target.device_set]
     kinds = [_kinds(side) for side in (source, target)]
@@ -168,11 +168,10 @@ def _kinds(sharding: Sharding) -> list[str]:
 def typed(sharding: Any, shape: tuple[int, ...]) -> tuple[DistType, Mesh, tuple[Any, ...]]:
     """The type, the mesh, and the devices in mesh order of an array of global `shape`.
 
-    A sharding without a mesh is read on a mesh of axes of prime size.
+    A sharding without a mesh is read as a sharding of a mesh with axes of prime size.
 
     Raises:
-        SpecError: if no type says what the sharding does.
-        SpecError: if a partition spec has no meaning as a type.
+        SpecError: if no type describes the sharding, or a partition spec has no meaning as a type.
     """
     if isinstance(sharding, NamedSharding):
         dist_type, mesh = from_named_sharding(sharding, shape)

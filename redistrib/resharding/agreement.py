@@ -1,11 +1,11 @@
-"""Do all processes move the same tree? Asked before anything moves: collectives that do not match hang, or mix arrays.
+"""Agreement of processes on one call, before anything moves: collectives that do not match hang, or mix arrays.
 
-Processes meet at barriers of `jax.distributed`. A barrier either lets all of its processes pass or fails for all of
-them, those that come later too. So all processes draw the same conclusion, and calls stay matched after an error.
+Processes meet at barriers of `jax.distributed`. A barrier either lets all its processes pass or fails for all of them,
+including those that come later. So all processes draw the same conclusion, and later calls match after an error.
 
-A digest that is new is exchanged, which takes four messages. A digest on which the processes have agreed before needs
-one: the barrier has the digest in its name, so only processes that are about to do the same meet there. If it fails,
-because another process is late or does something else, the digests are exchanged.
+Processes exchange a new digest, in four messages. A digest on which they agreed before needs one message: the name of
+the barrier contains the digest, so only processes with the same call meet there. If it fails, because another process
+is late or makes another call, they exchange digests.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_DIGESTS = 4096  # that are remembered for one set of processes
 
 
 def digest_of(parts: Iterable[object]) -> str:
-    """A digest of what a process is about to do."""
+    """A digest of the call of a process."""
     total = hashlib.sha256()
     for part in parts:
         total.update(f"{part}\n".encode())
@@ -34,11 +34,11 @@ def digest_of(parts: Iterable[object]) -> str:
 
 
 class _Group:
-    """The calls of some processes, as this process has made them.
+    """The calls of some processes, as seen by this process.
 
     Attributes:
         processes: those that take part, ascending; this process is one of them.
-        exchanges: how many exchanges of digests this process has begun. All processes count the same ones.
+        exchanges: number of exchanges of digests that this process has begun; equal in all processes.
         agreed: digests on which all of them have agreed.
         lock: held during a call, so that threads call one after the other.
     """
@@ -51,12 +51,12 @@ class _Group:
         self._name = f"redistrib/reshard/{'-'.join(map(str, processes))}"
 
     def meets_again(self, store: Any, digest: str) -> bool:
-        """Whether all processes are about to do again what they have agreed on before."""
+        """Whether all processes repeat a call on which they have agreed before."""
         seconds = min(REPEATED_SECONDS, WAIT_SECONDS)
         return digest in self.agreed and self._meet(store, f"{self._name}/{self.exchanges}/{digest}", seconds)
 
     def exchange(self, store: Any, digest: str) -> None:
-        """Tell the other processes a digest, wait for theirs, and compare.
+        """Send a digest to the other processes, wait for theirs, and compare.
 
         Raises:
             CommunicatorError: if they differ, or a process does not come; see `agree`.
@@ -120,11 +120,11 @@ _GROUPS: dict[tuple[int, ...], _Group] = {}
 
 
 def agree(processes: Sequence[int], digest: str) -> None:
-    """Wait until all processes that take part are about to do the same; this process is one of them.
+    """Wait until all processes that take part, this one included, are about to make the same call.
 
     Raises:
-        CommunicatorError: if they are about to do different things, or if one has not come within `WAIT_SECONDS`; with
-            one message in every process, those that come later included.
+        CommunicatorError: if their calls differ, or if one has not come within `WAIT_SECONDS`; the same message in
+            every process, including those that come later.
     """
     store = private.notes_of_processes()
     if store is None:

@@ -1,4 +1,4 @@
-"""What is refused of a leaf before anything moves, with its path."""
+"""Checks of a leaf before anything moves; an error names the leaf's path."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GONE = (
 
 
 def check(leaf: Leaf) -> None:
-    """Refuse what is no array, or none that can be moved."""
+    """Refuse a leaf that is no array, or an array that cannot be moved."""
     value = leaf.value
     if isinstance(value, jax.Array):
         if value.is_deleted():
@@ -64,18 +64,19 @@ def check_host_value(path: str, value: Any) -> None:
 
 
 def check_there(leaf: Leaf) -> None:
-    """Refuse what stands for an array and has no values."""
+    """Refuse a leaf that describes an array without values."""
     if isinstance(leaf.value, jax.ShapeDtypeStruct):
         raise LeafError(leaf.path, "a ShapeDtypeStruct has no values to move; pass arrays, or call reshard_plan")
 
 
 def check_processes(leaves: Sequence[Leaf], devices: Sequence[Sequence[Any]]) -> None:
-    """Refuse leaves that move among some of the processes, where a memory limit decides by all that is alive how each
-    leaf moves: all processes must know that alike.
+    """Refuse leaves that move between some of the processes under a memory limit.
+
+    The limit decides by all live arrays how each leaf moves, so all processes would have to know all leaves.
 
     Args:
         leaves: all leaves.
-        devices: those that each moves among; none if it does not move.
+        devices: the devices of each move; none if the leaf does not move.
     """
     own = [{device.process_index for device in some} for some in devices]
     everyone = set().union(*own)
@@ -89,7 +90,7 @@ def check_processes(leaves: Sequence[Leaf], devices: Sequence[Sequence[Any]]) ->
 
 
 def shared(leaves: Sequence[Leaf]) -> SharedBuffers:
-    """Which leaves have buffers in common, such as tied weights, with each other or with arrays that are no leaves.
+    """The leaves that share buffers, as tied weights do, with each other or with arrays outside the tree.
 
     Raises:
         LeafError: if a buffer of an array has been deleted.

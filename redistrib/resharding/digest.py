@@ -1,4 +1,4 @@
-"""A digest of what a call moves between processes, the same in all of them if they make the same call."""
+"""A digest of the moves between processes of one call, equal in all processes that make the same call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from redistrib.resharding.planning import Planner, leaf_spec, route_of
 
 
 def route_of_leaf(leaf: Leaf) -> LeafRoute:
-    """What is done with a leaf, whichever processes do it."""
+    """The action for a leaf, the same in every process."""
     with placing(leaf):
         return route_of(np.shape(leaf.value), getattr(leaf.value, "sharding", None), leaf.target, leaf.padding)
 
@@ -28,10 +28,10 @@ def route_of_leaf(leaf: Leaf) -> LeafRoute:
 def call_between_processes(
     leaves: Sequence[Leaf], planner: Planner, batches: Sequence[LeafBatch], donate: bool, memory_limit: int | None
 ) -> tuple[tuple[int, ...], str]:
-    """The processes that must make the same call, ascending, and a digest of it.
+    """The processes that must make the same call, ascending, and a digest of the call.
 
-    It is of all leaves that move between processes, also of those of which this process has nothing. No process and no
-    digest where there are none.
+    The digest covers all leaves that move between processes, also those without a shard in this process. Without such
+    leaves there is no process, and the digest is empty.
     """
     processes: set[int] = set()
     parts: list[object] = []
@@ -54,7 +54,7 @@ def call_between_processes(
         parts.append(([device.id for device in route.devices], plans[id(plan)][1]))
     if not processes:
         return (), ""
-    if memory_limit is not None:  # launches depend on all arrays of a process, also on those that do not leave it
+    if memory_limit is not None:  # launches depend on all arrays of a process, also on those that stay in it
         parts += _launches(batches)
     return tuple(sorted(processes)), digest_of([*parts, donate, memory_limit])
 

@@ -40,16 +40,16 @@ LONG_MOVE = 256 * 2**20  # bytes of all leaves above which a move shows its prog
 
 
 @dataclass(frozen=True)
-class _KnownTree:
-    """What to do with a tree of arrays of some shapes and placements.
+class _PreparedTree:
+    """The prepared moves of a tree of arrays of these shapes and shardings.
 
     Attributes:
         plan: the launches.
         routes: of every leaf.
-        donated: whether the source of each leaf may be given up as soon as it has travelled.
-        last: groups of leaves with buffers in common, none of which is kept: they go when all have travelled.
-        processes: those that must move the same, ascending; none where no leaf moves between processes.
-        digest: of what they are to do.
+        donated: whether the source of each leaf may be deleted as soon as it has travelled.
+        last: groups of leaves that share buffers and all move; they are deleted after all have travelled.
+        processes: those that must make the same call, ascending; none where no leaf moves between processes.
+        digest: of that call.
     """
 
     plan: TreePlan
@@ -61,10 +61,10 @@ class _KnownTree:
 
 
 class PreparedReshard:
-    """Leaves that have been checked, planned and compiled for.
+    """Leaves that are checked, planned and compiled.
 
     Attributes:
-        plan: what will be done.
+        plan: the moves.
     """
 
     def __init__(self, leaves: Sequence[Leaf], planner: Planner, *, donate: bool, memory_limit: int | None) -> None:
@@ -73,27 +73,27 @@ class PreparedReshard:
         self._leaves, self._limit = leaves, memory_limit
         common = shared(leaves) if donate else SharedBuffers()
         key = (tuple(map(_signature, leaves)), common, donate, memory_limit, planner.key)
-        self._known: _KnownTree = TREES.get(
-            key, lambda: _Planning(leaves, common, planner, donate, memory_limit).known()
+        self._prepared: _PreparedTree = TREES.get(
+            key, lambda: _Planning(leaves, common, planner, donate, memory_limit).prepared()
         )
-        self._stays: set[int] = set()  # leaves whose buffers are those of what `jax.device_put` returned for them
-        self.plan: TreePlan = self._known.plan
+        self._stays: set[int] = set()  # leaves that share buffers with their results of `jax.device_put`
+        self.plan: TreePlan = self._prepared.plan
 
     def run(self, results: list[Any], progress: bool | None, pause: Callable[[], None], agreed: bool) -> None:
-        """Move everything.
+        """Move all leaves.
 
-        What `jax.device_put` moves comes first: until all of it has arrived nothing is given up.
+        `jax.device_put` comes first. No source is deleted before all its results have arrived.
 
         Args:
-            results: takes every leaf on its target, in its place, before its source is given up.
+            results: gets every leaf on its target, by number, before its source is deleted.
             progress: whether to show a bar.
             pause: called where every array is either a leaf or among the results.
-            agreed: whether all processes are known to move the same.
+            agreed: whether all processes have agreed on this call.
         """
         for leaf in self._leaves:
             check_there(leaf)
-        if len(self._known.processes) > 1 and not agreed:
-            agree(self._known.processes, self._known.digest)
+        if len(self._prepared.processes) > 1 and not agreed:
+            agree(self._prepared.processes, self._prepared.digest)
         quirks = [_quirks(batch) for batch in self.plan.batches]
         self._bring(results, pause)
         total = sum(item.target_bytes * len(item.devices) for batch in self.plan.batches for item in batch.items)
@@ -110,18 +110,18 @@ class PreparedReshard:
             for k in self._of("keep"):  # while the last launch runs
                 leaf = self._leaves[k]
                 results[k] = with_sharding(leaf.value, leaf.value.shape, leaf.target, weak=leaf.value.aval.weak_type)
-                note(leaf.value, results[k], given_up=self.plan.donate)
-            if any(each.one_at_a_time for each in quirks):
+                note(leaf.value, results[k], deleted=self.plan.donate)
+            if any(quirk.one_at_a_time for quirk in quirks):
                 wait.for_all()
-        for one in self._known.last:
-            if not self._stays.intersection(one):
-                for k in one:
+        for group in self._prepared.last:
+            if not self._stays.intersection(group):
+                for k in group:
                     self._leaves[k].value.delete()
 
     def _bring(self, results: list[Any], pause: Callable[[], None]) -> None:
-        """Bring what no plan moves, and then give its sources up.
+        """Move the leaves without a plan, and then delete their sources.
 
-        `jax.device_put` is never told to donate: it would take buffers from other arrays.
+        `jax.device_put` never donates: it would take buffers from other arrays.
         """
         for k in self._of("elsewhere"):
             value, padding = self._leaves[k].value, self._leaves[k].padding
@@ -145,19 +145,19 @@ class PreparedReshard:
                 self._give_up(k, source, results[k])
 
     def _give_up(self, k: int, source: jax.Array, result: jax.Array) -> None:
-        """Give up the source of what `jax.device_put` has brought, unless the result has buffers of it."""
-        if not source.size:  # `jax.device_put` may hand an empty array on, and there is nothing to gain
+        """Delete the source of a result of `jax.device_put`, unless they share buffers."""
+        if not source.size:  # `jax.device_put` may return the same empty array, which takes no memory
             stays = True
         elif source.sharding.device_set.isdisjoint(result.sharding.device_set):
             stays = False
         elif self.plan.donate:
             stays = not set(buffers(source)).isdisjoint(buffers(result))
-        else:  # maybe: to ask for buffers is to wait
+        else:  # perhaps; reading the buffers would wait for the array
             stays = source.sharding.memory_kind == result.sharding.memory_kind
         if stays:
             self._stays.add(k)
-            note(source, result, given_up=self.plan.donate)
-        elif self._known.donated[k]:
+            note(source, result, deleted=self.plan.donate)
+        elif self._prepared.donated[k]:
             source.delete()
 
     def _launched(self, batch: LeafBatch, results: list[Any]) -> list[jax.Array]:
@@ -176,11 +176,11 @@ class PreparedReshard:
         return moved
 
     def _of(self, action: Action) -> Iterator[int]:
-        return (k for k, route in enumerate(self._known.routes) if route.action == action)
+        return (k for k, route in enumerate(self._prepared.routes) if route.action == action)
 
 
 class _Planning:
-    """Routes, plans, launches and their programs for leaves that have been checked."""
+    """Routes, plans and launches of checked leaves."""
 
     def __init__(
         self,
@@ -194,14 +194,14 @@ class _Planning:
         self._routes = tuple(map(_routed, leaves))
         self._common = common
         self._specs: dict[tuple[int, Any], tuple[LeafSpec, tuple[int, ...]]] = {}  # by route and dtype
-        held = common.members
+        sharing = common.members
         self._donated = tuple(
-            donate and route.action in ("move", "via_device_put") and k not in held
+            donate and route.action in ("move", "via_device_put") and k not in sharing
             for k, route in enumerate(self._routes)
         )
 
-    def known(self) -> _KnownTree:
-        """The whole, with every program compiled."""
+    def prepared(self) -> _PreparedTree:
+        """The moves of the tree, with every program compiled."""
         if self._limit is not None:
             check_processes(self._leaves, [route.devices for route in self._routes])
         batches, before = self._batches(
@@ -220,9 +220,9 @@ class _Planning:
             ),
         )
         stay = {k for k, route in enumerate(self._routes) if route.action == "keep"} | self._common.elsewhere
-        last = tuple(one for one in self._common.groups if stay.isdisjoint(one))
+        last = tuple(group for group in self._common.groups if stay.isdisjoint(group))
         call = call_between_processes(self._leaves, self._planner, batches, self._donate, self._limit)
-        return _KnownTree(plan, self._routes, self._donated, last, *call)
+        return _PreparedTree(plan, self._routes, self._donated, last, *call)
 
     def _paths(self, action: Action) -> tuple[str, ...]:
         return tuple(
@@ -231,36 +231,36 @@ class _Planning:
 
     def _item(self, index: int) -> LeafMove:
         leaf, route = self._leaves[index], self._routes[index]
-        known = self._specs.get((id(route), leaf.value.dtype))
-        if known is None:
+        planned = self._specs.get((id(route), leaf.value.dtype))
+        if planned is None:
             assert route.ends is not None
             with naming(leaf.path):
                 spec = LeafSpec(route.ends, str(leaf.value.dtype), route.devices, self._planner)
-            known = self._specs[id(route), leaf.value.dtype] = (spec, tuple(device.id for device in spec.devices))
-        held: list[set[Any]] = [leaf.value.sharding.device_set, leaf.target.device_set]
-        before, after = (tuple(device.id for device in known[0].devices if device not in side) for side in held)
+            planned = self._specs[id(route), leaf.value.dtype] = (spec, tuple(device.id for device in spec.devices))
+        sides: list[set[Any]] = [leaf.value.sharding.device_set, leaf.target.device_set]
+        before, after = (tuple(device.id for device in planned[0].devices if device not in side) for side in sides)
         donated, shares_buffers = self._donated[index], False
-        if self._donate and len({device.process_index for device in known[0].devices}) > 1:
+        if self._donate and len({device.process_index for device in planned[0].devices}) > 1:
             donated, shares_buffers = True, not donated
-        return LeafMove(index, leaf.path, *known, donated, before, after, known[0].parts.count, shares_buffers)
+        return LeafMove(index, leaf.path, *planned, donated, before, after, planned[0].parts.count, shares_buffers)
 
     def _alive(self) -> MemoryLedger:
-        """Bytes on each device before anything moves: all sources, and what `jax.device_put` brings."""
+        """Bytes on each device before the launches: all sources, and the results of `jax.device_put`."""
         alive = MemoryLedger()
-        known: dict[tuple[int, Any], list[tuple[list[int], int]]] = {}
+        shares: dict[tuple[int, Any], list[tuple[list[int], int]]] = {}
         for leaf, route in zip(self._leaves, self._routes, strict=True):
             name = (id(route), getattr(leaf.value, "dtype", type(leaf.value)))
-            if name not in known:
+            if name not in shares:
                 source = getattr(leaf.value, "sharding", None)
-                held = [source] if source is not None else []
-                held += [leaf.target] if route.action == "via_device_put" else []
-                known[name] = [_share(leaf.value, sharding) for sharding in held]
-            for share in known[name]:
+                shardings = [source] if source is not None else []
+                shardings += [leaf.target] if route.action == "via_device_put" else []
+                shares[name] = [_share(leaf.value, sharding) for sharding in shardings]
+            for share in shares[name]:
                 alive.add(*share)
         return alive
 
     def _batches(self, items: list[LeafMove]) -> tuple[list[LeafBatch], int]:
-        """Launches that have been planned and compiled, and the bytes on the fullest device before them."""
+        """The compiled launches, and the bytes on the fullest device before them."""
         if self._limit is None:
             least = max((spec.quirks.bucket_bytes for spec, _ in self._specs.values()), default=0)
             packed = pack_into_buckets(items, least)
@@ -288,7 +288,7 @@ class _Planning:
         firsts = [group[0] for group in groups]
         self._plan(firsts)
         with naming(firsts[0].path):
-            # Under a limit nothing is left on the devices but the leaves.
+            # Under a memory limit only leaves stay on the devices.
             return self._planner.program(groups, list(map(self._dtype, firsts)), numbered=self._limit is None)
 
     def _plan(self, items: Iterable[LeafMove]) -> None:
@@ -304,7 +304,7 @@ class _Planning:
 
 
 def _signature(leaf: Leaf) -> Hashable:
-    """All of a leaf that matters for what is done with it, but for the buffers that it has in common with others."""
+    """All that decides about a leaf's action, except the buffers that it shares."""
     value = leaf.value
     if isinstance(value, jax.Array):
         return (leaf.path, value.aval, value.sharding, leaf.target, leaf.padding)
@@ -313,7 +313,7 @@ def _signature(leaf: Leaf) -> Hashable:
 
 
 def _routed(leaf: Leaf) -> LeafRoute:
-    """What this process does with a leaf."""
+    """The action for a leaf in this process."""
     route = route_of_leaf(leaf)
     return (
         replace(route, action="elsewhere")
@@ -323,9 +323,9 @@ def _routed(leaf: Leaf) -> LeafRoute:
 
 
 def _share(value: Any, sharding: Any) -> tuple[list[int], int]:
-    """Devices of an array by id, and its bytes on each."""
+    """Ids of an array's devices, and its bytes on each."""
     shape, dtype = np.shape(value), getattr(value, "dtype", None)
-    if dtype == jax.dtypes.float0:  # of tangents of integers, which `jax.device_put` hands on as they are
+    if dtype == jax.dtypes.float0:  # of tangents of integers, which `jax.device_put` returns unchanged
         return [], 0
     size = itemsize_of(str(np.asarray(value).dtype if dtype is None else dtype))
     return [device.id for device in sharding.device_set], math.prod(sharding.shard_shape(shape)) * size
@@ -335,23 +335,23 @@ def _share(value: Any, sharding: Any) -> tuple[list[int], int]:
 
 
 class _Waiting:
-    """Keeps the launches that may still be running within some bytes per device."""
+    """A queue that keeps the launches in flight within some bytes per device."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._flying: deque[tuple[list[jax.Array], int]] = deque()
 
     def add(self, arrays: list[jax.Array], size: int) -> None:
-        """Note a launch, and wait for the oldest ones until the rest keeps within the bytes."""
+        """Add a launch, and wait for the oldest ones until the others keep within the bytes."""
         self._flying.append((arrays, size))
-        self._until(self._most)
+        self._until(self._limit)
 
     def for_all(self) -> None:
-        """Wait for all that may still be running."""
+        """Wait for all launches."""
         self._until(-1)
 
-    def _until(self, most: int) -> None:
-        while self._flying and sum(size for _, size in self._flying) > most:
+    def _until(self, limit: int) -> None:
+        while self._flying and sum(size for _, size in self._flying) > limit:
             jax.block_until_ready(self._flying.popleft()[0])
 
 
@@ -360,11 +360,11 @@ def _quirks(batch: LeafBatch) -> Quirks:
 
 
 @contextmanager
-def _progress(total: int, wanted: bool | None) -> Iterator[Callable[[int], None] | None]:
-    """A function that advances a bar on stderr by so many bytes; None where none is shown."""
-    if wanted is None:
-        wanted = total > LONG_MOVE and sys.stderr.isatty() and jax.process_index() == 0
-    if not wanted:
+def _progress(total: int, show: bool | None) -> Iterator[Callable[[int], None] | None]:
+    """A function that advances a bar on stderr by some bytes; None without a bar."""
+    if show is None:
+        show = total > LONG_MOVE and sys.stderr.isatty() and jax.process_index() == 0
+    if not show:
         yield None
         return
     from rich.console import Console

@@ -1,7 +1,7 @@
-"""Handlers of signals are put off where an exception out of one would cost an array, and on again whatever comes.
+"""Handlers of signals wait while an exception from one of them would lose an array.
 
-That is so between a launch and the note of what it returned. It is also so where an array is asked for its buffers for
-the first time: JAX makes the list of them in Python, and where that is cut off the array keeps a list that ends early.
+That is between a launch and the record of its result, and when the buffers of an array are first read: JAX lists them
+in Python, and an exception there leaves the array with an incomplete list.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _SIGNALS = [int(getattr(signal, name)) for name in _NAMES if hasattr(signal, nam
 class SignalsPutOff:
     """A context in which Python's handlers of signals, which may raise, wait.
 
-    They run only when the function that the context gives is called, and at the end. In a thread other than the main
-    one nothing is put off, as Python runs no handlers there.
+    They run when the function that the context returns is called, and at the end. In other threads than the main thread
+    the context has no effect, because Python runs no handlers there.
 
     Args:
-        partial: what every exception that leaves the context has as its attribute `partial`; none if it is None.
+        partial: the attribute `partial` of every exception that leaves the context; none if it is None.
     """
 
     def __init__(self, partial: Callable[[], Any] | None = None) -> None:

@@ -24,11 +24,11 @@ class Leaf:
     """One leaf of the tree.
 
     Attributes:
-        path: where it stands, as JAX prints paths; empty for a tree that is one array.
+        path: as JAX prints paths; empty for a tree that is one array.
         value: the leaf.
-        target: the sharding asked for.
-        source: the sharding that the caller says the leaf has; None where the leaf itself tells.
-        padding: of an array that is only a part of the leaf, and of what the leaf becomes; None of any other.
+        target: the sharding of the result.
+        source: the sharding by the caller's `source`; None for that of the value.
+        padding: shapes of source and result, of which the leaf fills the front; None without padding.
     """
 
     path: str
@@ -181,7 +181,7 @@ def on_devices(leaf: Leaf) -> Leaf:
 
 
 def present(leaf: Leaf) -> Leaf:
-    """A leaf whose values are in other processes, told by a `jax.ShapeDtypeStruct`, as the array that this one has."""
+    """A leaf whose values other processes have, described by a `jax.ShapeDtypeStruct`, as an array of this process."""
     value: Any = leaf.value
     sharding = getattr(value, "sharding", None)
     if not isinstance(value, jax.ShapeDtypeStruct) or sharding is None or not getattr(sharding, "device_set", None):
@@ -192,10 +192,10 @@ def present(leaf: Leaf) -> Leaf:
 
 
 def zeros_like(array: jax.Array, target: Sharding) -> jax.Array:
-    """An array without elements, made where it is wanted.
+    """An array without elements, on the target.
 
-    XLA leaves arrays without elements replicated whatever it is told; so a tile is replicated, and then put under the
-    sharding as it is.
+    XLA replicates arrays without elements under any sharding. So a tile is replicated, and its buffers get the
+    sharding.
     """
     if not target.addressable_devices:
         return without_shards(array.shape, array.dtype, target)

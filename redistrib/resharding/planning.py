@@ -1,4 +1,4 @@
-"""Plans and executables of leaves, each made once and kept in bounded caches."""
+"""Plans and executables of leaves, in bounded caches."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ COALESCED_BYTES = 512 * 1024  # of tile up to which a collective costs more than
 
 # (of every leaf: its path, abstract value and shardings; which share buffers, donation, memory limit, cost model)
 TREES: Cache[Any] = Cache(64, partial(cache_missed, "trees"))
-# What a leaf's shape and shardings ask for: (shape, source sharding, target sharding, padding).
+# The action for (shape, source sharding, target sharding, padding).
 ROUTES: Cache[LeafRoute] = Cache(8192, partial(cache_missed, "routes"))
 # (source type and mesh, target type, mesh and device order, dtype, cost model, memory limit)
 PLANS: Cache[Plan] = Cache(2048, partial(cache_missed, "plans"))
 # of every entry: (types, meshes, dtype and devices, cost model, memory limit, schedule, leaves at once, stacked,
 # whether outputs replace inputs)
 PROGRAMS: Cache[Any] = Cache(512, partial(cache_missed, "programs"))
-# (types and meshes, dtype, cost model): the least memory limit that some plan keeps
+# (types and meshes, dtype, cost model): the least memory limit of any plan
 _LEAST: Cache[int] = Cache(2048)
 
 
@@ -61,7 +61,7 @@ def cache_info() -> dict[str, CacheInfo]:
 
 
 def clear_caches() -> None:
-    """Forget all that `reshard` has planned and compiled."""
+    """Drop all plans and compiled programs of `reshard`."""
     for cache in (TREES, ROUTES, PLANS, PROGRAMS, _LEAST):
         cache.clear()
     for module in (compiled, dummies, with_sharding, leaves):
@@ -71,7 +71,7 @@ def clear_caches() -> None:
 def route_of(
     shape: tuple[int, ...], source: Sharding | None, target: Sharding, padding: Padding | None = None
 ) -> LeafRoute:
-    """What is done with a leaf; see `actions.route`."""
+    """The action for a leaf; see `actions.route`."""
     return ROUTES.get((shape, source, target, padding), lambda: route(shape, source, target, padding))
 
 
@@ -79,13 +79,13 @@ class Planner:
     """Plans and programs under one cost model.
 
     Args:
-        model: what to minimise; None for the preset of the devices' platform.
-        accumulate: the element type to add summands in; see `synthesize`.
-        order: the same; None for `"fixed"` where sums are rounded once by default, which a platform may not do.
+        model: the cost model; None for the preset of the devices' platform.
+        accumulate: the element type in which partial sums are added; see `synthesize`.
+        order: of addition, see `synthesize`; None for `"fixed"` where sums are rounded once by default, which the
+            reductions of a platform may not do.
 
     Raises:
-        ChoiceError, DtypeError, PlanFormError: for a model, an element type and an order that there are not, whether or
-            not something moves.
+        ChoiceError, DtypeError, PlanFormError: for an unknown model, element type or order, even if no leaf moves.
     """
 
     def __init__(self, model: Model, accumulate: str | None = None, order: Order | None = None) -> None:
@@ -99,7 +99,7 @@ class Planner:
 
     @property
     def key(self) -> Hashable:
-        """What decides about plans besides the leaves."""
+        """All that decides about plans besides the leaves."""
         return (_hashable(self._model), self._accumulate, self._order)
 
     def plan(self, ends: SourceTarget, dtype: str, platform: str, memory_limit: int | None = None) -> Plan:
@@ -128,11 +128,11 @@ class Planner:
         )
 
     def links(self, ends: SourceTarget, platform: str) -> Topology:
-        """Which links plans between two types take to be slower."""
+        """The topology that plans between two types take."""
         return cost_model(self._on(platform)).topology(ends.source_mesh, ends.topology)
 
     def _arithmetic(self, ends: SourceTarget) -> tuple[Hashable, ...]:
-        """What decides about plans of summands alone."""
+        """All that decides about plans of partial sums only."""
         return (self._accumulate, self._order) if ends.source.partial or ends.target.partial else ()
 
     def _on(self, platform: str) -> CostModel | str:
@@ -154,11 +154,11 @@ class Planner:
         return self._bucket(groups, dtypes, numbered=numbered)
 
     def _bucket(self, groups: Sequence[Group], dtypes: Sequence[Any], *, numbered: bool) -> CompiledBucket:
-        known = [
+        entries = [
             self._entry(group, dtype, None, "overlap", stacked)
             for group, dtype, stacked in zip(groups, dtypes, _stacked(groups, dtypes), strict=True)
         ]
-        return self._program(groups[0][0], known, numbered)
+        return self._program(groups[0][0], entries, numbered)
 
     def _entry(
         self,
@@ -168,27 +168,27 @@ class Planner:
         schedule: Schedule | None,
         stacked: bool = False,
     ) -> tuple[Hashable, BucketEntry]:
-        """What a program does with leaves of one spec, and the key of it."""
+        """The entry of a program for leaves of one spec, and its key."""
         spec, count = leaf_spec(group[0]), len(group)
         plan = spec.plan if limit is None else self.plan(spec.ends, spec.dtype, spec.platform, limit)
         reuses = buckets.reusable(group) and not stacked and plan.source.local_shape == plan.target.local_shape
-        made_by = (self._model_key(spec.platform), *self._arithmetic(spec.ends))
-        key = (spec, *made_by, limit, schedule, count, stacked, reuses)
+        planner_key = (self._model_key(spec.platform), *self._arithmetic(spec.ends))
+        key = (spec, *planner_key, limit, schedule, count, stacked, reuses)
         return key, BucketEntry(plan, dtype, count, stacked, reuses, schedule)
 
-    def _program(self, first: LeafMove, known: list[tuple[Hashable, BucketEntry]], numbered: bool) -> CompiledBucket:
-        spec, entries = leaf_spec(first), [entry for _, entry in known]
-        made: CompiledBucket = PROGRAMS.get(
-            (numbered, *[key for key, _ in known]),
+    def _program(self, first: LeafMove, keyed: list[tuple[Hashable, BucketEntry]], numbered: bool) -> CompiledBucket:
+        spec, entries = leaf_spec(first), [entry for _, entry in keyed]
+        program: CompiledBucket = PROGRAMS.get(
+            (numbered, *[key for key, _ in keyed]),
             lambda: CompiledBucket(entries, spec.devices, numbered=numbered),
         )
-        return made
+        return program
 
     def _in_parts(self, item: LeafMove, dtype: Any, program: CompiledBucket) -> PartedMove:
         """The program of a large leaf, from that of a part."""
         spec = leaf_spec(item)
-        made: PartedMove = PROGRAMS.get((spec, program), lambda: PartedMove(program, dtype, *spec.sides))
-        return made
+        move: PartedMove = PROGRAMS.get((spec, program), lambda: PartedMove(program, dtype, *spec.sides))
+        return move
 
     def within(self, item: LeafMove, dtype: Any, room: int) -> Program:
         """The fastest program of one leaf that adds at most `room` bytes per device, as the compiler reports them.
@@ -234,10 +234,10 @@ class Planner:
             return error.least
 
     def _frugal(self, item: LeafMove) -> int:
-        """The least memory limit that a plan of the leaf is predicted to keep."""
+        """The least memory limit of a plan of the leaf, by prediction."""
         spec = leaf_spec(item)
-        made_by = (self._model_key(spec.platform), *self._arithmetic(spec.ends))
-        return _LEAST.get((spec.ends, spec.dtype, *made_by), lambda: self._least_limit(spec))
+        planner_key = (self._model_key(spec.platform), *self._arithmetic(spec.ends))
+        return _LEAST.get((spec.ends, spec.dtype, *planner_key), lambda: self._least_limit(spec))
 
     def _least_limit(self, spec: LeafSpec) -> int:
         try:
@@ -248,13 +248,13 @@ class Planner:
 
 @dataclass(frozen=True)
 class LeafSpec:
-    """What leaves that share a plan and an executable have in common.
+    """The common properties of leaves that share a plan and an executable.
 
     Attributes:
         ends: source and target.
         dtype: of the leaves, by name.
         devices: in the order of their numbers.
-        planner: what makes the plan.
+        planner: of the plan.
     """
 
     ends: SourceTarget
@@ -266,7 +266,7 @@ class LeafSpec:
         return self._hash
 
     @cached_property
-    def _hash(self) -> int:  # of many parts, and asked for often
+    def _hash(self) -> int:  # of many fields, and computed often
         return hash((self.ends, self.dtype, self.devices))
 
     @property
@@ -295,7 +295,7 @@ class LeafSpec:
 
     @cached_property
     def parts(self) -> Parts:
-        """In which parts leaves travel: large ones that go to other devices, where elements are of whole bytes."""
+        """The parts in which leaves travel: large leaves to other devices, of elements of whole bytes."""
         ends, size = self.ends, self.source_bytes + self.target_bytes
         if size <= buckets.BUCKET_BYTES or ends.source_mesh.size == ends.target_mesh.size == len(self.devices):
             return Parts()
@@ -305,13 +305,13 @@ class LeafSpec:
 
     @cached_property
     def part(self) -> LeafSpec:
-        """The same of a part."""
+        """The spec of a part."""
         ends = replace(self.ends, source=self.parts.of(self.ends.source), target=self.parts.of(self.ends.target))
         return LeafSpec(ends, self.dtype, self.devices, self.planner)
 
     @property
     def sides(self) -> tuple[PartedEnd, PartedEnd]:
-        """Source and target of what moves in parts."""
+        """Source and target of a leaf that moves in parts."""
         parts = self.parts
         both = (
             (self.ends.source, self.ends.source_mesh, parts.source_cells),
@@ -330,9 +330,9 @@ class LeafSpec:
 
 
 def _stacked(groups: Sequence[Group], dtypes: Sequence[Any]) -> list[bool]:
-    """Which leaves of a bucket had best travel side by side, in fewer collectives with two more copies."""
+    """For each group of a bucket whether its leaves travel side by side, in fewer collectives with two more copies."""
     quirks = leaf_spec(groups[0][0]).quirks
-    keys = [  # what leaves that may travel side by side have in common: tiles that can be coalesced, or one spec
+    keys = [  # equal for leaves that may travel side by side: tiles that can be coalesced, or one spec
         coalescing_key(group[0].plan, dtype, quirks) or (group[0].spec, group[0].donated)
         for group, dtype in zip(groups, dtypes, strict=True)
     ]
@@ -348,19 +348,19 @@ def _stacked(groups: Sequence[Group], dtypes: Sequence[Any]) -> list[bool]:
 
 
 def _part_of(item: LeafMove) -> LeafMove:
-    """A part of a large leaf as a leaf of its own, which is given up."""
+    """A part of a large leaf as a leaf whose source is deleted."""
     return replace(item, spec=leaf_spec(item).part, donated=True, shares_buffers=False, parts=1)
 
 
 def leaf_spec(item: LeafMove) -> LeafSpec:
-    """The spec of a leaf that was planned here."""
+    """The spec of a leaf, as a `LeafSpec`."""
     assert isinstance(item.spec, LeafSpec)
     return item.spec
 
 
 @dataclass(frozen=True, eq=False)
 class _Itself:
-    """A key that is equal to keys of the same object alone, and keeps it."""
+    """A key that equals only keys of the same object, and keeps the object alive."""
 
     value: Any
 
@@ -384,9 +384,9 @@ def _compiled(program: Program) -> Program:
 
 
 def compiling(makers: Mapping[Hashable, Callable[[], Program]]) -> dict[Hashable, Callable[[], Program]]:
-    """Make programs one after the other, and compile each while the next ones are made, and while the caller goes on.
+    """Build programs one after the other, and compile each while the next are built and the caller goes on.
 
-    In one process only, as compilers may have to meet across processes: there they are compiled in order.
+    With several processes each program compiles before the next, because compilers may have to meet across processes.
 
     Returns:
         For each key a function that waits for its program and returns it.

@@ -1,4 +1,4 @@
-"""Are arrays that JAX calls replicated the same on all devices? `shard_map(check_vma=False)` may make others."""
+"""A check that replicas are equal; `shard_map(check_vma=False)` may make arrays whose replicas differ."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from redistrib.resharding.interrupts import SignalsPutOff
 
 
 def check_replicas(tree: Any) -> None:
-    """Check that devices that hold one tile of an array hold the same bits.
+    """Check that devices with the same tile of an array hold the same bits.
 
-    It copies every tile that has replicas to the host. Of arrays of several processes each looks at its own devices.
-    Leaves that are traced, are no `jax.Array`, or have summands along all axes that do not cut them are left out.
+    Every tile with replicas is copied to the host. Each process checks its own devices. Leaves are skipped that are
+    traced, are no `jax.Array`, or are partial sums along all axes that do not cut them.
 
     Raises:
         ReplicaError: for the first pair of devices that differ.
@@ -56,7 +56,7 @@ def _check(path: str, array: jax.Array) -> None:
 
 
 def _holders(array: jax.Array) -> list[tuple[Any, Any]]:
-    """Every device with what tells its tile, or its summand of a tile, from others."""
+    """Every device with the key of its tile, or of its partial sum of a tile."""
     sharding: Any = array.sharding
     if isinstance(sharding, NamedSharding) and sharding.spec.unreduced:
         names = list(sharding.mesh.axis_names)

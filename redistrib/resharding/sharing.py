@@ -17,11 +17,11 @@ Tied: TypeAlias = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class SharedBuffers:
-    """Arrays of a sequence that must not be given up one by one, by their places.
+    """Arrays of a sequence that share buffers and so cannot be deleted one by one, by number.
 
     Attributes:
-        groups: of arrays that have buffers in common, directly or by way of others; two at least in each.
-        elsewhere: arrays whose buffers belong to an array outside the sequence as well.
+        groups: of arrays that share buffers, directly or through others; at least two in each.
+        elsewhere: arrays that share buffers with an array outside the sequence.
     """
 
     groups: Tied = ()
@@ -34,10 +34,10 @@ class SharedBuffers:
 
 
 def buffers(array: jax.Array) -> list[private.Buffer]:
-    """Every buffer of an array that this process holds; waits for the array to be computed.
+    """Every buffer of an array in this process; waits until the array is computed.
 
     Raises:
-        RuntimeError: JAX's own, if one has been deleted.
+        RuntimeError: JAX's own, if a buffer has been deleted.
     """
     if not array.size:
         return []
@@ -47,7 +47,7 @@ def buffers(array: jax.Array) -> list[private.Buffer]:
 
 
 def grouped_by_buffer(held: Sequence[Sequence[private.Buffer]]) -> Tied:
-    """Groups of places that hold a buffer in common, directly or by way of others; two at least in each."""
+    """Groups of numbers that share a buffer, directly or through others; at least two in each."""
     first: dict[private.Buffer, int] = {}
     parent = list(range(len(held)))
 
@@ -74,7 +74,7 @@ def grouped_by_buffer(held: Sequence[Sequence[private.Buffer]]) -> Tied:
 
 @dataclass(frozen=True)
 class _Relation:
-    """An array that shares buffers with others, and those whose owners count on them, held weakly, by id."""
+    """An array that shares buffers with others, and the arrays whose owners rely on them, by weak references."""
 
     array: weakref.ref[Any]
     owners: dict[int, weakref.ref[Any]]
@@ -83,10 +83,10 @@ class _Relation:
 _RELATIONS: dict[int, _Relation] = {}  # by the id of an array, until it is collected
 
 
-def note(source: Any, result: Any, *, given_up: bool) -> None:
-    """Note that a result has buffers of its source, so that neither goes unless its owner gives it up.
+def note(source: Any, result: Any, *, deleted: bool) -> None:
+    """Record that a result shares buffers with its source, so that neither is deleted unless its owner deletes it.
 
-    Nothing is noted of arrays of several processes: these must act alike, and each collects garbage in its own time.
+    Arrays of several processes are not recorded: processes must act alike, and each collects garbage at its own time.
     """
     if not source.is_fully_addressable:
         return
@@ -95,7 +95,7 @@ def note(source: Any, result: Any, *, given_up: bool) -> None:
     for array in (source, result):
         _relate(array, owners)
     owners[id(result)] = _RELATIONS[id(result)].array
-    if given_up:
+    if deleted:
         owners.pop(id(source), None)
     else:
         owners[id(source)] = _RELATIONS[id(source)].array
@@ -113,7 +113,7 @@ def _relate(array: Any, owners: dict[int, weakref.ref[Any]]) -> None:
 
 
 def belongs_to_others(array: Any, but: set[int]) -> bool:
-    """Whether an array's buffers are those of an array that is alive, but for arrays of some ids."""
+    """Whether an array shares its buffers with a live array, except arrays of these ids."""
     known = _RELATIONS.get(id(array))
     if known is None:
         return False

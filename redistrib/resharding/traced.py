@@ -34,7 +34,7 @@ def is_traced(value: Any) -> bool:
 
 
 def staged(leaf: Leaf) -> Leaf:
-    """A leaf that is not traced, as a constant of the function that is: every device has all of it."""
+    """A leaf that is not traced, as a constant of the traced function, whole on every device."""
     target, value = leaf.target, leaf.value
     if is_traced(value) or not isinstance(target, NamedSharding):
         return leaf
@@ -56,7 +56,7 @@ def moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
     """A traced leaf on its target.
 
     Raises:
-        LeafError: naming the leaf's path, from the error that says what is wrong.
+        LeafError: with the leaf's path, and the message of the error behind it.
     """
     with placing(leaf):
         try:
@@ -104,12 +104,12 @@ def _moved(leaf: Leaf, planner: Planner, memory_limit: int | None) -> jax.Array:
 
 
 def _is_on_no_mesh(array: jax.Array) -> bool:
-    """Whether a traced array is one that every device has, as its type tells among Explicit axes."""
+    """Whether a traced array is whole on every device, by its type among Explicit axes."""
     return is_traced(private.value_inside(array)) and bool(jax.typeof(array).sharding.mesh.empty)
 
 
 def _mesh_around(array: jax.Array) -> Any:
-    """The abstract mesh that a traced array is on; of a constant, the one that is set."""
+    """The abstract mesh of a traced array; of a constant, the current mesh."""
     mesh = jax.typeof(array).sharding.mesh
     return jax.sharding.get_abstract_mesh() if mesh.empty else mesh
 
@@ -193,13 +193,13 @@ def _bare(
 
 
 def known_source(array: Any) -> Any:
-    """The sharding of a traced array, where something tells the truth about it.
+    """The sharding of a traced array, where it is known for certain.
 
-    Outside `jit`, a differentiated array still has its value inside, and that has its sharding. Under `jit` the type
-    tells on Explicit axes, and nothing on Auto axes.
+    Outside `jit`, a differentiated array has its value inside, with its sharding. Under `jit` the type has it on
+    Explicit axes, and nothing has it on Auto axes.
 
     Raises:
-        TracedError: if nothing does.
+        TracedError: if it is unknown.
     """
     value = private.value_inside(array)
     if not isinstance(value, jax.core.Tracer):
@@ -211,7 +211,7 @@ def known_source(array: Any) -> Any:
 
 
 def _check_order(source: Any, target: Any) -> None:
-    """Under one `jit` devices come in one order; an abstract mesh has whatever order that is."""
+    """Refuse several device orders under one `jit`; an abstract mesh has any order."""
     if isinstance(source, jax.sharding.Mesh) and isinstance(target, jax.sharding.Mesh):
         orders = [[device.id for device in mesh.devices.flat] for mesh in (source, target)]
         if orders[0] != orders[1]:

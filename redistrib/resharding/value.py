@@ -1,4 +1,4 @@
-"""What `reshard` will do with a tree, as a value that can be read and printed."""
+"""The prepared moves of a tree as a value, to be read and printed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from redistrib.theory.topology import Topology
 
 @dataclass(frozen=True, repr=False)
 class TreePlan(ShownInNotebooks):
-    """The launches that move a tree of arrays, in order, and what they take.
+    """The launches that move a tree of arrays, in order, and their bytes.
 
     Attributes:
-        batches: leaves that travel together, in the order in which they travel.
-        kept: paths of leaves that every device holds already; their buffers are shared, not copied.
+        batches: leaves that travel together, in the order of launches.
+        kept: paths of leaves that every device holds already; source and result share buffers.
         made: paths of leaves without elements.
         put: paths of leaves that `jax.device_put` moves: host values, other devices, other kinds of memory.
-        before_bytes: bytes on the fullest device before anything moves; what `jax.device_put` brings is counted in.
-        memory_limit: bytes per device that were allowed, or None.
-        donate: whether sources are given up as they travel.
-        links: where plans take the devices to stand, for each set of devices and cost model that tells links apart.
+        before_bytes: bytes on the fullest device before the launches, with the results of `jax.device_put`.
+        memory_limit: the limit in bytes per device, or None.
+        donate: whether sources are deleted as they travel.
+        links: the topology of the plans, for each set of devices and cost model.
     """
 
     batches: tuple[LeafBatch, ...]
@@ -44,8 +44,8 @@ class TreePlan(ShownInNotebooks):
     def peak_bytes(self) -> int:
         """Bytes alive on the fullest device at the worst moment: leaves before and after, and scratch.
 
-        Outputs and scratch are what the compiler reports for the very programs that will run. Launches that have not
-        finished when the next one starts are not counted; with a memory limit, and with a progress bar, there are none.
+        Outputs and scratch are those that the compiler reports for the programs that will run. Launches still in flight
+        when the next one starts are not counted; with a memory limit, or a progress bar, there are none.
         """
         return max(self.before_bytes, *[batch.peak_bytes for batch in self.batches], 0)
 

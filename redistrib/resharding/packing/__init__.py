@@ -1,1 +1,1 @@
-"""Many arrays at once, whatever the backend: which share a launch, in what order, and the bytes alive meanwhile."""
+"""Packing of many leaves, for any backend: the leaves of each launch, their order, and the bytes alive."""

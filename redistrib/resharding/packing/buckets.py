@@ -1,7 +1,7 @@
-"""Which leaves travel together when memory is not within_limit.
+"""Buckets: the leaves that travel together without a memory limit.
 
-Models repeat themselves: leaves of most specs come once or a few times in every layer. So leaves are dealt into buckets
-with as many of each spec, which share a program, and compiling takes as long as the few leaves of one bucket ask for.
+Models repeat themselves: a leaf of most specs comes once or a few times in every layer. So leaves are dealt into
+buckets with equally many of each spec. These share a program, so only the leaves of one bucket take time to compile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from redistrib.resharding.packing.moves import Group, LeafMove, MoveSpec
 
-Bucket: TypeAlias = tuple[Group, ...]  # what travels in one launch
+Bucket: TypeAlias = tuple[Group, ...]  # the leaves of one launch
 
 BUCKET_LEAVES = 128
 BUCKET_BYTES = 32 * 2**20  # bytes of source and target tiles in a bucket, unless one leaf has more
@@ -26,19 +26,19 @@ def pack_into_buckets(items: Sequence[LeafMove], least_bytes: int) -> list[Bucke
 
     Args:
         items: the leaves.
-        least_bytes: bytes of source and target tiles that make a launch worth its while.
+        least_bytes: bytes of source and target tiles from which a launch is worth its cost.
     """
     places: dict[tuple[int, ...], list[LeafMove]] = {}
     for item in items:
         places.setdefault(item.devices, []).append(item)
     buckets: list[Bucket] = []
     for leaves in places.values():
-        rest: list[LeafMove] = []
+        left: list[LeafMove] = []
         for specs in _fitting(by_spec(leaves)):
             times = _times(specs, least_bytes)
             buckets += _dealt(specs, times)
-            rest += [item for several in specs for item in several[len(several) // times * times :]]
-        buckets += _joined(even_groups(rest))
+            left += [item for several in specs for item in several[len(several) // times * times :]]
+        buckets += _joined(even_groups(left))
     return buckets
 
 
@@ -48,7 +48,7 @@ def leaves_of(bucket: Bucket) -> int:
 
 
 def program_key(bucket: Bucket) -> Hashable:
-    """What buckets that share a program have in common."""
+    """A key that is equal for buckets that share a program."""
     return tuple((group[0].spec, group[0].donated, reusable(group), len(group)) for group in bucket)
 
 
@@ -62,12 +62,12 @@ def _size(item: LeafMove) -> int:
 
 
 def _fitting(specs: list[list[LeafMove]]) -> list[list[list[LeafMove]]]:
-    """Specs in sets of which one leaf each fits in a bucket, unless a set is of one spec; the largest leaves first."""
+    """Specs in sets, of which one leaf each fits in a bucket unless a set has one spec; the largest leaves first."""
     sets: list[list[list[LeafMove]]] = []
     sizes: list[int] = []
     for several in sorted(specs, key=lambda several: -_size(several[0])):
         size = _size(several[0])
-        into = next((k for k, one in enumerate(sets) if _is_bucket(len(one) + 1, sizes[k] + size)), len(sets))
+        into = next((k for k, members in enumerate(sets) if _is_bucket(len(members) + 1, sizes[k] + size)), len(sets))
         if into == len(sets):
             sets.append([])
             sizes.append(0)
@@ -77,7 +77,7 @@ def _fitting(specs: list[list[LeafMove]]) -> list[list[list[LeafMove]]]:
 
 
 def _times(specs: Sequence[Sequence[LeafMove]], least_bytes: int) -> int:
-    """Into how many buckets of one program to deal specs, so that compilers have least to do."""
+    """The number of buckets of one program, for which compilers have least work."""
     counts = np.array([len(several) for several in specs])
     times = np.arange(1, counts.max() + 1)
     shares, left = counts[:, None] // times, (counts[:, None] % times).sum(axis=0)
@@ -89,14 +89,14 @@ def _times(specs: Sequence[Sequence[LeafMove]], least_bytes: int) -> int:
 
 
 def _dealt(specs: Sequence[Sequence[LeafMove]], times: int) -> Iterator[Bucket]:
-    """So many buckets with as many leaves of every spec in each."""
+    """`times` buckets with equally many leaves of every spec."""
     for k in range(times):
         shares = [(several, len(several) // times) for several in specs]
         yield tuple(tuple(several[k * share : (k + 1) * share]) for several, share in shares if share)
 
 
 def _joined(groups: Sequence[Group]) -> list[Bucket]:
-    """Groups side by side in as few buckets as are filled one after the other."""
+    """Groups in as few buckets as result from filling one after the other."""
     buckets: list[Bucket] = []
     for group in groups:
         if buckets and _fit((*buckets[-1], group)):
@@ -112,7 +112,7 @@ def _fit(groups: Bucket) -> bool:
 
 
 def _is_bucket(leaves: Any, size: Any) -> Any:
-    """Whether so many leaves of so many bytes together make a bucket; for arrays of such, of each."""
+    """Whether so many leaves of so many bytes fit in one bucket; elementwise for arrays."""
     return (leaves <= BUCKET_LEAVES) & (size <= BUCKET_BYTES)
 
 
@@ -125,17 +125,17 @@ def by_spec(items: Iterable[LeafMove]) -> list[list[LeafMove]]:
 
 
 def even_groups(items: Sequence[LeafMove]) -> list[Group]:
-    """Leaves of one spec side by side, in groups as even as can be, in the order in which specs first appear."""
+    """Leaves of one spec in groups of equal size where possible, in the order in which specs first appear."""
     result = []
     for several in by_spec(items):
-        each = max(1, several[0].source_bytes + several[0].target_bytes)
-        size = _even(len(several), max(1, min(BUCKET_LEAVES, BUCKET_BYTES // each)))
+        leaf_bytes = max(1, several[0].source_bytes + several[0].target_bytes)
+        size = _even(len(several), max(1, min(BUCKET_LEAVES, BUCKET_BYTES // leaf_bytes)))
         result += [tuple(several[k : k + size]) for k in range(0, len(several), size)]
     return result
 
 
 def _even(count: int, most: int) -> int:
-    """A group size of at most `most` that leaves no group of another size, if one above half of it does."""
+    """A group size of at most `most` that leaves no smaller group, if there is one above half of `most`."""
     if count <= most:
         return count
     return next((size for size in range(most, most // 2, -1) if count % size == 0), most)

@@ -13,7 +13,7 @@ class MemoryLedger:
     bytes: dict[int, int] = field(default_factory=dict)
 
     def add(self, devices: Sequence[int], count: int) -> None:
-        """Account for bytes that come or, if negative, go on each device."""
+        """Count bytes that come to each device or, if negative, leave it."""
         for device in devices:
             self.bytes[device] = self.bytes.get(device, 0) + count
 
@@ -23,5 +23,5 @@ class MemoryLedger:
         return max(chosen, default=0)
 
     def copy(self) -> MemoryLedger:
-        """An account of its own."""
+        """A separate ledger with the same bytes."""
         return MemoryLedger(dict(self.bytes))

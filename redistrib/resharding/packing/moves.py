@@ -1,4 +1,4 @@
-"""What is known of leaves that are to be moved, and asked of the programs that move them."""
+"""Leaves to be moved, and the protocols of specs and programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from redistrib.plans.plan import Plan
 
 
 class MoveSpec(Protocol):
-    """What leaves that share a plan and an executable have in common, equal for those that do."""
+    """The common properties of leaves that share a plan and an executable; equal for such leaves."""
 
     @property
     def source_bytes(self) -> int: ...
@@ -27,16 +27,16 @@ class LeafMove:
     """A leaf to be moved.
 
     Attributes:
-        index: its place among the leaves.
+        index: its number among the leaves.
         path: its path in the tree.
         spec: leaves of one spec share a plan and an executable.
-        devices: ids of the devices that its program runs on.
-        donated: whether its source is given up once it has travelled, if its buffers are no other array's.
-        without_source, without_target: ids of those devices that hold nothing of it before, or after: they have a tile
-            all the same while the program runs.
-        parts: in how many parts it travels, one after the other; devices without data have tiles of one part.
-        shares_buffers: whether other arrays have buffers of a donated source, in this process. Then it stays for now.
-            Processes may differ in this, and must launch the same, so it decides about no launch.
+        devices: ids of the devices of its program.
+        donated: whether its source is deleted after it has travelled, unless other arrays share its buffers.
+        without_source, without_target: ids of the devices without a tile of the source, or of the target. They have a
+            tile of zeros while the program runs.
+        parts: number of parts in which it travels, one after the other; devices without data have tiles of one part.
+        shares_buffers: whether other arrays in this process share buffers of a donated source, which then stays for
+            now. Processes may differ in this, and must make equal launches, so no launch depends on it.
     """
 
     index: int
@@ -51,7 +51,7 @@ class LeafMove:
 
     @property
     def frees_source(self) -> bool:
-        """Whether its source is given up as soon as it has travelled."""
+        """Whether its source is deleted as soon as it has travelled."""
         return self.donated and not self.shares_buffers
 
     @property
@@ -66,12 +66,12 @@ class LeafMove:
 
     @property
     def plan(self) -> Plan:
-        """The plan without a memory limit, made when it is first asked for."""
+        """The plan without a memory limit, synthesized on first use."""
         return self.spec.plan
 
 
 class PlanEntry(Protocol):
-    """What leaves of one spec go through."""
+    """The part of a program for leaves of one spec."""
 
     @property
     def plan(self) -> Plan: ...
@@ -84,7 +84,7 @@ class PlanEntry(Protocol):
 
 
 class BucketProgram(Protocol):
-    """What carries out a bucket."""
+    """The program of a bucket."""
 
     @property
     def entries(self) -> Sequence[PlanEntry]: ...

@@ -1,4 +1,4 @@
-"""In what order leaves travel, and how many bytes per device are alive at the worst moment."""
+"""The order of launches, and the bytes alive on each device at the worst moment."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class LeafBatch:
 
     Attributes:
         groups: the leaves, those of one spec side by side.
-        program: what moves them, with an entry for each group.
-        peak_bytes: bytes per device alive at the worst moment of the launch, all leaves of the tree counted.
+        program: of the launch, with an entry for each group.
+        peak_bytes: bytes per device alive at the worst moment of the launch, with all leaves of the tree.
     """
 
     groups: Bucket
@@ -40,8 +40,8 @@ def in_order_of_peak(buckets: Iterable[tuple[Bucket, BucketProgram]], alive: Mem
     """Batches in the order of least peak, with the bytes alive at their worst moment.
 
     Args:
-        buckets: leaves that travel together, and what moves them.
-        alive: bytes per device of all leaves that are there.
+        buckets: leaves that travel together, and their program.
+        alive: bytes per device of all leaves.
     """
     result = []
     for groups, program in sorted(buckets, key=lambda bucket: order([item for group in bucket[0] for item in group])):
@@ -52,9 +52,9 @@ def in_order_of_peak(buckets: Iterable[tuple[Bucket, BucketProgram]], alive: Mem
 
 
 def _fullest(groups: Bucket, alive: MemoryLedger) -> int:
-    """Bytes on the fullest device that a launch runs on, tiles that stand for sources included.
+    """Bytes on the fullest device of a launch, with the tiles of devices without a source.
 
-    What moves in parts counts these with its program, and never has whole tiles that stand for targets.
+    The program of a leaf in parts counts these tiles itself, and has no whole tiles on devices without a target.
     """
     items = [item for group in groups for item in group]
     if any(item.without_source or item.parts > 1 for item in items):
@@ -76,8 +76,11 @@ def _settle(group: Sequence[LeafMove], alive: MemoryLedger) -> None:
 
 
 def order(items: Sequence[LeafMove], scratch: int | None = None) -> tuple[int, int]:
-    """The order of least peak for independent jobs: first what frees memory, the least demanding first; then what takes
-    memory, the one that leaves most to spare afterwards first. A job is of leaves that travel together."""
+    """The sort key of least peak for independent jobs; a job is the leaves of one launch.
+
+    Jobs that free memory come first, the least demanding first. Then come jobs that take memory; first the one that
+    leaves most to spare afterwards.
+    """
     needs = sum(item.target_bytes for item in items)
     net = needs - sum(item.source_bytes for item in items if item.donated)
     needs += sum(map(_scratch, items)) if scratch is None else scratch
@@ -96,9 +99,9 @@ def within_limit(
 
     Args:
         items: the leaves to move.
-        alive: bytes per device of all leaves that are there.
+        alive: bytes per device of all leaves.
         memory_limit: bytes per device for all leaves, before and after, and scratch.
-        together: the program of a group, whatever it takes.
+        together: the program of a group, without a limit.
         within: the fastest program of one leaf that adds at most so many bytes; raises `MemoryLimitError`.
         least: the least bytes that any program of a leaf adds.
 
@@ -128,7 +131,7 @@ def _in_order(
     together: Callable[[Group], BucketProgram],
     within: Callable[[LeafMove, int], BucketProgram],
 ) -> list[LeafBatch]:
-    """Batches of leaves in a given order."""
+    """Batches of leaves in this order."""
     result: list[LeafBatch] = []
     if alive.fullest() > memory_limit:
         raise MemoryLimitError(memory_limit, alive.fullest())

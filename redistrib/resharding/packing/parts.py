@@ -1,4 +1,4 @@
-"""Large leaves in parts: cut on the source's devices, moved one after the other, put together on the target's."""
+"""Large leaves in parts: cut on the source's devices, moved one after the other, joined on the target's."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from redistrib.lang.types import DistType
 
 @dataclass(frozen=True)
 class Parts:
-    """How tiles of a source and a target are cut alike into equal parts.
+    """The equal parts into which the tiles of a source and a target are cut.
 
     Along one dimension source and target tiles have common cells, each whole in one tile of either side. Every cell is
-    cut into as many pieces as there are parts, and the k-th pieces of all cells are part k: an array of its own, of the
-    same types but for the sizes along the dimension.
+    cut into as many pieces as there are parts. The k-th pieces of all cells are part k, an array whose types differ
+    from the whole only in the sizes along the dimension.
 
     Attributes:
         dim: the dimension that is cut.
-        count: how many parts there are; 1: the array as it is.
+        count: number of parts; 1: the whole array.
         source_cells, target_cells: cells of a tile along the dimension, before and after.
     """
 
@@ -37,20 +37,20 @@ class Parts:
 
 
 def in_parts(source: DistType, target: DistType, wanted: int) -> Parts:
-    """The cut into so many parts, or the least number above that divides; into as many as there are if none does.
+    """The cut into `wanted` parts, or the next number that divides; else into as many as possible.
 
-    Of dimensions that do equally well the first one is cut. Tiles of summands and of unequal size stay as they are.
+    Of equally good dimensions the first is cut. Partial sums and tiles of unequal size are not cut.
 
     >>> in_parts(DistType.of("[4{x}16, 16]"), DistType.of("[16, 4{x}16]"), 3)
     Parts(dim=0, count=4, source_cells=1, target_cells=4)
     """
     if wanted <= 1 or source.partial or target.partial or source.uneven or target.uneven or 0 in source.global_shape:
         return Parts()
-    ways = [Parts()]
-    for k, (here, there) in enumerate(zip(source.dims, target.dims, strict=True)):
-        cell = math.gcd(here.tile, there.tile)
+    cuts = [Parts()]
+    for k, (before, after) in enumerate(zip(source.dims, target.dims, strict=True)):
+        cell = math.gcd(before.tile, after.tile)
         counts = divisors(cell)
         count = next((count for count in counts if count >= wanted), counts[-1])
-        ways.append(Parts(k, count, here.tile // cell, there.tile // cell))
-    enough = [way for way in ways if way.count >= wanted]
-    return min(enough, key=lambda way: way.count) if enough else max(ways, key=lambda way: way.count)
+        cuts.append(Parts(k, count, before.tile // cell, after.tile // cell))
+    enough = [cut for cut in cuts if cut.count >= wanted]
+    return min(enough, key=lambda cut: cut.count) if enough else max(cuts, key=lambda cut: cut.count)
