@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
 from typing import Any
 
 from redistrib.backends.jax.profiling.compare import virtual_cpu_devices
 from redistrib.distribution.diagnosis import Diagnosis, diagnose
 from redistrib.errors import ProgramError
+from redistrib.simulator.load import named
 
 
 def diagnosed(target: str, devices: int | None) -> Diagnosis:
     """The diagnosis of what a function returns: a jitted function and its arguments.
 
     Args:
-        target: `module:function`; the folder that the command runs in is searched too.
+        target: `module:function` or `file.py:function`; modules of the working folder are found too.
         devices: virtual CPU devices to compile for, unless None.
 
     Raises:
@@ -29,20 +28,11 @@ def diagnosed(target: str, devices: int | None) -> Diagnosis:
 def returned(target: str, devices: int | None) -> tuple[Any, ...]:
     """What a function of a module returns: a function and its arguments; see `diagnosed`."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what XLA would warn of is in the table
-    module, _, name = target.partition(":")
     if devices is not None:
         virtual_cpu_devices(devices)
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name not in (module, module.partition(".")[0], None):
-            raise
-        raise ProgramError(
-            "", target, "Arguments", f"there is no such function: {error}; give module:function"
-        ) from None
-    given = function()
+    if not target.rpartition(":")[0]:
+        raise ProgramError("", target, "Arguments", "it names no function; give module:function")
+    given = named(target)()
     if not isinstance(given, tuple) or not given or not (callable(given[0]) or hasattr(given[0], "compile")):
         raise ProgramError(
             "", target, "Arguments", "it must return a jitted function and its arguments: return step, params, batch"

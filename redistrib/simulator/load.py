@@ -42,9 +42,9 @@ def load_any(what: str, mesh: Mesh | None = None) -> Any:
     Raises:
         ProgramError, RedistribError, OSError: see `load`.
     """
-    module, colon, name = what.rpartition(":")
+    _, colon, name = what.rpartition(":")
     if colon and name.isidentifier():
-        return _made(what, _found(what, module, name), mesh)
+        return _result(what, named(what), mesh)
     path = Path(what)
     if not path.exists():
         raise _error(f"no file {what!r}; give module:function, or a file of a program's text or a plan's JSON")
@@ -59,7 +59,14 @@ def _error(why: str) -> ProgramError:
     return ProgramError("", "", "Program", why)
 
 
-def _found(what: str, module: str, name: str) -> Any:
+def named(what: str) -> Any:
+    """The object that `module:name` or `file.py:name` stands for; modules of the working folder are found too.
+
+    Raises:
+        ProgramError: if there is no such module, file or name, or it fails when it is loaded.
+        RedistribError: what loading it raises.
+    """
+    module, _, name = what.rpartition(":")
     if module.endswith(".py"):
         if not Path(module).is_file():
             raise _error(f"no file {module!r}")
@@ -73,20 +80,19 @@ def _found(what: str, module: str, name: str) -> Any:
     return names[name]
 
 
-def _made(what: str, found: Any, mesh: Mesh | None) -> Any:
-    if inspect.isroutine(found) or inspect.isclass(found):
-        asks = any(one.default is one.empty for one in inspect.signature(found).parameters.values())
-        takes = bool(inspect.signature(found).parameters)
-        if asks and mesh is None:
-            raise _error(f"{what!r} takes a mesh; give one with --mesh")
-        given = (mesh,) if takes and mesh is not None else ()
-        function = found
-        return _guarded(what, lambda: function(*given))
-    return found
+def _result(what: str, value: Any, mesh: Mesh | None) -> Any:
+    """A value, or what a function returns for a mesh."""
+    if not (inspect.isroutine(value) or inspect.isclass(value)):
+        return value
+    parameters = inspect.signature(value).parameters.values()
+    if mesh is None and any(parameter.default is parameter.empty for parameter in parameters):
+        raise _error(f"{what!r} takes a mesh; give one with --mesh")
+    args = (mesh,) if parameters and mesh is not None else ()
+    return _guarded(what, lambda: value(*args))
 
 
 def _guarded(what: str, call: Callable[[], Any]) -> Any:
-    """What a user's code makes; its failure in one line."""
+    """The result of a user's code; its failure in one line."""
     try:
         return call()
     except RedistribError:

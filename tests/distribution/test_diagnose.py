@@ -135,10 +135,13 @@ def test_the_command_reads_a_function_of_a_module(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("target", "says"),
     [
-        ("tests.distribution.diagnosed:gone", "there is no such function"),
-        ("no_such_module:f", "there is no such function"),
-        ("tests.distribution.diagnosed", "module 'tests.distribution.diagnosed' has no attribute"),
-        ("tests.distribution.diagnosed:hard:twice", "'tests.distribution.diagnosed' has no attribute 'hard:twice'"),
+        ("tests.distribution.diagnosed:gone", "'tests.distribution.diagnosed' has no 'gone'"),
+        ("no_such_module:f", "'no_such_module:f' failed: ModuleNotFoundError"),
+        ("tests.distribution.diagnosed", "it names no function; give module:function"),
+        (
+            "tests.distribution.diagnosed:hard:twice",
+            "hard:twice' failed: ModuleNotFoundError",
+        ),
         ("tests.distribution.diagnosed:nothing", "it must return a jitted function and its arguments"),
     ],
 )
