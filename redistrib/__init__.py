@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from redistrib.cost.model import CostModel
     from redistrib.distribution.diagnosis import diagnose
     from redistrib.distribution.regions import proxy
-    from redistrib.distribution.tactics import along, work
     from redistrib.errors import RedistribError
     from redistrib.lang.mesh import Axis, Mesh
     from redistrib.lang.types import DimType, DistType
     from redistrib.partitioning.entry import partition
+    from redistrib.partitioning.tactics import along, work
     from redistrib.pipelines.entry import pipeline
     from redistrib.pipelines.layout import Layout
     from redistrib.plans.plan import Plan
@@ -60,7 +60,7 @@ _HOME = {
     "RedistribError": "redistrib.errors",
     "Topology": "redistrib.theory.topology",
     "TreePlan": "redistrib.resharding.value",
-    "along": "redistrib.distribution.tactics",
+    "along": "redistrib.partitioning.tactics",
     "cache_info": "redistrib.resharding.planning",
     "clear_caches": "redistrib.resharding.planning",
     "diagnose": "redistrib.distribution.diagnosis",
@@ -83,7 +83,7 @@ _HOME = {
     "to_torch": "redistrib.api",
     "verify": "redistrib.api",
     "view": "redistrib.viewer.entry",
-    "work": "redistrib.distribution.tactics",
+    "work": "redistrib.partitioning.tactics",
 }
 
 __all__ = [

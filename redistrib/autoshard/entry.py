@@ -20,10 +20,10 @@ from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
 from redistrib.distribution.arguments import leaf_names
 from redistrib.distribution.entry import Prepared, donated_by, prepare
-from redistrib.distribution.tactics import Along, Work
 from redistrib.errors import ChoiceError, CutError, MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.propagate import Propagation
+from redistrib.partitioning.tactics import Along, Work
 from redistrib.simulator.constants import machine
 from redistrib.simulator.machine import Machine
 from redistrib.sizes import parse_size

@@ -19,7 +19,7 @@ from redistrib.autoshard.grid import Staged
 from redistrib.autoshard.report import Decision, PinCost, decisions, pin_costs, table
 from redistrib.autoshard.timed import Measured, Timed
 from redistrib.distribution.entry import Distributed, Prepared, meshes
-from redistrib.distribution.schedule import Schedule
+from redistrib.partitioning.schedule import Schedule
 from redistrib.programs.program import Program
 from redistrib.report import ShownInNotebooks, counted, rendered
 

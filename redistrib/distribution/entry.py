@@ -18,8 +18,6 @@ from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
 from redistrib.distribution.arguments import forms_of, leaf_names, leaves_like
 from redistrib.distribution.regions import RULES as REGIONS
-from redistrib.distribution.schedule import Schedule
-from redistrib.distribution.tactics import apply, matching
 from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import from_named_sharding, from_partition_spec
@@ -27,6 +25,8 @@ from redistrib.lang.types import DistType, require_even
 from redistrib.partitioning.build import build
 from redistrib.partitioning.ends import losses, recut
 from redistrib.partitioning.propagate import Choice, Propagation
+from redistrib.partitioning.schedule import Schedule
+from redistrib.partitioning.tactics import apply, matching
 from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.programs.buffers import compiled_peak_bytes
 from redistrib.programs.graph import Array

@@ -20,8 +20,8 @@ from typing import NamedTuple
 from redistrib.errors import CutError
 from redistrib.lang.types import DistType
 from redistrib.partitioning.arrays import ABSENT, Arrays, Need
+from redistrib.partitioning.grids import Bound, Kernel, bindings, mesh_of, unify
 from redistrib.programs.program import Place, Value
-from redistrib.programs.unify import Bound, Kernel, bindings, mesh_of, unify
 
 MOST = 4096  # choices for a whole program up to which the best is found
 _NEAREST = 128  # ways to bind one operation of which the nearest to its arrays is taken

@@ -11,11 +11,11 @@ from redistrib.errors import CutError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.arrays import Arrays
 from redistrib.partitioning.bind import BindingProblem, bind
+from redistrib.partitioning.grids import Bound, Kernel, bindings, grid_of, mesh_of
 from redistrib.partitioning.options import Options
 from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Place, Program, Value
-from redistrib.programs.unify import Bound, Kernel, bindings, grid_of, mesh_of
 
 
 def partitioned(

@@ -11,9 +11,9 @@ import numpy as np
 
 from redistrib.errors import CutError
 from redistrib.lang.notation import Reduction
+from redistrib.partitioning.grids import parts_of
 from redistrib.plans.reduction import identity
 from redistrib.programs.nest import Access, Nest
-from redistrib.programs.unify import parts_of
 
 _Slot = tuple[str, int]  # of an array or a nest, and the number of a dimension
 

@@ -19,12 +19,12 @@ from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
 from redistrib.distribution.arguments import forms_of, leaves_like
 from redistrib.distribution.entry import Prepared, prepare
-from redistrib.distribution.tactics import matching
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType
 from redistrib.partitioning.build import build
 from redistrib.partitioning.propagate import Propagation
+from redistrib.partitioning.tactics import matching
 from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.pipelines.layout import Layout, Spread
 from redistrib.pipelines.spreading import spread

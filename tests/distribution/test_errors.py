@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import redistrib as rd
-from redistrib.distribution.schedule import Schedule
 from redistrib.errors import CutError, CutInnerFactorError, NoCombinerError, ProgramError, UnevenTypeError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
+from redistrib.partitioning.schedule import Schedule
 
 X = np.ones((8, 16), np.float32)
 

@@ -14,8 +14,8 @@ from jax import lax
 
 import redistrib as rd
 from redistrib.backends.jax.trace.inline import trace
-from redistrib.distribution.schedule import Schedule
 from redistrib.errors import CutError
+from redistrib.partitioning.schedule import Schedule
 from redistrib.programs.graph import Graph, Operation
 
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32")

@@ -15,10 +15,10 @@ import redistrib as rd
 from redistrib import cli
 from redistrib.arguments import dtype_name
 from redistrib.cost.latency import LatencyBandwidth
-from redistrib.distribution.schedule import Schedule
 from redistrib.errors import RedistribError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
+from redistrib.partitioning.schedule import Schedule
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.parse import parse
 from redistrib.programs.text import to_text

@@ -17,6 +17,7 @@ from redistrib.errors import InconsistentGroupError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.partitioning.bind import MOST
+from redistrib.partitioning.grids import Bound, Kernel, mesh_of, unify
 from redistrib.partitioning.insert import Insertion, _apart, _kernels, _left_behind, _machine
 from redistrib.partitioning.options import Options
 from redistrib.partitioning.versions import LayoutBuilder, distance
@@ -26,7 +27,6 @@ from redistrib.programs.nest import Nest
 from redistrib.programs.program import Place, Program, Value
 from redistrib.programs.pullback import Part, cut_of
 from redistrib.programs.reference import run_by_rank, run_whole
-from redistrib.programs.unify import Bound, Kernel, mesh_of, unify
 
 SPECS = ["ij->ij", "ij->ji", "ij,ij->ij", "ij,ji->ij", "ij,jk->ik", "ij,kj->ik", "ij->i", "i,ij->ij", "i,j->ji"]
 

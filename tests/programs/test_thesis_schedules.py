@@ -13,11 +13,11 @@ import redistrib as rd
 from redistrib.errors import CutError, TypeFormError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
+from redistrib.partitioning.grids import mesh_of
 from redistrib.plans.reference import scatter
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.pullback import Part
 from redistrib.programs.reference import run_by_rank, run_whole
-from redistrib.programs.unify import mesh_of
 from redistrib.theory.placement import placement_of
 from tests.messages import exactly
 from tests.programs.nests import cuts

@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
-from redistrib.distribution.schedule import Schedule
+from redistrib.partitioning.schedule import Schedule
 from tests.distribution import models as small
 from tests.search import models
 

@@ -18,10 +18,10 @@ from redistrib.autoshard.memory import least_held
 from redistrib.autoshard.moves import Moves
 from redistrib.autoshard.starting import estimate, starting
 from redistrib.distribution.entry import prepare
-from redistrib.distribution.tactics import apply
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.propagate import Propagation
+from redistrib.partitioning.tactics import apply
 from redistrib.simulator.constants import machine
 from redistrib.simulator.entry import simulate
 from tests.search import models, oracle

@@ -26,8 +26,8 @@ from redistrib.autoshard.moves import Moves
 from redistrib.autoshard.result import Candidate
 from redistrib.cli import main
 from redistrib.cost.latency import LatencyBandwidth
-from redistrib.distribution.schedule import Schedule
 from redistrib.errors import CutError, ProgramError
+from redistrib.partitioning.schedule import Schedule
 from redistrib.simulator.constants import machine
 from tests.messages import exactly
 from tests.search import models
