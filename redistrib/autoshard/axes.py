@@ -123,7 +123,7 @@ class Task:
         for operation, times in zip(self.graph.operations, self.times, strict=True):
             names = dict.fromkeys((*operation.ins, *(array.name for array in operation.outs)))
             size = sum(math.prod(arrays[name].shape) * itemsize_of(arrays[name].dtype) for name in names)
-            rates = self.machine.rates_of(operation.name)
+            rates = self.machine.rates_of(operation.name, (arrays[name].dtype for name in operation.ins))
             flops = operation.nest.points * operation.nest.flops
             total += times * rates.seconds(size // devices, flops // devices)
         return total

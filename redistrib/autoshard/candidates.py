@@ -109,7 +109,8 @@ def of_decided(found: Propagation, number: int, machine: Machine | None) -> Opti
     seconds = 0.0
     if machine is not None:
         operation = found.graph.operations[number]
-        seconds = machine.rates_of(operation.name).seconds(
+        rates = machine.rates_of(operation.name, (found.arrays[name].dtype for name in operation.ins))
+        seconds = rates.seconds(
             _bytes(found, operation, signature.ins, signature.outs), part.cut.local_size * part.nest.flops
         )
     share = part.cut.local_size / max(1, part.nest.points)

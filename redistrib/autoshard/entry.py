@@ -26,6 +26,7 @@ from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.tactics import Along, Work
 from redistrib.simulator.constants import machine
 from redistrib.simulator.machine import Machine
+from redistrib.simulator.torus_layout import laid
 from redistrib.sizes import parse_size
 
 LEAST = 0.2  # of the limit in seconds, that there is for schedules however long it takes to trace the function
@@ -71,7 +72,9 @@ def search(
         state: arguments, by name, each with the number of the result that takes its place in the next call; the two
             are laid out alike. `{"params": 0}` is that of a training step.
         memory_limit: bytes per device that the program may hold at its worst moment, predicted.
-        profile: the machine, or its name, as for `simulate`; by default the preset of the devices' platform.
+        profile: the machine, or its name, as for `simulate`; by default the preset of the devices' platform. On a
+            machine with a torus (`"v4"`, `"v5e"`, `"v5p"`, `"v6e"`, `"tpu7x"`) every way to lay the mesh axes onto its
+            dimensions is searched.
         objective: `"seconds"`, or `"bytes"` for what all devices together receive, every product being cut by every
             axis that can cut it.
         limit: seconds after which the best so far is taken; the schedules that people write come first.
@@ -110,29 +113,30 @@ def search(
     deadline = Deadline.after(limit)
     listed: list[Candidate | Staged] = []
     least: list[MemoryLimitError] = []
+    ways = [(own, way) for own in tried for way in laid(on, own)]
     with _told(progress) as told:
         given = prepare(fn, args, tried[0], in_shardings, out_shardings, rules, exact=exact)  # several: no shardings
-        for number, own in enumerate(tried):
+        for number, (own, way) in enumerate(ways):
             if listed and deadline.passed:
                 break
-            task = task_of(given, own, pins, tied(fn, given, state or {}), on, objective)
+            task = task_of(given, own, pins, tied(fn, given, state or {}), way, objective)
             task = replace(
                 task, donated=donated_by((donate,) if isinstance(donate, str) else donate, given.traced.graph.inputs)
             )
-            own_part = deadline.part(1 / (len(tried) - number))
-            if limit is not None and own_part.left < LEAST * limit / len(tried):  # tracing took the time
-                own_part = Deadline.after(LEAST * limit / len(tried))
+            own_part = deadline.part(1 / (len(ways) - number))
+            if limit is not None and own_part.left < LEAST * limit / len(ways):  # tracing took the time
+                own_part = Deadline.after(LEAST * limit / len(ways))
             try:
                 made = fitted(task, given.name, most, own_part, lambda said, own=own: told(f"{own}, {said}"))  # type: ignore[misc]
                 listed.append(Candidate(made, given, own if mesh is None else mesh, most, limit))
             except MemoryLimitError as error:
                 least.append(error)
-        ways = (
+        pipelines = (
             staged(given, batch, devices, microbatches or (2, 128), on, objective)
             if pipeline and batch and devices
             else ()
         )
-        for one in ways:
+        for one in pipelines:
             told(one.name)
             if most is None or one.memory <= most:
                 listed.append(one)

@@ -22,6 +22,7 @@ from redistrib.distribution.entry import Distributed, Prepared, meshes
 from redistrib.partitioning.schedule import Schedule
 from redistrib.programs.program import Program
 from redistrib.report import ShownInNotebooks, counted, rendered
+from redistrib.simulator.torus_layout import described
 
 
 @dataclass
@@ -80,8 +81,9 @@ class Candidate(Timed):
 
     @property
     def name(self) -> str:
-        """The mesh."""
-        return str(self.task.moves.mesh)
+        """The mesh, and how its axes lie on a torus."""
+        mesh, layout = str(self.task.moves.mesh), self.task.machine.layout
+        return f"{mesh}, {described(layout)}" if layout else mesh
 
     @property
     def rank(self) -> tuple[float, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from redistrib.cost.chips import CHIPS, GPU_LAUNCH, TPU_LAUNCH, links_of
 from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import PRESETS
@@ -50,6 +51,17 @@ MACHINES: dict[str, Machine] = {
         PRESETS["cpu"],
         source="round figures for one of several virtual devices on a few cores; fit your own",
     ),
+}
+MACHINES |= {
+    name: Machine(
+        name,
+        Rates(TPU_LAUNCH if chip.torus else GPU_LAUNCH, chip.memory_bandwidth, chip.flops["bfloat16"]),
+        links_of(name, chip),
+        chip.memory,
+        flops=chip.flops,
+        source=chip.source,
+    )
+    for name, chip in CHIPS.items()
 }
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, get_args
 
 from redistrib.cost.model import CostModel
 from redistrib.errors import ProfileError
+from redistrib.plans.dtypes import itemsize_of
 
 Form: TypeAlias = Literal["roofline", "sum"]
 
@@ -53,6 +54,8 @@ class Machine:
         links: the cost model of moves; its prices are seconds.
         memory: bytes of memory of a device, if known.
         operations: rates of operations of their own, by the operation's name.
+        flops: operations per second by element type; types that are missing have those of `rates`.
+        layout: for mesh axes on how many dimensions of a torus each lies; empty where that is not known.
         source: where the figures come from.
     """
 
@@ -61,6 +64,8 @@ class Machine:
     links: CostModel
     memory: int | None = None
     operations: Mapping[str, Rates] = field(default_factory=dict, hash=False)
+    flops: Mapping[str, float] = field(default_factory=dict, hash=False)
+    layout: Mapping[str, int] = field(default_factory=dict, hash=False)
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -70,8 +75,12 @@ class Machine:
                 f"latency-bandwidth model, such as 'tpu' or 'gpu'"
             )
 
-    def rates_of(self, operation: str) -> Rates:
+    def rates_of(self, operation: str, dtypes: Iterable[str] = ()) -> Rates:
         """The rates of an operation.
+
+        Args:
+            operation: its name.
+            dtypes: the element types of what it reads; it computes in the widest.
 
         Raises:
             ProfileError: if there are none.
@@ -81,4 +90,12 @@ class Machine:
             raise ProfileError(
                 f"{self.name!r} has no rates for operation {operation!r}: it prices moves only; give a Machine"
             )
+        if self.flops and operation not in self.operations:
+            flops = self.flops.get(_widest(dtypes), found.flops)
+            return found if flops == found.flops else replace(found, flops=flops)
         return found
+
+
+def _widest(dtypes: Iterable[str]) -> str:
+    """The element type with most bits; of several the first."""
+    return max(dict.fromkeys(dtypes), key=itemsize_of, default="")

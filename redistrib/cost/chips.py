@@ -1,0 +1,137 @@
+"""Accelerators of today: one table of published figures, each row with its source.
+
+Arithmetic is dense (without sparsity), in operations per second by element type. Links are in bytes per second that a
+device receives: of GPUs over the switch or mesh inside a host or rack and over its own adapter between them; of TPUs
+one way over one link of the torus, two links along each dimension, and over the data center network between slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from redistrib.cost.figures import KINDS
+from redistrib.cost.latency import Latency, LatencyBandwidth
+
+GPU_LAUNCH = 5e-6  # seconds of a kernel, a round figure of the order that runtimes show; also below
+TPU_LAUNCH = 2e-6
+GPU_LATENCY = Latency(12e-6, 1e-7)  # of a collective, round figures for groups of up to thousands
+TPU_LATENCY = Latency(5e-6, 1e-7)
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3", "float8_e4m3fnuz", "float8_e5m2fnuz")
+
+
+class Chip(NamedTuple):
+    """The figures of an accelerator.
+
+    Attributes:
+        flops: operations per second by element type; any other type computes as bfloat16 does.
+        memory: bytes.
+        memory_bandwidth: bytes per second.
+        link: bytes per second received inside a host, or one way over a link of the torus.
+        network: bytes per second received from other hosts, racks or slices.
+        group: devices of a host or rack, or of the largest slice.
+        torus: dimensions of the torus; 0 for none.
+        ring: devices along a dimension of the torus whose multiples close it to a ring.
+        source: where the figures come from.
+    """
+
+    flops: Mapping[str, float]
+    memory: int
+    memory_bandwidth: float
+    link: float
+    network: float
+    group: int
+    torus: int
+    ring: int
+    source: str
+
+
+def _flops(bfloat16: float, eight: float | None = None, int8: float | None = None, **others: float) -> dict[str, float]:
+    """Operations per second by element type; `eight` is of float8 and, unless given, of int8."""
+    found = {"bfloat16": bfloat16, "float16": bfloat16, **others}
+    if eight is not None:
+        found |= dict.fromkeys(
+            ("float8_e4m3fn", "float8_e5m2", "float8_e4m3", "float8_e4m3fnuz", "float8_e5m2fnuz"), eight
+        )
+    if int8 is not None or eight is not None:
+        found |= dict.fromkeys(("int8", "uint8"), int8 or eight or bfloat16)
+    return found
+
+
+_BOOK = "Austin et al., How to Scale Your Model, part 2 (jax-ml.github.io/scaling-book/tpus), table of TPU specs"
+_ADAPTER = "network: one 400 Gbit/s adapter for each GPU"
+
+CHIPS: dict[str, Chip] = {
+    "a100": Chip(
+        _flops(312e12, None, 624e12, float32=156e12), 80 * 10**9, 2039e9, 300e9, 25e9, 8, 0, 0,
+        "NVIDIA A100 80GB SXM data sheet: bfloat16 312, TF32 156, int8 624 TFLOPS, 80 GB, 2,039 GB/s, NVLink 600 GB/s "
+        "both ways; DGX A100 data sheet: 8 GPUs, an adapter of 200 Gbit/s for each",
+    ),
+    "h100": Chip(
+        _flops(989e12, 1979e12, float32=494e12), 80 * 10**9, 3350e9, 450e9, 50e9, 8, 0, 0,
+        "NVIDIA H100 SXM data sheet, half of its figures with sparsity: bfloat16 989, float8 and int8 1,979, TF32 494 "
+        f"TFLOPS; 80 GB, 3.35 TB/s, NVLink 900 GB/s both ways; DGX H100: 8 GPUs; {_ADAPTER}",
+    ),
+    "h200": Chip(
+        _flops(989e12, 1979e12, float32=494e12), 141 * 10**9, 4800e9, 450e9, 50e9, 8, 0, 0,
+        "NVIDIA H200 SXM data sheet: arithmetic of the H100, 141 GB, 4.8 TB/s, NVLink 900 GB/s both ways; "
+        f"DGX H200: 8 GPUs; {_ADAPTER}",
+    ),
+    "b200": Chip(
+        _flops(2250e12, 4500e12, float32=1100e12), 180 * 10**9, 8000e9, 900e9, 50e9, 8, 0, 0,
+        "NVIDIA Blackwell architecture brief, HGX B200, without sparsity: bfloat16 2.25, float8 and int8 4.5, TF32 1.1 "
+        f"PFLOPS; DGX B200 data sheet: 1,440 GB and 64 TB/s in 8 GPUs, NVLink 1.8 TB/s both ways; {_ADAPTER}",
+    ),
+    "gb200": Chip(
+        _flops(2500e12, 5000e12, float32=1250e12), 186 * 10**9, 8000e9, 900e9, 50e9, 72, 0, 0,
+        "NVIDIA GB200 NVL72 data sheet, 72 GPUs in a rack, half of its figures with sparsity: bfloat16 180, float8 and "
+        f"int8 360, TF32 90 PFLOPS; 13.4 TB, 576 TB/s; NVLink 130 TB/s both ways; {_ADAPTER}",
+    ),
+    "mi300x": Chip(
+        _flops(1307.4e12, 2614.9e12, float32=163.4e12), 192 * 10**9, 5300e9, 448e9, 50e9, 8, 0, 0,
+        "AMD Instinct MI300X data sheet: bfloat16 1,307.4, float8 and int8 2,614.9, float32 163.4 TFLOPS, 192 GB, "
+        f"5.3 TB/s, 7 Infinity Fabric links of 128 GB/s both ways; 8 GPUs on a platform; {_ADAPTER}",
+    ),
+    "v4": Chip(
+        _flops(275e12, None, 275e12), 32 * 2**30, 1228e9, 45e9, 6.25e9, 4096, 3, 4,
+        f"Cloud TPU v4 system architecture: 275 TFLOPS, 32 GiB, 1,228 GB/s, 4,096 chips; links: {_BOOK}",
+    ),
+    "v5e": Chip(
+        _flops(197e12, None, 394e12), 16 * 2**30, 819e9, 45e9, 3.125e9, 256, 2, 16,
+        "Cloud TPU v5e system architecture: bfloat16 197, int8 394 TFLOPS, 16 GiB, 819 GB/s, 256 chips; 2 x 100 Gbit/s "
+        f"for the 8 chips of a host; links: {_BOOK}",
+    ),
+    "v5p": Chip(
+        _flops(459e12, None, 918e12), 95 * 2**30, 2765e9, 90e9, 6.25e9, 8960, 3, 4,
+        "Cloud TPU v5p system architecture: bfloat16 459, int8 918 TFLOPS, 95 GiB, 2,765 GB/s, 8,960 chips, 50 Gbit/s "
+        f"of network for each; links: {_BOOK}",
+    ),
+    "v6e": Chip(
+        _flops(918e12, None, 1836e12), 32 * 2**30, 1638e9, 90e9, 12.5e9, 256, 2, 16,
+        "Cloud TPU v6e system architecture: bfloat16 918, int8 1,836 TFLOPS, 32 GiB, 1,638 GB/s, 256 chips, 100 Gbit/s "
+        f"of network for each; links: {_BOOK}",
+    ),
+    "tpu7x": Chip(
+        _flops(2307e12, 4614e12), 192 * 2**30, 7380e9, 100e9, 12.5e9, 9216, 3, 4,
+        "Cloud TPU7x system architecture (docs.cloud.google.com/tpu/docs/tpu7x): bfloat16 2,307, float8 4,614 TFLOPS, "
+        "192 GiB, 7,380 GB/s, 9,216 chips, interconnect 1,200 GB/s both ways over 6 links, network 100 Gbit/s for each",
+    ),
+}  # fmt: skip
+
+
+def links_of(name: str, chip: Chip) -> LatencyBandwidth:
+    """The links of a chip as a cost model, where nothing is known of how mesh axes lie on them.
+
+    A torus is then as fast as all its links together, which only groups that span all its dimensions reach.
+    """
+    latency = TPU_LATENCY if chip.torus else GPU_LATENCY
+    known = dict.fromkeys(KINDS, latency) | {"allpermute": Latency(latency.launch)}
+    return LatencyBandwidth(
+        name=name,
+        latency=known,
+        bandwidth=2 * chip.torus * chip.link if chip.torus else chip.link,
+        memory_bandwidth=chip.memory_bandwidth,
+        slow_bandwidth=chip.network,
+        devices_per_host=chip.group,
+        source=chip.source,
+    )

@@ -1,0 +1,79 @@
+"""Mesh axes laid onto the dimensions of a torus: which take how many, and how fast each axis is then.
+
+A device receives from both neighbours along each dimension that an axis takes. A dimension that does not close to a
+ring has half of that: data goes around one way only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from redistrib.cost.chips import CHIPS, Chip
+from redistrib.cost.latency import LatencyBandwidth
+from redistrib.lang.mesh import Mesh
+from redistrib.simulator.machine import Machine
+
+
+def laid(machine: Machine, mesh: Mesh) -> list[Machine]:
+    """A machine once for every way to lay the axes of a mesh onto its torus; the machine itself where it has none.
+
+    Where a mesh has more devices than a slice, its first axis crosses slices: it has the bandwidth of the network.
+    More axes than dimensions share them, so that each has the bandwidth of one.
+
+    >>> from redistrib.simulator.constants import machine
+    >>> [dict(one.layout) for one in laid(machine("v5p"), Mesh.of({"data": 64, "model": 8}))]
+    [{'data': 2, 'model': 1}, {'data': 1, 'model': 2}]
+    """
+    chip = CHIPS.get(machine.name)
+    links = machine.links
+    if chip is None or not chip.torus or not isinstance(links, LatencyBandwidth) or links.axis_bandwidth:
+        return [machine]
+    axes = [axis for axis in mesh.axes if axis.size > 1]
+    outer = axes[0].name if axes and mesh.size > chip.group else ""
+    inner = [axis.name for axis in axes if axis.name != outer]
+    found = []
+    for dims in _ways(len(inner), chip.torus):
+        layout = {outer: 0} if outer else {}
+        layout |= dict(zip(inner, dims, strict=True))
+        sizes = {axis.name: axis.size for axis in axes}
+        speeds = {name: _speed(chip, sizes[name], count) for name, count in layout.items()}
+        own = replace(links, axis_bandwidth=speeds, devices_per_host=None)
+        found.append(replace(machine, links=own, layout=layout))
+    return found or [machine]
+
+
+def _ways(axes: int, dims: int) -> Iterator[tuple[int, ...]]:
+    """The ways to share out dimensions, at least one for each axis, the first axes having most first."""
+    if axes == 0:
+        yield ()
+    elif axes >= dims:
+        yield (1,) * axes
+    elif axes == 1:
+        yield (dims,)
+    else:
+        for first in range(dims - axes + 1, 0, -1):
+            yield from ((first, *rest) for rest in _ways(axes - 1, dims - first))
+
+
+def _speed(chip: Chip, size: int, dims: int) -> float:
+    """Bytes per second that a device receives along an axis; no dimensions: over the network between slices."""
+    if not dims:
+        return chip.network
+    side = round(size ** (1 / dims))
+    is_ring = side**dims == size and side % chip.ring == 0 if dims > 1 else size % chip.ring == 0
+    if dims > 1 and not is_ring:
+        is_ring = size % chip.ring**dims == 0
+    return (2 if is_ring else 1) * dims * chip.link
+
+
+def described(layout: Mapping[str, int]) -> str:
+    """A layout in words.
+
+    >>> described({"slices": 0, "data": 2, "model": 1})
+    'slices between slices, data on 2 dimensions of the torus, model on 1 dimension of the torus'
+    """
+    return ", ".join(
+        f"{axis} on {count} dimension{'s' if count > 1 else ''} of the torus" if count else f"{axis} between slices"
+        for axis, count in layout.items()
+    )
