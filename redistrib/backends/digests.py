@@ -1,4 +1,4 @@
-"""Digests of plans and programs: ranks that prepare one together compare these before they make anything."""
+"""Digests of plans and programs, which ranks compare before they prepare one together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redistrib.programs.text import to_text
 
 
 def digest_of(what: Plan | Program) -> str:
-    """A digest of what a plan or a program does, equal on all ranks that hold the same one.
+    """A digest of a plan or a program, equal on all ranks with an equal one.
 
     Of the bodies of a program's nests only the names count.
     """

@@ -1,4 +1,4 @@
-"""Why a backend cannot carry out a plan or a program: what all refuse, and the refusal as one line of text."""
+"""The refusals of a backend as one line of text, and those of all backends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redistrib.programs.program import Compute, Program
 
 
 def refusal(require: Callable[[Plan | Program], None], what: Plan | Program) -> str | None:
-    """What `require` says against a plan or a program in the error that it raises; None where it raises none."""
+    """The message of the error that `require` raises for a plan or a program; None if it raises none."""
     try:
         require(what)
     except RedistribError as error:

@@ -199,20 +199,20 @@ def _step_on_lines(step: Step) -> Step:
 
 
 def by_device(moves: Sequence[tuple[int, Box]]) -> list[tuple[int, list[Box]]]:
-    """Boxes by the device that they come from or go to, ascending."""
-    grouped: dict[int, list[Box]] = {}
+    """Boxes by their sender or receiver, ascending."""
+    boxes: dict[int, list[Box]] = {}
     for device, box in moves:
-        grouped.setdefault(device, []).append(box)
-    return sorted(grouped.items())
+        boxes.setdefault(device, []).append(box)
+    return sorted(boxes.items())
 
 
 def reduction_of(stage: Stage) -> Reduction:
-    """The reduction of a stage that adds, or makes partial sums."""
+    """The reduction of a stage that reduces or makes partial sums."""
     return cast(Reduction, stage.step.before.reduction or stage.step.after.reduction)
 
 
 def additions_in_order(stage: Stage) -> list[int | None]:
-    """What a device adds up, in ascending order of partial sums: numbers of `stage.receives`, None for its own box."""
+    """The boxes that a device adds, in ascending order of partial sums: numbers in `stage.receives`, None: its own."""
     label = stage.step.before.label
     order = sorted(range(len(stage.receives)), key=lambda k: int(label[stage.receives[k][0]]))
     before = sum(label[stage.receives[k][0]] < label[stage.device] for k in order)

@@ -42,24 +42,22 @@ class PlanData:
 
     Attributes:
         source, target: the types, with the same global shape.
-        source_mesh, target_mesh: the meshes they live on; of the same devices, in one order or two, or of others.
-        dtype: name of the element type, as NumPy or ml_dtypes spells it.
-        itemsize: bytes per element (sub-byte types count as one byte, as arrays hold them).
+        source_mesh, target_mesh: their meshes; over the same devices, in one order or two, or over others.
+        dtype: name of the element type, in the spelling of NumPy or ml_dtypes.
+        itemsize: bytes per element; a type of less than a byte takes one.
         steps: the collectives, in order.
-        algorithm: which algorithm found it.
-        cost_model: name of the model that chose it.
-        cost: its price under that model, in the model's unit.
+        algorithm: name of the algorithm.
+        cost_model: name of the cost model.
+        cost: price of the plan under that model, in the model's unit.
         unit: that unit: "elements" or "seconds".
-        memory_limit: bytes per device that source, target and scratch may take together, if the plan was made for a
-            limit: backends then keep rounds in sequence and shares small. None: the bound on tiles alone.
-        accumulate: name of the element type that summands are added in where the library adds them by itself; sums are
-            rounded to `dtype` once. None: added in `dtype`.
-        order: "fixed" if sums are to be the same in every bit on every backend and device order; `verify` then allows
-            no reduction in which the platform chooses the order of summands.
-        step_costs: the price of each step, where the maker of the plan tells; for display only, neither compared nor
-            written to JSON.
-        note: what kept the maker of the plan from what its cost model promises; None where nothing did. For display
-            only, as `step_costs`.
+        memory_limit: bytes per device for source, target and scratch together. Backends of a plan with a limit run
+            rounds in sequence and in small parts. None: only the tiles are bounded.
+        accumulate: name of the element type in which the library adds partial sums; sums are rounded to `dtype` once.
+            None: `dtype`.
+        order: "fixed" if sums have equal bits on every backend and device order; `verify` then allows no reduction in
+            which the platform chooses the order of partial sums.
+        step_costs: price of each step, if known; for display only, neither compared nor written to JSON.
+        note: why the plan is above the optimum of its cost model; None if it is not. For display only, as `step_costs`.
     """
 
     source: DistType
@@ -100,12 +98,12 @@ class PlanData:
 
     @cached_property
     def devices(self) -> int:
-        """One more than the largest device number; devices that neither mesh has hold nothing at either end."""
+        """One more than the largest device number; devices of neither mesh hold no tile at either end."""
         return max(self.source_mesh.span, self.target_mesh.span)
 
     @property
     def leaves_devices_out(self) -> bool:
-        """Whether some device holds nothing, at one end or at both."""
+        """Whether some device holds no tile, at one end or at both."""
         return not self.source_mesh.size == self.target_mesh.size == self.devices
 
     @property
@@ -137,7 +135,7 @@ class PlanData:
 
     @cached_property
     def sent(self) -> tuple[int, ...]:
-        """Elements each device sends to others, exactly, one integer per device; in all as many as are received."""
+        """Elements each device sends to others, exactly, one integer per device; their sum is that of `received`."""
         by_step = [[0] * self.devices, *(step.sent() for step in self.steps)]
         return tuple(map(sum, zip(*by_step, strict=True)))
 
@@ -158,18 +156,18 @@ class PlanData:
 
     @cached_property
     def crossing_bound(self) -> int:
-        """Elements that cannot do without crossing so: what is wanted outside the source's devices, once."""
+        """The lower bound on `crossing`: elements wanted outside the source's devices, once each."""
         return self.crossing_between(sides_of(self.before))[1]
 
     def crossing_between(self, sides: Sequence[int] | Int64) -> tuple[int, int]:
-        """Elements that travel between devices of different sides, such as hosts, and the least that must.
+        """Elements that travel between devices of different sides, for example hosts, and their lower bound.
 
         Args:
-            sides: of each device the number of its side.
+            sides: the number of the side of each device.
 
         Raises:
             PlanFormError: unless there is one number for each device.
-            PartialTypeError: if tiles are summands, and there are several sides.
+            PartialTypeError: if tiles are partial sums, and there are several sides.
         """
         side = np.array(sides, dtype=np.int64)
         if side.shape != (self.devices,):
@@ -193,13 +191,13 @@ class PlanData:
         )
 
     def require_whole(self, what: str) -> None:
-        """Refuse a plan in which tiles are summands, where only parts of the array itself are taken.
+        """Refuse a plan whose tiles are partial sums.
 
         Args:
-            what: who takes whole tiles only, at the head of the message.
+            what: the function that takes only whole tiles, at the head of the message.
 
         Raises:
-            PartialTypeError: if a type of the plan has partial axes, or a step makes or moves summands.
+            PartialTypeError: if a type of the plan has partial axes, or a step makes or moves partial sums.
         """
         require_whole(what, self.source, self.target)
         for step in self.steps:

@@ -1,4 +1,4 @@
-"""Element types by name, as plans record them: what NumPy, ml_dtypes and JAX spell, without importing JAX."""
+"""Element types by name, as plans record them, in the spelling of NumPy, ml_dtypes and JAX; JAX is not imported."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _EXTENDED = {"bfloat16": 2, "bcomplex32": 4, "complex32": 4} | dict.fromkeys(
     ],
     1,
 )  # fmt: skip
-# what of a name reaches NumPy's own parser, which warns of "a5"
+# the names that NumPy parses; it warns of "a5"
 _NUMPY = re.compile(r"[<>=|]?(?!a\d*$)[A-Za-z?][A-Za-z_]{0,15}\d{0,3}")
 _NUMBERS = re.compile(r"(?P<real>b?float|u?int)\d+.*|b?complex\d+.*")
-_ROUNDED_ONCE = ("bfloat16", "float16")  # added in float32 unless something else is asked for
+_ROUNDED_ONCE = ("bfloat16", "float16")  # added in float32 by default
 _KEYS = {"key<fry>": 8, "key<rbg>": 16, "key<urbg>": 16}  # JAX's random keys, by implementation
 
 
@@ -33,21 +33,21 @@ def itemsize_of(dtype: str) -> int:
     """Bytes per element of a dtype given by name; a type of less than a byte takes one.
 
     Raises:
-        DtypeError: if no such dtype is known, or it is neither numbers nor booleans.
+        DtypeError: if the dtype is unknown, or has neither numbers nor booleans.
 
     >>> [itemsize_of(name) for name in ("float32", "bfloat16", "float8_e4m3fn", "int4", "complex64", "key<fry>")]
     [4, 2, 1, 1, 8, 8]
     """
-    for known in (_EXTENDED, _KEYS):
-        if dtype in known:
-            return known[dtype]
+    for sizes in (_EXTENDED, _KEYS):
+        if dtype in sizes:
+            return sizes[dtype]
     if _NUMPY.fullmatch(dtype):
         try:
-            found = np.dtype(dtype)
+            numpy_dtype = np.dtype(dtype)
         except TypeError:
             raise DtypeError(dtype) from None
-        if found.kind in "biufc":
-            return int(found.itemsize)
+        if numpy_dtype.kind in "biufc":
+            return int(numpy_dtype.itemsize)
     raise DtypeError(dtype)
 
 
@@ -55,8 +55,8 @@ def dtype_of(name: str) -> np.dtype[Any]:
     """The NumPy dtype of an element type given by name: NumPy's own, or one of ml_dtypes.
 
     Raises:
-        DtypeError: if the name is not known, or names Python objects, which no wire carries.
-        MissingPackageError: if it is one of ml_dtypes, which is not installed.
+        DtypeError: if the name is unknown, or names Python objects, which cannot be sent.
+        MissingPackageError: if the type belongs to ml_dtypes, which is not installed.
     """
     try:
         dtype = np.dtype(name)
@@ -75,7 +75,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def require_reduction(kind: Reduction, dtype: str) -> None:
-    """Check that elements can be reduced: numbers are added, and what has an order has a maximum and a minimum.
+    """Check that elements can be reduced: numbers have sums, ordered elements have maxima and minima.
 
     Raises:
         ReductionError: if they cannot.

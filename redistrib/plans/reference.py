@@ -44,8 +44,8 @@ def run(plan: PlanData, tiles: Sequence[Tile]) -> list[Tile]:
     """Carry out a plan.
 
     Args:
-        plan: the plan; nothing in it is checked beyond what copying needs, see `verify`.
-        tiles: the source tile of every device, by device number; one of shape `[0, 0, ...]` where it holds nothing.
+        plan: the plan; only reads outside a tile are detected, see `verify`.
+        tiles: the source tile of every device, by device number; of shape `[0, 0, ...]` for a device without a tile.
 
     Returns:
         The tile of every device after the last step, by device number, in new buffers.
@@ -257,10 +257,10 @@ def _write(tile: Tile, offset: Sequence[int], part: Tile) -> None:
 
 
 def scatter(array: npt.ArrayLike, placement: Placement) -> list[Tile]:
-    """Cut a global array into the tile of every device, by device number; `[0, 0, ...]` where it holds nothing.
+    """Cut a global array into the tile of every device, by device number; `[0, 0, ...]` for a device without a tile.
 
     Args:
-        array: the whole array; where tiles are summands, all summands of it, `[summands, *shape]`.
+        array: the whole array; where tiles are partial sums, all of these, `[summands, *shape]`.
 
     Raises:
         TilesError: if the array is not of the placement's shape.
@@ -292,8 +292,8 @@ def tile_of(array: npt.ArrayLike, dist_type: DistType | str, mesh: Any, device: 
         device: a device number.
 
     Raises:
-        TilesError: if the array is not of the type's global shape, or there is no such device.
-        TypeFormError: if the type is not well-formed over the mesh, or its tiles are summands.
+        TilesError: if the array is not of the type's global shape, or the mesh has no such device.
+        TypeFormError: if the type is not well-formed over the mesh, or its tiles are partial sums.
 
     >>> tile_of(np.arange(12), "[3{x}12]", "x=4,y=6", device=7)
     array([3, 4, 5])
@@ -313,7 +313,7 @@ def tile_of(array: npt.ArrayLike, dist_type: DistType | str, mesh: Any, device: 
 def assemble(tiles: Sequence[Tile], placement: Placement) -> Tile:
     """Put the tiles of all devices together again; the inverse of `scatter`.
 
-    Summands are reduced in their order; those of bfloat16 and float16 are added in float32 and rounded once.
+    Partial sums are reduced in ascending order; bfloat16 and float16 are added in float32 and rounded once.
 
     Raises:
         TilesError: if a tile is not of the placement's tile shape, two devices that hold one tile disagree in any

@@ -16,7 +16,7 @@ class Sample:
         copied: bytes copied locally around the collective.
         seconds: the median of the repeats, warm-up left out.
         spread: half the distance between the quartiles, in seconds.
-        transport: how the bytes travelled, where a backend has several ways; empty where it has one.
+        transport: name of the transport; empty for a backend with one.
     """
 
     kind: str

@@ -1,17 +1,17 @@
-"""A plan as JSON: canonical, sealed with a digest, and read as if a stranger had written it.
+"""A plan as JSON: canonical, sealed with a digest, and checked as untrusted input.
 
 The form is one object. `placements` lists each placement once; steps refer to them by position. Device numbers,
 groups, pairs and shares stand in it as they do in `steps`; a share is `[src, dst, round, start, size]`. `digest` is the
-SHA-256 of the text without it, keys sorted and no spaces: it tells accident from intent no better than a
-checksum, so a loaded plan is verified as well.
+SHA-256 of the text without it, keys sorted and no spaces. It is a checksum against accidents, not against attacks, so a
+loaded plan is verified as well.
 
-A plan is written in the least version that can say it: 1 if all its tiles are equal parts of the array and every device
-holds one, 2 if some are summands or of unequal size, or some device holds nothing. Both are read. Their fields are
-listed in docs/format.md.
+A plan is written in the lowest version that can express it: 1 if all tiles are equal parts of the array and every
+device holds one; 2 if tiles are partial sums or of unequal size, or a device holds none. Both versions are read. Their
+fields are listed in docs/format.md.
 
-The schema is made by hand. Of 13 hostile texts msgspec's typed decoder takes 8: a field given twice, 100,000 objects,
-prices and limits of any size, ragged tables, positions out of range, a wrong digest. Those of attrs begin where
-`json.loads` has ended. What is left to check beside either is what this module is mostly made of.
+The schema is checked by hand. Of 13 hostile texts msgspec's typed decoder accepts 8: a repeated field, 100,000 objects,
+prices and limits of any size, ragged tables, positions out of range, a wrong digest. attrs validates only after
+`json.loads`. Most checks of this module would remain beside either.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def from_json(make: type[_Plan], text: str, verified: Callable[[_Plan], _Plan] |
 
     Args:
         make: the class of the plan.
-        text: what `to_json` wrote.
+        text: the result of `to_json`.
         verified: raises unless the plan is a correct one; what the text says of traffic is only held against one that
             is.
 

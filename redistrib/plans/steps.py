@@ -1,13 +1,12 @@
 """The steps of a plan: frozen values, each one collective over explicit device groups.
 
-Every step says where it starts (`before`) and where it ends (`after`). What data moves follows from these two
-and from the groups, pairs or shares, and from nothing else; `received` and `sent` count it, `verify` checks it,
-`reference` and the backends carry it out.
+Every step has a placement before and after. The data that moves follows from these two and from the groups, pairs or
+shares alone: `received` and `sent` count it, `verify` checks it, `reference` and the backends move it.
 
 ==============  =======================================================================================
 step            what device d holds afterwards
 ==============  =======================================================================================
-`DynSlice`      a box of what it held; nothing travels
+`DynSlice`      a box of its tile; no messages
 `AllGather`     the union of the tiles of its group, laid out row-major over the gathered dimensions
 `AllToAll`      from every member m of its group the box before(m) & after(d); all boxes of one shape
 `AllPermute`    the whole tile of the one device that sends to it; devices in no pair keep theirs
@@ -15,30 +14,29 @@ step            what device d holds afterwards
                 largest of their round
 ==============  =======================================================================================
 
-Tiles of unequal size move by exchanges alone. Devices that hold nothing are in no group and send nothing. An exchange
-may bring them a tile, a permute too; a slice may leave a device with nothing, and so may an exchange.
+Tiles of unequal size move by exchanges only. Devices without a tile are in no group and send nothing. An exchange or a
+permute may bring them a tile; a slice or an exchange may leave a device without a tile.
 
-Where tiles are summands, these five move slabs of the stack of summands (`Placement.stacked`) like any others: a
-summand stays what it is, and before and after number it alike. Four steps more make sums, or summands:
+Where tiles are partial sums, these five move slabs of the stack of partial sums (`Placement.stacked`) like other tiles:
+a partial sum does not change, and has one number before and after. Four more steps make sums, or partial sums:
 
 ================  =====================================================================================
 step              what device d holds afterwards
 ================  =====================================================================================
-`ReduceScatter`   the sum of before(m) & after(d) over the members m of its group, who hold different summands
-`AllReduce`       the sum of before(m) over the members m of its group, who hold different summands
-`ReduceExchange`  the sum of before(d) & after(d), if it holds a summand that goes into its own, and of every share
+`ReduceScatter`   the sum of before(m) & after(d) over the members m of its group, with different partial sums
+`AllReduce`       the sum of before(m) over the members m of its group, with different partial sums
+`ReduceExchange`  the sum of before(d) & after(d), if its partial sum belongs to its result, and of every share
                   addressed to it
-`Unreduce`        before(d) in its place, and the identity element in the rest of after(d); nothing travels
+`Unreduce`        before(d) in its place, and the identity element in the rest of after(d); no messages
 ================  =====================================================================================
 
-("Sum" stands for whatever the reduction of the placement before is.) Summand j after a step is always made of a run of
-consecutive summands before it. That is no loss: placements join up however they number their summands, so each step
-may number them to suit itself. Then a reduction is a coarser cut of the stack's first dimension, whose tiles are added
-up on the spot. So a `ReduceExchange` is an `Exchange` of slabs: who handles one handles the other but for the last
-line, in which the device adds and does not write, and never needs more than its tile and a share on its way.
+("Sum" stands for the reduction of the placement before.) Partial sum j after a step is the sum of a run of consecutive
+partial sums before it. Each step may number partial sums anew, because placements are compared without their numbers.
+So a reduction is a coarser cut of the stack's first dimension, and a `ReduceExchange` is an `Exchange` of slabs, except
+that the receiver adds a share to its tile and does not write it beside others. It needs memory for its tile and one
+share.
 
-Sums are added in ascending order of summands wherever the library adds by itself: in `reference` always, in backends
-if the plan's `order` is "fixed".
+The library adds partial sums in ascending order: always in `reference`, in backends if the plan's `order` is "fixed".
 """
 
 from __future__ import annotations
@@ -88,7 +86,7 @@ class _Step:
 
     def sent(self) -> list[int]:
         """Elements each device sends to other devices, exactly; one integer per device."""
-        return self.received()  # a group trades as much one way as the other
+        return self.received()  # members of a group send as much as they receive
 
     @property
     def collectives(self) -> int:
@@ -102,7 +100,7 @@ class _Step:
 
 @dataclass(frozen=True, eq=False)
 class _LocalStep(_Step):
-    """A step in which nothing travels."""
+    """A step without messages."""
 
     def received(self) -> list[int]:
         return [0] * self.devices
@@ -149,7 +147,7 @@ class _GroupStep(_Step):
         return rows[0] if rows else [device]
 
     def _each(self, elements: int) -> list[int]:
-        """For each device so many elements, as often as it is in a group."""
+        """So many elements for each device, as often as it is in a group."""
         if self.groups.size == self.devices:
             return [elements] * self.devices
         member = np.bincount(self.groups.ravel(), minlength=self.devices).tolist()
@@ -228,7 +226,7 @@ class _ShareStep(_Step):
     """Shares travel from device to device.
 
     Attributes:
-        shares: what travels.
+        shares: the boxes that travel.
         implementation: `"rounds"`, one collective permute a round, in which every share takes as many elements as the
             largest; `"ragged"`, one ragged all-to-all, in which every share takes its own.
     """
@@ -262,7 +260,7 @@ class _ShareStep(_Step):
 
 @dataclass(frozen=True, eq=False)
 class Exchange(_ShareStep):
-    """Shares travel straight from devices that hold them to devices that lack them, in rounds.
+    """Shares travel from devices that hold them to devices that lack them, in rounds.
 
     Device d starts from before(d) & after(d), which stays where it is.
     """
@@ -272,13 +270,13 @@ class Exchange(_ShareStep):
 
 @dataclass(frozen=True, eq=False)
 class ReduceExchange(_ShareStep):
-    """An exchange whose receivers add: shares of different summands of one box become their sum.
+    """An exchange whose receivers add: shares of different partial sums of one box become their sum.
 
     Attributes:
-        splits: which summands make which: summand j after the step is the sum of summands `splits[j]` to
-            `splits[j + 1] - 1` before it, of none if these are equal. By default all alike, which needs
-            `after.summands` to divide `before.summands`. A device adds what it holds itself iff its own summand
-            is among those that make its summand afterwards.
+        splits: partial sum j after the step is the sum of the partial sums `splits[j]` to `splits[j + 1] - 1` before
+            it, of none if these are equal. By default runs of equal length, which needs `after.summands` to divide
+            `before.summands`. A device adds its own partial sum iff it belongs to the run of its partial sum
+            afterwards.
     """
 
     splits: tuple[int, ...] = ()
@@ -299,7 +297,7 @@ class ReduceExchange(_ShareStep):
         return (
             isinstance(other, ReduceExchange)
             and super().__eq__(other)
-            # here numbers count: they say what a device adds of its own
+            # the numbers decide whether a device adds its own partial sum
             and np.array_equal(self.before.label, other.before.label)
             and np.array_equal(self.after.label, other.after.label)
         )
@@ -307,7 +305,7 @@ class ReduceExchange(_ShareStep):
     __hash__ = _Step.__hash__
 
     def adds_own(self) -> npt.NDArray[np.bool_]:
-        """`[devices]` whether the summand that each device holds is part of the one that it holds afterwards."""
+        """`[devices]` whether the partial sum of each device belongs to its partial sum afterwards."""
         splits = np.array(self.splits, dtype=np.int64)
         own, into = self.before.label, self.after.label
         within: npt.NDArray[np.bool_] = (splits[into] <= own) & (own < splits[into + 1])
@@ -316,11 +314,11 @@ class ReduceExchange(_ShareStep):
 
 @dataclass(frozen=True, eq=False)
 class ReduceScatter(_GroupStep):
-    """Member k of a group ends with part k of the sum of its members' tiles, cut row-major over the dimensions cut.
+    """Member k of a group ends with part k of the sum of its members' tiles, row-major over the dimensions cut.
 
     Attributes:
         implementation: `"native"`, the platform's reduce-scatter, which adds in an order of its own; `"alltoall"`, an
-            all-to-all and a sum on the spot, in ascending order of summands.
+            all-to-all and a local sum in ascending order of partial sums.
     """
 
     implementation: ReductionWay = "native"
@@ -338,7 +336,7 @@ class ReduceScatter(_GroupStep):
 class AllReduce(_GroupStep):
     """Every member of a group ends with the sum of its members' tiles.
 
-    What is received is that of a reduce-scatter over `parts` and a gather of these.
+    The received elements are those of a reduce-scatter over `parts` and a gather of the parts.
     """
 
     kind: ClassVar[str] = "all_reduce"
@@ -365,13 +363,13 @@ class AllReduce(_GroupStep):
 
 @dataclass(frozen=True, eq=False)
 class Unreduce(_LocalStep):
-    """Tiles become summands of tiles as large or larger, by identity elements around or in the place of them.
+    """Tiles become partial sums of tiles as large or larger, by identity elements around them or in their place.
 
-    It makes a partial array of a replicated one (all holders but one of a tile put zeros in its place) and of a cut
-    one (each device puts zeros where the others' tiles are).
+    It makes a partial array of a replicated one (all holders but one of a tile replace it by zeros) and of a cut one
+    (each device puts zeros in the place of the others' tiles).
 
     Attributes:
-        keeps: `[devices that keep what they held]`, ascending; the others hold identity elements only.
+        keeps: `[devices that keep their tile]`, ascending; the others hold identity elements only.
     """
 
     keeps: Int64

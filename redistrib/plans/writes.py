@@ -1,12 +1,12 @@
 """Messages as a list of writes into the output tile, one program for all devices.
 
-Every device runs the same writes with the same shapes; only offsets differ, in tables. But retained boxes differ in
-size, and in a round some devices receive no box. So an idle device writes a box without effect:
+All devices run the same writes with the same shapes; their offsets are in tables. But retained boxes differ in size,
+and in a round some devices receive no box. So an idle device writes a box without effect:
 
 * a box that one of its later writes overwrites, or
 * data that it holds, at its position: the device sends to itself.
 
-Where neither exists, the write of the device is masked: it reads the box and writes it back, one more pass over it.
+If it has neither, its write is masked: it reads the box and writes it back, one more pass over it.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class PaddedTransfer:
 
 @dataclass(frozen=True, eq=False)
 class Write:
-    """One box per device, read from its own tile, sent or kept, and written into its output tile.
+    """One box per device: read from its tile, sent or retained, and written into its output tile.
 
     Attributes:
         size: shape of the box, one for all devices.
         source: `[devices, rank]` offset of the box that the device reads, in its tile before.
         target: `[devices, rank]` offset of the box that the device writes, in its tile after.
-        pairs: `[pairs, 2]` (sender, receiver) device numbers; None where every device writes what it read itself.
-            A pair of a device with itself moves nothing.
+        pairs: `[pairs, 2]` (sender, receiver) device numbers; None where every device writes the box that it read.
+            A pair of a device with itself moves no data.
         mask: `[devices]` whether the device writes; None where all do.
-        padded: the transfer in which the boxes travel with those of other writes; None where they go on their own.
+        padded: the transfer in which the boxes travel with those of other writes; None where they travel alone.
     """
 
     size: tuple[int, ...]
@@ -84,34 +84,34 @@ def with_keepers(pairs: Int64, devices: int) -> Int64 | None:
     return np.concatenate([pairs, np.stack([others, others], axis=1)])
 
 
-def schedule(held: Placement, step: Step, split: Callable[[Write], list[Write]] | None = None) -> list[Write]:
+def schedule(source: Placement, step: Step, split: Callable[[Write], list[Write]] | None = None) -> list[Write]:
     """The writes of a step, in the order of least masked volume, and of fewest copies where permutes are split.
 
-    The box that a device need not be sent is written first or last; with several sizes of such boxes, larger ones come
-    first, so that a device may write a part of a large one when it is the turn of a small one.
+    Retained boxes are written first or last. Of several sizes the largest comes first, so that a device may write a
+    part of its large box when other devices write a small one.
 
     Args:
-        held: what the devices read from: the placement before the step, or one before a slice that precedes it, whose
-            larger tiles may hold more of what the devices end with than stays in the step itself.
-        step: any step that communicates.
-        split: replaces a permute by several, where the links of a platform want that.
+        source: the placement that devices read from: before the step, or before a slice that precedes it. Its larger
+            tiles may hold more of the final tiles.
+        step: any step with messages.
+        split: replaces a permute by several; None for no split.
 
     Raises:
-        PartialTypeError: if its tiles are summands, which are added and not written.
+        PartialTypeError: if its tiles are partial sums, which are added and not written.
     """
     if step.before.summands > 1 or step.after.summands > 1:
         raise PartialTypeError("a list of writes", f"the step {step.kind}")
     after, table = step.after, messages(step)
-    kept = held.boxes.meet(after.boxes)
-    own = _Retained(kept, kept.start - held.start, kept.start - after.start)
-    rounds = [write for r in range(table.rounds) for write in _round(held, after, table, r)]
+    boxes = source.boxes.meet(after.boxes)
+    retained = _Retained(boxes, boxes.start - source.start, boxes.start - after.start)
+    rounds = [write for r in range(table.rounds) for write in _round(source, after, table, r)]
     if split is not None:
         rounds = [part for write in rounds for part in split(write)]
-    keeps = own.writes()
-    orders = [keeps + rounds]
-    if keeps:
-        orders.append([*keeps[:-1], *rounds, keeps[-1]])
-    settled = [_without_dead(_settle(order, own, after), after) for order in orders]
+    local = retained.writes()
+    orders = [local + rounds]
+    if local:
+        orders.append([*local[:-1], *rounds, local[-1]])
+    settled = [_without_dead(_settle(order, retained, after), after) for order in orders]
     return min(settled, key=lambda order: (_masked_volume(order), 0 if split is None else _sent_to_self(order)))
 
 
@@ -121,8 +121,8 @@ def additions(step: ReduceScatter | ReduceExchange) -> list[Write]:
     A device without a box in a round must add none.
     """
     before, after, table = step.before, step.after, messages(step)
-    own = _Retained(table.retained, table.retained.start - before.start, table.retained.start - after.start)
-    return own.writes() + [write for r in range(table.rounds) for write in _round(before, after, table, r)]
+    retained = _Retained(table.retained, table.retained.start - before.start, table.retained.start - after.start)
+    return retained.writes() + [write for r in range(table.rounds) for write in _round(before, after, table, r)]
 
 
 def _masked_volume(writes: Sequence[Write]) -> int:
@@ -173,7 +173,7 @@ def _round(before: Placement, after: Placement, table: Messages, number: int) ->
     return writes
 
 
-def _settle(order: Sequence[Write], own: _Retained, after: Placement) -> list[Write]:
+def _settle(order: Sequence[Write], retained: _Retained, after: Placement) -> list[Write]:
     """Give every idle device of a write a box to write without effect, where one exists.
 
     Writes of devices that end without a tile have no effect.
@@ -190,7 +190,7 @@ def _settle(order: Sequence[Write], own: _Retained, after: Placement) -> list[Wr
                 free = idle & real
                 target[free] = follower.target[free]
                 idle &= ~free
-        holds = idle & (own.boxes.size >= size).all(axis=1)
+        holds = idle & (retained.boxes.size >= size).all(axis=1)
         pairs = write.pairs
         if write.padded is not None:  # an idle device may send a box of another shape
             holds[:] = False
@@ -198,7 +198,7 @@ def _settle(order: Sequence[Write], own: _Retained, after: Placement) -> list[Wr
             holds[pairs[:, 0]] = False
             selves = np.flatnonzero(holds)
             pairs = np.concatenate([pairs, np.stack([selves, selves], axis=1)])
-        source[holds], target[holds] = own.source[holds], own.target[holds]
+        source[holds], target[holds] = retained.source[holds], retained.target[holds]
         idle &= ~holds
         result.insert(0, replace(write, source=source, target=target, pairs=pairs, mask=~idle if idle.any() else None))
         later.insert(0, (write, write.mask))

@@ -31,7 +31,7 @@ def best_steps(problem: Problem, model: CostModel, over_partition: bool = True, 
 
     Args:
         problem: source and target, both of whole tiles.
-        model: what to minimise.
+        model: the cost model to minimise.
         over_partition: of the paper's algorithm.
         waiting: whether devices may hold no tile between steps; false in plans that have partial sums elsewhere.
 

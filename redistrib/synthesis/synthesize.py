@@ -50,19 +50,19 @@ def synthesize(
         source, target: well-formed types of one global shape.
         source_mesh, target_mesh: their meshes; `devices` says of which devices, and in which order.
         dtype: name of the element type, NumPy's or ml_dtypes'.
-        model: what to minimise.
+        model: the cost model to minimise.
         algorithm: `"best"` prices every candidate; `"paper"` is the weak-graph search and its lowering alone.
         over_partition: whether the paper's search may slice along replicated axes (Figure 12).
         memory_limit: bytes per device for source, target and scratch together; None bounds the tiles instead.
-        accumulate: name of the element type to add summands in where the library adds by itself; None for `"float32"`
-            where `dtype` is bfloat16 or float16, and `dtype` elsewhere.
-        order: `"fixed"` to add summands in their order and in one step, by the library itself; otherwise `"any"`.
-        topology: where the devices stand, by their numbers; None where that is not known.
+        accumulate: name of the element type in which the library adds partial sums; None for `"float32"` if `dtype` is
+            bfloat16 or float16, else `dtype`.
+        order: `"fixed"`: the library adds partial sums in ascending order, in one step; otherwise `"any"`.
+        topology: hosts and links of the devices, by number; None if unknown.
 
     Raises:
-        MemoryLimitError: if nothing fits the limit.
+        MemoryLimitError: if no candidate fits the limit.
         ProfileError: if the model gives no plan a finite price.
-        ReductionError: if the summands cannot be reduced, or be added in that type.
+        ReductionError: if elements have no such reduction, or `accumulate` cannot represent them.
         GlobalShapeError, MeshDevicesError, ChoiceError, DtypeError, TypeFormError.
     """
     chosen = cost_model(model)

@@ -17,7 +17,7 @@ Offsets: TypeAlias = Sequence[int | jax.Array]
 
 
 def box(tile: jax.Array, offsets: Offsets, size: Sequence[int]) -> jax.Array:
-    """The box of `size` at `offsets` of the leading dimensions, whole in all others."""
+    """The box of `size` at `offsets` along the leading dimensions, whole along the others."""
     rest = tile.ndim - len(size)
     full = (*size, *tile.shape[len(size) :])
     if full == tile.shape:
@@ -38,7 +38,7 @@ def _starts(offsets: Offsets, rest: int) -> list[Any]:
 
 
 def ratio(fine: Placement, coarse: Placement) -> tuple[int, ...]:
-    """How many tiles of one placement make a tile of the other along each dimension; at least 1."""
+    """The number of tiles of one placement in a tile of the other, along each dimension; at least 1."""
     return tuple(max(1, f // c) for f, c in zip(fine.grid, coarse.grid, strict=True))
 
 
@@ -50,7 +50,7 @@ def are_consecutive(part: Sequence[int], factors: Sequence[int]) -> bool:
 
 
 def joined(parts: jax.Array, factors: Sequence[int]) -> jax.Array:
-    """One tile from `[parts, *part]`, row-major over `factors`: by one transpose, or none if nothing must move."""
+    """One tile from `[parts, *part]`, row-major over `factors`, by at most one transpose."""
     rank, part = len(factors), parts.shape[1:]
     whole = [n * (factors[i] if i < rank else 1) for i, n in enumerate(part)]
     grown = [i for i in range(rank) if factors[i] > 1]

@@ -1,6 +1,6 @@
-"""Measure what a step costs here, over every transport; `redistrib.cost.fit` makes a profile of it.
+"""Measurement of steps over every transport; `redistrib.cost.fit` makes a profile of the samples.
 
-Every sample is one step run by the executor itself, timed from a barrier until the slowest rank is done.
+A sample is one step, run by the executor and timed from a barrier until the slowest rank is done.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def best_partial_steps(problem: Problem, model: CostModel, fixed: bool = False) 
 
     Args:
         problem: source and target, with partial sums of one reduction.
-        model: what to minimise.
+        model: the cost model to minimise.
         fixed: whether the library must add partial sums by itself, in their order and in one step.
 
     Raises:

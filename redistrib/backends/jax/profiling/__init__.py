@@ -1,1 +1,1 @@
-"""What compiled programs do and how long collectives take: read, compared, timed."""
+"""Inspection, comparison and timing of compiled programs and their collectives."""

@@ -1,4 +1,4 @@
-"""What HLO text says of its instructions: the user's line that each comes from, and how its result is sharded."""
+"""Annotations of instructions in HLO text: the user's line of each, and the sharding of its result."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Lines:
         return cls(found)
 
     def of(self, instruction: Instruction) -> str:
-        """The line of an instruction, `file:line`; empty where the text does not tell."""
+        """The line of an instruction, `file:line`; empty if unknown."""
         if match := _FRAME.search(instruction.attributes):
             return self.of_frame.get(int(match[1]), "")
         match = _OLD.search(instruction.attributes)
@@ -66,13 +66,13 @@ def _number(text: str, key: str) -> int:
 
 
 def label(instruction: Instruction) -> str:
-    """What JAX calls the operation that an instruction is part of, `jit(step)/dot_general`."""
+    """JAX's name of the operation of an instruction, `jit(step)/dot_general`."""
     match = _NAME.search(instruction.attributes)
     return match[1] if match else ""
 
 
 def dtype_of(hlo: str) -> str | None:
-    """An HLO element type as NumPy and JAX spell it; None for those that few have."""
+    """An HLO element type as NumPy and JAX spell it; None for rare types."""
     return _DTYPES.get(hlo)
 
 

@@ -1,4 +1,4 @@
-"""One plan beside XLA's own reshard of the same array: values, collectives, bytes, scratch."""
+"""A comparison of a plan with XLA's own reshard of the same array: values, collectives, bytes, scratch."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from redistrib.theory.boxes import Box
 
 @dataclass(frozen=True)
 class Side:
-    """What one compiled program does.
+    """The figures of one compiled program.
 
     Attributes:
-        collectives: how often each kind runs.
+        collectives: number of runs of each kind.
         received: bytes received from other devices, summed over the devices.
         scratch: bytes of temporaries per device.
-        wrong: elements that differed from the global array, over all devices and arrays moved.
+        wrong: elements that differ from the global array, over all devices and moved arrays.
     """
 
     collectives: Counter[str]
@@ -50,12 +50,12 @@ class Side:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Ours and XLA's on the same buffers; `xla` is None where XLA was not asked.
+    """Our program and XLA's on the same buffers; `xla` is None if XLA was not run.
 
     Attributes:
         ours, xla: the two programs.
-        compared: elements compared on each side, over all devices and arrays moved.
-        bound: bytes that no program can do without receiving, summed over the devices.
+        compared: elements compared on each side, over all devices and moved arrays.
+        bound: the lower bound on received bytes, summed over the devices.
         peak: bytes per device of source and target tile together, to which each side adds its scratch.
         tile: bytes of the larger of source and target tile.
     """
@@ -139,7 +139,7 @@ MOST_VIRTUAL = 256  # 512 wait for one another until XLA ends the process
 
 
 def virtual_cpu_devices(count: int) -> list[Any]:
-    """`count` CPU devices, made before JAX starts its backend.
+    """`count` virtual CPU devices, requested before JAX starts its backend.
 
     Raises:
         RunSizeError: if there are too many for one process, or JAX has started with fewer.
@@ -153,7 +153,7 @@ def virtual_cpu_devices(count: int) -> list[Any]:
             most=MOST_VIRTUAL,
             remedy="run on a smaller mesh, or through MPI",
         )
-    with contextlib.suppress(RuntimeError):  # the backend runs already; what it has is counted below
+    with contextlib.suppress(RuntimeError):  # the backend has started; its devices are counted below
         jax.config.update("jax_num_cpu_devices", count)
         jax.config.update("jax_platforms", "cpu")
     devices = jax.devices("cpu")
@@ -163,14 +163,14 @@ def virtual_cpu_devices(count: int) -> list[Any]:
 
 
 def calibration_devices(count: int | None) -> list[Any]:
-    """The accelerators at hand, or virtual CPU devices, eight if no number is given.
+    """The accelerators of this process, or virtual CPU devices, eight by default.
 
     Raises:
-        RunSizeError: if it is a number with which nothing can be measured, or there are fewer.
+        RunSizeError: if the number is too small to measure, or there are fewer devices.
     """
     if count is not None and count < 2:
         raise _too_few_or_many(count, "a link has two ends")
-    with contextlib.suppress(RuntimeError):  # the backend runs already; what it has is counted below
+    with contextlib.suppress(RuntimeError):  # the backend has started; its devices are counted below
         jax.config.update("jax_num_cpu_devices", min(count or 8, MOST_VIRTUAL))
     devices = jax.devices()
     wanted = 2 if count is None else count
@@ -206,7 +206,7 @@ def mesh_for(plan: Plan, devices: list[Any]) -> jax.sharding.Mesh:
 
 
 def counting_array(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
-    """An array whose elements differ as far as the dtype allows; those of 64 bits use all of these.
+    """An array of elements that differ as far as the dtype allows, with all 64 bits in use where it has them.
 
     Raises:
         DtypeError: if NumPy on the host and JAX do not hold the same bytes for it.
@@ -230,7 +230,7 @@ def counting_array(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
 
 
 _WIDE = ("int64", "uint64", "float64", "complex128")
-_ODD = np.uint64(0x9E3779B97F4A7C15)  # no two multiples of it by 64-bit numbers are alike
+_ODD = np.uint64(0x9E3779B97F4A7C15)  # its multiples by different 64-bit numbers differ
 
 
 def _is_held(dtype: str) -> bool:
@@ -244,7 +244,7 @@ def _is_held(dtype: str) -> bool:
 
 
 def compare(plan: Plan, mesh: jax.sharding.Mesh, with_xla: bool = True) -> Comparison:
-    """Run a plan and XLA's reshard on an array whose elements tell where they belong."""
+    """Run a plan and XLA's reshard on an array whose elements identify their places."""
     values = counting_array(plan.shape, plan.dtype)
     contest = Contest(plan, mesh, with_xla)
     if plan.source.partial or plan.target.partial:

@@ -40,7 +40,7 @@ class HloArray:
     """An array type.
 
     Attributes:
-        dtype: element type as HLO spells it, such as `f32`, `bf16`, `pred`.
+        dtype: element type in HLO's spelling: `f32`, `bf16`, `pred`.
         shape: extents, in elements.
         bits: bits that one element takes in a buffer: types below a byte take a byte unless the layout packs them.
     """
@@ -67,7 +67,7 @@ class Instruction:
         results: the arrays of its result, tuples flattened.
         operands: names of instructions of the same computation.
         attributes: the rest of the line.
-        literal: what stands between the parentheses of a constant or a parameter, else the operands' text.
+        literal: the text between the parentheses of a constant or a parameter, else the operands' text.
         is_root: whether it is the result of its computation.
     """
 
@@ -231,13 +231,13 @@ def source_target_pairs(instruction: Instruction) -> tuple[tuple[int, int], ...]
 
 
 def replica_groups(instruction: Instruction, devices: int) -> Groups:
-    """The device groups of a collective, from any of the three ways HLO writes them.
+    """The device groups of a collective, from any of the three notations of HLO.
 
-    Explicit `{{0,1},{2,3}}`; iota `[4,2]<=[2,4]T(1,0)`; or over a mesh, `mesh['a'=4,'b'=2] {'a':(2)2}`, where
-    `(2)2` is the part of size 2 of axis `a` below its leading part of size 2. None or `{}` means one group of all.
+    Explicit `{{0,1},{2,3}}`; iota `[4,2]<=[2,4]T(1,0)`; or over a mesh, `mesh['a'=4,'b'=2] {'a':(2)2}`, where `(2)2` is
+    the part of size 2 of axis `a` below its leading part of size 2. None or `{}` means one group of all devices.
 
     Raises:
-        HloTextError: if the groups are written in a way not known here.
+        HloTextError: if the groups are written in another notation.
     """
     attributes = instruction.attributes
     if match := _IOTA.search(attributes):

@@ -1,9 +1,9 @@
-"""What a compiled program does: its collectives, the bytes they move, its largest array, its scratch.
+"""The figures of a compiled program: its collectives, their bytes, its largest array, its scratch.
 
 Bytes received are counted from shapes and groups alone, with one rule per kind and n the group size:
 
 ====================  ==============================================================================
-all-gather            every member takes in the operands of the n-1 others
+all-gather            the operands of the n-1 other members
 all-to-all            (n-1)/n of the operand
 collective-permute    the operand, on every device that receives from another one
 all-reduce            2(n-1)/n of the operand
@@ -48,7 +48,7 @@ _IN_PLACE = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element", "
 
 
 class Compiled(Protocol):
-    """What `jax.jit(f).lower(...).compile()` returns, as far as it is needed here."""
+    """The methods used here of the result of `jax.jit(f).lower(...).compile()`."""
 
     def as_text(self) -> str | None: ...
 
@@ -92,7 +92,7 @@ class HloCollective:
 
     @property
     def received_bytes(self) -> int:
-        """Bytes taken in from other devices, summed over all devices and all `times`."""
+        """Bytes received from other devices, summed over all devices and all `times`."""
         if self.kind == "collective-permute":
             return self.times * len(self.moves) * self.operand_bytes
         count = _GROUPED[self.kind]
@@ -157,7 +157,7 @@ def inspect(program: Compiled | str) -> Inspection:
     """Reads a compiled program.
 
     Args:
-        program: what `jax.jit(f).lower(...).compile()` returns, or its `as_text()`.
+        program: the result of `jax.jit(f).lower(...).compile()`, or its `as_text()`.
 
     Raises:
         HloTextError: if the text is no compiled HLO module, or its device groups cannot be read.
@@ -322,7 +322,7 @@ def _constant(module: HloModule, computation: str, name: str) -> int | None:
 
 
 def _origin(module: HloModule, computation: str, name: str) -> Instruction:
-    """What an instruction stands for, through copies."""
+    """The instruction behind copies."""
     instruction = module.computations[computation].instructions[name]
     while instruction.opcode in ("copy", "bitcast"):
         instruction = module.computations[computation].instructions[instruction.operands[0]]

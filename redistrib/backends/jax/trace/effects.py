@@ -1,7 +1,7 @@
-"""Operations that call back into Python: carried with their effect, once a call, in the order that they ask for.
+"""Operations that call back into Python, run once a call and in their order.
 
-Under `jax.jit` a callback runs once, on whole arrays. So does it here: every device has the arrays whole, and the first
-device of the mesh calls. What the callback returns goes from there to all. Other effects are refused by name.
+Under `jax.jit` a callback runs once, on whole arrays. Here too: every device has the whole arrays, and the first device
+of the mesh calls. The results of the callback go from there to all devices. Other effects are refused by name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WAYS_OUT = {
 
 
 def require_arrays(operation: str, avals: Sequence[Any]) -> None:
-    """Refuse what is no array, such as a reference to a mutable one.
+    """Refuse values that are no arrays, for example references to mutable arrays.
 
     Raises:
         ProgramError: names the operation and the type.
@@ -44,7 +44,7 @@ def require_arrays(operation: str, avals: Sequence[Any]) -> None:
 
 
 def require_known(eqn: Any, has_rule: bool) -> None:
-    """Refuse an equation whose effect is none that is carried.
+    """Refuse an equation with an effect that is not supported.
 
     Raises:
         ProgramError: names the operation and its effects.
@@ -80,7 +80,7 @@ def _callback(equation: Equation) -> Nest:
 
 
 def _on_the_first(equation: Equation, operands: Sequence[Any]) -> tuple[jax.Array, ...]:
-    """Call on the first device of those that run this together; all get the results."""
+    """Call on the first of the devices that run this together; all get the results."""
     mesh = jax.sharding.get_abstract_mesh()
     axes = tuple(mesh.manual_axes)
     alone = math.prod(mesh.shape[axis] for axis in axes) == 1
@@ -110,7 +110,7 @@ def _call(equation: Equation, *arrays: Any, alone: bool) -> list[Any]:
 
 
 def _sum_of_bits(array: jax.Array, axes: tuple[str, ...]) -> jax.Array:
-    """The array of the first device, all others having zeros: a sum of integers changes no bit of it."""
+    """The array of the first device, by a sum of integers: the other devices add zeros, so all bits stay."""
     dtype = array.dtype
     if jnp.issubdtype(dtype, jnp.complexfloating):
         return lax.complex(_sum_of_bits(array.real, axes), _sum_of_bits(array.imag, axes))

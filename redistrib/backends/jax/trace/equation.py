@@ -18,12 +18,12 @@ Dims: TypeAlias = Sequence[str | tuple[str, ...]]  # for each array dimension an
 
 
 class Form(NamedTuple):
-    """Shape and element type of an operand or result; keys of random numbers are the integers they are made of.
+    """Shape and element type of an operand or result; random keys count as their integers.
 
     Attributes:
         shape: in elements.
         dtype: name of the element type.
-        key: the implementation of keys of random numbers; None for all else.
+        key: the implementation of random keys; None for other arrays.
     """
 
     shape: tuple[int, ...]
@@ -52,11 +52,11 @@ class Equation:
         params: its parameters, for whole arrays.
         ins, outs: operands and results.
         literals: values of the operands that are no arrays of the program, by position.
-        called: name of the function, where the primitive is a call of one.
-        effectful: whether the primitive does more than compute its results.
-        rules: those of the caller, by name of the primitive, for functions inside the primitive.
-        ranges: bounds of the operands of which some are known, by position.
-        exact: whether no partial sum may pass an operation inside it, where it is a loop or a branch.
+        called: name of the called function; empty where the primitive is no call.
+        effectful: whether the primitive has an effect besides its results.
+        rules: rules of the caller for functions inside the primitive, by name of the primitive.
+        ranges: known bounds of operands, by position.
+        exact: whether no partial sum may pass an operation inside a loop or a branch.
     """
 
     primitive: Any
@@ -72,7 +72,7 @@ class Equation:
 
     @property
     def kind(self) -> str:
-        """Name of the primitive, or of the function that is called."""
+        """Name of the primitive, or of the called function."""
         return self.called or str(self.primitive.name)
 
     @property
@@ -111,11 +111,11 @@ class Equation:
 
         Args:
             sizes: points along each iteration dimension.
-            ins: what each operand reads, literals included.
-            outs: what each result writes.
-            body: called with the part and the tiles of the operands that are arrays; the primitive itself unless given.
-            linear: groups of operands, by position, of which partial sums pass; those with literals are left out. The
-                library's own rules leave it to `redistrib.backends.jax.trace.sums`.
+            ins: the access of each operand, literals included.
+            outs: the access of each result.
+            body: called with the part and the tiles of the operands that are arrays; by default the primitive itself.
+            linear: groups of operands, by position, whose partial sums pass; those with literals are left out. By
+                default `redistrib.backends.jax.trace.sums` decides.
             options: of the nest.
         """
         place = {k: number for number, k in enumerate(self.reads)}
@@ -202,7 +202,7 @@ def rule(*kinds: str) -> Callable[[Rule], Rule]:
 
 
 def whole(equation: Equation) -> Nest:
-    """The nest of which nothing is known: everything is read and written whole."""
+    """The nest of an unknown primitive: it reads and writes whole arrays."""
     ins = [("",) * len(form.shape) for form in equation.ins]
     return equation.nest({}, ins, [("",) * len(form.shape) for form in equation.outs], flops=0)
 

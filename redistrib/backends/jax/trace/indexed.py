@@ -1,4 +1,4 @@
-"""Rules of primitives that pick elements by index, or that must know where in the whole they stand."""
+"""Rules of primitives that read or write elements by index, or depend on the position of a tile in the array."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _iota(equation: Equation) -> Nest | None:
 
 @rule("random_bits")
 def _random_bits(equation: Equation) -> Nest | None:
-    """Bits of an element depend on its number in the whole array, so a tile computes those of its own numbers."""
+    """The bits of an element depend on its number in the whole array, so a tile computes those of its numbers."""
     key, out = equation.ins[0], equation.outs[0]
     if "fry" not in str(key.key) or equation.params["bit_width"] != 32 or len(key.shape) != 1 or equation.literals:
         return None
@@ -58,13 +58,13 @@ def _random_bits(equation: Equation) -> Nest | None:
 
 
 class _Windows(NamedTuple):
-    """How a primitive reads or writes an array by index, window by window.
+    """The windows in which a primitive reads or writes an array by index.
 
     Attributes:
         sizes: of the iteration dimensions.
-        cut: the dimensions that windows run over, each with its iteration dimension; "" where it is read whole.
+        cut: the dimensions along which windows extend, each with its iteration dimension; "" if it is read whole.
         dims: the iteration dimension of every dimension of the array.
-        one: the dimension that is picked from, one element at a time, if there is one and it can be cut.
+        one: the dimension indexed one element at a time, if there is one and it can be cut.
         batch: the iteration dimensions of the indices.
     """
 
@@ -75,7 +75,7 @@ class _Windows(NamedTuple):
     batch: list[str]
 
     def beside(self, at: Collection[int], rank: int) -> list[str]:
-        """The iteration dimensions of what is read or written, whose windows are `at` these of its dimensions."""
+        """The iteration dimensions of an operand whose windows lie along `at` of its dimensions."""
         windows, batch = iter([name for _, name in self.cut]), iter(self.batch)
         return [next(windows) if k in at else next(batch) for k in range(rank)]
 
@@ -100,10 +100,10 @@ def _windows(
 
 
 def bits_looked_up(equation: Equation) -> Equation | None:
-    """The gather that reads the bits of floats, where elements are picked from a dimension that may be cut.
+    """The gather of the bits of floats, where elements are indexed along a dimension that may be cut.
 
-    Each element of the result is on one device, and the others have zero bits for it: the sum of the bits has every
-    element as it was, the sign of a zero and the bits of a NaN included. None where the gather itself will do.
+    Each element of the result is on one device, and the others have zero bits for it. So the sum of the bits keeps
+    every element, with the sign of a zero and the bits of a NaN. None where the gather itself is exact.
     """
     numbers = equation.params["dimension_numbers"]
     one = _one_picked(numbers.start_index_map, numbers.collapsed_slice_dims, equation)
@@ -115,7 +115,7 @@ def bits_looked_up(equation: Equation) -> Equation | None:
 
 @rule("gather")
 def _gather(equation: Equation) -> Nest | None:
-    """Windows may be cut, and the dimension that is picked from, by a look-up in each part; see `bits_looked_up`."""
+    """Windows may be cut, and so may the indexed dimension, by a look-up in each part; see `bits_looked_up`."""
     numbers, slices = equation.params["dimension_numbers"], equation.params["slice_sizes"]
     shape = equation.ins[0].shape
     batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
@@ -133,7 +133,7 @@ def _gather(equation: Equation) -> Nest | None:
         index, outside = _looked_up(rows, shape, one, equation)
         start, count = at["p"].start, len(at["p"])
         here = (index >= start) & (index < start + count)
-        if _fills(equation):  # the first part has what is filled in
+        if _fills(equation):  # the first part has the fill value
             here = jnp.where(outside, jnp.asarray(start) == 0, here)
         params = {"slice_sizes": tuple(own), "mode": lax.GatherScatterMode.CLIP, "unique_indices": False}
         local = jnp.clip(index - start, 0, count - 1)
@@ -163,7 +163,7 @@ def _gather(equation: Equation) -> Nest | None:
 
 
 def _one_picked(picked: Sequence[int], removed: Sequence[int], equation: Equation) -> int | None:
-    """The dimension that is picked from, one element at a time, if there is one and it can be cut."""
+    """The dimension indexed one element at a time, if there is one and it can be cut."""
     literal = 0 in equation.literals or 1 in equation.literals
     if len(picked) != 1 or picked[0] not in removed or literal:
         return None
@@ -174,7 +174,7 @@ def _one_picked(picked: Sequence[int], removed: Sequence[int], equation: Equatio
 
 
 def _bits(dtype: str) -> int:
-    """Bits of an integer or float; zero for other element types, complex numbers among them."""
+    """Bits of an integer or float; zero for other element types, complex numbers included."""
     if "key<" not in dtype and jnp.issubdtype(jnp.dtype(dtype), jnp.floating):
         return int(jnp.finfo(dtype).bits)
     return int(jnp.iinfo(dtype).bits) if "int" in dtype else 0
@@ -189,7 +189,7 @@ def _clips(equation: Equation) -> bool:
 
 
 def _filling(equation: Equation, dtype: Any) -> Any:
-    """What a gather gives outside the whole: not a number, or the least integer, or the largest without a sign."""
+    """The value of a gather outside the array: a NaN, or the least signed integer, or the largest unsigned one."""
     given = equation.params.get("fill_value")
     if given is not None:
         return jnp.asarray(given, dtype)
@@ -221,7 +221,7 @@ def _looked_up(rows: Any, shape: Sequence[int], dim: int, equation: Equation) ->
 
 @rule("scatter-add", "scatter_add", "scatter", "scatter-mul", "scatter_mul", "scatter-min", "scatter-max")
 def _scatter(equation: Equation) -> Nest | None:
-    """Windows may be cut, and the dimension that is picked from; sums also along the updates."""
+    """Windows may be cut, and so may the indexed dimension; sums may be cut along the updates too."""
     numbers = equation.params["dimension_numbers"]
     shape, _, updates = (form.shape for form in equation.ins)
     if equation.literals:
@@ -240,7 +240,7 @@ def _scatter(equation: Equation) -> Nest | None:
 
     def body(at: At, *tiles: Any) -> Any:
         base, rows, parts = equation.operands(tiles)
-        if adds and any(len(at[name]) < sizes[name] for name in summed):  # the first alone adds to what is there
+        if adds and any(len(at[name]) < sizes[name] for name in summed):  # only the first part adds to the operand
             first = jnp.asarray(True)
             for name in summed:
                 first = first & (jnp.asarray(at[name].start) == 0)

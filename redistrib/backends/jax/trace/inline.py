@@ -51,10 +51,10 @@ class Traced:
 
     Attributes:
         graph: the operations; its inputs are the leaves of the arguments, then the constants.
-        constants: arrays that the function has closed over.
-        keys: for inputs and outputs that are keys of random numbers the implementation, by number.
+        constants: arrays that the function closes over.
+        keys: the implementation of random keys among inputs and outputs, by number.
         out_tree: structure of the results.
-        known: results that do not depend on any argument, by number.
+        known: results that depend on no argument, by number.
     """
 
     graph: Graph
@@ -76,14 +76,14 @@ def trace(
     """Trace a function of arrays.
 
     Args:
-        function: what `jax.jit` would take.
+        function: as for `jax.jit`.
         args: its arguments, arrays or `jax.ShapeDtypeStruct`.
         names: of the leaves of the arguments, in order.
-        rules: rules of primitives that come before those that there are.
+        rules: rules of primitives that override the library's.
         exact: whether no partial sum may pass an operation.
 
     Raises:
-        ProgramError: if the function has an effect that is not carried, or reads or writes arrays in place.
+        ProgramError: if the function has an unsupported effect, or reads or writes arrays in place.
     """
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
     tracer = _Tracer({**RULES, **(rules or {})}, rules or {}, exact)
@@ -117,7 +117,7 @@ def trace(
 
 
 def form_of(aval: Any) -> Form:
-    """Shape and element type; a key is the integers it is made of."""
+    """Shape and element type of an array; a key counts as its integers."""
     if is_key(aval):
         kinds: list[Any] = []
 
@@ -138,9 +138,9 @@ class _Tracer:
     operations: list[Operation] = field(default_factory=list)
     taken: set[str] = field(default_factory=set)
     count: dict[str, int] = field(default_factory=dict)
-    stacks: dict[str, list[Atom]] = field(default_factory=dict)  # what scans have left, by step
+    stacks: dict[str, list[Atom]] = field(default_factory=dict)  # outputs of scans, by step
     zeros: set[str] = field(default_factory=set)
-    ranges: dict[str, ValueRange] = field(default_factory=dict)  # bounds of values, where some are known
+    ranges: dict[str, ValueRange] = field(default_factory=dict)  # known bounds of values
 
     def read(self, env: Mapping[Any, Atom], var: Any) -> Atom:
         return Lit(var.val) if isinstance(var, jex.Literal) else env[var]
@@ -222,7 +222,7 @@ class _Tracer:
         return list(outs)
 
     def add(self, equation: Equation, ins: Sequence[str], source: str) -> list[str]:
-        """Add an operation; returns the names of what it makes."""
+        """Add an operation; returns the names of its results."""
         kind = equation.kind
         places = zip(equation.reads, ins, strict=True)
         ranges = {k: self.ranges[name] for k, name in places if name in self.ranges}
@@ -251,7 +251,7 @@ class _Tracer:
         return [array.name for array in outs]
 
     def fenced(self, atom: Atom, form: Form, source: str) -> Atom:
-        """The value behind a barrier, so that what is computed from it again is computed again."""
+        """The value behind a barrier, so that recomputed values are computed again."""
         if isinstance(atom, Lit):
             return atom
         barrier = Equation(
@@ -276,7 +276,7 @@ class _Tracer:
         return name
 
     def materialized(self, atom: Atom, form: Form) -> str:
-        """The name of a value; one that is known becomes an operation that reads nothing."""
+        """The name of a value; a known value becomes an operation without operands."""
         if isinstance(atom, str):
             return atom
         plain = form._replace(key=None)
@@ -304,7 +304,7 @@ class _Tracer:
         return [*carry, *results]
 
     def entry(self, atom: Atom, form: Form, step: int, source: str) -> Atom:
-        """One of what a scan runs over."""
+        """One element of a scan's input."""
         if isinstance(atom, Lit):
             return Lit(atom.value[step])
         if atom in self.stacks:
@@ -316,7 +316,7 @@ class _Tracer:
         return self.one(jax.lax.squeeze_p, {"dimensions": (0,)}, one, Form(rest, form.dtype), sliced, source)
 
     def stack(self, atoms: Sequence[Atom], form: Form, source: str) -> Atom:
-        """What the steps of a scan leave, along a new first dimension."""
+        """The outputs of a scan's steps, along a new first dimension."""
         rest = form.shape[1:]
         element, one = Form(rest, form.dtype), Form((1, *rest), form.dtype)
         params = {"shape": one.shape, "broadcast_dimensions": tuple(range(1, len(one.shape))), "sharding": None}
@@ -328,6 +328,6 @@ class _Tracer:
         return stacked
 
     def one(self, primitive: Any, params: Mapping[str, Any], before: Form, after: Form, name: str, source: str) -> str:
-        """Add an operation with one operand and one result, keys as the integers they are made of."""
+        """Add an operation with one operand and one result; keys count as their integers."""
         ends = (before._replace(key=None),), (after._replace(key=None),)
         return self.add(Equation(primitive, params, *ends, {}), [name], source)[0]

@@ -28,7 +28,7 @@ def _reshape(equation: Equation) -> Nest | None:
 
 
 def _uncut(equation: Equation, free: Sequence[bool]) -> tuple[dict[str, int], Dims]:
-    """Iteration dimensions for those of the first operand that are free, and its access; the others are read whole."""
+    """Iteration dimensions for the free dimensions of the first operand, and its access; the others are read whole."""
     shape = equation.ins[0].shape
     sizes = {f"d{k}": size for k, (size, is_free) in enumerate(zip(shape, free, strict=True)) if is_free}
     return sizes, [f"d{k}" if is_free else "" for k, is_free in enumerate(free)]
@@ -144,7 +144,7 @@ def _fft(equation: Equation) -> Nest:
     "tridiagonal_solve",
 )
 def _matrices(equation: Equation) -> Nest:
-    """Matrices are whole, what they are stacked in may be cut."""
+    """Matrices are whole; their batch dimensions may be cut."""
     stacked = len(equation.ins[0].shape) - (1 if equation.kind == "tridiagonal_solve" else 2)
     sizes = letters("d", equation.ins[0].shape[:stacked])
     ins, outs = (

@@ -1,6 +1,6 @@
-"""Bounds of values that are known while a function is traced: what is certainly finite, and what is never zero.
+"""Bounds of values during tracing: values that are certainly finite, and values that are never zero.
 
-Only what follows from constants and from element types is known: nothing is assumed of an argument that is a float.
+Bounds follow from constants and element types only; a float argument has no bounds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from redistrib.backends.jax.trace.equation import Equation, ValueRange
 
-REARRANGED = {  # the elements of the result are those of the first operand, in other places
+REARRANGED = {  # the result has the elements of the first operand, at other positions
     "broadcast_in_dim", "copy", "copy_p", "dynamic_slice", "expand_dims", "optimization_barrier", "reshape", "rev",
     "slice", "squeeze", "stop_gradient", "transpose",
 }  # fmt: skip
@@ -67,7 +67,7 @@ def of_constant(value: Any) -> ValueRange | None:
 
 
 def of_result(equation: Equation) -> ValueRange | None:
-    """The bounds of what an operation with one result makes, if they follow from those of its operands."""
+    """The bounds of the one result of an operation, if they follow from the bounds of its operands."""
     if len(equation.outs) != 1:
         return None
     kind, dtype = equation.kind, equation.outs[0].dtype
@@ -141,7 +141,7 @@ def _of_type(dtype: str) -> ValueRange | None:
 
 
 def _within(bounds: ValueRange, dtype: str) -> ValueRange | None:
-    """The bounds of what is rounded to a type of floats; None where it may overflow."""
+    """The bounds of a value rounded to a float type; None where it may overflow."""
     if not _is_float(dtype) or bounds.most > float(jnp.finfo(dtype).max) * (1 - float(jnp.finfo(dtype).eps)):
         return None
     room = float(jnp.finfo(dtype).eps)

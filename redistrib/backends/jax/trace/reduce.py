@@ -68,7 +68,7 @@ def _dot(equation: Equation) -> Nest:
 
 @rule("conv_general_dilated")
 def _conv(equation: Equation) -> Nest:
-    """Batch, channels and groups of channels may be cut; what slides stays whole."""
+    """Batch, channels and groups of channels may be cut; the spatial dimensions stay whole."""
     numbers, groups = equation.params["dimension_numbers"], equation.params["feature_group_count"]
     image, kernel = equation.ins[0].shape, equation.ins[1].shape
     if equation.params["batch_group_count"] > 1:

@@ -1,20 +1,20 @@
 """Which operations a partial sum may pass, and in which element types.
 
-An array may be left as partial sums: each device holds a summand, and the array is their sum. A partial sum passes an
-operation `f` where `f(a + b) = f(a) + f(b)`; the summands are then added after the operation. Over the real numbers
-that holds for every linear operation. In a computer it holds for fewer:
+An array may stay partial: each device holds a partial sum, and the array is the sum of these. Partial sums pass an
+operation `f` where `f(a + b) = f(a) + f(b)`; they are then added after the operation. Over the real numbers that holds
+for every linear operation. In a computer it holds for fewer:
 
 - Integers of 8 bits or more, all of one type, pass additions, products and rearrangements: sums and products are those
   modulo 2^n. An integer passes its conversion to one of no more bits, which drops the high bits.
-- Floats of 16 bits or more, and complex numbers, all of one type, pass additions and rearrangements: the same summands
-  are added, in another order.
-- They pass products with, and divisions by, what `ranges` proves to be finite, and not zero. An infinity would make a
-  NaN of the zero of one summand, and an infinity of either sign of summands that cancel.
-- Nothing else passes: divisions of integers and all other conversions round, wrap or saturate each summand. Nor do
-  `bool`, integers below 8 bits and floats below 16 bits pass anything; arrays of these are never partial sums.
+- Floats of 16 bits or more, and complex numbers, all of one type, pass additions and rearrangements: the same terms are
+  added, in another order.
+- They pass products with, and divisions by, values that `ranges` proves finite and not zero. An infinity would make a
+  NaN of a partial sum of zero, and infinities of partial sums that cancel.
+- They pass no other operation: divisions of integers and all other conversions round, wrap or saturate each partial
+  sum. Arrays of `bool`, integers below 8 bits and floats below 16 bits are never partial sums.
 
 Where floats pass, the result may differ from that of the whole sum by rounding, by the sign of a zero, and where a
-summand overflows and the sum does not.
+partial sum overflows and the sum does not.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ def passing(equation: Equation) -> Groups:
 
 
 def can_be_summed(dtype: str) -> bool:
-    """Whether summands of an element type may be made on several devices and added afterwards.
+    """Whether partial sums of an element type may be computed on several devices and added afterwards.
 
-    Sums of booleans are no sums. Floats below 16 bits overflow, or saturate, at different places in another order.
+    Booleans have no sums. Floats below 16 bits overflow, or saturate, at different points in another order.
     """
     return _kind(dtype) != ""
 
 
 def sum_identity(dtype: Any) -> Any:
-    """What changes no sum: zero; of floats the negative one, because adding the positive one loses a negative zero."""
+    """The identity of a sum: zero; for floats -0.0, because adding 0.0 turns -0.0 into 0.0."""
     if jnp.issubdtype(dtype, jnp.complexfloating):
         return jnp.asarray(complex(-0.0, -0.0), dtype)
     return jnp.asarray(-0.0 if jnp.issubdtype(dtype, jnp.floating) else 0, dtype)
@@ -89,7 +89,7 @@ def _linear(equation: Equation) -> Groups:
 
 
 def _adds_what_it_fills(equation: Equation) -> bool:
-    """Whether a gather of a sum is the sum of gathers: what it fills in must be its own sum."""
+    """Whether a gather of a sum is the sum of gathers: the fill value must be its own sum."""
     if not str(equation.params["mode"]).upper().endswith("FILL_OR_DROP"):
         return True
     value = equation.params.get("fill_value")
@@ -99,7 +99,7 @@ def _adds_what_it_fills(equation: Equation) -> bool:
 
 
 def _keeps_types(equation: Equation, group: tuple[int, ...]) -> bool:
-    """Whether sums of the operands and sums of the results are made in one arithmetic."""
+    """Whether sums of the operands and sums of the results use one arithmetic."""
     ins = {equation.ins[k].dtype for k in group}
     outs = {form.dtype for form in equation.outs}
     if len(ins) != 1 or len(outs) != 1:
@@ -118,7 +118,7 @@ def _keeps_types(equation: Equation, group: tuple[int, ...]) -> bool:
 
 
 def _kind(dtype: str) -> str:
-    """Integer, float or complex; empty for types whose sums no rule holds for."""
+    """Integer, float or complex; empty for types without a rule for sums."""
     if "key<" in dtype:
         return ""
     found = jnp.dtype(dtype)
