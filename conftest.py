@@ -11,7 +11,7 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
 
 
 # PyTorch has an environment of its own (`make test-torch`), and tests of its own there.
-collect_ignore_glob = ["redistrib/backends/torch/*"]
+collect_ignore_glob = ["redistrib/backends/torch/*", "redistrib/dtensor/*", "redistrib/torch.py"]
 
 
 def pytest_sessionstart() -> None:

@@ -128,6 +128,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "torch":  # a module, so that `rd.torch.redistribute` needs no import of its own
+        need("torch")
+        return import_module("redistrib.torch")
     if name not in _HOME:
         raise AttributeError(f"module 'redistrib' has no attribute {name!r}")
     try:

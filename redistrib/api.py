@@ -6,12 +6,13 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redistrib.arguments import dtype_name, is_sharding, numbered, require_mesh_of, typed
+from redistrib.arguments import dtype_name, is_sharding, numbered, numbered_ranks, require_mesh_of, typed
 from redistrib.cost.profiles import load_profile as load_profile
 from redistrib.errors import ProgramError
 from redistrib.errors.base import shown
 from redistrib.extras import need
 from redistrib.lang.mesh import Mesh
+from redistrib.lang.placements import is_device_mesh
 from redistrib.plans.data import PlanData
 from redistrib.plans.plan import Plan
 from redistrib.plans.verify import verify as verify_plan
@@ -51,8 +52,10 @@ def synthesize(
     Args:
         source, target: a type, its notation such as `"[3{x}12, 2{y}12]"`, or a `jax.sharding.NamedSharding`
             (then `shape` is needed, and the sharding brings its own mesh). Tiles may be of unequal size:
-            `"[3~{x}11]"`, see docs/uneven.md.
-        mesh: the devices: a `Mesh`, a dict or text of axis sizes (`{"x": 4}`, `"x=4,y=6"`), or a `jax.sharding.Mesh`.
+            `"[3~{x}11]"`, see docs/uneven.md. Or the placements of a DTensor, such as `[Shard(0), Replicate()]` (then
+            `shape` and the mesh are needed).
+        mesh: the devices: a `Mesh`, a dict or text of axis sizes (`{"x": 4}`, `"x=4,y=6"`), a `jax.sharding.Mesh`, or
+            a `DeviceMesh` of PyTorch, whose devices are numbered in the order of their ranks.
         target_mesh: the mesh of the target type where it is another one, over the same devices or others: those whose
             numbers it gives, as in `Mesh.of("x=4", range(4, 8))`.
         shape: global shape in elements, for shardings.
@@ -88,7 +91,9 @@ def synthesize(
             require_mesh_of(source, mesh, "mesh")
     source_type, source_mesh = typed(source, mesh, shape)
     target_type, other_mesh = typed(target, target_mesh if target_mesh is not None else mesh, shape)
-    known = topology_of_mesh(source.mesh if is_sharding(source) else mesh)
+    if is_device_mesh(mesh):
+        source_mesh, other_mesh = numbered_ranks(source_mesh, other_mesh)
+    known = None if is_device_mesh(mesh) else topology_of_mesh(source.mesh if is_sharding(source) else mesh)
     if is_sharding(source) and is_sharding(target):
         source_mesh, other_mesh, known = numbered(source.mesh, target.mesh, source_mesh, other_mesh)
     return _synthesize(

@@ -7,15 +7,18 @@ from typing import Any
 
 from redistrib.errors import GlobalShapeError, MeshDevicesError
 from redistrib.lang.mesh import Mesh
+from redistrib.lang.placements import are_placements, from_device_mesh, from_placements, is_device_mesh
 from redistrib.lang.specs import from_named_sharding
 from redistrib.lang.types import DistType
 from redistrib.theory.topology import Topology, topology_of_devices
 
 
 def dtype_name(dtype: Any) -> str:
-    """The name of an element type given as a name, a NumPy dtype or a scalar type."""
+    """The name of an element type given as a name, a NumPy dtype, a scalar type or an element type of PyTorch."""
     if isinstance(dtype, str):
         return dtype
+    if type(dtype).__module__ == "torch":
+        return str(dtype).removeprefix("torch.")
     return str(getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype)
 
 
@@ -34,10 +37,29 @@ def typed(value: Any, mesh: Any, shape: Sequence[int] | None) -> tuple[DistType,
         if shape is None:
             raise GlobalShapeError("missing shape", value=value)
         return from_named_sharding(value, tuple(shape))
+    if are_placements(value):
+        if shape is None:
+            raise GlobalShapeError("missing shape", value=value)
+        found_mesh = as_mesh(mesh)
+        return from_placements(
+            value if isinstance(value, list | tuple) else [value], tuple(shape), found_mesh
+        ), found_mesh
     found = DistType.of(value)
     if shape is not None and tuple(shape) != found.global_shape:
         raise GlobalShapeError("other shape", value=str(found), shape=tuple(shape))
-    return found, Mesh.of(mesh)
+    return found, as_mesh(mesh)
+
+
+def as_mesh(value: Any) -> Mesh:
+    """A mesh in any of its forms; the devices of a DTensor's mesh are its ranks."""
+    return from_device_mesh(value) if is_device_mesh(value) else Mesh.of(value)
+
+
+def numbered_ranks(source: Mesh, target: Mesh) -> tuple[Mesh, Mesh]:
+    """The meshes of two DTensor meshes with the ranks of both numbered from 0 in their order."""
+    number = {rank: k for k, rank in enumerate(sorted({*source.devices, *target.devices}))}
+    first, second = (Mesh(mesh.axes, tuple(number[rank] for rank in mesh.devices)) for mesh in (source, target))
+    return first, second
 
 
 def require_mesh_of(sharding: Any, mesh: Any, name: str) -> None:

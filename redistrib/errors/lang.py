@@ -237,6 +237,22 @@ axis names from major to minor
         "devices and in the same memory alone; go by way of an array without summands there",
         "unreduced spec": "a partition spec that is unreduced over {axes!l} by the reduction {reduction!v} cannot be "
         "said by both JAX and a distributed type; both know sums, so reduce these axes first",
+        "placement": "{value!v} is no placement of a DTensor that a distributed type can say; give Shard, Replicate, "
+        "Partial or _StridedShard",
+        "placements": "{count} placements for the mesh {mesh} of {axes} dimensions; give one for each",
+        "placement dimension": "{value!v} shards a dimension that a tensor of rank {rank} does not have",
+        "partial placement": "partial placements of {names!l}: a tensor has partial sums of one kind, sum, avg, max or "
+        "min; reduce it first",
+        "partial target": "{value!v} is a target where the source is no such partial sum over this mesh dimension; "
+        "redistribute to Replicate or Shard",
+        "split factor": "{value!v} is sharding after {factor} other shards, and no mesh dimensions of {mesh} that come "
+        "later make so many; redistribute to Shard or Replicate by DTensor first",
+        "uneven strided": "dimension {dim} of {size} elements is strided over the mesh in shards of unequal size, "
+        "{placements}, which are no boxes of the tensor; pad the dimension, or shard it by Shard alone",
+        "device type": "a tensor in memory of {source} goes to a mesh of {target}; give meshes of one kind of device, "
+        "and move the local tensors on before or after",
+        "shard order": "the shard order {value!v} of tensor dimension {dim} does not name the mesh dimensions "
+        "{expected}, which shard it, each once",
     }
 
 

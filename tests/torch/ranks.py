@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import multiprocessing
 import os
 import socket
 import sys
+import time
 import traceback
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -59,18 +62,24 @@ class Ranks:
             self._start()
         for pipe in self._pipes:
             pipe.send((function, args))
-        answers: list[Any] = []
-        for rank, pipe in enumerate(self._pipes):
-            if not pipe.poll(longest if rank == 0 else 10.0):
-                self._end()
-                failed = [text for text in answers if text[1]]
-                raise AssertionError(f"rank {rank} does not return from {function}{args}; before it {failed}")
-            answers.append(pipe.recv())
-        problems = [(rank, text) for rank, (_, text) in enumerate(answers) if text]
+        answers: dict[int, Any] = {}
+        end = time.monotonic() + longest
+        while len(answers) < self.count and time.monotonic() < end:
+            missing = {self._pipes[rank]: rank for rank in range(self.count) if rank not in answers}
+            for pipe in connection.wait(list(missing), timeout=max(0.0, end - time.monotonic())):
+                answers[missing[pipe]] = pipe.recv()
+            if any(text for _, text in answers.values()):  # the others may wait for it in vain
+                end = min(end, time.monotonic() + 5.0)
+        problems = [(rank, text) for rank, (_, text) in sorted(answers.items()) if text]
+        if not problems and len(answers) < self.count:
+            self._end()
+            raise AssertionError(
+                f"ranks {sorted({*range(self.count)} - {*answers})} do not return from {function}{args}"
+            )
         if problems:
             self._end()
             raise AssertionError(f"{function}{args} failed on ranks {[r for r, _ in problems]}:\n{problems[0][1]}")
-        return [value for value, _ in answers]
+        return [answers[rank][0] for rank in range(self.count)]
 
 
 def _serve(pipe: Any, rank: int, count: int, port: int) -> None:
@@ -86,9 +95,11 @@ def _serve(pipe: Any, rank: int, count: int, port: int) -> None:
             function, args = pipe.recv()
         except EOFError:
             return
+        faulthandler.dump_traceback_later(LONGEST - 10)  # where a rank waits for another, before it is ended
         try:
             module, _, name = function.rpartition(".")
             value, problem = getattr(importlib.import_module(f"programs.{module}"), name)(*args), ""
         except BaseException:
             value, problem = None, traceback.format_exc()
+        faulthandler.cancel_dump_traceback_later()
         pipe.send((value, problem))

@@ -14,24 +14,39 @@ _BYTES = 16  # of the digest of a call; the first is 0 where a rank has found a 
 _RAISED: dict[str, type[RedistribError]] = {"CommunicatorError": CommunicatorError}
 
 
+class Call:
+    """What a rank is about to do, to be compared.
+
+    Attributes:
+        words: the call in a few words; two different calls should have different words.
+        table: `[ranks, 16]` its digest, a row for every rank.
+    """
+
+    def __init__(self, words: str, ranks: int, text: str = "") -> None:
+        """`text` is what is compared; by default the words."""
+        self.words = words
+        row = b"\1" + hashlib.sha256((text or words).encode()).digest()[: _BYTES - 1]
+        self.table = torch.frombuffer(bytearray(row * ranks), dtype=torch.uint8).view(ranks, _BYTES)
+
+
 class Agreement:
-    """The comparison of calls on one process group.
+    """The comparison of calls between the devices of some links.
 
     Every rank sends 16 bytes to every other: the digest of its call. Where all are equal the call goes on; else all
     ranks exchange texts, and raise one error.
     """
 
-    def __init__(self, links: Links, device: torch.device) -> None:
+    def __init__(self, links: Links) -> None:
         self._links = links
-        self._own = torch.zeros(links.size, _BYTES, dtype=torch.uint8, device=device)
-        self._others = torch.zeros_like(self._own)
+        device = torch.device("cuda", torch.cuda.current_device()) if links.batched else torch.device("cpu")
+        self._others = torch.zeros(links.size, _BYTES, dtype=torch.uint8, device=device)
+        self._refusal = torch.zeros_like(self._others)
 
-    def require(self, what: str, digest: bytes, problem: RedistribError | None = None) -> None:
+    def require(self, call: Call, problem: RedistribError | None = None) -> None:
         """Go on if all ranks make the same call and none has found a problem; collective.
 
         Args:
-            what: the call, in a few words; two ranks with different digests should have different words.
-            digest: of the call, at least 15 bytes.
+            call: the call.
             problem: what this rank has found wrong with its own arguments.
 
         Raises:
@@ -42,13 +57,12 @@ class Agreement:
             if problem is not None:
                 raise problem
             return
-        word = bytes([problem is None]) + digest[: _BYTES - 1]
-        self._own[:] = torch.frombuffer(bytearray(word), dtype=torch.uint8)
-        self._links.all_to_all(self._others, self._own)
-        if problem is None and torch.equal(self._others, self._own):
+        own = self._refusal if problem is not None else call.table.to(self._others.device)
+        self._links.all_to_all(self._others, own)
+        if problem is None and torch.equal(self._others, own):
             return
         problems = self._links.all_gather("" if problem is None else f"{type(problem).__name__}\n{problem}")
-        calls = self._links.all_gather(what)
+        calls = self._links.all_gather(call.words)
         rank = next((rank for rank, text in enumerate(problems) if text), None)
         if rank is not None:
             if problem is not None and len(set(problems)) == 1:  # it is one of the call, and not of one rank's tensors
@@ -57,13 +71,8 @@ class Agreement:
             raise _RAISED.get(kind, TilesError)(text if kind in _RAISED else f"rank {rank}: {text}")
         other = next((rank for rank, one in enumerate(calls) if one != calls[0]), None)
         if other is None:  # the words are the same, and what they stand for is not
-            raise CommunicatorError(f"the ranks give different plans for {what}; give the same on all ranks")
+            raise CommunicatorError(f"the ranks give different plans for {calls[0]}; give the same on all ranks")
         raise CommunicatorError(
-            f"rank {other} makes another call than rank 0: {calls[other]}, and rank 0: {calls[0]}; make "
-            "the same calls in the same order on all ranks"
+            f"rank {other} makes another call than rank 0: {calls[other]}, and rank 0: {calls[0]}; make the same calls "
+            "in the same order on all ranks"
         )
-
-
-def digest(text: str) -> bytes:
-    """A digest of a text, of 32 bytes."""
-    return hashlib.sha256(text.encode()).digest()

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from redistrib.backends.digests import digest_of
 from redistrib.backends.stages import StagedPlan, staged
-from redistrib.backends.torch.agreement import Agreement, digest
+from redistrib.backends.torch.agreement import Agreement, Call
 from redistrib.backends.torch.copies import Copy
 from redistrib.backends.torch.dtypes import torch_dtype, word_of, words
 from redistrib.backends.torch.links import Links
@@ -75,16 +75,15 @@ class Executor:
     """
 
     def __init__(
-        self, plan: Plan, links: Links, *, memory_limit: int | None = None, check: bool = True, what: str | None = None
+        self, plan: Plan, links: Links, *, memory_limit: int | None = None, check: bool = True, compared: bool = False
     ) -> None:
+        """`compared` says that all ranks are known to prepare this plan."""
         self.plan, self._links, self._check = plan, links, check
-        self._what = f"{plan.source} on {plan.source_mesh!r} to {plan.target} on {plan.target_mesh!r}, {plan.dtype}"
-        self._what = what or self._what
-        problem = _problem(plan, links)
-        self._agreements: dict[torch.device, Agreement] = {}
-        self._digest = digest(f"{digest_of(plan)}|{memory_limit}|{check}")
-        first = torch.device("cuda", torch.cuda.current_device()) if links.batched else torch.device("cpu")
-        self._agree(first, problem)
+        if not compared:
+            words = f"{plan.source} on {plan.source_mesh!r} to {plan.target} on {plan.target_mesh!r}, {plan.dtype}"
+            self._call = Call(words, links.size, f"{digest_of(plan)}|{memory_limit}|{check}")
+            self._agreement = Agreement(links)
+            self._agreement.require(self._call, _problem(plan, links))
         self.dtype = torch_dtype(plan.dtype)
         self._word = word_of(plan.itemsize)
         self._staged: StagedPlan = staged(plan, links.rank)
@@ -110,21 +109,17 @@ class Executor:
         self.received_bytes = sum(stage.received_bytes for stage in self._staged.stages)
         self._staging: torch.Tensor | None = None
         if memory_limit is not None:
-            self._require_limit(first, memory_limit)
+            self._require_limit(memory_limit)
 
-    def _require_limit(self, device: torch.device, limit: int) -> None:
+    def _require_limit(self, limit: int) -> None:
         """Refuse, on every rank, a plan that takes more than the limit on one of them."""
         ends = (self.plan.before.tile_size + self.plan.after.tile_size) * self.plan.itemsize
+        device = self._device(None, None)
         own = torch.full((self._links.size,), ends + self.middle_bytes + self.scratch_bytes, device=device)
         others = torch.empty_like(own)
         self._links.all_to_all(others, own)
         if int(others.max()) > limit:
             raise MemoryLimitError(limit, int(others.max()))
-
-    def _agree(self, device: torch.device, problem: RedistribError | None) -> None:
-        if device not in self._agreements:
-            self._agreements[device] = Agreement(self._links, device)
-        self._agreements[device].require(self._what, self._digest, problem)
 
     def __call__(self, x: torch.Tensor | None, out: torch.Tensor | None = None) -> torch.Tensor | None:
         """Redistribute: this rank's source tile in, its target tile out.
@@ -145,7 +140,7 @@ class Executor:
         problem = self._wrong(x, out)
         device = self._device(x, out)
         if self._check:
-            self._agree(device, problem)
+            self._agreement.require(self._call, problem)
         elif problem is not None:
             raise problem
         result = self.moved(x, out, device)

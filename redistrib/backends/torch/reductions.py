@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from redistrib.backends.torch.dtypes import as_numpy, torch_dtype, words
 from redistrib.backends.torch.links import Links, can_go_native
 from redistrib.backends.torch.sums import TensorAccumulator
 from redistrib.backends.torch.transports import LONG, PointToPoint, Runner
+from redistrib.lang.notation import Reduction
 from redistrib.plans.reduction import Accumulator, identity
 from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter, Unreduce
 from redistrib.plans.strided import Ints, runs_in, runs_in_both
@@ -277,3 +279,23 @@ def reducing(stage: Stage, links: Links) -> Runner | None:
     if isinstance(step, ReduceScatter | ReduceExchange):
         return Sum(stage, links)
     return None
+
+
+def reduce_over(groups: Sequence[Any], tile: torch.Tensor, kind: Reduction) -> torch.Tensor:
+    """The reduction of the tiles of some process groups, one group after the other; collective.
+
+    Numbers of 2 bytes are added in 4 and rounded once. A maximum or minimum with a NaN is a NaN.
+    """
+    dtype = tile.dtype
+    wide = {torch.bool: torch.uint8, torch.int16: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
+    if dtype.is_floating_point and dtype.itemsize < 4:
+        wide[dtype] = torch.float32
+    total = tile.to(wide.get(dtype, dtype), memory_format=torch.contiguous_format, copy=True)
+    nans = torch.isnan(total).to(torch.uint8) if kind != "sum" and total.is_floating_point() else None
+    for group in groups:
+        dist.all_reduce(total, _OPERATIONS[kind], group=group)
+        if nans is not None:
+            dist.all_reduce(nans, dist.ReduceOp.MAX, group=group)
+    if nans is not None:
+        total[nans.bool()] = float("nan")
+    return total.to(dtype)

@@ -1,0 +1,1 @@
+"""DTensors by plans: one at a time, with gradients, and whole trees."""

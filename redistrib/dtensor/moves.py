@@ -1,0 +1,354 @@
+"""What moves one DTensor: plans between its placements and others, prepared once for all tensors of a shape.
+
+Most moves are one plan. Two cases take two, with another layout between: partial sums that go to other ranks are first
+added on their own, and so are partial sums in tiles of unequal size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import Replicate, Shard
+
+from redistrib.backends.torch.agreement import Agreement, Call
+from redistrib.backends.torch.dtypes import name_of
+from redistrib.backends.torch.executor import Executor
+from redistrib.backends.torch.links import Links
+from redistrib.backends.torch.reductions import reduce_over
+from redistrib.cache import Cache
+from redistrib.errors import RedistribError, SpecError, TilesError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.placements import from_device_mesh, from_placements, kind_of, ranks_of, reduction_of
+from redistrib.lang.types import DistType
+from redistrib.plans.plan import Plan
+from redistrib.synthesis.synthesize import synthesize
+from redistrib.theory.placement import Placement, placement_of
+from redistrib.theory.topology import Topology
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a DTensor lies: its mesh and a placement for each mesh dimension."""
+
+    mesh: Any
+    placements: tuple[Any, ...]
+
+    @cached_property
+    def ranks(self) -> tuple[int, ...]:
+        """Global ranks, in the order of the mesh."""
+        return ranks_of(self.mesh)
+
+    @property
+    def partial(self) -> list[int]:
+        """The mesh dimensions with partial placements."""
+        return [k for k, one in enumerate(self.placements) if kind_of(one) == "partial"]
+
+    def with_placements(self, placements: Sequence[Any]) -> Layout:
+        """The same mesh with other placements."""
+        return Layout(self.mesh, tuple(placements))
+
+    def __str__(self) -> str:
+        return f"{list(self.placements)} on ranks {self.mesh.mesh.tolist()}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a plan is chosen by.
+
+    Attributes:
+        memory_limit: bytes per rank for source, target and everything between; None for no limit.
+        cost_model: as for `redistrib.synthesize`; None for the preset of the mesh's devices.
+        topology: the host of every rank of the default group, as numbers or names; None if unknown.
+    """
+
+    memory_limit: int | None = None
+    cost_model: Any = None
+    topology: tuple[Hashable, ...] | None = None
+
+
+@dataclass(frozen=True)
+class MoveSpec:
+    """Tensors of one spec share a move.
+
+    Attributes:
+        source, target: the layouts.
+        shape: global shape, in elements.
+        dtype: element type.
+    """
+
+    source: Layout
+    target: Layout
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    options: Options = Options()
+
+    @cached_property
+    def members(self) -> tuple[int, ...]:
+        """Global ranks of both meshes, ascending; their places are the device numbers of the plans."""
+        return tuple(sorted({*self.source.ranks, *self.target.ranks}))
+
+    @property
+    def same_ranks(self) -> bool:
+        """Whether both meshes have the same ranks."""
+        return set(self.source.ranks) == set(self.target.ranks)
+
+    @property
+    def planned_shape(self) -> tuple[int, ...]:
+        """The shape that plans are for: a line of one element can leave devices out, a scalar cannot."""
+        return self.shape if self.shape or self.same_ranks else (1,)
+
+    def __str__(self) -> str:
+        options = [f"{name} {value}" for name, value in vars(self.options).items() if value is not None]
+        words = f"{list(self.shape)} of {self.dtype} from {self.source} to {self.target}"
+        return " with ".join([words, *options])
+
+    def typed(self, layout: Layout) -> tuple[DistType, Mesh]:
+        """A layout as a type on a mesh of devices."""
+        mesh = from_device_mesh(layout.mesh, {rank: k for k, rank in enumerate(self.members)})
+        return from_placements(layout.placements, self.planned_shape, mesh), mesh
+
+    def typed_placement(self, layout: Layout) -> Placement:
+        """The placement of a layout on the devices; the summands of partial sums are left out."""
+        mesh = from_device_mesh(layout.mesh, {rank: k for k, rank in enumerate(self.members)})
+        whole = [Replicate() if kind_of(one) == "partial" else one for one in layout.placements]
+        return placement_of(from_placements(whole, self.planned_shape, mesh), mesh, len(self.members))
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """The ranks of the source's mesh reduce their tiles along these mesh dimensions, each to the whole sum."""
+
+    dims: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and the global rank of each of its devices."""
+
+    plan: Plan
+    members: tuple[int, ...]
+
+
+def steps_of(spec: MoveSpec) -> list[Planned | Reduce]:
+    """The steps of a move, in order.
+
+    Raises:
+        RedistribError: if a layout has no meaning as a type, or no plan keeps the limit.
+    """
+    source, target = spec.source, spec.target
+    steps: list[Planned | Reduce] = []
+    _require_target(source, target)
+    if source.partial and (not spec.same_ranks or _uneven(spec)):
+        reduced = _reduced(spec)
+        if reduced is None:
+            steps.append(Reduce(tuple(source.partial)))
+            source = source.with_placements(
+                [Replicate() if kind_of(one) == "partial" else one for one in source.placements]
+            )
+        else:
+            inner = replace(spec, target=source.with_placements(reduced))
+            steps.append(_planned(inner))
+            source = inner.target
+    steps.append(_planned(replace(spec, source=source)))
+    return steps
+
+
+def _require_target(source: Layout, target: Layout) -> None:
+    """A partial target keeps partial sums that the source has; any other is refused, by DTensor too."""
+    for k in target.partial:
+        kept = source.mesh == target.mesh and source.placements[k] == target.placements[k]
+        if not kept:
+            raise SpecError("partial target", value=target.placements[k])
+
+
+def _uneven(spec: MoveSpec) -> bool:
+    return any(spec.typed_placement(layout).cuts for layout in (spec.source, spec.target))
+
+
+def _reduced(spec: MoveSpec) -> list[Any] | None:
+    """The source's placements with partial sums reduced into shards, evenly; None where no dimension allows it.
+
+    Raises:
+        SpecError: if the target keeps partial sums, in tiles of unequal size.
+    """
+    source = spec.source
+    if spec.target.partial:
+        raise SpecError("partial target", value=spec.target.placements[spec.target.partial[0]])
+    if spec.typed_placement(source).cuts:
+        return None
+    parts = prod(int(source.mesh.mesh.shape[k]) for k in source.partial)
+    tile = spec.typed_placement(source).tile
+    for dim in sorted(range(len(tile)), key=lambda dim: -tile[dim]):
+        # A shard of a later mesh dimension would cut before.
+        cuts_later = any(
+            kind_of(one) in ("shard", "strided") and one.dim in (dim, dim - len(tile)) for one in source.placements
+        )
+        if tile[dim] and tile[dim] % parts == 0 and not cuts_later:
+            return [Shard(dim) if kind_of(one) == "partial" else one for one in source.placements]
+    return [Replicate() if kind_of(one) == "partial" else one for one in source.placements]
+
+
+def _planned(spec: MoveSpec) -> Planned:
+    (source_type, source_mesh), (target_type, target_mesh) = spec.typed(spec.source), spec.typed(spec.target)
+    model = spec.options.cost_model
+    if model is None:
+        model = "cpu" if spec.source.mesh.device_type == "cpu" else "gpu"
+    hosts = spec.options.topology
+    topology = None if hosts is None else Topology.of([hosts[rank] for rank in spec.members])
+    plan = synthesize(
+        source_type, source_mesh, target_type, target_mesh, dtype=name_of(spec.dtype), model=model,
+        memory_limit=spec.options.memory_limit, topology=topology,
+    )  # fmt: skip
+    return Planned(plan, spec.members)
+
+
+class Move:
+    """A move, prepared by all its ranks together when it first runs.
+
+    Attributes:
+        spec: what it moves.
+        call: what all ranks compare before anything moves.
+        compared: whether all ranks have compared it once.
+        takes_part, has_source, has_target: whether this rank is in one of the meshes, in the source's, in the target's.
+        problem: why the move cannot be made; None where it can.
+    """
+
+    def __init__(self, spec: MoveSpec) -> None:
+        self.spec = spec
+        rank = dist.get_rank()
+        self.takes_part = rank in spec.members
+        self.has_source, self.has_target = rank in spec.source.ranks, rank in spec.target.ranks
+        self._ready = False
+        self.compared = False
+        self.problem: RedistribError | None = None
+        self._planned: list[Planned | Reduce] = []
+        self._steps: list[Any] = []
+        self._divisor = 1
+        self._source_shape: tuple[int, ...] | None = None
+        self.target_shape: tuple[int, ...] = ()
+        if not self.takes_part:
+            return
+        self._links = _links(spec.members)
+        self._agreement = _agreement(spec.members)
+        self.call = Call(str(spec), self._links.size)
+        try:
+            device = spec.members.index(rank)
+            if self.has_source:
+                self._source_shape = spec.typed_placement(spec.source).box(device).size if spec.shape else ()
+            if self.has_target:
+                self.target_shape = spec.typed_placement(spec.target).box(device).size if spec.shape else ()
+            if spec.source.partial:
+                reduction_of(spec.source.placements)
+                averaged = [k for k in spec.source.partial if spec.source.placements[k].reduce_op == "avg"]
+                kept = [k for k in averaged if k in spec.target.partial]
+                self._divisor = prod(int(spec.source.mesh.mesh.shape[k]) for k in averaged if k not in kept)
+            self._planned = steps_of(spec)
+        except RedistribError as error:
+            self.problem = error
+
+    @property
+    def plans(self) -> list[Plan]:
+        """The plans, in order.
+
+        Raises:
+            RedistribError: if there is none.
+        """
+        if self.problem is not None:
+            raise self.problem
+        return [step.plan for step in self._planned if isinstance(step, Planned)]
+
+    def agree(self, problem: RedistribError | None = None) -> None:
+        """Compare calls with all ranks; collective.
+
+        Raises:
+            RedistribError: on every rank, if the ranks make different calls, or one has found a problem.
+        """
+        self._agreement.require(self.call, problem or self.problem)
+
+    def wrong(self, local: torch.Tensor) -> TilesError | None:
+        """What is wrong with a local tensor, if anything."""
+        if self._source_shape is None or tuple(local.shape) == self._source_shape:
+            return None
+        return TilesError(
+            f"the local tensor has shape {list(local.shape)} where {self.spec.source} of {list(self.spec.shape)} has "
+            f"{list(self._source_shape)}; give DTensor.from_local the global shape= and stride="
+        )
+
+    def prepare(self) -> None:
+        """Make the executors; collective, after all ranks have agreed."""
+        for step in self._planned:
+            if isinstance(step, Planned):
+                self._steps.append(self._executor(step))
+            else:
+                groups = [self.spec.source.mesh.get_group(k) for k in step.dims] if self.has_source else []
+                self._steps.append(groups)
+        self._ready = True
+
+    def _executor(self, step: Planned) -> Executor | None:
+        """The executor of a plan; None where it moves nothing, or nothing of this rank's."""
+        if step.plan.before == step.plan.after or dist.get_rank() not in step.members:
+            return None
+        return Executor(step.plan, _links(step.members), check=False, compared=True)
+
+    def __call__(self, local: torch.Tensor) -> torch.Tensor:
+        """The local tensor after the move, from the one before, which is ignored where the rank holds nothing."""
+        nothing = (0,) if self.spec.shape else ()  # `from_local` takes the shape of a scalar from its local tensor
+        if not self.takes_part:
+            return local.new_empty(nothing)
+        if not self._ready:
+            self.prepare()
+        device = local.device
+        current: torch.Tensor | None = local.detach() if self.has_source else None
+        if current is not None and not self.spec.shape:
+            current = current.reshape(self.spec.planned_shape)
+        for step in self._steps:
+            if isinstance(step, list):
+                if current is not None:
+                    current = reduce_over(step, current, reduction_of(self.spec.source.placements))
+            elif step is not None:
+                current = step.moved(current, None, device)
+        if self._divisor != 1 and current is not None:
+            exact = current.is_floating_point() or current.is_complex()
+            current = current / self._divisor if exact else current // self._divisor
+        if not self.has_target:
+            return local.new_empty(nothing)
+        assert current is not None
+        if current is local or current.data_ptr() == local.data_ptr():
+            current = current.clone(memory_format=torch.contiguous_format)
+        return current.reshape(self.target_shape)
+
+
+# The most recently used moves; a model's state has a few dozen specs.
+MOVES: Cache[Move] = Cache(1 << 10)
+_LINKS: dict[tuple[int, ...], Links] = {}
+_AGREEMENTS: dict[tuple[int, ...], Agreement] = {}
+
+
+def move_of(spec: MoveSpec) -> Move:
+    """The move of a spec."""
+    return MOVES.get(spec, lambda: Move(spec))
+
+
+def _links(members: tuple[int, ...]) -> Links:
+    if members not in _LINKS:
+        _LINKS[members] = Links(dist.group.WORLD, members)
+    return _LINKS[members]
+
+
+def _agreement(members: tuple[int, ...]) -> Agreement:
+    if members not in _AGREEMENTS:
+        _AGREEMENTS[members] = Agreement(_links(members))
+    return _AGREEMENTS[members]
+
+
+def clear() -> None:
+    """Forget all moves, and their process groups: the default group may have been destroyed."""
+    MOVES.clear()
+    _LINKS.clear()
+    _AGREEMENTS.clear()

@@ -1,0 +1,155 @@
+"""`redistribute`: a DTensor in, a DTensor out, with gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from redistrib.dtensor.moves import Layout, Move, MoveSpec, Options, move_of
+from redistrib.dtensor.private import finished, strided_shard
+from redistrib.errors import CommunicatorError, LeafError, SpecError
+from redistrib.errors.base import shown
+from redistrib.lang.placements import from_device_mesh, kind_of, split_factors
+from redistrib.sizes import parse_size
+
+ShardOrder = Mapping[int, Sequence[int | str]]
+
+
+def redistribute(
+    x: DTensor,
+    device_mesh: Any = None,
+    placements: Sequence[Any] | None = None,
+    *,
+    shard_order: ShardOrder | None = None,
+    memory_limit: int | str | None = None,
+    cost_model: Any = None,
+    topology: Sequence[Hashable] | None = None,
+    check: bool = True,
+) -> DTensor:
+    """A DTensor on other placements, on its own mesh or on another one, by a plan; in place of `x.redistribute(...)`.
+
+    To be called on all ranks of both meshes together. A rank of neither may call it too, and does nothing. The result
+    is differentiable as that of `DTensor.redistribute`: gradients of partial sums are replicated.
+
+    Args:
+        x: the DTensor; never written.
+        device_mesh: the mesh of the result, over whatever ranks; by default that of `x`.
+        placements: the placements of the result, one for each mesh dimension: `Shard`, `Replicate`, `_StridedShard`, or
+            `Partial` where `x` has it too; by default all are `Replicate`.
+        shard_order: for a tensor dimension the mesh dimensions that shard it, by number or name, in the order in which
+            they cut it. By default they cut in the order of the mesh.
+        memory_limit: bytes per rank for source, target and everything between: an integer or a text such as "2GiB".
+        cost_model: what the plan minimises, as for `redistrib.synthesize`; by default the preset of the mesh's devices.
+        topology: the host of every rank of the default group, where links between hosts are slower.
+        check: whether all ranks compare their calls before anything moves, by one short message between each two;
+            on accelerators only when a call is made for the first time. Without it a rank that makes another call
+            leaves the others waiting until their process group gives up.
+
+    Returns:
+        The DTensor. Its local tensor is contiguous. On an accelerator it is returned when the work has been enqueued.
+
+    Raises:
+        LeafError: if `x` is no DTensor.
+        SpecError: if placements have no meaning as a type.
+        CommunicatorError: on every rank, if the ranks make different calls.
+        TilesError: on every rank, if the local tensor of one is not that of its placements.
+        MemoryLimitError: on every rank, if nothing fits the limit.
+    """
+    if not isinstance(x, DTensor):
+        raise LeafError("", f"{type(x).__name__} is no DTensor; make one by DTensor.from_local or distribute_tensor")
+    if not dist.is_initialized():
+        raise CommunicatorError("there is no process group; call torch.distributed.init_process_group first")
+    mesh = x.device_mesh if device_mesh is None else device_mesh
+    target = target_layout(mesh, placements, x.ndim, shard_order)
+    source = Layout(x.device_mesh, x.placements)
+    if source == target:
+        return x
+    if source.mesh.device_type != mesh.device_type:
+        raise SpecError("device type", source=source.mesh.device_type, target=mesh.device_type)
+    limit = None if memory_limit is None else parse_size(memory_limit)
+    options = Options(limit, cost_model, None if topology is None else tuple(topology))
+    move = move_of(MoveSpec(source, target, tuple(x.shape), x.dtype, options))
+    local = finished(x.to_local())
+    if x.requires_grad and torch.is_grad_enabled():
+        local = _Moved.apply(local, move, check)
+    else:
+        local = _moved(local, move, check)
+    return as_dtensor(local, target, move.spec.shape)
+
+
+def _moved(local: torch.Tensor, move: Move, check: bool) -> torch.Tensor:
+    if check and move.takes_part and not (move.compared and local.device.type != "cpu"):
+        move.agree(move.wrong(local))
+        move.compared = True
+    elif move.takes_part:
+        problem = move.wrong(local) or move.problem
+        if problem is not None:
+            raise problem
+    return move(local)
+
+
+class _Moved(torch.autograd.Function):  # type: ignore[misc]
+    """The move of a local tensor; its gradient goes the way back, between the layouts that gradients have."""
+
+    @staticmethod
+    def forward(ctx: Any, local: torch.Tensor, move: Move, check: bool) -> torch.Tensor:
+        ctx.move, ctx.check = move, check
+        return _moved(local, move, check)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        spec = ctx.move.spec
+        source, target = gradient_layout(spec.target), gradient_layout(spec.source)
+        back = MoveSpec(source, target, spec.shape, gradient.dtype, spec.options)
+        if source == target:
+            return gradient, None, None
+        return _Moved.apply(gradient.contiguous(), move_of(back), ctx.check), None, None
+
+
+def gradient_layout(layout: Layout) -> Layout:
+    """The layout of the gradient of a DTensor: replicated where the DTensor has partial sums."""
+    return layout.with_placements([Replicate() if kind_of(one) == "partial" else one for one in layout.placements])
+
+
+def target_layout(
+    mesh: Any, placements: Sequence[Any] | None, rank: int, shard_order: ShardOrder | None = None
+) -> Layout:
+    """A layout from what a caller gives: dimensions counted from the front, and shard orders as strided shards.
+
+    Raises:
+        SpecError: if the placements or the order have no meaning.
+    """
+    axes = from_device_mesh(mesh)
+    given = [Replicate()] * len(axes.axes) if placements is None else list(placements)
+    if len(given) != len(axes.axes):
+        raise SpecError("placements", count=len(given), mesh=str(axes), axes=len(axes.axes))
+    for k, one in enumerate(given):
+        kind = kind_of(one)
+        if kind in ("shard", "strided") and not -rank <= one.dim < rank:
+            raise SpecError("placement dimension", value=one, rank=rank)
+        if kind == "shard" and one.dim < 0:
+            given[k] = Shard(one.dim + rank)
+        elif kind == "strided":
+            given[k] = strided_shard(one.dim % rank, int(one.split_factor))
+    for key, dims in (shard_order or {}).items():
+        dim = key + rank if key < 0 else key
+        names = [axes.names.index(k) if k in axes.names else k for k in dims]
+        expected = [k for k, one in enumerate(given) if kind_of(one) == "shard" and one.dim == dim]
+        if sorted(map(str, names)) != sorted(map(str, expected)):
+            raise SpecError("shard order", value=shown(tuple(dims)), dim=dim, expected=tuple(map(str, expected)))
+        for k, factor in split_factors([int(k) for k in names], axes).items():
+            given[k] = strided_shard(dim, factor)
+    return Layout(mesh, tuple(given))
+
+
+def as_dtensor(local: torch.Tensor, layout: Layout, shape: tuple[int, ...]) -> DTensor:
+    """The DTensor of a local tensor and its global shape."""
+    stride = tuple(prod(shape[k + 1 :]) for k in range(len(shape)))
+    return DTensor.from_local(
+        local, layout.mesh, layout.placements, run_check=False, shape=torch.Size(shape), stride=stride
+    )
