@@ -21,7 +21,7 @@ from redistrib.autoshard.deadline import NEVER, Deadline
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
-from redistrib.partitioning.ends import recut
+from redistrib.partitioning.conflicts import reshard_instead
 from redistrib.partitioning.propagate import Propagation
 from redistrib.plans.dtypes import itemsize_of
 
@@ -59,7 +59,7 @@ def pinned(task: Task, order: Sequence[str]) -> Propagation:
         for number, cuts in task.work.items():
             if axis in cuts and axis not in found.cuts[number]:
                 found.cut_operation(number, axis, cuts[axis])
-        recut(found, axis)
+        reshard_instead(found, axis)
     return found
 
 
@@ -147,7 +147,7 @@ class _Roles:
             if role == "sharded":
                 self._sharded(found, axis)
         for axis in roles:
-            recut(found, axis)
+            reshard_instead(found, axis)
         return found
 
     def _data(self, found: Propagation, axis: str) -> bool:

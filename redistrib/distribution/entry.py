@@ -23,7 +23,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import from_named_sharding, from_partition_spec
 from redistrib.lang.types import DistType, require_even
 from redistrib.partitioning.build import build
-from redistrib.partitioning.ends import losses, recut
+from redistrib.partitioning.conflicts import replicated_operations, reshard_instead
 from redistrib.partitioning.propagate import Choice, Propagation
 from redistrib.partitioning.schedule import Schedule
 from redistrib.partitioning.tactics import apply, matching
@@ -70,7 +70,7 @@ def distributed(
     else:
         apply(schedule, found)
         for axis in axes.names:
-            recut(found, axis)
+            reshard_instead(found, axis)
     model = cost_model or platform_of(mesh)
     donated = donated_by(donate, given.traced.graph.inputs)
 
@@ -186,7 +186,7 @@ class Distributed:
     ) -> None:
         self.program, self.mesh, self._in_order = program, mesh, in_order
         traced = given.traced
-        self.choices: tuple[Choice, ...] = (*found.choices, *losses(found))
+        self.choices: tuple[Choice, ...] = (*found.choices, *replicated_operations(found))
         self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
         self._traced = traced
         leaves, self._tree = jax.tree_util.tree_flatten(given.args)

@@ -1,4 +1,4 @@
-"""What becomes of each array of a program as operations are bound: its versions, the moves, and what these receive."""
+"""Layout versions of arrays while operations are bound, the moves between them, and the bytes that these receive."""
 
 from __future__ import annotations
 
@@ -17,27 +17,33 @@ ABSENT = -1  # the versions of an array that nothing has written or read yet
 
 
 class Need(NamedTuple):
-    """What an operation does with an array: it makes it, or reads it as wanted; and whether it is the last to do so."""
+    """One operation's use of one array.
 
-    made: Value | None
-    wanted: tuple[Value, ...]
+    Attributes:
+        written: the array as the operation writes it; None if it only reads it.
+        reads: the layouts in which the operation reads it.
+        last: whether no later operation uses it.
+    """
+
+    written: Value | None
+    reads: tuple[Value, ...]
     last: bool
 
 
 class After(NamedTuple):
-    """The number of the versions of an array after an operation, and the moves before it, and at the array's end."""
+    """The effect of an operation on an array: the number of its versions afterwards, and the numbers of the moves."""
 
     versions: int
     moves: tuple[int, ...]
 
 
 class Arrays:
-    """Versions of arrays, moves between them and needs of operations, each with a number.
+    """Sets of layout versions, moves between versions, and needs of operations, each with a number.
 
     Args:
         place: all devices.
         options: how arrays begin and end.
-        ends: the outputs, each with the type that is asked for or None.
+        ends: the outputs, each with its type, or None where any type will do.
         plan: plans the move of a value.
     """
 
@@ -49,7 +55,7 @@ class Arrays:
         plan: Callable[[Value, Value], Plan | None],
     ) -> None:
         self.place, self.options, self.ends, self.plan = place, options, ends, plan
-        self.bytes: list[int] = []  # that all devices receive in each move: at least, until it is planned
+        self.bytes: list[int] = []  # that all devices receive in each move; a lower bound until it is planned
         self._moves: list[tuple[Value, Value]] = []
         self._number_of_move: dict[tuple[Value, Value], int] = {}
         self._versions: list[tuple[Value, ...]] = []
@@ -68,9 +74,9 @@ class Arrays:
         return value.place, value.type
 
     def distance(self, versions: int, need: int) -> int:
-        """Elements that must be received at least before an operation has an array as it needs it."""
+        """Lower bound on the elements that devices receive so that an operation can read an array."""
         total = 0
-        for wanted in self._needs[need].wanted:
+        for wanted in self._needs[need].reads:
             if versions == ABSENT:
                 start = self.options.start(wanted, self.place)
                 total += 0 if start is wanted else distance(start, wanted)
@@ -79,31 +85,31 @@ class Arrays:
         return total
 
     def after(self, versions: int, need: int) -> After | None:
-        """What becomes of versions of an array by a need; None where it cannot be had so."""
+        """The effect of a need on a set of versions; None where the need cannot be met."""
         key = versions, need
         if key not in self._after:
             self._after[key] = self._meet(versions, self._needs[need])
         return self._after[key]
 
     def _meet(self, versions: int, need: Need) -> After | None:
-        if need.made is not None:
-            values = [need.made]
+        if need.written is not None:
+            values = [need.written]
         elif versions == ABSENT:
-            values = [self.options.start(need.wanted[0], self.place)]
+            values = [self.options.start(need.reads[0], self.place)]
         else:
             values = [*self._versions[versions]]
-        first, wanted = values[0], [*need.wanted]
-        if any(first.windows and not first.means(one) for one in wanted):
+        first, layouts = values[0], [*need.reads]
+        if first.windows and not all(map(first.means, layouts)):
             return None
         if need.last and first.name in self.ends:
-            wanted.append(self.options.end(first, self.ends[first.name], self.place))
+            layouts.append(self.options.end(first, self.ends[first.name], self.place))
         trial = LayoutBuilder(None, reserved=[value.name for value in values])
         trial.versions[first.name] = values
-        for one in wanted:
-            trial.needed(first.name, one)
-        known = {value.name: value for value in trial.versions[first.name]}
-        moves = [self._move(known[op.value], op.out) for op in trial.ops if isinstance(op, Move)]
-        return After(_numbered(tuple(known.values()), self._versions, self._number_of_versions), tuple(moves))
+        for layout in layouts:
+            trial.needed(first.name, layout)
+        by_name = {value.name: value for value in trial.versions[first.name]}
+        moves = [self._move(by_name[op.value], op.out) for op in trial.ops if isinstance(op, Move)]
+        return After(_numbered(tuple(by_name.values()), self._versions, self._number_of_versions), tuple(moves))
 
     def _move(self, value: Value, out: Value) -> int:
         number = _numbered((value, out), self._moves, self._number_of_move)
@@ -114,7 +120,7 @@ class Arrays:
         return number
 
     def planned(self, move: int) -> int:
-        """Bytes that all devices receive in a move, by its plan."""
+        """Bytes that all devices receive in a move, by its plan, which also replaces the bound in `bytes`."""
         value, out = self._moves[move]
         plan = self.plan(value, out)
         if plan is not None:

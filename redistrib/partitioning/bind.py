@@ -1,12 +1,11 @@
 """Mesh axes for the grids of a program, chosen for all its operations together, so that fewest bytes are received.
 
 The moves of an array depend on the operations that write and read it and on no others. So a sweep over the operations
-in order needs to know of each choice so far only the bytes that it receives and the versions of those arrays that are
-read later: of choices that leave equal versions the cheapest is kept. Without a limit on how many are kept, that finds
-the best choice.
+in order is a dynamic program: its state is the layout versions of the arrays that are read later, its price the bytes
+received. Without a limit on the number of states it finds the best choice.
 
-A move is priced by its lower bound until its plan is known. A sweep whose best choice costs no more with its plans than
-by its bounds has found the least there is; otherwise the plans' own figures are put in, and the sweep is repeated.
+A move is priced by its lower bound until its plan is synthesized. If the plans of the best choice cost no more than the
+bounds, the choice is optimal; otherwise the prices of these plans replace the bounds, and the sweep is repeated.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from typing import NamedTuple
 from redistrib.errors import CutError
 from redistrib.lang.types import DistType
 from redistrib.partitioning.arrays import ABSENT, Arrays, Need
-from redistrib.partitioning.grids import Bound, Kernel, bindings, mesh_of, unify
+from redistrib.partitioning.grids import BoundKernel, Kernel, bind_axes, bindings, mesh_of
 from redistrib.programs.program import Place, Value
 
 MOST = 4096  # choices for a whole program up to which the best is found
-_NEAREST = 128  # ways to bind one operation of which the nearest to its arrays is taken
+_NEAREST = 128  # ways to bind one operation, of which the one with the shortest moves is taken
 # larger programs:
 _EACH = 24  # ways to bind one operation that a sweep tries
 _TRIED = 1000  # ways to go on from a choice that a sweep tries, all operations together
@@ -37,9 +36,9 @@ class BindingProblem:
 
     Attributes:
         kernels: in order.
-        outs: for every kernel the arrays that it leaves behind.
-        stands_for: the array, for each name that a kernel gives one beside its own.
-        arrays: what decides which moves a choice of axes asks for.
+        outs: for every kernel the arrays that it writes and that are read later, or are outputs.
+        stands_for: the array, for each second name that a kernel reads an array under.
+        arrays: the layout versions, and the moves between them.
     """
 
     kernels: Sequence[Kernel]
@@ -48,7 +47,7 @@ class BindingProblem:
     arrays: Arrays
 
 
-def bind(problem: BindingProblem) -> list[Bound]:
+def bind(problem: BindingProblem) -> list[BoundKernel]:
     """Axes for every kernel.
 
     Where a program has at most `MOST` choices of axes, those with which it receives fewest bytes; of equal ones those
@@ -60,23 +59,23 @@ def bind(problem: BindingProblem) -> list[Bound]:
     """
     search = _Search(problem)
     places = [_place_of(kernel, problem.arrays.place) for kernel in problem.kernels]
-    best, known = search.one_by_one(places)
+    best, layouts = search.one_by_one(places)
     choices = _choices(problem.kernels, places)
     least = search.planned(best) if choices > 1 else 0
     if least == 0:
         return [way.bound for way in best]
     small = choices <= MOST
     ways = [
-        search.ways(k, unify(kernel, place, types, None if small else _EACH))
-        for k, (kernel, place, types) in enumerate(zip(problem.kernels, places, known, strict=True))
+        search.ways(k, bind_axes(kernel, place, types, None if small else _EACH))
+        for k, (kernel, place, types) in enumerate(zip(problem.kernels, places, layouts, strict=True))
     ]
     width = MOST if small else max(1, _TRIED // sum(map(len, ways)))
     sweeps = 0
     while small or sweeps < _SWEEPS:
-        found = search.sweep(ways, least, width)
-        if found is None:
+        result = search.sweep(ways, least, width)
+        if result is None:
             break
-        bound, path = found
+        bound, path = result
         received = search.planned(path)
         if received < least:
             best, least = path, received
@@ -87,18 +86,18 @@ def bind(problem: BindingProblem) -> list[Bound]:
 
 
 def _place_of(kernel: Kernel, place: Place) -> Place:
-    """The place if its axes make the grids of a kernel; else a mesh of its own, on as many devices as it takes."""
+    """The place if its axes make the grids of a kernel; else another mesh, on as many devices as the grids take."""
     largest = max(kernel.grids, key=math.prod)
-    for one in (place, Place(mesh_of(largest, kernel.ranks), place.devices[: kernel.ranks])):
+    for candidate in (place, Place(mesh_of(largest, kernel.ranks), place.devices[: kernel.ranks])):
         nests = zip(kernel.nests, kernel.grids, strict=True)
-        if all(next(bindings(nest, grid, one.mesh), None) for nest, grid in nests):
-            return one
+        if all(next(bindings(nest, grid, candidate.mesh), None) for nest, grid in nests):
+            return candidate
     grids = ", ".join(map(str, kernel.grids))
     raise CutError(kernel.name, "", "Schedule", f"no one mesh makes the grids {grids} of its nests")
 
 
 def _choices(kernels: Sequence[Kernel], places: Sequence[Place]) -> int:
-    """Ways to choose axes for all nests, whether they agree or not; more than `MOST` are not counted."""
+    """The number of ways to bind all nests, with and without agreement; counted up to about `MOST`."""
     count = 1
     for kernel, place in zip(kernels, places, strict=True):
         for nest, grid in zip(kernel.nests, kernel.grids, strict=True):
@@ -108,14 +107,14 @@ def _choices(kernels: Sequence[Kernel], places: Sequence[Place]) -> int:
 
 
 class _Way(NamedTuple):
-    """A kernel with axes, and the number of what it needs of each array that it touches."""
+    """A kernel whose axes are bound, and for each array that it touches the number of its need."""
 
-    bound: Bound
+    bound: BoundKernel
     needs: tuple[int, ...]
 
 
 class _Path(NamedTuple):
-    """A way to bind a kernel, after those before it."""
+    """A way to bind a kernel, and the path of the kernels before it."""
 
     way: _Way
     before: _Path | None
@@ -141,15 +140,15 @@ class _Search:
 
     # ------------------------------------------------------------------------------------- one kernel
 
-    def ways(self, k: int, bounds: Iterable[Bound]) -> list[_Way]:
-        """Ways to bind a kernel, those left out that ask of all arrays what an earlier one does."""
+    def ways(self, k: int, bounds: Iterable[BoundKernel]) -> list[_Way]:
+        """Ways to bind a kernel, one for each set of needs."""
         ways: dict[tuple[int, ...], _Way] = {}
         for bound in bounds:
             way = self._way(k, bound)
             ways.setdefault(way.needs, way)
         return list(ways.values())
 
-    def _way(self, k: int, bound: Bound) -> _Way:
+    def _way(self, k: int, bound: BoundKernel) -> _Way:
         group = bound.group
         wanted: dict[str, tuple[Value, ...]] = {}
         for formal, form in group.reads.items():
@@ -166,60 +165,60 @@ class _Search:
     # ------------------------------------------------------------------------------------- all kernels
 
     def one_by_one(self, places: Sequence[Place]) -> tuple[list[_Way], list[dict[str, DistType]]]:
-        """For every kernel, in order, the first way that is nearest to the arrays as they are then.
+        """Bind the kernels in order, each in the first way whose layouts are nearest to those of the arrays by then.
 
         Returns:
-            The ways, and the types of the arrays on the common mesh before each.
+            The ways, and before each kernel the types of the arrays on the common mesh.
         """
         common = self.arrays.place
-        held: dict[str, int] = {}
-        chosen, known = [], []
+        current: dict[str, int] = {}
+        chosen, layouts = [], []
         for k, (kernel, place) in enumerate(zip(self.problem.kernels, places, strict=True)):
-            latest = {array: self.arrays.latest(versions) for array, versions in held.items()}
+            latest = {array: self.arrays.latest(versions) for array, versions in current.items()}
             types = {array: form for array, (at, form) in latest.items() if at == place == common}
-            before = [held.get(array, ABSENT) for array in self.touched[k]]
+            before = [current.get(array, ABSENT) for array in self.touched[k]]
             nearest: tuple[int, _Way] | None = None
-            for bound in unify(kernel, place, types, _NEAREST):
+            for bound in bind_axes(kernel, place, types, _NEAREST):
                 way = self._way(k, bound)
-                apart = sum(map(self.arrays.distance, before, way.needs)) if place == common else 0
-                if nearest is None or apart < nearest[0]:
-                    nearest = apart, way
-                if apart == 0:
+                distance = sum(map(self.arrays.distance, before, way.needs)) if place == common else 0
+                if nearest is None or distance < nearest[0]:
+                    nearest = distance, way
+                if distance == 0:
                     break
-            assert nearest is not None  # the place was chosen so
+            assert nearest is not None  # the axes of the place make the grids
             chosen.append(nearest[1])
-            known.append(types)
+            layouts.append(types)
             for array, versions, need in zip(self.touched[k], before, nearest[1].needs, strict=True):
                 after = self.arrays.after(versions, need)
                 if after is not None:
-                    held[array] = after.versions
-        return chosen, known
+                    current[array] = after.versions
+        return chosen, layouts
 
     def planned(self, ways: Sequence[_Way]) -> float:
-        """Bytes that a program receives in all, its moves planned; infinite where it cannot be."""
-        held: dict[str, int] = {}
+        """Bytes that all moves of a program receive, by their plans; infinite if a move is impossible."""
+        current: dict[str, int] = {}
         total = 0
         for k, way in enumerate(ways):
             for array, need in zip(self.touched[k], way.needs, strict=True):
-                after = self.arrays.after(held.get(array, ABSENT), need)
+                after = self.arrays.after(current.get(array, ABSENT), need)
                 if after is None:
                     return math.inf
-                held[array] = after.versions
+                current[array] = after.versions
                 total += sum(map(self.arrays.planned, after.moves))
         return total
 
     def sweep(self, ways: Sequence[Sequence[_Way]], limit: float, width: int) -> tuple[int, list[_Way]] | None:
-        """The first of the cheapest choices of one way for each kernel, if it costs less than a limit.
+        """The cheapest choice of one way for each kernel, the first of equal ones; None if none is below a limit.
 
-        Of those that come to the same versions of the arrays that are read later the cheapest goes on, and so many of
-        the cheapest at most as `width` says. Prices are as far as they are known.
+        Choices that leave equal versions of the arrays that are read later are equal for the rest of the program: the
+        cheapest of them goes on. At most `width` choices go on. A move costs what `bytes` says.
         """
         frontier: dict[tuple[int, ...], tuple[int, _Path | None]] = {(): (0, None)}
         for k, choices in enumerate(ways):
             reached: dict[tuple[int, ...], tuple[int, _Path | None]] = {}
             slots = [self.live[k].index(array) if array in self.live[k] else None for array in self.touched[k]]
             everything = [*self.live[k], *self.touched[k]]
-            kept = [len(everything) - 1 - everything[::-1].index(array) for array in self.live[k + 1]]
+            kept_slots = [len(everything) - 1 - everything[::-1].index(array) for array in self.live[k + 1]]
             for live, (cost, path) in frontier.items():
                 before = [ABSENT if slot is None else live[slot] for slot in slots]
                 for way in choices:
@@ -227,10 +226,10 @@ class _Search:
                     if versions is None:
                         continue
                     states = live + versions
-                    key = tuple([states[slot] for slot in kept])
+                    key = tuple([states[slot] for slot in kept_slots])
                     if key not in reached or total < reached[key][0]:
                         reached[key] = total, _Path(way, path)
-            cheapest = sorted(reached.items(), key=lambda item: item[1][0])  # stable: the first of equal ones stay so
+            cheapest = sorted(reached.items(), key=lambda item: item[1][0])  # stable: equal ones stay in order
             frontier = dict(cheapest[:width])
         if not frontier:
             return None
@@ -244,7 +243,7 @@ class _Search:
     def _total(
         self, total: int, limit: float, before: Sequence[int], needs: Sequence[int]
     ) -> tuple[int, tuple[int, ...] | None]:
-        """Bytes received once the needs of one more kernel are met, and the versions then; None beyond a limit."""
+        """Bytes received with the needs of one more kernel, and the versions after it; None beyond a limit."""
         versions = []
         for number, need in zip(before, needs, strict=True):
             after = self.arrays.after(number, need)

@@ -1,9 +1,8 @@
 """Grids given as sizes, bound to the axes of one mesh.
 
-A grid says into how many parts each iteration dimension is cut, and leaves open which axes cut it. The axes are chosen
-so that a nest finds its arrays as other nests left them: this is the renaming of grid variables that makes two
-schedules consistent. Here are the ways to choose them; which is taken for each nest of a program is decided in
-`redistrib.partitioning.bind`.
+A grid says into how many parts each iteration dimension is cut. It leaves open which mesh axes cut it. Binding the axes
+is the renaming of grid variables that makes two schedules consistent: the best choice lets a nest read its arrays in
+the layouts that other nests left them in. This module lists the choices; `redistrib.partitioning.bind` decides.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ def parts_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]])
             f"the schedule is incomplete: it has {', '.join(grids) or 'no operation'} and lacks this one; "
             f"give it a grid of rank {len(nest.ranges)}"
         )
-    given = grids[nest.name]
-    if isinstance(given, Mapping):
-        unknown = [name for name in given if name not in nest.position]
+    entry = grids[nest.name]
+    if isinstance(entry, Mapping):
+        unknown = [name for name in entry if name not in nest.position]
         if unknown:
-            raise error(f"the grid {dict(given)} names {unknown[0]!r}, and the iteration dimensions are {names}")
-        grid = tuple(given.get(name, 1) for name in nest.position)
+            raise error(f"the grid {dict(entry)} names {unknown[0]!r}, and the iteration dimensions are {names}")
+        grid = tuple(entry.get(name, 1) for name in nest.position)
     else:
-        grid = tuple(given) if isinstance(given, Sequence) else (given,)
+        grid = tuple(entry) if isinstance(entry, Sequence) else (entry,)
     if len(grid) != len(nest.ranges):
         raise error(
             f"the grid {grid} is of rank {len(grid)} and the iteration space ({names}) of rank {len(nest.ranges)}; "
@@ -76,16 +75,20 @@ def grid_of(nest: Nest, grids: Mapping[str, Sequence[int] | Mapping[str, int]]) 
 
 
 def mesh_of(grid: Sequence[int], ranks: int) -> Mesh:
-    """A mesh with an axis `r0`, `r1`, ... for every part of a grid above 1, and `rest` for the ranks beyond it."""
+    """A mesh with an axis `r0`, `r1`, ... for every number of a grid above 1, and `rest` for the other ranks."""
     axes = [Axis(f"r{k}", parts) for k, parts in enumerate(grid) if parts > 1]
     rest = ranks // math.prod(grid)
     return Mesh((*axes, *([Axis("rest", rest)] if rest > 1 else [])))
 
 
 def bindings(
-    nest: Nest, grid: Sequence[int], mesh: Mesh, known: Mapping[str, DistType] | None = None
+    nest: Nest, grid: Sequence[int], mesh: Mesh, layouts: Mapping[str, DistType] | None = None
 ) -> Iterator[DistType]:
-    """Ways to cut a nest by a grid with the axes of a mesh; those first that suit its arrays as they are known.
+    """Cuts of a nest by a grid with the axes of a mesh; those first that keep the layouts of its arrays.
+
+    Args:
+        nest, grid, mesh: the operation, the number of parts of each iteration dimension, and the axes.
+        layouts: types of arrays of the nest over the mesh, by name; an array that is left out has no layout yet.
 
     >>> from redistrib.programs.nest import Access
     >>> square = Nest("square", {"i": 4, "j": 4}, [Access("a", (("j",), ("i",)))], [])
@@ -94,56 +97,56 @@ def bindings(
     >>> next(map(str, bindings(square, (2, 2), Mesh.of("x=2,y=2"), {"a": DistType.of("[2{x}4, 2{y}4]")})))
     '[2{y}4, 2{x}4]'
     """
-    suited = _suited(nest, known or {})
-    order = [(parts, suited.get(name, ())) for name, parts in zip(nest.position, grid, strict=True)]
-    for chosen in _chosen(order, mesh.axes):
-        cut = cut_of(nest, dict(zip(nest.position, chosen, strict=True)), mesh)
+    preferred = _preferred(nest, layouts or {})
+    order = [(parts, preferred.get(name, ())) for name, parts in zip(nest.position, grid, strict=True)]
+    for assignment in _assignments(order, mesh.axes):
+        cut = cut_of(nest, dict(zip(nest.position, assignment, strict=True)), mesh)
         if cut is not None:
             yield cut
 
 
-def _suited(nest: Nest, known: Mapping[str, DistType]) -> dict[str, tuple[str, ...]]:
-    """For iteration dimensions that are array dimensions of their own the axes that cut those, major to minor."""
-    suited: dict[str, tuple[str, ...]] = {}
+def _preferred(nest: Nest, layouts: Mapping[str, DistType]) -> dict[str, tuple[str, ...]]:
+    """For iteration dimensions that are a whole array dimension the axes that cut it, major to minor."""
+    preferred: dict[str, tuple[str, ...]] = {}
     for access in (*nest.reads, *nest.writes):
-        if access.array in known:
-            for names, dim in zip(access.dims, known[access.array].dims, strict=True):
+        if access.array in layouts:
+            for names, dim in zip(access.dims, layouts[access.array].dims, strict=True):
                 if len(names) == 1 and dim.axes:
-                    suited.setdefault(names[0], dim.axes[::-1])
-    return suited
+                    preferred.setdefault(names[0], dim.axes[::-1])
+    return preferred
 
 
-def _chosen(
+def _assignments(
     grid: Sequence[tuple[int, tuple[str, ...]]], axes: tuple[Axis, ...]
 ) -> Iterator[tuple[tuple[str, ...], ...]]:
     if not grid:
         yield ()
         return
-    (parts, suited), later = grid[0], {name for _, names in grid[1:] for name in names}
-    # axes that suit this dimension come first, in their order, and those that suit another one last
-    rank = {name: k for k, name in enumerate(suited)}
+    (parts, preferred), later = grid[0], {name for _, names in grid[1:] for name in names}
+    # first the axes that cut this dimension in a layout, in their order, and last those that cut another one
+    rank = {name: k for k, name in enumerate(preferred)}
     ordered = sorted(axes, key=lambda axis: (rank.get(axis.name, len(rank)), axis.name in later))
     for first in _products(parts, tuple(ordered)):
         left = tuple(axis for axis in axes if axis.name not in first)
-        for rest in _chosen(grid[1:], left):
+        for rest in _assignments(grid[1:], left):
             yield (first, *rest)
 
 
 def _products(parts: int, axes: tuple[Axis, ...]) -> Iterator[tuple[str, ...]]:
-    """Ordered choices of axes whose sizes multiply to `parts`, fewest and foremost first."""
+    """Ordered choices of axes whose sizes multiply to `parts`: few axes first, then axes early in the mesh."""
     if parts == 1:
         yield ()
         return
     usable = [axis for axis in axes if axis.size > 1 and parts % axis.size == 0]
     for count in range(1, len(usable) + 1):
-        for chosen in permutations(usable, count):
-            if math.prod(axis.size for axis in chosen) == parts:
-                yield tuple(axis.name for axis in reversed(chosen))  # the foremost axis of the mesh is the most major
+        for assignment in permutations(usable, count):
+            if math.prod(axis.size for axis in assignment) == parts:
+                yield tuple(axis.name for axis in reversed(assignment))  # the first axis of the mesh is the most major
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A nest, or several fused into one operation, with their grids."""
+    """An operation before its axes are bound: its nests, several if they are fused, and a grid for each."""
 
     name: str
     nests: tuple[Nest, ...]
@@ -155,44 +158,46 @@ class Kernel:
         return max(math.prod(grid) for grid in self.grids)
 
 
-class Bound(NamedTuple):
-    """A kernel whose grids have axes, and what it needs from outside and leaves behind."""
+class BoundKernel(NamedTuple):
+    """A kernel whose axes are bound: its nests and their cuts, and the types of the arrays that it reads and writes."""
 
     parts: tuple[Part, ...]
     place: Place
     group: Group
 
 
-def unify(kernel: Kernel, place: Place, known: Mapping[str, DistType], limit: int | None = None) -> Iterator[Bound]:
-    """Ways to give the nests of a kernel axes of a place so that they agree inside.
+def bind_axes(
+    kernel: Kernel, place: Place, layouts: Mapping[str, DistType], limit: int | None = None
+) -> Iterator[BoundKernel]:
+    """Choices of axes with which the nests of a kernel agree on every array between them.
 
     Args:
         kernel: the nests and their grids.
         place: the devices; its mesh names the axes.
-        known: types of arrays as they are, over the same mesh; what suits them comes first.
-        limit: how many ways are tried, those that disagree among them; None: all.
+        layouts: types of arrays over the same mesh; choices that keep them come first.
+        limit: how many choices are tried, those without agreement counted too; None: all.
 
     Raises:
         InconsistentGroupError: if no choice of axes makes the nests agree, or another error of `Part.signature`.
     """
-    agreed, refused = False, None
-    for bound in islice(_agreeing(kernel, place, (), known), limit):
+    agreed, first_error = False, None
+    for bound in islice(_choices(kernel, place, (), layouts), limit):
         if isinstance(bound, RedistribError):
-            refused = refused or bound
+            first_error = first_error or bound
             continue
         agreed = True
         yield bound
-    if refused is not None and not agreed:
-        raise refused
+    if first_error is not None and not agreed:
+        raise first_error
 
 
-def _agreeing(
-    kernel: Kernel, place: Place, done: tuple[Part, ...], known: Mapping[str, DistType]
-) -> Iterator[Bound | RedistribError]:
-    """Parts that agree, and for those that do not the reason."""
-    nest, grid = kernel.nests[len(done)], kernel.grids[len(done)]
-    for cut in bindings(nest, grid, place.mesh, known):
-        parts = (*done, Part(nest, cut))
+def _choices(
+    kernel: Kernel, place: Place, earlier: tuple[Part, ...], layouts: Mapping[str, DistType]
+) -> Iterator[BoundKernel | RedistribError]:
+    """The choices with agreement, and for every other the error."""
+    nest, grid = kernel.nests[len(earlier)], kernel.grids[len(earlier)]
+    for cut in bindings(nest, grid, place.mesh, layouts):
+        parts = (*earlier, Part(nest, cut))
         try:
             group = group_of(kernel.name, parts, place)
         except RedistribError as error:
@@ -201,6 +206,6 @@ def _agreeing(
                 return
             continue
         if len(parts) == len(kernel.nests):
-            yield Bound(parts, place, group)
+            yield BoundKernel(parts, place, group)
         else:
-            yield from _agreeing(kernel, place, parts, {**known, **group.reads, **group.writes})
+            yield from _choices(kernel, place, parts, {**layouts, **group.reads, **group.writes})

@@ -1,4 +1,4 @@
-"""Where moves go: every array as each operation needs it, moved from the version of it that is nearest."""
+"""Operations with grids as a program: every operation after the moves that give its arrays the layouts it needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redistrib.errors import CutError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.arrays import Arrays
 from redistrib.partitioning.bind import BindingProblem, bind
-from redistrib.partitioning.grids import Bound, Kernel, bindings, grid_of, mesh_of
+from redistrib.partitioning.grids import BoundKernel, Kernel, bindings, grid_of, mesh_of
 from redistrib.partitioning.options import Options
 from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.programs.nest import Nest
@@ -29,7 +29,7 @@ def partitioned(
     read = dict.fromkeys(access.array for nest in nests for access in nest.reads)
     written = list(dict.fromkeys(access.array for nest in nests for access in nest.writes))
     stands_for: dict[str, str] = {}
-    kernels = _kernels(tuple(_apart(nest, stands_for) for nest in nests), grids, groups)
+    kernels = _kernels(tuple(_distinct_reads(nest, stands_for) for nest in nests), grids, groups)
     ranks = options.ranks or max((kernel.ranks for kernel in kernels), default=1)
     place = Place(_machine(kernels, ranks))
     ends = options.outputs or dict.fromkeys(array for array in written if array not in read)
@@ -50,7 +50,7 @@ def partitioned(
 def _left_behind(
     kernels: Sequence[Kernel], stands_for: Mapping[str, str], ends: Iterable[str], written: Sequence[str]
 ) -> list[list[str]]:
-    """For every kernel the arrays that it writes and that a later one reads, or that are asked for."""
+    """For every kernel the arrays that it writes and that a later kernel reads, or that are outputs."""
     needed, outs = set(ends), []
     for kernel in reversed(kernels):
         inside = {access.array for nest in kernel.nests for access in nest.writes}
@@ -59,8 +59,8 @@ def _left_behind(
     return outs[::-1]
 
 
-def _apart(nest: Nest, stands_for: dict[str, str]) -> Nest:
-    """The nest with a name of its own for every access to an array that it reads more than once."""
+def _distinct_reads(nest: Nest, stands_for: dict[str, str]) -> Nest:
+    """The nest with different names for its reads; `stands_for` gets the array of each new name."""
     names: set[str] = set()
     reads = []
     for access in nest.reads:
@@ -75,10 +75,10 @@ def _apart(nest: Nest, stands_for: dict[str, str]) -> Nest:
 
 
 def _check_shapes(nests: Sequence[Nest]) -> None:
-    known: dict[str, tuple[Nest, tuple[int, ...]]] = {}
+    shapes: dict[str, tuple[Nest, tuple[int, ...]]] = {}
     for nest in nests:
         for access in (*nest.reads, *nest.writes):
-            first, shape = known.setdefault(access.array, (nest, nest.shape(access)))
+            first, shape = shapes.setdefault(access.array, (nest, nest.shape(access)))
             if shape != nest.shape(access):
                 raise ProgramError(
                     nest.name,
@@ -110,7 +110,7 @@ def _kernels(
 
 
 def _machine(kernels: Sequence[Kernel], ranks: int) -> Mesh:
-    """The axes of the devices: of the largest grid, cut into prime ones if another grid cannot be made of them."""
+    """The mesh of the devices: an axis for each number of the largest grid, or prime axes if other grids need them."""
     for kernel in kernels:
         if kernel.ranks > ranks:
             raise CutError(
@@ -133,8 +133,8 @@ class Insertion:
     Attributes:
         place: all devices.
         options: how arrays begin and end.
-        stands_for: the array, for each name that a nest gives one beside its own.
-        builder: takes the operations.
+        stands_for: the array, for each second name that a nest reads an array under.
+        builder: the program.
     """
 
     place: Place
@@ -142,8 +142,8 @@ class Insertion:
     stands_for: Mapping[str, str]
     builder: LayoutBuilder
 
-    def add(self, name: str, bound: Bound, outs: Sequence[str]) -> None:
-        """An operation, and before it the moves that it needs."""
+    def add(self, name: str, bound: BoundKernel, outs: Sequence[str]) -> None:
+        """Add an operation, and before it the moves that it needs."""
         group = bound.group
         reads = []
         for formal, form in group.reads.items():
@@ -162,7 +162,11 @@ class Insertion:
             self.builder.hold(array, value)
 
     def _begin(self, operation: str, wanted: Value) -> None:
-        """Begin with an array that nothing has written or read yet; one whose tiles overlap is never moved."""
+        """Add an input for an array that nothing has written or read yet.
+
+        Raises:
+            ProgramError: if it begins with tiles that overlap in another way: such tiles are never moved.
+        """
         array, versions = wanted.name, self.builder.versions
         if array not in versions:
             self.builder.begin(array, self.options.start(wanted, self.place))
@@ -174,6 +178,6 @@ class Insertion:
             )  # fmt: skip
 
     def end(self, array: str, dist_type: Any) -> Value:
-        """An output, moved to where it must be."""
+        """An output, moved to its place and type."""
         wanted = self.options.end(self.builder.versions[array][0], dist_type, self.place)
         return self.builder.needed(array, wanted)

@@ -1,4 +1,4 @@
-"""What `partition` is asked for beside nests and grids: how arrays begin and end, and their element types."""
+"""Options of `partition` beside nests and grids: how arrays begin and end, and their element types."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Options:
         return self.dtype if isinstance(self.dtype, str) else self.dtype.get(array, DTYPE)
 
     def start(self, wanted: Value, place: Place) -> Value:
-        """How an input begins on a place, if its first reader wants it so."""
+        """The input of an array whose first reader needs the layout `wanted`."""
         if wanted.name in self.inputs:
             return replace(wanted, type=DistType.of(self.inputs[wanted.name]), place=place, windows=())
         if self.root:
@@ -37,7 +37,7 @@ class Options:
         return wanted
 
     def end(self, first: Value, dist_type: Any, place: Place) -> Value:
-        """How an output ends on a place, if it is first made so and asked for in a type, or None."""
+        """The output of an array that was computed as `first`; `dist_type` is its type, None where any will do."""
         if dist_type is not None:
             return replace(first, type=DistType.of(dist_type), place=place)
         if self.root:

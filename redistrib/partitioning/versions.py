@@ -76,14 +76,14 @@ class LayoutBuilder(Builder):
         return self.needed(key, wanted)
 
     def _nearest(self, key: Hashable, wanted: Value) -> Value:
-        kept = [one for one in self._kept(self.versions[key]) if not one.windows or one.means(wanted)]
+        usable = [value for value in self._kept(self.versions[key]) if not value.windows or value.means(wanted)]
         if self.sources is None:
-            return min(kept, key=lambda value: distance(value, wanted))
-        same = next((value for value in kept if value.means(wanted)), None)
+            return min(usable, key=lambda value: distance(value, wanted))
+        same = next((value for value in usable if value.means(wanted)), None)
         source = self.sources.get((self.versions[key][0].name, wanted.type))
         if same is None and source is not None:
             return self.needed(key, replace(wanted, type=source))
-        return same or kept[0]
+        return same or usable[0]
 
     def _kept(self, versions: list[Value]) -> list[Value]:
         if self.keep is None:
@@ -107,39 +107,39 @@ def has_plan(value: Value, out: Value) -> bool:
 
 
 def _reduced(dist_type: DistType, mesh: Mesh) -> DistType:
-    """The whole tiles that summands are reduced to with the least received: each axis cuts a dimension or none."""
+    """The type without partial sums whose reduction receives least: each partial axis cuts a dimension or none."""
     before = placement_of(dist_type, mesh)
-    found = []
+    candidates = []
     for choice in product((None, *range(dist_type.rank)), repeat=len(dist_type.partial)):
         axes = {i: dim.axes for i, dim in enumerate(dist_type.dims)}
         for axis, i in zip(dist_type.partial, choice, strict=True):
             if i is not None:
                 axes[i] = (axis, *axes[i])
         try:
-            found.append(DistType.cut(dist_type.global_shape, axes, mesh))
+            candidates.append(DistType.cut(dist_type.global_shape, axes, mesh))
         except TypeFormError:
             continue
-    return min(found, key=lambda reduced: least_received(before, placement_of(reduced, mesh)))
+    return min(candidates, key=lambda reduced: least_received(before, placement_of(reduced, mesh)))
 
 
 def distance(value: Value, wanted: Value) -> int:
-    """Elements that a move receives; at least, between the same devices. Summands are counted as an all-reduce."""
+    """Elements that a move receives: a lower bound between the same devices, an all-reduce for partial sums."""
     if value.means(wanted):
         return 0
-    added = 2 * value.type.local_size * value.place.mesh.size if value.type.partial else 0
+    reduced = 2 * value.type.local_size * value.place.mesh.size if value.type.partial else 0
     if value.place.devices != wanted.place.devices or wanted.windows or value.windows:
-        return added + math.prod(wanted.tile) * len(wanted.place.devices)
-    return added or max(1, _lacking(value.type, value.place.mesh, wanted.type, wanted.place.mesh))
+        return reduced + math.prod(wanted.tile) * len(wanted.place.devices)
+    return reduced or max(1, _missing(value.type, value.place.mesh, wanted.type, wanted.place.mesh))
 
 
 @lru_cache(maxsize=1 << 14)
-def _lacking(source: DistType, source_mesh: Mesh, target: DistType, target_mesh: Mesh) -> int:
-    """Elements that all devices together lack of the target."""
+def _missing(source: DistType, source_mesh: Mesh, target: DistType, target_mesh: Mesh) -> int:
+    """Elements of the target that the devices do not have yet, all devices together."""
     return sum(lower_bound(placement_of(source, source_mesh), placement_of(target, target_mesh)))
 
 
 def still_read(ops: Sequence[Op], outputs: Sequence[str]) -> list[Op]:
-    """The operations without those that make what nothing reads: constants that were made again for all who do.
+    """The operations whose results are read, in order; constants that were rematerialised for every reader go.
 
     Operations with effects stay.
     """

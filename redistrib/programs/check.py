@@ -29,14 +29,9 @@ def _check(program: ProgramData, checked: set[int]) -> None:
     groups: dict[tuple[int, Place], Group] = {}
     for value in program.inputs:
         _define(value, live, "an input")
-    names = list(live)
-    for name in program.donated:
-        if name not in names:
-            inputs = ", ".join(live) or "none"
-            raise ProgramError(
-                "", name, "SSA", f"it is donated once too often, or is no input; the inputs are {inputs}"
-            )
-        names.remove(name)
+    wrong = [name for k, name in enumerate(program.donated) if name not in live or name in program.donated[:k]]
+    if wrong:
+        raise ProgramError("", wrong[0], "SSA", f"it is donated twice, or is no input; donate {', '.join(live)}, once")
     for op in program.ops:
         name = name_of(op)
         for used in used_by(op):

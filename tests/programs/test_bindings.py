@@ -17,8 +17,8 @@ from redistrib.errors import InconsistentGroupError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.partitioning.bind import MOST
-from redistrib.partitioning.grids import Bound, Kernel, mesh_of, unify
-from redistrib.partitioning.insert import Insertion, _apart, _kernels, _left_behind, _machine
+from redistrib.partitioning.grids import BoundKernel, Kernel, bind_axes, mesh_of
+from redistrib.partitioning.insert import Insertion, _distinct_reads, _kernels, _left_behind, _machine
 from redistrib.partitioning.options import Options
 from redistrib.partitioning.versions import LayoutBuilder, distance
 from redistrib.plans.plan import Plan
@@ -108,7 +108,7 @@ def program_place(case: Case) -> tuple[Place, list[Kernel], dict[str, str]]:
     """All devices, the operations with their grids, and what other names of arrays stand for."""
     stands_for: dict[str, str] = {}
     kernels = _kernels(
-        tuple(_apart(nest, stands_for) for nest in case.nests), case.grids, case.options.get("groups", {})
+        tuple(_distinct_reads(nest, stands_for) for nest in case.nests), case.grids, case.options.get("groups", {})
     )
     ranks = case.options.get("ranks") or max(kernel.ranks for kernel in kernels)
     return Place(_machine(kernels, ranks)), kernels, stands_for
@@ -127,7 +127,7 @@ def cuts(nest: Nest, grid: Sequence[int], mesh: Mesh) -> Iterator[DistType]:
             yield cut
 
 
-def bounds_of(kernel: Kernel, place: Place) -> tuple[int, list[Bound]]:
+def bounds_of(kernel: Kernel, place: Place) -> tuple[int, list[BoundKernel]]:
     """How many choices of axes a kernel has, and those with which its nests agree."""
     pairs = list(zip(kernel.nests, kernel.grids, strict=True))
     own = Place(mesh_of(max(kernel.grids, key=math.prod), kernel.ranks))
@@ -138,13 +138,13 @@ def bounds_of(kernel: Kernel, place: Place) -> tuple[int, list[Bound]]:
     agreed = []
     for parts in itertools.product(*each):
         try:
-            agreed.append(Bound(parts, one, group_of(kernel.name, parts, one)))
+            agreed.append(BoundKernel(parts, one, group_of(kernel.name, parts, one)))
         except InconsistentGroupError:
             continue
     return math.prod(map(len, each)), agreed
 
 
-def emitted(case: Case, bounds: Sequence[Bound], plans: dict[Any, Plan], model: str = "exact") -> int:
+def emitted(case: Case, bounds: Sequence[BoundKernel], plans: dict[Any, Plan], model: str = "exact") -> int:
     """Bytes that a program receives whose operations are bound so."""
     place, kernels, stands_for = program_place(case)
     written = [access.array for nest in case.nests for access in nest.writes]
@@ -169,13 +169,13 @@ def least_received(case: Case, most: int, model: str = "exact") -> tuple[int, in
     return math.prod(counts), min(emitted(case, choice, plans, model) for choice in itertools.product(*bounds))
 
 
-def one_by_one(case: Case) -> list[Bound]:
+def one_by_one(case: Case) -> list[BoundKernel]:
     """Every operation bound so that its arrays, as the earlier ones left them, have least to move; else the first."""
     place, kernels, stands_for = program_place(case)
     options = Options(None, case.options.get("inputs", {}), {}, False, case.options["dtype"], "exact")
     made = Insertion(place, options, stands_for, LayoutBuilder("exact"))
 
-    def apart(bound: Bound) -> int:
+    def apart(bound: BoundKernel) -> int:
         total = 0
         for formal, form in bound.group.reads.items():
             array = stands_for.get(formal, formal)
@@ -189,7 +189,8 @@ def one_by_one(case: Case) -> list[Bound]:
         latest = {array: versions[-1] for array, versions in made.builder.versions.items()}
         types = {array: value.type for array, value in latest.items() if value.place == place}
         ways = (
-            list(unify(kernel, place, types, 128)) or list(unify(kernel, bounds_of(kernel, place)[1][0].place, {}))[:1]
+            list(bind_axes(kernel, place, types, 128))
+            or list(bind_axes(kernel, bounds_of(kernel, place)[1][0].place, {}))[:1]
         )
         chosen.append(min(ways, key=apart))
         made.add(kernel.name, chosen[-1], [access.array for nest in kernel.nests for access in nest.writes])

@@ -88,7 +88,7 @@ def wrong(what: str) -> Callable[[Builder, Value, Value], Any]:
         ("place", "operation 'matmul', array 'b': it needs [8, 8] on {}@0, and value 'v' is [8, 8] on {}@1"),
         ("name", "operation 'move a', array 'a': the value is defined a second time"),
         ("unplanned", "operation 'move t', array 't.1': no plan is given from [4{d}8, 8] to [8, 8]"),
-        ("donated", "array 'v': it is donated once too often, or is no input; the inputs are a, v (rule SSA)"),
+        ("donated", "array 'v': it is donated twice, or is no input; donate a, v, once (rule SSA)"),
         ("reshaped", "operation 'move a', array 'a.1': [8, 8] of float32 cannot become [4, 16] of float32"),
     ],
 )

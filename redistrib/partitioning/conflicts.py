@@ -1,0 +1,70 @@
+"""Conflicts: operations that read along a whole dimension an array which a mesh axis cuts along that dimension."""
+
+from __future__ import annotations
+
+from redistrib.partitioning.propagate import Choice, Propagation
+from redistrib.programs.nest import Access
+
+
+def reshard_instead(propagation: Propagation, axis: str) -> None:
+    """Reshard instead of replicate: cut each operation in conflict along another dimension, where it has one.
+
+    Its operands are then exchanged and not gathered, and no two devices do the same work.
+    """
+    propagation.spread(axis)
+    for k, operation in enumerate(propagation.graph.operations):
+        conflicts = _conflicts(propagation, k, axis)
+        everywhere = [access for access, _, _ in conflicts] + list(operation.nest.writes)
+        free = [
+            dim
+            for dim in operation.nest.position
+            if conflicts and all(dim in access.names for access in everywhere) and not propagation.why_not(k, axis, dim)
+        ]
+        if free:
+            taken = min(free, key=lambda dim: propagation.to_move(operation, axis, dim))
+            reasons = "; ".join(_reason(propagation, k, axis, *conflict) for conflict in conflicts)
+            why = f"{reasons}; {taken!r} was cut instead, so that it is exchanged"
+            propagation.choices.append(Choice(operation.name, axis, taken, why))
+            propagation.cuts[k][axis] = taken
+            propagation.spread(axis)
+
+
+def replicated_operations(propagation: Propagation) -> list[Choice]:
+    """The operations that every device along an axis runs whole, since their operands must be gathered for them."""
+    return [
+        Choice(operation.name, axis, "", _reason(propagation, k, axis, *conflict))
+        for k, operation in enumerate(propagation.graph.operations)
+        for axis in propagation.order
+        for conflict in _conflicts(propagation, k, axis)
+    ]
+
+
+def _conflicts(propagation: Propagation, number: int, axis: str) -> list[tuple[Access, int, str]]:
+    """The reads of an operation without the axis whose array the axis cuts: access, cut dimension, name of the array.
+
+    Constants are left out: they are computed again where they are needed whole.
+    """
+    if axis in propagation.cuts[number] or axis in propagation.carries[number]:
+        return []
+    operation = propagation.graph.operations[number]
+    reads = zip(operation.nest.reads, operation.ins, strict=True)
+    cut = ((access, propagation.where(name, axis), name) for access, name in reads)
+    return [(access, dim, name) for access, dim, name in cut if dim is not None and name not in propagation.constants]
+
+
+def _reason(propagation: Propagation, number: int, axis: str, access: Access, dim: int, name: str) -> str:
+    operation = propagation.graph.operations[number]
+    start = f"dimension {dim} of {name!r} is cut, and the operation needs it whole"
+    if operation.opaque:
+        return f"{start}: {operation.opaque}"
+    factors = access.dims[dim]
+    if len(factors) > 1:
+        sizes = [operation.nest.size(factor) for factor in factors]
+        shape = propagation.arrays[name].shape
+        unfolded = ", ".join(map(str, [*shape[:dim], *sizes, *shape[dim + 1 :]]))
+        listed = ", ".join(f"{factor} of {size}" for factor, size in zip(factors, sizes, strict=True))
+        return (
+            f"{start}: it is made of {listed}, major to minor, and {axis!r} does not divide the first that is "
+            f"not cut into single elements; reshape to ({unfolded}) where it is made, and cut another of them"
+        )
+    return start
