@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.buckets.compiled import BucketEntry
 from redistrib.plans.plan import Plan
@@ -30,8 +31,9 @@ def call_between_processes(
 ) -> tuple[tuple[int, ...], str]:
     """The processes that must make the same call, ascending, and a digest of the call.
 
-    The digest covers all leaves that move between processes, also those without a shard in this process. Without such
-    leaves there is no process, and the digest is empty.
+    The digest covers all leaves that lie in several processes before or after, also those without a shard in this
+    process, and those that stay where they are: another process may move them. Without such leaves there is no process,
+    and the digest is empty.
     """
     processes: set[int] = set()
     parts: list[object] = []
@@ -41,7 +43,7 @@ def call_between_processes(
         source = getattr(leaf.value, "sharding", None)
         devices = leaf.target.device_set if source is None else source.device_set | leaf.target.device_set
         owners = {device.process_index for device in devices}
-        if len(owners) < 2 or route.action in ("keep", "empty"):
+        if len(owners) < 2:
             continue
         processes |= owners
         parts.append((leaf.path, np.shape(leaf.value), str(jax.typeof(leaf.value).dtype), route.action))
@@ -61,6 +63,9 @@ def call_between_processes(
 
 def _placed(leaf: Leaf, sharding: Any) -> object:
     """Which device has which box of an array, and in which memory."""
+    if isinstance(sharding, NamedSharding) and sharding.spec.unreduced:  # of summands JAX has no boxes
+        mesh = sharding.mesh
+        return [device.id for device in mesh.devices.flat], dict(mesh.shape), str(sharding.spec), sharding.memory_kind
     boxes = sharding.devices_indices_map(np.shape(leaf.value))
     return [(device.id, str(box)) for device, box in boxes.items()], sharding.memory_kind
 

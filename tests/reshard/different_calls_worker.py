@@ -37,12 +37,15 @@ def different_calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Calls that differ between the first process and the others, with a name each."""
     a, b = array(), array(factor=2)
     integers = array(dtype=np.int32)
+    empty = jax.make_array_from_callback((8, 8, 0), ROWS, lambda index: np.zeros((8, 8, 0), np.float32)[index])
     yield "shardings", lambda: rd.reshard(a, COLUMNS if FIRST else LAYERS)
     yield "leaves", lambda: rd.reshard([a] if FIRST else [a, b], COLUMNS)
     yield "dtypes", lambda: rd.reshard(a if FIRST else integers, COLUMNS)
     yield "donation", lambda: rd.reshard(a, COLUMNS, donate=FIRST)
     yield "limits", lambda: rd.reshard(a, COLUMNS, memory_limit="1MiB" if FIRST else "2MiB")
     yield "orders", lambda: rd.reshard({"a": a, "b": b} if FIRST else {"b": a, "c": b}, COLUMNS)
+    yield "a move and a stay", lambda: rd.reshard(a, COLUMNS if FIRST else ROWS)
+    yield "elements and none", lambda: rd.reshard(a if FIRST else empty, COLUMNS)
     yield "host values", lambda: rd.reshard(VALUES, COLUMNS if FIRST else LAYERS)
     for target in (COLUMNS, LAYERS):
         assert not wrong(rd.reshard(a, target))
