@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -10,6 +11,23 @@ from hypothesis import settings
 # Machines that run tests are shared: a slow example is no failure, and a failing one should be easy to repeat.
 settings.register_profile("redistrib", deadline=None, print_blob=True)
 settings.load_profile("redistrib")
+
+# Node ids of slow tests without a mark of their own: mostly cases of a test whose quicker cases stay in `make test`.
+LONG = Path(__file__).with_name("long.txt").read_text().splitlines()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    listed = set(LONG)
+    for item in items:
+        if item.nodeid in listed:
+            item.add_marker(pytest.mark.long)
+            listed.remove(item.nodeid)
+    if any("::" in argument for argument in config.args):  # a part of a file
+        return
+    collected = {item.nodeid.partition("::")[0] for item in items}
+    stale = sorted(node for node in listed if node.partition("::")[0] in collected)
+    if stale:
+        raise pytest.UsageError("tests/long.txt lists tests that are not there: " + ", ".join(stale))
 
 
 @pytest.fixture
