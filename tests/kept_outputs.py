@@ -212,7 +212,8 @@ def options() -> dict[str, list[str]]:
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     return {
         name: [
-            json.dumps(told, default=str) for told in (*map(_argument, one._actions), *map(_either, one._mutually_exclusive_groups))
+            json.dumps(told, default=str)
+            for told in (*map(_argument, one._actions), *map(_either, one._mutually_exclusive_groups))
         ]
         for name, one in commands.choices.items()
     }
