@@ -158,8 +158,12 @@ def _add_problem(command: argparse.ArgumentParser) -> None:
     command.add_argument("--algorithm", choices=("best", "paper"), default="best")
     command.add_argument("--no-over-partition", action="store_true", help="no slicing along replicated axes in between")
     command.add_argument("--memory-limit", help="bytes per device for source, target and scratch, such as 2GiB")
-    command.add_argument("--accumulate", help="element type to add summands in; default: float32 for bfloat16, float16")
-    command.add_argument("--order", choices=("any", "fixed"), default="any", help="fixed: add summands in their order")
+    command.add_argument(
+        "--accumulate", help="element type to add partial sums in; default: float32 for bfloat16, float16"
+    )
+    command.add_argument(
+        "--order", choices=("any", "fixed"), default="any", help="fixed: add partial sums in their order"
+    )
     command.add_argument("--json", action="store_true", help="print JSON")
 
 

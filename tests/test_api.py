@@ -361,7 +361,7 @@ def test_shardings_over_other_devices_are_numbered(
     ("options", "error", "text"),
     [
         ({"shape": (9,)}, GlobalShapeError, "[2{x}8] is another shape than shape=(9,); leave shape= out"),
-        ({"order": "fixd"}, PlanFormError, "the order of summands is 'fixd'"),
+        ({"order": "fixd"}, PlanFormError, "the order of partial sums is 'fixd'"),
         ({"accumulate": "float99"}, DtypeError, "float99"),
     ],
 )

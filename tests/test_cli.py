@@ -43,7 +43,7 @@ def test_sums_are_planned_and_explained(capsys: pytest.CaptureFixture[str]) -> N
     plan = Plan.from_json(capsys.readouterr().out)
     assert (sum(plan.received), plan.order, plan.accumulate) == (224, "fixed", "float64")
     assert main(["explain", *problem]) == 0
-    assert "exactly the lower bound from 2 summands to whole tiles" in capsys.readouterr().out
+    assert "exactly the lower bound from 2 partial sums to whole tiles" in capsys.readouterr().out
     assert main(["plan", *problem, "--dtype", "bool"]) == 2
     assert "elements of bool have no sum" in capsys.readouterr().err
 
@@ -74,8 +74,8 @@ HELP = {
         "--cost-model COST_MODEL": "exact, paper, tpu (default), gpu, cpu, or a profile's JSON file",
         "--no-over-partition": "no slicing along replicated axes in between",
         "--memory-limit MEMORY_LIMIT": "bytes per device for source, target and scratch, such as 2GiB",
-        "--accumulate ACCUMULATE": "element type to add summands in; default: float32 for bfloat16, float16",
-        "--order {any,fixed}": "fixed: add summands in their order",
+        "--accumulate ACCUMULATE": "element type to add partial sums in; default: float32 for bfloat16, float16",
+        "--order {any,fixed}": "fixed: add partial sums in their order",
         "--json": "print JSON",
     },
     ("explain",): {

@@ -77,12 +77,12 @@ def test_what_is_added_is_told_from_what_is_kept() -> None:
         ["384", "0", "384"],
         ["896", "896", "0"],
     ]
-    assert text.endswith("exactly the lower bound from 4 summands to whole tiles: no plan can receive less.")
+    assert text.endswith("exactly the lower bound from 4 partial sums to whole tiles: no plan can receive less.")
     reduced = explain(rd.synthesize("[7] sum{x}", "[7]", "x=8", cost_model="exact"))
     assert reduced.splitlines()[3].split()[-3:] == ["98", "49", "49"]
     moved = explain(rd.synthesize("[4] sum{x}", "[4] sum{y}", "x=2,y=2", cost_model="exact"))
-    assert "receives 8 elements; the lower bound is 0, from 2 summands to 2 summands" in moved
-    assert moved.endswith("That bound need not be reached where several devices hold one summand of the target.")
+    assert "receives 8 elements; the lower bound is 0, from 2 partial sums to 2 partial sums" in moved
+    assert moved.endswith("That bound need not be reached where several devices hold one partial sum of the target.")
 
 
 def test_pictures_tell_summands_apart(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.plans.hand_partial import PARTIAL
 def test_the_weak_graph_and_its_search(ends: tuple[str, str]) -> None:
     at_fault = next(text for text in ends if "{" in text)
     why = (
-        f"takes arrays whose tiles are parts of the array, and those of {at_fault} are summands; "
+        f"takes arrays whose tiles are parts of the array, and those of {at_fault} are partial sums; "
         "reduce it first, for example with jax.lax.psum or MPI's Allreduce"
     )
     plan = rd.synthesize(*ends, "x=2")
@@ -39,7 +39,8 @@ def test_the_weak_graph_and_its_search(ends: tuple[str, str]) -> None:
 
 
 TAKES = (
-    "{} takes arrays whose tiles are parts of the array, and those of the step {} are summands; reduce it first, for "
+    "{} takes arrays whose tiles are parts of the array, and those of the step {} are partial sums; reduce it first, "
+    "for "
     "example with jax.lax.psum or MPI's Allreduce"
 )
 
@@ -61,7 +62,7 @@ def test_summands_between_whole_ends(tmp_path: Path) -> None:
             do(made)
 
 
-@pytest.mark.parametrize("name", ["reduce-scatter", "summands that move", "replicated to partial"])
+@pytest.mark.parametrize("name", ["reduce-scatter", "partial sums that move", "replicated to partial"])
 def test_writes(name: str) -> None:
     step = PARTIAL[name]().steps[0]
     with pytest.raises(PartialTypeError, match=exactly(TAKES.format("a list of writes", step.kind))):

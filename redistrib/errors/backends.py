@@ -132,7 +132,7 @@ function; donate the arguments of that function with jax.jit(..., donate_argnums
         "on the global array",
         "manual reshard": "inside a shard_map over {axes!l} an array is already a tile along them; call "
         "redistrib.reshard outside, on the global array, or give a partition spec over Explicit axes beside them, "
-        "without a memory limit, for an array that is no summand",
+        "without a memory limit, for an array that is no partial sum",
         "batched reshard": "under this jax.vmap batches are cut along {axes!l}, and JAX moves what is in them: give a "
         "partition spec over the other Explicit axes of the same mesh, without a memory limit, for an array that is no "
         "summand",
@@ -236,7 +236,7 @@ class ReplicaError(LeafError):
             f"devices {first} and {other} should hold the same tile, and at {index} of it one has {first_value}, "
             f"the other {other_value}; shard_map(check_vma=False) makes such arrays where out_specs leave out an "
             "axis along which tiles differ: name that axis in out_specs, reduce over it, or say unreduced={axis} if "
-            "they are summands",
+            "they are partial sums",
         )
 
 

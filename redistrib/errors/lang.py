@@ -183,7 +183,8 @@ sum{x} are summands; reduce it first, for example with jax.lax.psum or MPI's All
     def __init__(self, what: str, dist_type: str) -> None:
         super().__init__(
             "partial type",
-            f"{what} takes arrays whose tiles are parts of the array, and those of {cut(dist_type, 200)} are summands; "
+            f"{what} takes arrays whose tiles are parts of the array, and those of {cut(dist_type, 200)} are partial "
+            "sums; "
             "reduce it first, for example with jax.lax.psum or MPI's Allreduce",
             dist_type=dist_type,
         )
@@ -230,11 +231,12 @@ axis names from major to minor
         "an entry is None, an axis name, or a tuple of axis names from major to minor",
         "unconstrained spec": "entry {dim} of the partition spec is UNCONSTRAINED, which leaves the cut to the "
         "compiler; say how dimension {dim} is cut: None, an axis name, or a tuple of axis names",
-        "unreduced axes": "{dist_type} has summands along {axes!l}, and JAX has them along Explicit axes alone; make "
-        "the mesh by jax.make_mesh(..., axis_types=(AxisType.Explicit, ...)), or give all summands as a first "
+        "unreduced axes": "{dist_type} has partial sums along {axes!l}, and JAX has them along Explicit axes alone; "
+        "make "
+        "the mesh by jax.make_mesh(..., axis_types=(AxisType.Explicit, ...)), or give all partial sums as a first "
         "dimension to redistrib.to_jax(..., stacked=True)",
-        "unreduced put": "tiles of {dist_type} are summands, and those are moved between jax.Arrays on the same "
-        "devices and in the same memory alone; go by way of an array without summands there",
+        "unreduced put": "tiles of {dist_type} are partial sums, and those are moved between jax.Arrays on the same "
+        "devices and in the same memory alone; go by way of an array without partial sums there",
         "unreduced spec": "a partition spec that is unreduced over {axes!l} by the reduction {reduction!v} cannot be "
         "said by both JAX and a distributed type; both know sums, so reduce these axes first",
         "placement": "{value!v} is no placement of a DTensor that a distributed type can say; give Shard, Replicate, "

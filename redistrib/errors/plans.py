@@ -68,11 +68,13 @@ VERIFICATION_RULES = {
     "round receiver": "A device may receive at most one share in a round.",
     "overlapping shares": "No element may reach a device twice, or reach a device that already holds it.",
     "uncovered tile": "The elements that a device keeps and receives must fill its tile.",
-    "summand count": "A step must keep the reduction, and change the number of summands as its kind requires.",
-    "summand": "A device must reduce the parts of its summand: each part once in a sum, at least once in a maximum.",
-    "unreduce": "A tile must lie in the summand that it becomes, and every part of the array must be in a summand.",
-    "summands everywhere": "In a plan with summands every device must hold a tile in every placement.",
-    "fixed order": "Under a fixed order summands must be added in one step, in the order of the source's numbers.",
+    "summand count": "A step must keep the reduction, and change the number of partial sums as its kind requires.",
+    "summand": "A device must reduce the parts of its partial sum: each part once in a sum, at least once in a "
+    "maximum.",
+    "unreduce": "A tile must lie in the partial sum that it becomes, and every part of the array must be in a "
+    "partial sum.",
+    "summands everywhere": "In a plan with partial sums every device must hold a tile in every placement.",
+    "fixed order": "Under a fixed order partial sums must be added in one step, in the order of the source's numbers.",
 }
 
 

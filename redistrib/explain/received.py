@@ -144,15 +144,15 @@ def _explain_sums(plan: Plan) -> str:
     table = rendered("elements received, all devices", ["step", "received", "to be kept", "to be added"], rows)
     received, bound = sum(plan.received), plan.least_received
     p, q = plan.before.summands, plan.after.summands
-    source = f"{p} summands" if p > 1 else "whole tiles"
-    target = f"{q} summands" if q > 1 else "whole tiles"
+    source = f"{p} partial sums" if p > 1 else "whole tiles"
+    target = f"{q} partial sums" if q > 1 else "whole tiles"
     if received == bound:
         return (
             f"{table}\nThe plan receives exactly the lower bound from {source} to {target}: no plan can receive less."
         )
     times = f", {received / bound:.2f} times the lower bound of {bound:,}" if bound else "; the lower bound is 0"
     open_end = (
-        " That bound need not be reached where several devices hold one summand of the target."
+        " That bound need not be reached where several devices hold one partial sum of the target."
         if q > 1 and plan.devices > plan.after.tiles * q
         else ""
     )

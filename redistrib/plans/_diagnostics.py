@@ -34,7 +34,7 @@ def describe(placement: Placement, device: int) -> str:
     tile = box(placement.boxes.start[device], placement.boxes.size[device])
     if placement.summands == 1:
         return tile
-    return f"summand {placement.label[device]} of {placement.summands} ({placement.reduction}) of {tile}"
+    return f"partial sum {placement.label[device]} of {placement.summands} ({placement.reduction}) of {tile}"
 
 
 def check_numbers(step: int, kind: str, what: str, devices: Int64, count: int) -> None:

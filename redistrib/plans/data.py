@@ -33,7 +33,7 @@ def require_order(order: object) -> None:
         PlanFormError: if there is none of that name.
     """
     if order not in get_args(Order):
-        raise PlanFormError(f"the order of summands is {order!r}; it is one of {get_args(Order)}")
+        raise PlanFormError(f"the order of partial sums is {order!r}; it is one of {get_args(Order)}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,7 +82,8 @@ class PlanData:
         if self.leaves_devices_out and (self.source.partial or self.target.partial or not self.source.rank):
             raise PlanFormError(
                 f"source mesh {self.source_mesh} has {self.source_mesh.size} of {self.devices} devices and target mesh "
-                f"{self.target_mesh} has {self.target_mesh.size}; tiles that are summands, or of rank 0, need the same "
+                f"{self.target_mesh} has {self.target_mesh.size}; tiles that are partial sums, or of rank 0, need "
+                "the same "
                 "devices on both sides"
             )
 

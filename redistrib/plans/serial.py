@@ -270,7 +270,7 @@ def _plan(make: type[_Plan], form: dict[str, Any]) -> _Plan:
     if accumulate is not None:
         placed_at("accumulate", lambda: itemsize_of(text_of(accumulate, "accumulate")))
     if order not in ("any", "fixed"):
-        refuse("order", f"is {shown(order)}, summands are added in 'any' order or in a 'fixed' one")
+        refuse("order", f"is {shown(order)}, partial sums are added in 'any' order or in a 'fixed' one")
     plan = placed_at(
         "the plan",
         lambda: make(
@@ -321,7 +321,7 @@ def _side(value: Any, where: str, version: int) -> tuple[DistType, Mesh]:
     dist_type = placed_at(f"{where}.type", lambda: DistType.parse(text_of(side["type"], f"{where}.type")))
     placed_at(f"{where}.type", lambda: dist_type.check(mesh))
     if version < 2 and (dist_type.partial or dist_type.uneven):
-        what = "summands" if dist_type.partial else "tiles of unequal size"
+        what = "partial sums" if dist_type.partial else "tiles of unequal size"
         refuse(f"{where}.type", f"is {shown(side['type'])}, and {what} need version 2")
     return dist_type, mesh
 
@@ -350,7 +350,9 @@ def _step(value: Any, where: str, placements: list[Placement], version: int) -> 
             return Exchange(before, after, shares, cast(Implementation, implementation))
         splits = tuple(row_of(entry["splits"], f"{where}.splits"))
         if not splits:
-            refuse(f"{where}.splits", "is empty; split points rise from 0 to the number of summands before the step")
+            refuse(
+                f"{where}.splits", "is empty; split points rise from 0 to the number of partial sums before the step"
+            )
         return placed_at(
             where, lambda: ReduceExchange(before, after, shares, cast(Implementation, implementation), splits)
         )

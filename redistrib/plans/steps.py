@@ -288,7 +288,7 @@ class ReduceExchange(_ShareStep):
         splits = tuple(self.splits) or tuple(range(0, many + 1, max(1, many // few)))
         if len(splits) != few + 1 or splits[0] != 0 or splits[-1] != many or list(splits) != sorted(splits):
             raise PlanFormError(
-                f"{many} summands are split at {shown(splits)} to make {few}; split points rise from 0 to {many}, "
+                f"{many} partial sums are split at {shown(splits)} to make {few}; split points rise from 0 to {many}, "
                 f"{few + 1} of them"
             )
         object.__setattr__(self, "splits", splits)

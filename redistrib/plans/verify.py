@@ -121,7 +121,8 @@ def _check_everywhere(plan: PlanData, source: Placement) -> None:
             device = first(placement.nowhere)
             raise VerificationError(
                 "summands everywhere",
-                f"{where} device {device} holds nothing, and {adds} tiles are summands; in a plan that has summands "
+                f"{where} device {device} holds nothing, and {adds} tiles are partial sums; in a plan that has "
+                "partial sums "
                 "every device holds a tile all the way",
                 number,
                 device,
@@ -133,7 +134,7 @@ def _check_order(plan: PlanData, source: Placement) -> None:
     here, added = source, 0
     for number, step in enumerate(plan.steps, 1):
         if not np.array_equal(step.before.label, here.label):
-            _fail_order(number, step, "its summands are numbered anew")
+            _fail_order(number, step, "its partial sums are numbered anew")
         if step.before.summands > step.after.summands:
             added += 1
             if isinstance(step, AllReduce) or (isinstance(step, ReduceScatter) and step.implementation == "native"):
@@ -146,7 +147,8 @@ def _check_order(plan: PlanData, source: Placement) -> None:
 def _fail_order(number: int, step: Step, why: str) -> NoReturn:
     raise VerificationError(
         "fixed order",
-        f"step {number} ({step.kind}) does not keep the plan's fixed order of summands: {why}; reduce in one step by "
+        f"step {number} ({step.kind}) does not keep the plan's fixed order of partial sums: {why}; reduce in one "
+        "step by "
         "an all-to-all or an exchange, or let the order be any",
         number,
     )
@@ -219,7 +221,7 @@ def _check_summands(number: int, placement: Placement) -> None:
         Placement(placement.shape, placement.grid, placement.index, *placement.partial)
     except PlacementError as error:
         raise VerificationError(
-            "summand count", f"step {number} has summands that cannot be: {error}", number
+            "summand count", f"step {number} has partial sums that cannot be: {error}", number
         ) from None
 
 

@@ -178,8 +178,8 @@ def _fail_sum(
     size[cut] = (stop - start)[1:]
     raise VerificationError(
         "summand",
-        f"step {number} ({step.kind}) has device {device} add summand {start[0]} of {box(low, size)} {times} times; "
-        + ("a sum has each once" if _is_sum(step) else "a maximum or minimum has each at least once"),
+        f"step {number} ({step.kind}) has device {device} add partial sum {start[0]} of {box(low, size)} {times} "
+        "times; " + ("a sum has each once" if _is_sum(step) else "a maximum or minimum has each at least once"),
         number,
         device,
         summand=int(start[0]),

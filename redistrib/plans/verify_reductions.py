@@ -35,7 +35,7 @@ def as_slabs(number: int, step: Step) -> Step:
     if before.summands == after.summands == 1:
         return step
     if (before.summands, before.reduction) != (after.summands, after.reduction):
-        _fail_count(number, step, "it moves summands and makes none, so both must be equal")
+        _fail_count(number, step, "it moves partial sums and makes none, so both must be equal")
     if isinstance(step, Exchange):
         step = replace(step, shares=_slabs(step.shares, before))
     return replace(step, before=before.stacked(), after=after.stacked())
@@ -61,7 +61,7 @@ def check_reduction(number: int, step: ReduceScatter | AllReduce) -> None:
     before, after, groups = step.before, step.after, step.groups
     members = step.group_size
     if before.summands != members * after.summands or (after.summands > 1 and before.reduction != after.reduction):
-        _fail_count(number, step, f"groups of {members} make one summand of {members}")
+        _fail_count(number, step, f"groups of {members} make one partial sum of {members}")
     check_groups(number, step)
     if any(a % b for b, a in zip(before.grid, after.grid, strict=True)):
         why = "members keep equal parts of the sum, so each count must be a multiple of the one before"
@@ -120,8 +120,9 @@ def _check_run(number: int, step: ReduceScatter | AllReduce) -> None:
         has, makes = before.label[groups[group]].tolist(), sorted(set(into[group].tolist()))
         raise VerificationError(
             "summand",
-            f"step {number} ({step.kind}) has summands {shown(has)} in group {group}, whose members end with summands "
-            f"{shown(makes)}; they must end with one, made of the summands {shown(run[group].tolist())}, "
+            f"step {number} ({step.kind}) has partial sums {shown(has)} in group {group}, whose members end with "
+            "partial sums "
+            f"{shown(makes)}; they must end with one, made of the partial sums {shown(run[group].tolist())}, "
             "each held by one member",
             number,
             int(groups[group, 0]),
@@ -141,7 +142,7 @@ def check_reduce_exchange(number: int, step: ReduceExchange) -> None:
     """
     before, after, shares = step.before, step.after, step.shares
     if before.summands > 1 and after.summands > 1 and before.reduction != after.reduction:
-        _fail_count(number, step, "summands of one kind make no summands of another")
+        _fail_count(number, step, "partial sums of one kind make no partial sums of another")
     check_shares(number, step)
     begin, end = runs(step)
     sent = before.label[shares.src]
@@ -151,8 +152,8 @@ def check_reduce_exchange(number: int, step: ReduceExchange) -> None:
         receiver = int(shares.dst[k])
         raise VerificationError(
             "summand",
-            f"step {number} ({step.kind}) has device {shares.src[k]} send summand {sent[k]} to device {receiver}, "
-            f"which ends with summand {after.label[receiver]}, made of {_run(begin[receiver], end[receiver])}",
+            f"step {number} ({step.kind}) has device {shares.src[k]} send partial sum {sent[k]} to device {receiver}, "
+            f"which ends with partial sum {after.label[receiver]}, made of {_run(begin[receiver], end[receiver])}",
             number,
             receiver,
             sender=int(shares.src[k]),
@@ -169,7 +170,7 @@ def check_unreduce(number: int, step: Unreduce) -> None:
     """
     before, after = step.before, step.after
     if before.summands > 1 and before.reduction != after.reduction:
-        _fail_count(number, step, "summands of one kind make no summands of another")
+        _fail_count(number, step, "partial sums of one kind make no partial sums of another")
     check_numbers(number, step.kind, "the list of those that keep their tile", step.keeps, step.devices)
     if (np.diff(step.keeps) < 1).any():
         raise VerificationError(
@@ -226,19 +227,21 @@ def _check_parts(number: int, step: Unreduce) -> None:
         raise VerificationError(
             "unreduce",
             f"step {number} ({step.kind}) makes {box(after.start[device], after.tile)} of {times[k]} parts, "
-            f"{found[k]} of them different; its summands must have each of its {expected} parts, and in a sum once",
+            f"{found[k]} of them different; its partial sums must have each of its {expected} parts, and in a sum once",
             number,
             device,
         )
 
 
 def _run(begin: int, end: int) -> str:
-    return f"summands {begin} to {end - 1}" if end > begin else "none"
+    return f"partial sums {begin} to {end - 1}" if end > begin else "none"
 
 
 def _fail_count(number: int, step: Step, rule: str) -> NoReturn:
     def said(placement: Placement) -> str:
-        return f"{placement.summands} summands by {placement.reduction}" if placement.summands > 1 else "whole tiles"
+        return (
+            f"{placement.summands} partial sums by {placement.reduction}" if placement.summands > 1 else "whole tiles"
+        )
 
     raise VerificationError(
         "summand count",

@@ -111,17 +111,21 @@ class Placement:
         summand = np.array(np.zeros(self.devices) if self.summand is None else self.summand, dtype=np.int64)
         if summand.shape != (self.devices,) or not 1 <= count <= max(1, self.devices):
             raise PlacementError(
-                f"a placement of {self.devices} devices names one summand for each, of at most as many, "
-                f"got {shown(count)} summands and numbers of shape {summand.shape}"
+                f"a placement of {self.devices} devices names one partial sum for each, of at most as many, "
+                f"got {shown(count)} partial sums and numbers of shape {summand.shape}"
             )
         if count > 1 and self.cuts:
-            raise PlacementError(f"a placement of {count} summands has tiles of unequal size; summands are of one size")
+            raise PlacementError(
+                f"a placement of {count} partial sums has tiles of unequal size; partial sums are of one size"
+            )
         if count > 1 and self.nowhere.any():
-            raise PlacementError(f"a placement of {count} summands leaves some devices without any; all hold one")
+            raise PlacementError(f"a placement of {count} partial sums leaves some devices without any; all hold one")
         if summand.size and (summand.min() < 0 or summand.max() >= count):
-            raise PlacementError(f"the number of a summand lies outside 0 to {count - 1}")
+            raise PlacementError(f"the number of a partial sum lies outside 0 to {count - 1}")
         if self.reduction not in REDUCTIONS and (count > 1 or self.reduction is not None):
-            raise PlacementError(f"{count} summands are reduced by {shown(self.reduction)}, not by one of {REDUCTIONS}")
+            raise PlacementError(
+                f"{count} partial sums are reduced by {shown(self.reduction)}, not by one of {REDUCTIONS}"
+            )
         summand.flags.writeable = False
         object.__setattr__(self, "summand", summand if count > 1 else None)
         object.__setattr__(self, "reduction", self.reduction if count > 1 else None)
@@ -186,7 +190,7 @@ class Placement:
         """
         placement = Placement(self.shape, self.grid, self.index, np.asarray(label), self.summands, self.reduction)
         if placement != self:
-            raise PlacementError("the new numbers do not tell apart the summands that the old ones do")
+            raise PlacementError("the new numbers do not tell apart the partial sums that the old ones do")
         return placement
 
     def stacked(self, height: int | None = None) -> Placement:
@@ -368,7 +372,7 @@ def _with_nowhere(dist_type: DistType, mesh: Mesh, index: Int64, devices: int) -
     if dist_type.partial or not dist_type.rank:
         raise PlacementError(
             f"the type {dist_type} on {mesh.size} of {devices} devices leaves the others without data, as only types "
-            "of rank 1 or more can, whose tiles are no summands"
+            "of rank 1 or more can, whose tiles are no partial sums"
         )
     rows = np.full((devices, dist_type.rank), -1, dtype=np.int64)
     rows[list(mesh.devices)] = index[list(mesh.devices)]

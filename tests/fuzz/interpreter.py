@@ -148,17 +148,17 @@ class _Run:
             return
         if stage.after.summands == 1:
             there = (stage.after.index >= 0).all(axis=1)
-            need(bool((held[there][..., 1:] == 1).all()), f"step {k} leaves what is not the sum of all summands")
+            need(bool((held[there][..., 1:] == 1).all()), f"step {k} leaves what is not the sum of all partial sums")
             return
         tiles: dict[tuple[int, ...], dict[int, int]] = {}  # of each tile, the first holder of each summand
         rows = zip(map(tuple, stage.after.index.tolist()), stage.after.label.tolist(), strict=True)
         for device, (row, label) in enumerate(rows):
             first = tiles.setdefault(row, {}).setdefault(label, device)
-            need(np.array_equal(held[device], held[first]), f"step {k} leaves holders of one summand with two")
+            need(np.array_equal(held[device], held[first]), f"step {k} leaves holders of one partial sum with two")
         for holders in tiles.values():
             total = held[list(holders.values())][..., 1:].sum(axis=0)
             once = total == 1 if stage.after.reduction == "sum" else total >= 1
-            need(bool(once.all()), f"step {k} leaves summands that are not the whole")
+            need(bool(once.all()), f"step {k} leaves partial sums that are not the whole")
 
     def _check_order(self, stage: Stage, added: int) -> None:
         """A fixed order: the library adds, once, the summands of the source, which are numbered as they were."""
@@ -170,7 +170,7 @@ class _Run:
         for device, label in enumerate(stage.before.label.tolist()):
             summands = stage.held[device, ..., 1:]
             alone = summands.sum(axis=-1) == summands[..., label]
-            need(bool(alone.all()), "summands in another order than at first in a plan of fixed order")
+            need(bool(alone.all()), "partial sums in another order than at first in a plan of fixed order")
 
     # ------------------------------------------------------------------------------------------------ bounds
 

@@ -89,9 +89,9 @@ def placement(entry: dict[str, Any], shape: Sequence[int], devices: int, version
     need(all(n > 0 and size % n == 0 for n, size in zip(grid, shape, strict=True)), "a grid divides nothing")
     partial = [entry[name] for name in ("summand", "summands", "reduction") if name in entry]
     label, summands, reduction = partial if partial else ([0] * devices, 1, "")
-    need(not partial or version > 1, "summands in version 1")
-    need(not partial or (integer(summands) > 1 and reduction in REDUCTIONS), "no summands")
-    need(len(label) == devices and all(0 <= integer(n) < summands for n in label), "no such summand")
+    need(not partial or version > 1, "partial sums in version 1")
+    need(not partial or (integer(summands) > 1 and reduction in REDUCTIONS), "no partial sums")
+    need(len(label) == devices and all(0 <= integer(n) < summands for n in label), "no such partial sum")
     index = table(entry["index"], len(grid))
     return Placed(grid, index, _tile(shape, grid), np.array(label, dtype=np.int64), summands, reduction)
 
@@ -125,7 +125,7 @@ def side(form: dict[str, Any], version: int) -> tuple[tuple[int, ...], Placed]:
         columns.append(column)
     used = [*partial, *(name for _, names, _ in dims for name in names)]
     need(len(used) == len(set(used)), "an axis cuts twice")
-    need(version > 1 or not partial, "summands in version 1")
+    need(version > 1 or not partial, "partial sums in version 1")
     index = np.stack(columns, axis=1) if columns else np.zeros((len(order), 0), dtype=np.int64)
     label, summands = digits(sorted(partial))
     return tuple(shape), Placed(

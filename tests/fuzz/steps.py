@@ -80,7 +80,7 @@ def carry_out(stage: Stage) -> Carried:
     before, after = stage.before, stage.after
     need(not before.reduction or not after.reduction or before.reduction == after.reduction, "reductions are mixed")
     if stage.form["kind"] not in _REDUCING:
-        need(before.summands == after.summands, "summands appear or vanish in what only moves them")
+        need(before.summands == after.summands, "partial sums appear or vanish in what only moves them")
     return _STEPS[stage.form["kind"]](stage)
 
 
@@ -143,8 +143,10 @@ def _exchange(s: Stage) -> Carried:
 
 def _reduce_exchange(s: Stage) -> Carried:
     splits = list(map(integer, s.form["splits"]))
-    need(len(splits) == s.after.summands + 1, "a split of another number of summands")
-    need(splits[0] == 0 and splits[-1] == s.before.summands and splits == sorted(splits), "no split of the summands")
+    need(len(splits) == s.after.summands + 1, "a split of another number of partial sums")
+    need(
+        splits[0] == 0 and splits[-1] == s.before.summands and splits == sorted(splits), "no split of the partial sums"
+    )
     begin, end = (np.array(ends, dtype=np.int64)[s.after.label] for ends in (splits[:-1], splits[1:]))
     result, own = s.neutral(), (begin <= s.before.label) & (s.before.label < end)
     for d, at, part in _kept(s, own):
@@ -179,7 +181,7 @@ def _unreduce(s: Stage) -> Carried:
     offset = (s.before.start - s.after.start).tolist()
     for d in range(s.devices):
         inside = all(a >= 0 and a + n <= m for a, n, m in zip(offset[d], s.before.tile, s.after.tile, strict=True))
-        need(inside, "a tile that does not lie in the one that it becomes a summand of")
+        need(inside, "a tile that does not lie in the one that it becomes a partial sum of")
     for d in keeps:
         s.add(result, d, offset[d], s.held[d])
     return result, [0] * s.devices, 0

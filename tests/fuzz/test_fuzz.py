@@ -41,7 +41,7 @@ LARGER = {"problems": 5000, "forged": 5000, "texts": 1000, "trees": 150, "functi
 # A step of a kind that no JSON has, a bound that only the caller of `verify` knows; and a sum that is right, though the
 # numbers of its summands are no run.
 UNSEEN = {"unknown step", "tile above bound"}
-RIGHT = {"groups that have no runs of summands"}
+RIGHT = {"groups that have no runs of partial sums"}
 
 
 @pytest.mark.parametrize("kind", SAMPLE)

@@ -256,7 +256,7 @@ def test_what_has_no_derivative_says_so() -> None:
     with pytest.raises(
         TracedError,
         match=exactly(
-            "a plan on stacked summands has no derivative here; reduce the array inside the function instead"
+            "a plan on stacked partial sums has no derivative here; reduce the array inside the function instead"
         ),
     ):
         jax.grad(lambda x: move(x).sum())(array)
@@ -270,9 +270,9 @@ def test_what_cannot_be_done_is_refused(explicit: jax.sharding.Mesh) -> None:
     with pytest.raises(
         SpecError,
         match=exactly(
-            "[16, 8] sum{y} has summands along 'y', and JAX has them along Explicit axes alone; "
+            "[16, 8] sum{y} has partial sums along 'y', and JAX has them along Explicit axes alone; "
             "make the mesh by jax.make_mesh(..., axis_types=(AxisType.Explicit, ...)), or give all "
-            "summands as a first dimension to redistrib.to_jax(..., stacked=True)"
+            "partial sums as a first dimension to redistrib.to_jax(..., stacked=True)"
         ),
     ):
         rd.to_jax(made, mesh_of(made))
@@ -303,7 +303,7 @@ def test_what_cannot_be_done_is_refused(explicit: jax.sharding.Mesh) -> None:
         PartialTypeError,
         match=exactly(
             "a plan for cotangents takes arrays whose tiles are parts of the array, and those of "
-            "[16, 8] sum{y} are summands; reduce it first, for example with jax.lax.psum or MPI's "
+            "[16, 8] sum{y} are partial sums; reduce it first, for example with jax.lax.psum or MPI's "
             "Allreduce"
         ),
     ):

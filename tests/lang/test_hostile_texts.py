@@ -100,7 +100,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         errors.TypeFormError,
         "the type has too many elements, and at most 2**512 are possible; take a smaller array",
     ),
-    "65 axes of summands": (
+    "65 axes of partial sums": (
         lambda: DistType.parse("[1] sum{" + ",".join(f"a{k}" for k in range(65)) + "}"),
         errors.NotationError,
         "expected at most 64 axis names, found 'a64' (characters 254 to 257)\n    ..."
@@ -109,7 +109,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         + " " * 207
         + "^^^",
     ),
-    "65 axes of summands, not read": (
+    "65 axes of partial sums, not read": (
         lambda: DistType((), tuple(f"a{k}" for k in range(65)), "sum"),
         errors.TypeFormError,
         "the type has 65 partial axes, and at most 64 are possible; take a smaller array",

@@ -165,7 +165,7 @@ def test_permutes_move_summands_and_make_none() -> None:
         with pytest.raises(
             RuleError,
             match=exactly(
-                f"allpermute to {text}: it moves summands and makes none, and those of {source} are other "
+                f"allpermute to {text}: it moves partial sums and makes none, and those of {source} are other "
                 "ones; reduce them first"
             ),
         ):
@@ -178,18 +178,19 @@ def test_permutes_move_summands_and_make_none() -> None:
         (
             reductions.AllReduceRule(("x",)),
             "[4] sum{y}",
-            "all_reduce({x}): tiles of [4] sum{y} are no summands along 'x'; reduce along axes of 'y'",
+            "all_reduce({x}): tiles of [4] sum{y} are no partial sums along 'x'; reduce along axes of 'y'",
         ),
         (
             reductions.UnreduceRule(("x",), None, "max"),
             "[4] sum{y}",
-            "unreduce({x}): it makes summands by the reduction 'max' of [4] sum{y}; a type has one kind of reduction, "
+            "unreduce({x}): it makes partial sums by the reduction 'max' of [4] sum{y}; a type has one kind of "
+            "reduction, "
             "of 'sum', 'max', 'min'",
         ),
         (
             rules.DynSliceRule(0, ("y",)),
             "[4] sum{y}",
-            "dynslice(0, {y}): axis 'y' tells the summands of [4] sum{y} apart; free axes: 'x'",
+            "dynslice(0, {y}): axis 'y' tells the partial sums of [4] sum{y} apart; free axes: 'x'",
         ),
         (
             reductions.ReduceScatterRule(0, ("y",)),

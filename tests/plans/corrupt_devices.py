@@ -156,25 +156,25 @@ DEVICE_CORRUPTIONS = [
         "step 2 gives device 1 the tile (-1, 0), which is not on the grid (1, 1)",
     ),
     Corruption(
-        "summands after a device held nothing",
+        "partial sums after a device held nothing",
         lambda: _waiting("[4]", "[4] sum{x}"),
         "summands everywhere",
         1,
         1,
-        "after step 1 (dynslice) device 1 holds nothing, and after step 3 (unreduce) tiles are summands; in a plan "
-        "that has summands every device holds a tile all the way",
+        "after step 1 (dynslice) device 1 holds nothing, and after step 3 (unreduce) tiles are partial sums; in a plan "
+        "that has partial sums every device holds a tile all the way",
     ),
     Corruption(
-        "a device that holds nothing after summands",
+        "a device that holds nothing after partial sums",
         lambda: _waiting("[4] sum{x}", "[4]"),
         "summands everywhere",
         2,
         1,
-        "after step 2 (dynslice) device 1 holds nothing, and at the source tiles are summands; in a plan "
-        "that has summands every device holds a tile all the way",
+        "after step 2 (dynslice) device 1 holds nothing, and at the source tiles are partial sums; in a plan "
+        "that has partial sums every device holds a tile all the way",
     ),
     Corruption(
-        "a source on some devices, and summands on the way",
+        "a source on some devices, and partial sums on the way",
         lambda: plan(
             "[4]",
             "[4]",
@@ -187,8 +187,8 @@ DEVICE_CORRUPTIONS = [
         "summands everywhere",
         None,
         1,
-        "at the source device 1 holds nothing, and after step 2 (unreduce) tiles are summands; in a plan "
-        "that has summands every device holds a tile all the way",
+        "at the source device 1 holds nothing, and after step 2 (unreduce) tiles are partial sums; in a plan "
+        "that has partial sums every device holds a tile all the way",
     ),
 ]
 

@@ -95,22 +95,22 @@ def _added_twice() -> Plan:
 
 REDUCTION_CORRUPTIONS = [
     Corruption(
-        "a gather of summands that leaves none",
+        "a gather of partial sums that leaves none",
         one("[2{x}4] sum{y}", "[4]", "x=2,y=2", lambda b, a: AllGather(b, a, [[0, 2], [1, 3]])),
         "summand count",
         1,
         None,
-        "step 1 (allgather) goes from 2 summands by sum to whole tiles; it moves summands and makes none, so "
+        "step 1 (allgather) goes from 2 partial sums by sum to whole tiles; it moves partial sums and makes none, so "
         "both must be equal",
         bound=100,
     ),
     Corruption(
-        "a group that makes more of its summands than one",
+        "a group that makes more of its partial sums than one",
         one("[4] sum{x}", "[4]", "x=4", lambda b, a: AllReduce(b, a, [[0, 1], [2, 3]])),
         "summand count",
         1,
         None,
-        "step 1 (all_reduce) goes from 4 summands by sum to whole tiles; groups of 2 make one summand of 2",
+        "step 1 (all_reduce) goes from 4 partial sums by sum to whole tiles; groups of 2 make one partial sum of 2",
     ),
     Corruption(
         "sums of which maxima are made",
@@ -118,25 +118,26 @@ REDUCTION_CORRUPTIONS = [
         "summand count",
         1,
         None,
-        "step 1 (reduce_exchange) goes from 4 summands by sum to 4 summands by max; summands of one kind make no "
-        "summands of another",
+        "step 1 (reduce_exchange) goes from 4 partial sums by sum to 4 partial sums by max; partial sums of one kind "
+        "make no "
+        "partial sums of another",
     ),
     Corruption(
-        "sums that become summands of maxima",
+        "sums that become partial sums of maxima",
         one("[4] sum{x}", "[4] max{x}", "x=4", lambda b, a: Unreduce(b, a, range(4))),  # type: ignore[arg-type]
         "summand count",
         1,
         None,
-        "step 1 (unreduce) goes from 4 summands by sum to 4 summands by max; summands of one kind make no "
-        "summands of another",
+        "step 1 (unreduce) goes from 4 partial sums by sum to 4 partial sums by max; partial sums of one kind make no "
+        "partial sums of another",
     ),
     Corruption(
-        "summands that nobody made",
+        "partial sums that nobody made",
         _whole_in_the_middle(_forged_summand),
         "summand count",
         1,
         None,
-        "step 1 has summands that cannot be: the number of a summand lies outside 0 to 3",
+        "step 1 has partial sums that cannot be: the number of a partial sum lies outside 0 to 3",
     ),
     Corruption(
         "a reduction that merges tiles",
@@ -170,8 +171,8 @@ REDUCTION_CORRUPTIONS = [
         "disjoint members",
         1,
         3,
-        "step 1 (reduce_scatter) has devices 0 and 3 in one group; the first holds summand 0 of 2 (sum) of [0:4, "
-        "0:8], the other goes from summand 1 of 2 (sum) of [4:8, 0:8] to [4:8, 4:8]",
+        "step 1 (reduce_scatter) has devices 0 and 3 in one group; the first holds partial sum 0 of 2 (sum) of [0:4, "
+        "0:8], the other goes from partial sum 1 of 2 (sum) of [4:8, 0:8] to [4:8, 4:8]",
     ),
     Corruption(
         "members in another order than their parts",
@@ -190,22 +191,23 @@ REDUCTION_CORRUPTIONS = [
         "step 1 (reduce_scatter) names device 6 2 times, in groups [3]; groups partition the devices",
     ),
     Corruption(
-        "a summand that a group has twice",
+        "a partial sum that a group has twice",
         changed("reduce-scatter", before=labelled(place("[4{x}16, 8] sum{y}", "x=4,y=2"), [0, 1, 0, 0, 0, 1, 0, 1])),
         "wrong start",
         1,
         3,
-        "step 1 starts with device 3 holding summand 0 of 2 (sum) of [4:8, 0:8], where the source gives it "
-        "summand 1 of 2 (sum) of [4:8, 0:8]",
+        "step 1 starts with device 3 holding partial sum 0 of 2 (sum) of [4:8, 0:8], where the source gives it "
+        "partial sum 1 of 2 (sum) of [4:8, 0:8]",
     ),
     Corruption(
-        "groups that have no runs of summands",
+        "groups that have no runs of partial sums",
         changed("reduce-scatter of one axis of two", before=place("[8] sum{x,y}", "x=2,y=2").renumbered([0, 1, 2, 3])),
         "summand",
         1,
         0,
-        "step 1 (reduce_scatter) has summands [0, 2] in group 0, whose members end with summands [0]; they must "
-        "end with one, made of the summands [0, 1], each held by one member",
+        "step 1 (reduce_scatter) has partial sums [0, 2] in group 0, whose members end with partial sums [0]; they "
+        "must "
+        "end with one, made of the partial sums [0, 1], each held by one member",
     ),
     Corruption(
         "a share that is missing in a sum",
@@ -213,7 +215,7 @@ REDUCTION_CORRUPTIONS = [
         "summand",
         1,
         0,
-        "step 1 (reduce_exchange) has device 0 add summand 1 of [0:4, 0:1] 0 times; a sum has each once",
+        "step 1 (reduce_exchange) has device 0 add partial sum 1 of [0:4, 0:1] 0 times; a sum has each once",
     ),
     Corruption(
         "a share in a sum twice",
@@ -226,16 +228,16 @@ REDUCTION_CORRUPTIONS = [
         "summand",
         1,
         0,
-        "step 1 (reduce_exchange) has device 0 add summand 1 of [1:3] 2 times; a sum has each once",
+        "step 1 (reduce_exchange) has device 0 add partial sum 1 of [1:3] 2 times; a sum has each once",
     ),
     Corruption(
-        "a share of a summand that makes another",
+        "a share of a partial sum that makes another",
         one("[4] sum{x}", "[4] sum{x}", "x=2", lambda b, a: ReduceExchange(b, a, shares((0, 1, 0, [0], [4])))),
         "summand",
         1,
         1,
-        "step 1 (reduce_exchange) has device 0 send summand 0 to device 1, which ends with summand 1, made of "
-        "summands 1 to 1",
+        "step 1 (reduce_exchange) has device 0 send partial sum 0 to device 1, which ends with partial sum 1, made of "
+        "partial sums 1 to 1",
     ),
     Corruption(
         "devices that keep their tile twice",
@@ -268,18 +270,18 @@ REDUCTION_CORRUPTIONS = [
         "unreduce",
         1,
         1,
-        "step 1 (unreduce) leaves device 1 with summand 0 of 2 (sum) of [2:4], which does not contain the [0:2] "
+        "step 1 (unreduce) leaves device 1 with partial sum 0 of 2 (sum) of [2:4], which does not contain the [0:2] "
         "it held",
     ),
     Corruption(
-        "holders of one summand that differ",
+        "holders of one partial sum that differ",
         changed(
             "replicated to partial", keeps=[0, 2], after=labelled(place("[2{x}4] sum{y}", "x=2,y=2"), [0, 0, 0, 1])
         ),
         "unreduce",
         1,
         0,
-        "step 1 (unreduce) has devices 0 and 1 hold summand 0 of 2 (sum) of [0:2], made of different parts of "
+        "step 1 (unreduce) has devices 0 and 1 hold partial sum 0 of 2 (sum) of [0:2], made of different parts of "
         "the array",
     ),
     Corruption(
@@ -288,7 +290,7 @@ REDUCTION_CORRUPTIONS = [
         "unreduce",
         1,
         0,
-        "step 1 (unreduce) makes [0:8] of 3 parts, 3 of them different; its summands must have each of its 4 "
+        "step 1 (unreduce) makes [0:8] of 3 parts, 3 of them different; its partial sums must have each of its 4 "
         "parts, and in a sum once",
     ),
     Corruption(
@@ -297,25 +299,25 @@ REDUCTION_CORRUPTIONS = [
         "unreduce",
         1,
         0,
-        "step 1 (unreduce) makes [0:2] of 2 parts, 1 of them different; its summands must have each of its 1 "
+        "step 1 (unreduce) makes [0:2] of 2 parts, 1 of them different; its partial sums must have each of its 1 "
         "parts, and in a sum once",
     ),
     Corruption(
-        "another summand at the end",
+        "another partial sum at the end",
         lambda: plan("[4] sum{x}", "[4] sum{y}", "x=2,y=2"),
         "wrong end",
         None,
         1,
-        "the plan ends with device 1 holding summand 0 of 2 (sum) of [0:4], where the target [4] sum{y} gives it "
-        "summand 1 of 2 (sum) of [0:4]",
+        "the plan ends with device 1 holding partial sum 0 of 2 (sum) of [0:4], where the target [4] sum{y} gives it "
+        "partial sum 1 of 2 (sum) of [0:4]",
     ),
     Corruption(
-        "a maximum that lacks a summand",
+        "a maximum that lacks a partial sum",
         one("[4] max{x}", "[4]", "x=2", lambda b, a: ReduceExchange(b, a, shares((0, 1, 0, [0], [4])))),
         "summand",
         1,
         0,
-        "step 1 (reduce_exchange) has device 0 add summand 1 of [0:4] 0 times; a maximum or minimum has each at "
+        "step 1 (reduce_exchange) has device 0 add partial sum 1 of [0:4] 0 times; a maximum or minimum has each at "
         "least once",
     ),
     Corruption(
@@ -324,7 +326,7 @@ REDUCTION_CORRUPTIONS = [
         "fixed order",
         1,
         None,
-        "step 1 (all_reduce) does not keep the plan's fixed order of summands: the platform adds in an order of "
+        "step 1 (all_reduce) does not keep the plan's fixed order of partial sums: the platform adds in an order of "
         "its own; reduce in one step by an all-to-all or an exchange, or let the order be any",
     ),
     Corruption(
@@ -333,11 +335,11 @@ REDUCTION_CORRUPTIONS = [
         "fixed order",
         2,
         None,
-        "step 2 (reduce_exchange) does not keep the plan's fixed order of summands: sums of sums are other sums; "
+        "step 2 (reduce_exchange) does not keep the plan's fixed order of partial sums: sums of sums are other sums; "
         "reduce in one step by an all-to-all or an exchange, or let the order be any",
     ),
     Corruption(
-        "summands numbered anew in a fixed order",
+        "partial sums numbered anew in a fixed order",
         lambda: replace(
             changed(
                 "reduce-exchange in a fixed order", before=PARTIAL["reduce-exchange"]().before.renumbered([1, 0] * 4)
@@ -346,7 +348,7 @@ REDUCTION_CORRUPTIONS = [
         "fixed order",
         1,
         None,
-        "step 1 (reduce_exchange) does not keep the plan's fixed order of summands: its summands are numbered "
+        "step 1 (reduce_exchange) does not keep the plan's fixed order of partial sums: its partial sums are numbered "
         "anew; reduce in one step by an all-to-all or an exchange, or let the order be any",
     ),
 ]

@@ -138,7 +138,7 @@ PARTIAL: dict[str, Callable[[], Plan]] = {
     "reduce-scatter of one axis of two": _one_axis_of_two,
     "all-reduce": _all_reduced,
     "slice, reduce, gather": _reduced_cut_added_gathered,
-    "summands that move": _moved_as_summands,
+    "partial sums that move": _moved_as_summands,
     "cut to partial": _unsharded,
     "replicated to partial": _masked,
     "reduce-exchange": _pulled,

@@ -130,12 +130,13 @@ def test_summands_and_scalars_are_everywhere() -> None:
             errors.PlacementError,
             match=exactly(
                 f"the type {text} on 2 of 3 devices leaves the others without data, as only types of rank 1 "
-                "or more can, whose tiles are no summands"
+                "or more can, whose tiles are no partial sums"
             ),
         ):
             placement_of(DistType.of(text), HERE, 3)
     with pytest.raises(
-        errors.PlacementError, match=exactly("a placement of 2 summands leaves some devices without any; all hold one")
+        errors.PlacementError,
+        match=exactly("a placement of 2 partial sums leaves some devices without any; all hold one"),
     ):
         Placement((4,), (1,), [[0], [0], [-1]], [0, 1, 0], 2, "sum")  # type: ignore[arg-type]
 

@@ -274,7 +274,7 @@ def test_the_place_of_a_missing_summand_is_found_soon() -> None:
     with pytest.raises(errors.VerificationError) as caught, soon():
         verify(added("sum", [2002] * 3, boxes[:4001] + boxes[4002:]))
     assert str(caught.value) == (
-        "step 1 (reduce_exchange) has device 0 add summand 1 of [1000:1001, 0:1001, 1001:2002] 0 times; "
+        "step 1 (reduce_exchange) has device 0 add partial sum 1 of [1000:1001, 0:1001, 1001:2002] 0 times; "
         "a sum has each once"
     )
 

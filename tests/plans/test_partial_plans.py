@@ -153,7 +153,7 @@ def test_summands_are_scattered_and_put_together() -> None:
         ValueError,
         match=exactly(
             "tile_of takes arrays whose tiles are parts of the array, and those of [4] sum{x} are "
-            "summands; reduce it first, for example with jax.lax.psum or MPI's Allreduce"
+            "partial sums; reduce it first, for example with jax.lax.psum or MPI's Allreduce"
         ),
     ):
         tile_of(np.arange(4), "[4] sum{x}", "x=2", 0)
@@ -176,25 +176,25 @@ def _sealed(form: dict[str, object]) -> str:
 STRANGE = [
     ("reduce-scatter", "version", 1, "the plan has the field 'accumulate', which version 1 does not know"),
     ("reduce-scatter", "order", "random",
-     "order is 'random', summands are added in 'any' order or in a 'fixed' one"),
+     "order is 'random', partial sums are added in 'any' order or in a 'fixed' one"),
     ("reduce-scatter", "accumulate", 3, "accumulate is 3, where a text is expected"),
     ("reduce-scatter", "steps.implementation", "ring",
      "steps[0].implementation is 'ring', a reduction runs as 'native' or 'alltoall'"),
     ("reduce-scatter", "placements.summands", 1,
      "placements[0].summands is 1, where an integer of at least 2 is expected"),
     ("reduce-scatter", "placements.summands", 2**40,
-     "placements[0]: a placement of 8 devices names one summand for each, of at most as many, "
-     "got 1099511627776 summands and numbers of shape (8,)"),
+     "placements[0]: a placement of 8 devices names one partial sum for each, of at most as many, "
+     "got 1099511627776 partial sums and numbers of shape (8,)"),
     ("reduce-scatter", "placements.summand", [0] * 7 + [5],
-     "placements[0]: the number of a summand lies outside 0 to 1"),
+     "placements[0]: the number of a partial sum lies outside 0 to 1"),
     ("reduce-scatter", "placements.summand", [0] * 7 + [2**70],
      "placements[0].summand has a number that does not fit 64 bits"),
     ("reduce-scatter", "placements.reduction", ["sum"],
-     "placements[0]: 2 summands are reduced by ['sum'], not by one of ('sum', 'max', 'min')"),
+     "placements[0]: 2 partial sums are reduced by ['sum'], not by one of ('sum', 'max', 'min')"),
     ("reduce-exchange", "steps.splits", [0, 1],
-     "steps[0]: 2 summands are split at (0, 1) to make 1; split points rise from 0 to 2, 2 of them"),
+     "steps[0]: 2 partial sums are split at (0, 1) to make 1; split points rise from 0 to 2, 2 of them"),
     ("reduce-exchange", "steps.splits", [],
-     "steps[0].splits is empty; split points rise from 0 to the number of summands before the step"),
+     "steps[0].splits is empty; split points rise from 0 to the number of partial sums before the step"),
     ("reduce-exchange", "steps.splits", [0, 2.0], "steps[0].splits[1] is 2.0, where an integer is expected"),
     ("cut to partial", "steps.keeps", [[0]], "steps[0].keeps[0] is [0], where an integer is expected"),
 ]  # fmt: skip
@@ -214,7 +214,7 @@ def test_version_1_knows_no_summands() -> None:
     form = json.loads(PARTIAL["reduce-scatter"]().to_json())
     del form["accumulate"], form["order"]
     with pytest.raises(
-        PlanJsonError, match=exactly("source.type is '[4{x}16, 8] sum{y}', and summands need version 2")
+        PlanJsonError, match=exactly("source.type is '[4{x}16, 8] sum{y}', and partial sums need version 2")
     ):
         Plan.from_json(_sealed({**form, "version": 1}))
 
@@ -225,11 +225,11 @@ def test_steps_and_plans_of_the_wrong_form_are_refused() -> None:
     for splits in ((0, 3), (1, 4), (0, 2, 4), (0, 5)):
         with pytest.raises(
             PlanFormError,
-            match=exactly(f"4 summands are split at {splits} to make 1; split points rise from 0 to 4, 2 of them"),
+            match=exactly(f"4 partial sums are split at {splits} to make 1; split points rise from 0 to 4, 2 of them"),
         ):
             replace(made, splits=splits)
     with pytest.raises(
-        PlanFormError, match=exactly("the order of summands is 'ascending'; it is one of ('any', 'fixed')")
+        PlanFormError, match=exactly("the order of partial sums is 'ascending'; it is one of ('any', 'fixed')")
     ):
         replace(PARTIAL["reduce-scatter"](), order="ascending")
 

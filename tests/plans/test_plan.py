@@ -77,7 +77,8 @@ def test_summands_and_scalars_need_the_same_devices(types: tuple[str, str]) -> N
     with pytest.raises(PlanFormError) as caught:
         plan(*types, "x=2", target_mesh=Mesh.of("x=2,y=2"))
     assert str(caught.value) == (
-        "source mesh {x:2} has 2 of 4 devices and target mesh {x:2, y:2} has 4; tiles that are summands, or of rank 0, "
+        "source mesh {x:2} has 2 of 4 devices and target mesh {x:2, y:2} has 4; tiles that are partial sums, or of "
+        "rank 0, "
         "need the same devices on both sides"
     )
 

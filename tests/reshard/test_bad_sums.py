@@ -30,7 +30,9 @@ expected one kind of reduction, with all its axes in one pair of braces, found '
     {TWO_KINDS}
                ^^^"""
 CUTS = "axis 'x' cuts the array and is a partial axis too in type [2{x}8] sum{x}; an axis may do one of the two"
-TO_MAX = "summands by sum cannot become summands by max; reduce [8] sum{x} first, and make [8] max{y} of the result"
+TO_MAX = (
+    "partial sums by sum cannot become partial sums by max; reduce [8] sum{x} first, and make [8] max{y} of the result"
+)
 NO_SUM = "elements of bool have no sum; take max for 'any' and min for 'all', or an integer type"
 UNKNOWN = (
     "under jit on a mesh of Auto axes nothing says how a traced array is placed; say it with source=, a sharding or a "

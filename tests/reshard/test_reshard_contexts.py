@@ -278,7 +278,7 @@ def test_tiles_inside_a_shard_map_are_refused_where_jax_does(
     assert str(caught.value) == (
         f"inside a shard_map over {', '.join(map(repr, sorted(axes)))} an array is already a tile along them; call "
         "redistrib.reshard outside, on the global array, or give a partition spec over Explicit axes beside them, "
-        "without a memory limit, for an array that is no summand"
+        "without a memory limit, for an array that is no partial sum"
     )
 
 

@@ -287,7 +287,7 @@ def test_inside_jit_on_auto_axes_source_may_say_it() -> None:
         with pytest.raises(
             TracedError,
             match=exactly(
-                "an array whose replicas are summands has no derivative here; reduce the array inside "
+                "an array whose replicas are partial sums has no derivative here; reduce the array inside "
                 "the function instead"
             ),
         ):
@@ -304,9 +304,9 @@ def test_what_jax_cannot_put_is_refused_before_anything_moves(tree: dict[str, ja
     with pytest.raises(
         LeafError,
         match=exactly(
-            "leaf ['host']: tiles of [16, 8] sum{y} are summands, and those are moved between "
+            "leaf ['host']: tiles of [16, 8] sum{y} are partial sums, and those are moved between "
             "jax.Arrays on the same devices and in the same memory alone; go by way of an array "
-            "without summands there (P(None, None, unreduced={'y'}) on mesh {x:4, y:2}, for shape "
+            "without partial sums there (P(None, None, unreduced={'y'}) on mesh {x:4, y:2}, for shape "
             "(16, 8))"
         ),
     ):
@@ -315,9 +315,9 @@ def test_what_jax_cannot_put_is_refused_before_anything_moves(tree: dict[str, ja
     with pytest.raises(
         LeafError,
         match=exactly(
-            "leaf ['a']: tiles of [4{x}16, 8] sum{y} are summands, and those are moved between "
+            "leaf ['a']: tiles of [4{x}16, 8] sum{y} are partial sums, and those are moved between "
             "jax.Arrays on the same devices and in the same memory alone; go by way of an array "
-            "without summands there (P() on mesh {x:2, y:2}, for shape (16, 8))"
+            "without partial sums there (P() on mesh {x:2, y:2}, for shape (16, 8))"
         ),
     ):
         rd.reshard({"a": tree["rows"]}, on(few))

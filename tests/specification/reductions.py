@@ -106,7 +106,7 @@ def axes_are_partial(collective: AxesCollective, dist_type: DistType, mesh: Mesh
         mesh.axis(name)
         if name not in dist_type.partial:
             along = listed(dist_type.partial)
-            why = f"tiles of {dist_type} are no summands along {name!r}; reduce along axes of {along}"
+            why = f"tiles of {dist_type} are no partial sums along {name!r}; reduce along axes of {along}"
             raise RuleError("partial rule", collective=str(collective), reason=why)
 
 
@@ -120,7 +120,7 @@ def one_reduction(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -
     assert isinstance(collective, UnreduceRule)
     if collective.reduction not in REDUCTIONS or dist_type.reduction not in (None, collective.reduction):
         why = (
-            f"it makes summands by the reduction {collective.reduction!r} of {dist_type}; a type has one kind of "
+            f"it makes partial sums by the reduction {collective.reduction!r} of {dist_type}; a type has one kind of "
             f"reduction, of {listed(REDUCTIONS)}"
         )
         raise RuleError("partial rule", collective=str(collective), reason=why)

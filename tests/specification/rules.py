@@ -252,7 +252,7 @@ class AllPermuteRule(Collective):
             raise RuleError("permute target", collective=str(self), reason=str(error)) from error
         summands = [(_count(t.partial, m), t.reduction) for t, m in ((dist_type, mesh), (self.target, onto))]
         if summands[0] != summands[1] and any(count > 1 for count, _ in summands):
-            why = f"it moves summands and makes none, and those of {dist_type} are other ones; reduce them first"
+            why = f"it moves partial sums and makes none, and those of {dist_type} are other ones; reduce them first"
             raise RuleError("partial rule", collective=str(self), reason=why)
         before = tuple(_count(dim.axes, mesh) for dim in dist_type.dims)
         after = tuple(_count(dim.axes, onto) for dim in self.target.dims)
@@ -306,7 +306,7 @@ def axes_are_free(collective: AxesCollective, dist_type: DistType, mesh: Mesh) -
         if name in used:
             free = [axis for axis in mesh.names if axis not in used]
             if name in dist_type.partial:
-                why = f"axis {name!r} tells the summands of {dist_type} apart; free axes: {listed(free)}"
+                why = f"axis {name!r} tells the partial sums of {dist_type} apart; free axes: {listed(free)}"
                 raise RuleError("partial rule", collective=str(collective), reason=why)
             raise _broken("axis in use", collective, dist_type, axis=name, free=tuple(free))
 

@@ -125,7 +125,7 @@ def check_pairs(mesh: str, rank: int) -> Counter[str]:
         assert received >= bound
         if target.partial:
             once = over.size == plan.after.tiles * plan.after.summands
-            kind = "to summands" if not source.partial else "replicated summands" if not once else "summands"
+            kind = "to partial sums" if not source.partial else "replicated partial sums" if not once else "summands"
         else:
             kind = "reduced"
             assert received <= least_in_two_steps(plan.before, plan.after), (str(source), str(target))
@@ -147,12 +147,12 @@ ABOVE: dict[tuple[str, int], dict[str, int]] = {
     ("x=4", 0): {},
     ("x=4", 1): {},
     ("x=4", 2): {},
-    ("x=2,y=2", 0): {"replicated summands": 4},
-    ("x=2,y=2", 1): {"reduced": 2, "to summands": 2, "replicated summands": 8},
-    ("x=2,y=2", 2): {"reduced": 4, "to summands": 8, "replicated summands": 12},
-    ("x=2,y=3", 0): {"reduced": 1, "replicated summands": 4},
-    ("x=2,y=3", 1): {"reduced": 2, "to summands": 4, "summands": 1, "replicated summands": 8},
-    ("x=2,y=3", 2): {"reduced": 4, "to summands": 16, "summands": 2, "replicated summands": 12},
+    ("x=2,y=2", 0): {"replicated partial sums": 4},
+    ("x=2,y=2", 1): {"reduced": 2, "to partial sums": 2, "replicated partial sums": 8},
+    ("x=2,y=2", 2): {"reduced": 4, "to partial sums": 8, "replicated partial sums": 12},
+    ("x=2,y=3", 0): {"reduced": 1, "replicated partial sums": 4},
+    ("x=2,y=3", 1): {"reduced": 2, "to partial sums": 4, "summands": 1, "replicated partial sums": 8},
+    ("x=2,y=3", 2): {"reduced": 4, "to partial sums": 16, "summands": 2, "replicated partial sums": 12},
 }
 
 
@@ -167,9 +167,9 @@ def test_every_pair_on_three_axes(rank: int) -> None:
     assert (
         check_pairs("x=2,y=2,z=2", rank)
         == [
-            {"reduced": 3, "replicated summands": 30},
-            {"reduced": 66, "to summands": 42, "summands": 6, "replicated summands": 234},
-            {"reduced": 216, "to summands": 348, "summands": 60, "replicated summands": 726},
+            {"reduced": 3, "replicated partial sums": 30},
+            {"reduced": 66, "to partial sums": 42, "summands": 6, "replicated partial sums": 234},
+            {"reduced": 216, "to partial sums": 348, "summands": 60, "replicated partial sums": 726},
         ][rank]
     )
 
@@ -352,16 +352,17 @@ BAD = [
     ({"source": "[4] min{x}", "dtype": "key<fry>"}, ReductionError,
      "elements of key<fry> have no min, since they have no order; reduce a real type"),
     ({"target": "[4] max{x}"}, ReductionError,
-     "summands by sum cannot become summands by max; reduce [4] sum{x} first, and make [4] max{x} of the result"),
+     "partial sums by sum cannot become partial sums by max; reduce [4] sum{x} first, and make [4] max{x} of the "
+     "result"),
     ({"accumulate": "float16"}, ReductionError,
      "sums of float32 cannot be accumulated in float16; give a type of the same kind, as wide or wider"),
     ({"accumulate": "int64"}, ReductionError,
      "sums of float32 cannot be accumulated in int64; give a type of the same kind, as wide or wider"),
     ({"accumulate": "fp32"}, DtypeError,
      "'fp32' names no element type; give a NumPy or ml_dtypes name such as 'float32' or 'bfloat16'"),
-    ({"order": "random"}, PlanFormError, "the order of summands is 'random'; it is one of ('any', 'fixed')"),
+    ({"order": "random"}, PlanFormError, "the order of partial sums is 'random'; it is one of ('any', 'fixed')"),
     ({"algorithm": "paper"}, PartialTypeError,
-     "the paper's algorithm takes arrays whose tiles are parts of the array, and those of [4] sum{x} are summands; "
+     "the paper's algorithm takes arrays whose tiles are parts of the array, and those of [4] sum{x} are partial sums; "
      "reduce it first, for example with jax.lax.psum or MPI's Allreduce"),
     ({"memory_limit": 10}, MemoryLimitError,
      "no plan fits in 10 bytes per device; the least memory_limit that one fits is 40 bytes"),

@@ -102,23 +102,23 @@ def test_summands_are_a_dimension_of_their_own() -> None:
     assert place("[4{x}16]", "x=4").stacked() == place("[1, 4{x}16]", "x=4")
 
 
-NAMES = "a placement of 2 devices names one summand for each, of at most as many"
+NAMES = "a placement of 2 devices names one partial sum for each, of at most as many"
 KINDS = "not by one of ('sum', 'max', 'min')"
 
 
 @pytest.mark.parametrize(
     ("summand", "count", "kind", "why"),
     [
-        ([0, 2], 2, "sum", "the number of a summand lies outside 0 to 1"),
-        ([0, -1], 2, "sum", "the number of a summand lies outside 0 to 1"),
-        ([0, 1, 0], 2, "sum", f"{NAMES}, got 2 summands and numbers of shape (3,)"),
-        ([0, 1], 3, "sum", f"{NAMES}, got 3 summands and numbers of shape (2,)"),
-        ([0, 1], 2, None, f"2 summands are reduced by None, {KINDS}"),
-        ([0, 1], 2, "prod", f"2 summands are reduced by 'prod', {KINDS}"),
-        ([0, 1], 2**70, "sum", f"{NAMES}, got {2**70} summands and numbers of shape (2,)"),
-        (None, 2, None, f"2 summands are reduced by None, {KINDS}"),
-        (None, 0, None, f"{NAMES}, got 0 summands and numbers of shape (2,)"),
-        (None, 1, "prod", f"1 summands are reduced by 'prod', {KINDS}"),
+        ([0, 2], 2, "sum", "the number of a partial sum lies outside 0 to 1"),
+        ([0, -1], 2, "sum", "the number of a partial sum lies outside 0 to 1"),
+        ([0, 1, 0], 2, "sum", f"{NAMES}, got 2 partial sums and numbers of shape (3,)"),
+        ([0, 1], 3, "sum", f"{NAMES}, got 3 partial sums and numbers of shape (2,)"),
+        ([0, 1], 2, None, f"2 partial sums are reduced by None, {KINDS}"),
+        ([0, 1], 2, "prod", f"2 partial sums are reduced by 'prod', {KINDS}"),
+        ([0, 1], 2**70, "sum", f"{NAMES}, got {2**70} partial sums and numbers of shape (2,)"),
+        (None, 2, None, f"2 partial sums are reduced by None, {KINDS}"),
+        (None, 0, None, f"{NAMES}, got 0 partial sums and numbers of shape (2,)"),
+        (None, 1, "prod", f"1 partial sums are reduced by 'prod', {KINDS}"),
     ],
 )
 def test_summands_that_cannot_be_are_refused(summand: list[int] | None, count: int, kind: str | None, why: str) -> None:

@@ -24,7 +24,7 @@ from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 
-_REPLICAS = "an array whose replicas are summands"
+_REPLICAS = "an array whose replicas are partial sums"
 
 
 class CrossMeshRedistribution:

@@ -212,7 +212,7 @@ class Redistribution:
     def _run(self, array: jax.Array) -> jax.Array:
         kinds = {self.plan.source.reduction, self.plan.target.reduction} - {None}
         if kinds and (self._stacked or kinds != {"sum"}):
-            what = "a plan on stacked summands" if self._stacked else f"a {kinds.pop()} of summands"
+            what = "a plan on stacked partial sums" if self._stacked else f"a {kinds.pop()} of partial sums"
             return underivable(self._mapped, what)(array)
         return differentiable(self._mapped, self._back, bool(self.plan.target.partial))(array)
 

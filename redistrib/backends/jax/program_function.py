@@ -129,7 +129,7 @@ def require_program(program: Program) -> Place:
         if value.type.partial:
             raise ProgramError(
                 "", value.name, "Place", f"it is {value.form}, and programs in JAX begin and end with whole arrays; "
-                f"move it to a type without summands",
+                f"move it to a type without partial sums",
             )  # fmt: skip
     require_tiles_apart(program)
     return place

@@ -22,7 +22,7 @@ def check_reduction(source: DistType, target: DistType, dtype: str, accumulate: 
         return None
     if source.partial and target.partial and source.reduction != target.reduction:
         raise ReductionError(
-            f"summands by {source.reduction} cannot become summands by {target.reduction}; "
+            f"partial sums by {source.reduction} cannot become partial sums by {target.reduction}; "
             f"reduce {source} first, and make {target} of the result"
         )
     require_reduction(kind, dtype)

@@ -138,7 +138,7 @@ def summands(ranks: int) -> Iterator[Case]:
     b = Builder("twice")
     given = b.input("x", "[6{x}12, 12] sum{y}", place, "int64")
     nest = rd.nest("ij->ij", (12, 12), name="twice", fn=lambda x: 2 * x, linear=[(0,)])
-    yield Case("summands in and out", b.build(b.compute(nest, given, cut={"i": "x"})), [x], [2 * x])
+    yield Case("partial sums in and out", b.build(b.compute(nest, given, cut={"i": "x"})), [x], [2 * x])
 
 
 def every(ranks: int) -> Iterator[Case]:
