@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redistrib.arguments import dtype_name, is_sharding, numbered, numbered_ranks, require_mesh_of, typed
+from redistrib.arguments import dtype_name, has_devices, is_sharding, numbered, numbered_ranks, require_mesh_of, typed
 from redistrib.cost.profiles import load_profile as load_profile
 from redistrib.errors import ProgramError
 from redistrib.errors.base import shown
@@ -50,12 +50,13 @@ def synthesize(
     """Find a plan that moves an array from one distributed type to another, and verify it.
 
     Args:
-        source, target: a type, its notation such as `"[3{x}12, 2{y}12]"`, or a `jax.sharding.NamedSharding`
-            (then `shape` is needed, and the sharding brings its own mesh). Tiles may be of unequal size:
-            `"[3~{x}11]"`, see docs/uneven.md. Or the placements of a DTensor, such as `[Shard(0), Replicate()]` (then
-            `shape` and the mesh are needed).
-        mesh: the devices: a `Mesh`, a dict or text of axis sizes (`{"x": 4}`, `"x=4,y=6"`), a `jax.sharding.Mesh`, or
-            a `DeviceMesh` of PyTorch, whose devices are numbered in the order of their ranks.
+        source, target: a type, its notation such as `"[3{x}12, 2{y}12]"`, a `jax.sharding.NamedSharding` (which
+            brings its own mesh) or a `jax.sharding.PartitionSpec`; the last two need `shape`. Tiles may be of unequal
+            size: `"[3~{x}11]"`, see docs/uneven.md. Or the placements of a DTensor, such as `[Shard(0), Replicate()]`
+            (then `shape` and the mesh are needed).
+        mesh: the devices: a `Mesh`, a dict or text of axis sizes (`{"x": 4}`, `"x=4,y=6"`), a `jax.sharding.Mesh`, a
+            `jax.sharding.AbstractMesh`, for which no devices are needed, or a `DeviceMesh` of PyTorch, whose devices
+            are numbered in the order of their ranks.
         target_mesh: the mesh of the target type where it is another one, over the same devices or others: those whose
             numbers it gives, as in `Mesh.of("x=4", range(4, 8))`.
         shape: global shape in elements, for shardings.
@@ -94,7 +95,8 @@ def synthesize(
     if is_device_mesh(mesh):
         source_mesh, other_mesh = numbered_ranks(source_mesh, other_mesh)
     known = None if is_device_mesh(mesh) else topology_of_mesh(source.mesh if is_sharding(source) else mesh)
-    if is_sharding(source) and is_sharding(target):
+    both = is_sharding(source) and is_sharding(target)
+    if both and has_devices(source.mesh) and has_devices(target.mesh):
         source_mesh, other_mesh, known = numbered(source.mesh, target.mesh, source_mesh, other_mesh)
     return _synthesize(
         source_type,
@@ -248,7 +250,8 @@ def distribute(
     Args:
         fn: a function of arrays and trees of them.
         args: its arguments, as arrays or as `jax.ShapeDtypeStruct`.
-        mesh: a `jax.sharding.Mesh`, or axes and sizes (`{"d": 2, "t": 4}`) over the first devices that JAX has.
+        mesh: a `jax.sharding.Mesh`, or axes and sizes (`{"d": 2, "t": 4}`, a `Mesh`, an `AbstractMesh` of JAX) over the
+            first devices that JAX has. Where there are too few, all but a call works.
         schedule: tactics, in order, each of one mesh axis: `rd.along("d", {"batch": 0})` cuts arguments,
             `rd.work("t", {"dot_general*": "n0"})` cuts operations. What a tactic decides, later ones leave. Or the
             schedule of a search, or `"auto"`, to search for one; see `search`.

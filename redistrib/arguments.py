@@ -8,7 +8,7 @@ from typing import Any
 from redistrib.errors import GlobalShapeError, MeshDevicesError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.placements import are_placements, from_device_mesh, from_placements, is_device_mesh
-from redistrib.lang.specs import from_named_sharding
+from redistrib.lang.specs import from_named_sharding, from_partition_spec
 from redistrib.lang.types import DistType
 from redistrib.theory.topology import Topology, topology_of_devices
 
@@ -27,16 +27,33 @@ def is_sharding(value: Any) -> bool:
     return hasattr(value, "spec") and hasattr(value, "mesh")
 
 
+def is_spec(value: Any) -> bool:
+    """Whether a value is a JAX partition spec, to be told without importing JAX."""
+    return type(value).__name__ in ("PartitionSpec", "P")
+
+
+def has_devices(mesh: Any) -> bool:
+    """Whether a JAX mesh names devices, as an abstract one does not; to be told without importing JAX."""
+    try:
+        return mesh.devices is not None
+    except (AttributeError, ValueError):
+        return False
+
+
 def typed(value: Any, mesh: Any, shape: Sequence[int] | None) -> tuple[DistType, Mesh]:
-    """A type in any of its forms and its mesh; a sharding brings its own, and needs the shape of the array.
+    """A type in any of its forms and its mesh; a sharding brings its own, and needs the shape of the array, as a
+    partition spec does.
 
     Raises:
-        GlobalShapeError: for a sharding without a shape, or a type of another shape.
+        GlobalShapeError: for a sharding or a spec without a shape, or a type of another shape.
     """
-    if is_sharding(value):
+    if is_sharding(value) or is_spec(value):
         if shape is None:
             raise GlobalShapeError("missing shape", value=value)
-        return from_named_sharding(value, tuple(shape))
+        if is_sharding(value):
+            return from_named_sharding(value, tuple(shape))
+        own = as_mesh(mesh)
+        return from_partition_spec(value, tuple(shape), own), own
     if are_placements(value):
         if shape is None:
             raise GlobalShapeError("missing shape", value=value)

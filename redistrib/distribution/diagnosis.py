@@ -215,6 +215,7 @@ def _compiled(function: Any, args: Sequence[Any]) -> tuple[Any, str]:
     if hasattr(function, "compile"):
         lowered = function
     elif callable(function):
+        _require_devices(args)
         lowered = (function if hasattr(function, "lower") else jax.jit(function)).lower(*args)
     else:
         raise ProgramError("", "", "Arguments", f"a jitted function is diagnosed, not a {type(function).__name__}")
@@ -225,6 +226,23 @@ def _compiled(function: Any, args: Sequence[Any]) -> tuple[Any, str]:
             texts = sorted(Path(folder).glob("*before_spmd-partitioning*.txt"))
             return compiled, texts[0].read_text() if texts else ""
     return lowered.compile(), ""
+
+
+def _require_devices(args: Sequence[Any]) -> None:
+    """Refuse arguments over a mesh without devices, for which nothing can be compiled.
+
+    Raises:
+        ProgramError: says how many devices are missing.
+    """
+    for leaf in jax.tree.leaves(args):
+        mesh = getattr(getattr(leaf, "sharding", None), "mesh", None)
+        if isinstance(mesh, jax.sharding.AbstractMesh):
+            count = len(jax.devices())
+            raise ProgramError(
+                "", "", "Place", f"a diagnosis compiles, for the {mesh.size} devices of {Mesh.of(mesh)}, and "
+                f"an AbstractMesh names none; JAX has {count}: give shardings over a jax.sharding.Mesh, virtual or of "
+                f"jax.experimental.topologies",
+            )  # fmt: skip
 
 
 def _mesh_of(args: Sequence[Any]) -> Mesh | None:

@@ -12,7 +12,9 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from redistrib.backends.jax.context import Platform
 from redistrib.backends.jax.program import mapped, shardings
+from redistrib.backends.jax.sharding import JaxMesh
 from redistrib.backends.jax.trace.inline import Traced, trace
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
@@ -37,7 +39,7 @@ from redistrib.simulator.entry import simulate
 
 def distributed(
     given: Prepared,
-    mesh: jax.sharding.Mesh,
+    mesh: JaxMesh,
     axes: Mesh,
     schedule: Any,
     cost_model: CostModel | str | None,
@@ -129,9 +131,9 @@ def prepare(
     return Prepared(getattr(function, "__name__", "main"), traced, args, starts, outputs)
 
 
-def platform_of(mesh: jax.sharding.Mesh) -> str:
-    """The platform of the devices, as presets are called."""
-    return preset_of(mesh.devices.flat[0].platform)
+def platform_of(mesh: JaxMesh) -> str:
+    """The platform of the devices, as presets are called; of an abstract mesh that of the default backend."""
+    return preset_of(Platform.of(mesh).name)
 
 
 def donated_by(names: Sequence[str], inputs: Sequence[Array]) -> tuple[str, ...]:
@@ -170,7 +172,7 @@ class Distributed:
 
     Attributes:
         program: what every device computes and moves; print it for a table.
-        mesh: the JAX mesh.
+        mesh: the JAX mesh; abstract where there are too few devices to run it.
         choices: where propagation had to choose, and why it took what it did; and where a cut ends.
         opaque: operations that every device runs whole, since nothing is known of them.
     """
@@ -180,7 +182,7 @@ class Distributed:
         program: Program,
         given: Prepared,
         found: Propagation,
-        mesh: jax.sharding.Mesh,
+        mesh: JaxMesh,
         *,
         in_order: bool,
     ) -> None:
@@ -222,21 +224,31 @@ class Distributed:
 
         Arguments that lie elsewhere are put where the program needs them first.
         """
+        require_devices(self.program.name, self.mesh)
         leaves = self._leaves(args)
         placed = [
             jax.device_put(self._data(k, leaf), to) for k, (leaf, to) in enumerate(zip(leaves, self._ins, strict=False))
         ]
         return self._compiled(*placed, *self._constants)
 
-    def lower(self, *args: Any) -> Any:
-        """As `jax.jit(f).lower`: for arrays, or shapes, or the arguments that the function was distributed for."""
+    def lower(self, *args: Any, platform: str | None = None) -> Any:
+        """As `jax.jit(f).lower`: for arrays, or shapes, or the arguments that the function was distributed for.
+
+        Args:
+            args: see above.
+            platform: to lower for, such as `"tpu"`; by default that of the devices. On an abstract mesh what is lowered
+                has a text, and cannot be compiled here.
+        """
         if args:
             self._leaves(args, shapes=True)
         forms = [
             jax.ShapeDtypeStruct(value.type.global_shape, value.dtype, sharding=to)
             for value, to in zip(self.program.inputs, self._ins, strict=True)
         ]
-        return self._compiled.lower(*forms)
+        if platform is None and isinstance(self.mesh, jax.sharding.Mesh):
+            return self._compiled.lower(*forms)
+        chosen = platform or Platform.of(self.mesh).name
+        return self._compiled.trace(*forms).lower(lowering_platforms=(chosen,))
 
     @cached_property
     def cost(self) -> Cost:
@@ -296,16 +308,35 @@ def _of_keys(sharding: NamedSharding) -> NamedSharding:
     return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:-1]))
 
 
-def meshes(mesh: Any) -> tuple[jax.sharding.Mesh, Mesh]:
-    """A mesh as JAX has it, over the first devices unless it says which, and as ours."""
-    if isinstance(mesh, jax.sharding.Mesh):
-        return mesh, Mesh.of(mesh)
+def meshes(mesh: Any) -> tuple[JaxMesh, Mesh]:
+    """A mesh as JAX has it, over the first devices unless it says which, and as ours.
+
+    Where JAX has too few devices, or the mesh names none, it is an abstract mesh: all can be planned on it.
+    """
     own = Mesh.of(mesh)
+    if isinstance(mesh, jax.sharding.Mesh):
+        return mesh, own
+    kinds = (AxisType.Auto,) * len(own.names)
     devices = np.array(jax.devices()[: own.size])
     if len(devices) < own.size:
-        raise ProgramError("", "", "Place", f"mesh {own} needs {own.size} devices, and JAX has {len(devices)}")
-    kinds = (AxisType.Auto,) * len(own.names)
+        return jax.sharding.AbstractMesh(own.shape, own.names, axis_types=kinds), Mesh(own.axes)
     return jax.sharding.Mesh(devices.reshape(own.shape), own.names, axis_types=kinds), Mesh(own.axes)
+
+
+def require_devices(name: str, mesh: JaxMesh) -> jax.sharding.Mesh:
+    """The mesh, over devices.
+
+    Raises:
+        ProgramError: if it is abstract; says how many devices are missing.
+    """
+    if isinstance(mesh, jax.sharding.Mesh):
+        return mesh
+    own, count = Mesh.of(mesh), len(jax.devices())
+    missing = own.size - count
+    raise ProgramError(
+        "", "", "Place", f"{name} on mesh {own} needs {own.size} devices to run, and JAX has {count}: {missing} "
+        f"{'is' if missing == 1 else 'are'} missing; program, memory, cost and lower() need none",
+    )  # fmt: skip
 
 
 def _types(given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], mesh: Mesh) -> dict[int, DistType]:

@@ -13,7 +13,7 @@ from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, 
 from redistrib.backends.jax.lowering import after, local_program
 from redistrib.backends.jax.names import named, scope_name
 from redistrib.backends.jax.rows import over_tiles
-from redistrib.backends.jax.sharding import named_sharding, partition_spec
+from redistrib.backends.jax.sharding import JaxMesh, named_sharding, partition_spec
 from redistrib.backends.jax.values import as_integer_bits
 from redistrib.errors import ProgramError
 from redistrib.plans.plan import Plan
@@ -39,7 +39,7 @@ Compiled: TypeAlias = Callable[[Compute, Mapping[str, jax.Array]], dict[str, jax
 
 def mapped(
     program: Program,
-    mesh: jax.sharding.Mesh,
+    mesh: JaxMesh,
     schedule: Schedule | None = None,
     *,
     in_order: bool = False,
@@ -79,7 +79,7 @@ def require_tiles_apart(program: Program) -> None:
             raise ProgramError("", value.name, "Window", "tiles that overlap run through MPI, not in JAX")
 
 
-def shardings(values: Sequence[Value], mesh: jax.sharding.Mesh) -> list[jax.sharding.NamedSharding]:
+def shardings(values: Sequence[Value], mesh: JaxMesh) -> list[jax.sharding.NamedSharding]:
     """How values lie on a JAX mesh."""
     return [named_sharding(value.type, value.place.mesh, mesh) for value in values]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 from jax import lax
@@ -15,6 +15,8 @@ from redistrib.errors import ForeignMeshError, SpecError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.specs import to_partition_entries, to_unreduced
 from redistrib.lang.types import DimType, DistType
+
+JaxMesh: TypeAlias = "jax.sharding.Mesh | jax.sharding.AbstractMesh"
 
 
 def partition_spec(
@@ -50,7 +52,7 @@ def stacked_type(dist_type: DistType, mesh: Mesh) -> DistType:
     return DistType((DimType(1, dist_type.partial, summands), *dist_type.dims))
 
 
-def named_sharding(dist_type: DistType, mesh: Mesh, jax_mesh: jax.sharding.Mesh) -> NamedSharding:
+def named_sharding(dist_type: DistType, mesh: Mesh, jax_mesh: JaxMesh) -> NamedSharding:
     """The sharding of a type over `mesh`, on a JAX mesh of the same axes.
 
     Raises:
