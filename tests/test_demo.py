@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from redistrib import demo
 from redistrib.cli import main
@@ -33,8 +35,9 @@ def small_model() -> dict[str, Any]:
 
 
 @pytest.fixture
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "weights", small_model)
+def _small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    save_file(small_model(), tmp_path / "small.safetensors")
+    monkeypatch.setattr(demo, "model_file", lambda: tmp_path / "small.safetensors")
 
 
 def test_layouts() -> None:
@@ -70,7 +73,7 @@ def test_it_prints_the_call_the_table_and_json(capsys: pytest.CaptureFixture[str
     assert main(["demo"]) == 0
     shown = capsys.readouterr()
     lines = shown.out.splitlines()
-    assert lines[2] == "    params = redistrib.reshard(params, shardings)"
+    assert lines[2:4] == [f"    {demo.LOAD}", f"    {demo.CALL}"]
     assert "[2{fsdp}16, 16]" in shown.out
     assert "bit for bit the same" in shown.out
     assert "resharding" in shown.err

@@ -54,7 +54,7 @@ from redistrib.errors.synthesis import (
     ProfileError,
     ReductionError,
 )
-from redistrib.errors.weights import WeightsFileError
+from redistrib.errors.weights import ThroughError, WeightsFileError
 
 __all__ = [
     "VERIFICATION_RULES",
@@ -89,6 +89,7 @@ __all__ = [
     "RunSizeError",
     "SourceArrayError",
     "SpecError",
+    "ThroughError",
     "TileAboveBoundError",
     "TilesError",
     "TracedError",

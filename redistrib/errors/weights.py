@@ -24,3 +24,24 @@ safetensors file, or of a folder of them
     def __init__(self, path: str, tensor: str, reason: str) -> None:
         self.path, self.tensor, self.reason = path, tensor, reason
         super().__init__(f"{path}: tensor {tensor!r}: {reason}" if tensor else f"{path}: {reason}")
+
+
+class ThroughError(RedistribError):
+    """A function that arrays cannot go through on their way.
+
+    >>> import jax
+    >>> import redistrib as rd
+    >>> x = jax.numpy.ones((2, 2))
+    >>> try:
+    ...     rd.reshard(x, x.sharding, through=lambda x: x @ x)
+    ... except rd.errors.ThroughError as error:
+    ...     print(error.primitive)
+    dot_general
+
+    Attributes:
+        primitive: the name of the JAX primitive; empty if none is to blame.
+    """
+
+    def __init__(self, primitive: str, reason: str) -> None:
+        self.primitive = primitive
+        super().__init__(reason)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from redistrib.arguments import dtype_name
 from redistrib.cost.model import CostModel
-from redistrib.errors import TracedError
+from redistrib.errors import ThroughError, TracedError
 from redistrib.plans.data import Order
 from redistrib.resharding import traced
 from redistrib.resharding.eager import PreparedReshard
@@ -14,6 +15,7 @@ from redistrib.resharding.interrupts import SignalsPutOff
 from redistrib.resharding.leaves import matched, on_devices, present
 from redistrib.resharding.planning import Planner
 from redistrib.resharding.replicas import check_replicas
+from redistrib.resharding.through.prepared import PreparedThrough, ThroughPlan
 from redistrib.resharding.value import TreePlan
 from redistrib.sizes import parse_size
 
@@ -25,6 +27,7 @@ def reshard(
     mesh: Any = None,
     source: Any = None,
     logical_shape: Any = None,
+    through: Callable[[Any], Any] | None = None,
     donate: bool = False,
     memory_limit: int | str | None = None,
     cost_model: CostModel | str | None = None,
@@ -64,6 +67,10 @@ def reshard(
             array, or a tree of shapes and None. The result has the least padding that its sharding needs, all zeros, so
             its shape may be another; or that of a `jax.ShapeDtypeStruct` in the place of its sharding. Of the source's
             padding nothing is read.
+        through: a function of the tree, of views and element-wise operations (casts, transposes, reshapes, slices,
+            concatenations, scaling, sums): the result is its result, and `shardings` are of that. Casts to fewer bits
+            are made before arrays move, and parts of a concatenation go straight to their places; see docs/weights.md.
+            Of the other arguments `mesh`, `donate`, `memory_limit` and `check` count with it; outside `jit`.
         donate: give every source up as soon as its array has moved. Nothing is given up before all leaves have been
             checked, planned and compiled for, and what `jax.device_put` moves has arrived. An array that stays where it
             is keeps its buffers, shared by both, and a later donation of one leaves the other alive. Exceptions from
@@ -90,9 +97,15 @@ def reshard(
             whether it is proved that nothing can fit.
         TracedError: for what cannot be done under `jit`, and for a traced array on Auto axes without `source`.
         ReplicaError: if `check` finds devices that differ.
+        ThroughError: if `through` has an operation that is neither a view nor element-wise, with its name and line.
     """
     planner = Planner(cost_model, None if accumulate is None else dtype_name(accumulate), order)
     limit = None if memory_limit is None else parse_size(memory_limit)
+    if through is not None:
+        _refuse_with_through(source, logical_shape)
+        if check:
+            check_replicas(tree)
+        return PreparedThrough(tree, shardings, through, mesh=mesh, donate=donate, memory_limit=limit).run()
     return move_tree(
         tree, shardings, source, logical_shape, planner, mesh=mesh, donate=donate, memory_limit=limit, check=check,
         progress=progress,
@@ -145,24 +158,35 @@ def reshard_plan(
     *,
     mesh: Any = None,
     logical_shape: Any = None,
+    through: Callable[[Any], Any] | None = None,
     donate: bool = False,
     memory_limit: int | str | None = None,
     cost_model: CostModel | str | None = None,
     accumulate: Any = None,
     order: Order | None = None,
-) -> TreePlan:
+) -> TreePlan | ThroughPlan:
     """What `reshard` will do with the same arguments: order, launches, bytes alive at the worst moment, as a value.
 
     Plans and compiles, which `reshard` then need not do again. Print it for a table.
 
     Args:
         tree: of arrays, or of `jax.ShapeDtypeStruct` with shardings.
-        shardings, mesh, logical_shape, donate, memory_limit, cost_model, accumulate, order: as for `reshard`.
+        shardings, mesh, logical_shape, through, donate, memory_limit, cost_model, accumulate, order: as for `reshard`.
 
     Raises:
         LeafError, MemoryLimitError: as `reshard` does.
     """
     planner = Planner(cost_model, None if accumulate is None else dtype_name(accumulate), order)
     limit = None if memory_limit is None else parse_size(memory_limit)
+    if through is not None:
+        _refuse_with_through(None, logical_shape)
+        return PreparedThrough(tree, shardings, through, mesh=mesh, donate=donate, memory_limit=limit).plan
     leaves, _ = matched(tree, shardings, None, logical_shape, mesh)
     return PreparedReshard(list(map(on_devices, leaves)), planner, donate=donate, memory_limit=limit).plan
+
+
+def _refuse_with_through(source: Any, logical_shape: Any) -> None:
+    if source is not None or logical_shape is not None:
+        raise ThroughError(
+            "", "through= goes with arrays outside jit and without padding; leave source= and logical_shape= out"
+        )

@@ -22,7 +22,7 @@ from redistrib.programs.graph import Array, Graph, Operation, Pinned
 
 UNROLLED = 128  # steps of a scan: the layers of the deepest models there are
 
-_INLINED = {
+INLINED = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
@@ -176,8 +176,8 @@ class _Tracer:
         called = str(eqn.params.get("name", "")) if kind in ("jit", "pjit") else ""
         if isinstance(self.rules.get(called), CallRule):
             return self.equation(eqn, ins, source, called)
-        if kind in _INLINED and kind not in self.rules:
-            inner = eqn.params[_INLINED[kind]]
+        if kind in INLINED and kind not in self.rules:
+            inner = eqn.params[INLINED[kind]]
             if kind in ("remat2", "checkpoint") and eqn.params.get("differentiated") and eqn.params.get("prevent_cse"):
                 ins = [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
             return self.inlined(inner, ins, source)

@@ -1,0 +1,251 @@
+"""`reshard` with a function on the way: the results of `jax.jit`, under the shardings, in the fewest bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import redistrib as rd
+from redistrib.backends.jax.profiling.inspect import inspect
+from redistrib.errors import LeafError, MemoryLimitError, ThroughError
+
+
+def line(first: int, count: int, name: str = "x") -> Mesh:
+    return Mesh(np.array(jax.devices()[first : first + count]), (name,))
+
+
+SOURCE, TARGET = line(0, 4, "fsdp"), line(4, 4, "tp")
+
+
+def tree() -> dict[str, jax.Array]:
+    rng = np.random.default_rng(0)
+    shapes = {"q": (16, 24), "k": (16, 24), "v": (16, 24), "o": (24, 16), "scale": ()}
+    specs = {"q": P("fsdp"), "k": P("fsdp"), "v": P(None, "fsdp"), "o": P("fsdp"), "scale": P()}
+    return {
+        name: jax.device_put(rng.normal(size=shape).astype(np.float32), NamedSharding(SOURCE, specs[name]))
+        for name, shape in shapes.items()
+    }
+
+
+FUNCTIONS: dict[str, tuple[Callable[[Any], Any], P]] = {
+    "as it is": (lambda t: t["q"], P("tp")),
+    "cast": (lambda t: t["q"].astype(jnp.bfloat16), P(None, "tp")),
+    "cast and back": (lambda t: t["q"].astype(jnp.bfloat16).astype(jnp.float32), P("tp")),
+    "fused, rows": (lambda t: jnp.concatenate([t["q"], t["k"], t["v"]]), P("tp")),
+    "fused, columns": (lambda t: jnp.concatenate([t["q"], t["k"], t["v"]], 1), P(None, "tp")),
+    "fused, transposed": (lambda t: jnp.concatenate([t["q"].T, t["o"]], 0).astype(jnp.bfloat16), P("tp")),
+    "stacked": (lambda t: jnp.stack([t["q"], t["k"], t["v"], t["o"].T]), P("tp")),
+    "stacked inside": (lambda t: jnp.stack([t["q"], t["k"]], 1), P(None, None, "tp")),
+    "heads": (lambda t: t["q"].reshape(16, 6, 4).transpose(1, 0, 2), P(None, "tp")),
+    "heads, cut inside": (lambda t: t["q"].reshape(16, 6, 4), P(None, None, "tp")),
+    "merged": (lambda t: t["q"].reshape(384), P("tp")),
+    "regrouped": (lambda t: t["q"].reshape(12, 32), P("tp")),
+    "split": (lambda t: jnp.split(t["q"], [5, 9], 1)[1], P("tp")),
+    "sliced": (lambda t: t["o"][3:15, 2:6], P("tp")),
+    "strided": (lambda t: t["o"][:, ::2], P("tp")),
+    "reversed": (lambda t: t["q"][::-1], P("tp")),
+    "scaled": (lambda t: (t["q"] * 0.5 - 3).astype(jnp.float16), P("tp")),
+    "scaled by an array": (lambda t: t["q"] * t["scale"], P("tp")),
+    "sum of two": (lambda t: t["q"] + t["o"].T, P("tp")),
+    "summed": (lambda t: t["q"].sum(0), P("tp")),
+    "padded": (lambda t: jnp.pad(t["q"], ((1, 3), (0, 0))), P("tp")),
+    "one of a constant": (lambda t: jnp.concatenate([t["q"], jnp.ones((4, 24))]), P("tp")),
+    "repeated": (lambda t: jnp.broadcast_to(t["q"][:1], (8, 24)), P("tp")),
+    "twice the same": (lambda t: jax.jit(jnp.transpose)(t["q"]) + jax.jit(jnp.transpose)(t["k"]), P("tp")),
+    "added axis": (lambda t: jnp.squeeze(t["q"][None, :, None], 0), P("tp")),
+    "unstacked": (lambda t: jnp.unstack(t["q"].reshape(4, 4, 24), axis=1)[2], P("tp")),
+    "tiled": (lambda t: jnp.tile(t["q"], (2, 3)), P(None, "tp")),
+    "rolled": (lambda t: jnp.roll(t["q"], 3, 0), P("tp")),
+    "each repeated": (lambda t: jnp.repeat(t["q"], 2, 0), P("tp")),
+    "number": (lambda t: t["scale"] * 2, P()),
+    "constant": (lambda t: jnp.arange(8), P("tp")),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("same_devices", [False, True])
+def test_results_are_those_of_jit(name: str, same_devices: bool) -> None:
+    function, spec = FUNCTIONS[name]
+    target = NamedSharding(line(0, 4, "tp") if same_devices else TARGET, spec)
+    before = tree()
+    plan = rd.reshard_plan(before, target, through=function)
+    moved = rd.reshard(before, target, through=function)
+    expected = np.asarray(jax.jit(function)(before))
+    assert moved.sharding == target and moved.dtype == expected.dtype and moved.shape == expected.shape
+    if name == "summed":  # in another order than jit
+        assert np.allclose(np.asarray(moved), expected, atol=1e-5)
+    else:
+        assert np.asarray(moved).tobytes() == expected.tobytes()
+    assert plan.received_bytes == plan.bound_bytes
+    sent = sum(inspect(bucket.program.hlo).received_bytes for bucket in plan.buckets if bucket.program.hlo)
+    assert sent == plan.received_bytes
+
+
+def test_many_results_and_replicas() -> None:
+    before = tree()
+    grid = Mesh(np.array(jax.devices()[2:10]).reshape(2, 4), ("dp", "tp"))
+
+    def fused(t: dict[str, jax.Array]) -> dict[str, Any]:
+        qkv = jnp.concatenate([t["q"], t["k"], t["v"]], 1).astype(jnp.bfloat16)
+        return {"layers": [{"qkv": qkv, "o": t["o"].astype(jnp.bfloat16)}], "scale": t["scale"]}
+
+    shardings = {
+        "layers": [{"qkv": NamedSharding(grid, P(None, "tp")), "o": NamedSharding(grid, P("tp"))}],
+        "scale": NamedSharding(grid, P()),
+    }
+    moved = rd.reshard(before, shardings, through=fused)
+    expected = jax.jit(fused)(before)
+    assert jax.tree.structure(moved) == jax.tree.structure(expected)
+    assert jax.tree.all(
+        jax.tree.map(lambda a, b: np.array_equal(a, b), jax.device_get(moved), jax.device_get(expected))
+    )
+    assert jax.tree.map(lambda array: array.sharding, moved) == shardings
+
+
+def test_bytes_are_those_of_the_narrower_type() -> None:
+    before = {name: array for name, array in tree().items() if name in "qkv"}
+    target = NamedSharding(TARGET, P(None, "tp"))
+
+    def fused(t: dict[str, jax.Array]) -> jax.Array:
+        return jnp.concatenate([t["q"], t["k"], t["v"]], 1).astype(jnp.bfloat16)
+
+    plan = rd.reshard_plan(before, target, through=fused)
+    assert plan.received_bytes == plan.bound_bytes == 3 * 16 * 24 * 2
+    assert "the bound of the fewest bits on the way is 2,304 (1.00x)" in str(plan)
+    back = jax.device_put(before["q"].astype(jnp.bfloat16), NamedSharding(SOURCE, P("fsdp")))
+    plan = rd.reshard_plan(back, NamedSharding(TARGET, P("tp")), through=lambda q: q.astype(jnp.float32) * 2)
+    assert plan.received_bytes == 16 * 24 * 2
+
+
+def test_a_matrix_product_is_refused_by_name() -> None:
+    with pytest.raises(ThroughError, match=r"dot_general \(.*test_through.py:\d+\) is neither a view") as caught:
+        rd.reshard(tree(), NamedSharding(TARGET, P("tp")), through=lambda t: t["q"] @ t["o"])
+    assert caught.value.primitive == "dot_general" and "apply it before or after" in str(caught.value)
+
+
+def test_donation_gives_up_what_has_moved() -> None:
+    before = tree()
+    moved = rd.reshard(
+        before, NamedSharding(TARGET, P()), through=lambda t: {"q": t["q"].T, "s": t["scale"]}, donate=True
+    )
+    assert before["q"].is_deleted() and before["scale"].is_deleted()
+    assert not before["k"].is_deleted()  # it is no part of the result
+    assert moved["q"].shape == (24, 16)
+    tied = tree()["q"]
+    other = rd.reshard(tied, NamedSharding(Mesh(SOURCE.devices, ("other",)), P("other")))
+    rd.reshard(tied, NamedSharding(TARGET, P()), through=lambda q: q * 2, donate=True)
+    assert not other.is_deleted() and np.asarray(other).shape == (16, 24)
+
+
+def test_limits_and_bad_input() -> None:
+    before, target = tree(), NamedSharding(TARGET, P())
+    plan = rd.reshard_plan(before, target, through=lambda t: t["q"])
+    rd.reshard(before, target, through=lambda t: t["q"], memory_limit=plan.peak_bytes)
+    with pytest.raises(MemoryLimitError) as caught:
+        rd.reshard(before, target, through=lambda t: t["q"], memory_limit=plan.peak_bytes - 1)
+    assert caught.value.least == plan.peak_bytes and not before["q"].is_deleted()
+    for values, error, message in (
+        (np.ones(3), LeafError, "ndarray is no array on devices"),
+        (jax.random.key(0), LeafError, "elements of key<fry> go through no function"),
+    ):
+        with pytest.raises(error, match=message):
+            rd.reshard(values, target, through=lambda value: value)
+    with pytest.raises(LeafError, match="evenly divide"):
+        rd.reshard(before, NamedSharding(TARGET, P("tp")), through=lambda t: t["q"][:3])
+    with pytest.raises(ThroughError, match="leave source= and logical_shape= out"):
+        rd.reshard(before, target, through=lambda t: t["q"], logical_shape=(3, 3))
+    with pytest.raises(ThroughError, match="different sets of devices"):
+        rd.reshard(
+            [before["q"], jax.device_put(jnp.ones((16, 24)), jax.devices()[9])], target, through=lambda t: t[0] + t[1]
+        )
+
+
+def test_bits_of_what_is_not_a_number_survive() -> None:
+    bits = np.random.default_rng(0).integers(0, 2**16, (16, 8)).astype(np.uint16).view(jnp.bfloat16)
+    array = jax.device_put(bits, NamedSharding(SOURCE, P("fsdp")))
+    moved = rd.reshard(
+        array, NamedSharding(TARGET, P(None, "tp")), through=lambda x: x.reshape(4, 4, 8).transpose(2, 1, 0)
+    )
+    assert np.asarray(moved).tobytes() == np.ascontiguousarray(bits.reshape(4, 4, 8).transpose(2, 1, 0)).tobytes()
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[str, Any]]]:
+    """A shape and views of an array of it, one after the other."""
+    shape = tuple(draw(st.lists(st.sampled_from([2, 3, 4, 6, 8]), min_size=1, max_size=3)))
+    first, views = shape, []
+    for _ in range(draw(st.integers(0, 5))):
+        kind = draw(st.sampled_from(["transpose", "reshape", "slice", "double", "rev"]))
+        if kind == "transpose":
+            order = draw(st.permutations(range(len(shape))))
+            shape = tuple(shape[k] for k in order)
+            views.append((kind, tuple(order)))
+        elif kind == "reshape":
+            size = math.prod(shape)
+            a = draw(st.sampled_from([d for d in range(1, size + 1) if size % d == 0]))
+            b = draw(st.sampled_from([d for d in range(1, size // a + 1) if size // a % d == 0]))
+            shape = (a, b, size // a // b)
+            views.append((kind, shape))
+        elif kind == "slice":
+            dim = draw(st.integers(0, len(shape) - 1))
+            start = draw(st.integers(0, shape[dim] - 1))
+            stop = draw(st.integers(start + 1, shape[dim]))
+            shape = tuple(stop - start if k == dim else n for k, n in enumerate(shape))
+            views.append((kind, (dim, start, stop)))
+        elif kind == "double":
+            dim = draw(st.integers(0, len(shape) - 1))
+            shape = tuple(2 * n if k == dim else n for k, n in enumerate(shape))
+            views.append((kind, dim))
+        else:
+            views.append((kind, draw(st.integers(0, len(shape) - 1))))
+    return first, views
+
+
+def viewed(array: Any, views: list[tuple[str, Any]]) -> Any:
+    for kind, how in views:
+        if kind == "transpose":
+            array = array.transpose(how)
+        elif kind == "reshape":
+            array = array.reshape(how)
+        elif kind == "slice":
+            dim, start, stop = how
+            array = array[tuple(slice(start, stop) if k == dim else slice(None) for k in range(array.ndim))]
+        elif kind == "double":
+            array = (jnp if isinstance(array, jax.core.Tracer) else np).concatenate([array, array], how)
+        else:
+            array = (jnp if isinstance(array, jax.core.Tracer) else np).flip(array, how)
+    return array
+
+
+def cut(shape: tuple[int, ...], mesh: Mesh, turn: int) -> NamedSharding:
+    dims = [k for k, n in enumerate(shape) if n % 2 == 0]
+    spec: list[Any] = [None] * len(shape)
+    if dims:
+        spec[dims[turn % len(dims)]] = mesh.axis_names[0]
+    return NamedSharding(mesh, P(*spec))
+
+
+@settings(max_examples=25, deadline=None)
+@given(chain=chains(), turn=st.integers(0, 5))
+def test_any_chain_of_views(chain: tuple[tuple[int, ...], list[tuple[str, Any]]], turn: int) -> None:
+    shape, views = chain
+    values = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
+    array = jax.device_put(values, cut(shape, line(0, 2), turn))
+    expected = viewed(values, views)
+    target = cut(expected.shape, line(1, 2, "y"), turn // 2)
+    try:
+        moved = rd.reshard(array, target, through=lambda x: viewed(x, views))
+    except ThroughError as error:
+        assert "scatters a tile over" in str(error)
+        return
+    assert moved.sharding == target and np.array_equal(moved, expected)
