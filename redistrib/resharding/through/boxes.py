@@ -277,7 +277,7 @@ class Backwards:
 
     def _concatenate(self, eqn: Any, _: int, box: Box, steps: tuple[Step, ...]) -> Form:
         dim, start = eqn.params["dimension"], 0
-        parts = []
+        parts: list[Form] = []
         for atom in eqn.invars:
             size = atom.aval.shape[dim]
             first, last = max(box[dim][0], start), min(box[dim][1], start + size)
