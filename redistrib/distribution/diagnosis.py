@@ -64,7 +64,8 @@ class Finding:
         kinds = dict.fromkeys(f"{plan.source} to {plan.target}" for plan in self.reshards)
         saved = self.received - (self.planned or 0)
         where = os.path.basename(self.source).replace(":", " line ") or "the compiler's own reshard"
-        return f"{where}: move {' and '.join(kinds)} by rd.reshard before it: {saved / 1e6:,.3f} MB less"
+        less = f"{saved / 1e6:,.3f} MB" if saved >= 10_000 else f"{saved:,} bytes"
+        return f"{where}: move {' and '.join(kinds)} by rd.reshard before it: {less} less"
 
     @property
     def planned(self) -> int | None:
