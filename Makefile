@@ -13,7 +13,7 @@ SEED ?= 1
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10 --randomly-seed $(SEED)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-long test-torch exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs test-install test-jax test-browser clean bench-quick
+.PHONY: help setup test test-long test-torch exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs test-install test-jax test-browser docs clean bench-quick
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +104,15 @@ $(INSTALLS)/wheel: $(VENV)/.dev
 test-install: ## the wheel in an environment for each extra alone: what it should do, and refuse
 	@env -u PYTHONPATH $(MAKE) --no-print-directory -j 2 $(INSTALLS)/core $(EXTRAS:%=$(INSTALLS)/%)
 
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(PIP) install -e '.[dev,docs]'
+	@touch $@
+
+# Needs no network: notebooks run here, warnings are errors, and links between pages must lead somewhere.
+docs: $(VENV)/.docs ## build the site in docs/_build/html
+	$(BIN)/python -m sphinx -b html -W --keep-going -q docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 # Pages in a headless browser: Debian's chromium, which the tests find by its path.
 test-browser: $(VENV)/.dev ## the pages of `redistrib view` in a headless browser
 	@command -v chromium > /dev/null && command -v chromedriver > /dev/null || \
@@ -147,6 +156,6 @@ proofs: $(VENV)/.dev ## compile and check the Coq development
 	$(MAKE) -C proofs
 
 clean: ## remove everything that was made here
-	rm -rf $(VENV) $(TORCH) .venv-jax $(INSTALLS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
+	rm -rf $(VENV) $(TORCH) .venv-jax docs/_build $(INSTALLS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
 	find redistrib tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 	@if test -f proofs/Makefile; then $(MAKE) -C proofs clean; fi

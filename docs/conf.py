@@ -1,8 +1,12 @@
 """How the site is built: `make docs`. Nothing is fetched from the network."""
 
 import os
+from pathlib import Path
 
 import redistrib
+from redistrib.cli import parser
+
+os.environ["COLUMNS"] = "110"
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -34,3 +38,8 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 suppress_warnings = ["myst.header"]  # a page may begin below its title's level
+
+# The help of every command, for reference/command-line.rst.
+commands = next(action for action in parser()._actions if action.choices)
+helps = [parser().format_help(), *(command.format_help() for command in commands.choices.values())]
+Path(__file__).with_name("reference").joinpath("commands.txt").write_text("\n\n".join(helps))

@@ -33,6 +33,12 @@ from tests.docs.generated import PAGE, redrawn
 from tests.docs.run_page import FLAGS
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+# Each block of a task's page starts a program of its own.
+run_page = pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.long) if page.parent.name == "how-to" else page for page in PAGES],
+    ids=lambda page: page.name,
+)
 
 
 @every_page
@@ -49,7 +55,7 @@ def test_blocks_say_what_they_are(page: Path) -> None:
         before = block
 
 
-@every_page
+@run_page
 def test_blocks_do_what_they_show(page: Path, tmp_path: Path) -> None:
     failures = failures_of(page, tmp_path)
     assert not failures, "\n\n".join(f"{page.name}:{line}: {why}" for line, why in failures)

@@ -1,0 +1,51 @@
+"""Every public name has its place in the reference, and the site has every page."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs import reference
+from tests.docs.blocks import ROOT
+
+DOCS = ROOT / "docs"
+
+
+def test_every_public_name_has_a_page() -> None:
+    documented = reference.documented_names()
+    assert len(documented) == len(set(documented))
+    assert set(documented) == reference.public_names(), "python -m tests.docs.reference writes the pages anew"
+
+
+@pytest.mark.parametrize("page", reference.PAGES)
+def test_the_pages_are_as_they_are_written(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "FOLDER", tmp_path)
+    reference.main()
+    assert (tmp_path / f"{page}.rst").read_text() == (DOCS / "reference" / f"{page}.rst").read_text()
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    listed = set(re.findall(r"^   ([\w/-]+)$", (DOCS / "index.rst").read_text(), re.MULTILINE))
+    pages = {path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*") if _is_page(path)}
+    assert listed == pages
+
+
+def _is_page(path: Path) -> bool:
+    return path.suffix in (".md", ".rst", ".ipynb") and path.name != "index.rst" and "_build" not in path.parts
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "how-to").glob("*.md")), ids=lambda path: path.stem)
+def test_a_task_begins_with_what_the_reader_gets_and_then_code(path: Path) -> None:
+    _, gets, code = path.read_text().split("\n\n", 2)
+    assert gets.startswith("You get: ")
+    assert code.startswith("```python")
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_are_kept_without_outputs(path: Path) -> None:
+    cells = json.loads(path.read_text())["cells"]
+    assert "You get: " in "".join(cells[0]["source"])
+    assert not [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")]
