@@ -13,7 +13,7 @@ from redistrib.backends.jax.rows import line_of
 from redistrib.backends.jax.sharding import alone_on
 from redistrib.cache import Cache
 
-# Jitted functions of none, by (shape, dtype, devices): each compiles once.
+# Jitted functions without arguments, by (shape, dtype, devices): each compiles once.
 _MAKERS: Cache[Callable[[], jax.Array]] = Cache(1024)
 
 
@@ -23,19 +23,19 @@ def over_all(array: jax.Array, shape: tuple[int, ...], sharding: NamedSharding) 
     Buffers are not copied. This process allocates a tile of zeros on each of its devices without a tile.
     """
     tile = sharding.shard_shape(shape)
-    held = {shard.device: shard.data for shard in array.addressable_shards}
-    own = [device for device in sharding.mesh.devices.flat if device.process_index == jax.process_index()]
-    without = [device for device in own if device not in held]
+    shards = {shard.device: shard.data for shard in array.addressable_shards}
+    local = [device for device in sharding.mesh.devices.flat if device.process_index == jax.process_index()]
+    without = [device for device in local if device not in shards]
     if without:
-        held |= {shard.device: shard.data for shard in zeros(array, tile, without).addressable_shards}
-    tiles = [held[device] if held[device].shape == tile else held[device].reshape(tile) for device in own]
+        shards |= {shard.device: shard.data for shard in zeros(array, tile, without).addressable_shards}
+    tiles = [shards[device] if shards[device].shape == tile else shards[device].reshape(tile) for device in local]
     return jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=array.dtype)
 
 
 def on_some(array: jax.Array, shape: tuple[int, ...], sharding: Sharding) -> jax.Array:
-    """The tiles of an array as those of one of another shape, on fewer devices; tiles are reshaped to fit."""
-    tile, held = sharding.shard_shape(shape), {shard.device: shard.data for shard in array.addressable_shards}
-    tiles = [held[device].reshape(tile) for device in sharding.devices_indices_map(shape) if device in held]
+    """The tiles of an array as an array of another shape, on fewer devices; tiles are reshaped."""
+    tile, shards = sharding.shard_shape(shape), {shard.device: shard.data for shard in array.addressable_shards}
+    tiles = [shards[device].reshape(tile) for device in sharding.devices_indices_map(shape) if device in shards]
     return jax.make_array_from_single_device_arrays(shape, sharding, tiles, dtype=array.dtype)
 
 
@@ -45,12 +45,12 @@ def without_shards(shape: tuple[int, ...], dtype: Any, sharding: Sharding) -> ja
 
 
 def zeros(array: jax.Array, shape: tuple[int, ...], devices: list[Any]) -> jax.Array:
-    """Zeros of an array's dtype, keys included, a copy on each of some devices."""
+    """Zeros of an array's dtype, keys included, replicated on these devices."""
     mesh = line_of(devices)
     make = _MAKERS.get((shape, array.dtype, tuple(devices)), lambda: _maker(array, shape, mesh))
     with alone_on(mesh):
-        made: jax.Array = make()
-    return made
+        result: jax.Array = make()
+    return result
 
 
 def _maker(array: jax.Array, shape: tuple[int, ...], mesh: Mesh) -> Callable[[], jax.Array]:

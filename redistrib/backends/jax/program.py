@@ -69,10 +69,10 @@ def mapped(
 
 
 def require_tiles_apart(program: Program) -> None:
-    """Refuse a program whose tiles overlap, of which JAX has no arrays.
+    """Refuse a program whose tiles overlap; JAX has no such arrays.
 
     Raises:
-        ProgramError: if those of a value do.
+        ProgramError: for the first value with such tiles.
     """
     for value in inlined(program).values.values():
         if value.windows:
@@ -80,7 +80,7 @@ def require_tiles_apart(program: Program) -> None:
 
 
 def shardings(values: Sequence[Value], mesh: JaxMesh) -> list[jax.sharding.NamedSharding]:
-    """How values lie on a JAX mesh."""
+    """The shardings of values on a JAX mesh."""
     return [named_sharding(value.type, value.place.mesh, mesh) for value in values]
 
 
@@ -93,30 +93,30 @@ def run_local(
     in_order: bool = False,
     compute: Compiled | None = None,
 ) -> list[jax.Array]:
-    """The outputs' tiles from the inputs' tiles, on the device that runs; to be traced under manual axes."""
-    held = {value.name: tile for value, tile in zip(program.inputs, tiles, strict=True)}
+    """The outputs' tiles from the inputs' tiles on the running device; traced under manual axes."""
+    env = {value.name: tile for value, tile in zip(program.inputs, tiles, strict=True)}
     latest: jax.Array | None = None
     for op in program.ops:
         match op:
             case Compute():
                 with jax.named_scope(scope_name(op.name)):
-                    made = (compute or _compute)(op, held)
-                held |= made
-                latest = next((tile for tile in made.values() if tile.size), latest)
+                    results = (compute or _compute)(op, env)
+                env |= results
+                latest = next((tile for tile in results.values() if tile.size), latest)
             case Move():
-                tile = held[op.value]
+                tile = env[op.value]
                 if op.plan is not None:
                     if in_order and latest is not None:
                         mesh = op.plan.source_mesh
                         tile = after(latest, tile, LoweringContext(mesh.names, mesh.shape, mesh.devices))
                     with jax.named_scope(scope_name(op.value)):
                         tile = _moved(op.plan, tile, platform, schedule)
-                held[op.out.name] = tile
-    return [held[name] for name in program.outputs]
+                env[op.out.name] = tile
+    return [env[name] for name in program.outputs]
 
 
-def _compute(op: Compute, held: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    env: dict[str, Any] = {array: held[name] for array, name in op.ins}
+def _compute(op: Compute, tiles: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    env: dict[str, Any] = {array: tiles[name] for array, name in op.ins}
     mesh = op.place.mesh
     where = LoweringContext(mesh.names, mesh.shape, mesh.devices)
     for part in op.parts:
@@ -129,8 +129,8 @@ def _compute(op: Compute, held: Mapping[str, jax.Array]) -> dict[str, jax.Array]
             if name in nest.indexed and tile < len(over):
                 start = where.lookup((over.start + cut.start[:, k]).astype(np.int32))
             at[name] = TracedRange(start, tile)
-        found = nest.body(at, *(env[access.array] for access in nest.reads))
-        results = found if isinstance(found, tuple) else (found,)
+        returned = nest.body(at, *(env[access.array] for access in nest.reads))
+        results = returned if isinstance(returned, tuple) else (returned,)
         env.update(zip((access.array for access in nest.writes), results, strict=True))
     return {value.name: env[array] for array, value in op.outs}
 

@@ -78,11 +78,11 @@ class ProgramFunction:
         return f"ProgramFunction({self.program.name} on {dict(self.mesh.shape)})"
 
     def __call__(self, *arrays: jax.Array) -> list[jax.Array]:
-        """An array for each output, placed as `out_shardings` says.
+        """An array for each output, with its sharding of `out_shardings`.
 
         Raises:
-            ProgramError: if there are too few arrays or too many, or one is not as its input: of another shape, element
-                type or sharding, or no `jax.Array`. Under `jit`, on Auto axes, XLA moves it there first.
+            ProgramError: if there are too few arrays or too many, or one differs from its input in shape, element type
+                or sharding, or is no `jax.Array`. Under `jit`, on Auto axes, XLA moves it there first.
             TracedError: inside a `shard_map` over axes of the mesh.
         """
         inputs = self.program.inputs
@@ -90,27 +90,27 @@ class ProgramFunction:
             names = ", ".join(value.name for value in inputs) or "none"
             why = f"it has the inputs {names}, and {len(arrays)} arrays are given"
             raise ProgramError(self.program.name, "", "Arguments", why)
-        given = list(map(self._accepted, range(len(inputs)), arrays))
-        results: list[jax.Array] = self._compiled(*given)
+        checked = list(map(self._checked, range(len(inputs)), arrays))
+        results: list[jax.Array] = self._compiled(*checked)
         return results
 
-    def _accepted(self, number: int, array: Any) -> jax.Array:
+    def _checked(self, number: int, array: Any) -> jax.Array:
         value, sharding = self.program.inputs[number], self.in_shardings[number]
-        wanted = f"{value.dtype}{list(value.shape)}"
+        expected = f"{value.dtype}{list(value.shape)}"
         remedy = f"place it with jax.device_put(array, f.in_shardings[{number}])"
         if not isinstance(array, jax.Array):
             raise self._refused(value, f"it is {shown(array)}, and no jax.Array; {remedy}")
         if (array.shape, str(array.dtype)) != (value.shape, value.dtype):
-            raise self._refused(value, f"it is {array.dtype}{list(array.shape)}, and the program takes {wanted}")
+            raise self._refused(value, f"it is {array.dtype}{list(array.shape)}, and the program takes {expected}")
         if not isinstance(array, jax.core.Tracer):
             if not array.sharding.is_equivalent_to(sharding, array.ndim):
                 placed, needed = described(array.sharding), described(sharding)
                 raise self._refused(value, f"it is placed as {placed}, and the program takes {needed}; {remedy}")
             return array
-        other = other_spec(array, sharding)
-        if other is not None:
+        spec = other_spec(array, sharding)
+        if spec is not None:
             raise self._refused(
-                value, f"it is placed as {other}, and the program takes {sharding.spec}; reshard it first"
+                value, f"it is placed as {spec}, and the program takes {sharding.spec}; reshard it first"
             )
         return array if AxisType.Explicit in self.mesh.axis_types else constrained(array, self.mesh, sharding.spec)
 
@@ -119,7 +119,7 @@ class ProgramFunction:
 
 
 def require_program(program: Program) -> Place:
-    """Refuse a program that no JAX mesh can carry out, and return the place that it runs on.
+    """Refuse a program that no JAX mesh can run, and return its place.
 
     Raises:
         ProgramError: as `program_to_jax` says.
@@ -136,10 +136,10 @@ def require_program(program: Program) -> Place:
 
 
 def _place(program: Program) -> Place:
-    """The one place of a program, all of which JAX can run.
+    """The one place of a program that JAX can run.
 
     Raises:
-        ProgramError: names the first value or operation that it cannot.
+        ProgramError: names the first value or operation that JAX cannot run.
     """
     flat = inlined(program)
     work = [op for op in flat.ops if isinstance(op, Compute)]
@@ -154,17 +154,17 @@ def _place(program: Program) -> Place:
                 operation, value, "Place", f"it is on {other}, and others are on {place}; in JAX a program runs on one "
                 f"place: leave root= out and give all grids as many devices, or run it by rd.to_mpi",
             )  # fmt: skip
-    for made in flat.values.values():
-        if not _is_known(made.dtype):
+    for result in flat.values.values():
+        if not _is_enabled(result.dtype):
             raise ProgramError(
-                "", made.name, "Place", f"it is of {made.dtype}, and JAX has none unless jax_enable_x64 is set; do "
+                "", result.name, "Place", f"it is of {result.dtype}, and JAX has none unless jax_enable_x64 is set; do "
                 f"so, or take another element type",
             )  # fmt: skip
     require_bodies(program)
     return place
 
 
-def _is_known(dtype: str) -> bool:
+def _is_enabled(dtype: str) -> bool:
     return dtype.startswith("key<") or jax.dtypes.canonicalize_dtype(dtype) == dtype_of(dtype)
 
 
@@ -180,25 +180,25 @@ def _sharding(value: Value, place: Place, mesh: jax.sharding.Mesh) -> NamedShard
 # ------------------------------------------------------------------------------------------------ operations
 
 
-def _compute(op: Compute, held: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+def _compute(op: Compute, tiles: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """The results of an operation on the running device."""
-    env = {array: held[name] for array, name in op.ins}
+    env = {array: tiles[name] for array, name in op.ins}
     for part in op.parts:
-        nest, tiles = part.nest, [env[access.array] for access in part.nest.reads]
+        nest, operands = part.nest, [env[access.array] for access in part.nest.reads]
         points = placement_of(part.cut, op.place.mesh)
         places: dict[tuple[range, ...], int] = {}
         table = [
             places.setdefault(tuple(points_of(nest, points, device).values()), len(places))
             for device in range(op.place.mesh.size)
         ]
-        ways = [partial(_results, op, nest, dict(zip(nest.position, ranges, strict=True))) for ranges in places]
+        branches = [partial(_results, op, nest, dict(zip(nest.position, ranges, strict=True))) for ranges in places]
         mesh = op.place.mesh
-        if len(ways) == 1:
-            made = ways[0](*tiles)
+        if len(branches) == 1:
+            results = branches[0](*operands)
         else:
             where = LoweringContext(mesh.names, mesh.shape, mesh.devices)
-            made = lax.switch(where.lookup(np.array(table, np.int32)), ways, *tiles)
-        for access, result in zip(nest.writes, made, strict=True):
+            results = lax.switch(where.lookup(np.array(table, np.int32)), branches, *operands)
+        for access, result in zip(nest.writes, results, strict=True):
             combine = _COMBINED[nest.combine[0][1]] if access.array in env else None  # written twice inside a group
             env[access.array] = result if combine is None else combine(env[access.array], result)
     return {value.name: _as(value, env[array], op) for array, value in op.outs}
@@ -208,22 +208,22 @@ def _results(op: Compute, nest: Nest, at: Mapping[str, range], *tiles: jax.Array
     """The results of the body of a nest on the points `at`."""
     assert nest.body is not None
     try:
-        found = traced(partial(nest.body, at), tiles)
-        made = [jnp.asarray(result) for result in (found if isinstance(found, tuple) else (found,))]
+        returned = traced(partial(nest.body, at), tiles)
+        results = [jnp.asarray(result) for result in (returned if isinstance(returned, tuple) else (returned,))]
     except (jax.errors.JAXTypeError, TypeError, NotImplementedError) as error:
         why = cut(str(error).strip().split("\n")[0], 300)
         raise ProgramError(
             op.name, "", "Nest", f"JAX cannot trace the body of nest {nest.name!r}: {why}; write it with jax.numpy, or "
             f"run the program by rd.to_mpi",
         ) from error  # fmt: skip
-    if len(made) != len(nest.writes):
-        raise nest.error("Nest", f"the body gives {len(made)} arrays, and the nest writes {len(nest.writes)}")
-    for access, result in zip(nest.writes, made, strict=True):
+    if len(results) != len(nest.writes):
+        raise nest.error("Nest", f"the body gives {len(results)} arrays, and the nest writes {len(nest.writes)}")
+    for access, result in zip(nest.writes, results, strict=True):
         extents = iter(access.extents)
         shape = tuple(math.prod(len(at[name]) for name in dim) if dim else next(extents) for dim in access.dims)
         if result.shape != shape:
             raise nest.error("Nest", f"the body gives shape {result.shape}, not {shape}", access.array)
-    return made
+    return results
 
 
 def _as(value: Value, array: jax.Array, op: Compute) -> jax.Array:

@@ -19,18 +19,18 @@ from redistrib.programs.inline import inlined
 
 def mesh_of(place: Place, devices: Sequence[Any]) -> jax.sharding.Mesh:
     """The JAX mesh of a place; a place without axes gets one of size 1."""
-    own = np.array([devices[number] for number in place.devices])
+    members = np.array([devices[number] for number in place.devices])
     shape, names = (place.mesh.shape, place.mesh.names) if place.mesh.names else ((1,), ("one",))
-    return jax.sharding.Mesh(own.reshape(shape), names, axis_types=(AxisType.Auto,) * len(names))
+    return jax.sharding.Mesh(members.reshape(shape), names, axis_types=(AxisType.Auto,) * len(names))
 
 
 def sharding_of(value: Value, mesh: jax.sharding.Mesh) -> NamedSharding:
-    """How a value lies on the mesh of its place; one of summands is an array of them, along a first dimension."""
+    """The sharding of a value on the mesh of its place; partial sums are stacked along a first dimension."""
     return NamedSharding(mesh, partition_spec(stacked_type(value.type, value.place.mesh)))
 
 
 def array_of(value: Value, mesh: jax.sharding.Mesh) -> jax.ShapeDtypeStruct:
-    """Shape, element type and sharding of the array that a value is; see `sharding_of`."""
+    """Shape, element type and sharding of a value as an array; see `sharding_of`."""
     shape = stacked_type(value.type, value.place.mesh).global_shape
     return jax.ShapeDtypeStruct(shape, value.dtype, sharding=sharding_of(value, mesh))
 
@@ -42,16 +42,16 @@ def staged(program: ProgramData, mesh: jax.sharding.Mesh) -> Callable[..., list[
     platform = Platform.of(mesh)
 
     def local(*tiles: jax.Array) -> list[jax.Array]:
-        given = [tile[0] if value.type.partial else tile for value, tile in zip(flat.inputs, tiles, strict=True)]
-        made = run_local(flat, given, platform)
-        return [tile[None] if value.type.partial else tile for value, tile in zip(outputs, made, strict=True)]
+        whole = [tile[0] if value.type.partial else tile for value, tile in zip(flat.inputs, tiles, strict=True)]
+        results = run_local(flat, whole, platform)
+        return [tile[None] if value.type.partial else tile for value, tile in zip(outputs, results, strict=True)]
 
     specs, ends = ([sharding_of(value, mesh).spec for value in side] for side in (flat.inputs, outputs))
     mapped = over_tiles(local, mesh, tuple(specs), ends)
 
     def call(*arrays: jax.Array) -> list[jax.Array]:
-        found: list[jax.Array] = mapped(*arrays)
-        return found
+        results: list[jax.Array] = mapped(*arrays)
+        return results
 
     call.__name__ = program.name
     return jax.jit(call)

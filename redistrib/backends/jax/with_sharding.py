@@ -16,11 +16,11 @@ from redistrib.cache import Cache
 
 @dataclass(frozen=True)
 class _Result:
-    """What comes of an array.
+    """The array of the same buffers.
 
     Attributes:
         aval: its abstract value.
-        order: for each of its buffers, the place among those of the array.
+        order: for each of its buffers, the position of the buffer in the original array.
     """
 
     aval: Any
@@ -29,56 +29,58 @@ class _Result:
 
 # By shape, dtype, sharding and weak type of the array, then shape, sharding and weak type of the result.
 _RESULTS: Cache[_Result] = Cache(4096)
-# By shape, dtype, sharding and weak type of the array, then shape and sharding asked for.
-_ALIKE: Cache[bool] = Cache(4096)
+# By shape, dtype, sharding and weak type of the array, then shape and sharding of the argument.
+_EQUIVALENT: Cache[bool] = Cache(4096)
 
 
 def with_sharding(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool) -> jax.Array:
     """The same buffers as an array of another global shape and sharding over the same devices."""
     if jax.numpy.issubdtype(array.dtype, jax.dtypes.extended):
-        return _made(array, shape, sharding)
+        return _build(array, shape, sharding)
     key = (array.aval, array.sharding, shape, sharding, weak)
     result = _RESULTS.get(key, lambda: _result(array, shape, sharding, weak))
-    quick = private.array_of_buffers(array, result.aval, sharding, result.order)
-    return _made(array, shape, sharding, weak) if quick is None else quick
+    fast = private.array_of_buffers(array, result.aval, sharding, result.order)
+    return _build(array, shape, sharding, weak) if fast is None else fast
 
 
 def argument(array: jax.Array, shape: tuple[int, ...], sharding: Sharding) -> jax.Array:
-    """The same buffers as a compiled program takes an array of this shape and sharding; as they are where it can."""
-    alike = _ALIKE.get((array.aval, array.sharding, shape, sharding), lambda: _is_alike(array, shape, sharding))
-    return array if alike else with_sharding(array, shape, sharding, weak=False)
+    """The array as an argument of a compiled program for this shape and sharding; unchanged where possible."""
+    equivalent = _EQUIVALENT.get(
+        (array.aval, array.sharding, shape, sharding), lambda: _is_equivalent(array, shape, sharding)
+    )
+    return array if equivalent else with_sharding(array, shape, sharding, weak=False)
 
 
-def _is_alike(array: jax.Array, shape: tuple[int, ...], sharding: Sharding) -> bool:
-    """Whether an array differs from one of a shape and sharding in the names of mesh axes alone."""
+def _is_equivalent(array: jax.Array, shape: tuple[int, ...], sharding: Sharding) -> bool:
+    """Whether an array has this shape and sharding, except for the names of mesh axes."""
     if array.shape != shape or array.aval.weak_type or jax.numpy.issubdtype(array.dtype, jax.dtypes.extended):
         return False
     return bool(array.sharding.is_equivalent_to(sharding, array.ndim))
 
 
 def _result(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool) -> _Result:
-    """What comes of an array, found by having JAX make it, and check it."""
-    made: Any = _made(array, shape, sharding)
+    """The array of the same buffers, built and checked by JAX."""
+    built: Any = _build(array, shape, sharding)
     place = {shard.device: k for k, shard in enumerate(array.addressable_shards)}
-    aval = made.aval.update(weak_type=True) if weak else made.aval
-    return _Result(aval, tuple(place[shard.device] for shard in made.addressable_shards))
+    aval = built.aval.update(weak_type=True) if weak else built.aval
+    return _Result(aval, tuple(place[shard.device] for shard in built.addressable_shards))
 
 
-def _made(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool = False) -> jax.Array:
+def _build(array: jax.Array, shape: tuple[int, ...], sharding: Sharding, weak: bool = False) -> jax.Array:
     tiles = {shard.device: shard.data for shard in array.addressable_shards}
-    # Of most dtypes JAX puts the tiles in order; not of keys.
+    # JAX orders the tiles, except those of keys.
     order = [device for device in devices_of(sharding, shape) if device in tiles]
-    made = jax.make_array_from_single_device_arrays(
+    built = jax.make_array_from_single_device_arrays(
         shape, sharding, [tiles[device] for device in order], dtype=array.dtype
     )
-    if weak:  # a copy, where JAX makes no such array of given buffers
+    if weak:  # a copy, where JAX builds no weakly typed array from buffers
         with alone_on(Mesh(np.array(order), ("devices",))):
-            made = jax.jit(private.weakly_typed, out_shardings=sharding)(made)
-    return made
+            built = jax.jit(private.weakly_typed, out_shardings=sharding)(built)
+    return built
 
 
 def devices_of(sharding: Sharding, shape: tuple[int, ...]) -> list[Any]:
-    """The devices of a sharding, in its order; JAX has no boxes for them where tiles are summands."""
+    """The devices of a sharding, in its order; JAX has no index map of partial sums."""
     if isinstance(sharding, NamedSharding):
         return list(sharding.mesh.devices.flat)
     return list(sharding.devices_indices_map(shape))
@@ -87,4 +89,4 @@ def devices_of(sharding: Sharding, shape: tuple[int, ...]) -> list[Any]:
 def forget() -> None:
     """Empty the cache of abstract values and orders."""
     _RESULTS.clear()
-    _ALIKE.clear()
+    _EQUIVALENT.clear()
