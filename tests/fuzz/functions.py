@@ -18,6 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import redistrib as rd
+from redistrib.backends.jax.trace.inline import trace
+from redistrib.distribution.arguments import leaf_names
+from redistrib.distribution.regions import RULES as REGIONS
 from tests.fuzz import operations, structured
 from tests.fuzz.guard import Failure, attempt
 from tests.fuzz.values import FLOATS, INTEGERS, WIDE, Function, Value
@@ -38,6 +41,8 @@ def check(seed: int, index: int) -> str:
     rng = random.Random(f"schedule/{seed}/{index}")
     mesh = rng.choice(MESHES)
     schedule = _schedule(function, mesh, rng)
+    if rng.random() < 0.3:
+        schedule = [*_work(function, mesh, rng), *schedule]
     exact = rng.random() < 0.2
     ends = _ends(function, mesh, rng) if rng.random() < 0.3 else None
     case = f"{function}; on {mesh} by {schedule}{', exact' if exact else ''}{f' to {ends}' if ends else ''}"
@@ -104,6 +109,23 @@ def _schedule(function: Function, mesh: dict[str, int], rng: random.Random) -> l
                 cut[f"arg{k}"] = 0 if k == 0 and 0 in dims and rng.random() < 0.7 else rng.choice(dims)
         if cut:
             tactics.append(rd.along(axis, cut))
+    return tactics
+
+
+def _work(function: Function, mesh: dict[str, int], rng: random.Random) -> list[Any]:
+    """Cuts of the work of two operations, along any of their dimensions: those that are summed over among them."""
+    with jax.enable_x64(function.wide):
+        graph = trace(function, function.arguments, leaf_names(function, function.arguments), REGIONS).graph
+    tactics = []
+    for axis in rng.choices(sorted(mesh), k=2):
+        options = [
+            (operation.name, name)
+            for operation in graph.operations
+            for name, over in operation.nest.ranges
+            if len(over) % mesh[axis] == 0
+        ]
+        if options:
+            tactics.append(rd.work(axis, dict([rng.choice(options)])))
     return tactics
 
 
