@@ -1,8 +1,11 @@
 """How the work of every operation is cut: examples over the axis `d`, and one other dimension over the axis `t`.
 
-The first operation on examples that multiplies by a matrix nothing is known of cuts its columns; whatever reads what
-is cut goes on with that cut, and so cuts the rows of the next matrix, and makes summands, which are reduced at once.
-That is the tensor parallelism of Shoeybi et al. (2019), found from the accesses alone.
+The first operation that multiplies examples by a matrix without a type yet cuts the columns of the matrix. Its readers
+keep the cut: they cut the rows of the next matrix and compute partial sums, which are reduced at once. That is the
+tensor parallelism of Shoeybi et al. (2019), derived from the accesses alone.
+
+Cuts are chosen here and not by `partitioning.propagate`: the two rank candidates differently, and the kept layouts of
+DistIR's grids follow this ranking.
 """
 
 from __future__ import annotations
@@ -22,13 +25,13 @@ from redistrib.programs.pullback import Part, cut_of
 DATA, TENSOR = "d", "t"
 
 
-class Cut(NamedTuple):
-    """How one operation is cut.
+class CutOperation(NamedTuple):
+    """An operation and its cut.
 
     Attributes:
         part: the nest, of one microbatch, and its cut.
-        ins: the type that it needs of every value, by array.
-        outs: the type that it makes of every value, by array, summands included.
+        ins: for every array that it reads the type that it needs.
+        outs: for every array that it writes the type of the result, which may be a partial sum.
     """
 
     part: Part
@@ -59,8 +62,8 @@ class Cutter:
     sums_sharded: bool = False
     inputs_sharded: bool = False
     types: dict[str, DistType] = field(default_factory=dict)
-    cuts: dict[int, Cut] = field(default_factory=dict)
-    known: dict[tuple[object, ...], Cut] = field(default_factory=dict)
+    cuts: dict[int, CutOperation] = field(default_factory=dict)
+    known: dict[tuple[object, ...], CutOperation] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         axes = ((DATA, self.data), (TENSOR, self.tensor))
@@ -146,7 +149,7 @@ class Cutter:
             self.known[key] = self._chosen(step, given)
         self._decided(number, self.known[key])
 
-    def _decided(self, number: int, cut: Cut) -> None:
+    def _decided(self, number: int, cut: CutOperation) -> None:
         step = self.batch.steps[number]
         self.cuts[number] = cut
         for array, value in step.op.outs:
@@ -172,7 +175,7 @@ class Cutter:
         assert cut is not None  # nothing is cut, or its examples, which is what they are for
         self._decided(number, cut)
 
-    def _chosen(self, step: Step, given: Mapping[str, DistType | None]) -> Cut:
+    def _chosen(self, step: Step, given: Mapping[str, DistType | None]) -> CutOperation:
         nest = self.nest(step)
         axes: dict[str, tuple[str, ...]] = {}
         if step.batch:
@@ -210,7 +213,7 @@ class Cutter:
             dim[0] for access in free for dim in access.dims if dim and dim[0] in written and not read & set(dim)
         ]  # fmt: skip
 
-    def _tried(self, nest: Nest, axes: Mapping[str, Sequence[str]]) -> Cut | None:
+    def _tried(self, nest: Nest, axes: Mapping[str, Sequence[str]]) -> CutOperation | None:
         """The operation cut so; None where it cannot be."""
         cut = cut_of(nest, axes, self.mesh)
         if cut is None:
@@ -220,7 +223,7 @@ class Cutter:
             ins, outs = part.signature(self.mesh)
         except ProgramError:
             return None
-        return Cut(part, _by_array(nest.reads, ins), _by_array(nest.writes, outs))
+        return CutOperation(part, _by_array(nest.reads, ins), _by_array(nest.writes, outs))
 
 
 def _by_array(accesses: Sequence[Access], forms: Sequence[DistType]) -> dict[str, DistType]:

@@ -18,7 +18,7 @@ from redistrib.simulator.machine import Machine
 
 
 class SimulatedLayout(NamedTuple):
-    """A layout and what simulation says of it.
+    """A layout and its simulation.
 
     Attributes:
         layout: the layout.
@@ -60,11 +60,11 @@ def grid(program: Program, batch: Mapping[str, int], machine: Machine, devices: 
         ProgramError: as `redistrib.pipelines.spread` does.
     """
     seen = batch_of(program, batch)
-    found = [
+    simulated = [
         _candidate(layout, spread_over(seen, layout, "exact"), machine, Known())
         for layout in layouts(devices, seen.size)
     ]
-    return sorted(found, key=lambda candidate: candidate.seconds)
+    return sorted(simulated, key=lambda candidate: candidate.seconds)
 
 
 def of_microbatches(
@@ -72,8 +72,8 @@ def of_microbatches(
 ) -> dict[int, list[SimulatedLayout]]:
     """For batches of so many examples the layouts whose microbatches are as large as a program's batch.
 
-    They are cut and staged alike, and their units are the same programs, so that those are made, and timed, once. All
-    sizes of microbatches together give what `grid` finds for each batch.
+    They have the same cuts and stages, and their tasks the same programs, which are built and timed once. All sizes of
+    microbatches together give the result of `grid` for each batch.
 
     Args:
         program: on one device, of one microbatch; no operation may ask for the number of an example.
@@ -86,14 +86,14 @@ def of_microbatches(
         ProgramError: as `redistrib.pipelines.spread` does.
     """
     seen = batch_of(program, batch)
-    found: dict[int, list[SimulatedLayout]] = {}
-    alike: dict[tuple[int, int, int], list[tuple[int, Layout]]] = {}
+    simulated: dict[int, list[SimulatedLayout]] = {}
+    same_stages: dict[tuple[int, int, int], list[tuple[int, Layout]]] = {}
     for size in sizes:
         for layout in layouts(devices, size):
             if size == seen.size * layout.microbatches:
-                alike.setdefault((layout.data, layout.tensor, layout.pipeline), []).append((size, layout))
+                same_stages.setdefault((layout.data, layout.tensor, layout.pipeline), []).append((size, layout))
     cutters: dict[tuple[int, int], Cutter] = {}
-    for (data, tensor, _), several in alike.items():
+    for (data, tensor, _), several in same_stages.items():
         if (data, tensor) not in cutters:
             cutters[data, tensor] = cutter_of(seen, several[0][1], 1)
         staging, known = Staging(cutters[data, tensor], several[0][1], "exact"), Known()
@@ -101,8 +101,8 @@ def of_microbatches(
             raise ProgramError("", "", "Batch", "an operation asks for the number of an example; simulate each layout")
         for size, layout in several:
             made = spread_over(seen, layout, "exact", staging)
-            found.setdefault(size, []).append(_candidate(layout, made, machine, known))
-    return found
+            simulated.setdefault(size, []).append(_candidate(layout, made, machine, known))
+    return simulated
 
 
 def _candidate(layout: Layout, program: Program, machine: Machine, known: Known) -> SimulatedLayout:

@@ -1,4 +1,4 @@
-"""What a user asks for, and what comes of it."""
+"""Layouts, and programs spread by them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from redistrib.programs.reference import Tile
 
 @dataclass(frozen=True)
 class Layout:
-    """How a program is spread over `data * tensor * pipeline` devices.
+    """A way to spread a program over `data * tensor * pipeline` devices.
 
     Device `(p * data + d) * tensor + t` is in pipeline position `p`, replica `d`, tensor part `t`.
 
     Attributes:
         data: replicas, each with its part of every microbatch.
         tensor: parts that the work of a layer is cut into.
-        pipeline: groups of devices that the layers are dealt out to.
+        pipeline: groups of devices that the stages are assigned to.
         microbatches: parts of the batch, one after the other.
-        chunks: stages on each group of devices, as the interleaved order has them.
-        order: in which a group takes its units; see `redistrib.pipelines.orders`.
-        zero: 0, every replica has everything; 1, replicas share the update and what only it needs; 2, the sums of
-            gradients as well; 3, the parameters as well (Rajbhandari et al., 2020).
+        chunks: stages on each group of devices, more than one for the interleaved order.
+        order: of the tasks of a group; see `redistrib.pipelines.orders`.
+        zero: 0, every replica has all state; 1, the update and the state of the optimizer are cut over the replicas;
+            2, the sums of gradients as well; 3, the parameters as well (Rajbhandari et al., 2020).
         starts: the value whose operation begins each stage but the first; by default stages of equal work.
-        tensor_dims: dimensions of inputs that tensor parts cut, None for none; by default found from the accesses.
+        tensor_dims: dimensions of inputs that tensor parts cut, None for none; by default derived from the accesses.
 
     Raises:
         ProgramError: if a number is not an integer from 1 on, or `zero` not one from 0 to 3.
@@ -70,12 +70,12 @@ class Layout:
 
 @dataclass(frozen=True)
 class Spread:
-    """A program spread over devices, and the way from the arrays of the one to those of the other.
+    """A program spread over devices, and conversions of the original program's arrays to its arrays and back.
 
     Attributes:
         program: over the devices. Inputs with examples come microbatch by microbatch: `x.0`, `x.1`, ...; so do outputs.
-        batch: the program it was made of.
-        layout: how.
+        batch: the original program.
+        layout: how it is spread.
     """
 
     program: Program
@@ -83,20 +83,20 @@ class Spread:
     layout: Layout
 
     def arguments(self, arrays: Sequence[npt.ArrayLike]) -> list[Tile]:
-        """The arrays for the inputs of `program` from those for the inputs of the one it was made of."""
-        found: list[Tile] = []
+        """The arrays for the inputs of `program` from arrays for the inputs of the original program."""
+        parts: list[Tile] = []
         for value, array in zip(self.batch.inputs, arrays, strict=True):
             role, whole = self.batch.roles[value.name], np.asarray(array)
             split = role.kind == "batched" and self.layout.microbatches > 1
-            found += np.split(whole, self.layout.microbatches, role.dim) if split else [whole]
-        return found
+            parts += np.split(whole, self.layout.microbatches, role.dim) if split else [whole]
+        return parts
 
     def results(self, arrays: Sequence[npt.ArrayLike]) -> list[Tile]:
-        """The outputs of the program it was made of from those of `program`."""
-        left, found = [np.asarray(array) for array in arrays], []
+        """The outputs of the original program from the outputs of `program`."""
+        left, whole = [np.asarray(array) for array in arrays], []
         for name in self.batch.outputs:
             role = self.batch.roles[name]
             count = self.layout.microbatches if role.kind == "batched" else 1
-            found.append(left[0] if count == 1 else np.concatenate(left[:count], role.dim))
+            whole.append(left[0] if count == 1 else np.concatenate(left[:count], role.dim))
             left = left[count:]
-        return found
+        return whole

@@ -1,8 +1,8 @@
-"""Orders: which microbatch each device of a pipeline works on, forward or backward, and when.
+"""Orders: the pipeline tasks of every device, in the order in which it runs them.
 
-An order is a function of the number of devices, microbatches, and stages on each device; it gives for every device the
-units that it runs, one after the other. Stage `s` of a pipeline is on device `s % devices`. `GPIPE`, `ONE_F_ONE_B` and
-`INTERLEAVED` are three; any function of this form will do, and `slots` finds out whether its units can run.
+An order is a function of the number of devices, of microbatches, and of stages on each device. It returns for every
+device its tasks, one after the other. Stage `s` of a pipeline is on device `s % devices`. `gpipe`, `one_f_one_b` and
+`interleaved` are orders; so is every function of this form. `list_schedule` refuses an order that cannot run.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import NamedTuple, TypeAlias
 from redistrib.errors import ProgramError
 
 
-class Unit(NamedTuple):
-    """One stage on one microbatch.
+class PipelineTask(NamedTuple):
+    """The pass of one microbatch through one stage.
 
     Attributes:
         stage: number of the stage.
@@ -27,42 +27,42 @@ class Unit(NamedTuple):
     backward: bool = False
 
 
-Order: TypeAlias = Callable[[int, int, int], list[list[Unit]]]
+Order: TypeAlias = Callable[[int, int, int], list[list[PipelineTask]]]
 
 
-def gpipe(devices: int, microbatches: int, chunks: int = 1) -> list[list[Unit]]:
+def gpipe(devices: int, microbatches: int, chunks: int = 1) -> list[list[PipelineTask]]:
     """All microbatches forward, then all of them backward (Huang et al., 2019).
 
-    >>> [f"{'B' if unit.backward else 'F'}{unit.microbatch}" for unit in gpipe(2, 2)[0]]
+    >>> [f"{'B' if task.backward else 'F'}{task.microbatch}" for task in gpipe(2, 2)[0]]
     ['F0', 'F1', 'B0', 'B1']
     """
     rows = []
     for device in range(devices):
         stages = [device + devices * chunk for chunk in range(chunks)]
-        forward = [Unit(stage, m) for stage in stages for m in range(microbatches)]
-        backward = [Unit(stage, m, True) for stage in reversed(stages) for m in range(microbatches)]
+        forward = [PipelineTask(stage, m) for stage in stages for m in range(microbatches)]
+        backward = [PipelineTask(stage, m, True) for stage in reversed(stages) for m in range(microbatches)]
         rows.append(forward + backward)
     return rows
 
 
-def one_f_one_b(devices: int, microbatches: int, chunks: int = 1) -> list[list[Unit]]:
-    """As soon as a microbatch is through it goes back, in turns with the next one forward (Narayanan et al., 2019).
+def one_f_one_b(devices: int, microbatches: int, chunks: int = 1) -> list[list[PipelineTask]]:
+    """Each microbatch goes backward right after its last stage, in turns with the next one (Narayanan et al., 2019).
 
-    >>> [f"{'B' if unit.backward else 'F'}{unit.microbatch}" for unit in one_f_one_b(2, 3)[0]]
+    >>> [f"{'B' if task.backward else 'F'}{task.microbatch}" for task in one_f_one_b(2, 3)[0]]
     ['F0', 'F1', 'B0', 'F2', 'B1', 'B2']
     """
     if chunks > 1:
         return interleaved(devices, microbatches, chunks)
     rows = []
     for device in range(devices):
-        forward = [Unit(device, m) for m in range(microbatches)]
-        backward = [Unit(device, m, True) for m in range(microbatches)]
+        forward = [PipelineTask(device, m) for m in range(microbatches)]
+        backward = [PipelineTask(device, m, True) for m in range(microbatches)]
         rows.append(_in_turns(forward, backward, devices - device - 1))
     return rows
 
 
-def interleaved(devices: int, microbatches: int, chunks: int) -> list[list[Unit]]:
-    """Several stages on every device, each microbatch going round (Narayanan et al., 2021, section 2.2).
+def interleaved(devices: int, microbatches: int, chunks: int) -> list[list[PipelineTask]]:
+    """Several stages on every device, which a microbatch visits in turns (Narayanan et al., 2021, section 2.2).
 
     Raises:
         ProgramError: if the devices do not divide the microbatches.
@@ -78,66 +78,66 @@ def interleaved(devices: int, microbatches: int, chunks: int) -> list[list[Unit]
         for first in range(0, microbatches, devices):
             for chunk in range(chunks):
                 group = range(first, first + devices)
-                forward += [Unit(device + devices * chunk, m) for m in group]
-                backward += [Unit(device + devices * (chunks - 1 - chunk), m, True) for m in group]
+                forward += [PipelineTask(device + devices * chunk, m) for m in group]
+                backward += [PipelineTask(device + devices * (chunks - 1 - chunk), m, True) for m in group]
         rows.append(_in_turns(forward, backward, 2 * (devices - device - 1) + (chunks - 1) * devices))
     return rows
 
 
-def _in_turns(forward: list[Unit], backward: list[Unit], ahead: int) -> list[Unit]:
-    """So many forward, then one forward and one backward in turns, then the rest backward."""
+def _in_turns(forward: list[PipelineTask], backward: list[PipelineTask], ahead: int) -> list[PipelineTask]:
+    """`ahead` tasks forward, then one forward and one backward in turns, then the others backward."""
     ahead = min(ahead, len(forward))
     row = forward[:ahead]
-    for k, unit in enumerate(backward):
-        row += [*forward[ahead + k : ahead + k + 1], unit]
+    for k, task in enumerate(backward):
+        row += [*forward[ahead + k : ahead + k + 1], task]
     return row
 
 
-def forward_only(rows: Sequence[Sequence[Unit]]) -> list[list[Unit]]:
-    """An order without what goes backward, for programs that only go forward."""
-    return [[unit for unit in row if not unit.backward] for row in rows]
+def forward_only(rows: Sequence[Sequence[PipelineTask]]) -> list[list[PipelineTask]]:
+    """An order without its backward tasks, for programs without a backward pass."""
+    return [[task for task in row if not task.backward] for row in rows]
 
 
-class Slot(NamedTuple):
-    """When a unit runs if every unit takes the time that it is given and moves take none."""
+class ScheduledTask(NamedTuple):
+    """A task with its start and its end in seconds, where moves take no time."""
 
     start: float
     end: float
-    unit: Unit
+    task: PipelineTask
 
 
-def slots(
-    rows: Sequence[Sequence[Unit]],
-    needs: Callable[[Unit], Sequence[Unit]],
-    seconds: Callable[[Unit], float] = lambda unit: 1.0,
-) -> list[Slot]:
-    """The units in order of time.
+def list_schedule(
+    rows: Sequence[Sequence[PipelineTask]],
+    needs: Callable[[PipelineTask], Sequence[PipelineTask]],
+    seconds: Callable[[PipelineTask], float] = lambda task: 1.0,
+) -> list[ScheduledTask]:
+    """The tasks in order of their starts: each starts when its device is free and the tasks that it needs have ended.
 
     Args:
-        rows: for every device its units, in order.
-        needs: of a unit those that must be done before it.
-        seconds: how long a unit takes.
+        rows: for every device its tasks, in order.
+        needs: for a task the tasks that must end before it.
+        seconds: for a task its duration.
 
     Raises:
-        ProgramError: if units wait for each other without end, or for one that no device runs.
+        ProgramError: if tasks wait for each other without end, or for one that no device runs.
     """
-    done: dict[Unit, float] = {}
-    found: list[Slot] = []
-    at, free = [0] * len(rows), [0.0] * len(rows)
-    went_on = True
-    while went_on:
-        went_on = False
+    ends: dict[PipelineTask, float] = {}
+    schedule: list[ScheduledTask] = []
+    position, free = [0] * len(rows), [0.0] * len(rows)
+    progressed = True
+    while progressed:
+        progressed = False
         for device, row in enumerate(rows):
-            while at[device] < len(row) and all(need in done for need in needs(row[at[device]])):
-                unit = row[at[device]]
-                start = max([free[device], *(done[need] for need in needs(unit))])
-                done[unit] = free[device] = start + seconds(unit)
-                found.append(Slot(start, done[unit], unit))
-                at[device] += 1
-                went_on = True
-    stuck = [row[k] for k, row in zip(at, rows, strict=True) if k < len(row)]
+            while position[device] < len(row) and all(need in ends for need in needs(row[position[device]])):
+                task = row[position[device]]
+                start = max([free[device], *(ends[need] for need in needs(task))])
+                ends[task] = free[device] = start + seconds(task)
+                schedule.append(ScheduledTask(start, ends[task], task))
+                position[device] += 1
+                progressed = True
+    stuck = [row[k] for k, row in zip(position, rows, strict=True) if k < len(row)]
     if stuck:
         raise ProgramError(
-            "", "", "Order", f"{stuck[0]} waits for units that come after it, or that no device runs; change the order"
+            "", "", "Order", f"{stuck[0]} waits for tasks that come after it, or that no device runs; change the order"
         )
-    return sorted(found, key=lambda slot: slot.start)
+    return sorted(schedule, key=lambda entry: entry.start)

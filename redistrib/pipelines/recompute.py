@@ -1,4 +1,4 @@
-"""Recomputation: what goes forward is given up, and made again where it is read backward (Chen et al., 2016)."""
+"""Rematerialisation: results of the forward pass are computed again for the backward pass (Chen et al., 2016)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from redistrib.programs.program import Compute, Program
 
 
 def recomputed(program: Program, batch: Mapping[str, int], kept: Collection[str]) -> Program:
-    """A program that computes the same and keeps less of what goes forward.
+    """The program with most results of the forward pass dropped and rematerialised.
 
     Args:
         program: a training step on one device.
         batch: of every input with examples the dimension that runs over them.
-        kept: names of the values to keep; others that are needed again are made again from these, each once.
+        kept: names of the values to keep; every other value that the backward pass reads is computed again, once.
 
     Raises:
-        ProgramError: if a value to keep is not made before the backward pass, or as `redistrib.pipelines.spread` does.
+        ProgramError: if a value to keep is no result of the forward pass, or as `redistrib.pipelines.spread` does.
     """
     seen = batch_of(program, batch)
     forward = forward_of(seen)
@@ -29,18 +29,18 @@ def recomputed(program: Program, batch: Mapping[str, int], kept: Collection[str]
     for name in kept:
         if name not in makers:
             raise ProgramError("", name, "Recompute", "nothing that goes forward makes this value")
-    again = _Again(seen, makers, {*kept})
+    result = _Rematerialised(seen, makers, {*kept})
     last = max(forward, default=-1)
     for k, step in enumerate(seen.steps):
-        again.add(k, first=k <= last or step.kind != "batched")
-    return check(Program(seen.inputs, tuple(again.ops), seen.outputs, program.name))
+        result.add(k, first=k <= last or step.kind != "batched")
+    return check(Program(seen.inputs, tuple(result.ops), seen.outputs, program.name))
 
 
 def _made(batch: Batch, number: int) -> list[str]:
     return [value.name for _, value in batch.steps[number].op.outs]
 
 
-class _Again:
+class _Rematerialised:
     def __init__(self, batch: Batch, makers: Mapping[str, int], kept: set[str]) -> None:
         self.batch, self.makers, self.kept = batch, makers, kept
         self.ops: list[Compute] = []
@@ -48,18 +48,18 @@ class _Again:
         self.taken = {*batch.values}
 
     def add(self, number: int, *, first: bool) -> None:
-        """An operation of the program, and before it what must be made again for it."""
+        """Add an operation, after the operations that rematerialise its operands."""
         op = self.batch.steps[number].op
         if not first:
-            op = replace(op, ins=tuple((array, self._again(name)) for array, name in op.ins))
+            op = replace(op, ins=tuple((array, self._rematerialised(name)) for array, name in op.ins))
         self.ops.append(op)
 
-    def _again(self, name: str) -> str:
+    def _rematerialised(self, name: str) -> str:
         if name in self.kept or name not in self.makers:
             return name
         if name not in self.now:
             op = self.batch.steps[self.makers[name]].op
-            ins = tuple((array, self._again(read)) for array, read in op.ins)
+            ins = tuple((array, self._rematerialised(read)) for array, read in op.ins)
             outs = tuple((array, replace(value, name=self._new(value.name))) for array, value in op.outs)
             self.ops.append(replace(op, ins=ins, outs=outs))
         return self.now[name]

@@ -1,4 +1,4 @@
-"""Which values of a program go with the examples of a batch, which are sums over them, and which are neither."""
+"""Roles of values: with a dimension of examples, sums over the examples, or neither."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Kind: TypeAlias = Literal["constant", "rows", "batched", "summed", "final"]
 
 
 class Role(NamedTuple):
-    """What a value is to the batch.
+    """The relation of a value to the batch.
 
     Attributes:
-        kind: `"constant"`, the same for every batch; `"rows"`, a constant of which every example has its part;
-            `"batched"`, with a dimension of examples; `"summed"`, a sum over examples; `"final"`, made of such sums,
-            when they are complete.
-        dim: the dimension of examples of what is batched, and of rows.
+        kind: `"constant"`, the same for every batch; `"rows"`, a constant with a row for every example;
+            `"batched"`, with a dimension of examples; `"summed"`, a sum over examples; `"final"`, computed from
+            complete sums.
+        dim: the dimension of examples, for `"batched"` and `"rows"`.
     """
 
     kind: Kind
@@ -33,9 +33,9 @@ class Step(NamedTuple):
     """An operation of the program.
 
     Attributes:
-        op: the operation; it reads values by the names that they have when moves are left out.
-        batch: the iteration dimension that runs over the examples; empty where there is none.
-        kind: that of what it makes, `"batched"` where that is a sum as well, `"constant"` where it is rows.
+        op: the operation; moves are left out, so that it reads the value before each move.
+        batch: the iteration dimension that runs over the examples; empty if there is none.
+        kind: of its results; `"batched"` stands for sums as well, `"constant"` for rows.
     """
 
     op: Compute
@@ -44,12 +44,12 @@ class Step(NamedTuple):
 
     @property
     def nest(self) -> Nest:
-        """What it computes."""
+        """The nest of the operation."""
         return self.op.parts[0].nest
 
     @property
     def reads(self) -> dict[str, str]:
-        """The value that it reads for each array."""
+        """For each array the value that it reads."""
         return dict(self.op.ins)
 
     @property
@@ -60,14 +60,14 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """A program seen from its batch.
+    """A program whose values have roles.
 
     Attributes:
-        inputs: the values it starts from.
-        steps: the operations in order, moves left out.
-        roles: of every value.
-        outputs: names of the values it ends with.
-        size: examples.
+        inputs: of the program.
+        steps: the operations in order, without moves.
+        roles: of every value, by its name.
+        outputs: names of the outputs.
+        size: the number of examples.
         values: every value by its name.
     """
 
@@ -80,35 +80,35 @@ class Batch:
 
     @cached_property
     def makers(self) -> dict[str, int]:
-        """For every value that an operation makes the number of the operation."""
+        """For every result of an operation the number of the operation."""
         return {value.name: k for k, step in enumerate(self.steps) for _, value in step.op.outs}
 
     @cached_property
     def sources(self) -> tuple[tuple[str, ...], ...]:
-        """For every operation the values that it reads, and in the place of a constant the inputs that it is made of.
+        """For every operation its operands; a constant is replaced by the inputs that it is computed from.
 
-        Constants are made where they are read.
+        Constants are computed where they are read.
         """
-        found: list[tuple[str, ...]] = []
+        sources: list[tuple[str, ...]] = []
         for step in self.steps:
             names: dict[str, None] = {}
             for name in step.reads.values():
                 maker = self.makers.get(name)
                 is_constant = maker is not None and self.steps[maker].kind == "constant"
-                names |= dict.fromkeys(found[maker] if maker is not None and is_constant else (name,))
-            found.append(tuple(names))
-        return tuple(found)
+                names |= dict.fromkeys(sources[maker] if maker is not None and is_constant else (name,))
+            sources.append(tuple(names))
+        return tuple(sources)
 
 
 def batch_of(program: Program, batch: Mapping[str, int]) -> Batch:
-    """A program seen from its batch.
+    """The roles of a program's values.
 
     Args:
-        program: a program; how its work is cut and what it moves does not count, only what it computes.
-        batch: of every input with examples the dimension that runs over them.
+        program: a program; its cuts and moves are ignored.
+        batch: for every input with examples the dimension that runs over them.
 
     Raises:
-        ProgramError: if examples are mixed other than by a sum at the end, or are not what the batch says.
+        ProgramError: if examples are combined other than by a sum at the end, or an input has no such dimension.
     """
     flat = inlined(program)
     roles: dict[str, Role] = {}
@@ -151,10 +151,10 @@ def _size(program: Program, batch: Mapping[str, int]) -> int:
 
 @dataclass
 class _Steps:
-    """Operations in the making.
+    """The operations so far.
 
-    What reads a constant along the examples, such as a bias or random bits, reads rows: the operations that make the
-    constant are added a second time, to be cut and to run with the examples.
+    An operation that reads a constant along the examples, a bias or random bits, reads rows: the operations that
+    compute the constant are added a second time, and are cut and run with the examples.
 
     Attributes:
         roles: of every value.
@@ -178,7 +178,7 @@ class _Steps:
         self._makers |= {value.name: op for _, value in op.outs}
 
     def _reading_rows(self, op: Compute, over: str) -> Compute | None:
-        """The operation, with rows in the place of constants along an iteration dimension; None where it cannot be."""
+        """The operation with rows in the place of constants along an iteration dimension; None if there are none."""
         nest, given = op.parts[0].nest, dict(op.ins)
         for access in nest.reads:
             dim = next((k for k, names in enumerate(access.dims) if over in names), None)
@@ -190,7 +190,7 @@ class _Steps:
         return replace(op, ins=tuple(given.items()))
 
     def _made_of_rows(self, name: str, dim: int) -> str | None:
-        """The name of a constant whose rows run along a dimension."""
+        """The name of the rows of a constant along a dimension; None if it has none."""
         op = self._makers.get(name)
         if (name, dim) in self._rows or op is None or len(op.parts) != 1:
             return self._rows.get((name, dim))

@@ -1,7 +1,7 @@
-"""Staging: what of a spread program does not depend on how many microbatches there are, nor on their order.
+"""Staging: the part of a spread program that depends neither on the number of microbatches nor on their order.
 
-Which operations make up the units of every stage, on which group of devices each value is, and the program of each
-unit. Layouts that differ in nothing else, with microbatches of equal size, share it.
+It assigns operations to tasks, tasks to stages and values to groups of devices, and has the program of each task.
+Layouts that differ in the number and order of equal microbatches share it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from redistrib.pipelines.cuts import Cutter
 from redistrib.pipelines.layout import Layout
 from redistrib.pipelines.roles import Batch
 from redistrib.pipelines.stages import Stages, stages_of
-from redistrib.pipelines.units import UnitProgram, Writer, builder_of, outside_of, unit
+from redistrib.pipelines.tasks import TaskProgram, Writer, builder_of, outside_of, task_program
 from redistrib.programs.program import Call, Place
 
 
@@ -36,20 +36,22 @@ def cutter_of(batch: Batch, layout: Layout, microbatches: int) -> Cutter:
 
 
 class Staging:
-    """A program dealt out.
+    """A program whose operations are assigned to stages.
+
+    A task here is a pair of a stage and whether it is the backward pass: it is the same for every microbatch.
 
     Attributes:
-        cutter: how its operations are cut; its microbatches are those that the program's examples make.
-        stages: where every operation runs.
+        cutter: how the operations are cut; the program's examples are all of its microbatches.
+        stages: the stage of every operation.
         places: the groups of devices.
-        numbers: of every unit its operations.
-        needs: of every unit those that must be done before it, on the same microbatch.
-        read_by: of every value the groups that read it.
-        leaves: of every unit the values that leave it.
-        sent: of these, those that other groups of devices read, with each of the groups.
-        seconds: about how long each unit takes, to put them in order.
-        indexed: units that differ from microbatch to microbatch.
-        calls: of every unit, by its id and the microbatch, the last that was made.
+        numbers: for every task its operations.
+        needs: for every task the tasks that must end before it, on the same microbatch.
+        read_by: for every value the groups that read it.
+        leaves: for every task the values that later tasks, the update or the caller read.
+        sent: for every task the values that other groups read, each with the group.
+        seconds: for every task a relative duration, for the list schedule.
+        indexed: tasks whose operations depend on the number of the microbatch.
+        calls: for every program of a task, by its id, and microbatch the last call.
     """
 
     def __init__(self, cutter: Cutter, layout: Layout, model: CostModel | str) -> None:
@@ -62,7 +64,7 @@ class Staging:
         self.numbers: dict[tuple[int, bool], list[int]] = defaultdict(list)
         for number, key in self.stages.of.items():
             self.numbers[key].append(number)
-        self._units: dict[tuple[object, ...], UnitProgram] = {}
+        self._programs: dict[tuple[object, ...], TaskProgram] = {}
         self.calls: dict[tuple[int, int], Call] = {}
         self._readers()
 
@@ -74,25 +76,25 @@ class Staging:
         """The global shape of a value."""
         return self.batch.values[name].type.global_shape
 
-    def unit(self, stage: int, backward: bool, totals: tuple[str, ...], microbatch: int) -> UnitProgram:
-        """The program of a unit, which adds to these sums so far."""
+    def task_program(self, stage: int, backward: bool, totals: tuple[str, ...], microbatch: int) -> TaskProgram:
+        """The program of a task that adds to these sums over the microbatches before."""
         of = (stage, backward)
         key = (of, bool(totals), microbatch if of in self.indexed else 0)
-        if key not in self._units:
+        if key not in self._programs:
             builder = builder_of(f"{'backward' if backward else 'forward'}{stage}", self.model)
             writer = Writer(self.cutter, self.places[self.group(stage)], builder)
-            self._units[key] = unit(writer, self.numbers[of], self.leaves[of], totals, microbatch=microbatch)
-        return self._units[key]
+            self._programs[key] = task_program(writer, self.numbers[of], self.leaves[of], totals, microbatch=microbatch)
+        return self._programs[key]
 
     def _readers(self) -> None:
-        """Which groups read each value, which values leave the unit that makes them, and what units wait for."""
+        """Find the groups that read each value, the values that leave each task, and the tasks that each task needs."""
         self.needs: dict[tuple[int, bool], dict[tuple[int, bool], None]] = defaultdict(dict)
         self.read_by: dict[str, dict[int, None]] = defaultdict(dict)
         self.leaves: dict[tuple[int, bool], dict[str, None]] = defaultdict(dict)
         makers, steps = self.batch.makers, self.batch.steps
         share = self.cutter.microbatches
         self.seconds = {key: 1.0 + sum(steps[k].flops for k in own) / share for key, own in self.numbers.items()}
-        asks: set[int] = set()  # operations that differ from microbatch to microbatch, and what reads such constants
+        asks: set[int] = set()  # operations that depend on the number of the microbatch, and readers of such constants
         for k, step in enumerate(steps):
             constants = {makers[name] for name in step.reads.values() if self.is_made_where_read(name)}
             if step.batch in step.nest.indexed or constants & asks:
@@ -121,13 +123,13 @@ class Staging:
         return maker is not None and self.batch.steps[maker].kind == "constant"
 
     @cached_property
-    def late(self) -> dict[str, int]:
-        """The group of what the update makes, and of inputs that only it reads.
+    def update_group(self) -> dict[str, int]:
+        """The group of every result of the update, and of every input that only the update reads.
 
-        What is updated together with one input of the layers, and has its shape, is where that input is; so an
-        optimizer's state is with its parameters. Any other operation runs where the largest of what it reads is.
+        A value that is updated together with one input of the layers, and has its shape, is on the group of that
+        input: so an optimizer's state is with its parameters. Any other operation runs where its largest operand is.
         """
-        late: dict[str, int] = {}
+        update_group: dict[str, int] = {}
         final = [
             (names, [value.name for _, value in step.op.outs])
             for step, names in zip(self.batch.steps, self.batch.sources, strict=True)
@@ -135,54 +137,54 @@ class Staging:
         ]
         for choose in (self._beside_an_input, self._nearest):
             known = -1
-            while known < len(late):
-                known = len(late)
+            while known < len(update_group):
+                known = len(update_group)
                 for names, outs in (*reversed(final), *final):
-                    places = {name: self._where(name, late) for name in (*names, *outs)}
-                    late |= choose(places, late)
-        return late
+                    places = {name: self._where(name, update_group) for name in (*names, *outs)}
+                    update_group |= choose(places, update_group)
+        return update_group
 
-    def _beside_an_input(self, places: Mapping[str, int | None], late: Mapping[str, int]) -> dict[str, int]:
-        """Groups for what an operation reads and makes, where one input of the layers, or what is with it, says so."""
+    def _beside_an_input(self, places: Mapping[str, int | None], update_group: Mapping[str, int]) -> dict[str, int]:
+        """Groups for operands and results of an operation whose largest ones are on one group with an input."""
         largest = self._largest(places)
-        groups = {places[name] for name in largest if name in self.stages.homes or name in late}
+        groups = {places[name] for name in largest if name in self.stages.owners or name in update_group}
         (group,) = groups if len(groups) == 1 else (None,)
         return {} if group is None else {name: group for name in largest if places[name] is None}
 
     def _nearest(self, places: Mapping[str, int | None], _: Mapping[str, int]) -> dict[str, int]:
-        """Groups for what an operation reads and makes; of several that would do, that of an input of the layers."""
+        """Groups for operands and results of an operation: that of its largest operand, preferably an input's."""
         known = {name: group for name, group in places.items() if group is not None}
         largest = self._largest(known)
-        group = min((known[name] for name in [n for n in largest if n in self.stages.homes] or largest), default=None)
+        group = min((known[name] for name in [n for n in largest if n in self.stages.owners] or largest), default=None)
         return {} if group is None else {name: group for name, place in places.items() if place is None}
 
     def _largest(self, names: Iterable[str]) -> list[str]:
         sizes = {name: math.prod(self.shape(name)) for name in names}
         return [name for name, size in sizes.items() if size == max(sizes.values())]
 
-    def _where(self, name: str, late: dict[str, int]) -> int | None:
-        if name in self.stages.homes:
-            return self.group(self.stages.homes[name])
+    def _where(self, name: str, update_group: dict[str, int]) -> int | None:
+        if name in self.stages.owners:
+            return self.group(self.stages.owners[name])
         number = self.batch.makers.get(name)
-        return self.group(self.stages.of[number][0]) if number in self.stages.of else late.get(name)
+        return self.group(self.stages.of[number][0]) if number in self.stages.of else update_group.get(name)
 
     @cached_property
-    def takes_place_of(self) -> dict[str, str]:
-        """For what the update makes of one input of its shape alone that input: it ends as that begins."""
-        found = {}
+    def replaces(self) -> dict[str, str]:
+        """For results of the update the one input of its shape that each replaces, and whose layout it ends in."""
+        replaced = {}
         for step, names in zip(self.batch.steps, self.batch.sources, strict=True):
             for _, value in step.op.outs if step.kind == "final" else ():
                 of = [name for name in names if self.batch.roles[name].kind == "constant"]
                 of = [name for name in of if self.shape(name) == self.shape(value.name)]
                 if len(of) == 1:
-                    found[value.name] = of[0]
-        return found
+                    replaced[value.name] = of[0]
+        return replaced
 
     @cached_property
     def renewed(self) -> set[str]:
-        """New values of what operations on examples read, which every replica must have."""
-        found = set()
+        """Results of the update that replace values which operations on examples read: every replica needs them."""
+        results = set()
         for step, names in zip(self.batch.steps, self.batch.sources, strict=True):
             if step.kind == "final" and any(name in self.read_by for name in names):
-                found |= {value.name for _, value in step.op.outs}
-        return found
+                results |= {value.name for _, value in step.op.outs}
+        return results

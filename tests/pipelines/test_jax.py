@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 from redistrib.errors import ProgramError
-from redistrib.pipelines.orders import Unit, gpipe, interleaved, one_f_one_b
+from redistrib.pipelines.orders import PipelineTask, gpipe, interleaved, one_f_one_b
 from tests.distribution import models
 from tests.messages import exactly
 from tests.pipelines.steps import ARGS, BATCH, PARAMS, deep, small, step
@@ -55,8 +55,8 @@ def test_eight_devices_compute_what_one_does(layout: Any) -> None:
     same(f(found[0], *ARGS[1:]), jax.jit(step)(wanted[0], *ARGS[1:]))
 
 
-def one_at_a_time(devices: int, microbatches: int, chunks: int) -> list[list[Unit]]:
-    return [[Unit(p, m, back) for m in range(microbatches) for back in (False, True)] for p in range(devices)]
+def one_at_a_time(devices: int, microbatches: int, chunks: int) -> list[list[PipelineTask]]:
+    return [[PipelineTask(p, m, back) for m in range(microbatches) for back in (False, True)] for p in range(devices)]
 
 
 @pytest.mark.parametrize("order", [gpipe, one_f_one_b, one_at_a_time])

@@ -1,4 +1,4 @@
-"""Orders of a pipeline: every unit once, bubbles as the textbooks have them, and refusals."""
+"""Orders of a pipeline: every task once, bubbles as the textbooks have them, and refusals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import redistrib as rd
 from redistrib.cost.latency import KINDS, Latency, LatencyBandwidth
 from redistrib.errors import ProgramError
 from redistrib.pipelines.layout import Layout
-from redistrib.pipelines.orders import Order, Unit, gpipe, interleaved, one_f_one_b
+from redistrib.pipelines.orders import Order, PipelineTask, gpipe, interleaved, one_f_one_b
 from redistrib.pipelines.spreading import spread
 from redistrib.programs.builder import Builder
 from redistrib.programs.program import Program
@@ -91,21 +91,21 @@ def test_1f1b_holds_fewer_activations_than_gpipe() -> None:
 @pytest.mark.parametrize(("devices", "microbatches", "chunks"), [(1, 3, 1), (2, 4, 1), (4, 8, 2), (3, 3, 3)])
 def test_every_unit_runs_once(order: Order, devices: int, microbatches: int, chunks: int) -> None:
     rows = order(devices, microbatches, chunks)
-    units = [one for row in rows for one in row]
+    tasks = [one for row in rows for one in row]
     stages = devices * chunks
-    wanted = {Unit(s, m, back) for s in range(stages) for m in range(microbatches) for back in (False, True)}
-    assert len(units) == len(wanted) and set(units) == wanted
+    wanted = {PipelineTask(s, m, back) for s in range(stages) for m in range(microbatches) for back in (False, True)}
+    assert len(tasks) == len(wanted) and set(tasks) == wanted
     assert all(one.stage % devices == device for device, row in enumerate(rows) for one in row)
 
 
-def backwards(devices: int, microbatches: int, chunks: int) -> list[list[Unit]]:
+def backwards(devices: int, microbatches: int, chunks: int) -> list[list[PipelineTask]]:
     return [row[::-1] for row in gpipe(devices, microbatches, chunks)]
 
 
-def last_in_first_out(devices: int, microbatches: int, chunks: int) -> list[list[Unit]]:
+def last_in_first_out(devices: int, microbatches: int, chunks: int) -> list[list[PipelineTask]]:
     """GPipe with the microbatches backward in the other order."""
 
-    def turned(one: Unit) -> Unit:
+    def turned(one: PipelineTask) -> PipelineTask:
         return one._replace(microbatch=microbatches - 1 - one.microbatch) if one.backward else one
 
     return [list(map(turned, row)) for row in gpipe(devices, microbatches, chunks)]
@@ -121,14 +121,14 @@ def test_orders_are_functions_that_a_user_may_write() -> None:
         (
             backwards,
             (
-                "Unit(stage=0, microbatch=3, backward=True) waits for units that come after it, or that no "
+                "PipelineTask(stage=0, microbatch=3, backward=True) waits for tasks that come after it, or that no "
                 "device runs; change the order (rule Order)"
             ),
         ),
         (lambda p, m, v: gpipe(p, m, v)[::-1], "stage 1 is not on group 0 of devices (rule Order)"),
         (
             lambda p, m, v: [row[1:] for row in gpipe(p, m, v)],
-            "the order has 14 units, and every stage runs each of 4 microbatches once, 16 units in all (rule Order)",
+            "the order has 14 tasks, and every stage runs each of 4 microbatches once, 16 tasks in all (rule Order)",
         ),
         (
             lambda p, m, v: interleaved(p, m + 1, v),

@@ -13,7 +13,7 @@ from redistrib.errors import ProgramError
 from redistrib.pipelines.grid import SimulatedLayout, grid, layouts, of_microbatches
 from redistrib.pipelines.layout import Layout
 from redistrib.pipelines.models import gpt2, mlp
-from redistrib.pipelines.orders import Unit, gpipe, one_f_one_b
+from redistrib.pipelines.orders import PipelineTask, gpipe, one_f_one_b
 from redistrib.pipelines.roles import batch_of
 from redistrib.pipelines.spreading import spread
 from redistrib.pipelines.staging import Staging, cutter_of
@@ -115,8 +115,10 @@ def test_d14_the_transform_takes_a_program_and_four_numbers_and_its_order_is_plu
     arrays = [array % 3 - 1 for array in arrays_for(program)]
     wanted = run_whole(program, arrays)
 
-    def one_at_a_time(devices: int, microbatches: int, chunks: int) -> list[list[Unit]]:
-        return [[Unit(p, m, back) for m in range(microbatches) for back in (False, True)] for p in range(devices)]
+    def one_at_a_time(devices: int, microbatches: int, chunks: int) -> list[list[PipelineTask]]:
+        return [
+            [PipelineTask(p, m, back) for m in range(microbatches) for back in (False, True)] for p in range(devices)
+        ]
 
     seconds = []
     for order in (one_f_one_b, gpipe, one_at_a_time):
@@ -138,7 +140,7 @@ def test_d15_layouts_are_75_and_1035() -> None:
 
 @pytest.mark.parametrize("model", ["mlp", "gpt2"])
 def test_layouts_of_equal_microbatches_are_what_each_is_alone(model: str) -> None:
-    """The search makes the programs of units once for all of them; nothing about any layout may change by it."""
+    """The search makes the programs of tasks once for all of them; nothing about any layout may change by it."""
 
     def made(examples: int) -> tuple[Program, dict[str, int]]:
         if model == "mlp":

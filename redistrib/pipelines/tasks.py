@@ -1,4 +1,4 @@
-"""Units: the operations of one stage on one microbatch, forward or backward, as a program that is called."""
+"""Pipeline tasks as programs to call: the operations of one stage on one microbatch, forward or backward."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redistrib.programs.program import Place, Program, Value
 from redistrib.programs.pullback import Part
 from redistrib.synthesis.synthesize import synthesize
 
-Key: TypeAlias = str | tuple[str, int]  # a value of the program, or its part with a microbatch
+Key: TypeAlias = str | tuple[str, int]  # a value of the program, or the part of it that belongs to a microbatch
 BEFORE = -1  # in the place of a microbatch: the sum over those before
 
 
@@ -35,14 +35,13 @@ def builder_of(name: str, model: CostModel | str) -> Builder:
 
 @dataclass
 class Writer:
-    """Operations on one place, added to a program.
+    """Adds the operations of one group of devices to a program.
 
     Attributes:
         cutter: how operations are cut.
-        place: the devices.
-        builder: takes the operations; it holds the versions of a value on this place under the group and the value's
-            key, the version that was computed first.
-        group: number of the place.
+        place: the devices of the group.
+        builder: the program; its layout versions of a value on this group have the key `(group, key)`.
+        group: number of the group.
     """
 
     cutter: Cutter
@@ -51,38 +50,39 @@ class Writer:
     group: int = 0
 
     def has(self, key: Key) -> bool:
-        """Whether a value is here."""
+        """Whether the group has a value."""
         return (self.group, key) in self.builder.versions
 
-    def held(self, key: Key) -> Value:
-        """A value that is here, in the layout that it was computed in."""
+    def computed(self, key: Key) -> Value:
+        """A value of the group in the layout in which it was computed."""
         return self.builder.versions[self.group, key][0]
 
     def hold(self, key: Key, value: Value) -> Value:
-        """A value that is here from now on, in no other layout."""
+        """Let the group have a value, in this layout only."""
         return self.builder.hold((self.group, key), value)
 
     def value(self, name: str, form: DistType, like: str) -> Value:
-        """A new value, of the element type of one of the program."""
+        """A new value with the element type of the program's value `like`."""
         return Value(self.builder.new_name(name), form, self.place, self.cutter.batch.values[like].dtype)
 
     def begin(self, name: str, form: DistType, like: str, key: Key) -> Value:
-        """A new input."""
+        """A new input, see `value`."""
         return self.builder.begin((self.group, key), self.value(name, form, like))
 
     def needed(self, key: Key, form: DistType) -> Value:
-        """A value of the program with a type, moved to it if it is not there."""
-        return self.builder.needed((self.group, key), replace(self.held(key), type=form))
+        """A value of the group in a layout, after a move if there is no such version yet."""
+        return self.builder.needed((self.group, key), replace(self.computed(key), type=form))
 
     def compute(self, number: int, microbatch: int = 0) -> None:
-        """An operation of the program, and what makes the constants that it reads; summands are reduced."""
+        """Add an operation, after the constants that it reads; partial sums in its results are reduced."""
         cutter = self.cutter
         step, cut, part = cutter.batch.steps[number], cutter.cuts[number], cutter.cut_of(number, microbatch)
         for name in step.reads.values():
             if not self.has(name):
                 self.compute(cutter.batch.makers[name], microbatch)
         reads = [
-            (array, (self.group, name), replace(self.held(name), type=cut.ins[array])) for array, name in step.op.ins
+            (array, (self.group, name), replace(self.computed(name), type=cut.ins[array]))
+            for array, name in step.op.ins
         ]
         writes = [(array, self.value(value.name, cut.outs[array], value.name)) for array, value in step.op.outs]
         self.builder.add(step.op.name, (part,), self.place, reads, writes, step.op.kind)
@@ -93,8 +93,8 @@ class Writer:
                 self.hold(original.name, self.needed(original.name, form))
 
     def add(self, name: str, total: Value) -> None:
-        """A sum so far and what was made here, added."""
-        made = self.held(name)
+        """Add the value of a sum in this task to the sum over the microbatches before."""
+        made = self.computed(name)
         out = self.value(f"{name}.total", made.type, name)
         reads = [("a", (self.group, (name, BEFORE)), total), ("b", (self.group, name), made)]
         self.builder.add("add", (adding(made.type),), self.place, reads, [("out", out)])
@@ -103,7 +103,7 @@ class Writer:
 
 @lru_cache(maxsize=1024)
 def adding(form: DistType) -> Part:
-    """The sum of two values of a type, summands included."""
+    """The sum of two values of a type, partial sums as well."""
     names = [f"i{k}" for k in range(form.rank)]
     dims = tuple((name,) for name in names)
     nest = Nest(
@@ -118,16 +118,16 @@ def adding(form: DistType) -> Part:
 
 
 @dataclass(frozen=True)
-class UnitProgram:
-    """A unit's program.
+class TaskProgram:
+    """The program of a pipeline task.
 
     Attributes:
         program: to call.
-        ins: the value of the whole program for each input; a sum so far is named twice, first with what makes it.
-        totals: values that it adds to sums so far, whose inputs come last.
-        outs: the value for each output.
+        ins: for each input the value of the whole program, the sums of `totals` left out.
+        totals: the sums over the microbatches before to which it adds; they are its last inputs.
+        outs: for each output the value of the whole program.
         batched: the values of `ins` with examples, each with its number there.
-        made: what the program calls each output.
+        made: for each output the value inside the program.
     """
 
     program: Program
@@ -138,17 +138,17 @@ class UnitProgram:
     made: tuple[Value, ...]
 
 
-def unit(
+def task_program(
     writer: Writer, numbers: Sequence[int], outs: Iterable[str], totals: Iterable[str], *, microbatch: int
-) -> UnitProgram:
-    """The program of a unit.
+) -> TaskProgram:
+    """The program of a task.
 
     Args:
-        writer: an empty one, on the unit's place.
+        writer: of an empty program, on the group of the task.
         numbers: the operations, in order.
-        outs: what others read of what it makes.
-        totals: sums over examples among these, to be added to what was summed before; empty for the first.
-        microbatch: number of the microbatch, for operations that must know.
+        outs: the results that other tasks read.
+        totals: the sums among them that are added to the sums over the microbatches before; empty for the first.
+        microbatch: number of the microbatch, for operations whose points depend on it.
     """
     cutter = writer.cutter
     inputs = outside_of(cutter, numbers)
@@ -164,19 +164,19 @@ def unit(
                 if value.name in before:
                     writer.add(value.name, before[value.name])
     ends = tuple(outs)
-    program = writer.builder.unchecked(*map(writer.held, ends))
+    program = writer.builder.unchecked(*map(writer.computed, ends))
     batched = ((k, name) for k, name in enumerate(inputs) if cutter.batch.roles[name].kind == "batched")
     made = tuple(program.values[output] for output in program.outputs)
-    return UnitProgram(program, tuple(inputs), tuple(before), ends, tuple(batched), made)
+    return TaskProgram(program, tuple(inputs), tuple(before), ends, tuple(batched), made)
 
 
 def _total(cutter: Cutter, name: str) -> DistType:
-    """The type of a sum over the microbatches so far."""
+    """The type of a sum over the microbatches before."""
     return cutter.completed(name) if cutter.sums_sharded else cutter.types[name]
 
 
 def outside_of(cutter: Cutter, numbers: Iterable[int]) -> list[str]:
-    """What operations read that none of them makes; constants are made where they are read."""
+    """The values that operations read and none of them computes; constants are computed where they are read."""
     batch, numbers = cutter.batch, tuple(numbers)
     made = {value.name for number in numbers for _, value in batch.steps[number].op.outs}
     return list(dict.fromkeys(name for number in numbers for name in batch.sources[number] if name not in made))
