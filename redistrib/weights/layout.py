@@ -64,3 +64,9 @@ def reading_layout(tensor: StoredTensor, line: Mesh) -> ReadingLayout | None:
     shape = (*tensor.shape[:dim], padded, *tensor.shape[dim + 1 :])
     spec = PartitionSpec(*[None] * dim, AXIS)
     return ReadingLayout(NamedSharding(line, spec), shape)
+
+
+def line_sharding(shape: tuple[int, ...], line: Mesh) -> NamedSharding:
+    """The first dimension that the devices of a line divide is cut; none if they divide none."""
+    dim = next((k for k, size in enumerate(shape) if size and size % line.size == 0), None)
+    return NamedSharding(line, PartitionSpec(*[AXIS if k == dim else None for k in range(len(shape))]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,19 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from redistrib.backends.jax.dummies import without_shards
 from redistrib.backends.jax.rows import line_of
 from redistrib.cost.model import CostModel
-from redistrib.errors import WeightsFileError
+from redistrib.errors import LeafError, WeightsFileError
 from redistrib.plans.dtypes import dtype_of, itemsize_of
 from redistrib.resharding.agreement import digest_of
 from redistrib.resharding.entry import move_tree
 from redistrib.resharding.leaves import matched
 from redistrib.resharding.planning import Planner
+from redistrib.resharding.through.boxes import Backwards
+from redistrib.resharding.through.prepared import PreparedThrough
 from redistrib.sizes import parse_size
 from redistrib.weights.batches import Batch, CutTensor, SmallTensors, in_batches
 from redistrib.weights.direct import direct_tensor, from_host, put
 from redistrib.weights.headers import WeightFiles, folder_of, read_headers
+from redistrib.weights.layout import line_sharding
 from redistrib.weights.meeting import Meeting, packed, unpacked
 from redistrib.weights.names import named_leaves
 from redistrib.weights.reading import AHEAD_BYTES, Piece, Reader
@@ -40,6 +43,7 @@ def load(
     path: str | Path,
     shardings: Any,
     *,
+    through: Callable[[Any], Any] | None = None,
     dtype: Any = None,
     memory_limit: int | str | None = None,
     local: bool = False,
@@ -62,7 +66,9 @@ def load(
             `jax.ShapeDtypeStruct` with a sharding. The name of a tensor is the keys on the way to its leaf, joined by
             dots; so a flat dict of names will do. Tensors that are not named are not read. One sharding for all loads
             every tensor, into a flat dict.
-        dtype: element type of the floating-point tensors of the result, or a dict of types by name. A tensor is cast
+        through: a function of the flat dict of all tensors, as in `reshard`: its result is loaded, and `shardings` are
+            of that. Only tensors that the result is made of are read.
+        dtype: element type of the floating-point tensors of the file, or a dict of types by name. A tensor is cast
             before it moves where that makes it smaller, and afterwards where it makes it larger.
         memory_limit: bytes of host memory of a process for what has been read and is not yet on a device: an integer or
             a text such as `"2GiB"`; by default 256 MiB, or one part of a tensor if that is larger.
@@ -78,12 +84,13 @@ def load(
         WeightsFileError: for a file that is missing, malformed or shrinks, a name that is missing, and a tensor of
             another shape than is asked for; in every process the same.
         LeafError: for a leaf of `shardings` that is none.
+        ThroughError: if `through` has an operation that is neither a view nor element-wise.
         MemoryLimitError: if one part of a tensor is larger than the limit.
         CommunicatorError: if processes make different calls, or one does not come.
     """
     limit = None if memory_limit is None else parse_size(memory_limit)
     call = _Call(Path(path), shardings, dtype, limit, local, Planner(cost_model))
-    return call.run(progress)
+    return call.run(progress) if through is None else call.run_through(through, progress)
 
 
 @dataclass
@@ -113,6 +120,50 @@ class _Call:
             else:
                 results = self._by_plan(meeting, files, wanted, line, advance)
         return jax.tree.unflatten(wanted.structure, [results[place] for place in wanted.places])
+
+    def run_through(self, function: Callable[[Any], Any], progress: bool | None) -> Any:
+        """Load what a function needs, cut over all devices, and move its result.
+
+        What the function may not do is refused before anything is read.
+        """
+        devices = _devices(self.shardings)
+        processes = sorted({device.process_index for device in devices})
+        if jax.process_index() not in processes:
+            raise LeafError("", "this process owns no device of the shardings; call load with through= where they are")
+        meeting = Meeting(processes)
+        files = self._headers(meeting)
+        line = line_of(sorted(devices, key=lambda device: (device.process_index, device.id)))
+
+        def prepared() -> tuple[PreparedThrough, Callable[[Any], Any], dict[str, NamedSharding]]:
+            whole = NamedSharding(line, PartitionSpec())
+            every = wanted_tree(files, whole, self.dtype, strict=False)
+            names = sorted({*files.tensors, *files.tied})
+            shapes = {
+                name: jax.ShapeDtypeStruct(files[name].shape, jnp.dtype(every.tensors[place].dtype))
+                for name, place in zip(names, every.places, strict=True)
+            }
+            used = Backwards(jax.make_jaxpr(function)(shapes)).used()
+            chosen = {name: line_sharding(files[name].shape, line) for k, name in enumerate(names) if k in used}
+
+            def of_chosen(tensors: Any) -> Any:
+                rest = {name: jnp.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
+                return function({**rest, **tensors})
+
+            placed = {
+                name: jax.ShapeDtypeStruct(shapes[name].shape, shapes[name].dtype, sharding=sharding)
+                for name, sharding in chosen.items()
+            }
+            return PreparedThrough(placed, self.shardings, of_chosen), of_chosen, chosen
+
+        (_, of_chosen, chosen), _ = meeting.agreed(prepared)
+        types = (
+            None
+            if self.dtype is None or not isinstance(self.dtype, Mapping)
+            else {name: kind for name, kind in self.dtype.items() if name in chosen}
+        )
+        staged = replace(self, shardings=chosen, dtype=self.dtype if types is None else types)
+        tensors = staged.run(progress)
+        return PreparedThrough(tensors, self.shardings, of_chosen, donate=True).run()
 
     def _without_shards(self) -> Any:
         """What a process has that owns none of the devices."""

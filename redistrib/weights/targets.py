@@ -52,7 +52,7 @@ def is_place(value: Any) -> bool:
     return isinstance(value, Sharding | PartitionSpec | jax.Device | jax.ShapeDtypeStruct)
 
 
-def wanted_tree(files: WeightFiles, shardings: Any, dtype: Any) -> WantedTree:
+def wanted_tree(files: WeightFiles, shardings: Any, dtype: Any, *, strict: bool = True) -> WantedTree:
     """The tensors that a tree of shardings names.
 
     Args:
@@ -60,6 +60,7 @@ def wanted_tree(files: WeightFiles, shardings: Any, dtype: Any) -> WantedTree:
         shardings: a tree whose leaves are shardings, devices, partition specs under `jax.set_mesh`, or
             `jax.ShapeDtypeStruct` with a sharding; or one of these for all tensors, as a flat dict by name.
         dtype: of the result's floating-point tensors, a dict of types by name, or None for those of the files.
+        strict: whether types that JAX has not now are refused.
 
     Raises:
         WeightsFileError: if a name is missing, or a tensor has another shape than is asked for, or one that the
@@ -77,7 +78,9 @@ def wanted_tree(files: WeightFiles, shardings: Any, dtype: Any) -> WantedTree:
     places = []
     for name, leaf in leaves:
         stored = files[name]
-        wanted = _wanted(files, name, stored, leaf, types.get(name, every if _is_floating(stored.dtype) else None))
+        wanted = _wanted(
+            files, name, stored, leaf, types.get(name, every if _is_floating(stored.dtype) else None), strict
+        )
         key = (stored.name, wanted.sharding, wanted.dtype)
         if key not in tensors:
             tensors[key] = len(result)
@@ -86,7 +89,9 @@ def wanted_tree(files: WeightFiles, shardings: Any, dtype: Any) -> WantedTree:
     return WantedTree(tuple(result), structure, tuple(places))
 
 
-def _wanted(files: WeightFiles, name: str, stored: StoredTensor, leaf: Any, dtype: str | None) -> WantedTensor:
+def _wanted(
+    files: WeightFiles, name: str, stored: StoredTensor, leaf: Any, dtype: str | None, strict: bool
+) -> WantedTensor:
     kind = dtype or stored.dtype
     if isinstance(leaf, jax.ShapeDtypeStruct):
         if leaf.sharding is None:
@@ -104,7 +109,7 @@ def _wanted(files: WeightFiles, name: str, stored: StoredTensor, leaf: Any, dtyp
         sharding.shard_shape(stored.shape)
     except ValueError as error:
         raise WeightsFileError(files.shown, name, f"its shape {stored.shape} is not the sharding's: {error}") from None
-    for each in (stored.dtype, kind):
+    for each in (stored.dtype, kind) if strict else ():
         if str(jax.dtypes.canonicalize_dtype(jnp.dtype(each))) != each:
             raise WeightsFileError(
                 files.shown,

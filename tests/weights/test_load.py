@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 from safetensors.numpy import save_file
 
 import redistrib as rd
-from redistrib.errors import LeafError, MemoryLimitError, WeightsFileError
+from redistrib.errors import LeafError, MemoryLimitError, ThroughError, WeightsFileError
 from redistrib.weights import reading
 from redistrib.weights.runs import runs_of
 from tests.weights.files import CountingFile, arrays, same_bits, written
@@ -89,6 +89,28 @@ def test_tied_names_are_read_once(tmp_path: Path, counted: list[tuple[str, int, 
     loaded = rd.load(tmp_path, everywhere())
     assert loaded.keys() == {"embed", "head"} and loaded["head"] is loaded["embed"]
     assert sum(stop - start for _, start, stop in counted) == table.nbytes
+
+
+def test_a_function_on_the_way_reads_what_it_needs(tmp_path: Path, counted: list[tuple[str, int, int]]) -> None:
+    rng = np.random.default_rng(0)
+    tensors = {name: rng.normal(size=(16, 24)).astype(np.float32) for name in ("q", "k", "v", "unused")}
+    tensors["ids"] = np.arange(8, dtype=np.int32)
+    path = written(tmp_path, tensors)
+
+    def fused(t: dict[str, Any]) -> dict[str, Any]:
+        assert t.keys() == tensors.keys()
+        return {"qkv": jnp.concatenate([t["q"], t["k"], t["v"]], 1), "first": t["ids"][:4]}
+
+    target = {"qkv": NamedSharding(mesh(), P(None, "b")), "first": NamedSharding(mesh(), P("b"))}
+    loaded = rd.load(path, target, through=fused, dtype="bfloat16")
+    expected = np.concatenate([tensors[name] for name in "qkv"], 1).astype(ml_dtypes.bfloat16)
+    assert same_bits(loaded["qkv"], expected) and same_bits(loaded["first"], tensors["ids"][:4])
+    assert jax.tree.map(lambda array: array.sharding, loaded) == target
+    assert sum(stop - start for _, start, stop in counted) == 3 * 16 * 24 * 4 + 32
+    counted.clear()
+    with pytest.raises(ThroughError, match="dot_general"):
+        rd.load(path, everywhere(), through=lambda t: t["q"] @ t["k"].T)
+    assert not counted  # before anything is read
 
 
 def test_a_limit_on_host_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

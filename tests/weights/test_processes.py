@@ -31,18 +31,31 @@ def test_every_byte_is_read_once(tmp_path: Path, processes: int, devices_each: i
     path = written(tmp_path, tensors, files)
     by_process = results_of(outputs_of(WORKER, processes, devices_each, str(path), "loads"))
     assert [[result[:2] for result in results] for results in by_process] == processes * [
-        [["grid", False], ["grid", True], ["replicas", False], ["turned", False], ["sides", False], ["cast", False]]
+        [
+            ["grid", False],
+            ["grid", True],
+            ["replicas", False],
+            ["turned", False],
+            ["sides", False],
+            ["cast", False],
+            ["through", False],
+            ["reshard through", False],
+        ]
     ]
     for results in zip(*by_process, strict=True):
         name, local = results[0][:2]
         assert [result[2] for result in results] == processes * [0], name
-        if local or name == "cast":
+        if local or name in ("cast", "reshard through"):
             continue
         reads = sorted(tuple(read) for result in results for read in result[3])
         for (file, _, stop), (other, start, _) in itertools.pairwise(reads):
             assert file != other or stop <= start, name  # none twice
         size = sum(stop - start for _, start, stop in reads)
-        chosen = tensors if name != "turned" else [t for t in tensors if t in ("layers.0.attn.q", "layers.0.attn.k")]
+        chosen = (
+            tensors
+            if name not in ("turned", "through")
+            else [t for t in tensors if t in ("layers.0.attn.q", "layers.0.attn.k")]
+        )
         assert size == sum(tensors[tensor].nbytes for tensor in chosen)
         read = [sum(stop - start for _, start, stop in result[3]) for result in results]
         assert max(read) < 1.1 * size / processes + 8192, read

@@ -69,6 +69,26 @@ def loads() -> None:
             expected = np.asarray(jax.numpy.asarray(values[tensor]).astype(dtype))
         bad += loaded[tensor].dtype != dtype or wrong(loaded[tensor], expected)
     print("RESULT", json.dumps(["cast", False, int(bad), []]))
+    fused_spec = NamedSharding(grid, P(None, ("tp", "fsdp")))
+
+    def fused(tensors: dict[str, jax.Array]) -> jax.Array:
+        return jax.numpy.concatenate([tensors["layers.0.attn.q"], tensors["layers.0.attn.k"].T], 1)
+
+    expected = np.concatenate([values["layers.0.attn.q"], values["layers.0.attn.k"].T], 1)
+    CountingFile.reads.clear()
+    bad = wrong(rd.load(PATH, fused_spec, through=fused), expected)
+    print("RESULT", json.dumps(["through", False, bad, CountingFile.reads]))
+    # From devices of some processes to those of others, each of which knows the inputs' shapes alone.
+    own = any(device.process_index == jax.process_index() for device in some.devices.flat)
+    placed = NamedSharding(some, P("x"))
+    inputs = {
+        name: jax.make_array_from_callback((512, 512), placed, lambda index, name=name: values[name][index])
+        if own
+        else jax.ShapeDtypeStruct((512, 512), values[name].dtype, sharding=placed)
+        for name in ("layers.0.attn.q", "layers.0.attn.k")
+    }
+    bad = wrong(rd.reshard(inputs, NamedSharding(last, P(None, "x")), through=fused), expected)
+    print("RESULT", json.dumps(["reshard through", False, bad, []]))
 
 
 def refusals() -> None:

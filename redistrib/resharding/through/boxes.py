@@ -178,22 +178,34 @@ class Backwards:
         self._known: dict[Any, Any] = dict(zip(jaxpr.constvars, flat.consts, strict=True))
         self._inputs = {var: k for k, var in enumerate(jaxpr.invars)}
         self._lines = dict(zip(map(id, jaxpr.eqns), lines, strict=False)) if len(lines) == len(jaxpr.eqns) else {}
+        self._constant: set[Any] = set()  # variables that depend on no input; their values are made when they are read
         for eqn in jaxpr.eqns:
-            values = [self._value(atom) for atom in eqn.invars]
-            if all(value is not None for value in values):
-                out = eqn.primitive.bind(*map(jnp.asarray, values), **eqn.params)
-                self._known.update(zip(eqn.outvars, out if eqn.primitive.multiple_results else [out], strict=True))
-            else:
-                self._made.update({var: (eqn, k) for k, var in enumerate(eqn.outvars)})
+            self._made.update({var: (eqn, k) for k, var in enumerate(eqn.outvars)})
+            if all(map(self._is_constant, eqn.invars)):
+                self._constant.update(eqn.outvars)
         self.results = list(jaxpr.outvars)
+
+    def used(self) -> set[int]:
+        """The inputs that results are made of."""
+        forms = [self.form(k, tuple((0, size) for size in var.aval.shape)) for k, var in enumerate(self.results)]
+        return {fetch.leaf for form in forms for fetch in fetches(form)}
 
     def form(self, result: int, box: Box) -> Form:
         """What a box of a result is made of."""
         return self._form(self.results[result], box, ())
 
+    def _is_constant(self, atom: Any) -> bool:
+        return _is_literal(atom) or atom in self._known or atom in self._constant
+
     def _value(self, atom: Any) -> Any:
         """The value of what depends on no input; else None."""
-        return atom.val if _is_literal(atom) else self._known.get(atom)
+        if _is_literal(atom):
+            return atom.val
+        if atom in self._constant and atom not in self._known:
+            eqn, _ = self._made[atom]
+            out = eqn.primitive.bind(*[jnp.asarray(self._value(each)) for each in eqn.invars], **eqn.params)
+            self._known.update(zip(eqn.outvars, out if eqn.primitive.multiple_results else [out], strict=True))
+        return self._known.get(atom)
 
     def _form(self, atom: Any, box: Box, steps: tuple[Step, ...]) -> Form:
         if not _is_literal(atom) and atom in self._inputs:
