@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from redistrib import __version__
+from redistrib.completion import SHELLS, script
 from redistrib.errors import RedistribError
 from redistrib.extras import to_install
 
@@ -61,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="redistrib", description="Move distributed arrays between layouts by short sequences of collectives."
     )
+    result.add_argument("--version", action="version", version=f"redistrib {__version__}")
     commands = result.add_subparsers(required=True, metavar="COMMAND")
 
     plan = commands.add_parser("plan", help="print the plan from one type to another")
@@ -144,6 +147,10 @@ def parser() -> argparse.ArgumentParser:
     calibrate.add_argument("--name", default="calibrated", help="name recorded in the profile and in plans")
     calibrate.add_argument("-o", "--output", type=Path, help="file to write the JSON profile to; default: print it")
     calibrate.set_defaults(command=_calibrate)
+
+    completion = commands.add_parser("completion", help="print a script that completes commands and options in a shell")
+    completion.add_argument("shell", choices=SHELLS)
+    completion.set_defaults(command=_completion)
     return result
 
 
@@ -307,6 +314,11 @@ def _search(options: argparse.Namespace) -> int:
     if options.output is not None:
         options.output.write_text(result.schedule.to_json() + "\n")
         print(f"wrote {options.output}")
+    return 0
+
+
+def _completion(options: argparse.Namespace) -> int:
+    print(script(parser(), options.shell), end="")
     return 0
 
 

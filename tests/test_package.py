@@ -101,3 +101,31 @@ def test_every_public_name_is_there() -> None:
         assert name in dir(redistrib)
     with pytest.raises(AttributeError, match=exactly("module 'redistrib' has no attribute 'nothing'")):
         _ = redistrib.nothing
+
+
+@pytest.mark.parametrize(
+    ("use", "not_loaded"),
+    [
+        ("import redistrib", ("jax", "numpy", "scipy", "rich", "mpi4py", "matplotlib", "asyncio")),
+        ("import redistrib as rd; rd.synthesize('[4{x}8]', '[8]', 'x=2')", ("jax", "scipy.optimize", "rich")),
+        ("import redistrib as rd; rd.reshard", ("matplotlib", "networkx", "scipy.optimize", "rich", "mpi4py")),
+        ("import redistrib as rd; rd.search", ("matplotlib", "networkx", "scipy.optimize", "mpi4py")),
+    ],
+)
+def test_what_is_slow_to_import_is_imported_where_it_is_used(use: str, not_loaded: tuple[str, ...]) -> None:
+    code = f"import sys; {use}; print([name for name in {not_loaded!r} if name in sys.modules])"
+    assert python(code, JAX_PLATFORMS="cpu", PYTHONPATH=str(ROOT)) == "[]"
+
+
+def test_a_move_imports_no_pictures_and_no_solver() -> None:
+    """Nor does the call itself."""
+    code = """
+import sys, jax, numpy as np, redistrib as rd
+from jax.sharding import NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((2,), ("x",))
+x = jax.device_put(np.ones((8, 8), "float32"), NamedSharding(mesh, P("x")))
+rd.reshard({"a": x}, NamedSharding(mesh, P(None, "x")))
+print([name for name in ("matplotlib", "networkx", "scipy.optimize", "rich") if name in sys.modules])
+"""
+    flags = "--xla_force_host_platform_device_count=2"
+    assert python(code, JAX_PLATFORMS="cpu", XLA_FLAGS=flags, PYTHONPATH=str(ROOT)) == "[]"

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
-from scipy.sparse import csr_matrix
 
 from redistrib.autoshard.deadline import NEVER, Deadline, OutOfTime
 from redistrib.autoshard.problem import ChoiceGraph, Floats, Flow
@@ -61,6 +59,8 @@ def relaxed(problem: ChoiceGraph, deadline: Deadline = NEVER) -> tuple[float, li
     Raises:
         OutOfTime: if it took too long.
     """
+    from scipy.optimize import linprog  # slow to import; a search alone needs it
+
     model = _Model.of(problem, deadline)
     costs, scale = model.scaled()
     matrix, equal, highs = model.matrix(), np.equal(model.lows, model.highs), np.array(model.highs)
@@ -227,10 +227,14 @@ class _Model:
 
     def matrix(self) -> Any:
         """The rows over all variables."""
+        from scipy.sparse import csr_matrix
+
         return csr_matrix((self.values, (self.rows, self.columns)), shape=(len(self.lows), len(self.costs)))
 
     def run(self, costs: Floats, options: dict[str, float]) -> Any:
         """HiGHS on the model, the options of nodes being whole."""
+        from scipy.optimize import Bounds, LinearConstraint, milp
+
         return milp(
             costs,
             integrality=np.arange(len(costs)) < self.binaries,

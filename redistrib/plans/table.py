@@ -6,9 +6,7 @@ import io
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
-
-from rich.console import Console
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.data import PlanData
@@ -28,6 +26,9 @@ from redistrib.report import ruled
 from redistrib.theory.inverse import type_of
 from redistrib.theory.placement import Placement
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 
 def render(plan: PlanData, width: int = 118) -> str:
     """The table as plain text, at most `width` characters wide; long types are folded.
@@ -35,6 +36,8 @@ def render(plan: PlanData, width: int = 118) -> str:
     Received elements are the mean over the devices, and the maximum where it differs. Steps have a cost where the
     plan has `step_costs`.
     """
+    from rich.table import Table  # slow to import, and needed where a plan is printed
+
     table = Table(box=ruled(), show_footer=True, show_edge=False, pad_edge=False)
     received = plan.received
     table.add_column("#", justify="right", no_wrap=True)
@@ -185,6 +188,8 @@ def _traffic(plan: PlanData) -> list[str]:
 
 
 def _plain(table: Table, width: int) -> str:
+    from rich.console import Console
+
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
     with console.capture() as capture:
         console.print(table, markup=False, highlight=False)
