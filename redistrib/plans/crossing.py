@@ -23,9 +23,9 @@ def crossing(step: Step, side: Int64) -> int:
         case DynSlice():
             return 0
         case AllGather():
-            return _apart(side[step.groups]) * step.before.tile_size
+            return _crossing_pairs(side[step.groups]) * step.before.tile_size
         case AllToAll():
-            return _apart(side[step.groups]) * math.prod(step.share)
+            return _crossing_pairs(side[step.groups]) * math.prod(step.share)
         case AllPermute():
             return int((side[step.pairs[:, 0]] != side[step.pairs[:, 1]]).sum()) * step.before.tile_size
         case Exchange():
@@ -41,6 +41,6 @@ def crossing(step: Step, side: Int64) -> int:
             raise PlanFormError(f"a step {step.kind} moves sums, of which it is not known what crosses")
 
 
-def _apart(side: Int64) -> int:
+def _crossing_pairs(side: Int64) -> int:
     """Number of ordered pairs of members of one group on different sides; `side` is `[groups, members]`."""
     return int((side[:, :, None] != side[:, None, :]).sum()) if side.size else 0

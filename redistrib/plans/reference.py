@@ -134,7 +134,7 @@ def _allpermute(step: AllPermute, tiles: Sequence[Tile]) -> list[Tile]:
     return result
 
 
-def _both(old: Sequence[int], old_size: _Ints, new: Sequence[int], new_size: _Ints) -> tuple[_Ints, _Ints]:
+def _overlap(old: Sequence[int], old_size: _Ints, new: Sequence[int], new_size: _Ints) -> tuple[_Ints, _Ints]:
     """Start and size of the intersection of two boxes; an empty one has a size of at most zero."""
     low = tuple(max(a, b) for a, b in zip(old, new, strict=True))
     high = (min(a + n, b + m) for a, n, b, m in zip(old, old_size, new, new_size, strict=True))
@@ -147,7 +147,7 @@ def _exchange(step: Exchange, tiles: Sequence[Tile]) -> list[Tile]:
     sizes_before, sizes_after = _extents(before), _extents(after)
     result = [np.zeros(size, tile.dtype) for size, tile in zip(sizes_after, tiles, strict=True)]
     for d, (old, new) in enumerate(zip(starts_before, starts_after, strict=True)):
-        low, size = _both(old, sizes_before[d], new, sizes_after[d])
+        low, size = _overlap(old, sizes_before[d], new, sizes_after[d])
         if all(n > 0 for n in size):
             retained = _read(tiles[d], _minus(low, old), size)
             _write(result[d], _minus(low, new), retained)
@@ -181,7 +181,7 @@ def _reduce_exchange(step: ReduceExchange, tiles: Sequence[Tile], accumulate: st
     reduction = before.reduction or after.reduction or "sum"
     sent: list[list[tuple[int, _Ints, Tile]]] = [[] for _ in tiles]  # to each device: partial sum, offset, part
     for d in np.flatnonzero(step.adds_own()).tolist():
-        low, size = _both(old[d], before.tile, new[d], after.tile)
+        low, size = _overlap(old[d], before.tile, new[d], after.tile)
         if all(n > 0 for n in size):
             sent[d].append((int(before.label[d]), _minus(low, new[d]), _read(tiles[d], _minus(low, old[d]), size)))
     for k, (sender, receiver) in enumerate(zip(shares.src.tolist(), shares.dst.tolist(), strict=True)):

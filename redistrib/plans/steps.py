@@ -146,7 +146,7 @@ class _GroupStep(_Step):
         rows: list[list[int]] = self.groups[(self.groups == device).any(axis=1)].tolist()
         return rows[0] if rows else [device]
 
-    def _each(self, elements: int) -> list[int]:
+    def _per_device(self, elements: int) -> list[int]:
         """So many elements for each device, as often as it is in a group."""
         if self.groups.size == self.devices:
             return [elements] * self.devices
@@ -161,7 +161,7 @@ class AllGather(_GroupStep):
     kind: ClassVar[str] = "allgather"
 
     def received(self) -> list[int]:
-        return self._each((self.group_size - 1) * self.before.tile_size)
+        return self._per_device((self.group_size - 1) * self.before.tile_size)
 
     def received_total(self) -> int:
         return (self.group_size - 1) * self.before.tile_size * self.groups.size
@@ -183,7 +183,7 @@ class AllToAll(_GroupStep):
         return tuple(min(b, a) for b, a in zip(self.before.tile, self.after.tile, strict=True))
 
     def received(self) -> list[int]:
-        return self._each((self.group_size - 1) * math.prod(self.share))
+        return self._per_device((self.group_size - 1) * math.prod(self.share))
 
     def received_total(self) -> int:
         return (self.group_size - 1) * math.prod(self.share) * self.groups.size
@@ -307,8 +307,8 @@ class ReduceExchange(_ShareStep):
     def adds_own(self) -> npt.NDArray[np.bool_]:
         """`[devices]` whether the partial sum of each device belongs to its partial sum afterwards."""
         splits = np.array(self.splits, dtype=np.int64)
-        own, into = self.before.label, self.after.label
-        within: npt.NDArray[np.bool_] = (splits[into] <= own) & (own < splits[into + 1])
+        before, after = self.before.label, self.after.label
+        within: npt.NDArray[np.bool_] = (splits[after] <= before) & (before < splits[after + 1])
         return within
 
 

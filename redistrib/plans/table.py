@@ -105,20 +105,20 @@ class _Names:
         self._meshes += [(mesh.prime().mesh, whose) for mesh, whose in self._meshes]
         self._users = [plan.source_mesh, plan.target_mesh]
         self._used: set[str] = set()
-        there = "" if plan.target_mesh == plan.source_mesh else " on the target mesh"
-        self._own = [(plan.before, str(plan.source)), (plan.after, f"{plan.target}{there}")]
+        suffix = "" if plan.target_mesh == plan.source_mesh else " on the target mesh"
+        self._ends = [(plan.before, str(plan.source)), (plan.after, f"{plan.target}{suffix}")]
 
     def of(self, placement: Placement) -> str:
         """The notation of a placement, or its tiles and grid where no type says it."""
         if placement.cuts:  # several types may mean it
-            for end, name in self._own:
+            for end, name in self._ends:
                 if placement == end:
                     return name
         for mesh, whose in self._meshes:
-            found = type_of(placement, mesh)
-            if found is not None:
-                self._used.update(found.axes)
-                return f"{found}{whose}"
+            dist_type = type_of(placement, mesh)
+            if dist_type is not None:
+                self._used.update(dist_type.axes)
+                return f"{dist_type}{whose}"
         summands = f", {placement.reduction} of {placement.summands}" if placement.summands > 1 else ""
         return f"(no type) {_times(placement.tile)} tiles on a {_times(placement.grid)} grid{summands}"
 

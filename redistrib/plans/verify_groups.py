@@ -111,8 +111,8 @@ def _check_union(number: int, step: AllGather | AllToAll) -> None:
     cell, chunk = np.divmod(before.index, merged)
     cell_after = after.coarse(common)
     expected = cell_after[groups[:, 0]]
-    for found, is_sender in ((cell[groups], True), (cell_after[groups], False)):
-        stray = found != expected[:, None]
+    for cells, is_sender in ((cell[groups], True), (cell_after[groups], False)):
+        stray = cells != expected[:, None]
         if stray.any():
             group, member = divmod(first(stray.any(axis=2)), members)
             device, leader = int(groups[group, member]), int(groups[group, 0])

@@ -215,19 +215,20 @@ def _check_parts(number: int, step: Unreduce) -> None:
             device,
         )
     expected = before.tiles // after.tiles * before.summands
-    made = np.unique(np.stack([tile, summand, content], axis=1)[content > 0], axis=0)
-    distinct = np.unique(made[:, [0, 2]], axis=0)[:, 0]
+    parts = np.unique(np.stack([tile, summand, content], axis=1)[content > 0], axis=0)
+    distinct = np.unique(parts[:, [0, 2]], axis=0)[:, 0]
     tiles = int(tile.max()) + 1
-    found = np.bincount(distinct, minlength=tiles)
-    times = np.bincount(made[:, 0], minlength=tiles)
-    wrong = (found != expected) | ((times != expected) & (after.reduction == "sum"))
+    different = np.bincount(distinct, minlength=tiles)
+    times = np.bincount(parts[:, 0], minlength=tiles)
+    wrong = (different != expected) | ((times != expected) & (after.reduction == "sum"))
     if wrong.any():
         k = first(wrong)
         device = first(tile == k)
         raise VerificationError(
             "unreduce",
             f"step {number} ({step.kind}) makes {box(after.start[device], after.tile)} of {times[k]} parts, "
-            f"{found[k]} of them different; its partial sums must have each of its {expected} parts, and in a sum once",
+            f"{different[k]} of them different; its partial sums must have each of its {expected} parts, and in a "
+            "sum once",
             number,
             device,
         )
@@ -238,14 +239,14 @@ def _run(begin: int, end: int) -> str:
 
 
 def _fail_count(number: int, step: Step, rule: str) -> NoReturn:
-    def said(placement: Placement) -> str:
+    def described(placement: Placement) -> str:
         return (
             f"{placement.summands} partial sums by {placement.reduction}" if placement.summands > 1 else "whole tiles"
         )
 
     raise VerificationError(
         "summand count",
-        f"step {number} ({step.kind}) goes from {said(step.before)} to {said(step.after)}; {rule}",
+        f"step {number} ({step.kind}) goes from {described(step.before)} to {described(step.after)}; {rule}",
         number,
         before=step.before.summands,
         after=step.after.summands,

@@ -83,14 +83,14 @@ def route(
     ]
     if not isinstance(target, NamedSharding):
         target.shard_shape(shape)
-    apart = source is None or source.device_set != target.device_set or _memory(source) != _memory(target)
-    if apart and partial:
+    elsewhere = source is None or source.device_set != target.device_set or _memory(source) != _memory(target)
+    if elsewhere and partial:
         raise SpecError("unreduced put", dist_type=str(partial[0]))
     if source is None:
         return LeafRoute("via_device_put")
     if source.device_set != target.device_set:
         return _to_others(shape, source, target)
-    if apart:
+    if elsewhere:
         return LeafRoute("via_device_put")
     if 0 in shape:
         return LeafRoute("empty")
@@ -120,8 +120,8 @@ def _moved(shape: tuple[int, ...], source: Sharding, target: Sharding, padding: 
     target_type, target_mesh, order = typed(target, shape if padding is None else padding.target)
     source_type, target_type = padded_types(source_type, target_type, padding)
     if source.device_set != target.device_set:  # then by id, as hosts are
-        devices, here = tuple(sorted({*devices, *order}, key=lambda device: int(device.id))), devices
-        source_mesh = _over(source_mesh, here, devices)
+        devices, of_source = tuple(sorted({*devices, *order}, key=lambda device: int(device.id))), devices
+        source_mesh = _over(source_mesh, of_source, devices)
     topology = Topology.of_devices(devices)
     ends = SourceTarget(source_type, source_mesh, target_type, _over(target_mesh, order, devices), topology)
     if padding is None and placement_of(ends.source, ends.source_mesh) == placement_of(ends.target, ends.target_mesh):
@@ -142,21 +142,21 @@ def _to_others(shape: tuple[int, ...], source: Sharding, target: Sharding) -> Le
     """
     sides: list[set[Any]] = [source.device_set, target.device_set]
     kinds = [_kinds(side) for side in (source, target)]
-    alike = len({*kinds[0], *kinds[1]}) == 1
+    one_kind = len({*kinds[0], *kinds[1]}) == 1
     if len({device.process_index for devices in sides for device in devices}) > 1:
-        if not alike:
+        if not one_kind:
             raise MeshDevicesError("between processes", source=", ".join(kinds[0]), target=", ".join(kinds[1]))
         if 0 in shape:
             return LeafRoute("empty")
         return _moved(shape or (1,), source, target)
-    if not alike or not shape or 0 in shape:
+    if not one_kind or not shape or 0 in shape:
         return LeafRoute("via_device_put")
     try:
-        found = _moved(shape, source, target)
+        move = _moved(shape, source, target)
     except SpecError:  # a sharding that no type says
         return LeafRoute("via_device_put")
-    same = found.ends is not None and found.ends.source.local_shape == found.ends.target.local_shape
-    return LeafRoute("via_device_put") if same else found
+    same = move.ends is not None and move.ends.source.local_shape == move.ends.target.local_shape
+    return LeafRoute("via_device_put") if same else move
 
 
 def _kinds(sharding: Sharding) -> list[str]:
@@ -183,12 +183,12 @@ def typed(sharding: Any, shape: tuple[int, ...]) -> tuple[DistType, Mesh, tuple[
     index = np.array(starts, dtype=np.int64).reshape(len(boxes), len(shape)) // np.array(tile, dtype=np.int64)
     try:
         placement = Placement(shape, tuple(size // part for size, part in zip(shape, tile, strict=True)), index)
-        found = type_of(placement, mesh)
+        meaning = type_of(placement, mesh)
     except PlacementError:
-        found = None
-    if found is None:
+        meaning = None
+    if meaning is None:
         raise SpecError("sharding form", value=sharding)
-    return found, mesh, tuple(boxes)
+    return meaning, mesh, tuple(boxes)
 
 
 def _memory(sharding: Sharding) -> str:

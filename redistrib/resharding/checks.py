@@ -78,9 +78,9 @@ def check_processes(leaves: Sequence[Leaf], devices: Sequence[Sequence[Any]]) ->
         leaves: all leaves.
         devices: the devices of each move; none if the leaf does not move.
     """
-    own = [{device.process_index for device in some} for some in devices]
-    everyone = set().union(*own)
-    for leaf, processes in zip(leaves, own, strict=True):
+    groups = [{device.process_index for device in members} for members in devices]
+    everyone = set().union(*groups)
+    for leaf, processes in zip(leaves, groups, strict=True):
         if processes and processes != everyone:
             raise LeafError(
                 leaf.path,
@@ -95,17 +95,17 @@ def shared(leaves: Sequence[Leaf]) -> SharedBuffers:
     Raises:
         LeafError: if a buffer of an array has been deleted.
     """
-    held = []
+    shared_buffers = []
     with SignalsPutOff() as pause:
         for leaf in leaves:
             try:
-                held.append(buffers(leaf.value) if isinstance(leaf.value, jax.Array) else [])
+                shared_buffers.append(buffers(leaf.value) if isinstance(leaf.value, jax.Array) else [])
             except RuntimeError:
                 raise LeafError(leaf.path, _GONE) from None
             pause()
     inside = {id(leaf.value) for leaf in leaves}
     elsewhere = {k for k, leaf in enumerate(leaves) if belongs_to_others(leaf.value, inside)}
-    return SharedBuffers(grouped_by_buffer(held), frozenset(elsewhere))
+    return SharedBuffers(grouped_by_buffer(shared_buffers), frozenset(elsewhere))
 
 
 @contextmanager

@@ -44,15 +44,15 @@ def _check(path: str, array: jax.Array) -> None:
         if tile not in first:
             first[tile] = (device, None)
             continue
-        leader, known = first[tile]
-        if known is None:
-            known = np.asarray(tiles[leader])
-            first[tile] = (leader, known)
-        own = np.asarray(tiles[device])
-        if own.tobytes() != known.tobytes():
-            differs = np.argwhere(_bits(own) != _bits(known))
-            at = tuple(differs[0][: own.ndim].tolist())
-            raise ReplicaError(path, leader.id, device.id, at, known[at], own[at])
+        leader, expected = first[tile]
+        if expected is None:
+            expected = np.asarray(tiles[leader])
+            first[tile] = (leader, expected)
+        actual = np.asarray(tiles[device])
+        if actual.tobytes() != expected.tobytes():
+            differs = np.argwhere(_bits(actual) != _bits(expected))
+            at = tuple(differs[0][: actual.ndim].tolist())
+            raise ReplicaError(path, leader.id, device.id, at, expected[at], actual[at])
 
 
 def _holders(array: jax.Array) -> list[tuple[Any, Any]]:
@@ -69,5 +69,5 @@ def _holders(array: jax.Array) -> list[tuple[Any, Any]]:
 
 
 def _bits(tile: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Bytes of every element, in a dimension of their own."""
+    """`[..., itemsize]` the bytes of every element."""
     return np.ascontiguousarray(tile).view(np.uint8).reshape(*tile.shape, -1)

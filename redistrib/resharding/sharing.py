@@ -90,8 +90,8 @@ def note(source: Any, result: Any, *, deleted: bool) -> None:
     """
     if not source.is_fully_addressable:
         return
-    known = _RELATIONS.get(id(source))
-    owners = {} if known is None else known.owners
+    relation = _RELATIONS.get(id(source))
+    owners = {} if relation is None else relation.owners
     for array in (source, result):
         _relate(array, owners)
     owners[id(result)] = _RELATIONS[id(result)].array
@@ -114,8 +114,8 @@ def _relate(array: Any, owners: dict[int, weakref.ref[Any]]) -> None:
 
 def belongs_to_others(array: Any, but: set[int]) -> bool:
     """Whether an array shares its buffers with a live array, except arrays of these ids."""
-    known = _RELATIONS.get(id(array))
-    if known is None:
+    relation = _RELATIONS.get(id(array))
+    if relation is None:
         return False
-    owners = [ref() for name, ref in list(known.owners.items()) if name != id(array) and name not in but]
+    owners = [ref() for name, ref in list(relation.owners.items()) if name != id(array) and name not in but]
     return any(owner is not None and not owner.is_deleted() for owner in owners)

@@ -67,14 +67,14 @@ def best_exchange(problem: Problem, model: CostModel) -> list[Step]:
     """
     if problem.before == problem.after:
         return []
-    ways = exchange.in_rounds(problem) or filter(None, [exchange.direct(problem)])
-    return _cheapest(problem, model, ways)
+    candidates = exchange.in_rounds(problem) or filter(None, [exchange.direct(problem)])
+    return _cheapest(problem, model, candidates)
 
 
-def _cheapest(problem: Problem, model: CostModel, ways: Iterable[list[Step]]) -> list[Step]:
+def _cheapest(problem: Problem, model: CostModel, candidates: Iterable[list[Step]]) -> list[Step]:
     """The cheapest of some plans."""
     chosen = Selection(problem, model, lambda steps: _key(problem, model, chosen.prices, steps))
-    for steps in ways:
+    for steps in candidates:
         chosen.offer(steps)
     return chosen.cheapest()
 
@@ -101,9 +101,9 @@ def _dropped(problem: Problem) -> list[Step] | None:
 def _candidates(problem: Problem, source: Members, target: Members, model: CostModel) -> Iterator[list[Step]]:
     before, after = problem.before, problem.after
     yield from exchange.in_rounds(problem)
-    few = exchange.direct(problem) if exchange.share_count(problem) > exchange.MOST_UNEQUAL else None
-    if few is not None:
-        yield few
+    direct = exchange.direct(problem) if exchange.share_count(problem) > exchange.MOST_UNEQUAL else None
+    if direct is not None:
+        yield direct
     for grid in (after.grid, *_finer(problem, target)):
         part = _part(problem, target, grid)
         gather: list[Step] = []
@@ -118,10 +118,10 @@ def _candidates(problem: Problem, source: Members, target: Members, model: CostM
             for steps in _among(problem, source, before, near, model):
                 for across in exchange.in_rounds(problem.between(near, part)):
                     yield [*steps, *across, *gather]
-    there = _near(problem, target, before.grid, after)
-    if there is not None and there != after:
-        for steps in _among(problem, target, there, after, model):
-            for across in exchange.in_rounds(problem.between(before, there)):
+    crossed = _near(problem, target, before.grid, after)
+    if crossed is not None and crossed != after:
+        for steps in _among(problem, target, crossed, after, model):
+            for across in exchange.in_rounds(problem.between(before, crossed)):
                 yield [*across, *steps]
 
 

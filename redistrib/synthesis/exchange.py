@@ -147,8 +147,8 @@ def in_rounds(problem: Problem, most_shares: int = 1 << 16) -> list[list[Step]]:
         if unit is None or _pieces(missing, unit) <= MOST_UNEQUAL
     ]
     by_shape, by_volume = (
-        min((colour_rounds(cut, before, topology, alike) for cut in cuts), key=lambda table: table.rounds)
-        for alike in (shape_of, volume_of)
+        min((colour_rounds(cut, before, topology, kind) for cut in cuts), key=lambda table: table.rounds)
+        for kind in (shape_of, volume_of)
     )
     tables = [by_shape, by_volume] if by_volume.rounds < by_shape.rounds else [by_shape]
     # Shares of one shape are in the fewest rounds already, unless senders are chosen near their receivers.

@@ -68,7 +68,7 @@ def assign_tiles(
     factors = tuple(f // c for f, c in zip(fine, inside.grid, strict=True))
     scale = np.array(factors, dtype=np.int64)
     first = inside.index * scale
-    wanted = np.zeros(devices, dtype=np.int64)
+    goal = np.zeros(devices, dtype=np.int64)
     low: Int64 | int = 0
     high: Int64 = np.broadcast_to(scale, first.shape)
     unwilling: npt.NDArray[np.bool_] | None = None  # devices whose cell does not meet their preferred cell
@@ -77,20 +77,20 @@ def assign_tiles(
         corner = prefer.index * step - first
         inner_low, inner_high = np.maximum(0, corner), np.minimum(high, corner + step)
         empty: npt.NDArray[np.bool_] = np.any(inner_low >= inner_high, axis=1)
-        wanted = prefer.number
+        goal = prefer.number
         if empty.any():
             unwilling = empty
             low = np.where(unwilling[:, None], 0, inner_low)
             high = np.where(unwilling[:, None], high, inner_high)
-            wanted = np.where(unwilling, -1, wanted)
+            goal = np.where(unwilling, -1, goal)
         else:
             low, high = inner_low, inner_high
     hosts = None if topology is None else topology.hosts
     kind, places = _classes(inside, math.prod(factors), hosts)
     # The sort is stable: devices with equal keys stay in the order of their numbers.
-    order = np.lexsort((wanted, kind) if spread is None else (spread, wanted, kind))
+    order = np.lexsort((goal, kind) if spread is None else (spread, goal, kind))
     turn = np.empty(devices, dtype=np.int64)
-    turn[order] = position_in_run(kind[order], wanted[order])
+    turn[order] = position_in_run(kind[order], goal[order])
     extent = high - low
     volume = extent.prod(axis=1)
     assigned = turn < places[kind] * volume
@@ -172,7 +172,7 @@ def chunk_groups(
     cell, chunk = number_of(before.coarse(cells), cells), number_within(before, cells)
     hosts = None if topology is None else topology.hosts
     if hosts is not None:
-        keys = (*_apart(members, (cell, *outer, hosts), chunk, keys), hosts, *keys)
+        keys = (*_incomplete_last(members, (cell, *outer, hosts), chunk, keys), hosts, *keys)
     order = np.lexsort((*reversed((*outer, *keys)), chunk, cell))
     table = order.reshape(math.prod(cells), members, -1)
     if topology is not None and topology.torus is not None and members > 1:
@@ -183,14 +183,16 @@ def chunk_groups(
     return np.ascontiguousarray(table.transpose(0, 2, 1)).reshape(-1, members)
 
 
-def _apart(members: int, classes: tuple[Int64, ...], chunk: Int64, keys: tuple[Int64, ...]) -> tuple[Int64, ...]:
+def _incomplete_last(
+    members: int, classes: tuple[Int64, ...], chunk: Int64, keys: tuple[Int64, ...]
+) -> tuple[Int64, ...]:
     """A key that sorts last the devices whose class lacks a chunk for their group; no key where no class does."""
     order = np.lexsort((*reversed(keys), chunk, *reversed(classes)))
     turn = np.empty_like(order)
     turn[order] = position_in_run(*(key[order] for key in (*classes, chunk)))
     _, group, size = np.unique(np.stack([*classes, turn]), axis=1, return_inverse=True, return_counts=True)
-    apart = size[group.reshape(-1)] < members
-    return (apart.astype(np.int64),) if apart.any() and not apart.all() else ()
+    incomplete = size[group.reshape(-1)] < members
+    return (incomplete.astype(np.int64),) if incomplete.any() and not incomplete.all() else ()
 
 
 def all_to_all_groups(before: Placement, after: Placement, topology: Topology | None = None) -> Int64:
@@ -230,21 +232,21 @@ def permutation_pairs(before: Placement, after: Placement, topology: Topology | 
     return sending_pairs(before.number, after.number, after.number, topology)
 
 
-def sending_pairs(held: Int64, wanted: Int64, kept: Int64, topology: Topology | None = None) -> Int64:
+def sending_pairs(tiles: Int64, targets: Int64, finals: Int64, topology: Topology | None = None) -> Int64:
     """Pair every device that lacks its tile with a holder of the tile, one that gives it up where possible.
 
     Args:
-        held, wanted: `[devices]` number of the tile that each device holds, and wants; as many devices hold
-            a tile as want it.
-        kept: `[devices]` numbers of the final tiles, each a part of the wanted tile.
+        tiles, targets: `[devices]` number of the tile of each device before and after; equally many devices hold a tile
+            before and after.
+        finals: `[devices]` number of the final tile of each device, a part of its tile after.
         topology: a pair stays on one host where it can. Where links between hosts are half duplex, no two devices of
             different hosts send to one another where other holders of the tiles exist.
 
     Returns:
         `[pairs, 2]` senders and receivers, by receiver.
     """
-    moving = np.flatnonzero(held != wanted)
-    gives, takes = held[moving], wanted[moving]
+    moving = np.flatnonzero(tiles != targets)
+    gives, takes = tiles[moving], targets[moving]
     hosts = None if topology is None else topology.hosts
     if hosts is None:
         senders = moving[np.lexsort((moving, gives))]
@@ -257,7 +259,7 @@ def sending_pairs(held: Int64, wanted: Int64, kept: Int64, topology: Topology | 
     pairs = pairs[np.argsort(pairs[:, 1], kind="stable")]
     if topology is None or hosts is None or not topology.half_duplex:
         return pairs
-    return without_swaps(pairs, held, kept, hosts)
+    return without_swaps(pairs, tiles, finals, hosts)
 
 
 def _pair_within_hosts(moving: Int64, gives: Int64, takes: Int64, hosts: Int64) -> tuple[Int64, Int64]:

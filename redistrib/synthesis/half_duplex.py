@@ -11,10 +11,10 @@ import numpy as np
 
 from redistrib.theory.placement import Int64
 
-MOST = 4096  # pairs; above, many connections are open at once and single swaps do not matter
+MOST_PAIRS = 4096  # pairs; above, many connections are open at once and single swaps do not matter
 
 
-def without_swaps(pairs: Int64, held: Int64, kept: Int64, hosts: Int64) -> Int64:
+def without_swaps(pairs: Int64, tiles: Int64, finals: Int64, hosts: Int64) -> Int64:
     """The pairs of a permute, with other senders where that leaves fewer swaps between hosts.
 
     A sender is replaced by a device of its host, or changes places with the sender of another pair between hosts. So
@@ -22,24 +22,24 @@ def without_swaps(pairs: Int64, held: Int64, kept: Int64, hosts: Int64) -> Int64
 
     Args:
         pairs: `[pairs, 2]` senders and receivers, each at most once.
-        held: `[devices]` number of the tile of each sender.
-        kept: `[devices]` number of the final tile of each device; a device that keeps its tile can send it as well.
+        tiles: `[devices]` number of the tile of each sender.
+        finals: `[devices]` number of the final tile of each device; a device that keeps its tile can send it as well.
         hosts: `[devices]` host of each device.
 
     Returns:
         Pairs with the same receivers in the same order.
     """
-    if len(pairs) > MOST:
+    if len(pairs) > MOST_PAIRS:
         return pairs
     source = {receiver: sender for sender, receiver in pairs.tolist()}
-    host, tile, final = hosts.tolist(), held.tolist(), kept.tolist()
+    host, tile, final = hosts.tolist(), tiles.tolist(), finals.tolist()
     crossing = [receiver for receiver, sender in source.items() if host[sender] != host[receiver]]
     spare: dict[tuple[int, int], list[int]] = {}  # host and tile -> devices that keep it and send nothing
     for device in sorted(set(range(len(final))) - set(source) - set(source.values())):
         spare.setdefault((host[device], final[device]), []).append(device)
-    alike: dict[int, list[int]] = {}
+    receivers_of: dict[int, list[int]] = {}
     for receiver in crossing:
-        alike.setdefault(tile[source[receiver]], []).append(receiver)
+        receivers_of.setdefault(tile[source[receiver]], []).append(receiver)
 
     keeps = {device for devices in spare.values() for device in devices}  # each can send its final tile alone
 
@@ -57,7 +57,7 @@ def without_swaps(pairs: Int64, held: Int64, kept: Int64, hosts: Int64) -> Int64
         if others:
             source[receiver] = others.pop()
             continue
-        for other in alike[tile[sender]]:
+        for other in receivers_of[tile[sender]]:
             far = source[other]
             if other == receiver or host[far] == host[receiver] or host[sender] == host[other]:
                 continue

@@ -73,8 +73,8 @@ def _exchanges(
     """
     if one is not None:
         yield one
-        apart = problem.topology.has_locality and any(step.collectives for step in one)
-        if apart and keep(phases.by("rounds")):
+        in_rounds_too = problem.topology.has_locality and any(step.collectives for step in one)
+        if in_rounds_too and keep(phases.by("rounds")):
             yield from exchange.in_rounds(problem)
         return
     if keep(phases.by("rounds")):

@@ -1,4 +1,4 @@
-"""Relay broadcasts for hosts of unequal size: a tile that several devices of a host want comes to the host once.
+"""Relay broadcasts for hosts of unequal size: a tile that several devices of a host want receives to the host once.
 
 Slices and gathers divide every tile equally on all hosts. They cannot express this: a host of one device has no second
 device for a half, and three devices do not divide two halves.
@@ -20,7 +20,7 @@ def relay_broadcast(problem: Problem) -> list[list[Step]]:
     """Two exchanges: one between hosts, in which some devices wait, and one that sends these their tiles inside hosts.
 
     A device waits if another device of its host wants the same tile, and some of the tile is on other hosts. The tiles
-    of a grid are disjoint, so no element comes to a host twice. Empty where no device waits, and for more than
+    of a grid are disjoint, so no element receives to a host twice. Empty where no device waits, and for more than
     `MOST_UNEQUAL` shares.
     """
     before, after, hosts = problem.before, problem.after, problem.topology.hosts
@@ -48,12 +48,12 @@ def _waits(before: Placement, after: Placement, hosts: Int64) -> np.ndarray:
     """
     overlap = after.boxes.meet(before.boxes).volumes()
     order = sorted(range(after.devices), key=lambda device: (-overlap[device], device))
-    here = set(zip(hosts.tolist(), before.number.tolist(), strict=True))
-    comes = {row[0] for row in missing_boxes(before, after.boxes) if (int(hosts[row[0]]), row[1]) not in here}
+    on_host = set(zip(hosts.tolist(), before.number.tolist(), strict=True))
+    receives = {row[0] for row in missing_boxes(before, after.boxes) if (int(hosts[row[0]]), row[1]) not in on_host}
     served: set[tuple[int, int]] = set()
     waits = np.zeros(after.devices, dtype=bool)
     for device in order:
         tile = int(hosts[device]), int(after.number[device])
-        waits[device] = tile in served and device in comes
+        waits[device] = tile in served and device in receives
         served.add(tile)
     return waits

@@ -35,7 +35,7 @@ def colour_rounds(
     missing: list[MissingBox],
     before: Placement,
     topology: Topology | None = None,
-    alike: Callable[[MissingBox], Hashable] = shape_of,
+    kind: Callable[[MissingBox], Hashable] = shape_of,
     stay: bool = False,
 ) -> Shares:
     """Choose a sender and a round for every share, by one edge colouring for each kind of shares.
@@ -44,7 +44,7 @@ def colour_rounds(
         missing: (receiver, number of the source tile, start, size) of every share.
         before: the source placement.
         topology: senders on the receiver's host are preferred.
-        alike: the kind of a share; shares of one round are of one kind. Kinds by `volume_of` need no padding either,
+        kind: the kind of a share; shares of one round are of one kind. Kinds by `volume_of` need no padding either,
             though boxes of several shapes travel in one round.
         stay: prefer senders on the receiver's host also where that takes more rounds, then hosts that send few shares
             to other hosts.
@@ -52,7 +52,7 @@ def colour_rounds(
     holders = _holders(before)
     kinds: dict[Hashable, list[MissingBox]] = defaultdict(list)
     for row in sorted(missing, key=shape_of, reverse=True):
-        kinds[alike(row)].append(row)
+        kinds[kind(row)].append(row)
     src: list[int] = []
     rounds: list[int] = []
     placed: list[MissingBox] = []
@@ -87,12 +87,13 @@ def padded_rounds(missing: list[MissingBox], before: Placement, topology: Topolo
     to_come = int(max((left > 0).sum(axis=0).max(), (left > 0).sum(axis=1).max()))
     more_than_any = 1 + left.max() * min(left.shape)
     for turn in range(to_come):
-        there = left > 0
-        urgent = (there.sum(axis=1) == to_come - turn)[:, None].astype(int) + (there.sum(axis=0) == to_come - turn)
-        row, column = linear_sum_assignment(left + more_than_any * urgent * there, maximize=True)
-        taken = there[row, column]
-        number[row[taken], column[taken]] = turn
-        left[row[taken], column[taken]] = 0
+        remaining = left > 0
+        busiest = to_come - turn
+        urgent = (remaining.sum(axis=1) == busiest)[:, None].astype(int) + (remaining.sum(axis=0) == busiest)
+        row, column = linear_sum_assignment(left + more_than_any * urgent * remaining, maximize=True)
+        matched = remaining[row, column]
+        number[row[matched], column[matched]] = turn
+        left[row[matched], column[matched]] = 0
     return _table(senders, missing, number[src, dst].tolist(), before.rank)
 
 

@@ -47,16 +47,16 @@ def lower_with_permute(grids: Sequence[Grid], problem: Problem) -> list[Step]:
     best: tuple[int, list[Placement]] = (0, [])
     fewest = math.inf
     for t in (t for t, grid in enumerate(grids) if math.prod(grid) == smallest):
-        there = chain(grids[: t + 1], source, back[t], topology)
-        moves = int((there[-1].number != back[t].number).sum())
+        chained = chain(grids[: t + 1], source, back[t], topology)
+        moves = int((chained[-1].number != back[t].number).sum())
         # Among equal numbers the later position wins: nearer to the gathers, further from the slices.
         if moves <= fewest:
-            fewest, best = moves, (t, there)
-    t, there = best
+            fewest, best = moves, (t, chained)
+    t, chained = best
     permute: list[Step] = []
     if fewest:
-        permute = [AllPermute(there[-1], back[t], permutation_pairs(there[-1], back[t], topology))]
-    return [*connect(there), *permute, *connect(back[t:])]
+        permute = [AllPermute(chained[-1], back[t], permutation_pairs(chained[-1], back[t], topology))]
+    return [*connect(chained), *permute, *connect(back[t:])]
 
 
 def chain(grids: Sequence[Grid], source: Placement, target: Placement, topology: Topology) -> list[Placement]:

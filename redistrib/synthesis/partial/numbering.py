@@ -68,16 +68,16 @@ def summands_by_host(placement: Placement, hosts: Int64 | None) -> tuple[Placeme
         return None
     table = place.reshape(-1, count)
     order = np.argsort(table, axis=1, kind="stable")
-    apart = np.sort(table, axis=1)
-    many = {len(np.unique(row)) for row in apart}
-    each = count // min(many)
-    if len(many) > 1 or not 1 < each < count or count % each:
+    in_order = np.sort(table, axis=1)
+    hosts_of_tile = {len(np.unique(row)) for row in in_order}
+    per_host = count // min(hosts_of_tile)
+    if len(hosts_of_tile) > 1 or not 1 < per_host < count or count % per_host:
         return None
-    blocks = apart.reshape(len(apart), -1, each)
+    blocks = in_order.reshape(len(in_order), -1, per_host)
     if (blocks != blocks[:, :, :1]).any():
         return None
     number = np.argsort(order, axis=1)
-    return replace(placement, summand=number[tile, placement.label]), count // each
+    return replace(placement, summand=number[tile, placement.label]), count // per_host
 
 
 def _numbered(placement: Placement, wanted: Int64, into: Int64, weights: Weights) -> Placement:
