@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations
 from typing import NamedTuple
 
 from redistrib.autoshard.alike import Classes
@@ -68,8 +68,9 @@ class Result(NamedTuple):
 
 
 def is_large(task: Task) -> bool:
-    """Whether a task is searched so: on more devices than moves are planned for one by one, or with many operations."""
-    return task.moves.by_axes is not None or len(task.graph.operations) > OPERATIONS
+    """Whether a task is searched so: on more devices than moves are planned for one by one, with many operations, or on
+    a machine whose kernels are counted."""
+    return task.machine.fuses or task.moves.by_axes is not None or len(task.graph.operations) > OPERATIONS
 
 
 def fold(task: Task) -> Task:
@@ -209,7 +210,9 @@ class _Anytime:
 
     def _begin(self, deadline: Deadline) -> None:
         """The schedules that people write: all that there is time for, and further ones until one fits."""
-        for decided in starting(self.task):
+        listed = starting(self.task)
+        first = next(listed)  # what is pinned, and else whole: seldom good, so it comes last
+        for decided in chain(listed, [first]):
             alike = harmonized(self.task, decided, self.classes)
             for keep in (None, KEPT):
                 self._consider(alike, {}, keep)

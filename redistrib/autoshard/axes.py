@@ -13,6 +13,7 @@ from redistrib.autoshard.alike import NEAR, Classes, alike
 from redistrib.autoshard.candidates import Cut, Option, of_array, of_operation, summed
 from redistrib.autoshard.deadline import NEVER, Deadline
 from redistrib.autoshard.folding import Folded
+from redistrib.autoshard.fusion import Kernel, kernels_of, mark
 from redistrib.autoshard.memory import Charges, Use, uses
 from redistrib.autoshard.moves import Moves
 from redistrib.autoshard.problem import ChoiceGraph, Flow, Node, Reader
@@ -94,10 +95,34 @@ class Task:
 
     def _marks(self) -> list[tuple[object, ...]]:
         rated, sums = self.machine.operations, self.sums
-        return [
+        marks: list[tuple[object, ...]] = [
             (tuple(name in sums for name in one.ins), one.name if one.name in rated else "")
             for one in self.graph.operations
         ]
+        if self.kernels is not None:
+            arrays = self.graph.arrays()
+            shapes = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+            own = (mark(kernel, [shapes[name] for name, _ in kernel.reads]) for kernel in self.kernels)
+            marks = [(*one, *more) for one, more in zip(marks, own, strict=True)]
+        return marks
+
+    @property
+    def kernels(self) -> list[Kernel] | None:
+        """For every operation what the compiler makes of it; None where each is a kernel."""
+        if not self.machine.fuses:
+            return None
+        return self._fact("kernels", self._kernels)
+
+    def _kernels(self) -> list[Kernel]:
+        own = kernels_of(self.graph)
+        if self.folded is None or self.whole is None or self.whole.kernels is None:
+            return own
+        every = (self.whole.kernels[k] for k in self.folded.kept)  # some are read only by layers that are taken out
+        return [kernel._replace(reads=one.reads) for kernel, one in zip(every, own, strict=True)]
+
+    def kernel(self, number: int) -> Kernel | None:
+        """What the compiler makes of an operation."""
+        return None if self.kernels is None else self.kernels[number]
 
     @property
     def kinds(self) -> tuple[int, ...]:
@@ -120,12 +145,18 @@ class Task:
         if self.moves.objective == "bytes":
             return 0.0
         total, arrays, devices = 0.0, self.graph.arrays(), self.moves.mesh.size
-        for operation, times in zip(self.graph.operations, self.times, strict=True):
-            names = dict.fromkeys((*operation.ins, *(array.name for array in operation.outs)))
+        for number, (operation, times) in enumerate(zip(self.graph.operations, self.times, strict=True)):
+            kernel, made = self.kernel(number), [array.name for array in operation.outs]
+            names = dict.fromkeys((*operation.ins, *made))
+            if kernel is not None:
+                names = dict.fromkeys((*(name for name, _ in kernel.reads), *(made if kernel.stores else ())))
+            if kernel is not None and not kernel.runs:
+                continue
             size = sum(math.prod(arrays[name].shape) * itemsize_of(arrays[name].dtype) for name in names)
             rates = self.machine.rates_of(operation.name, (arrays[name].dtype for name in operation.ins))
             flops = operation.nest.points * operation.nest.flops
             total += times * rates.seconds(size // devices, flops // devices)
+            total -= times * rates.launch if kernel is not None and not kernel.launches else 0.0
         return total
 
 
@@ -245,7 +276,7 @@ class AxesProblem:
         own = (tuple(sorted(one.items())) for one in (fixed, found.cuts[number], found.carries[number]))
         key = (task.kinds[number], self.axes, *own)
         if key not in task.known:
-            task.known[key] = of_operation(found, number, self.axes, fixed, task.sums, machine)
+            task.known[key] = of_operation(found, number, self.axes, fixed, task.sums, machine, task.kernel(number))
         return task.known[key]
 
     def _add(self, name: str, options: list[Option]) -> int:

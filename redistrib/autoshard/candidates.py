@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeAlias
 
+from redistrib.autoshard.fusion import Kernel
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
 from redistrib.partitioning.propagate import Propagation
@@ -54,6 +56,7 @@ def of_operation(
     fixed: Mapping[str, str],
     sums: set[str],
     machine: Machine | None,
+    kernel: Kernel | None = None,
 ) -> list[Option]:
     """The options of an operation.
 
@@ -64,9 +67,10 @@ def of_operation(
         fixed: the dimension along some of them.
         sums: see `summed`.
         machine: what times it.
+        kernel: what the compiler makes of it; None: a kernel that reads and writes all its arrays.
     """
     operation = found.graph.operations[number]
-    made = (_option(found, number, cuts, machine) for cuts in _ways(found, number, axes, fixed, sums))
+    made = (_option(found, number, cuts, machine, kernel) for cuts in _ways(found, number, axes, fixed, sums))
     options = [option for option in made if option is not None]
     if not options:
         raise ProgramError(operation.name, "", "Schedule", "no cut of it is allowed").at(operation.source)
@@ -98,8 +102,8 @@ def _ways(
             del carries[axis]
 
 
-def of_decided(found: Propagation, number: int, machine: Machine | None) -> Option:
-    """An operation as it is cut.
+def of_decided(found: Propagation, number: int, machine: Machine | None, kernel: Kernel | None = None) -> Option:
+    """An operation as it is cut, `kernel` being what the compiler makes of it.
 
     Raises:
         ProgramError: if it cannot be cut so.
@@ -110,21 +114,28 @@ def of_decided(found: Propagation, number: int, machine: Machine | None) -> Opti
     if machine is not None:
         operation = found.graph.operations[number]
         rates = machine.rates_of(operation.name, (found.arrays[name].dtype for name in operation.ins))
-        seconds = rates.seconds(
-            _bytes(found, operation, signature.ins, signature.outs), part.cut.local_size * part.nest.flops
-        )
+        flops = part.cut.local_size * part.nest.flops
+        if kernel is None:
+            seconds = rates.seconds(_bytes(found, operation, signature.ins, signature.outs), flops)
+        elif kernel.runs:
+            seconds = rates.seconds(_stored(found, operation, signature.ins, signature.outs, kernel), flops)
+            seconds -= 0.0 if kernel.launches else rates.launch
     share = part.cut.local_size / max(1, part.nest.points)
     return Option((), signature.ins, signature.outs, seconds, share)
 
 
 def _option(
-    found: Propagation, number: int, cuts: tuple[tuple[str, Cut], ...], machine: Machine | None
+    found: Propagation,
+    number: int,
+    cuts: tuple[tuple[str, Cut], ...],
+    machine: Machine | None,
+    kernel: Kernel | None,
 ) -> Option | None:
     before, carried = found.cuts[number], found.carries[number]
     found.cuts[number] = before | {axis: cut for axis, cut in cuts if isinstance(cut, str)}
     found.carries[number] = carried | {axis: cut for axis, cut in cuts if isinstance(cut, int)}
     try:
-        return replace(of_decided(found, number, machine), cuts=cuts)
+        return replace(of_decided(found, number, machine, kernel), cuts=cuts)
     except ProgramError:
         return None
     finally:
@@ -136,6 +147,23 @@ def _bytes(found: Propagation, operation: Operation, ins: Sequence[DistType], ou
     read = dict.fromkeys(zip(operation.ins, ins, strict=True))
     written = ((array.name, form) for array, form in zip(operation.outs, outs, strict=True))
     return sum(form.local_size * itemsize_of(found.arrays[name].dtype) for name, form in chain(read, written))
+
+
+def _stored(
+    found: Propagation, operation: Operation, ins: Sequence[DistType], outs: Sequence[DistType], kernel: Kernel
+) -> int:
+    """Bytes that a device reads and writes for a kernel; of an array that is read inside it, the share of the read."""
+    read: dict[str, int] = {}
+    for name, number in kernel.reads:
+        form, array = ins[number], found.arrays[name]
+        whole = math.prod(array.shape) * itemsize_of(array.dtype)
+        own = whole * form.local_size // max(1, form.global_size)
+        read[name] = max(read.get(name, 0), own)
+    written = 0
+    if kernel.stores:
+        ends = zip(operation.outs, outs, strict=True)
+        written = sum(form.local_size * itemsize_of(array.dtype) for array, form in ends)
+    return sum(read.values()) + written
 
 
 def of_array(

@@ -95,13 +95,16 @@ class _Walk:
             key = (kinds[k], _items(found.cuts[k]), _items(found.carries[k]))
             if key not in options:
                 try:
-                    options[key] = of_decided(found, k, task.machine if timed else None)
+                    options[key] = of_decided(found, k, task.machine if timed else None, task.kernel(k))
                 except ProgramError:
                     return Evaluation(float("inf"), 0, 0, k)
             option = options[key]
             for name, form in zip(operation.ins, option.ins, strict=True):
                 self.read(name, form, k)
             self.seconds += task.times[k] * option.seconds
+            if (kernel := task.kernel(k)) is not None and kernel.runs:
+                for name, _ in kernel.reads:
+                    self.versions[name][0].used = max(self.versions[name][0].used, k)
             for array, form in zip(operation.outs, option.outs, strict=True):
                 self.versions[array.name] = [_Version(form, k, k)]
                 for end in ends.pop(array.name, ()):
@@ -150,7 +153,15 @@ class _Walk:
                 levels[stop + 1] -= size
 
         inputs, spans = {array.name for array in task.graph.inputs}, self._spans()
+        unstored = {
+            array.name
+            for kernel, operation in zip(task.kernels or (), task.graph.operations, strict=False)
+            if not kernel.stores
+            for array in operation.outs
+        }
         for name, versions in self.versions.items():
+            if name in unstored and len(versions) == 1:
+                continue
             itemsize = itemsize_of(self.decided.found.arrays[name].dtype)
             for number, version in enumerate(versions):
                 stays = number == 0 and name in inputs and name not in task.donated

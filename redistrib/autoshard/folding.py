@@ -57,6 +57,7 @@ class Folded:
         inputs: for every input of the whole graph the name of the one that stands for it.
         outputs: for every output of the whole graph the number of the one that stands for it.
         input_times: for inputs of the graph, by name, for how many they stand.
+        kept: for every operation of the graph its number in the whole one.
     """
 
     graph: Graph
@@ -66,6 +67,7 @@ class Folded:
     inputs: Mapping[str, str]
     outputs: tuple[int, ...]
     input_times: Mapping[str, int]
+    kept: tuple[int, ...]
 
 
 def unfolded(graph: Graph) -> Folded:
@@ -74,7 +76,7 @@ def unfolded(graph: Graph) -> Folded:
     names = [array.name for array in graph.inputs]
     return Folded(
         graph, (1,) * count, (None,) * count, tuple(range(count)), dict(zip(names, names, strict=True)),
-        tuple(range(len(graph.outputs))), dict.fromkeys(names, 1),
+        tuple(range(len(graph.outputs))), dict.fromkeys(names, 1), tuple(range(count)),
     )  # fmt: skip
 
 
@@ -312,7 +314,7 @@ class _Folding:
         counted = Counter(inputs.values())
         result = Graph(tuple(array for array in graph.inputs if array.name in left), tuple(operations), names)
         cells = tuple((self.place[k][0], self.place[k][2]) if k in self.place else None for k in kept)
-        return Folded(result, tuple(times), cells, stands, inputs, numbers, counted)
+        return Folded(result, tuple(times), cells, stands, inputs, numbers, counted, tuple(kept))
 
     def _source(self, name: str, makers: Mapping[str, tuple[int, int]]) -> str | None:
         """What an operation that is left reads for a value; None where nothing stands for it."""

@@ -261,7 +261,7 @@ def estimate(task: Task, decided: Decisions) -> Estimate:
     for number, operation in enumerate(graph.operations):
         key = (task.kinds[number], repr((found.cuts[number], found.carries[number])))
         if key not in known:
-            known[key] = of_decided(found, number, task.machine if seconds else None)
+            known[key] = of_decided(found, number, task.machine if seconds else None, task.kernel(number))
         option, beside = known[key], 0
         price += option.seconds
         for name, form in zip(operation.ins, option.ins, strict=True):

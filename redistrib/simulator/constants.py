@@ -59,6 +59,7 @@ MACHINES |= {
         links_of(name, chip),
         chip.memory,
         flops=chip.flops,
+        fuses=True,
         source=chip.source,
     )
     for name, chip in CHIPS.items()

@@ -55,6 +55,7 @@ class Machine:
         memory: bytes of memory of a device, if known.
         operations: rates of operations of their own, by the operation's name.
         flops: operations per second by element type; types that are missing have those of `rates`.
+        fuses: whether a search counts the kernels that a compiler makes, and not every operation as one.
         layout: for mesh axes on how many dimensions of a torus each lies; empty where that is not known.
         source: where the figures come from.
     """
@@ -65,6 +66,7 @@ class Machine:
     memory: int | None = None
     operations: Mapping[str, Rates] = field(default_factory=dict, hash=False)
     flops: Mapping[str, float] = field(default_factory=dict, hash=False)
+    fuses: bool = False
     layout: Mapping[str, int] = field(default_factory=dict, hash=False)
     source: str = ""
 

@@ -1,0 +1,122 @@
+"""What compilers for accelerators fuse: which arrays of a graph are never stored, and what each kernel reads.
+
+The rules, a model of XLA on GPUs and TPUs that is not held against them program by program:
+
+- Operations element by element, with broadcasts, transposes, reshapes, slices and conversions among them, are computed
+  where they are read, if only such operations and reductions read them: a cheap one in every kernel that reads it, a
+  costly one (more than one operation a point, a quotient) only if one kernel does.
+- The result of a product that one such operation reads alone is not stored: the operation is its epilogue.
+- Everything else is a kernel of its own. It reads each stored array once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from redistrib.programs.graph import Graph, Operation
+from redistrib.programs.nest import Access
+
+_MOVING = {
+    "broadcast_in_dim", "convert_element_type", "dynamic_slice", "iota", "reshape", "rev", "slice", "split", "squeeze",
+    "stop_gradient", "transpose", "copy",
+}  # fmt: skip
+_COSTLY = {"div", "rem"}
+
+
+class Kernel(NamedTuple):
+    """What becomes of an operation.
+
+    Attributes:
+        runs: whether it is computed as a kernel; otherwise inside those that read it.
+        launches: whether that kernel is its own; otherwise it is the end of a product's.
+        stores: whether its results are written to memory.
+        reads: stored arrays that it reads, each with the number of the operation's read that it comes in by.
+    """
+
+    runs: bool
+    launches: bool
+    stores: bool
+    reads: tuple[tuple[str, int], ...]
+
+
+def kernels_of(graph: Graph) -> list[Kernel]:
+    """For every operation of a graph what becomes of it."""
+    outputs, readers = {*graph.outputs}, graph.readers
+    loops = [is_loop(operation) for operation in graph.operations]
+    inside: dict[int, set[int]] = {}  # for what is not stored the kernels that compute it
+
+    def computed_by(name: str) -> set[int]:
+        return {kernel for k, _ in readers.get(name, ()) for kernel in inside.get(k, {k})}
+
+    for k in reversed(range(len(graph.operations))):
+        operation = graph.operations[k]
+        if not loops[k] or len(operation.outs) != 1 or operation.nest.effectful or operation.pinned:
+            continue
+        name = operation.outs[0].name
+        own = [number for number, _ in readers.get(name, ())]
+        if name in outputs or not own or not all(loops[j] or is_reduction(graph.operations[j]) for j in own):
+            continue
+        kernels = computed_by(name)
+        if len(kernels) == 1 or not _is_costly(operation):
+            inside[k] = kernels
+    ends: set[str] = set()  # results of products that are the start of an epilogue
+    epilogues: set[int] = set()
+    for operation in graph.operations:
+        if not is_product(operation) or operation.outs[0].name in outputs:
+            continue
+        name = operation.outs[0].name
+        own = [number for number, _ in readers.get(name, ())]
+        kernels = computed_by(name)
+        if len(own) == 1 and loops[own[0]] and len(kernels) == 1 and not kernels & epilogues:
+            (kernel,) = kernels
+            if loops[kernel]:
+                ends.add(name)
+                epilogues.add(kernel)
+    sources: dict[str, tuple[str, ...]] = dict.fromkeys(ends, ())
+    found = []
+    for k, operation in enumerate(graph.operations):
+        reads = dict.fromkeys((s, r) for r, name in enumerate(operation.ins) for s in sources.get(name, (name,)))
+        if k in inside:
+            sources[operation.outs[0].name] = tuple(dict.fromkeys(name for name, _ in reads))
+        stores = k not in inside and not any(array.name in ends for array in operation.outs)
+        found.append(Kernel(k not in inside, k not in epilogues, stores, tuple(reads)))
+    return found
+
+
+def is_loop(operation: Operation) -> bool:
+    """Whether every element that it writes comes of one element, or none, of each array that it reads."""
+    nest = operation.nest
+    if nest.combine or nest.effectful or operation.opaque:
+        return False
+    if operation.kind in _MOVING:
+        return True
+    written = {name for access in nest.writes for name in access.names}
+    once = all(len(dim) == 1 for access in nest.writes for dim in access.dims)
+    return once and all(_is_by_element(access) and written.issuperset(access.names) for access in nest.reads)
+
+
+def is_reduction(operation: Operation) -> bool:
+    """Whether it combines the elements of one array along some dimensions."""
+    nest = operation.nest
+    return bool(nest.combine) and len(nest.reads) == 1 and _is_by_element(nest.reads[0])
+
+
+def is_product(operation: Operation) -> bool:
+    """Whether it is a product of two arrays, summed."""
+    nest = operation.nest
+    return bool(nest.combine) and len(nest.reads) == 2 and len(nest.writes) == 1 and len(operation.outs) == 1
+
+
+def _is_by_element(access: Access) -> bool:
+    single = all(len(dim) <= 1 for dim in access.dims) and all(extent == 1 for extent in access.extents)
+    return single and not access.windows
+
+
+def _is_costly(operation: Operation) -> bool:
+    return (operation.nest.flops > 1 or operation.kind in _COSTLY) and operation.kind not in _MOVING
+
+
+def mark(kernel: Kernel, sizes: Sequence[object]) -> tuple[object, ...]:
+    """What tells a kernel from others of one kind, whatever its arrays are called; `sizes` are of its reads."""
+    return (kernel.runs, kernel.launches, kernel.stores, tuple(r for _, r in kernel.reads), tuple(sizes))
