@@ -82,20 +82,20 @@ class Equation:
 
     def operands(self, tiles: Sequence[Any]) -> list[Any]:
         """All operands, literals in their places; keys as keys."""
-        given = iter(tiles)
-        found = []
+        operands_left = iter(tiles)
+        values = []
         for k, form in enumerate(self.ins):
-            value = self.literals[k] if k in self.literals else next(given)
+            value = self.literals[k] if k in self.literals else next(operands_left)
             is_data = form.key is not None and k not in self.literals
-            found.append(jax.random.wrap_key_data(value, impl=form.key) if is_data else value)
-        return found
+            values.append(jax.random.wrap_key_data(value, impl=form.key) if is_data else value)
+        return values
 
     def run(self, tiles: Sequence[Any], **params: Any) -> Any:
         """The primitive on tiles, with parameters of tiles in the place of those of whole arrays."""
         bound = self.primitive.get_bind_params({**self.params, **params})
         functions, named = bound if isinstance(bound, tuple) else ((), bound)  # which of the two depends on the JAX
-        found = self.primitive.bind(*functions, *self.operands(tiles), **named)
-        return results(found if self.primitive.multiple_results else [found])
+        outputs = self.primitive.bind(*functions, *self.operands(tiles), **named)
+        return results(outputs if self.primitive.multiple_results else [outputs])
 
     def nest(
         self,
@@ -141,9 +141,9 @@ class Primitive:
 
     @cached_property
     def _key(self) -> tuple[Any, ...]:
-        own = self.equation
-        literals = {k: (np.asarray(one).dtype, np.shape(one), np.asarray(one).tolist()) for k, one in _plain(own)}
-        return own.primitive, str(own.params), own.ins, own.outs, str(literals)
+        equation = self.equation
+        literals = {k: (np.asarray(v).dtype, np.shape(v), np.asarray(v).tolist()) for k, v in _plain(equation)}
+        return equation.primitive, str(equation.params), equation.ins, equation.outs, str(literals)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Primitive) and self._key == other._key
@@ -154,13 +154,13 @@ class Primitive:
 
 def _plain(equation: Equation) -> list[tuple[int, Any]]:
     """The literals, keys as the integers they are made of."""
-    found = equation.literals.items()
-    return [(k, jax.random.key_data(one) if is_key(one) else one) for k, one in found]
+    values = equation.literals.items()
+    return [(k, jax.random.key_data(value) if is_key(value) else value) for k, value in values]
 
 
-def results(found: Sequence[Any]) -> Any:
+def results(values: Sequence[Any]) -> Any:
     """What a body returns: one result, or a tuple; keys as the integers they are made of."""
-    plain = tuple(jax.random.key_data(one) if is_key(one) else one for one in found)
+    plain = tuple(jax.random.key_data(value) if is_key(value) else value for value in values)
     return plain[0] if len(plain) == 1 else plain
 
 
@@ -171,8 +171,8 @@ def is_key(array: Any) -> bool:
 
 def access(array: str, dims: Dims, shape: Sequence[int]) -> Access:
     """An access by names of iteration dimensions."""
-    made = tuple((dim,) if isinstance(dim, str) and dim else tuple(dim) for dim in dims)
-    return Access(array, made, tuple(size for size, dim in zip(shape, made, strict=True) if not dim))
+    names = tuple((dim,) if isinstance(dim, str) and dim else tuple(dim) for dim in dims)
+    return Access(array, names, tuple(size for size, dim in zip(shape, names, strict=True) if not dim))
 
 
 Rule: TypeAlias = Callable[[Equation], Nest | None]

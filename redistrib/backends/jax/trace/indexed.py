@@ -25,10 +25,10 @@ def _iota(equation: Equation) -> Nest | None:
     dtype = equation.params["dtype"]
 
     def body(at: At) -> Any:
-        own = tuple(len(at[name]) for name in sizes)
+        tile_shape = tuple(len(at[name]) for name in sizes)
         numbers = at[f"d{along}"]
         wide = _integers(max(sizes.values()))  # numbers are rounded, or wrap, once, and not before they are added
-        return (lax.broadcasted_iota(wide, own, along) + jnp.asarray(numbers.start).astype(wide)).astype(dtype)
+        return (lax.broadcasted_iota(wide, tile_shape, along) + jnp.asarray(numbers.start).astype(wide)).astype(dtype)
 
     return equation.nest(sizes, [], [list(sizes)], body=body, indexed={f"d{along}"}, flops=0)
 
@@ -44,13 +44,13 @@ def _random_bits(equation: Equation) -> Nest | None:
     sizes = letters("d", out.shape)
 
     def body(at: At, data: Any) -> Any:
-        own = tuple(len(at[name]) for name in sizes)
-        number = jnp.zeros(own, jnp.uint32)
+        tile_shape = tuple(len(at[name]) for name in sizes)
+        number = jnp.zeros(tile_shape, jnp.uint32)
         for k, (name, size) in enumerate(sizes.items()):
-            here = lax.broadcasted_iota(jnp.uint32, own, k) + jnp.asarray(at[name].start).astype(jnp.uint32)
-            number = number * jnp.uint32(size) + here
-        high = jnp.zeros(own, jnp.uint32)
-        first, second = (jnp.broadcast_to(jnp.asarray(data)[k], own) for k in (0, 1))
+            along = lax.broadcasted_iota(jnp.uint32, tile_shape, k) + jnp.asarray(at[name].start).astype(jnp.uint32)
+            number = number * jnp.uint32(size) + along
+        high = jnp.zeros(tile_shape, jnp.uint32)
+        first, second = (jnp.broadcast_to(jnp.asarray(data)[k], tile_shape) for k in (0, 1))
         a, b = threefry2x32_p.bind(first, second, high, number)
         return a ^ b
 
@@ -64,14 +64,14 @@ class _Windows(NamedTuple):
         sizes: of the iteration dimensions.
         cut: the dimensions along which windows extend, each with its iteration dimension; "" if it is read whole.
         dims: the iteration dimension of every dimension of the array.
-        one: the dimension indexed one element at a time, if there is one and it can be cut.
+        looked_up: the dimension indexed one element at a time, if there is one and it can be cut.
         batch: the iteration dimensions of the indices.
     """
 
     sizes: dict[str, int]
     cut: list[tuple[int, str]]
     dims: list[str]
-    one: int | None
+    looked_up: int | None
     batch: list[str]
 
     def beside(self, at: Collection[int], rank: int) -> list[str]:
@@ -84,19 +84,19 @@ def _windows(
     equation: Equation, extent: Sequence[int], picked: Sequence[int], removed: Sequence[int], batching: dict[int, int]
 ) -> _Windows:
     shape, batch = equation.ins[0].shape, letters("b", equation.ins[1].shape[:-1])
-    rest = (k for k in range(len(shape)) if k not in {*removed, *batching})
-    cut = [(k, f"w{k}" if extent[k] == shape[k] and k not in picked else "") for k in rest]
+    window_dims = (k for k in range(len(shape)) if k not in {*removed, *batching})
+    cut = [(k, f"w{k}" if extent[k] == shape[k] and k not in picked else "") for k in window_dims]
     sizes = batch | {name: shape[k] for k, name in cut if name}
     dims = [""] * len(shape)
     for k, name in cut:
         dims[k] = name
     for k, j in batching.items():
         dims[k] = f"b{j}"
-    one = _one_picked(picked, removed, equation)
-    if one is not None:
-        dims[one] = "p"
-        sizes["p"] = shape[one]
-    return _Windows(sizes, cut, dims, one, list(batch))
+    looked_up = _looked_up_dim(picked, removed, equation)
+    if looked_up is not None:
+        dims[looked_up] = "p"
+        sizes["p"] = shape[looked_up]
+    return _Windows(sizes, cut, dims, looked_up, list(batch))
 
 
 def bits_looked_up(equation: Equation) -> Equation | None:
@@ -106,9 +106,9 @@ def bits_looked_up(equation: Equation) -> Equation | None:
     every element, with the sign of a zero and the bits of a NaN. None where the gather itself is exact.
     """
     numbers = equation.params["dimension_numbers"]
-    one = _one_picked(numbers.start_index_map, numbers.collapsed_slice_dims, equation)
+    looked_up = _looked_up_dim(numbers.start_index_map, numbers.collapsed_slice_dims, equation)
     form = equation.outs[0]
-    if one is None or equation.ins[0].shape[one] < 2 or not jnp.issubdtype(form.dtype, jnp.floating):
+    if looked_up is None or equation.ins[0].shape[looked_up] < 2 or not jnp.issubdtype(form.dtype, jnp.floating):
         return None
     return replace(equation, outs=(form._replace(dtype=f"uint{_bits(form.dtype)}"),))
 
@@ -120,22 +120,22 @@ def _gather(equation: Equation) -> Nest | None:
     shape = equation.ins[0].shape
     batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
     windows = _windows(equation, slices, numbers.start_index_map, numbers.collapsed_slice_dims, batching)
-    one, offsets, dtype = windows.one, set(numbers.offset_dims), equation.outs[0].dtype
+    looked_up, offsets, dtype = windows.looked_up, set(numbers.offset_dims), equation.outs[0].dtype
 
     def body(at: At, *tiles: Any) -> Any:
-        own = list(slices)
+        tile_shape = list(slices)
         for k, name in windows.cut:
             if name:
-                own[k] = len(at[name])
-        if one is None or len(at["p"]) == shape[one]:
-            return written(equation.run(tiles, slice_sizes=tuple(own)))
+                tile_shape[k] = len(at[name])
+        if looked_up is None or len(at["p"]) == shape[looked_up]:
+            return written(equation.run(tiles, slice_sizes=tuple(tile_shape)))
         operand, rows = equation.operands(tiles)
-        index, outside = _looked_up(rows, shape, one, equation)
+        index, outside = _looked_up(rows, shape, looked_up, equation)
         start, count = at["p"].start, len(at["p"])
-        here = (index >= start) & (index < start + count)
+        inside = (index >= start) & (index < start + count)
         if _fills(equation):  # the first part has the fill value
-            here = jnp.where(outside, jnp.asarray(start) == 0, here)
-        params = {"slice_sizes": tuple(own), "mode": lax.GatherScatterMode.CLIP, "unique_indices": False}
+            inside = jnp.where(outside, jnp.asarray(start) == 0, inside)
+        params = {"slice_sizes": tuple(tile_shape), "mode": lax.GatherScatterMode.CLIP, "unique_indices": False}
         local = jnp.clip(index - start, 0, count - 1)
         elements = equation.primitive.bind(operand, local, **{**equation.params, **params})
         batch = [k for k in range(elements.ndim) if k not in offsets]
@@ -143,14 +143,14 @@ def _gather(equation: Equation) -> Nest | None:
             fill = lax.broadcast_in_dim(outside[..., 0], elements.shape, batch)
             elements = jnp.where(fill, _filling(equation, elements.dtype), elements)
         elements = written(elements)
-        mask = lax.broadcast_in_dim(here[..., 0], elements.shape, batch)
+        mask = lax.broadcast_in_dim(inside[..., 0], elements.shape, batch)
         return jnp.where(mask, elements, jnp.zeros((), elements.dtype))
 
     def written(elements: Any) -> Any:
         return elements if elements.dtype == dtype else lax.bitcast_convert_type(elements, dtype)
 
-    combine = {"p": "sum"} if one is not None else {}
-    indexed = {"p"} if one is not None else set()
+    combine = {"p": "sum"} if looked_up is not None else {}
+    indexed = {"p"} if looked_up is not None else set()
     return equation.nest(
         windows.sizes,
         [windows.dims, [*windows.batch, ""]],
@@ -162,7 +162,7 @@ def _gather(equation: Equation) -> Nest | None:
     )
 
 
-def _one_picked(picked: Sequence[int], removed: Sequence[int], equation: Equation) -> int | None:
+def _looked_up_dim(picked: Sequence[int], removed: Sequence[int], equation: Equation) -> int | None:
     """The dimension indexed one element at a time, if there is one and it can be cut."""
     literal = 0 in equation.literals or 1 in equation.literals
     if len(picked) != 1 or picked[0] not in removed or literal:
@@ -190,9 +190,9 @@ def _clips(equation: Equation) -> bool:
 
 def _filling(equation: Equation, dtype: Any) -> Any:
     """The value of a gather outside the array: a NaN, or the least signed integer, or the largest unsigned one."""
-    given = equation.params.get("fill_value")
-    if given is not None:
-        return jnp.asarray(given, dtype)
+    fill_value = equation.params.get("fill_value")
+    if fill_value is not None:
+        return jnp.asarray(fill_value, dtype)
     if jnp.issubdtype(dtype, jnp.inexact):
         return jnp.asarray(jnp.nan, dtype)
     return jnp.asarray(
@@ -229,13 +229,13 @@ def _scatter(equation: Equation) -> Nest | None:
     adds = equation.kind in ("scatter-add", "scatter_add")
     batching = dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
     windows_at = list(numbers.update_window_dims)
-    rest = [k for k in range(len(shape)) if k not in {*numbers.inserted_window_dims, *batching}]
+    window_dims = [k for k in range(len(shape)) if k not in {*numbers.inserted_window_dims, *batching}]
     extent = [0] * len(shape)
-    for k, j in zip(rest, windows_at, strict=True):
+    for k, j in zip(window_dims, windows_at, strict=True):
         extent[k] = updates[j]
     picked, inserted = numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims
     windows = _windows(equation, extent, picked, inserted, batching)
-    one, sizes = windows.one, windows.sizes
+    looked_up, sizes = windows.looked_up, windows.sizes
     summed = [name for k, name in enumerate(windows.batch) if k not in batching.values()]
 
     def body(at: At, *tiles: Any) -> Any:
@@ -246,13 +246,13 @@ def _scatter(equation: Equation) -> Nest | None:
                 first = first & (jnp.asarray(at[name].start) == 0)
             base = jnp.where(first, base, sum_identity(base.dtype))
         params = dict(equation.params)
-        if one is not None and len(at["p"]) < shape[one]:
+        if looked_up is not None and len(at["p"]) < shape[looked_up]:
             start, count = at["p"].start, len(at["p"])
-            index, outside = _looked_up(rows, shape, one, equation)
-            here = (index >= start) & (index < start + count)
+            index, outside = _looked_up(rows, shape, looked_up, equation)
+            inside = (index >= start) & (index < start + count)
             if not _clips(equation):
-                here &= ~outside
-            rows = jnp.where(here, index - start, count)  # beyond the end: dropped
+                inside &= ~outside
+            rows = jnp.where(inside, index - start, count)  # beyond the end: dropped
             drop = lax.GatherScatterMode.FILL_OR_DROP
             params |= {"mode": drop, "indices_are_sorted": False, "unique_indices": False}
         return equation.primitive.bind(base, rows, parts, **params)
@@ -265,6 +265,6 @@ def _scatter(equation: Equation) -> Nest | None:
         body=body,
         combine=combine,
         whole=() if adds else summed,
-        indexed={*(summed if adds else ()), *(("p",) if one is not None else ())},
+        indexed={*(summed if adds else ()), *(("p",) if looked_up is not None else ())},
         flops=1,
     )

@@ -169,7 +169,7 @@ class _Tracer:
         kind = eqn.primitive.name
         if kind in ("random_wrap", "random_unwrap", "pvary") and not isinstance(ins[0], Lit):
             return ins
-        if kind == "optimization_barrier":  # one for each operand does as well
+        if kind == "optimization_barrier":  # a barrier for each operand is enough
             return [self.fenced(atom, form_of(var.aval), source) for atom, var in zip(ins, eqn.invars, strict=True)]
         if kind == "sharding_constraint" and kind not in self.rules:
             return [self.constrained(eqn, ins[0], source)]
@@ -215,7 +215,7 @@ class _Tracer:
             if bits is not None:
                 form, (after,) = equation.outs[0], self.add(bits, names, source)
                 params = {"new_dtype": jax.numpy.dtype(form.dtype)}
-                return [self.one(jax.lax.bitcast_convert_type_p, params, bits.outs[0], form, after, source)]
+                return [self.unary(jax.lax.bitcast_convert_type_p, params, bits.outs[0], form, after, source)]
         outs = self.add(equation, names, source)
         if equation.kind == "broadcast_in_dim" and equation.literals and not np.any(equation.literals[0]):
             self.zeros.update(outs)
@@ -227,17 +227,17 @@ class _Tracer:
         places = zip(equation.reads, ins, strict=True)
         ranges = {k: self.ranges[name] for k, name in places if name in self.ranges}
         equation = replace(equation, ranges=ranges, exact=self.exact)
-        own = self.rules.get(kind)
+        rule = self.rules.get(kind)
         keyed = any(form.key is not None for form in (*equation.ins, *equation.outs)) and kind != "random_bits"
-        nest = own(equation) if own is not None and (not keyed or equation.effectful) else None
+        nest = rule(equation) if rule is not None and (not keyed or equation.effectful) else None
         opaque = ""
         if nest is None or (equation.effectful and not nest.ranges and kind not in effects.CALLBACKS):
             nest = nest or whole(equation)
             small = all(np.prod(form.shape) <= 64 for form in (*equation.ins, *equation.outs))
-            opaque = "" if small else f"no rule for {kind}" if own is None else f"the rule of {kind} does not cover it"
+            opaque = "" if small else f"no rule for {kind}" if rule is None else f"the rule of {kind} does not cover it"
         elif self.exact:
             nest = replace(nest, linear=())
-        elif own is RULES.get(kind):
+        elif rule is RULES.get(kind):
             place = {k: number for number, k in enumerate(equation.reads)}
             nest = replace(nest, linear=tuple(tuple(place[k] for k in group) for group in passing(equation)))
         name = self.named(kind)
@@ -281,8 +281,8 @@ class _Tracer:
             return atom
         plain = form._replace(key=None)
         value = jax.random.key_data(atom.value) if form.key is not None else atom.value
-        made = Equation(jax.lax.copy_p, {}, (plain,), (plain,), {0: np.asarray(value)})
-        return self.add(made, [], "")[0]
+        copy = Equation(jax.lax.copy_p, {}, (plain,), (plain,), {0: np.asarray(value)})
+        return self.add(copy, [], "")[0]
 
     # ----------------------------------------------------------------------------------------- scans
 
@@ -292,15 +292,15 @@ class _Tracer:
         fixed, carry, stacked = ins[:consts], ins[consts : consts + carried], ins[consts + carried :]
         forms = [form_of(var.aval) for var in eqn.invars[consts + carried :]]
         slices: list[list[Atom]] = [[] for _ in range(length)]
-        made: list[list[Atom]] = [[] for _ in range(length)]
+        outputs_of: list[list[Atom]] = [[] for _ in range(length)]
         for step in range(length):
             slices[step] = [self.entry(atom, form, step, source) for atom, form in zip(stacked, forms, strict=True)]
         for step in reversed(range(length)) if params["reverse"] else range(length):
-            found = self.inlined(params["jaxpr"], [*fixed, *carry, *slices[step]], source)
-            carry, made[step] = found[:carried], found[carried:]
+            outputs = self.inlined(params["jaxpr"], [*fixed, *carry, *slices[step]], source)
+            carry, outputs_of[step] = outputs[:carried], outputs[carried:]
         results = []
         for k, var in enumerate(eqn.outvars[carried:]):
-            results.append(self.stack([made[step][k] for step in range(length)], form_of(var.aval), source))
+            results.append(self.stack([outputs_of[step][k] for step in range(length)], form_of(var.aval), source))
         return [*carry, *results]
 
     def entry(self, atom: Atom, form: Form, step: int, source: str) -> Atom:
@@ -309,25 +309,27 @@ class _Tracer:
             return Lit(atom.value[step])
         if atom in self.stacks:
             return self.stacks[atom][step]
-        rest = form.shape[1:]
-        params = {"start_indices": (step, *[0] * len(rest)), "limit_indices": (step + 1, *rest), "strides": None}
-        one = Form((1, *rest), form.dtype)
-        sliced = self.one(jax.lax.slice_p, params, form, one, atom, source)
-        return self.one(jax.lax.squeeze_p, {"dimensions": (0,)}, one, Form(rest, form.dtype), sliced, source)
+        tail = form.shape[1:]
+        params = {"start_indices": (step, *[0] * len(tail)), "limit_indices": (step + 1, *tail), "strides": None}
+        row = Form((1, *tail), form.dtype)
+        sliced = self.unary(jax.lax.slice_p, params, form, row, atom, source)
+        return self.unary(jax.lax.squeeze_p, {"dimensions": (0,)}, row, Form(tail, form.dtype), sliced, source)
 
     def stack(self, atoms: Sequence[Atom], form: Form, source: str) -> Atom:
         """The outputs of a scan's steps, along a new first dimension."""
-        rest = form.shape[1:]
-        element, one = Form(rest, form.dtype), Form((1, *rest), form.dtype)
-        params = {"shape": one.shape, "broadcast_dimensions": tuple(range(1, len(one.shape))), "sharding": None}
+        tail = form.shape[1:]
+        element, row = Form(tail, form.dtype), Form((1, *tail), form.dtype)
+        params = {"shape": row.shape, "broadcast_dimensions": tuple(range(1, len(row.shape))), "sharding": None}
         values: list[str] = [self.materialized(atom, element) for atom in atoms]
-        rows = [self.one(jax.lax.broadcast_in_dim_p, params, element, one, value, source) for value in values]
-        join = Equation(jax.lax.concatenate_p, {"dimension": 0}, (one,) * len(rows), (form._replace(key=None),), {})
+        rows = [self.unary(jax.lax.broadcast_in_dim_p, params, element, row, value, source) for value in values]
+        join = Equation(jax.lax.concatenate_p, {"dimension": 0}, (row,) * len(rows), (form._replace(key=None),), {})
         stacked = self.add(join, rows, source)[0]
         self.stacks[stacked] = list(values)
         return stacked
 
-    def one(self, primitive: Any, params: Mapping[str, Any], before: Form, after: Form, name: str, source: str) -> str:
+    def unary(
+        self, primitive: Any, params: Mapping[str, Any], before: Form, after: Form, name: str, source: str
+    ) -> str:
         """Add an operation with one operand and one result; keys count as their integers."""
         ends = (before._replace(key=None),), (after._replace(key=None),)
         return self.add(Equation(primitive, params, *ends, {}), [name], source)[0]

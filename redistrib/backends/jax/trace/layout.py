@@ -22,9 +22,9 @@ def _transpose(equation: Equation) -> Nest:
 def _reshape(equation: Equation) -> Nest | None:
     if equation.literals or (equation.params.get("dimensions") and equation.kind == "reshape"):
         return None
-    made = reshaping(equation.ins[0].shape, equation.outs[0].shape)
-    reads = (replace(made.reads[0], array="a0"),)
-    return replace(made, name=equation.kind, reads=reads)
+    nest = reshaping(equation.ins[0].shape, equation.outs[0].shape)
+    reads = (replace(nest.reads[0], array="a0"),)
+    return replace(nest, name=equation.kind, reads=reads)
 
 
 def _uncut(equation: Equation, free: Sequence[bool]) -> tuple[dict[str, int], Dims]:
@@ -51,8 +51,8 @@ def _slice(equation: Equation) -> Nest:
 
 @rule("rev", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
 def _along(equation: Equation) -> Nest:
-    given = equation.params.get("dimensions", equation.params.get("axis"))
-    fixed = {given} if isinstance(given, int) else set(given)
+    along = equation.params.get("dimensions", equation.params.get("axis"))
+    fixed = {along} if isinstance(along, int) else set(along)
     sizes, dims = _uncut(equation, [k not in fixed for k in range(len(equation.ins[0].shape))])
     return equation.nest(sizes, [dims], [dims], flops=0 if equation.kind == "rev" else 1)
 
@@ -90,13 +90,13 @@ def _pad(equation: Equation) -> Nest:
 
 @rule("dynamic_slice")
 def _dynamic_slice(equation: Equation) -> Nest:
-    shape, taken = equation.ins[0].shape, equation.params["slice_sizes"]
-    free = [n == m for n, m in zip(shape, taken, strict=True)]
+    shape, extents = equation.ins[0].shape, equation.params["slice_sizes"]
+    free = [n == m for n, m in zip(shape, extents, strict=True)]
     sizes, dims = _uncut(equation, free)
 
     def body(at: At, *tiles: Any) -> Any:
-        own = tuple(len(at[f"d{k}"]) if is_free else taken[k] for k, is_free in enumerate(free))
-        return equation.run(tiles, slice_sizes=own)
+        tile_shape = tuple(len(at[f"d{k}"]) if is_free else extents[k] for k, is_free in enumerate(free))
+        return equation.run(tiles, slice_sizes=tile_shape)
 
     ins = [dims, *[[]] * len(shape)]
     return equation.nest(sizes, ins, [dims], body=body, flops=0)

@@ -27,8 +27,8 @@ def _pointwise(equation: Equation) -> Nest:
     shape = equation.outs[0].shape
     sizes = letters("d", shape)
 
-    def dims(own: tuple[int, ...]) -> Dims:
-        return [f"d{k}" if size == whole else "" for k, (size, whole) in enumerate(zip(own, shape, strict=False))]
+    def dims(operand: tuple[int, ...]) -> Dims:
+        return [f"d{k}" if size == whole else "" for k, (size, whole) in enumerate(zip(operand, shape, strict=False))]
 
     ins, outs = ([dims(form.shape) for form in side] for side in (equation.ins, equation.outs))
     return equation.nest(sizes, ins, outs, flops=1 if equation.kind not in _COSTLY else 10)
@@ -38,8 +38,8 @@ def _pointwise(equation: Equation) -> Nest:
 def _broadcast(equation: Equation) -> Nest | None:
     shape = equation.outs[0].shape
     targets = equation.params["broadcast_dimensions"]
-    own = equation.ins[0].shape
-    read = [f"d{k}" if size == shape[k] else "" for size, k in zip(own, targets, strict=True)]
+    operand = equation.ins[0].shape
+    read = [f"d{k}" if size == shape[k] else "" for size, k in zip(operand, targets, strict=True)]
 
     def body(at: dict[str, range], *tiles: object) -> object:
         operand = equation.operands(tiles)[0]

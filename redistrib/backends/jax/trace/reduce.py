@@ -18,7 +18,7 @@ _COMBINE = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min"}
 def _reduce(equation: Equation) -> Nest:
     sizes = letters("d", equation.ins[0].shape)
     reduced = [f"d{k}" for k in equation.params["axes"]]
-    kept = [name for name in sizes if name not in reduced]
+    remaining = [name for name in sizes if name not in reduced]
     kind = _COMBINE.get(equation.kind)
     dtype = equation.ins[0].dtype
     if (
@@ -30,7 +30,7 @@ def _reduce(equation: Equation) -> Nest:
     return equation.nest(
         sizes,
         [list(sizes)],
-        [kept],
+        [remaining],
         combine=dict.fromkeys(reduced, kind) if kind else {},
         whole=() if kind else reduced,
         flops=1,

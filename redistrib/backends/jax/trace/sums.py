@@ -121,13 +121,13 @@ def _kind(dtype: str) -> str:
     """Integer, float or complex; empty for types without a rule for sums."""
     if "key<" in dtype:
         return ""
-    found = jnp.dtype(dtype)
-    if jnp.issubdtype(found, jnp.integer):
-        return "integer" if jnp.iinfo(found).bits >= 8 else ""
-    if jnp.issubdtype(found, jnp.complexfloating):
+    parsed = jnp.dtype(dtype)
+    if jnp.issubdtype(parsed, jnp.integer):
+        return "integer" if jnp.iinfo(parsed).bits >= 8 else ""
+    if jnp.issubdtype(parsed, jnp.complexfloating):
         return "complex"
-    if jnp.issubdtype(found, jnp.floating):
-        return "float" if jnp.finfo(found).bits >= 16 else ""
+    if jnp.issubdtype(parsed, jnp.floating):
+        return "float" if jnp.finfo(parsed).bits >= 16 else ""
     return ""
 
 
