@@ -1,4 +1,4 @@
-"""Factors of a whole graph: dimensions of its inputs and outputs that are cut together, with nothing moved inside."""
+"""Factors of a graph: dimensions of its inputs and outputs that one axis can cut together without a move inside."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _AXIS = "f"
 
 @dataclass(frozen=True)
 class Factor:
-    """Dimensions that one axis may cut at once.
+    """Dimensions that one axis can cut together.
 
     Attributes:
-        size: parts it has at most: the size of the dimensions.
-        ins, outs: for each input and output the dimension; None, whole.
-        summed: outputs that are then summands, by number.
-        begins: inputs that are then taken for summands, by number: they are carried to an output that is one.
+        size: of the dimensions, and so the most parts.
+        ins, outs: for each input and output the dimension; None: whole.
+        summed: numbers of the outputs that are partial sums under this cut.
+        begins: numbers of the inputs that are partial sums under this cut: carried values that end as partial sums.
         work: for each operation that is cut the iteration dimension.
     """
 
@@ -39,18 +39,19 @@ def factors(graph: Graph, carried: Mapping[int, int] | None = None) -> Iterator[
     """The factors of a graph, each dimension in one at most.
 
     Args:
-        graph: operations that may not communicate.
-        carried: inputs, by number, that become an output once more: both are cut alike, or both are summands.
+        graph: operations without moves between them.
+        carried: for inputs of a loop's body, by number, the output that is the input of the next step: both have one
+            cut, or both are partial sums.
     """
     seen: set[tuple[int, int]] = set()
     for number, array in enumerate(graph.inputs):
         for dim, size in enumerate(array.shape):
             if size < 2 or (number, dim) in seen:
                 continue
-            found = _factor(graph, size, {number: dim}, carried or {})
-            if found is not None and not any(place in seen for place in _places(found)):
-                seen.update(_places(found))
-                yield found
+            propagation = _factor(graph, size, {number: dim}, carried or {})
+            if propagation is not None and not any(place in seen for place in _places(propagation)):
+                seen.update(_places(propagation))
+                yield propagation
 
 
 def _places(factor: Factor) -> list[tuple[int, int]]:
@@ -58,7 +59,7 @@ def _places(factor: Factor) -> list[tuple[int, int]]:
 
 
 class _SummandPropagation(Propagation):
-    """Propagation in which some inputs are summands."""
+    """Propagation in which some inputs are partial sums."""
 
     begins: Collection[str] = ()
 
@@ -67,16 +68,16 @@ class _SummandPropagation(Propagation):
 
 
 def _factor(graph: Graph, size: int, pins: dict[int, int], carried: Mapping[int, int]) -> Factor | None:
-    """What follows from cutting some inputs into `size` parts; None where something would have to move."""
+    """The factor of some dimensions of inputs; None if a cut of them needs a move inside the graph."""
     begins: set[int] = set()
     while True:
-        found = _SummandPropagation(graph, Mesh.of({_AXIS: size}))
-        found.begins = {graph.inputs[number].name for number in begins}
+        propagation = _SummandPropagation(graph, Mesh.of({_AXIS: size}))
+        propagation.begins = {graph.inputs[number].name for number in begins}
         try:
             for number, dim in pins.items():
-                found.cut_array(graph.inputs[number].name, _AXIS, dim)
-            found.spread(_AXIS)
-            types, added = _types(found)
+                propagation.cut_array(graph.inputs[number].name, _AXIS, dim)
+            propagation.spread(_AXIS)
+            types, added = _types(propagation)
         except (CutError, ProgramError):
             return None
         if types is None:
@@ -100,7 +101,7 @@ def _factor(graph: Graph, size: int, pins: dict[int, int], carried: Mapping[int,
             if (output in summed) != (number in begins) or (number in begins and number in pins):
                 return None
         if not changed:
-            work = {k: cut[_AXIS] for k, cut in enumerate(found.cuts) if cut}
+            work = {k: cut[_AXIS] for k, cut in enumerate(propagation.cuts) if cut}
             return Factor(size, tuple(ins), tuple(outs), frozenset(summed), frozenset(begins), work)
 
 
@@ -108,16 +109,20 @@ def _cut(dist_type: DistType) -> int | None:
     return next((k for k, dim in enumerate(dist_type.dims) if dim.axes), None)
 
 
-def _types(found: _SummandPropagation) -> tuple[dict[str, DistType] | None, Collection[str]]:
-    """Types of values as they are made; None where a reader needs another, and what it reads together with summands."""
-    types = {array.name: found.input_type(array.name) for array in found.graph.inputs}
-    for name in found.begins:
+def _types(propagation: _SummandPropagation) -> tuple[dict[str, DistType] | None, Collection[str]]:
+    """The type of every value, and an empty collection.
+
+    If an operation needs another type of a value, None, and the operands of that operation which are added to a partial
+    sum: a factor exists only if these are partial sums too.
+    """
+    types = {array.name: propagation.input_type(array.name) for array in propagation.graph.inputs}
+    for name in propagation.begins:
         types[name] = DistType(types[name].dims, (_AXIS,), "sum")
-    for k, operation in enumerate(found.graph.operations):
-        nest, carries = operation.nest, found.carries[k]
+    for k, operation in enumerate(propagation.graph.operations):
+        nest, carries = operation.nest, propagation.carries[k]
         groups = range(len(nest.linear)) if carries else ()
         passed = tuple(tuple(axis for axis in carries if carries[axis] == group) for group in groups)
-        signature = Part(nest, found.cut(k), passed).signature(found.mesh)
+        signature = Part(nest, propagation.cut(k), passed).signature(propagation.mesh)
         if any(types[name] != needed for name, needed in zip(operation.ins, signature.ins, strict=True)):
             summed = [group for group in nest.linear if any(types[operation.ins[r]].partial for r in group)]
             return None, {operation.ins[r] for group in summed for r in group}

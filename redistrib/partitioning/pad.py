@@ -1,4 +1,4 @@
-"""Sizes that grids do not divide: iteration spaces made longer, whose points beyond the end do nothing."""
+"""Padding: iteration spaces are made longer where a grid does not divide them; points beyond the end do nothing."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _Slot = tuple[str, int]  # of an array or a nest, and the number of a dimension
 
 
 def padded(nests: Sequence[Nest], grids: Mapping[str, Sequence[int] | Mapping[str, int]]) -> tuple[Nest, ...]:
-    """The nests over iteration spaces that their grids divide; arrays are longer accordingly, at the end.
+    """The nests over padded iteration spaces, which their grids divide; arrays are padded at the end too.
 
-    An array dimension has one size for all that read or write it, so one grid may lengthen what another nest iterates
-    over. What stands in an array beyond its old end is never looked at.
+    An array dimension has one size for all nests that read or write it, so the grid of one nest may pad the iteration
+    space of another. No nest reads an array beyond its old end.
 
     Raises:
         CutError: if a dimension that is a factor of an array dimension would have to be longer.
@@ -32,7 +32,7 @@ def padded(nests: Sequence[Nest], grids: Mapping[str, Sequence[int] | Mapping[st
 
 
 def _sizes(nests: Sequence[Nest], grids: Mapping[str, Sequence[int] | Mapping[str, int]]) -> dict[_Slot, int]:
-    """The new size of every dimension, of nests by position and of arrays."""
+    """The padded size of every dimension of nests and arrays."""
     parent: dict[_Slot, _Slot] = {}
 
     def root(slot: _Slot) -> _Slot:
@@ -94,9 +94,9 @@ def _extended(access: Access, sizes: Mapping[_Slot, int]) -> Access:
 
 
 def _trimming(nest: Nest, writes: tuple[Access, ...], changed: set[str]) -> Callable[..., Any]:
-    """A body that runs the nest's own on the points that there are, and fills the rest with nothing."""
-    own = nest.body
-    assert own is not None
+    """A body that runs the body of the nest on the points before the end, and fills the padding with the identity."""
+    inner = nest.body
+    assert inner is not None
 
     def body(at: Mapping[str, range], *tiles: Any) -> Any:
         valid = dict(at)
@@ -106,13 +106,13 @@ def _trimming(nest: Nest, writes: tuple[Access, ...], changed: set[str]) -> Call
             here = whole[first : first + len(at[name])]
             valid[name] = here if name in nest.indexed else whole[: len(here)]
         empty = any(not over for over in valid.values())
-        # a device beyond the end learns from one point which element type it would have made
+        # a device with padding alone runs one point, for the element type of the result
         points = {name: over[:1] or nest.ranges[nest.position[name]][1][:1] for name, over in valid.items()}
         run = points if empty else valid
-        found = own(run, *(_cropped(a, tile, run) for a, tile in zip(nest.reads, tiles, strict=True)))
-        results = found if isinstance(found, tuple) else (found,)
+        result = inner(run, *(_cropped(a, tile, run) for a, tile in zip(nest.reads, tiles, strict=True)))
+        results = result if isinstance(result, tuple) else (result,)
         return tuple(
-            _filled(nest, access, result, at, keep=not empty) for access, result in zip(writes, results, strict=True)
+            _filled(nest, access, tile, at, keep=not empty) for access, tile in zip(writes, results, strict=True)
         )
 
     return body

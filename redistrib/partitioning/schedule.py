@@ -1,4 +1,4 @@
-"""A schedule that leaves nothing open: how each axis cuts every operation, argument and result."""
+"""Complete schedules: the dimension that each mesh axis cuts, for every operation, argument and result."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Schedule:
-    """A whole schedule, as `rd.search` finds it; `rd.distribute` takes it where tactics may stand.
+    """A complete schedule: the result of `rd.search`, and an argument of `rd.distribute` in the place of tactics.
 
     Attributes:
-        mesh: the mesh it is for.
-        cuts: for operations, by name, the iteration dimension that each axis cuts; those left out are run whole.
-        carries: for operations the axes of summands that pass through them, each with the group of linear reads.
+        mesh: the mesh whose axes it names.
+        cuts: for operations, by name, the iteration dimension that each axis cuts; any other operation is replicated.
+        carries: for operations the axes whose partial sums pass through them, each with the group of linear reads.
         starts: types of the arguments, by name.
         ends: types of the results, by number.
-        sources: for values as they are needed the type to move them from, where that is not the one they were made in.
+        sources: for an array and a type that is needed the type of the layout version to move, where that is not the
+            first version.
     """
 
     mesh: Mesh
@@ -40,38 +41,40 @@ class Schedule:
     ends: dict[int, DistType]
     sources: Mapping[tuple[str, DistType], DistType] = field(default_factory=dict)
 
-    def decide(self, found: Propagation) -> None:
-        """Cut everything.
+    def decide(self, propagation: Propagation) -> None:
+        """Set every cut of a propagation.
 
         Raises:
-            CutError: if it was made for another function, other shapes or another mesh.
+            CutError: if the schedule is of another function, other shapes or another mesh.
         """
-        if self.mesh.axes != found.mesh.axes:
-            raise CutError("", "", "Schedule", f"the schedule is for the mesh {self.mesh}, and not for {found.mesh}")
-        number = {operation.name: k for k, operation in enumerate(found.graph.operations)}
+        if self.mesh.axes != propagation.mesh.axes:
+            raise CutError(
+                "", "", "Schedule", f"the schedule is for the mesh {self.mesh}, and not for {propagation.mesh}"
+            )
+        number = {operation.name: k for k, operation in enumerate(propagation.graph.operations)}
         for name in (*self.cuts, *self.carries):
             if name not in number:
                 raise CutError(name, "", "Schedule", "there is no such operation: the schedule is of another function")
         for name, form in self.starts.items():
-            if name not in found.arrays or found.arrays[name].shape != form.global_shape:
+            if name not in propagation.arrays or propagation.arrays[name].shape != form.global_shape:
                 raise CutError("", name, "Schedule", "the schedule is of a function of other arguments")
         for end, form in self.ends.items():
-            outputs = found.graph.outputs
-            if end >= len(outputs) or found.arrays[outputs[end]].shape != form.global_shape:
+            outputs = propagation.graph.outputs
+            if end >= len(outputs) or propagation.arrays[outputs[end]].shape != form.global_shape:
                 raise CutError("", "", "Schedule", f"result {end} is another: the schedule is of another function")
-        found.order[:] = self.mesh.names
+        propagation.order[:] = self.mesh.names
         for name, carried in self.carries.items():
-            operation = found.graph.operations[number[name]]
+            operation = propagation.graph.operations[number[name]]
             if not all(0 <= group < len(operation.nest.linear) for group in carried.values()):
                 groups = ", ".join(map(str, carried.values()))
                 raise CutError(name, "", "Schedule", f"it has no linear groups {groups}").at(operation.source)
-            found.carries[number[name]] = dict(carried)
+            propagation.carries[number[name]] = dict(carried)
         for name, cuts in self.cuts.items():
-            operation = found.graph.operations[number[name]]
+            operation = propagation.graph.operations[number[name]]
             if not set(cuts.values()) <= operation.nest.position.keys():
                 error = CutError(name, "", "Schedule", f"it has no dimensions {', '.join(cuts.values())}")
                 raise error.at(operation.source)
-            found.cuts[number[name]] = dict(cuts)
+            propagation.cuts[number[name]] = dict(cuts)
 
     def to_json(self) -> str:
         """The schedule as JSON text; `from_json` reads it back."""
@@ -92,7 +95,7 @@ class Schedule:
         """The schedule in a JSON text.
 
         Raises:
-            CutError: if the text is none.
+            CutError: if the text is no schedule.
         """
         try:
             return cls(*_read(json.loads(text)))
@@ -114,10 +117,10 @@ _PARTS = ("mesh", "cuts", "carries", "starts", "ends", "sources")
 
 
 def _read(data: Any) -> tuple[Any, ...]:
-    """The parts of a schedule, in order, from what its JSON says.
+    """The fields of a schedule, in order, from the data of its JSON text.
 
     Raises:
-        ValueError: names the first part that is missing or is not what it should be.
+        ValueError: names the first field that is missing or malformed.
     """
     form = _object(data, "the whole")
     if (form.get("format"), form.get("version")) != (FORMAT, VERSION):
@@ -130,18 +133,18 @@ def _read(data: Any) -> tuple[Any, ...]:
     mesh = Mesh.of(_object(form["mesh"], "'mesh'"))
 
     def dist_type(value: Any, where: str) -> DistType:
-        found = DistType.of(_text(value, where))
-        found.check(mesh)
-        return found
+        result = DistType.of(_text(value, where))
+        result.check(mesh)
+        return result
 
     def by_axis(part: str, read: Callable[[Any, str], _T]) -> dict[str, dict[str, _T]]:
-        found = {}
+        result = {}
         for name, axes in _object(form[part], repr(part)).items():
             where = f"{name!r} of {part!r}"
             for axis in _object(axes, where):
                 mesh.axis(axis)
-            found[name] = {axis: read(value, f"axis {axis!r} of {where}") for axis, value in axes.items()}
-        return found
+            result[name] = {axis: read(value, f"axis {axis!r} of {where}") for axis, value in axes.items()}
+        return result
 
     return (
         mesh,

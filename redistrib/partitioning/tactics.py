@@ -1,4 +1,4 @@
-"""Tactics: what a user says of a few arrays or operations, one mesh axis at a time."""
+"""Tactics: a mesh axis cuts a few arrays or operations, and propagation derives the other cuts."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class Along:
     axis: str
     arrays: tuple[tuple[str, Dim], ...]
 
-    def begin(self, found: Propagation) -> None:
+    def begin(self, propagation: Propagation) -> None:
         """Cut the arrays.
 
         Raises:
             CutError: if there is no such array, it cannot be cut so, or the axis cuts another dimension of it already.
         """
         for pattern, dim in self.arrays:
-            for array in matching(pattern, found.graph.inputs):
-                taken = _dim(dim, array, found, self.axis)
+            for array in matching(pattern, propagation.graph.inputs):
+                taken = _dim(dim, array, propagation, self.axis)
                 if taken is not None or dim is None:
-                    self._require_one_way(array, taken, found)
-                    found.cut_array(array.name, self.axis, taken)
+                    self._require_one_way(array, taken, propagation)
+                    propagation.cut_array(array.name, self.axis, taken)
 
-    def _require_one_way(self, array: Array, dim: int | None, found: Propagation) -> None:
-        known = found.pins.get(array.name, {}).get(self.axis)
+    def _require_one_way(self, array: Array, dim: int | None, propagation: Propagation) -> None:
+        known = propagation.pins.get(array.name, {}).get(self.axis)
         if known is not None and dim is not None and (dim - known) % len(array.shape):
             raise CutError(
                 "", array.name, "Schedule", f"axis {self.axis!r} is to cut both dimension {known} and dimension {dim}; "
@@ -50,22 +50,22 @@ class Work:
     axis: str
     operations: tuple[tuple[str, str], ...]
 
-    def begin(self, found: Propagation) -> None:
+    def begin(self, propagation: Propagation) -> None:
         """Cut the operations."""
         for pattern, dim in self.operations:
             numbers = [
                 k
-                for k, operation in enumerate(found.graph.operations)
+                for k, operation in enumerate(propagation.graph.operations)
                 if fnmatch.fnmatchcase(operation.name, pattern) or operation.source.endswith(pattern)
             ]
             if not numbers:
                 raise CutError(pattern, "", "Schedule", "there is no such operation, by name or by source line")
             for k in numbers:
-                found.cut_operation(k, self.axis, dim)
+                propagation.cut_operation(k, self.axis, dim)
 
 
 def along(axis: str, arrays: Mapping[str, Dim]) -> Along:
-    """A tactic: an axis of the mesh cuts these arrays, and whatever follows from that.
+    """A tactic: a mesh axis cuts some arrays; propagation derives further cuts.
 
     Tactics are applied in order, and none undoes what an earlier one has decided. So `along("d", {"batch": 0})` before
     `along("d", {"params": "first"})` cuts the work by batch and stores the parameters cut, whole only where they are
@@ -86,7 +86,7 @@ def along(axis: str, arrays: Mapping[str, Dim]) -> Along:
 
 
 def work(axis: str, operations: Mapping[str, str]) -> Work:
-    """A tactic: an axis of the mesh cuts the work of these operations, and whatever follows from that.
+    """A tactic: a mesh axis cuts the work of some operations; propagation derives further cuts.
 
     Args:
         axis: of the mesh.
@@ -97,27 +97,27 @@ def work(axis: str, operations: Mapping[str, str]) -> Work:
 
 
 def matching(pattern: str, arrays: Sequence[Array]) -> list[Array]:
-    """The arguments that a name stands for.
+    """The arguments that a name or pattern stands for; see `along`.
 
     Raises:
-        CutError: if there is none.
+        CutError: if there are none.
     """
 
     def stands_for(name: str) -> bool:
         return name == pattern or name.startswith(f"{pattern}/") or name.endswith(f"/{pattern}")
 
-    found = [array for array in arrays if stands_for(array.name) or fnmatch.fnmatchcase(array.name, pattern)]
-    if not found:
+    arguments = [array for array in arrays if stands_for(array.name) or fnmatch.fnmatchcase(array.name, pattern)]
+    if not arguments:
         raise CutError("", pattern, "Schedule", f"no argument is called so; there are {_some(arrays)}")
-    return found
+    return arguments
 
 
-def _dim(dim: Dim, array: Array, found: Propagation, axis: str) -> int | None:
+def _dim(dim: Dim, array: Array, propagation: Propagation, axis: str) -> int | None:
     if callable(dim):
         return dim(array.name, array.shape)
     if dim == "first":
-        size = found.mesh.axis(axis).size
-        taken = found.pins.get(array.name, {})
+        size = propagation.mesh.axis(axis).size
+        taken = propagation.pins.get(array.name, {})
         if taken.get(axis) is not None:
             return taken[axis]
         free = (k for k, n in enumerate(array.shape) if n % size == 0 and n >= size and k not in taken.values())
@@ -130,11 +130,11 @@ def _some(arrays: Iterable[Array]) -> str:
     return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
-def apply(schedule: Any, found: Propagation) -> None:
+def apply(schedule: Any, propagation: Propagation) -> None:
     """Apply the tactics of a schedule in order; those of an inner list begin together, before anything spreads.
 
     Raises:
-        CutError: if it is no schedule, or a tactic cannot be.
+        CutError: if an entry is no tactic, or a tactic cannot be applied.
     """
     for entry in (schedule,) if isinstance(schedule, Along | Work) else tuple(schedule):
         together = tuple(entry) if isinstance(entry, list | tuple) else (entry,)
@@ -143,6 +143,6 @@ def apply(schedule: Any, found: Propagation) -> None:
                 raise CutError(
                     "", "", "Schedule", f"{tactic!r} is no tactic; write rd.along(axis, {{argument: dimension}})"
                 )
-            tactic.begin(found)
+            tactic.begin(propagation)
         for axis in dict.fromkeys(tactic.axis for tactic in together):
-            found.spread(axis)
+            propagation.spread(axis)

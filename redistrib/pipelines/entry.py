@@ -1,4 +1,4 @@
-"""`pipeline`: a JAX function as a program in stages, run place by place."""
+"""`pipeline`: a JAX function as a program in stages, run on one group of devices after the other."""
 
 from __future__ import annotations
 
@@ -127,12 +127,12 @@ def _named(given: Mapping[str, Any], inputs: Sequence[Array]) -> Iterator[tuple[
 
 
 class Transfer(NamedTuple):
-    """A value that goes from devices to others.
+    """A value that is sent from one group of devices to another.
 
     Attributes:
-        value: what the program calls it.
+        value: its name in the program.
         source, target: numbers of the devices.
-        bytes: that all receivers together hold of it afterwards.
+        bytes: of the value on all receivers together.
         by: `"plan"`, a plan of ours between the device sets, or `"device_put"`, where tiles go as they are inside one
             process, which `jax.device_put` does as well.
     """
@@ -145,7 +145,7 @@ class Transfer(NamedTuple):
 
 
 class Pipelined:
-    """A function of arrays, run in stages: what `rd.pipeline` returns.
+    """A function of arrays that runs in stages; the result of `rd.pipeline`.
 
     Attributes:
         program: what every device computes and moves, in order; print it for a table, or simulate it.
@@ -167,7 +167,7 @@ class Pipelined:
         return f"Pipelined({self._name} as {self.layout} on {len(self.devices)} devices)"
 
     def __str__(self) -> str:
-        """The table of the program, then how it is run and what goes between groups of devices, and by what."""
+        """The table of the program, the number of launches, and how values are sent between groups of devices."""
         runs = counted(sum(isinstance(item, Launch) for item in self._items), "launch", "launches")
         ways = [each.by for each in self.transfers]
         sent = ", ".join(f"{ways.count(way)} by {way}" for way in dict.fromkeys(ways)) or "none"
@@ -175,7 +175,7 @@ class Pipelined:
 
     @cached_property
     def transfers(self) -> tuple[Transfer, ...]:
-        """What goes from one group of devices to another, in order."""
+        """The values that are sent from one group of devices to another, in order."""
         return tuple(
             self._transfer(self.program.values[name], out)
             for item in self._items
@@ -194,26 +194,26 @@ class Pipelined:
     def __call__(self, *args: Any) -> Any:
         """The results of the function.
 
-        What has no examples comes placed as the program leaves it, on the devices of its stage, so that new parameters
-        go in again as they are; outputs with examples are joined, on the devices of theirs. Arguments that lie
-        elsewhere are put where the program needs them first. Between processes each calls it with the same arguments,
-        in the same order; arrays on devices of other processes alone come without shards.
+        A result without examples stays in its layout, on the devices of its stage, so that new parameters are the
+        next call's arguments as they are. Microbatches of a result with examples are joined, on the devices of its
+        stage. Arguments are moved to the layouts of the program's inputs. All processes call it with the same
+        arguments, in the same order; a result on devices of other processes alone has no shards here.
         """
         names = [value.name for value in self._batch.inputs]
         leaves = leaves_like(self._name, args, self._tree, self._forms, names, shapes=True)
-        held = self._placed([*leaves, *self._traced.constants])
+        arrays = self._placed([*leaves, *self._traced.constants])
         self._agree()
         for item in self._items:
             if isinstance(item, Launch):
-                self._launch(item, held)
+                self._launch(item, arrays)
             else:
-                self._send(item, held)
+                self._send(item, arrays)
             for name in item.drops:
-                held.pop(name, None)
-        return jax.tree_util.tree_unflatten(self._traced.out_tree, list(self._results(held)))
+                arrays.pop(name, None)
+        return jax.tree_util.tree_unflatten(self._traced.out_tree, list(self._results(arrays)))
 
     def _agree(self) -> None:
-        """Once for all that is sent in a call: what processes tell each other waits behind arrays on the same links."""
+        """Agree once on all values that the call sends: a message waits behind the arrays on the same links."""
         processes = sorted({device.process_index for device in self.devices})
         if len(processes) > 1 and jax.process_index() in processes:
             agreement.agree(processes, self._digest)
@@ -223,25 +223,25 @@ class Pipelined:
         sent = [(out.name, out.form, out.place.devices) for item in self._items for out in item.outs]
         return agreement.digest_of([self._name, str(self.layout), [device.id for device in self.devices], sent])
 
-    def _launch(self, item: Launch, held: dict[str, jax.Array]) -> None:
+    def _launch(self, item: Launch, arrays: dict[str, jax.Array]) -> None:
         mesh = self._mesh(item.place)
-        if not _is_here(mesh):
+        if not _is_local(mesh):
             return
         if id(item.program) not in self._compiled:
             self._compiled[id(item.program)] = staged(item.program, mesh)
-        made = self._compiled[id(item.program)](*(held[name] for name in item.ins))
-        held |= {value.name: array for value, array in zip(item.outs, made, strict=True)}
+        made = self._compiled[id(item.program)](*(arrays[name] for name in item.ins))
+        arrays |= {value.name: array for value, array in zip(item.outs, made, strict=True)}
         if self._in_turn and mesh.size > 1:
             jax.block_until_ready(made)
 
-    def _send(self, item: TransferLaunch, held: dict[str, jax.Array]) -> None:
+    def _send(self, item: TransferLaunch, arrays: dict[str, jax.Array]) -> None:
         values = [self.program.values[name] for name in item.ins]
         here, there = (self._mesh(side[0].place) for side in (values, item.outs))
-        if not (_is_here(here) or _is_here(there)):
+        if not (_is_local(here) or _is_local(there)):
             return
-        given = [held[value.name] if value.name in held else self._array(value) for value in values]
+        given = [arrays[value.name] if value.name in arrays else self._array(value) for value in values]
         moved = resharded(given, [self._array(out).sharding for out in item.outs], agreed=True)
-        held |= {out.name: array for out, array in zip(item.outs, moved, strict=True) if _is_here(there)}
+        arrays |= {out.name: array for out, array in zip(item.outs, moved, strict=True) if _is_local(there)}
 
     def _mesh(self, place: Place) -> jax.sharding.Mesh:
         if place not in self._meshes:
@@ -256,21 +256,21 @@ class Pipelined:
     def _placed(self, leaves: Sequence[Any]) -> dict[str, jax.Array]:
         """The inputs of the program, microbatch by microbatch."""
         values = iter(self.program.inputs)
-        held: dict[str, jax.Array] = {}
+        arrays: dict[str, jax.Array] = {}
         moving: list[tuple[Value, jax.Array]] = []
         for k, (own, leaf) in enumerate(zip(self._batch.inputs, leaves, strict=True)):
             data = jax.random.key_data(leaf) if k in self._traced.in_keys else leaf
             for part in self._microbatches(own.name, data):
                 value = next(values)
                 to = self._array(value)
-                if _is_elsewhere(part, to.sharding):
+                if _must_move(part, to.sharding):
                     moving.append((value, part))
-                elif isinstance(part, jax.Array) and _lies_so(part, to.sharding):
-                    held[value.name] = part
+                elif isinstance(part, jax.Array) and _has_sharding(part, to.sharding):
+                    arrays[value.name] = part
                 else:
-                    held[value.name] = _from_host(part, to)
+                    arrays[value.name] = _from_host(part, to)
         moved = resharded([part for _, part in moving], [self._array(value).sharding for value, _ in moving])
-        return held | {value.name: array for (value, _), array in zip(moving, moved, strict=True)}
+        return arrays | {value.name: array for (value, _), array in zip(moving, moved, strict=True)}
 
     def _microbatches(self, name: str, whole: Any) -> Sequence[Any]:
         role, count = self._batch.roles[name], self.layout.microbatches
@@ -287,7 +287,7 @@ class Pipelined:
 
     # ------------------------------------------------------------------------------------------- results
 
-    def _results(self, held: Mapping[str, jax.Array]) -> Iterator[jax.Array]:
+    def _results(self, arrays: Mapping[str, jax.Array]) -> Iterator[jax.Array]:
         outputs = iter(self.program.outputs)
         for k, (name, form) in enumerate(zip(self._batch.outputs, self._traced.outputs, strict=True)):
             role = self._batch.roles[name]
@@ -295,28 +295,28 @@ class Pipelined:
             value, mesh = self.program.values[parts[0]], self._mesh(self.program.values[parts[0]].place)
             to = sharding_of(_joined(value, role.dim, len(parts)), mesh)
             key = self._traced.out_keys.get(k)
-            if not _is_here(mesh):
+            if not _is_local(mesh):
                 to = NamedSharding(mesh, PartitionSpec(*to.spec[: len(form.shape)]))
                 yield without_shards(form.shape, form.dtype, to)
                 continue
-            array = held[parts[0]]
+            array = arrays[parts[0]]
             if len(parts) > 1:
-                array = _join(role.dim, to)(*(held[part] for part in parts))
+                array = _join(role.dim, to)(*(arrays[part] for part in parts))
             yield array if key is None else jax.random.wrap_key_data(array, impl=key)
 
 
-def _is_here(mesh: jax.sharding.Mesh) -> bool:
+def _is_local(mesh: jax.sharding.Mesh) -> bool:
     return any(device.process_index == jax.process_index() for device in mesh.devices.flat)
 
 
-def _is_elsewhere(array: Any, to: NamedSharding) -> bool:
-    """Whether an array lies on devices, and has to go to others or be cut otherwise."""
-    if not isinstance(array, jax.Array) or _lies_so(array, to):
+def _must_move(array: Any, to: NamedSharding) -> bool:
+    """Whether an array lies on devices in another layout, and must be moved."""
+    if not isinstance(array, jax.Array) or _has_sharding(array, to):
         return False
     return jax.process_count() == 1 or not array.is_fully_addressable
 
 
-def _lies_so(array: jax.Array, to: NamedSharding) -> bool:
+def _has_sharding(array: jax.Array, to: NamedSharding) -> bool:
     same = array.sharding.device_set == to.device_set and array.sharding.is_equivalent_to(to, array.ndim)
     return same and array.committed
 
@@ -328,7 +328,7 @@ def _from_host(array: Any, to: jax.ShapeDtypeStruct) -> jax.Array:
 
 
 def resharded(arrays: Sequence[Any], shardings: Sequence[Any], agreed: bool = False) -> Sequence[jax.Array]:
-    """Arrays on other shardings; `agreed` where all processes are known to ask for the same."""
+    """Arrays on other shardings; `agreed` if all processes have agreed on the call."""
     if not arrays:
         return []
     planner = Planner(None, None, None)
@@ -339,7 +339,7 @@ def resharded(arrays: Sequence[Any], shardings: Sequence[Any], agreed: bool = Fa
 
 
 def _joined(value: Value, dim: int, count: int) -> Value:
-    """The value of so many microbatches."""
+    """The value of `count` microbatches together."""
     dims = list(value.type.dims)
     if count > 1:
         dims[dim] = DimType(dims[dim].tile * count, dims[dim].axes, dims[dim].size * count)
