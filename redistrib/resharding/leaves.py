@@ -63,7 +63,7 @@ class Structure:
 def matched(
     tree: Any, shardings: Any, sources: Any = None, logical_shape: Any = None, mesh: Any = None
 ) -> tuple[list[Leaf], Structure]:
-    """The leaves of a tree with the shardings asked for, and its structure. Functions among the leaves are left out.
+    """The leaves of a tree with their target shardings, and its structure. Functions among the leaves are left out.
 
     Args:
         tree: any pytree.
@@ -72,32 +72,32 @@ def matched(
             or over the mesh that `jax.set_mesh` has set.
         sources: the same, or None.
         mesh: of the partition specs.
-        logical_shape: the same of shapes, or None: of the array that each leaf has at its front. Then a leaf of
-            `shardings` may be a `jax.ShapeDtypeStruct` too, which tells the shape that the leaf is to have.
+        logical_shape: the same of shapes, or None: the shape of each leaf without padding. Then a leaf of `shardings`
+            may be a `jax.ShapeDtypeStruct` with the shape of the result.
 
     Raises:
         LeafError: if the shardings, or the shapes, are no prefix of the tree, a leaf of `shardings` is no sharding, or
-            one of the tree has no part of its logical shape.
+            a leaf of the tree is smaller than its logical shape.
     """
     values, structure = jax.tree.flatten(tree)
-    wanted = _spread(tree, structure, shardings)
-    known = [None] * len(values) if sources is None else _spread(tree, structure, sources)
+    targets = _spread(tree, structure, shardings)
+    origins = [None] * len(values) if sources is None else _spread(tree, structure, sources)
     shapes = [None] * len(values) if logical_shape is None else _spread(tree, structure, logical_shape, is_shape)
     result = []
     static = {k: value for k, value in enumerate(values) if is_static(value)}
-    every = zip(_paths(tree, structure), values, wanted, known, shapes, strict=True)
+    every = zip(_paths(tree, structure), values, targets, origins, shapes, strict=True)
     for k, (name, value, target, source, shape) in enumerate(every):
         if k in static:
             continue
-        given, size = None if source is None else _sharding(name, source, mesh), None
+        origin, size = None if source is None else _sharding(name, source, mesh), None
         if isinstance(target, jax.ShapeDtypeStruct) and shape is not None:
             target, size = target.sharding, target.shape
-        there = _sharding(name, target, mesh)
-        result.append(Leaf(name, value, there, given, padding_of(name, value, shape, there, size)))
+        sharding = _sharding(name, target, mesh)
+        result.append(Leaf(name, value, sharding, origin, padding_of(name, value, shape, sharding, size)))
     return result, Structure(structure, static)
 
 
-# The path of every leaf of trees, by their structure: they take longer to name than to move.
+# The paths of the leaves of a tree, by its structure; building them takes longer than moving small leaves.
 _PATHS: Cache[list[str]] = Cache(256)
 
 
@@ -106,7 +106,7 @@ def _paths(tree: Any, structure: Any) -> list[str]:
 
 
 def forget() -> None:
-    """Forget the paths of leaves."""
+    """Drop the paths of leaves."""
     _PATHS.clear()
 
 

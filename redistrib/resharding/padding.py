@@ -23,7 +23,7 @@ class Padding:
 
     Attributes:
         logical: its shape.
-        target: shape of the array that has it at its front on the target.
+        target: shape of the padded array on the target.
     """
 
     logical: tuple[int, ...]
@@ -31,25 +31,32 @@ class Padding:
 
 
 def is_shape(value: Any) -> bool:
-    """Whether a value is a logical shape, or says that there is none, and no tree of them."""
+    """Whether a value is one logical shape or None, and not a tree of these."""
     return value is None or (isinstance(value, tuple | list) and all(as_integer(size) is not None for size in value))
 
 
 def padding_of(
-    path: str, value: Any, logical: Sequence[int] | None, target: Sharding, wanted: Sequence[int] | None = None
+    path: str, value: Any, logical: Sequence[int] | None, target: Sharding, shape_after: Sequence[int] | None = None
 ) -> Padding | None:
-    """The padding of a leaf whose array has a logical shape; None where source and target have none.
+    """The padding of a leaf with a logical shape; None where neither source nor target has padding.
 
-    On the target the array is padded to the shape wanted, by default to the least that the sharding divides.
+    Args:
+        path: of the leaf.
+        value: the padded array.
+        logical: its shape without padding.
+        target: sharding of the result.
+        shape_after: shape of the result; by default the least shape that the sharding divides.
 
     Raises:
-        LeafError: if the value is no array, or has no part of that shape, or the shape wanted cannot be.
+        LeafError: if the value is no array or is smaller than that shape, or `shape_after` does not fit it.
     """
     if logical is None:
         return None
     shape, sizes = np.shape(value), [as_integer(size) for size in logical] if is_shape(logical) else []
-    given = [size for size in sizes if size is not None]
-    if len(given) != len(shape) or any(not 1 <= size <= whole for size, whole in zip(given, shape, strict=True)):
+    logical_sizes = [size for size in sizes if size is not None]
+    if len(logical_sizes) != len(shape) or any(
+        not 1 <= size <= whole for size, whole in zip(logical_sizes, shape, strict=True)
+    ):
         raise LeafError(
             path,
             f"the logical shape {shown(logical)} is not at the front of an array of shape {shape}; give one size for "
@@ -59,22 +66,23 @@ def padding_of(
         raise LeafError(path, f"{type(value).__name__} has no padding; give a jax.Array, or no logical shape")
     count = target.mesh.size if isinstance(target, NamedSharding) else len(target.device_set)
     tiles = [count // part for part in target.shard_shape((count,) * len(shape))]
-    padded = tuple(-(-size // n) * n for size, n in zip(given, tiles, strict=True))
-    if wanted is not None:
-        if len(wanted) != len(padded) or any(
-            size < least or size % n for size, least, n in zip(wanted, padded, tiles, strict=True)
+    padded = tuple(-(-size // n) * n for size, n in zip(logical_sizes, tiles, strict=True))
+    if shape_after is not None:
+        if len(shape_after) != len(padded) or any(
+            size < least or size % n for size, least, n in zip(shape_after, padded, tiles, strict=True)
         ):
             raise LeafError(
                 path,
-                f"the shape {tuple(wanted)} has no room for {tuple(given)} in equal tiles on the target; each size "
+                f"the shape {tuple(shape_after)} has no room for {tuple(logical_sizes)} in equal tiles on the "
+                "target; each size "
                 f"must be a multiple of {tuple(tiles)} and at least {padded}",
             )
-        padded = tuple(wanted)
-    return None if tuple(given) == shape == padded else Padding(tuple(given), padded)
+        padded = tuple(shape_after)
+    return None if tuple(logical_sizes) == shape == padded else Padding(tuple(logical_sizes), padded)
 
 
 def padded_types(source: DistType, target: DistType, padding: Padding | None) -> tuple[DistType, DistType]:
-    """Types of the array itself, from those of the arrays that have it at their front."""
+    """The types without padding, from the types of the padded arrays."""
     if padding is None:
         return source, target
     return with_padding(source, padding.logical), with_padding(target, padding.logical)

@@ -44,13 +44,13 @@ class Lines:
                 current = None
             elif current is not None and (match := re.match(r"(\d+) (.*)", line)):
                 current[int(match[1])] = match[2]
-        found = {}
+        lines = {}
         for frame, entry in tables.get("StackFrames", {}).items():
             place = tables.get("FileLocations", {}).get(_number(entry, "file_location_id"), "")
             name = tables.get("FileNames", {}).get(_number(place, "file_name_id"), "").strip('"')
             if name:
-                found[frame] = f"{name}:{_number(place, 'line')}"
-        return cls(found)
+                lines[frame] = f"{name}:{_number(place, 'line')}"
+        return cls(lines)
 
     def of(self, instruction: Instruction) -> str:
         """The line of an instruction, `file:line`; empty if unknown."""
@@ -117,12 +117,12 @@ def annotated(attributes: str, shape: Sequence[int], devices: int) -> tuple[Dist
     axes = [axis for place in order for axis in by_extent[place]]
     names: dict[int, list[str]] = {}
     for k, (size, count) in enumerate(zip(shape, counts, strict=False)):
-        taken: list[Axis] = []
-        while math.prod(axis.size for axis in taken) < count and axes:
-            taken.append(axes.pop(0))
-        if math.prod(axis.size for axis in taken) != count or size % count:
+        cutting: list[Axis] = []
+        while math.prod(axis.size for axis in cutting) < count and axes:
+            cutting.append(axes.pop(0))
+        if math.prod(axis.size for axis in cutting) != count or size % count:
             return None
-        names[k] = [axis.name for axis in reversed(taken)]
+        names[k] = [axis.name for axis in reversed(cutting)]
     return DistType.cut(shape, names, mesh), mesh
 
 

@@ -82,8 +82,8 @@ class Contest:
         self._source, target = (named_sharding(each, plan.source_mesh, mesh) for each in ends)
         self._shape = ends[0].global_shape
         abstract = jax.ShapeDtypeStruct(self._shape, jnp.dtype(plan.dtype), sharding=self._source)
-        asked = with_xla and not plan.target.partial and not self._stacked
-        functions = [to_jax(plan, mesh, stacked=self._stacked)] + ([_identity] if asked else [])
+        runs_xla = with_xla and not plan.target.partial and not self._stacked
+        functions = [to_jax(plan, mesh, stacked=self._stacked)] + ([_identity] if runs_xla else [])
         self._programs = [jax.jit(f, out_shardings=target).lower(abstract).compile() for f in functions]
         self._wrong = [0] * len(functions)
 
@@ -105,9 +105,9 @@ class Contest:
         for k, program in enumerate(self._programs):
             result = program(array)
             if self.plan.target.partial:
-                held = {s.device: np.asarray(s.data).reshape(self.plan.after.tile) for s in result.addressable_shards}
+                shards = {s.device: np.asarray(s.data).reshape(self.plan.after.tile) for s in result.addressable_shards}
                 order = np.argsort(self.plan.target_mesh.devices)
-                tiles = [held[device] for device in result.sharding.mesh.devices.reshape(-1)[order]]
+                tiles = [shards[device] for device in result.sharding.mesh.devices.reshape(-1)[order]]
                 self._wrong[k] += differing(reference.assemble(tiles, self.plan.after), values)
             else:
                 self._wrong[k] += wrong_elements(result, values)
@@ -118,8 +118,8 @@ class Contest:
         plan = self.plan
         sides = []
         for program, wrong in zip(self._programs, self._wrong, strict=True):
-            seen = inspect(program)
-            sides.append(Side(seen.kinds, seen.received_bytes, seen.scratch or 0, wrong))
+            inspected = inspect(program)
+            sides.append(Side(inspected.kinds, inspected.received_bytes, inspected.scratch or 0, wrong))
         before, after = plan.before.tile_size, plan.after.tile_size
         return Comparison(
             sides[0],
@@ -173,11 +173,11 @@ def calibration_devices(count: int | None) -> list[Any]:
     with contextlib.suppress(RuntimeError):  # the backend has started; its devices are counted below
         jax.config.update("jax_num_cpu_devices", min(count or 8, MOST_VIRTUAL))
     devices = jax.devices()
-    wanted = 2 if count is None else count
-    if len(devices) < wanted:
-        if wanted > MOST_VIRTUAL:
-            raise _too_few_or_many(wanted, "virtual ones are in one process")
-        raise RunSizeError("device shortage", wanted=wanted, found=len(devices))
+    least = 2 if count is None else count
+    if len(devices) < least:
+        if least > MOST_VIRTUAL:
+            raise _too_few_or_many(least, "virtual ones are in one process")
+        raise RunSizeError("device shortage", wanted=least, found=len(devices))
     return devices[: count or len(devices)]
 
 
@@ -211,7 +211,7 @@ def counting_array(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     Raises:
         DtypeError: if NumPy on the host and JAX do not hold the same bytes for it.
     """
-    if not _is_held(dtype):
+    if not _is_representable(dtype):
         raise DtypeError(dtype, "JAX and NumPy")
     numbers = np.arange(math.prod(shape), dtype=np.int64)
     if dtype == "bool":
@@ -233,7 +233,7 @@ _WIDE = ("int64", "uint64", "float64", "complex128")
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # its multiples by different 64-bit numbers differ
 
 
-def _is_held(dtype: str) -> bool:
+def _is_representable(dtype: str) -> bool:
     """Whether an element of a NumPy array is one of JAX's: no PRNG key, and none of less than a byte."""
     if not hasattr(jnp, dtype):
         return False

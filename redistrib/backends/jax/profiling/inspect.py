@@ -149,8 +149,8 @@ class Inspection:
         Values inside a fusion have no buffer. `dtypes` names the HLO element types of the data (`{"f32"}`), which
         leaves integer index tables aside.
         """
-        found = [array for dtype, array in self.arrays.items() if dtypes is None or dtype in dtypes]
-        return max(found, key=lambda array: array.bytes, default=None)
+        arrays = [array for dtype, array in self.arrays.items() if dtypes is None or dtype in dtypes]
+        return max(arrays, key=lambda array: array.bytes, default=None)
 
 
 def inspect(program: Compiled | str) -> Inspection:
@@ -230,12 +230,12 @@ def _visit(
         for role, callee in instruction.callees():
             if role == "to_apply" and opcode != "call":  # a reduction's scalar function
                 continue
-            trips, known = _trips(module, name, instruction) if opcode == "while" else (1, True)
+            trips, exact_trips = _trips(module, name, instruction) if opcode == "while" else (1, True)
             inside = fused or opcode == "fusion"
             wrapped = asynchronous or opcode == "async-start" or _sugar(opcode)
             if _sugar(opcode) and _canonical(opcode) is not None:  # all-to-all-start with its own computation
                 continue
-            yield from _visit(module, callee, times * trips, exact and known, inside, wrapped)
+            yield from _visit(module, callee, times * trips, exact and exact_trips, inside, wrapped)
 
 
 def _sugar(opcode: str) -> bool:
@@ -254,8 +254,8 @@ def _collective(visit: _Visit, module: HloModule) -> HloCollective | None:
         return None
     if kind == "all-reduce" and visit.computation.startswith(_SCATTERED):
         kind = "reduce-scatter"
-    known = module.computations[visit.computation].instructions
-    operands = tuple(array for name in instruction.operands for array in known[name].results)
+    instructions = module.computations[visit.computation].instructions
+    operands = tuple(array for name in instruction.operands for array in instructions[name].results)
     permute = kind == "collective-permute"
     return HloCollective(
         kind=kind,
@@ -272,10 +272,10 @@ def _collective(visit: _Visit, module: HloModule) -> HloCollective | None:
 
 def _trips(module: HloModule, computation: str, loop: Instruction) -> tuple[int, bool]:
     """Trip count of a `while`: as the compiler wrote it, else read off a counting loop, else (1, False)."""
-    known = loop.known_trip_count()
-    if known is None:
-        known = _counted_trips(module, computation, loop)
-    return (1, False) if known is None else (known, True)
+    trips = loop.known_trip_count()
+    if trips is None:
+        trips = _counted_trips(module, computation, loop)
+    return (1, False) if trips is None else (trips, True)
 
 
 def _counted_trips(module: HloModule, computation: str, loop: Instruction) -> int | None:
