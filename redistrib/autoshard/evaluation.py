@@ -28,12 +28,14 @@ class Evaluation(NamedTuple):
         received: bytes that all devices together receive.
         memory: bytes that a device holds at the worst moment.
         moment: the operation that runs then, by number.
+        moving: the seconds in which values are moved, of all seconds.
     """
 
     seconds: float
     received: int
     memory: int
     moment: int
+    moving: float = 0.0
 
 
 @dataclass
@@ -76,6 +78,7 @@ class _Walk:
     keep: int | None
     versions: dict[str, list[_Version]] = field(default_factory=dict)
     seconds: float = 0.0
+    moving: float = 0.0
     received: int = 0
     scratch: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -113,7 +116,7 @@ class _Walk:
             for end in forms:
                 self.read(name, end, len(graph.operations))
         memory, moment = self._peak()
-        return Evaluation(self.seconds, self.received, memory, moment)
+        return Evaluation(self.seconds, self.received, memory, moment, self.moving)
 
     def read(self, name: str, form: DistType, at: int) -> _Version:
         """The array in a type, moved there where no version of it is."""
@@ -131,7 +134,9 @@ class _Walk:
             self.seconds = float("inf")
             return source
         times = self.task.times[at] if at < len(self.task.times) else 1
-        self.seconds += times * (price.cost if self.task.moves.objective == "seconds" else 0.0)
+        seconds = times * (price.cost if self.task.moves.objective == "seconds" else 0.0)
+        self.seconds += seconds
+        self.moving += seconds
         self.received += times * price.received
         self.scratch[at] = max(self.scratch[at], price.scratch)
         made = _Version(form, at, at)
