@@ -13,7 +13,7 @@ SEED ?= 1
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10 --randomly-seed $(SEED)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-long test-torch exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs test-install test-jax test-browser docs clean bench-quick
+.PHONY: help setup test test-long test-torch exhaustive strict lint types layers unit format demo demo-mpi bench bench-full mutants proofs test-install test-jax test-browser docs dist clean bench-quick
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -103,6 +103,11 @@ $(INSTALLS)/wheel: $(VENV)/.dev
 
 test-install: ## the wheel in an environment for each extra alone: what it should do, and refuse
 	@env -u PYTHONPATH $(MAKE) --no-print-directory -j 2 $(INSTALLS)/core $(EXTRAS:%=$(INSTALLS)/%)
+
+# Builds both archives, checks their metadata, installs both in empty environments, and runs tests of the unpacked sdist.
+# REPOSITORY=https://... makes links of the README absolute, for the page of an index; ARGS chooses the sdist's tests.
+dist: $(VENV)/.dev ## wheel and sdist in dist/, checked and installed in empty environments
+	@env -u PYTHONPATH $(BIN)/python tests/install/dist.py --repository '$(REPOSITORY)' $(ARGS)
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
 	$(PIP) install -e '.[dev,docs]'

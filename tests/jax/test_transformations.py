@@ -95,7 +95,7 @@ def test_a_donated_source_is_given_up():
 def message(error, call):
     with pytest.raises(error) as caught:
         call()
-    return str(caught.value)
+    return str(caught.value).replace("PartitionSpec(", "P(")  # as it prints before JAX 0.10
 
 
 def test_arrays_that_are_not_the_source_are_refused():

@@ -1,0 +1,100 @@
+"""What a release needs: `python tests/install/dist.py [--repository URL] [TEST ...]`.
+
+Builds wheel and sdist into `dist`, has twine check their metadata, installs each in an empty environment, and runs
+tests of the unpacked sdist. With the address of the repository, the README's links and the project's URLs are absolute
+in both archives, as the page of an index needs them; the sources stay as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TESTS = ("tests/lang", "tests/theory", "tests/plans", "tests/test_package.py", "tests/docs/test_reference.py")
+LEFT_OUT = (".venv*", ".git", "dist", "_build", "__pycache__", ".*_cache", ".hypothesis", "*.vo*", "*.glob")
+
+
+def absolute(text: str, repository: str) -> str:
+    """A page whose relative links and pictures have the repository's address.
+
+    >>> absolute("[a](docs/a.md) ![b](docs/b.png) [c](https://c)", "https://example.org/r")
+    '[a](https://example.org/r/blob/main/docs/a.md) ![b](https://example.org/r/raw/main/docs/b.png) [c](https://c)'
+    """
+    address = repository.rstrip("/")
+    text = re.sub(r"(!\[[^\]]*\]\()(?!\w+:)", rf"\1{address}/raw/main/", text)
+    return re.sub(r"((?<!!)\[[^\]]*\]\()(?!\w+:|#)", rf"\1{address}/blob/main/", text)
+
+
+def with_urls(project: str, repository: str) -> str:
+    """The project's description with its URLs."""
+    address = repository.rstrip("/")
+    urls = {"Repository": address, "Changelog": f"{address}/blob/main/CHANGELOG.md", "Issues": f"{address}/issues"}
+    lines = "\n".join(f'{name} = "{url}"' for name, url in urls.items())
+    return project.replace("[project.scripts]", f"[project.urls]\n{lines}\n\n[project.scripts]", 1)
+
+
+def main() -> None:
+    """Build and check."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repository", default="", help="address of the repository, such as https://host/owner/name")
+    parser.add_argument("tests", nargs="*", default=TESTS)
+    options = parser.parse_args()
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "source"
+        shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        if options.repository:
+            for name, change in (("README.md", absolute), ("pyproject.toml", with_urls)):
+                path = source / name
+                path.write_text(change(path.read_text(), options.repository))
+        else:
+            print("without REPOSITORY=https://... links of the README stay relative, and the project has no URLs")
+        run(sys.executable, "-m", "build", "--no-isolation", "--outdir", ROOT / "dist", source, quiet=True)
+        archives = sorted((ROOT / "dist").iterdir())
+        run(sys.executable, "-m", "twine", "check", "--strict", *archives)
+        for archive in archives:
+            installed(archive, Path(folder) / archive.suffix)
+        (sdist,) = (ROOT / "dist").glob("*.tar.gz")
+        with tarfile.open(sdist) as tar:
+            tar.extractall(folder, filter="data")
+        unpacked = Path(folder) / sdist.name.removesuffix(".tar.gz")
+        run(
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "2",
+            "-m",
+            "not long and not exhaustive",
+            *options.tests,
+            cwd=unpacked,
+        )
+    for archive in archives:
+        print(f"{archive.relative_to(ROOT)}: {archive.stat().st_size:,} bytes")
+
+
+def installed(archive: Path, folder: Path) -> None:
+    """Install an archive in an empty environment, and use it there."""
+    run(sys.executable, "-m", "venv", folder)
+    python = folder / "bin" / "python"
+    run(python, "-m", "pip", "--disable-pip-version-check", "--quiet", "install", archive)
+    run(python, ROOT / "tests" / "install" / "check.py", "core", cwd=folder)
+    run(folder / "bin" / "redistrib", "--version", cwd=folder)
+
+
+def run(*command: object, cwd: Path | None = None, quiet: bool = False) -> None:
+    """A command that must succeed."""
+    output = subprocess.DEVNULL if quiet else None
+    subprocess.run([str(word) for word in command], cwd=cwd, check=True, stdout=output)
+
+
+if __name__ == "__main__":
+    main()
