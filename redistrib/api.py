@@ -67,11 +67,11 @@ def synthesize(
         over_partition: whether the paper's search may slice along replicated axes (Figure 12).
         memory_limit: bytes per device that source, target and scratch may take together: an integer or a text such as
             `"2GiB"`. Without one, no tile on the way is larger than the larger of source and target.
-        accumulate: element type to add summands in where the library adds by itself, and rounds once; by default
+        accumulate: element type in which the library adds partial sums, which are then rounded once; by default
             float32 for bfloat16 and float16, and `dtype` for all others. Sums of integers wrap around.
-        order: `"fixed"` to add summands in their order, in one step and by the library itself, so that sums are the
-            same in every bit wherever they are made; by default `"any"`, which lets the platform add.
-        topology: where the devices stand, for models with slower links between hosts: a `Topology`, or the host of
+        order: `"fixed"`: the library adds partial sums in ascending order, in one step, so that sums have equal bits
+            everywhere; by default `"any"`, which lets the platform add.
+        topology: the hosts of the devices, for models with slower links between hosts: a `Topology`, or the host of
             every device, by its number. By default it is read off the devices of shardings and JAX meshes (the slice
             of each accelerator, the process of each CPU device), and else is what the model assumes.
 
