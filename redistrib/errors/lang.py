@@ -174,7 +174,7 @@ class PartialTypeError(TypeFormError):
     Traceback (most recent call last):
         ...
     redistrib.errors.PartialTypeError: to_mpi takes arrays whose tiles are parts of the array, and those of [8] \
-sum{x} are summands; reduce it first, for example with jax.lax.psum or MPI's Allreduce
+sum{x} are partial sums; reduce it first, for example with jax.lax.psum or MPI's Allreduce
 
     Attributes:
         dist_type: the type.

@@ -123,8 +123,8 @@ class ReductionError(RedistribError):
     >>> rd.synthesize("[8] max{x}", "[8] sum{x}", "x=2")
     Traceback (most recent call last):
         ...
-    redistrib.errors.ReductionError: partial sums by max cannot become partial sums by sum; reduce [8] max{x} first, and make \
-[8] sum{x} of the result
+    redistrib.errors.ReductionError: partial sums by max cannot become partial sums by sum; reduce [8] max{x} first, \
+and make [8] sum{x} of the result
     """
 
 

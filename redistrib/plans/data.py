@@ -145,7 +145,7 @@ class PlanData:
         """Elements each device cannot do without sending, one integer per device.
 
         Raises:
-            PartialTypeError: if tiles are summands.
+            PartialTypeError: if tiles are partial sums.
         """
         self.require_whole("the least that is sent")
         return tuple(least_sent(self.before, self.after))

@@ -43,7 +43,7 @@ def reshard(
     target are on the same devices, it is a part of the computation, and under differentiation the cotangent travels
     back by a plan of its own. See docs/reshard.md.
 
-    Arrays that JAX calls unreduced, whose tiles are summands, are taken and made on either side, on the same devices.
+    Partial sums, which JAX calls unreduced and DTensor `Partial`, may be source or target, on the same devices.
 
     Where devices belong to several processes, each that owns one of the source or of the target calls this with the
     same tree; where it owns none of a source, it passes an array without shards, or a `jax.ShapeDtypeStruct` with the

@@ -198,7 +198,7 @@ def with_all_bits(dtype: str) -> Iterator[None]:
 
 
 def mesh_for(plan: Plan, devices: list[Any]) -> jax.sharding.Mesh:
-    """A JAX mesh for the plan's source mesh, of Auto axes; of Explicit ones where tiles are summands."""
+    """A JAX mesh for the plan's source mesh, of Auto axes; of Explicit axes for partial sums."""
     mesh, kind = plan.source_mesh, jax.sharding.AxisType.Auto
     if plan.source.partial or plan.target.partial:
         kind = jax.sharding.AxisType.Explicit
