@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from redistrib.theory.topology import Topology
     from redistrib.viewer.entry import view
     from redistrib.weights.loading import load
+    from redistrib.weights.planning import LoadPlan, load_plan
     from redistrib.weights.saving import save
 
 __version__ = "0.1.0"
@@ -54,6 +55,7 @@ _HOME = {
     "DistType": "redistrib.lang.types",
     "LatencyBandwidth": "redistrib.cost.latency",
     "Layout": "redistrib.pipelines.layout",
+    "LoadPlan": "redistrib.weights.planning",
     "Mesh": "redistrib.lang.mesh",
     "Plan": "redistrib.plans.plan",
     "Program": "redistrib.programs.program",
@@ -67,6 +69,7 @@ _HOME = {
     "distribute": "redistrib.api",
     "like": "redistrib.resharding.paths",
     "load": "redistrib.weights.loading",
+    "load_plan": "redistrib.weights.planning",
     "nest": "redistrib.programs.spec",
     "partition": "redistrib.partitioning.entry",
     "pipeline": "redistrib.pipelines.entry",
@@ -93,6 +96,7 @@ __all__ = [
     "DistType",
     "LatencyBandwidth",
     "Layout",
+    "LoadPlan",
     "Mesh",
     "Plan",
     "Program",
@@ -107,6 +111,7 @@ __all__ = [
     "distribute",
     "like",
     "load",
+    "load_plan",
     "nest",
     "partition",
     "pipeline",

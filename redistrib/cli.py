@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,11 +142,21 @@ def parser() -> argparse.ArgumentParser:
     search.add_argument("-o", "--output", type=Path, metavar="FILE", help="file to write the schedule to, as JSON")
     search.set_defaults(command=_search)
 
+    load = commands.add_parser("load", help="say what loading weights onto a mesh reads and moves")
+    load.add_argument("path", type=Path, help="a safetensors file, an index, or a folder")
+    load.add_argument("--plan", action="store_true", required=True, help="only print the plan; the library loads")
+    load.add_argument("--mesh", required=True, help="axes and sizes, such as fsdp=4,tp=2; each cuts what it divides")
+    load.add_argument("--hosts", type=int, help="hosts to which the devices belong, in order; default: one")
+    load.add_argument("--dtype", help="element type of floating-point tensors; default: as in the file")
+    load.add_argument("--profile", help="gpu (default), tpu or cpu, or a profile's JSON file")
+    load.set_defaults(command=_load)
+
     calibrate = commands.add_parser("calibrate", help="measure a latency-bandwidth profile on the devices at hand")
     calibrate.add_argument("--backend", choices=("jax", "mpi"), default="jax")
     calibrate.add_argument("--devices", type=int, help="devices to measure on (virtual ones on CPU); default: all")
     calibrate.add_argument("--name", default="calibrated", help="name recorded in the profile and in plans")
     calibrate.add_argument("-o", "--output", type=Path, help="file to write the JSON profile to; default: print it")
+    calibrate.add_argument("--storage", type=Path, metavar="FILE", help="also measure how fast this large file is read")
     calibrate.set_defaults(command=_calibrate)
 
     completion = commands.add_parser("completion", help="print a script that completes commands and options in a shell")
@@ -319,17 +330,27 @@ def _search(options: argparse.Namespace) -> int:
 
 def _completion(options: argparse.Namespace) -> int:
     print(script(parser(), options.shell), end="")
+def _load(options: argparse.Namespace) -> int:
+    from redistrib.weights.planning import command
+
+    print(command(options.path, options.mesh, options.hosts, options.dtype, options.profile))
     return 0
 
 
 def _calibrate(options: argparse.Namespace) -> int:
     from redistrib.api import calibrate
 
+    speed = None
+    if options.storage is not None:
+        from redistrib.weights.storage import storage_bandwidth
+
+        speed = storage_bandwidth(options.storage)
+        print(f"{options.storage} is read at {speed / 1e6:,.0f} MB/s", file=sys.stderr)
     with _writer(options.output) as write:
         fit = calibrate(options.backend, devices=options.devices, name=options.name)
         if fit is not None:  # on MPI only rank 0 has the fit
             print(fit, file=sys.stderr)
-            write(fit.profile.to_json() + "\n")
+            write(replace(fit.profile, storage_bandwidth=speed).to_json() + "\n")
     return 0
 
 

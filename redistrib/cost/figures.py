@@ -19,7 +19,8 @@ VERSION = 1
 KINDS = ("allgather", "alltoall", "allpermute")
 REDUCTIONS = ("reduce_scatter", "all_reduce")  # optional: by default the latency of an all-to-all, and of a gather
 
-_LATER = ("host_bandwidth", "link_bandwidth", "swap_bandwidth")  # absent from a profile where None
+# Absent from a profile where None.
+_LATER = ("host_bandwidth", "link_bandwidth", "swap_bandwidth", "storage_bandwidth")
 
 _LARGEST = 1e30  # of a figure, and the inverse of the smallest bandwidth: sums and ratios stay finite
 _MOST_DEVICES = 2**20  # of a mesh
@@ -51,6 +52,8 @@ class Figures(CostModel):
             where no other device of their hosts can take part; None where this is as fast as one way alone.
         link_bandwidth: bytes per second over one link of a torus in one direction. For a known torus it overrides
             `bandwidth`; None for other networks.
+        storage_bandwidth: bytes per second that a host reads from the storage of weights; None where that was not
+            measured. No price of a plan depends on it.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Figures(CostModel):
     host_bandwidth: float | None = None
     link_bandwidth: float | None = None
     swap_bandwidth: float | None = None
+    storage_bandwidth: float | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         missing = [kind for kind in KINDS if kind not in self.latency]
@@ -74,7 +78,7 @@ class Figures(CostModel):
                 f"profile {shown(self.name)} has no latency for {missing[0]!r}; it needs one for each of {KINDS}"
             )
         speeds = [self.bandwidth, self.memory_bandwidth, *self.axis_bandwidth.values()]
-        others = (self.slow_bandwidth, self.host_bandwidth, self.link_bandwidth, self.swap_bandwidth)
+        others = (self.slow_bandwidth, *(getattr(self, name) for name in _LATER))
         speeds += [speed for speed in others if speed is not None]
         for speed in speeds:
             if not 1 / _LARGEST <= speed <= _LARGEST:

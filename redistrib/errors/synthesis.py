@@ -26,6 +26,7 @@ class ChoiceError(RuleBroken):
         "unknown algorithm": "no algorithm {value!v}; give one of {known!l}",
         "memory size": "{value!v} is no memory size; " + _SIZES,
         "memory size above most": "{value!v} is more than the {most} bytes that a memory limit can be; " + _SIZES,
+        "hosts": "{devices:,} devices cannot belong to {hosts} hosts alike; give a number that divides them",
         "schedule": "there is no schedule {schedule!r}; choose 'overlap' or 'sequential'",
     }
 

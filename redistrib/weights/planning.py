@@ -1,0 +1,197 @@
+"""`load_plan`: what a load reads, by host, and moves, beside the least of both, and how long that takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from redistrib.backends.jax.rows import line_of
+from redistrib.cost.latency import LatencyBandwidth
+from redistrib.cost.model import CostModel
+from redistrib.cost.presets import cost_model as model_of
+from redistrib.cost.presets import preset_of
+from redistrib.errors import ChoiceError
+from redistrib.plans.dtypes import itemsize_of
+from redistrib.report import counted, rendered
+from redistrib.resharding.padding import padding_of
+from redistrib.resharding.planning import Planner, route_of
+from redistrib.theory.topology import Topology
+from redistrib.weights.headers import StoredTensor, read_headers
+from redistrib.weights.layout import reading_layout
+from redistrib.weights.runs import box_of
+from redistrib.weights.targets import WantedTensor, wanted_tree
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """What `load` does with the same arguments. Print it for a table.
+
+    Attributes:
+        tensors: how many are loaded.
+        read_bytes: bytes that each host reads.
+        moved_bytes: bytes that devices receive from others, all together.
+        bound_bytes: the least that they can receive from the layout of reading, all together.
+        reading_seconds: of the host that reads most; None where the storage's speed is not known.
+        moving_seconds: of all plans one after the other; None for models that do not count seconds.
+    """
+
+    tensors: int
+    read_bytes: tuple[int, ...]
+    moved_bytes: int
+    bound_bytes: int
+    reading_seconds: float | None
+    moving_seconds: float | None
+
+    @property
+    def seconds(self) -> float | None:
+        """The longer of reading and moving, which overlap; None where one is not known."""
+        if self.reading_seconds is None or self.moving_seconds is None:
+            return None
+        return max(self.reading_seconds, self.moving_seconds)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes that all hosts read together: those of the tensors, each once."""
+        return sum(self.read_bytes)
+
+    def __str__(self) -> str:
+        share = self.total_bytes / len(self.read_bytes)
+        shares = [f"{size / share:.2f}x" if share else "-" for size in self.read_bytes]
+        rows = [[str(k), f"{size:,}", shares[k]] for k, size in enumerate(self.read_bytes)]
+        over = f"{self.moved_bytes / self.bound_bytes:.2f}x" if self.bound_bytes else "-"
+        seconds = " and ".join(
+            f"{what} {'?' if value is None else f'{value:.3g}'} s"
+            for what, value in (("reading", self.reading_seconds), ("moving", self.moving_seconds))
+        )
+        return (
+            f"{rendered('', ('host', 'bytes read', 'over an even share'), rows)}\n"
+            f"{counted(self.tensors, 'tensor', 'tensors')}, {self.total_bytes:,} bytes, each read once; "
+            f"moved {self.moved_bytes:,} bytes over all devices, {over} the bound\n"
+            f"predicted: {seconds}, which overlap"
+        )
+
+
+def load_plan(
+    path: str | Path,
+    shardings: Any,
+    *,
+    dtype: Any = None,
+    hosts: int | None = None,
+    cost_model: CostModel | str | None = None,
+) -> LoadPlan:
+    """What `load` will read and move with the same arguments by several processes; only headers are read.
+
+    Args:
+        path, shardings, dtype: as for `load`.
+        hosts: how many hosts the devices belong to, in order, where it is not the processes that tell.
+        cost_model: a profile with `storage_bandwidth` tells how long reading takes; see `synthesize`.
+
+    Raises:
+        WeightsFileError, LeafError: as `load` does.
+        ChoiceError: if the devices are no multiple of the hosts.
+    """
+    files = read_headers(Path(path))
+    wanted = wanted_tree(files, shardings, dtype)
+    devices: set[Any] = set()
+    for wanted_tensor in wanted.tensors:
+        devices |= wanted_tensor.sharding.device_set
+    ordered = sorted(devices, key=lambda device: (device.process_index, device.id))
+    host = _hosts(ordered, hosts)
+    line = line_of(ordered)
+    model = model_of(preset_of(ordered[0].platform) if cost_model is None else cost_model)
+    planner = Planner(model)
+    read = dict.fromkeys(sorted(set(host.values())), 0)
+    moved = bound = 0
+    seconds = 0.0
+    small: list[StoredTensor] = []
+    stored = {tensor.stored.name: tensor.stored for tensor in wanted.tensors}
+    for each in stored.values():
+        layout = reading_layout(each, line)
+        if layout is None:
+            small.append(each)
+            continue
+        for device, index in layout.sharding.devices_indices_map(layout.shape).items():
+            box = zip(box_of(index or (), layout.shape), each.shape, strict=True)
+            elements = math.prod(min(stop, size) - min(start, size) for (start, stop), size in box)
+            read[host[device]] += elements * each.itemsize
+    total = sum(each.nbytes for each in small)
+    for k, device in enumerate(ordered):
+        read[host[device]] += total * (k + 1) // len(ordered) - total * k // len(ordered)
+    moved += total * (len(ordered) - 1)
+    bound += total * (len(ordered) - 1)
+    for tensor in wanted.tensors:
+        received, least, time = _moving(tensor, line, planner, hosts)
+        moved, bound, seconds = moved + received, bound + least, seconds + time
+    speed = model.storage_bandwidth if isinstance(model, LatencyBandwidth) else None
+    return LoadPlan(
+        len(stored),
+        tuple(read.values()),
+        moved,
+        bound,
+        None if speed is None else max(read.values()) / speed,
+        seconds if model.unit == "seconds" else None,
+    )
+
+
+def _hosts(devices: Sequence[Any], hosts: int | None) -> dict[Any, int]:
+    if hosts is None:
+        return {device: device.process_index for device in devices}
+    if hosts < 1 or len(devices) % hosts:
+        raise ChoiceError("hosts", devices=len(devices), hosts=hosts)
+    return {device: k * hosts // len(devices) for k, device in enumerate(devices)}
+
+
+def _moving(tensor: WantedTensor, line: Mesh, planner: Planner, hosts: int | None) -> tuple[int, int, float]:
+    """Bytes that devices receive, the least of it, and seconds."""
+    stored = tensor.stored
+    layout = reading_layout(stored, line)
+    if layout is None:
+        return 0, 0, 0.0
+    smaller = min((stored.dtype, tensor.dtype), key=itemsize_of)
+    shape = jax.ShapeDtypeStruct(layout.shape, smaller, sharding=layout.sharding)
+    logical = stored.shape if layout.shape != stored.shape else None
+    padding = padding_of(stored.name, shape, logical, tensor.sharding)
+    route = route_of(layout.shape, layout.sharding, tensor.sharding, padding)
+    if route.ends is None:
+        if route.action == "via_device_put":  # tiles as they are, to other devices
+            count = math.prod(tensor.sharding.shard_shape(stored.shape)) * itemsize_of(smaller)
+            return count * len(tensor.sharding.device_set), count * len(tensor.sharding.device_set), 0.0
+        return 0, 0, 0.0
+    ends = route.ends
+    if hosts is not None and len(route.devices) % hosts == 0:
+        ends = replace(ends, topology=Topology.consecutive(len(route.devices), len(route.devices) // hosts))
+    plan = planner.plan(ends, smaller, str(route.devices[0].platform))
+    return sum(plan.received) * plan.itemsize, sum(plan.lower_bound) * plan.itemsize, float(plan.cost)
+
+
+def cut_by_axes(shape: Sequence[int], mesh: Mesh) -> NamedSharding:
+    """Each axis of a mesh cuts the first dimension that it divides and no axis before it cuts."""
+    spec: list[str | None] = [None] * len(shape)
+    for name, count in mesh.shape.items():
+        dim = next((k for k, n in enumerate(shape) if spec[k] is None and n and n % count == 0), None)
+        if dim is not None:
+            spec[dim] = name
+    return NamedSharding(mesh, PartitionSpec(*spec))
+
+
+def command(path: Path, axes: str, hosts: int | None, dtype: str | None, profile: str | None) -> LoadPlan:
+    """The plan of the command `redistrib load --plan`: every tensor cut by all axes of a mesh of virtual devices."""
+    from redistrib.backends.jax.profiling.compare import virtual_cpu_devices
+    from redistrib.cost.profiles import load_profile
+    from redistrib.lang.mesh import Mesh as Axes
+
+    sizes = Axes.of(axes)
+    devices = virtual_cpu_devices(sizes.size)
+    shape = tuple(axis.size for axis in sizes.axes)
+    mesh = jax.make_mesh(shape, tuple(axis.name for axis in sizes.axes), devices=devices)
+    files = read_headers(path)
+    names = [name for name, stored in files.tensors.items() if stored.dtype not in ("int64", "uint64", "float64")]
+    shardings = {name: cut_by_axes(files[name].shape, mesh) for name in names}
+    model = load_profile(Path(profile)) if profile is not None and profile.endswith(".json") else profile
+    return load_plan(path, shardings, dtype=dtype, hosts=hosts, cost_model=model or "gpu")

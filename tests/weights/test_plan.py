@@ -1,0 +1,71 @@
+"""`load_plan` and its command: bytes by host, what moves, and seconds; and the speed of a storage in profiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import redistrib as rd
+from redistrib.cli import main
+from redistrib.cost.latency import LatencyBandwidth
+from redistrib.cost.presets import cost_model
+from redistrib.errors import ChoiceError, WeightsFileError
+from redistrib.weights.storage import storage_bandwidth
+from tests.weights.files import arrays, written
+
+
+def test_each_byte_is_read_by_one_host(tmp_path: Path) -> None:
+    tensors = arrays()
+    path = written(tmp_path, tensors)
+    grid = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("a", "b"))
+    shardings = {name: NamedSharding(grid, P()) for name in tensors}
+    gpu = cost_model("gpu")
+    assert isinstance(gpu, LatencyBandwidth)
+    model = replace(gpu, storage_bandwidth=1e6)
+    plan = rd.load_plan(path, shardings, hosts=4, cost_model=model)
+    total = sum(array.nbytes for array in tensors.values())
+    assert plan.total_bytes == total and len(plan.read_bytes) == 4
+    assert max(plan.read_bytes) < 1.1 * total / 4
+    assert plan.reading_seconds == max(plan.read_bytes) / 1e6 and plan.seconds == plan.reading_seconds
+    # What is replicated is received by 7 of 8 devices; the padding of 1003 rows is not sent.
+    assert plan.moved_bytes >= plan.bound_bytes == 7 * total
+    assert f"{total:,} bytes, each read once" in str(plan)
+    with pytest.raises(ChoiceError, match="8 devices cannot belong to 3 hosts alike"):
+        rd.load_plan(path, shardings, hosts=3)
+
+
+def test_narrower_types_move_fewer_bytes(tmp_path: Path) -> None:
+    path = written(tmp_path, {"w": np.ones((1024, 1024), np.float32)})
+    target = NamedSharding(Mesh(np.array(jax.devices()[:8]), ("x",)), P(None, "x"))
+    plan, half = (rd.load_plan(path, {"w": target}, dtype=dtype) for dtype in (None, "bfloat16"))
+    assert plan.bound_bytes == 2 * half.bound_bytes == 4 * 1024 * 1024 * 7 // 8
+    assert plan.seconds is None and plan.moving_seconds is not None  # nobody says how fast the storage is
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, arrays())
+    assert main(["load", "--plan", str(path), "--mesh", "fsdp=4,tp=2", "--hosts", "4", "--dtype", "bfloat16"]) == 0
+    shown = capsys.readouterr().out
+    assert "11 tensors" in shown and "each read once" in shown and "predicted: reading ? s and moving" in shown
+    assert main(["load", "--plan", str(tmp_path / "gone"), "--mesh", "x=2"]) == 2
+
+
+def test_the_speed_of_a_storage_is_kept_in_a_profile(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(2**20))
+    gpu = cost_model("gpu")
+    assert isinstance(gpu, LatencyBandwidth)
+    profile = replace(gpu, storage_bandwidth=storage_bandwidth(path))
+    assert profile.storage_bandwidth is not None and profile.storage_bandwidth > 0
+    assert LatencyBandwidth.from_json(profile.to_json()).storage_bandwidth == profile.storage_bandwidth
+    assert "storage_bandwidth" not in gpu.to_json()
+    path.write_bytes(b"")
+    for bad, message in ((path, "the file is empty"), (tmp_path / "gone", "No such file")):
+        with pytest.raises(WeightsFileError, match=message):
+            storage_bandwidth(bad)
