@@ -330,6 +330,8 @@ def _search(options: argparse.Namespace) -> int:
 
 def _completion(options: argparse.Namespace) -> int:
     print(script(parser(), options.shell), end="")
+
+
 def _load(options: argparse.Namespace) -> int:
     from redistrib.weights.planning import command
 
