@@ -330,6 +330,7 @@ def _search(options: argparse.Namespace) -> int:
 
 def _completion(options: argparse.Namespace) -> int:
     print(script(parser(), options.shell), end="")
+    return 0
 
 
 def _load(options: argparse.Namespace) -> int:

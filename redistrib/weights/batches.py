@@ -14,7 +14,7 @@ from redistrib.weights.headers import StoredTensor
 from redistrib.weights.layout import ReadingLayout, reading_layout
 from redistrib.weights.reading import BoxPiece, PartsPiece, Piece
 
-BATCH_BYTES = 256 * 2**20  # of all processes together
+BATCH_BYTES = 8 * 2**20  # of each device; while a batch moves the next one is read
 SMALL_BYTES = 64 * 2**20  # of small tensors that are gathered on every process at a time
 _ROUND = 4096  # bytes to a multiple of which a device's part of the small tensors is padded
 
@@ -96,7 +96,9 @@ def in_batches(tensors: Sequence[StoredTensor], line: Mesh) -> list[Batch]:
     size = least = 0
     for stored in sorted(tensors, key=lambda stored: (stored.file, stored.start)):
         layout = reading_layout(stored, line)
-        if size and (size + stored.nbytes > BATCH_BYTES or (layout is None and least + stored.nbytes > SMALL_BYTES)):
+        if size and (
+            size + stored.nbytes > BATCH_BYTES * line.size or (layout is None and least + stored.nbytes > SMALL_BYTES)
+        ):
             close()
             size = least = 0
         size += stored.nbytes
