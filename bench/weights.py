@@ -1,8 +1,8 @@
 """Loading onto an emulated cluster whose storage gives each host a limited rate: `python -m bench.weights`.
 
-A model of `--megabytes` lies in a file. Four hosts of two devices each load it onto FSDP by 4 and tensor parallel by 2, and
-onto replicas: by `rd.load`, by reading on every host what its devices need, and by reading everything on one host. The
-time is held against the larger of reading each byte once and sending what hosts lack, both at their limits.
+A model of `--megabytes` lies in a file. Four hosts of two devices each load it onto FSDP by 4 and tensor parallel by 2,
+and onto replicas: by `rd.load`, by reading on every host what its devices need, and by reading everything on one host.
+The time is held against the larger of reading each byte once and sending what hosts lack, both at their limits.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def main() -> None:
             for layout in ("cut", "replicas"):
                 task = {"path": str(path), "layout": layout, "rate": options.storage, "rounds": options.rounds}
                 answer = job.ask(task, 900)
-                # A host reads a quarter, and lacks three quarters of its own part, or of everything.
-                lacking = size * (HOSTS - 1) / HOSTS / (HOSTS if layout == "cut" else 1)
+                # A host reads a quarter of the rows. It needs half of the rows and of the columns, or everything.
+                lacking = size / 8 if layout == "cut" else size * (HOSTS - 1) / HOSTS
                 floor = max(size / HOSTS / options.storage, lacking / link)
                 results.append({"layout": layout, "bytes": size, "floor": floor, "stream": link, **answer})
                 print(f"{layout}: {size:,} bytes; the larger of reading and sending at their limits {floor:.2f} s")

@@ -37,7 +37,7 @@ class SlowFile(reading.LocalFile):
 
 
 def shardings(names: dict[str, tuple[int, ...]], layout: str) -> dict[str, NamedSharding]:
-    mesh = Mesh(np.array(jax.devices()).reshape(-1, 2), ("fsdp", "tp"))
+    mesh = Mesh(np.array(jax.devices()).reshape(2, -1).T, ("fsdp", "tp"))  # a host has two FSDP parts of one TP half
     whole = NamedSharding(mesh, PartitionSpec())
     return {name: whole if layout == "replicas" else cut_by_axes(shape, mesh) for name, shape in names.items()}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,6 +37,7 @@ from redistrib.weights.names import named_leaves
 from redistrib.weights.reading import AHEAD_BYTES, Piece, Reader
 from redistrib.weights.targets import WantedTree, is_place, wanted_tree
 
+IN_FLIGHT = 2  # batches that move while the next one is put on devices
 LONG_LOAD = 256 * 2**20  # bytes above which a load shows its progress, on a terminal
 
 
@@ -224,11 +226,16 @@ class _Call:
         pieces: list[Piece] = [piece for batch in batches for piece in batch.pieces]
         reader, _ = meeting.agreed(lambda: Reader(files, pieces, self.limit))
         results: dict[int, jax.Array] = {}
+        moving: deque[list[jax.Array]] = deque()
         with reader:
             for batch in batches:
                 (arrays, blob), _ = meeting.agreed(partial(_taken, batch, reader))
-                jax.block_until_ready(list(results.values()))  # what moved before this
-                results |= self._moved(batch, arrays, blob, wanted)
+                if len(moving) == IN_FLIGHT:
+                    jax.block_until_ready(moving.popleft())
+                moved = self._moved(batch, arrays, blob, wanted)
+                del arrays, blob
+                moving.append(list(moved.values()))
+                results |= moved
                 advance(batch.nbytes)
         return [results[k] for k in range(len(results))]
 
