@@ -1,11 +1,11 @@
-"""Buffers as compilers lay them out: what one device holds of a program while its compiled form runs.
+"""Buffers of compiled programs: the bytes that one device holds while the compiled program runs.
 
 Three rules of XLA for CPUs, beside those of `fused`:
 
-- Operations run breadth first: an operation joins a queue as soon as all that it reads is made. So what depends on
-  nothing, such as zeros or a copy of a weight, is made at the start, and branches take turns.
-- A loop writes its result over one of its operands, if that operand has the size of the result and nothing reads it
-  afterwards. A scatter writes over what it adds to in the same way.
+- Operations run breadth first: an operation joins a queue as soon as all its operands are computed. So zeros, or a
+  copy of a weight, are computed at the start, and branches take turns.
+- A loop writes its result over one of its operands, if that operand has the size of the result and no later reader. A
+  scatter writes over its first operand in the same way.
 - Arguments keep their memory, and every result has memory of its own from the start. While that does not hold the
   result, it may hold other values that are no larger. All other values share one stretch of memory; the largest get
   their place first.
@@ -27,16 +27,16 @@ _Program = TypeVar("_Program", bound=ProgramData)
 
 
 def compiled_peak_bytes(program: ProgramData) -> dict[int, int]:
-    """Bytes of arguments, results and what is held besides, on each device, where compilers lay out the buffers."""
-    made = breadth_first(fused(program))
-    known: dict[tuple[Interval, ...], int] = {}
-    found = {}
-    for device in made.devices:
-        held = tuple(sorted(_intervals(made, device)))
-        if held not in known:
-            known[held] = _size(held, len(made.ops))
-        found[device] = known[held]
-    return found
+    """Bytes of arguments, results and intermediate values on each device, with the buffers of the compiled program."""
+    compiled = breadth_first(fused(program))
+    sizes: dict[tuple[Interval, ...], int] = {}
+    peaks = {}
+    for device in compiled.devices:
+        buffers = tuple(sorted(_intervals(compiled, device)))
+        if buffers not in sizes:
+            sizes[buffers] = _size(buffers, len(compiled.ops))
+        peaks[device] = sizes[buffers]
+    return peaks
 
 
 def breadth_first(program: _Program) -> _Program:
@@ -67,7 +67,7 @@ def breadth_first(program: _Program) -> _Program:
 
 
 def _intervals(program: ProgramData, device: int) -> Iterator[Interval]:
-    """What a device holds and when; a value that is written over ends before the operation that does so."""
+    """The buffers of a device with their lifetimes; one that an operation writes over ends before that operation."""
     first = {value.name: -1 for value in program.inputs if device in value.place.devices}
     for k, (op, change) in enumerate(zip(program.ops, changes(program), strict=True)):
         first |= {value.name: k for value in change.born if device in value.place.devices}
@@ -82,24 +82,33 @@ def _intervals(program: ProgramData, device: int) -> Iterator[Interval]:
 
 
 def _written_over(op: Op, ended: Sequence[str], program: ProgramData) -> str:
-    """The value among those that end whose memory the result takes; empty where none is."""
+    """The value among those that end whose buffer the result reuses; empty if there is none."""
     if not isinstance(op, Compute) or len(op.outs) != 1 or not (is_loop(op) or op.kind.startswith("scatter")):
         return ""
     size = op.outs[0][1].tile_bytes
     return next((name for name in ended if program.values[name].tile_bytes == size), "")
 
 
-def _size(held: Sequence[Interval], end: int) -> int:
-    arguments = [one for one in held if one.first < 0]
-    results = sorted((one for one in held if one.first >= 0 and one.last == end), key=lambda one: one.bytes)
-    homes = [(one.bytes, [one]) for one in results]
-    rest: list[Interval] = []
-    for one in sorted((one for one in held if one.first >= 0 and one.last < end), key=lambda one: -one.bytes):
-        free = (own for size, own in homes if one.bytes <= size and not any(_meet(one, other) for other in own))
-        home = next(free, None)
-        (rest if home is None else home).append(one)
-    return sum(one.bytes for one in (*arguments, *results)) + allocate(rest).size
+def _size(buffers: Sequence[Interval], end: int) -> int:
+    """Bytes of the buffers: each argument and result has memory of its own, which smaller buffers may use earlier."""
+    arguments = [buffer for buffer in buffers if buffer.first < 0]
+    results = sorted(
+        (buffer for buffer in buffers if buffer.first >= 0 and buffer.last == end), key=lambda buffer: buffer.bytes
+    )
+    inside = [(result.bytes, [result]) for result in results]
+    others: list[Interval] = []
+    temporary = (buffer for buffer in buffers if buffer.first >= 0 and buffer.last < end)
+    for buffer in sorted(temporary, key=lambda buffer: -buffer.bytes):
+        free = (
+            tenants
+            for size, tenants in inside
+            if buffer.bytes <= size and not any(_overlap(buffer, tenant) for tenant in tenants)
+        )
+        tenants = next(free, None)
+        (others if tenants is None else tenants).append(buffer)
+    return sum(buffer.bytes for buffer in (*arguments, *results)) + allocate(others).size
 
 
-def _meet(one: Interval, other: Interval) -> bool:
-    return one.first <= other.last and other.first <= one.last
+def _overlap(first: Interval, second: Interval) -> bool:
+    """Whether two buffers are alive at one moment."""
+    return first.first <= second.last and second.first <= first.last

@@ -1,4 +1,4 @@
-"""Collectives in what a program sends: moves without a plan that together do what one collective does."""
+"""Recognition of collectives: consecutive moves without a plan that have the effect of one collective."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _Box: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]  # of which value
 
 @dataclass(frozen=True)
 class Sends:
-    """Moves without a plan, with no computation between them, and what they do together.
+    """Consecutive moves without a plan, and their effect together.
 
     Attributes:
-        kind: the collective; `"send"` for a single message, `"sends"` for what no collective does.
+        kind: the collective; `"send"` for a single message, `"sends"` if it is no collective.
         first, last: numbers of the first and last of the moves among the program's operations, calls inlined.
         devices: that take part, ascending.
         messages: boxes that travelled from device to device, those passed on counted each time.
@@ -34,10 +34,10 @@ class Sends:
 
 
 def recognised(program: Program) -> list[Sends]:
-    """The runs of sends in a program, each with the collective that it amounts to.
+    """The runs of sends in a program, each with its collective.
 
-    What counts is who held a box before and who holds it after, not by which way it came: a ring in which tiles are
-    passed on is an all-gather.
+    A collective is recognised by the devices that hold a box before and after the run, whatever way the box took: a
+    ring that passes tiles on is an all-gather.
     """
     flat = inlined(program)
     found = []

@@ -1,4 +1,4 @@
-"""Moves without a plan: every device takes what it lacks straight from a device that holds it.
+"""Moves without a plan: every device receives its missing boxes from devices that hold them.
 
 From one device to several, and from several to one, these amount to collectives: a scatter and broadcasts, reductions
 and a gather.
@@ -35,10 +35,10 @@ class Pull(NamedTuple):
 
 
 def pulls(value: Value, out: Value) -> list[Pull]:
-    """What travels when a value becomes another without a plan, receiver by receiver.
+    """The boxes that travel in a move without a plan, receiver by receiver.
 
-    A device keeps what it holds; those that ask for one tile are spread over its holders. The tiles to be made may
-    overlap, those that there are do not.
+    A device keeps the boxes that it holds already. Receivers of one tile are spread over the holders of that tile. The
+    tiles of the new value may overlap; those of the old value do not.
 
     >>> from redistrib.lang.mesh import Mesh
     >>> from redistrib.lang.types import DistType
@@ -53,13 +53,13 @@ def pulls(value: Value, out: Value) -> list[Pull]:
 def pulls_between(
     source: Placement, holders: Sequence[int], wanted: Sequence[Box], receivers: Sequence[int]
 ) -> list[Pull]:
-    """What travels when devices that hold tiles of equal size give others the boxes that these want.
+    """The boxes that travel from devices with tiles of equal size to devices that need other boxes of the array.
 
     Args:
         source: the tiles.
-        holders: the device that holds each of its rows.
+        holders: for each row of the placement the device that holds it.
         wanted: boxes, each inside the array.
-        receivers: the device that wants each of them.
+        receivers: for each box the device that needs it.
     """
     held: dict[_Ints, list[int]] = defaultdict(list)
     for device, index in zip(holders, source.index.tolist(), strict=True):

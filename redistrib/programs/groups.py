@@ -1,4 +1,4 @@
-"""Fused nests: what they need from outside and leave behind, and that nothing would have to move between them."""
+"""Fused nests: the types of the arrays that they read and write together, without a move between the nests."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from redistrib.programs.pullback import Part
 
 @dataclass(frozen=True)
 class Group:
-    """What fused nests need from outside and leave behind, by array.
+    """The signature of fused nests: the types of the arrays that they read and write.
 
     Attributes:
-        reads, writes: the types.
-        windows: of what is read, see `Value`.
+        reads, writes: the types, by array.
+        windows: of the arrays that are read, see `Value`.
     """
 
     reads: dict[str, DistType]
@@ -25,9 +25,9 @@ class Group:
 
 
 def group_of(name: str, parts: tuple[Part, ...], place: Place) -> Group:
-    """The arrays of fused nests, all accesses to each of which agree: equal tiles on every device.
+    """The signature of fused nests, in which all accesses to one array agree: equal tiles on every device.
 
-    What the axes are called, and of which mesh, does not count, so grids of different rank may agree.
+    Names of axes and meshes do not count, so grids of different rank may agree.
 
     Raises:
         InconsistentGroupError: if two accesses to one array need different tiles, or summands are read that the group

@@ -1,4 +1,4 @@
-"""A program on several places as launches: stretches that one place runs by itself, and what is sent in between."""
+"""A program on several places as launches: stretches of operations on one place, and transfers between places."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from redistrib.programs.inline import inlined
 
 @dataclass(frozen=True)
 class Launch:
-    """Operations that one place runs one after the other, and nothing but them.
+    """A stretch of operations on one place.
 
     Attributes:
-        program: the operations, its inputs and outputs on the place; what is called often is one object.
+        program: the operations, with inputs and outputs on the place; equal launches share one object.
         place: the devices.
-        ins: the value of the whole program for each input.
-        outs: the value that each output becomes.
-        drops: values that nothing reads afterwards.
+        ins: for each input the value of the whole program.
+        outs: for each output the value of the whole program.
+        drops: values without a later reader.
     """
 
     program: ProgramData
@@ -42,12 +42,12 @@ class Launch:
 
 @dataclass(frozen=True)
 class TransferLaunch:
-    """Values that go from one place to another, on other devices or of another mesh, at once.
+    """Values that are sent together from one place to another.
 
     Attributes:
         ins: the values.
-        outs: what they become.
-        drops: values that nothing reads afterwards.
+        outs: the values that they become.
+        drops: values without a later reader.
     """
 
     ins: tuple[str, ...]
@@ -59,10 +59,10 @@ Item: TypeAlias = Launch | TransferLaunch
 
 
 def launches(program: ProgramData) -> list[Item]:
-    """The operations of a program, stretch by stretch.
+    """The launches and transfers of a program, in order.
 
-    On every place they stay in order; a stretch is put off until something else needs what it makes, or the place runs
-    a called program, so that small operations in turns on several places are few stretches.
+    On every place the operations stay in order. A stretch ends only when another place needs its results, or its place
+    calls a program: so small operations that alternate between places become few stretches.
     """
     if any(isinstance(op, Call) and len(_places(op.program)) > 1 for op in program.ops):
         program = inlined(program)
@@ -80,12 +80,12 @@ def _places(program: ProgramData) -> dict[Place, None]:
 
 @dataclass
 class _Stretches:
-    """Stretches in the making.
+    """The stretches so far.
 
     Attributes:
-        items: what is complete.
-        waiting: for every place the operations that are not.
-        makers: the place at which a value waits to be made.
+        items: the complete launches and transfers.
+        waiting: for every place the operations of its open stretch.
+        makers: for every result of an open stretch its place.
     """
 
     program: ProgramData
@@ -109,7 +109,7 @@ class _Stretches:
                 self.makers |= {value.name: place for value in made_by(op)}
 
     def finish(self, place: Place) -> None:
-        """Complete the stretch of a place; what it reads is there, or it would have been sent for."""
+        """Complete the stretch of a place; transfers have completed the stretches of its operands."""
         ops = self.waiting.pop(place, [])
         if not ops:
             return
@@ -121,7 +121,7 @@ class _Stretches:
         self.makers = {name: at for name, at in self.makers.items() if at != place}
 
     def _send(self, op: Move) -> None:
-        """Send a value, together with those before it that go the same way."""
+        """Send a value, in the last transfer if that goes between the same places."""
         last = self.items[-1] if self.items else None
         values = self.program.values
         ends = values[op.value].place, op.out.place
@@ -132,7 +132,7 @@ class _Stretches:
 
 
 def _dropping(items: Sequence[Item], program: ProgramData) -> list[Item]:
-    """The items without results that nothing reads, each with the values that nothing reads after it."""
+    """The items without unread results, each with the values that have no later reader."""
     alive = set(program.outputs)
     called = {id(op.program) for op in program.ops if isinstance(op, Call)}
     found: list[Item] = []

@@ -1,4 +1,4 @@
-"""Reductions in what a program sends and adds: values of several devices that become one sum, on one or on all."""
+"""Recognition of reductions: sends and additions that sum values of several devices, on one or on all of them."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ class DeviceSum:
 
 
 def reductions(program: Program) -> list[DeviceSum]:
-    """The sums that a program makes of what several devices have, by sends and additions in any order.
+    """The sums over several devices that a program computes by sends and additions, in any order.
 
-    Only values of one device each are looked at, each counted as a whole: where a ring passes on chunks, every chunk is
-    a reduction of its own.
+    Only values on a single device count, each as a whole: a ring that passes chunks on has a reduction for each chunk.
     """
     flat = inlined(program)
     terms: dict[str, frozenset[str]] = {value.name: frozenset({value.name}) for value in flat.inputs}
