@@ -6,5 +6,6 @@ The names of this module work where PyTorch is installed; `import redistrib` doe
 from __future__ import annotations
 
 from redistrib.dtensor.redistribute import redistribute
+from redistrib.dtensor.trees import LaunchGroup, StatePlan, reshard, reshard_plan
 
-__all__ = ["redistribute"]
+__all__ = ["LaunchGroup", "StatePlan", "redistribute", "reshard", "reshard_plan"]

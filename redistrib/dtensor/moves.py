@@ -319,9 +319,9 @@ class Move:
         if not self.has_target:
             return local.new_empty(nothing)
         assert current is not None
-        if current is local or current.data_ptr() == local.data_ptr():
+        if not any(step is not None for step in self._steps):  # the result shares no memory with the source
             current = current.clone(memory_format=torch.contiguous_format)
-        return current.reshape(self.target_shape)
+        return current if current.shape == self.target_shape else current.reshape(self.target_shape)
 
 
 # The most recently used moves; a model's state has a few dozen specs.
@@ -345,6 +345,12 @@ def _agreement(members: tuple[int, ...]) -> Agreement:
     if members not in _AGREEMENTS:
         _AGREEMENTS[members] = Agreement(_links(members))
     return _AGREEMENTS[members]
+
+
+def tell(members: Sequence[int], problem: RedistribError) -> None:
+    """Let the other ranks of a call know what is wrong with it here, and raise the error that all of them raise."""
+    if dist.is_initialized() and dist.get_rank() in members:
+        _agreement(tuple(members)).require(Call("a call that is wrong", len(members)), problem)
 
 
 def clear() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -10,11 +11,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from redistrib.dtensor.moves import Layout, Move, MoveSpec, Options, move_of
+from redistrib.cache import Cache
+from redistrib.dtensor.moves import Layout, Move, MoveSpec, Options, move_of, tell
 from redistrib.dtensor.private import finished, strided_shard
-from redistrib.errors import CommunicatorError, LeafError, SpecError
+from redistrib.errors import CommunicatorError, LeafError, RedistribError, SpecError
 from redistrib.errors.base import shown
-from redistrib.lang.placements import from_device_mesh, kind_of, split_factors
+from redistrib.lang.placements import from_device_mesh, kind_of, ranks_of, split_factors
 from redistrib.sizes import parse_size
 
 ShardOrder = Mapping[int, Sequence[int | str]]
@@ -29,7 +31,7 @@ def redistribute(
     memory_limit: int | str | None = None,
     cost_model: Any = None,
     topology: Sequence[Hashable] | None = None,
-    check: bool = True,
+    check: bool | None = None,
 ) -> DTensor:
     """A DTensor on other placements, on its own mesh or on another one, by a plan; in place of `x.redistribute(...)`.
 
@@ -46,9 +48,10 @@ def redistribute(
         memory_limit: bytes per rank for source, target and everything between: an integer or a text such as "2GiB".
         cost_model: what the plan minimises, as for `redistrib.synthesize`; by default the preset of the mesh's devices.
         topology: the host of every rank of the default group, where links between hosts are slower.
-        check: whether all ranks compare their calls before anything moves, by one short message between each two;
-            on accelerators only when a call is made for the first time. Without it a rank that makes another call
-            leaves the others waiting until their process group gives up.
+        check: whether all ranks compare their calls before anything moves, by one short message between each two. By
+            default they do when a call is made for the first time, and not again. Then a rank that makes another call,
+            which it has made before, leaves the others waiting until their process group gives up, or gloo ends the
+            processes.
 
     Returns:
         The DTensor. Its local tensor is contiguous. On an accelerator it is returned when the work has been enqueued.
@@ -62,34 +65,64 @@ def redistribute(
     """
     if not isinstance(x, DTensor):
         raise LeafError("", f"{type(x).__name__} is no DTensor; make one by DTensor.from_local or distribute_tensor")
+    key: tuple[Any, ...] = (
+        x.device_mesh, x.placements, x.shape, x.dtype, device_mesh, None if placements is None else tuple(placements),
+        None if shard_order is None else tuple((dim, tuple(dims)) for dim, dims in shard_order.items()),
+        memory_limit, cost_model, None if topology is None else tuple(topology),
+    )  # fmt: skip
+    arguments = (device_mesh, placements, shard_order, memory_limit, cost_model, topology)
+    try:
+        move = _PLANNED.get(key, lambda: _planned(x, *arguments))
+    except RedistribError as error:
+        tell(sorted({*ranks_of(x.device_mesh), *ranks_of(device_mesh or x.device_mesh)}), error)
+        raise
+    if move is None:
+        return x
+    local = finished(x.to_local())
+    if x.requires_grad and torch.is_grad_enabled():
+        local = _Moved.apply(local, move, check)
+    else:
+        local = _moved(local, move, check)
+    return as_dtensor(local, move.spec.target, move.spec.shape)
+
+
+# The moves of calls; None for calls that move nothing.
+_PLANNED: Cache[Move | None] = Cache(1 << 10)
+
+
+def _planned(
+    x: DTensor,
+    device_mesh: Any,
+    placements: Sequence[Any] | None,
+    shard_order: ShardOrder | None,
+    memory_limit: int | str | None,
+    cost_model: Any,
+    topology: Sequence[Hashable] | None,
+) -> Move | None:
+    """The move of a call of `redistribute`; None if it moves nothing."""
     if not dist.is_initialized():
         raise CommunicatorError("there is no process group; call torch.distributed.init_process_group first")
     mesh = x.device_mesh if device_mesh is None else device_mesh
     target = target_layout(mesh, placements, x.ndim, shard_order)
     source = Layout(x.device_mesh, x.placements)
     if source == target:
-        return x
+        return None
     if source.mesh.device_type != mesh.device_type:
         raise SpecError("device type", source=source.mesh.device_type, target=mesh.device_type)
     limit = None if memory_limit is None else parse_size(memory_limit)
     options = Options(limit, cost_model, None if topology is None else tuple(topology))
-    move = move_of(MoveSpec(source, target, tuple(x.shape), x.dtype, options))
-    local = finished(x.to_local())
-    if x.requires_grad and torch.is_grad_enabled():
-        local = _Moved.apply(local, move, check)
-    else:
-        local = _moved(local, move, check)
-    return as_dtensor(local, target, move.spec.shape)
+    return move_of(MoveSpec(source, target, tuple(x.shape), x.dtype, options))
 
 
-def _moved(local: torch.Tensor, move: Move, check: bool) -> torch.Tensor:
-    if check and move.takes_part and not (move.compared and local.device.type != "cpu"):
-        move.agree(move.wrong(local))
-        move.compared = True
-    elif move.takes_part:
-        problem = move.wrong(local) or move.problem
-        if problem is not None:
-            raise problem
+def _moved(local: torch.Tensor, move: Move, check: bool | None) -> torch.Tensor:
+    if move.takes_part:
+        if check or (check is None and not move.compared):
+            move.agree(move.wrong(local))
+            move.compared = True
+        else:
+            problem = move.wrong(local) or move.problem
+            if problem is not None:
+                raise problem
     return move(local)
 
 
@@ -97,7 +130,7 @@ class _Moved(torch.autograd.Function):  # type: ignore[misc]
     """The move of a local tensor; its gradient goes the way back, between the layouts that gradients have."""
 
     @staticmethod
-    def forward(ctx: Any, local: torch.Tensor, move: Move, check: bool) -> torch.Tensor:
+    def forward(ctx: Any, local: torch.Tensor, move: Move, check: bool | None) -> torch.Tensor:
         ctx.move, ctx.check = move, check
         return _moved(local, move, check)
 
@@ -149,7 +182,10 @@ def target_layout(
 
 def as_dtensor(local: torch.Tensor, layout: Layout, shape: tuple[int, ...]) -> DTensor:
     """The DTensor of a local tensor and its global shape."""
-    stride = tuple(prod(shape[k + 1 :]) for k in range(len(shape)))
-    return DTensor.from_local(
-        local, layout.mesh, layout.placements, run_check=False, shape=torch.Size(shape), stride=stride
-    )
+    size, stride = _size_and_stride(shape)
+    return DTensor.from_local(local, layout.mesh, layout.placements, run_check=False, shape=size, stride=stride)
+
+
+@lru_cache(maxsize=1 << 12)
+def _size_and_stride(shape: tuple[int, ...]) -> tuple[torch.Size, tuple[int, ...]]:
+    return torch.Size(shape), tuple(prod(shape[k + 1 :]) for k in range(len(shape)))

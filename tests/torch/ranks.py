@@ -6,8 +6,8 @@ import faulthandler
 import importlib
 import multiprocessing
 import os
-import socket
 import sys
+import tempfile
 import time
 import traceback
 from multiprocessing import connection
@@ -36,12 +36,10 @@ class Ranks:
         self._end()
 
     def _start(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        store = str(Path(tempfile.mkdtemp()) / "store")
         for rank in range(self.count):
             here, there = self._context.Pipe()
-            process = self._context.Process(target=_serve, args=(there, rank, self.count, port), daemon=True)
+            process = self._context.Process(target=_serve, args=(there, rank, self.count, store), daemon=True)
             process.start()
             self._processes.append(process)
             self._pipes.append(here)
@@ -67,7 +65,12 @@ class Ranks:
         while len(answers) < self.count and time.monotonic() < end:
             missing = {self._pipes[rank]: rank for rank in range(self.count) if rank not in answers}
             for pipe in connection.wait(list(missing), timeout=max(0.0, end - time.monotonic())):
-                answers[missing[pipe]] = pipe.recv()
+                try:
+                    answers[missing[pipe]] = pipe.recv()
+                except EOFError:
+                    process = self._processes[missing[pipe]]
+                    process.join(5)
+                    answers[missing[pipe]] = None, f"the process ended with exit code {process.exitcode}"
             if any(text for _, text in answers.values()):  # the others may wait for it in vain
                 end = min(end, time.monotonic() + 5.0)
         problems = [(rank, text) for rank, (_, text) in sorted(answers.items()) if text]
@@ -82,14 +85,15 @@ class Ranks:
         return [answers[rank][0] for rank in range(self.count)]
 
 
-def _serve(pipe: Any, rank: int, count: int, port: int) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+def _serve(pipe: Any, rank: int, count: int, store: str) -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"
     sys.path[:0] = [str(HERE.parent.parent), str(HERE)]
     import torch
     import torch.distributed as dist
 
+    faulthandler.enable()
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=count)
+    dist.init_process_group("gloo", store=dist.FileStore(store, count), rank=rank, world_size=count)
     while True:
         try:
             function, args = pipe.recv()

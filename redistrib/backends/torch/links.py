@@ -35,6 +35,7 @@ class Links:
         self.size = ranks if self.members is None else len(self.members)
         self.rank = here if self.members is None else self.members.index(here)
         self.batched = dist.get_backend(group) != "gloo"
+        self._process_group = dist.group.WORLD if group is None else group
 
     @property
     def whole(self) -> bool:
@@ -57,8 +58,9 @@ class Links:
             operations = [dist.P2POp(dist.irecv, t, group=self.group, group_peer=peer) for peer, t in receives]
             operations += [dist.P2POp(dist.isend, t, group=self.group, group_peer=peer) for peer, t in sends]
             return list(dist.batch_isend_irecv(operations))
-        works = [dist.irecv(t, group=self.group, group_src=peer) for peer, t in receives]
-        works += [dist.isend(t, group=self.group, group_dst=peer) for peer, t in sends]
+        # What `dist.irecv` and `dist.isend` come to, without their checks.
+        works = [self._process_group.recv([tensor], peer, 0) for peer, tensor in receives]
+        works += [self._process_group.send([tensor], peer, 0) for peer, tensor in sends]
         return works
 
     def all_to_all(self, into: torch.Tensor, out: torch.Tensor) -> None:

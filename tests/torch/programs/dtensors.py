@@ -69,7 +69,11 @@ def make(whole: torch.Tensor, mesh: DeviceMesh, placements: Any, strided_memory:
     rank = dist.get_rank()
     if rank in mesh.mesh.flatten().tolist():
         local = cut(whole, mesh, placements, rank)
-        local = local.mT.contiguous().mT if strided_memory and local.ndim > 1 else local.contiguous()
+        local = (
+            local.mT.contiguous().mT
+            if strided_memory and local.ndim > 1
+            else local.clone(memory_format=torch.contiguous_format)
+        )
     else:
         local = whole.new_empty(0 if whole.ndim else ())  # DTensor takes the shape of a scalar from it
     return DTensor.from_local(local, mesh, placements, run_check=False, shape=whole.shape, stride=whole.stride())
@@ -267,9 +271,9 @@ def other_calls() -> list[str]:
         torch.ones(1 + (rank == 3), 8), mesh, [Shard(0)], shape=whole.shape, stride=whole.stride()
     )
     for call in (
-        lambda: rd.torch.redistribute(x, mesh, [Shard(1)] if rank != 2 else [Replicate()]),
-        lambda: rd.torch.redistribute(x, mesh, [Shard(1)], memory_limit=(1 << 30) if rank == 4 else None),
-        lambda: rd.torch.redistribute(wrong, mesh, [Shard(1)]),
+        lambda: rd.torch.redistribute(x, mesh, [Shard(1)] if rank != 2 else [Replicate()], check=True),
+        lambda: rd.torch.redistribute(x, mesh, [Shard(1)], memory_limit=(1 << 30) if rank == 4 else None, check=True),
+        lambda: rd.torch.redistribute(wrong, mesh, [Shard(1)], check=True),
     ):
         try:
             call()

@@ -1,0 +1,445 @@
+"""Whole model states: many DTensors onto other layouts, in few launches, within a limit of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Replicate
+
+from redistrib.backends.torch.agreement import Agreement, Call
+from redistrib.backends.torch.links import Links
+from redistrib.cache import Cache
+from redistrib.dtensor.buckets import Bucket, can_share_a_launch
+from redistrib.dtensor.moves import Layout, MoveSpec, Options, Planned, move_of, steps_of
+from redistrib.dtensor.private import finished
+from redistrib.dtensor.redistribute import as_dtensor, target_layout
+from redistrib.errors import CommunicatorError, LeafError, MemoryLimitError, RedistribError
+from redistrib.lang.placements import are_placements, is_device_mesh
+from redistrib.sizes import parse_size
+
+BUCKET_BYTES = 64 * 2**20  # bytes of source and target tiles in a launch, unless one tensor has more
+
+
+def reshard(
+    state: Any,
+    targets: Any,
+    *,
+    donate: bool = False,
+    memory_limit: int | str | None = None,
+    progress: Callable[[int, int], None] | bool | None = None,
+    cost_model: Any = None,
+    topology: Sequence[Hashable] | None = None,
+) -> Any:
+    """A tree of DTensors on other layouts: many tensors in one launch, by plans; to be called on all ranks together.
+
+    All arguments are checked and all plans are made before anything moves. If a rank gives other arguments, every rank
+    raises one error, and nothing has moved.
+
+    Args:
+        state: a dict, list or tuple, nested in any way, of DTensors and plain tensors; for example a `state_dict`. A
+            plain tensor is the whole tensor, which every rank of its target's mesh holds. Other leaves stay.
+        targets: a target for every tensor: `(mesh, placements)`, or placements for the mesh of the DTensor, or another
+            DTensor, whose layout it gets; or one target for a whole subtree. None keeps what it stands for.
+        donate: whether a tensor is given up as soon as it has moved: its result takes its place in the dict or list of
+            `state`, so that its memory is free unless something else refers to it. After an error every tensor is there
+            still, moved or not.
+        memory_limit: bytes per rank for all tensors, before and after, and for messages: an integer or a text.
+        progress: called with (bytes moved, bytes of all) after each launch; True prints that on rank 0.
+        cost_model, topology: as for `redistribute`.
+
+    Returns:
+        A tree of the same structure.
+
+    Raises:
+        LeafError: for a leaf or a target that breaks a rule; names its path.
+        MemoryLimitError: on every rank, if the limit is too small; nothing has moved.
+        CommunicatorError: on every rank, if the ranks make different calls; nothing has moved.
+    """
+    if not dist.is_initialized():
+        raise CommunicatorError("there is no process group; call torch.distributed.init_process_group first")
+    try:
+        tree = _prepared(state, targets, donate, memory_limit, cost_model, topology)
+    except RedistribError as error:
+        _agree(Call("reshard", dist.get_world_size()), error)
+        raise
+    _agree(tree.call)
+    return tree.run(progress)
+
+
+def _agree(call: Call, problem: RedistribError | None = None) -> None:
+    """Compare calls on all ranks of the default group."""
+    Agreement(Links(dist.group.WORLD)).require(call, problem)
+
+
+def reshard_plan(
+    state: Any,
+    targets: Any,
+    *,
+    donate: bool = False,
+    memory_limit: int | str | None = None,
+    cost_model: Any = None,
+    topology: Sequence[Hashable] | None = None,
+) -> StatePlan:
+    """What `reshard` will do with the same arguments, as a value; print it for a table. Nothing is sent."""
+    return _prepared(state, targets, donate, memory_limit, cost_model, topology).plan
+
+
+@dataclass(frozen=True)
+class LaunchGroup:
+    """Tensors that travel together.
+
+    Attributes:
+        paths: of the tensors.
+        launches: exchanges of messages, one after the other.
+        received_bytes: bytes that all ranks receive.
+        peak_bytes: bytes alive on the fullest rank meanwhile, all tensors of the tree counted.
+    """
+
+    paths: tuple[str, ...]
+    launches: int
+    received_bytes: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class StatePlan:
+    """The launches that move a tree of tensors, in order.
+
+    Attributes:
+        groups: tensors that travel together.
+        kept: paths of the tensors that stay.
+        lower_bound_bytes: bytes that all ranks cannot do without receiving.
+        before_bytes: bytes of all tensors on the fullest rank before anything moves.
+        memory_limit: bytes per rank, or None.
+        donate: whether memory of sources is freed on the way.
+    """
+
+    groups: tuple[LaunchGroup, ...]
+    kept: tuple[str, ...]
+    lower_bound_bytes: int
+    before_bytes: int
+    memory_limit: int | None
+    donate: bool
+
+    @property
+    def launches(self) -> int:
+        """Exchanges of messages, over all groups."""
+        return sum(group.launches for group in self.groups)
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that all ranks receive."""
+        return sum(group.received_bytes for group in self.groups)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes alive on the fullest rank at the worst moment."""
+        return max(self.before_bytes, *[group.peak_bytes for group in self.groups], 0)
+
+    def __str__(self) -> str:
+        rows = [f"{'tensors':>8} {'launches':>9} {'received bytes':>16} {'peak bytes':>16}  first tensor"]
+        rows += [
+            f"{len(g.paths):8,} {g.launches:9,} {g.received_bytes:16,} {g.peak_bytes:16,}  {g.paths[0]}"
+            for g in self.groups
+        ]
+        rows.append(
+            f"{sum(len(g.paths) for g in self.groups):8,} {self.launches:9,} {self.received_bytes:16,} "
+            f"{self.peak_bytes:16,}  in all; at least {self.lower_bound_bytes:,} bytes are received, "
+            f"{len(self.kept):,} tensors stay"
+        )
+        return "\n".join(rows)
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """A tensor of the tree, or another leaf.
+
+    Attributes:
+        path: where it is in the tree.
+        value: the leaf.
+        spec: what it is moved by; None where it stays.
+        holder, key: the dict, list or tuple that holds it, and under which key.
+    """
+
+    path: str
+    value: Any
+    spec: MoveSpec | None
+    holder: Any = None
+    key: Any = None
+
+
+def _leaves(
+    state: Any, targets: Any, options: Options, path: str = "", holder: Any = None, at: Any = None
+) -> Iterator[_Leaf]:
+    if isinstance(state, Mapping):
+        for key, value in state.items():
+            inner = targets
+            if isinstance(targets, Mapping):
+                if key not in targets:
+                    raise LeafError(f"{path}[{key!r}]", "it has no target; give one, or None to keep it")
+                inner = targets[key]
+            yield from _leaves(value, inner, options, f"{path}[{key!r}]", state, key)
+    elif isinstance(state, list | tuple):
+        apart = isinstance(targets, list | tuple) and not _is_target(targets)
+        if apart and len(targets) != len(state):
+            raise LeafError(path, f"{len(targets)} targets for {len(state)} tensors; give one for each")
+        for k, value in enumerate(state):
+            yield from _leaves(value, targets[k] if apart else targets, options, f"{path}[{k}]", state, k)
+    else:
+        yield _Leaf(path, state, _spec(state, targets, options, path), holder, at)
+
+
+def _is_target(value: Any) -> bool:
+    pair = isinstance(value, tuple) and len(value) == 2 and is_device_mesh(value[0])
+    return pair or are_placements(value)
+
+
+def _spec(value: Any, target: Any, options: Options, path: str) -> MoveSpec | None:
+    """What a leaf is moved by; None where it stays."""
+    if target is None or not isinstance(value, torch.Tensor):
+        return None
+    try:
+        if isinstance(target, DTensor):
+            layout = Layout(target.device_mesh, target.placements)
+        elif isinstance(target, tuple) and len(target) == 2 and is_device_mesh(target[0]):
+            layout = target_layout(target[0], target[1], value.ndim)
+        elif are_placements(target) and isinstance(value, DTensor):
+            layout = target_layout(value.device_mesh, target, value.ndim)
+        else:
+            raise LeafError(path, f"{target!r} is no target; give (mesh, placements), placements, or a DTensor")
+        if isinstance(value, DTensor):
+            source = Layout(value.device_mesh, value.placements)
+        else:
+            source = layout.with_placements([Replicate()] * len(layout.placements))
+    except LeafError:
+        raise
+    except RedistribError as error:
+        raise LeafError(path, str(error)) from None
+    if source == layout and isinstance(value, DTensor):
+        return None
+    return MoveSpec(source, layout, tuple(value.shape), value.dtype, options)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The plans of a tree whose tensors have certain specs."""
+
+    members: tuple[int, ...]
+    groups: tuple[tuple[tuple[int, ...], Any], ...]  # numbers of leaves, and what moves them
+    plan: StatePlan
+    call: Call
+
+
+_TREES: Cache[_Known] = Cache(64)
+
+
+class _Prepared:
+    """A tree that has been checked and planned."""
+
+    def __init__(self, state: Any, leaves: list[_Leaf], known: _Known, donate: bool) -> None:
+        self._state, self._known, self._donate = state, known, donate
+        self._specs = [leaf.spec for leaf in leaves]
+        self._places = [(leaf.holder, leaf.key) for leaf in leaves]
+        self._values = [leaf.value for leaf in leaves]  # sources, and then results
+        self.plan, self.call = known.plan, known.call
+
+    def run(self, progress: Callable[[int, int], None] | bool | None) -> Any:
+        """Move everything, and return the tree of results."""
+        known = self._known
+        total = sum(self._bytes(k) for numbers, _ in known.groups for k in numbers)
+        done = 0
+        for numbers, mover in known.groups:
+            self._launch(numbers, mover)
+            for k in numbers:
+                holder, key = self._places[k]
+                if self._donate and isinstance(holder, MutableMapping | list):
+                    holder[key] = self._values[k]
+                done += self._bytes(k)
+            if callable(progress):
+                progress(done, total)
+            elif progress and dist.get_rank() == 0:
+                print(f"{done:,} of {total:,} bytes moved", flush=True)
+        return _rebuilt(self._state, iter(self._values))
+
+    def _launch(self, numbers: tuple[int, ...], mover: Any) -> None:
+        rank = dist.get_rank()
+        specs = [self._specs[k] for k in numbers]
+        if isinstance(mover, Bucket):
+            takes_part = rank in self._known.members
+            locals_ = [self._local(k) if s is not None and rank in s.source.ranks else None
+                       for k, s in zip(numbers, specs, strict=True)]  # fmt: skip
+            device = self._local(numbers[0]).device
+            tiles = mover.run(locals_, device) if takes_part else [None] * len(numbers)
+        else:
+            tiles = [move_of(s)(self._local(k)) for k, s in zip(numbers, specs, strict=True) if s is not None]
+        for k, spec, tile in zip(numbers, specs, tiles, strict=True):
+            assert spec is not None
+            if tile is None:
+                tile = self._local(k).new_empty((0,) if spec.shape else ())
+            tile = tile if rank not in spec.target.ranks or spec.shape else tile.reshape(())
+            result = as_dtensor(tile, spec.target, spec.shape)
+            self._values[k] = result.requires_grad_(self._values[k].requires_grad)
+
+    def _local(self, k: int) -> torch.Tensor:
+        value = self._values[k]
+        local: torch.Tensor = finished(value.to_local()) if isinstance(value, DTensor) else value
+        return local.detach()
+
+    def _bytes(self, k: int) -> int:
+        spec = self._specs[k]
+        return 0 if spec is None else prod(spec.shape) * spec.dtype.itemsize
+
+
+def _rebuilt(state: Any, results: Iterator[Any]) -> Any:
+    if isinstance(state, Mapping):
+        inner = {key: _rebuilt(value, results) for key, value in state.items()}
+        try:
+            return type(state)(inner)  # type: ignore[call-arg]
+        except TypeError:
+            return inner
+    if isinstance(state, list | tuple):
+        values = [_rebuilt(value, results) for value in state]
+        return type(state)(*values) if hasattr(state, "_fields") else type(state)(values)
+    return next(results)
+
+
+def _prepared(
+    state: Any, targets: Any, donate: bool, memory_limit: int | str | None, cost_model: Any, topology: Any
+) -> _Prepared:
+    limit = None if memory_limit is None else parse_size(memory_limit)
+    options = Options(None, cost_model, None if topology is None else tuple(topology))
+    leaves = list(_leaves(state, targets, options))
+    stays = tuple(_stays(leaf) for leaf in leaves)
+    key = (tuple((leaf.path, leaf.spec) for leaf in leaves), stays, donate, limit)
+    known = _TREES.get(key, lambda: _planning(leaves, stays, donate, limit))
+    return _Prepared(state, leaves, known, donate)
+
+
+def _stays(leaf: _Leaf) -> int:
+    """Bytes of a tensor that stays."""
+    if leaf.spec is not None or not isinstance(leaf.value, torch.Tensor):
+        return 0
+    local = leaf.value.to_local() if isinstance(leaf.value, DTensor) else leaf.value
+    return int(local.nbytes)
+
+
+def _planning(leaves: list[_Leaf], stays: tuple[int, ...], donate: bool, limit: int | None) -> _Known:
+    """Plans and launches, the same on every rank: bytes are counted for all of them."""
+    moving = {k: leaf.spec for k, leaf in enumerate(leaves) if leaf.spec is not None}
+    members = tuple(sorted({rank for spec in moving.values() for rank in spec.members}))
+    place = {rank: k for k, rank in enumerate(members)}
+    steps: dict[MoveSpec, Any] = {}
+    for k, spec in moving.items():
+        try:
+            if spec not in steps:
+                steps[spec] = steps_of(spec)
+        except RedistribError as error:
+            raise LeafError(leaves[k].path, str(error)) from None
+    before = {spec: _bytes_on(spec, spec.source, place) for spec in steps}
+    after = {spec: _bytes_on(spec, spec.target, place) for spec in steps}
+    alive = sum((before[spec] for spec in moving.values()), np.full(max(1, len(members)), sum(stays), dtype=np.int64))
+    start = int(alive.max())
+    order = sorted(moving, key=lambda k: _order(before[moving[k]], after[moving[k]], donate))
+    groups: list[tuple[tuple[int, ...], Any]] = []
+    shown: list[LaunchGroup] = []
+    rank = dist.get_rank()
+    while order:
+        taken = _take(order, moving, steps, before, after, alive, limit)
+        specs = [moving[k] for k in taken]
+        peak = int((alive + _needed(specs, steps, after, place)).max())
+        plans = [steps[spec][0].plan for spec in specs if len(steps[spec]) == 1 and isinstance(steps[spec][0], Planned)]
+        mover: Any = None
+        same = len({spec.members for spec in specs}) == 1
+        if len(plans) == len(specs) and same and all(map(can_share_a_launch, plans)):
+            if rank in specs[0].members:
+                mover = Bucket(plans, Links(dist.group.WORLD, specs[0].members))
+            launches = max((len(plan.steps) for plan in plans), default=0)
+        else:
+            launches = sum(len(one.plan.steps) for spec in specs for one in steps[spec] if isinstance(one, Planned))
+        received = sum(
+            sum(one.plan.received) * one.plan.itemsize
+            for spec in specs for one in steps[spec] if isinstance(one, Planned)
+        )  # fmt: skip
+        groups.append((tuple(taken), mover))
+        shown.append(LaunchGroup(tuple(leaves[k].path for k in taken), launches, received, peak))
+        for k in taken:
+            alive = alive + after[moving[k]] - (before[moving[k]] if donate else 0)
+            order.remove(k)
+    bound = sum(
+        steps[spec][-1].plan.least_received * spec.dtype.itemsize for spec in moving.values() if len(steps[spec]) == 1
+    )
+    kept = tuple(leaf.path for leaf in leaves if leaf.spec is None)
+    plan = StatePlan(tuple(shown), kept, bound, start, limit, donate)
+    words = f"reshard of {len(moving)} tensors in {len(groups)} launches, donate={donate}, memory_limit={limit}"
+    text = "\n".join([words, *(f"{leaf.path} {leaf.spec}" for leaf in leaves)])
+    return _Known(members, tuple(groups), plan, Call(words, dist.get_world_size(), text))
+
+
+def _order(before: Any, after: Any, donate: bool) -> tuple[int, int]:
+    """The order of least peak: first what frees memory, the smallest first; then the largest first."""
+    net = int((after - before).max()) if donate else int(after.max())
+    return (0, int(after.max())) if net <= 0 else (1, -int(after.max()))
+
+
+def _take(
+    order: list[int], moving: Any, steps: Any, before: Any, after: Any, alive: Any, limit: int | None
+) -> list[int]:
+    """The next tensors that travel together: as many in their order as a launch and the limit hold.
+
+    Raises:
+        MemoryLimitError: if the first one does not fit.
+    """
+    taken: list[int] = []
+    size, kind = 0, None
+    for k in order:
+        spec = moving[k]
+        shares = (
+            len(steps[spec]) == 1 and isinstance(steps[spec][0], Planned) and can_share_a_launch(steps[spec][0].plan)
+        )
+        own = (shares, spec.members)
+        more = int(before[spec].max() + after[spec].max())
+        if taken and (own != kind or not shares or size + more > BUCKET_BYTES):
+            continue
+        place = {rank: n for n, rank in enumerate(sorted({r for s in moving.values() for r in s.members}))}
+        needed = int((alive + _needed([moving[j] for j in taken] + [spec], steps, after, place)).max())
+        if limit is not None and needed > limit:
+            if not taken:
+                raise MemoryLimitError(limit, needed)
+            continue
+        taken.append(k)
+        kind, size = own, size + more
+    return taken
+
+
+def _needed(specs: Sequence[MoveSpec], steps: Any, after: Any, place: Mapping[int, int]) -> Any:
+    """`[ranks]` bytes that a launch adds: targets, tiles between, and messages both ways."""
+    total: Any = 0
+    for spec in specs:
+        total = total + after[spec]
+        for one in steps[spec]:
+            if not isinstance(one, Planned):
+                total = total + after[spec]
+                continue
+            numbers = [place[rank] for rank in one.members]
+            extra = np.zeros(len(place), dtype=np.int64)
+            moved = np.array(one.plan.received, dtype=np.int64) + np.array(one.plan.sent, dtype=np.int64)
+            extra[numbers] = moved * one.plan.itemsize
+            extra[numbers] += sum(step.after.tile_size for step in one.plan.steps[:-1]) * one.plan.itemsize
+            total = total + extra
+    return total
+
+
+def _bytes_on(spec: MoveSpec, layout: Layout, place: Mapping[int, int]) -> Any:
+    """`[ranks]` bytes of a tensor on every rank of the tree."""
+    result = np.zeros(len(place), dtype=np.int64)
+    volumes = spec.typed_placement(layout).boxes.volumes()
+    for k, rank in enumerate(spec.members):
+        if rank in layout.ranks:
+            result[place[rank]] = volumes[k] * spec.dtype.itemsize
+    return result

@@ -1,0 +1,105 @@
+"""Model states through `rd.torch.reshard`."""
+
+from __future__ import annotations
+
+import random
+import weakref
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+import redistrib as rd
+from programs.dtensors import hold, make, mesh_of, whole_of
+
+DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex128, torch.float8_e4m3fn]
+
+
+def random_trees(seed: int, cases: int) -> list[int]:
+    """Trees of many shapes, dtypes and layouts onto their own mesh, another one, and other ranks."""
+    rng = random.Random(seed)
+    launches = []
+    for case in range(cases):
+        source = mesh_of(tuple(range(8)), rng.choice([(8,), (2, 4)]))
+        others = [source, mesh_of(tuple(range(8))[::-1], (4, 2)), mesh_of((4, 5, 6, 7), (2, 2)), mesh_of((1, 6), (2,))]
+        target = others[case % 4]
+        state: dict[str, Any] = {"layers": []}
+        targets: dict[str, Any] = {"layers": []}
+        wholes = []
+        for k in range(12):
+            shape = tuple(rng.choice([1, 3, 8, 10, 16]) for _ in range(rng.randint(0, 3)))
+            whole = whole_of(rng, shape, DTYPES[k % len(DTYPES)])
+            starts = [
+                Shard(rng.randrange(len(shape))) if shape and rng.random() < 0.7 else Replicate()
+                for _ in range(source.ndim)
+            ]
+            ends = [
+                Shard(rng.randrange(len(shape))) if shape and rng.random() < 0.7 else Replicate()
+                for _ in range(target.ndim)
+            ]
+            state["layers"].append({"w": make(whole, source, starts)})
+            targets["layers"].append({"w": (target, ends)})
+            wholes.append((whole, ends))
+        plain = torch.arange(24.0).reshape(4, 6)
+        state |= {"plain": plain.clone(), "step": 7, "kept": make(plain, source, [Replicate()] * source.ndim)}
+        targets |= {"plain": (target, [Shard(1)] * target.ndim), "step": None, "kept": None}
+        donate = case % 2 == 1
+        sources = [weakref.ref(leaf["w"].to_local()) for leaf in state["layers"]]
+        plan = rd.torch.reshard_plan(state, targets, donate=donate)
+        said: list[tuple[int, int]] = []
+        limit = plan.peak_bytes if case % 3 == 0 else None
+        result = rd.torch.reshard(
+            state, targets, donate=donate, memory_limit=limit, progress=lambda *a, said=said: said.append(a)
+        )
+        assert list(result) == list(state) and result["step"] == 7 and result["kept"] is state["kept"]
+        for leaf, (whole, ends) in zip(result["layers"], wholes, strict=True):
+            hold(leaf["w"], whole, target, ends, (case, whole.shape, ends))
+        hold(result["plain"], plain, target, [Shard(1)] * target.ndim, case)
+        assert said and said[-1][0] == said[-1][1] and "tensors stay" in str(plan)
+        launches.append(plan.launches)
+        if donate:  # the state holds the results, and nothing holds the sources
+            assert state["plain"] is result["plain"]
+            assert all(one["w"] is other["w"] for one, other in zip(state["layers"], result["layers"], strict=True))
+            kept = [one["w"].to_local() for one in state["layers"]]
+            assert all(source() is None or any(source() is one for one in kept) for source in sources), case
+    return launches
+
+
+def sums_and_shared() -> None:
+    """Partial sums travel alone; a storage that several tensors share is not freed."""
+    mesh = mesh_of(tuple(range(8)), (8,))
+    whole = torch.arange(64.0).reshape(8, 8)
+    partial = DTensor.from_local(whole, mesh, [Partial()], run_check=False)
+    x = make(whole, mesh, [Shard(0)])
+    tied = DTensor.from_local(x.to_local(), mesh, [Shard(0)], run_check=False)
+    state = {"a": partial, "b": x, "c": tied}
+    result = rd.torch.reshard(state, [Shard(1)], donate=True)
+    hold(result["a"], 8 * whole, mesh, [Shard(1)], "a")
+    for name in "bc":
+        hold(result[name], whole, mesh, [Shard(1)], name)
+    assert torch.equal(x.to_local(), tied.to_local()) and state["b"] is result["b"]  # what others hold is not touched
+    assert result["b"].requires_grad is False
+
+
+def refusals() -> list[str]:
+    """Errors are those of every rank, and nothing has moved."""
+    mesh, rank = mesh_of(tuple(range(8)), (8,)), dist.get_rank()
+    whole = torch.arange(64.0).reshape(8, 8)
+    state = {"a": make(whole, mesh, [Shard(0)]), "b": make(whole, mesh, [Shard(0)])}
+    said = []
+    for call in (
+        lambda: rd.torch.reshard(state, [Shard(1)] if rank != 5 else [Replicate()], donate=True),
+        lambda: rd.torch.reshard(state, {"a": [Shard(1)]}, donate=True),
+        lambda: rd.torch.reshard(state, {"a": [Shard(1)], "b": [Shard(2 if rank == 3 else 1)]}, donate=True),
+        lambda: rd.torch.reshard(state, [Shard(1)], donate=True, memory_limit=100),
+        lambda: rd.torch.redistribute(state["a"], mesh, [Shard(1 if rank != 4 else 5)]),
+    ):
+        try:
+            call()
+        except rd.RedistribError as error:
+            said.append(f"{type(error).__name__}: {error}")
+        else:
+            raise AssertionError("no error")
+    hold(rd.torch.reshard(state, [Shard(1)])["b"], whole, mesh, [Shard(1)], "afterwards")
+    return said

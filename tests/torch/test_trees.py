@@ -1,0 +1,25 @@
+"""`rd.torch.reshard` on 8 ranks."""
+
+from __future__ import annotations
+
+from ranks import Ranks
+
+
+def test_random_trees(ranks: Ranks) -> None:
+    launches = ranks.run("trees.random_trees", 1, 12)
+    assert all(one == launches[0] for one in launches) and max(launches[0]) <= 6
+
+
+def test_sums_and_shared_storage(ranks: Ranks) -> None:
+    ranks.run("trees.sums_and_shared")
+
+
+def test_refusals_are_those_of_every_rank(ranks: Ranks) -> None:
+    said = ranks.run("trees.refusals")
+    assert all(one == said[0] for one in said)
+    for text, word in zip(
+        said[0],
+        ("give the same on all ranks", "['b']: it has no target", "rank 3: leaf ['b']", "MemoryLimitError", "rank 4: "),
+        strict=True,
+    ):
+        assert word in text
