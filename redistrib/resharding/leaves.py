@@ -108,15 +108,28 @@ def _paths(tree: Any, structure: Any) -> list[str]:
 def forget() -> None:
     """Drop the paths of leaves."""
     _PATHS.clear()
+    _PATTERNS.clear()
 
 
 def _is_sharding(value: Any) -> bool:
     return isinstance(value, Sharding | PartitionSpec | jax.Device) or value is None
 
 
+# Shardings by patterns of paths, by the tree's structure, its functions and the patterns.
+_PATTERNS: Cache[list[Any]] = Cache(256)
+
+
+def _by_path(tree: Any, structure: Any, shardings: Any) -> list[Any]:
+    if not isinstance(shardings, Mapping):
+        return spread_by_path(tree, shardings)
+    functions = tuple(k for k, leaf in enumerate(jax.tree.leaves(tree)) if is_static(leaf))
+    key = (structure, functions, tuple(shardings.items()))
+    return _PATTERNS.get(key, lambda: spread_by_path(tree, shardings))
+
+
 def _spread(tree: Any, structure: Any, shardings: Any, is_leaf: Callable[[Any], bool] = _is_sharding) -> list[Any]:
     if is_leaf is _is_sharding and is_by_path(tree, shardings):
-        return spread_by_path(tree, shardings)
+        return _by_path(tree, structure, shardings)
     flat, same = jax.tree.flatten(shardings, is_leaf=is_leaf)
     if same == structure:
         return list(flat)

@@ -139,3 +139,17 @@ def test_factored_moments_are_whole() -> None:
 def test_like_wants_shardings(params: object) -> None:
     with pytest.raises(LeafError, match="give"):
         rd.like(params, {"w": 1})
+
+
+def test_patterns_are_matched_once_for_trees_of_one_structure(monkeypatch: pytest.MonkeyPatch) -> None:
+    from redistrib.resharding import leaves
+
+    matches = []
+    spread = leaves.spread_by_path
+    monkeypatch.setattr(leaves, "spread_by_path", lambda *given: matches.append(1) or spread(*given))
+    rd.clear_caches()
+    for _ in range(3):
+        rd.reshard(params(), {"*/kernel": P("data"), "*": P()}, mesh=MESH)
+    assert len(matches) == 1
+    moved = rd.reshard(params(), {"*/kernel": P(), "*": P()}, mesh=MESH)  # other shardings are matched anew
+    assert (len(matches), shardings_of(moved)) == (2, [WHOLE] * 5)
