@@ -281,6 +281,7 @@ def distribute(
     """
     need("jax")
     from redistrib.distribution.entry import distributed, meshes, prepare
+    from redistrib.partitioning.schedule import Schedule
 
     if isinstance(schedule, str) and schedule == "auto":
         from redistrib.autoshard.entry import search
@@ -300,6 +301,7 @@ def distribute(
         return found[0].distributed
     limit = None if memory_limit is None else parse_size(memory_limit)
     jax_mesh, axes = meshes(mesh)
-    given = prepare(fn, args, axes, in_shardings, out_shardings, rules, exact=exact)
+    opens_loops = not isinstance(schedule, Schedule)  # a schedule names the operations of unrolled loops
+    given = prepare(fn, args, axes, in_shardings, out_shardings, rules, exact=exact, opens_loops=opens_loops)
     names = (donate,) if isinstance(donate, str) else donate
     return distributed(given, jax_mesh, axes, schedule, cost_model, donate=names, memory_limit=limit)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from redistrib.errors import ProgramError, RedistribError
 from redistrib.plans.plan import Plan
-from redistrib.programs.inline import inlined
+from redistrib.programs.inline import with_steps
 from redistrib.programs.program import Compute, Program
 
 
@@ -25,7 +25,7 @@ def require_bodies(program: Program) -> None:
     Raises:
         ProgramError: if a nest has no body.
     """
-    for op in inlined(program).ops:
+    for op in (op for inner in with_steps(program) for op in inner.ops):
         if isinstance(op, Compute):
             for part in op.parts:
                 if part.nest.body is None:

@@ -19,6 +19,7 @@ from redistrib.backends.jax.trace.inline import Traced, trace
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
 from redistrib.distribution.arguments import forms_of, leaf_names, leaves_like
+from redistrib.distribution.regions import LOOPS
 from redistrib.distribution.regions import RULES as REGIONS
 from redistrib.errors import MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
@@ -33,7 +34,7 @@ from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.programs.buffers import compiled_peak_bytes
 from redistrib.programs.graph import Array
 from redistrib.programs.live import peak_bytes
-from redistrib.programs.program import Compute, Program
+from redistrib.programs.program import Program
 from redistrib.simulator.entry import simulate
 
 
@@ -116,13 +117,15 @@ class Prepared:
 
 def prepare(
     function: Callable[..., Any], args: Any, mesh: Mesh, in_shardings: Any, out_shardings: Any,
-    rules: Mapping[str, Any] | None, *, exact: bool = False,
+    rules: Mapping[str, Any] | None, *, exact: bool = False, opens_loops: bool = False,
 ) -> Prepared:  # fmt: skip
     """Trace a function, and read what is asked of its arguments and results."""
     args = tuple(args) if isinstance(args, tuple | list) else (args,)
     if not isinstance(exact, bool):
         raise ProgramError("", "", "Arguments", f"exact is {exact!r}; give True or False")
-    traced = trace(function, args, leaf_names(function, args), {**REGIONS, **(rules or {})}, exact=exact)
+    known = {kind: rule for kind, rule in REGIONS.items() if not (opens_loops and kind in LOOPS)}
+    names = leaf_names(function, args)
+    traced = trace(function, args, names, {**known, **(rules or {})}, exact=exact, opens_loops=opens_loops)
     arrays, graph = traced.graph.arrays(), traced.graph
     inputs = _types(in_shardings, args, [array.shape for array in graph.inputs], mesh)
     tree = jax.tree_util.tree_unflatten(traced.out_tree, traced.outputs)
@@ -253,8 +256,9 @@ class Distributed:
     @cached_property
     def cost(self) -> Cost:
         """What a call takes, as the program predicts."""
-        flops = sum(op.flops for op in self.program.ops if isinstance(op, Compute))
-        return Cost(flops, self.program.received_bytes, simulate(self.program, platform_of(self.mesh)).seconds)
+        return Cost(
+            self.program.flops, self.program.received_bytes, simulate(self.program, platform_of(self.mesh)).seconds
+        )
 
     @cached_property
     def memory(self) -> int:

@@ -279,4 +279,5 @@ def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> Ca
     return CallRule(rule)
 
 
+LOOPS = ("scan", "while")
 RULES: dict[str, Rule] = {"scan": _scan, "while": _while, "cond": _cond}

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DimType, DistType
 from redistrib.partitioning.propagate import Propagation
 from redistrib.partitioning.versions import LayoutBuilder, still_read
-from redistrib.programs.graph import Array, Operation
+from redistrib.programs.graph import Array, Operation, Role
 from redistrib.programs.groups import group_of
 from redistrib.programs.nest import Nest
-from redistrib.programs.program import Place, Program, Value
+from redistrib.programs.program import Loop, Place, Program, Value, used_by
 from redistrib.programs.pullback import Part
 
 
@@ -62,11 +63,8 @@ class _Build:
                     form = outputs.get(number) or self.found.output_type(output, made.type)
                     ends[number] = builder.needed(output, self._value(array, form))
 
-        for number, operation in enumerate(graph.operations):
-            for value in self._compute(operation, self.found.part(number)):
-                builder.hold(value.name, value)
-            for array in operation.outs:
-                end(array)  # as soon as it is there: until then it may be held as summands, which are larger
+        for array in self._operations(range(len(graph.operations)), None):
+            end(array)  # as soon as it is there: until then it may be held as summands, which are larger
         for array in graph.inputs:
             end(array)
         builder.donate(*(builder.versions[name][0] for name in donated))
@@ -75,6 +73,25 @@ class _Build:
 
     def _value(self, array: Array, form: DistType) -> Value:
         return Value(array.name, form, self.place, array.dtype)
+
+    def _operations(self, numbers: range, scope: int | None) -> Iterator[Array]:
+        """Add the operations of a loop, or of none, and the loops in it; yields what they make."""
+        graph, number = self.found.graph, numbers.start
+        while number < numbers.stop:
+            inside = graph.scopes[number]
+            if inside != scope:
+                while inside is not None and graph.loops[inside].parent != scope:
+                    inside = graph.loops[inside].parent
+                assert inside is not None
+                yield from self._loop(inside)
+                number = graph.loops[inside].stop
+                continue
+            operation = graph.operations[number]
+            if not operation.role:
+                for value in self._compute(operation, self.found.part(number)):
+                    self.builder.hold(value.name, value)
+                yield from operation.outs
+            number += 1
 
     def _compute(self, operation: Operation, part: Part, name: str = "") -> list[Value]:
         """Add an operation, and the moves that it needs before; the values it makes, the first under another name."""
@@ -96,6 +113,102 @@ class _Build:
             outs = [(array, replace(value, name=name)) for array, value in outs]
         self.builder.add(nest.name, (part,), self.place, reads, outs, operation.kind, operation.source)
         return [value for _, value in outs]
+
+    # ------------------------------------------------------------------------------------------------ loops
+
+    def _loop(self, number: int) -> Iterator[Array]:
+        """Add a loop; yields what it leaves behind."""
+        graph, loop = self.found.graph, self.found.graph.loops[number]
+        roles: dict[Role, list[int]] = {role: [] for role in ("carry", "entry", "test", "stack", "leave")}
+        for k in range(loop.first, loop.stop):
+            if graph.scopes[k] == number and graph.operations[k].role:
+                roles[graph.operations[k].role].append(k)
+        forms = {k: self.found.part(k).signature(self.place.mesh) for role in roles.values() for k in role}
+        carried = [self._value(graph.operations[k].outs[0], forms[k].outs[0]) for k in roles["carry"]]
+        entries = [self._value(graph.operations[k].outs[0], forms[k].outs[0]) for k in roles["entry"]]
+        starts = [self._start(graph.operations[k], to) for k, to in zip(roles["carry"], carried, strict=True)]
+        starts += [self._needed(graph.operations[k].ins[0], forms[k].ins[0]) for k in roles["entry"]]
+        step = self._inside(f"{loop.name}.step", (*carried, *entries))
+        first = roles["test"][0] + 1 if roles["test"] else loop.first
+        step._all(range(first, loop.stop), number)
+        ends = [step._needed(graph.operations[k].ins[1], forms[k].ins[1]) for k in roles["carry"]]
+        ends += [step._needed(graph.operations[k].ins[0], forms[k].ins[0]) for k in roles["stack"]]
+        steps, condition = [(step, ends)], None
+        for k in roles["test"]:
+            condition = self._inside(f"{loop.name}.test", carried)
+            condition._all(range(loop.first, first), number)
+            steps.append((condition, [condition._needed(graph.operations[k].ins[0], DistType(()))]))
+        constants = list({value.name: value for one, made in steps for value in one._constants(made)}.values())
+        for one, _ in steps:
+            one.builder.inputs[:0] = constants
+        programs = [one.builder.unchecked(*made) for one, made in steps]
+        left = {graph.operations[k].ins[0]: graph.operations[k].outs[0] for k in roles["leave"]}
+        names = [left[to.name].name if to.name in left else self.builder.new_name(f"{to.name}.end") for to in carried]
+        outs = [replace(to, name=name) for to, name in zip(carried, names, strict=True)]
+        outs += [self._value(graph.operations[k].outs[0], forms[k].outs[0]) for k in roles["stack"]]
+        self.builder.ops.append(
+            Loop(
+                loop.name,
+                programs[0],
+                tuple(value.name for value in (*constants, *starts)),
+                tuple(outs),
+                len(constants),
+                len(carried),
+                loop.steps,
+                loop.reverse,
+                programs[1] if condition else None,
+                loop.source,
+            )
+        )
+        for value in outs:
+            self.builder.hold(value.name, value)
+        yield from left.values()
+        yield from (graph.operations[k].outs[0] for k in roles["stack"])
+
+    def _inside(self, name: str, begins: Sequence[Value]) -> _Build:
+        """What builds the step of a loop that begins with these values, or its condition."""
+        builder = self.builder.inside(name)
+        builder.reserve(self.found.arrays)
+        for value in begins:
+            builder.begin(value.name, value)
+        return _Build(self.found, self.place, builder)
+
+    def _all(self, numbers: range, scope: int) -> None:
+        for _ in self._operations(numbers, scope):
+            pass
+
+    def _needed(self, array: str, form: DistType) -> Value:
+        return self.builder.needed(array, self._value(self.found.arrays[array], form))
+
+    def _constants(self, ends: Sequence[Value]) -> list[Value]:
+        """The values from outside that a step reads; what it makes and nothing reads is left out."""
+        self.builder.ops = still_read(self.builder.ops, [value.name for value in ends])
+        read = {value.name for value in ends}.union(*map(used_by, self.builder.ops))
+        return [value for name, value in self.builder.constants.items() if name in read]
+
+    def _start(self, operation: Operation, at_start: Value) -> Value:
+        """What a loop carries, as it begins. Where it is carried as summands and is whole, it becomes one of these."""
+        array, form = operation.ins[0], at_start.type
+        wanted = replace(at_start, name=array)
+        is_there = any(value.means(wanted) for value in self.builder.versions.get(array, ()))
+        if not form.partial or is_there:
+            return self.builder.needed(array, wanted)
+        whole = self._value(self.found.arrays[array], DistType(form.dims))
+        summands = math.prod(self.place.mesh.axis(axis).size for axis in form.partial)
+        made = replace(at_start, name=self.builder.new_name(f"{at_start.name}.start"))
+        nest = replace(
+            operation.nest,
+            name=made.name,
+            ranges=(*operation.nest.ranges, ("summand", range(summands))),
+            reads=operation.nest.reads[:1],
+            combine=(("summand", "sum"),),
+            linear=(),
+            indexed=frozenset({"summand"}),
+        )
+        part = Part(nest, DistType((*form.dims, DimType(1, form.partial, summands))))
+        reads = [(nest.reads[0].array, array, whole)]
+        self.builder.add(nest.name, (part,), self.place, reads, [("out", made)], operation.kind, operation.source)
+        return made
 
     def _rematerialised(self, key: Hashable, wanted: Value) -> Value | None:
         """An array that depends on no input, computed once more as it is wanted now."""

@@ -170,6 +170,7 @@ class Propagation:
         while True:
             changed = sum(self._forward(k, axis) for k in range(len(self.cuts)))
             changed += sum(self._backward(k, axis) for k in reversed(range(len(self.cuts))))
+            changed = changed or sum(self._accumulate(k, axis) for k in self.graph.accumulators)
             if not changed:
                 return
 
@@ -268,10 +269,11 @@ class Propagation:
         for access, name in zip(operation.nest.reads, operation.ins, strict=True):
             at, needed = self.where(name, axis), _position(access, dim)
             if at is not None and at != needed and name not in self.constants:
-                total += self._bytes(name) * (n - 1) // (n if needed is not None else 1)
+                moved = self._bytes(name) * (n - 1) // (n if needed is not None else 1)
+                total += moved * self.graph.times_of(name)
         for access, array in zip(operation.nest.writes, operation.outs, strict=True):
             if dim not in access.names:
-                total += 2 * self._bytes(array.name) * (n - 1)
+                total += 2 * self._bytes(array.name) * (n - 1) * self.graph.times_of(array.name)
         return total
 
     def _bytes(self, name: str) -> int:
@@ -300,6 +302,8 @@ class Propagation:
         All reads of a linear group must be summands along the axis, and all that read them linear in them.
         """
         operation = self.graph.operations[number]
+        if operation.role == "stack":  # they are added, or scattered, in the step that makes them
+            return False
         groups = [
             group for group in operation.nest.linear if any(self._is_summed(operation.ins[r], axis) for r in group)
         ]
@@ -311,6 +315,30 @@ class Propagation:
             return False
         self.carries[number][axis] = operation.nest.linear.index(groups[0])
         return True
+
+    def _accumulate(self, number: int, axis: str) -> bool:
+        """Let a loop carry summands, if what is carried is then summands at the end of a step too.
+
+        What comes out of a step is summands only if what goes in is: it is tried, and taken back where it fails.
+        """
+        if axis in self.cuts[number] or axis in self.carries[number]:
+            return False
+        operation, loop = self.graph.operations[number], self.graph.loops[self.graph.scopes[number] or 0]
+        inside = [k for k in range(loop.first, loop.stop) if axis not in self.cuts[k] and axis not in self.carries[k]]
+        choices = len(self.choices)
+        self.carries[number][axis] = 0
+        while sum(self._forward(k, axis) for k in inside):
+            pass
+        (made,), at_end = operation.outs, operation.ins[1]
+        reads = [k for k, _ in self.readers.get(made.name, ())]
+        is_closed = self._is_summed(at_end, axis) and self._is_carried_by_all(at_end)
+        if is_closed and all(axis in self.carries[k] for k in reads):
+            return True
+        for k in inside:
+            self.cuts[k].pop(axis, None)
+            self.carries[k].pop(axis, None)
+        del self.choices[choices:]
+        return False
 
     def _is_summed(self, name: str, axis: str) -> bool:
         """Whether a value is made as summands along an axis that a sum makes whole."""
@@ -331,8 +359,9 @@ class Propagation:
             operation = self.graph.operations[k]
             if not any(r in group for group in operation.nest.linear):
                 return False
-            made += sum(self._bytes(array.name) for array in operation.outs)
-        return made <= self._bytes(name)
+            if operation.role != "leave":  # what a loop leaves behind is what it carries
+                made += sum(self._bytes(array.name) * self.graph.times_of(array.name) for array in operation.outs)
+        return made <= self._bytes(name) * self.graph.times_of(name)
 
     # ------------------------------------------------------------------------------------- types
 
@@ -386,7 +415,8 @@ class Propagation:
 def _is_cheap(operation: Operation) -> bool:
     """Whether the result may be computed again rather than moved: one array, nothing combined for it, no effect."""
     nest = operation.nest
-    return len(operation.outs) == 1 and not nest.combine and not nest.effectful and not operation.pinned
+    is_alone = len(operation.outs) == 1 and not operation.role and not operation.pinned
+    return is_alone and not nest.combine and not nest.effectful
 
 
 def _position(access: Access, dim: str) -> int | None:

@@ -28,6 +28,9 @@ class LayoutBuilder(Builder):
 
     Attributes:
         rematerialise: computes an array once more in a layout; None where it cannot.
+        outside: of the step of a loop, the builder of what stands around the loop; None elsewhere. An array from there
+            is moved there, once, and is alike at every step.
+        constants: values from outside that the operations read, by name.
     """
 
     def __init__(
@@ -56,9 +59,21 @@ class LayoutBuilder(Builder):
         self.rematerialise: Callable[[Hashable, Value], Value | None] = lambda key, wanted: None
         self._plans: Plans = {} if plans is None else plans
         self._used: dict[str, int] = {}
+        self.outside: LayoutBuilder | None = None
+        self.constants: dict[str, Value] = {}
+
+    def inside(self, name: str) -> LayoutBuilder:
+        """An empty builder of the step of a loop, which moves as this one does."""
+        step = LayoutBuilder(self.model, self.keep, name=name, sources=self.sources, plans=self._plans)
+        step.outside = self
+        return step
 
     def needed(self, key: Hashable, wanted: Value) -> Value:
         """The layout version of an array that means `wanted`: there already, computed again, or moved."""
+        if self.outside is not None and key not in self.versions:
+            value = self.outside.needed(key, wanted)
+            self.constants[value.name] = value
+            return value
         nearest = self._nearest(key, wanted)
         self._used[nearest.name] = len(self.ops)
         if nearest.means(wanted):

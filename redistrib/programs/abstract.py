@@ -9,7 +9,7 @@ program in which every shape is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from redistrib.errors import ProgramError
 from redistrib.programs.program import Compute, Move, Value
-from redistrib.programs.reference import run_compute
+from redistrib.programs.reference import run_compute, stacked
 
 Array: TypeAlias = npt.NDArray[Any]
 Known: TypeAlias = Value | Array
@@ -43,6 +43,20 @@ class Mixed:
 
     def move(self, op: Move, value: Value, known: Known) -> Known:
         return known if isinstance(known, np.ndarray) else op.out
+
+    def entry(self, known: Known, step: int) -> Known:
+        if isinstance(known, np.ndarray):
+            return np.asarray(known[step])
+        return replace(known, type=replace(known.type, dims=known.type.dims[1:]))
+
+    def stack(self, out: Value, entries: Sequence[Known]) -> Known:
+        arrays = [known for known in entries if isinstance(known, np.ndarray)]
+        return stacked(out.shape, out.dtype, arrays) if len(arrays) == len(entries) else out
+
+    def is_true(self, known: Known) -> bool:
+        if not isinstance(known, np.ndarray):
+            raise ProgramError("", known.name, "Loop", "whether a loop goes on depends on a value that is not known")
+        return bool(known)
 
 
 # ----------------------------------------------------------------------------------------- operations by name

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from redistrib.errors import ProgramError, TypeFormError
 from redistrib.lang.types import require_even
-from redistrib.programs.data import Call, Compute, Move, Place, ProgramData, Value, made_by, name_of, used_by
+from redistrib.programs.check_loops import check_loop
+from redistrib.programs.data import Call, Compute, Loop, Move, Place, ProgramData, Value, made_by, name_of, used_by
 from redistrib.programs.groups import Group, group_of
 
 _Program = TypeVar("_Program", bound=ProgramData)
@@ -49,6 +50,11 @@ def _check(program: ProgramData, checked: set[int]) -> None:
                 if id(op.program) not in checked:
                     _check(op.program, checked)
                 _check_call(op, live)
+            case Loop():
+                for inner in op.programs:
+                    if id(inner) not in checked:
+                        _check(inner, checked)
+                check_loop(op, live)
         for value in made_by(op):
             _define(value, live, name)
     for output in program.outputs:

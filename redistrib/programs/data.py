@@ -6,6 +6,7 @@ operation   what happens
 `Compute`   every device of a place works on its tile of an iteration space; nothing travels
 `Move`      a value is given another type, by a plan
 `Call`      another program runs on values of this one
+`Loop`      another program runs on values of this one again and again
 ==========  ===========================================================================================
 
 Every name is defined once, by an input or by the operation that makes it, and says type, place and element type of
@@ -194,7 +195,47 @@ class Call:
     outs: tuple[Value, ...]
 
 
-Op: TypeAlias = Compute | Move | Call
+@dataclass(frozen=True)
+class Loop:
+    """A program that runs once for each step, and hands on to the next step what it carries.
+
+    The program's inputs, and `ins`, are in this order: constants, alike at every step; what is carried, as it is at the
+    start of the step; what is stacked, of which a step reads an entry: an array of `ins` has one for each step along
+    dimension 0. Its outputs are what is carried, as it is at the end of the step, and what the step adds to the arrays
+    that are stacked. `outs` are what is carried after the last step, then these arrays.
+
+    Attributes:
+        name: of the loop.
+        program: one step.
+        ins: the values for the program's inputs.
+        outs: the values that become of its outputs.
+        constants: how many of the inputs are constants.
+        carried: how many are carried.
+        steps: how often the program runs; of a loop with a condition the steps that it is counted with.
+        reverse: whether the last entry comes first.
+        condition: of the constants and of what is carried: one boolean, whether another step follows; None where the
+            steps are counted.
+        source: where it comes from, `file:line`; text leaves it out.
+    """
+
+    name: str
+    program: ProgramData
+    ins: tuple[str, ...]
+    outs: tuple[Value, ...]
+    constants: int
+    carried: int
+    steps: int
+    reverse: bool = False
+    condition: ProgramData | None = None
+    source: str = field(default="", compare=False)
+
+    @property
+    def programs(self) -> tuple[ProgramData, ...]:
+        """The step, and the condition where there is one."""
+        return (self.program,) if self.condition is None else (self.program, self.condition)
+
+
+Op: TypeAlias = Compute | Move | Call | Loop
 
 
 @dataclass(frozen=True)
@@ -229,7 +270,7 @@ class ProgramData:
     def devices(self) -> tuple[int, ...]:
         """The devices of the machine that take part, ascending."""
         found = {device for place in self.places for device in place.devices}
-        for program in {id(op.program): op.program for op in self.ops if isinstance(op, Call)}.values():
+        for program in {id(one): one for op in self.ops for one in called_by(op)}.values():
             found |= {*program.devices}
         return tuple(sorted(found))
 
@@ -252,16 +293,31 @@ class ProgramData:
 
     @cached_property
     def received_by_device(self) -> dict[int, int]:
-        """Bytes that each device receives from others in all moves, those of called programs included."""
+        """Bytes that each device receives from others in all moves: those of called programs included, of loops at
+        every step."""
         total = dict.fromkeys(self.devices, 0)
         for op in self.ops:
             if isinstance(op, Move):
                 itemsize = itemsize_of(op.out.dtype)
                 for device, elements in self.received(op).items():
                     total[device] += elements * itemsize
-            elif isinstance(op, Call):
-                for device, count in op.program.received_by_device.items():
-                    total[device] += count
+            else:
+                times = op.steps if isinstance(op, Loop) else 1
+                for program in called_by(op):
+                    for device, count in program.received_by_device.items():
+                        total[device] += count * times
+        return total
+
+    @cached_property
+    def flops(self) -> int:
+        """Floating-point operations of one device: those of called programs included, those of loops at every step.
+
+        Operations of different devices are added too.
+        """
+        total = 0
+        for op in self.ops:
+            times = op.steps if isinstance(op, Loop) else 1
+            total += op.flops if isinstance(op, Compute) else times * sum(program.flops for program in called_by(op))
         return total
 
     @property
@@ -273,7 +329,7 @@ class ProgramData:
 def name_of(op: Op) -> str:
     """What messages call an operation."""
     match op:
-        case Compute():
+        case Compute() | Loop():
             return op.name
         case Call():
             return op.program.name
@@ -288,8 +344,19 @@ def made_by(op: Op) -> Iterable[Value]:
             return [value for _, value in op.outs]
         case Move():
             return [op.out]
-        case Call():
+        case Call() | Loop():
             return op.outs
+
+
+def called_by(op: Op) -> tuple[ProgramData, ...]:
+    """The programs that an operation runs: that of a call, the step and the condition of a loop."""
+    match op:
+        case Call():
+            return (op.program,)
+        case Loop():
+            return op.programs
+        case Compute() | Move():
+            return ()
 
 
 def is_effectful(op: Op) -> bool:
@@ -297,8 +364,8 @@ def is_effectful(op: Op) -> bool:
     match op:
         case Compute():
             return any(part.nest.effectful for part in op.parts)
-        case Call():
-            return any(map(is_effectful, op.program.ops))
+        case Call() | Loop():
+            return any(is_effectful(inner) for program in called_by(op) for inner in program.ops)
         case Move():
             return False
 
@@ -308,7 +375,7 @@ def used_by(op: Op) -> Iterable[str]:
     match op:
         case Compute():
             return [name for _, name in op.ins]
-        case Call():
+        case Call() | Loop():
             return op.ins
         case Move():
             return [op.value]

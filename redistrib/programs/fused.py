@@ -20,7 +20,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from redistrib.programs.data import Call, Compute, Move, Op, ProgramData, Value, made_by, used_by
+from redistrib.programs.data import Call, Compute, Loop, Move, Op, ProgramData, Value, made_by, used_by
 from redistrib.programs.inline import inlined
 from redistrib.programs.nest import Access, Nest
 
@@ -57,8 +57,12 @@ def fused(program: _Program) -> _Program:
                     ops.append(replace(op, ins=tuple((name, name) for name in reads)))
             case Move():
                 ops.append(replace(op, value=sources.get(op.value, (op.value,))[0]))
+            case Loop():
+                ins = tuple(sources.get(name, (name,))[0] for name in op.ins)
+                condition = None if op.condition is None else fused(op.condition)
+                ops.append(replace(op, ins=ins, program=fused(op.program), condition=condition))
             case Call():
-                raise AssertionError("calls are inlined")
+                pass  # what nothing reads any more has ended, and calls have been put in
     return replace(flat, ops=tuple(ops))
 
 
@@ -81,6 +85,8 @@ def _once(flat: _Program) -> _Program:
                     continue
         elif isinstance(op, Move):
             op = replace(op, value=same.get(op.value, op.value))
+        elif isinstance(op, Loop):
+            op = replace(op, ins=tuple(same.get(name, name) for name in op.ins))
         ops.append(op)
     return replace(flat, ops=tuple(ops))
 

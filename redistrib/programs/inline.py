@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from redistrib.programs.data import Call, Compute, Move, Op, ProgramData, Value
+from redistrib.programs.data import Call, Compute, Loop, Move, Op, ProgramData, Value
 
 _Program = TypeVar("_Program", bound=ProgramData)
 
 
 def inlined(program: _Program) -> _Program:
-    """The same program without calls; value `h` of the call that makes `y` is called `y/h`.
+    """The same program without calls, those in the steps of its loops included.
+
+    Value `h` of the call that makes `y` is called `y/h`.
 
     A result that the called program has under another name already, or passes on, becomes a move that moves nothing.
     """
-    if not any(isinstance(op, Call) for op in program.ops):
+    if not any(isinstance(op, Call | Loop) for op in program.ops):
         return program
     ops: list[Op] = []
     for op in program.ops:
         if isinstance(op, Call):
             ops += _body(op, {value.name for value in program.values.values()})
+        elif isinstance(op, Loop):
+            condition = None if op.condition is None else inlined(op.condition)
+            ops.append(replace(op, program=inlined(op.program), condition=condition))
         else:
             ops.append(op)
     return replace(program, ops=tuple(ops))
+
+
+def with_steps(program: ProgramData) -> Iterator[ProgramData]:
+    """The program without calls, then the steps and conditions of its loops, and of the loops in these."""
+    flat = inlined(program)
+    yield flat
+    for op in flat.ops:
+        if isinstance(op, Loop):
+            for inner in op.programs:
+                yield from with_steps(inner)
 
 
 def _body(call: Call, taken: set[str]) -> list[Op]:
@@ -50,6 +66,9 @@ def _body(call: Call, taken: set[str]) -> list[Op]:
                 ops.append(replace(op, ins=ins, outs=outs))
             case Move():
                 ops.append(Move(final[op.value], _called(op.out, named, final), op.plan))
+            case Loop():
+                left = tuple(_called(value, named, final) for value in op.outs)
+                ops.append(replace(op, ins=tuple(final[name] for name in op.ins), outs=left))
             case Call():
                 raise AssertionError("calls are inlined from the inside")
     ops += [Move(final[output], out, None) for output, out in passed]

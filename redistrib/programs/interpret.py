@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from redistrib.programs.data import Call, Compute, Move, ProgramData, Value
+from redistrib.programs.data import Call, Compute, Loop, Move, ProgramData, Value
 
 A = TypeVar("A")
 
@@ -23,6 +23,18 @@ class Semantics(Protocol[A]):
 
     def move(self, op: Move, value: Value, known: A) -> A:
         """What becomes of a value of which this is known."""
+        ...
+
+    def entry(self, known: A, step: int) -> A:
+        """What a step of a loop reads of an array that has an entry for each along dimension 0."""
+        ...
+
+    def stack(self, out: Value, entries: Sequence[A]) -> A:
+        """The array of entries, one for each step."""
+        ...
+
+    def is_true(self, known: A) -> bool:
+        """Whether a condition holds."""
         ...
 
 
@@ -45,4 +57,27 @@ def interpret(program: ProgramData, args: Sequence[A], semantics: Semantics[A]) 
             case Call():
                 inner = interpret(op.program, [state[name] for name in op.ins], semantics)
                 state |= {out.name: inner[name] for name, out in zip(op.program.outputs, op.outs, strict=True)}
+            case Loop():
+                results = _looped(op, [state[name] for name in op.ins], semantics)
+                state |= {out.name: result for out, result in zip(op.outs, results, strict=True)}
     return state
+
+
+def _looped(op: Loop, ins: Sequence[A], semantics: Semantics[A]) -> list[A]:
+    """What a loop leaves behind, step by step."""
+    fixed, state, arrays = ins[: op.constants], [*ins[op.constants :]][: op.carried], ins[op.constants + op.carried :]
+
+    def run(program: ProgramData, entries: Sequence[A]) -> list[A]:
+        made = interpret(program, [*fixed, *state, *entries], semantics)
+        return [made[name] for name in program.outputs]
+
+    stacks: dict[int, list[A]] = {}
+    if op.condition is not None:
+        while semantics.is_true(run(op.condition, ())[0]):
+            state = run(op.program, ())
+    else:
+        for step in reversed(range(op.steps)) if op.reverse else range(op.steps):
+            made = run(op.program, [semantics.entry(array, step) for array in arrays])
+            state, stacks[step] = made[: op.carried], made[op.carried :]
+    stacked = enumerate(op.outs[op.carried :])
+    return [*state, *(semantics.stack(out, [stacks[step][k] for step in range(op.steps)]) for k, out in stacked)]

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.programs.data import Call, Compute, Move, Op, ProgramData, Value, made_by, used_by
+from redistrib.programs.data import Call, Compute, Loop, Move, Op, ProgramData, Value, made_by, used_by
 from redistrib.programs.groups import group_of
 
 
@@ -203,8 +203,21 @@ def scratch_bytes(op: Op, program: ProgramData) -> int:
             if op.plan is None:
                 return 0
             return op.plan.peak_bytes - program.values[op.value].tile_bytes - op.out.tile_bytes
+        case Loop():
+            return max(_needed_by(inner, op) for inner in op.programs)
         case Call():
             return 0
+
+
+def _needed_by(step: ProgramData, op: Loop) -> int:
+    """Bytes that a step of a loop, or its condition, needs beside its constants and what it carries from step to step.
+
+    Both are held outside already. An entry of an array is a copy, and what is carried may end inside.
+    """
+    names = [value.name for value in step.inputs]
+    ends = tuple(names[op.constants :]) if step is op.program else ()
+    outside = sum(value.tile_bytes for value in step.inputs[: op.constants + op.carried])
+    return max(0, max(peak_bytes(replace(step, donated=ends)).values(), default=0) - outside)
 
 
 def devices_of(op: Op, program: ProgramData) -> tuple[int, ...]:
@@ -216,6 +229,8 @@ def devices_of(op: Op, program: ProgramData) -> tuple[int, ...]:
             found = {*program.values[op.value].place.devices, *op.out.place.devices}
         case Call():
             return op.program.devices
+        case Loop():
+            found = {device for program in op.programs for device in program.devices}
     return tuple(sorted(found))
 
 

@@ -17,7 +17,7 @@ from redistrib.lang.types import DistType
 from redistrib.plans.plan import Plan
 from redistrib.programs.check import check
 from redistrib.programs.nest import Access, Nest
-from redistrib.programs.program import Call, Compute, Move, Op, Place, Program, Value
+from redistrib.programs.program import Call, Compute, Loop, Move, Op, Place, Program, Value
 from redistrib.programs.pullback import Part
 from redistrib.programs.text import PLAIN, Body
 
@@ -169,7 +169,7 @@ class _Reader:
         return self.programs[label]
 
     def _op(self) -> Op:
-        """`op: compute | "move" name "->" value ("by" NAME)? | call`."""
+        """`op: compute | "move" name "->" value ("by" NAME)? | call | loop`."""
         if self.take("compute"):
             return self._compute()
         if self.take("move"):
@@ -181,6 +181,8 @@ class _Reader:
             ins = self.listed("(", ")", self._used)
             self.expect("->")
             return Call(program, tuple(ins), tuple(self.listed("(", ")", self._value)))
+        if self.take("loop"):
+            return self._loop()
         return self._fail("an operation, or 'return'")
 
     def _compute(self) -> Compute:
@@ -194,6 +196,34 @@ class _Reader:
         self.expect("->")
         outs = self.listed("(", ")", lambda: self._pair(self._value))
         return Compute(name, tuple(parts), place, tuple(ins), tuple(outs), kind)
+
+    def _loop(self) -> Loop:
+        """`loop: "loop" NAME "x" NUMBER "reverse"? NAME ("while" NAME)? ins "->" "(" values ";" values ")"`.
+
+        `ins: "(" names ";" names ";" names ")"`: constants, what is carried, what has entries for the steps.
+        """
+        name = self.name()
+        self.expect("x")
+        steps, reverse = self.number(), self.take("reverse")
+        step = self._known(self.programs, "program")
+        condition = self._known(self.programs, "program") if self.take("while") else None
+        constants, carried, arrays = self._lists(self._used, 3)
+        self.expect("->")
+        left, stacked = self._lists(self._value, 2)
+        if len(left) != len(carried):
+            self._fail(f"{len(carried)} values that are carried, and not {len(left)}")
+        ins, outs = (*constants, *carried, *arrays), (*left, *stacked)
+        return Loop(name, step, ins, outs, len(constants), len(carried), steps, reverse, condition)
+
+    def _lists(self, one: Callable[[], _T], count: int) -> list[list[_T]]:
+        """Lists between brackets, separated by semicolons."""
+        self.expect("(")
+        found = []
+        for number in range(count):
+            end = ")" if number == count - 1 else ";"
+            found.append([] if self.peek(end) else self._separated(one))
+            self.expect(end)
+        return found
 
     def _part(self) -> Part:
         """`part: NAME "cut" TYPE ("carried" ("(" NAME* ")")+)?`."""

@@ -17,7 +17,7 @@ from redistrib.programs.direct import pulls
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import renames
 from redistrib.programs.nest import Nest
-from redistrib.programs.program import Compute, Move, Program, Value
+from redistrib.programs.program import Compute, Loop, Move, Program, Value
 from redistrib.programs.reference import Tile, Tiles, points_of, run_nests
 from redistrib.theory.placement import placement_of
 
@@ -138,6 +138,10 @@ def project(program: Program) -> dict[int, RankProgram]:
                     ops[device].append(work)
             case Move():
                 _project_move(op, tag, flat, ops)
+            case Loop():
+                raise ProgramError(
+                    op.name, "", "Loop", "loops are not run rank by rank yet; unroll it (`unroll=` of jax.lax.scan)"
+                )
     return {
         device: RankProgram(
             device,

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from redistrib.errors import ProgramError, TilesError
 from redistrib.lang.notation import Reduction
 from redistrib.plans import reference
+from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.reduction import Accumulator, view
 from redistrib.programs.interpret import interpret
 from redistrib.programs.nest import Nest
@@ -43,6 +44,20 @@ class _Whole:
 
     def move(self, op: Move, value: Value, known: Tile) -> Tile:
         return known
+
+    def entry(self, known: Tile, step: int) -> Tile:
+        return np.asarray(known[step])
+
+    def stack(self, out: Value, entries: Sequence[Tile]) -> Tile:
+        return stacked(out.shape, out.dtype, entries)
+
+    def is_true(self, known: Tile) -> bool:
+        return bool(known)
+
+
+def stacked(shape: Sequence[int], dtype: str, entries: Sequence[Tile]) -> Tile:
+    """An array of entries along dimension 0; of no entries an empty one."""
+    return np.stack(entries) if entries else np.empty(shape, dtype_of(dtype))
 
 
 def run_by_rank(program: Program, arrays: Sequence[npt.ArrayLike]) -> list[Tile]:
@@ -79,6 +94,20 @@ class _ByRank:
 
     def move(self, op: Move, value: Value, known: Tiles) -> Tiles:
         return _run_move(op, value, known)
+
+    def entry(self, known: Tiles, step: int) -> Tiles:
+        return {device: np.asarray(tile[step]) for device, tile in known.items()}
+
+    def stack(self, out: Value, entries: Sequence[Tiles]) -> Tiles:
+        devices = out.place.devices
+        return {device: stacked(out.tile, out.dtype, [tiles[device] for tiles in entries]) for device in devices}
+
+    def is_true(self, known: Tiles) -> bool:
+        """Whether the condition holds, on which all devices must agree."""
+        found = {bool(tile) for tile in known.values()}
+        if len(found) > 1:
+            raise TilesError("devices disagree on whether a loop goes on")
+        return found == {True}
 
 
 def points_of(nest: Nest, cut: Placement, device: int) -> dict[str, range]:

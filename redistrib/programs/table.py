@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
-from redistrib.programs.data import Call, Compute, Move, ProgramData
+from redistrib.programs.data import Call, Compute, Loop, Move, Op, ProgramData
 from redistrib.programs.inline import inlined
 from redistrib.programs.live import peak_bytes, renames
 from redistrib.programs.pullback import Part
@@ -35,16 +35,16 @@ def render(program: ProgramData) -> str:
     """
     flat = inlined(program)
     rows = list(_rows(flat))
-    moves = [op for op in flat.moves if not renames(op, flat)]
-    work = [op for op in flat.ops if isinstance(op, Compute)]
+    moves = [(op, times) for op, within, times in _each(flat) if isinstance(op, Move) and not renames(op, within)]
+    work = [op for op, _, _ in _each(flat) if isinstance(op, Compute)]
     uncut = sum(1 for op in work if op.flops and not any(part.cut.axes for part in op.parts))
-    prices = [op.plan.cost for op in moves if op.plan is not None and op.plan.cost is not None]
-    units = {op.plan.unit for op in moves if op.plan is not None}
+    prices = [op.plan.cost * times for op, times in moves if op.plan is not None and op.plan.cost is not None]
+    units = {op.plan.unit for op, _ in moves if op.plan is not None}
     total = [
         "total",
         "",
         "",
-        f"{sum(op.flops for op in work):,}",
+        f"{flat.flops:,}",
         f"{flat.received_bytes:,}",
         "",
         _price(sum(prices), units.pop()) if prices and len(units) == 1 else "",
@@ -58,18 +58,44 @@ def render(program: ProgramData) -> str:
     )
 
 
-def _rows(program: ProgramData) -> Iterator[Sequence[str]]:
+def _each(program: ProgramData, times: int = 1) -> Iterator[tuple[Op, ProgramData, int]]:
+    """Every operation, those in the steps of loops included, with its program and how often it runs."""
+    for op in program.ops:
+        yield op, program, times
+        if isinstance(op, Loop):
+            for inner in op.programs:
+                yield from _each(inner, times * op.steps)
+
+
+def _rows(program: ProgramData, indent: str = "") -> Iterator[Sequence[str]]:
+    """A row for each operation. The row of a loop has the figures of all its steps, the rows below it those of one."""
     for op in program.ops:
         match op:
             case Compute():
                 cut = "; ".join(filter(None, (cut_text(part) for part in op.parts)))
-                yield [op.name, line_of(op), cut, f"{op.flops:,}" if op.flops else "", "", "", ""]
+                yield [indent + op.name, line_of(op), cut, f"{op.flops:,}" if op.flops else "", "", "", ""]
             case Move() if not renames(op, program):
                 received = sum(program.received(op).values()) * itemsize_of(op.out.dtype)
                 price = "" if op.plan is None or op.plan.cost is None else _price(op.plan.cost, op.plan.unit)
-                yield [f"  {op.out.name}", "", op.out.form, "", f"{received:,}", word_of(op.plan), price]
+                yield [f"{indent}  {op.out.name}", "", op.out.form, "", f"{received:,}", word_of(op.plan), price]
+            case Loop():
+                flops, received = (op.steps * sum(figure) for figure in _figures(op))
+                shown = f"{received:,}" if received else ""
+                yield [f"{indent}{label_of(op)}", line_of(op), "", f"{flops:,}" if flops else "", shown, "", ""]
+                for inner in reversed(op.programs):  # the condition first
+                    yield from _rows(inner, f"{indent}| ")
             case Move() | Call():
                 pass
+
+
+def _figures(op: Loop) -> tuple[list[int], list[int]]:
+    """FLOPs of a device, and bytes received, of a step and of its condition."""
+    return [inner.flops for inner in op.programs], [inner.received_bytes for inner in op.programs]
+
+
+def label_of(op: Loop) -> str:
+    """A loop and its steps: `scan, loop x 24`; those of a `while` are those that it is counted with."""
+    return f"{op.name}, {'loop' if op.condition is None else 'while'} x {op.steps:,}"
 
 
 def cut_text(part: Part) -> str:
@@ -78,7 +104,7 @@ def cut_text(part: Part) -> str:
     return ", ".join(f"{name} by {','.join(reversed(dim.axes))}" for name, dim in dims if dim.axes)
 
 
-def line_of(op: Compute) -> str:
+def line_of(op: Compute | Loop) -> str:
     """The source line without its folder."""
     return os.path.basename(op.source)
 

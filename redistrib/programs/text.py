@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 from redistrib.plans.plan import Plan
-from redistrib.programs.data import Call, Compute, Move, Op, Place, ProgramData, Value
+from redistrib.programs.data import Call, Compute, Loop, Move, Op, Place, ProgramData, Value
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.pullback import Part
 
@@ -116,6 +116,18 @@ class _Printer:
             case Call():
                 label = self._add(op.program)
                 return f"call {label} ({_names(op.ins)}) -> ({', '.join(map(self._value, op.outs))})"
+            case Loop():
+                return self._loop(op)
+
+    def _loop(self, op: Loop) -> str:
+        step = self._add(op.program)
+        test = "" if op.condition is None else f" while {self._add(op.condition)}"
+        split = op.constants + op.carried
+        parts = op.ins[: op.constants], op.ins[op.constants : split], op.ins[split:]
+        ins = "; ".join(map(_names, parts))
+        outs = "; ".join(", ".join(map(self._value, part)) for part in (op.outs[: op.carried], op.outs[op.carried :]))
+        order = " reverse" if op.reverse else ""
+        return f"loop {quoted(op.name)} x {op.steps}{order} {step}{test} ({ins}) -> ({outs})"
 
     def _part(self, part: Part) -> str:
         nest = part.nest

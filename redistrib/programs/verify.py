@@ -7,7 +7,7 @@ from typing import TypeVar
 from redistrib.plans.verify import verify
 from redistrib.programs.check import check
 from redistrib.programs.data import ProgramData
-from redistrib.programs.inline import inlined
+from redistrib.programs.inline import with_steps
 
 _Program = TypeVar("_Program", bound=ProgramData)
 
@@ -21,7 +21,7 @@ def verify_program(program: _Program) -> _Program:
     """
     check(program)
     verified: set[int] = set()
-    for move in inlined(program).moves:
+    for move in (move for inner in with_steps(program) for move in inner.moves):
         if move.plan is not None and id(move.plan) not in verified:
             verify(move.plan)
             verified.add(id(move.plan))

@@ -17,7 +17,19 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
-from redistrib.programs.data import Call, Compute, Move, Op, ProgramData, Value, made_by, name_of, used_by
+from redistrib.programs.data import (
+    Call,
+    Compute,
+    Loop,
+    Move,
+    Op,
+    ProgramData,
+    Value,
+    called_by,
+    made_by,
+    name_of,
+    used_by,
+)
 from redistrib.programs.live import Change, Context, Liveness, devices_of, renames
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.prices import PricedStage, compute_stages, move_stages
@@ -148,8 +160,9 @@ def _places(program: ProgramData, seen: set[int]) -> Iterator[frozenset[int]]:
     for op in program.ops:
         if isinstance(op, Compute):
             yield frozenset(op.place.devices)
-        elif isinstance(op, Call) and id(op.program) not in seen:
-            yield from _places(op.program, seen)
+        for inner in called_by(op):
+            if id(inner) not in seen:
+                yield from _places(inner, seen)
 
 
 class _Item(NamedTuple):
@@ -224,6 +237,8 @@ class _Simulator:
             op = item.op
             if isinstance(op, Call):
                 self._call(item, op, ready, to)
+            elif isinstance(op, Loop):
+                self._loop(item, op, ready, to)
             elif isinstance(op, Move) and item.alias:
                 ready[op.out.name] = ready.get(op.value, {})
             else:
@@ -280,6 +295,36 @@ class _Simulator:
             if self.streams is not None:
                 for output, out in zip(op.program.outputs, op.outs, strict=True):
                     ready[out.name] = inner[output]
+
+    def _loop(self, item: _Item, op: Loop, ready: Ready, to: Run) -> None:
+        """A loop: all its devices begin together, and every step takes as long as one alone."""
+        step = Run(self.clock_of)
+        for inner in op.programs:
+            self.run(inner, {value.name: {} for value in inner.inputs}, step)
+        start = max((to.now[clock, stream] for clock, stream in [*to.now] if clock in item.clocks), default=0.0)
+        seconds = op.steps * max(step.now.values(), default=0.0)
+        for clock, size in item.born:
+            to.live[clock] += size
+        gone = dict(item.died)
+        for clock in item.clocks:
+            during, after = to.live[clock] + item.scratch, to.live[clock] + item.scratch - gone.get(clock, 0)
+            to.peak[clock] = max(to.peak[clock], during)
+            for stream in {item.stream, *(stream for one, stream in step.now if one == clock)}:
+                to.now[clock, stream] = start + seconds
+                to.busy[clock, stream] += op.steps * step.busy[clock, stream]
+            if self.record and seconds:
+                to.events.append(
+                    Event(item.name, "loop", clock, item.stream, start, start + seconds, (), during, after)
+                )
+            if self.streams is not None:
+                to.latest[clock] = max(to.latest[clock], start + seconds)
+                to.changes[clock] += [(start, item.scratch), (start + seconds, -item.scratch)] if item.scratch else []
+        if self.streams is not None:
+            for name, clocks in item.makes:
+                ready[name] = dict.fromkeys(clocks, start + seconds)
+            for clock, size in item.born:
+                to.changes[clock].append((start, size))
+        to.height, to.met = max(to.height, step.height), to.met + step.met
 
     def _call_again(self, program: ProgramData, clock: int, context: Context | None, to: Run) -> None:
         """A call on devices of one clock takes as long, and holds as much, whenever it comes."""

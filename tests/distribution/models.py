@@ -122,10 +122,10 @@ def state_of(params: Any) -> Any:
 TOKENS = (np.arange(8 * 17).reshape(8, 17) * 13 % WORDS).astype(np.int32)
 
 
-def recurrent(params: Any, x: Any) -> Any:
+def recurrent(params: Any, x: Any, unroll: int = 1) -> Any:
     def cell(state: Any, entry: Any) -> Any:
         state = jnp.tanh(entry @ params["w"] + state @ params["v"])
         return state, state
 
     start = jnp.zeros((x.shape[1], params["v"].shape[0]), x.dtype)
-    return jnp.sum(lax.scan(cell, start, x)[1] ** 2)
+    return jnp.sum(lax.scan(cell, start, x, unroll=unroll)[1] ** 2)

@@ -175,10 +175,13 @@ def _by_shards(x: Any) -> Any:
     return x
 
 
+SHOWN: list[float] = []
+
+
 def _keys_in_a_loop(x: Any) -> Any:
     def step(carry: Any, _: Any) -> Any:
         key, total = carry
-        jax.debug.callback(lambda total: None, total)
+        jax.debug.callback(lambda total: SHOWN.append(float(total)), total)
         key, own = jax.random.split(key)
         return (key, total + jax.random.normal(own)), None
 
@@ -191,7 +194,6 @@ REFUSED = [
     (lambda x: lax.fori_loop(0, 300, lambda k, x: _written_in_place(x), x), "new_ref", "return the new value"),
     (_checked, "check", "checkify"),
     (_by_shards, "debug_print", "partitioned=False"),
-    (_keys_in_a_loop, "scan", "key_data"),
 ]
 
 
@@ -200,6 +202,18 @@ def test_other_effects_are_refused_by_name(function: Any, operation: str, way_ou
     with pytest.raises(ProgramError, match=way_out) as error:
         rd.distribute(function, (X,), {"d": 2}, schedule=ROWS)
     assert (error.value.operation, error.value.rule) == (operation, "Effect")
+
+
+def test_an_effect_is_had_once_at_every_step_of_a_loop_with_keys() -> None:
+    shown = []
+    for run in (jax.jit(_keys_in_a_loop), rd.distribute(_keys_in_a_loop, (X,), {"d": 2}, schedule=ROWS)):
+        SHOWN.clear()
+        shown.append(np.asarray(run(X)))
+        jax.effects_barrier()
+        shown.append(np.array(SHOWN))
+    np.testing.assert_array_equal(shown[2], shown[0])
+    np.testing.assert_array_equal(shown[3], shown[1])
+    assert len(SHOWN) == 200
 
 
 def test_pipelines_refuse_effects_by_name() -> None:

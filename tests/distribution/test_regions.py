@@ -14,6 +14,7 @@ import redistrib as rd
 from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.backends.jax.trace.inline import UNROLLED
 from redistrib.errors import CutError, ProgramError
+from redistrib.programs.program import Loop
 from tests.distribution.models import recurrent, whole
 from tests.distribution.primitives import CASES
 from tests.messages import exactly
@@ -38,27 +39,26 @@ def test_a_long_scan_is_one_loop_and_its_gradients_are_added_up_after_it() -> No
     params, x = {"w": whole(4, 8) / 8, "v": whole(8, 8) / 16}, whole(LONG, 16, 4)
     f = rd.distribute(jax.grad(recurrent), (params, x), {"d": 8}, schedule=rd.along("d", {"x": 1}), cost_model="exact")
     assert f.opaque == ()
-    assert [op.name for op in f.program.ops if getattr(op, "name", "").startswith("scan")] == ["scan", "scan_5"]
+    assert [op.name for op in f.program.ops if isinstance(op, Loop)] == ["scan", "scan_1"]
     assert kinds(f) == ["all_reduce", "all_reduce"]
     same(f, jax.grad(recurrent), params, x, atol=1e-6 * LONG * 16)  # sums of so many terms of up to 1 in another order
     loops = [line for line in f.lower().as_text().splitlines() if "stablehlo.while" in line]
     assert len(loops) == 2
 
 
-def test_what_a_loop_carries_is_cut_as_it_comes_out() -> None:
-    """The carry turns at every step, so that neither dimension of it can be cut; what is stacked can.
-
-    Then the carry is alike on all devices, and as a result is that of the first, which the others are sent.
-    """
+def test_what_a_loop_carries_goes_in_as_it_comes_out() -> None:
+    """The carry turns at every step: cut, it is exchanged at the end of each."""
 
     def turning(x: Any, y: Any) -> Any:
         return lax.scan(lambda c, e: (c.T + 1, c.sum() + e), x, y)
 
     x, y = whole(8, 8), whole(LONG, 16)
-    for cut, kind in (({"x": 0}, "allgather"), ({"y": 1}, "all_reduce")):
+    for cut, inside in (({"x": 0}, ["all_reduce", "alltoall"]), ({"y": 1}, [])):
         f = rd.distribute(turning, (x, y), {"d": 8}, schedule=rd.along("d", cut), cost_model="exact")
         same(f, turning, x, y)
-        assert kinds(f) == [kind]
+        assert kinds(f) == []
+        (loop,) = (op for op in f.program.ops if isinstance(op, Loop))
+        assert [step.kind for move in loop.program.moves for step in move.plan.steps] == inside
 
 
 def test_what_is_alike_on_all_devices_is_counted_once() -> None:
@@ -123,14 +123,16 @@ def test_a_while_loop_is_cut_along_what_its_test_does_not_read() -> None:
     same(f, until, *args)
 
 
-def test_a_while_loop_whose_test_reads_what_is_cut_is_whole() -> None:
+def test_a_while_loop_whose_test_reads_what_is_cut_combines_it_before_every_step() -> None:
     def until(x: Any) -> Any:
         return lax.while_loop(lambda x: jnp.max(x) < 100, lambda x: x * 2, x)
 
     x = whole(16, 8)
     f = rd.distribute(until, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
-    assert kinds(f) == ["allgather"]
-    assert [name for name, _, _ in f.opaque] == ["while"]
+    assert (kinds(f), f.opaque) == ([], ())
+    (loop,) = (op for op in f.program.ops if isinstance(op, Loop))
+    assert loop.condition is not None
+    assert [step.kind for move in loop.condition.moves for step in move.plan.steps] == ["all_reduce"]
     same(f, until, x)
 
 
@@ -230,13 +232,13 @@ def test_proxies_that_make_no_sense(rule: Any, says: str) -> None:
         rd.distribute(flash, [whole(8, 4, 6)] * 3, {"d": 8}, schedule=rd.along("d", {"q": 0}), rules={"flash": rule})
 
 
-def test_work_of_a_loop_is_cut_by_its_factors() -> None:
+def test_what_a_loop_carries_is_cut_by_name() -> None:
     x = whole(16, 3)
 
     def function(x: Any) -> Any:
         return lax.fori_loop(0, LONG, lambda _, x: x + 1, x)
 
-    f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.work("d", {"scan": "f0"}))
+    f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.work("d", {"carry_1": "d0"}))
     assert f.out_shardings.spec[0] == "d"
-    with pytest.raises(CutError, match="no iteration dimension 'd0'; it has f0, f1"):
-        rd.distribute(function, (x,), {"d": 8}, schedule=rd.work("d", {"scan": "d0"}))
+    with pytest.raises(CutError, match="no iteration dimension 'f0'; it has d0, d1"):
+        rd.distribute(function, (x,), {"d": 8}, schedule=rd.work("d", {"carry_1": "f0"}))

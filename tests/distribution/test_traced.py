@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -119,19 +120,18 @@ def test_operations_without_a_line_of_their_own_have_that_of_their_scan(monkeypa
     monkeypatch.setattr(inline, "source_line", lambda eqn: "here" if eqn.primitive is lax.scan_p else "")
 
     def f(x: Any) -> Any:
-        return lax.scan(lambda carry, row: (carry + row, carry * row), x[0], x)[1]
+        return lax.scan(lambda carry, row: (carry + row, carry * row), x[0], x, unroll=8)[1]
 
     program = rd.distribute(f, (whole(8, 4),), {"d": 4}, schedule=rd.along("d", {"x": 1}), cost_model="exact").program
     inside = [op.source for op in program.ops if isinstance(op, Compute) and op.name.startswith(("add", "mul"))]
     assert inside == ["here"] * (2 * 8 - 1)  # nobody reads the last sum
 
 
-def test_what_one_scan_leaves_the_next_takes_step_by_step() -> None:
+def test_what_one_unrolled_scan_leaves_the_next_takes_step_by_step() -> None:
     """The states that the forward pass gathers are those of the backward pass: no second gather, as compiled."""
     params, x = {"w": whole(8, 16) / 8, "v": whole(16, 16) / 16}, whole(4, 8, 8)
-    f = rd.distribute(
-        jax.grad(recurrent), (params, x), {"d": 8}, schedule=rd.along("d", {"w": 1, "v": 1}), cost_model="exact"
-    )
+    function = jax.grad(partial(recurrent, unroll=4))
+    f = rd.distribute(function, (params, x), {"d": 8}, schedule=rd.along("d", {"w": 1, "v": 1}), cost_model="exact")
     compiled_as_predicted(f)
     assert kinds(f).count("allgather") == 3
 

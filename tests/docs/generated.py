@@ -6,12 +6,12 @@ import dataclasses
 import re
 from pathlib import Path
 
-from redistrib.programs.data import Call, Compute, Move, Place, ProgramData, Value
+from redistrib.programs.data import Call, Compute, Loop, Move, Place, ProgramData, Value
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.pullback import RULES, Part
 
 PAGE = Path(__file__).parents[2] / "docs" / "programs.md"
-SHOWN = (Access, Nest, Part, Place, Value, Compute, Move, Call, ProgramData)
+SHOWN = (Access, Nest, Part, Place, Value, Compute, Move, Call, Loop, ProgramData)
 
 
 def rules() -> str:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import jax
 import numpy as np
+from jax import lax
 
 from redistrib.backends.jax.context import LoweringContext, Platform, Schedule, context_of
 from redistrib.backends.jax.lowering import after, local_program
@@ -18,8 +19,8 @@ from redistrib.backends.jax.values import as_integer_bits
 from redistrib.errors import ProgramError
 from redistrib.plans.plan import Plan
 from redistrib.programs.data import ProgramData
-from redistrib.programs.inline import inlined
-from redistrib.programs.program import Compute, Move, Program, Value
+from redistrib.programs.inline import inlined, with_steps
+from redistrib.programs.program import Compute, Loop, Move, Program, Value
 from redistrib.theory.placement import placement_of
 
 
@@ -74,7 +75,7 @@ def require_tiles_apart(program: Program) -> None:
     Raises:
         ProgramError: for the first value with such tiles.
     """
-    for value in inlined(program).values.values():
+    for value in (value for inner in with_steps(program) for value in inner.values.values()):
         if value.windows:
             raise ProgramError("", value.name, "Window", "tiles that overlap run through MPI, not in JAX")
 
@@ -94,6 +95,10 @@ def run_local(
     compute: Compiled | None = None,
 ) -> list[jax.Array]:
     """The outputs' tiles from the inputs' tiles on the running device; traced under manual axes."""
+
+    def run(inner: ProgramData, given: Sequence[jax.Array]) -> list[jax.Array]:
+        return run_local(inner, given, platform, schedule, in_order=in_order, compute=compute)
+
     env = {value.name: tile for value, tile in zip(program.inputs, tiles, strict=True)}
     latest: jax.Array | None = None
     for op in program.ops:
@@ -112,7 +117,32 @@ def run_local(
                     with jax.named_scope(scope_name(op.value)):
                         tile = _moved(op.plan, tile, platform, schedule)
                 env[op.out.name] = tile
+            case Loop():
+                left = _looped(op, [env[name] for name in op.ins], run)
+                env |= zip((value.name for value in op.outs), left, strict=True)
+                latest = next((tile for tile in left if tile.size), latest)
     return [env[name] for name in program.outputs]
+
+
+def _looped(
+    op: Loop, ins: Sequence[jax.Array], run: Callable[[ProgramData, Sequence[jax.Array]], list[jax.Array]]
+) -> list[jax.Array]:
+    """What a loop leaves behind: the program of a step is traced once, as the body of a loop of JAX."""
+    constants, carried = op.constants, op.carried
+    fixed, start, arrays = ins[:constants], ins[constants : constants + carried], ins[constants + carried :]
+    condition = op.condition
+    if condition is not None:
+        found = lax.while_loop(
+            lambda state: run(condition, [*fixed, *state])[0], lambda state: run(op.program, [*fixed, *state]), [*start]
+        )
+        return list(found)
+
+    def step(state: list[jax.Array], entries: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
+        made = run(op.program, [*fixed, *state, *entries])
+        return made[:carried], made[carried:]
+
+    state, stacked = lax.scan(step, [*start], [*arrays], length=op.steps, reverse=op.reverse)
+    return [*state, *stacked]
 
 
 def _compute(op: Compute, tiles: Mapping[str, jax.Array]) -> dict[str, jax.Array]:

@@ -23,7 +23,7 @@ from redistrib.errors import ForeignMeshError, ProgramError
 from redistrib.errors.base import cut, shown
 from redistrib.plans.dtypes import dtype_of
 from redistrib.programs.check import check
-from redistrib.programs.inline import inlined
+from redistrib.programs.inline import with_steps
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Compute, Place, Program, Value
 from redistrib.programs.reference import points_of
@@ -141,9 +141,10 @@ def _place(program: Program) -> Place:
     Raises:
         ProgramError: names the first value or operation that JAX cannot run.
     """
-    flat = inlined(program)
-    work = [op for op in flat.ops if isinstance(op, Compute)]
-    ends = [("", value.name, value.place) for value in flat.values.values()]
+    programs = [*with_steps(program)]
+    values = [value for inner in programs for value in inner.values.values()]
+    work = [op for inner in programs for op in inner.ops if isinstance(op, Compute)]
+    ends = [("", value.name, value.place) for value in values]
     ends += [(op.name, "", op.place) for op in work]
     if not ends:
         raise ProgramError(program.name, "", "Place", "it has no values and no operations; there is nothing to run")
@@ -154,7 +155,7 @@ def _place(program: Program) -> Place:
                 operation, value, "Place", f"it is on {other}, and others are on {place}; in JAX a program runs on one "
                 f"place: leave root= out and give all grids as many devices, or run it by rd.to_mpi",
             )  # fmt: skip
-    for result in flat.values.values():
+    for result in values:
         if not _is_enabled(result.dtype):
             raise ProgramError(
                 "", result.name, "Place", f"it is of {result.dtype}, and JAX has none unless jax_enable_x64 is set; do "

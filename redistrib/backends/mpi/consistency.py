@@ -17,7 +17,7 @@ from redistrib.plans.plan import Plan
 from redistrib.programs.check import check as checked
 from redistrib.programs.data import ProgramData
 from redistrib.programs.inline import inlined
-from redistrib.programs.program import Compute, Program
+from redistrib.programs.program import Compute, Loop, Program
 
 
 def check(
@@ -68,6 +68,11 @@ def require(what: Plan | Program) -> None:
         return
     require_bodies(checked(what))
     for op in inlined(what).ops:
+        if isinstance(op, Loop):
+            raise ProgramError(
+                op.name, "", "Loop", "loops do not run through MPI yet; unroll it (`unroll=` of jax.lax.scan), or run "
+                "the program in JAX",
+            )  # fmt: skip
         if isinstance(op, Compute) and any(part.nest.effectful for part in op.parts):
             raise ProgramError(
                 op.name, "", "Effect", "every rank would have the effect of the operation once; leave the operation "

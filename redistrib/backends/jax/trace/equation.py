@@ -169,6 +169,20 @@ def is_key(array: Any) -> bool:
     return bool(jnp.issubdtype(array.dtype, jax.dtypes.prng_key))
 
 
+def form_of(aval: Any) -> Form:
+    """Shape and element type; a key is the integers it is made of."""
+    if is_key(aval):
+        kinds: list[Any] = []
+
+        def read(key: jax.Array) -> jax.Array:
+            kinds.append(jax.random.key_impl(key))
+            return jax.random.key_data(key)
+
+        data = jax.eval_shape(read, jax.ShapeDtypeStruct((), aval.dtype))
+        return Form((*aval.shape, *data.shape), str(data.dtype), kinds[0])
+    return Form(tuple(aval.shape), str(aval.dtype))
+
+
 def access(array: str, dims: Dims, shape: Sequence[int]) -> Access:
     """An access by names of iteration dimensions."""
     names = tuple((dim,) if isinstance(dim, str) and dim else tuple(dim) for dim in dims)

@@ -12,13 +12,20 @@ from jax.extend import core as jex
 from jax.sharding import NamedSharding
 
 from redistrib.backends.jax.private import source_line
-from redistrib.backends.jax.trace import effects, indexed, layout, pointwise, reduce  # noqa: F401  # they fill the table
-from redistrib.backends.jax.trace.equation import RULES, CallRule, Equation, Form, Rule, ValueRange, is_key, whole
+from redistrib.backends.jax.trace import (  # noqa: F401  # they fill the table
+    effects,
+    indexed,
+    layout,
+    loops,
+    pointwise,
+    reduce,
+)
+from redistrib.backends.jax.trace.equation import RULES, CallRule, Equation, Form, Rule, ValueRange, form_of, whole
 from redistrib.backends.jax.trace.indexed import bits_looked_up
 from redistrib.backends.jax.trace.ranges import of_constant, of_result
 from redistrib.backends.jax.trace.sums import passing
 from redistrib.errors import ProgramError
-from redistrib.programs.graph import Array, Graph, Operation, Pinned
+from redistrib.programs.graph import Array, Graph, LoopScope, Operation, Pinned
 
 UNROLLED = 128  # steps of a scan: the layers of the deepest models there are
 
@@ -72,6 +79,7 @@ def trace(
     rules: Mapping[str, Rule] | None = None,
     *,
     exact: bool = False,
+    opens_loops: bool = False,
 ) -> Traced:
     """Trace a function of arrays.
 
@@ -81,12 +89,13 @@ def trace(
         names: of the leaves of the arguments, in order.
         rules: rules of primitives that override the library's.
         exact: whether no partial sum may pass an operation.
+        opens_loops: whether loops become loops of the graph; else each is one operation, or is unrolled if it is short.
 
     Raises:
         ProgramError: if the function has an unsupported effect, or reads or writes arrays in place.
     """
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
-    tracer = _Tracer({**RULES, **(rules or {})}, rules or {}, exact)
+    tracer = _Tracer({**RULES, **(rules or {})}, rules or {}, exact, opens_loops)
     constants = tuple(closed.consts)
     effects.require_arrays("", [var.aval for var in (*closed.jaxpr.invars, *closed.jaxpr.constvars)])
     env: dict[Any, Atom] = {}
@@ -105,7 +114,7 @@ def trace(
     tracer.walk(closed.jaxpr, env, "")
     outputs = [tracer.materialized(tracer.read(env, var), form_of(var.aval)) for var in closed.jaxpr.outvars]
     forms = [form_of(var.aval) for var in closed.jaxpr.outvars]
-    graph = Graph(tuple(inputs), tuple(tracer.operations), tuple(outputs)).used()
+    graph = Graph(tuple(inputs), tuple(tracer.operations), tuple(outputs), tuple(tracer.loops)).used()
     return Traced(
         graph,
         constants,
@@ -116,26 +125,15 @@ def trace(
     )
 
 
-def form_of(aval: Any) -> Form:
-    """Shape and element type of an array; a key counts as its integers."""
-    if is_key(aval):
-        kinds: list[Any] = []
-
-        def read(key: jax.Array) -> jax.Array:
-            kinds.append(jax.random.key_impl(key))
-            return jax.random.key_data(key)
-
-        data = jax.eval_shape(read, jax.ShapeDtypeStruct((), aval.dtype))
-        return Form((*aval.shape, *data.shape), str(data.dtype), kinds[0])
-    return Form(tuple(aval.shape), str(aval.dtype))
-
-
 @dataclass
 class _Tracer:
     rules: Mapping[str, Rule]
     given_rules: Mapping[str, Rule]  # without those of the library
     exact: bool = False
+    opens_loops: bool = False
     operations: list[Operation] = field(default_factory=list)
+    loops: list[LoopScope] = field(default_factory=list)
+    scope: int | None = None  # the innermost loop that is being traced
     taken: set[str] = field(default_factory=set)
     count: dict[str, int] = field(default_factory=dict)
     stacks: dict[str, list[Atom]] = field(default_factory=dict)  # outputs of scans, by step
@@ -186,6 +184,8 @@ class _Tracer:
             others = [atom for atom in ins if not (isinstance(atom, str) and atom in self.zeros)]
             if len(others) < len(ins):
                 return others or ins[:1]
+        if self.opens_loops and kind in ("scan", "while") and kind not in self.rules:
+            return self.loop(eqn, ins, source)
         if kind == "scan" and eqn.params["length"] <= UNROLLED:
             return self.unrolled(eqn, ins, source)
         return self.equation(eqn, ins, source)
@@ -284,7 +284,16 @@ class _Tracer:
         copy = Equation(jax.lax.copy_p, {}, (plain,), (plain,), {0: np.asarray(value)})
         return self.add(copy, [], "")[0]
 
-    # ----------------------------------------------------------------------------------------- scans
+    # ----------------------------------------------------------------------------------------- loops
+
+    def loop(self, eqn: Any, ins: list[Atom], source: str) -> list[Atom]:
+        """Add a loop as it is, unless the user has said that it is unrolled, or it has a single step."""
+        params = eqn.params
+        if eqn.primitive.name == "while":
+            return loops.while_loop(self, eqn, ins, source, 1)
+        if params["length"] == 1 or params["unroll"] >= params["length"] > 0:
+            return self.unrolled(eqn, ins, source)
+        return loops.scan(self, eqn, ins, source)
 
     def unrolled(self, eqn: Any, ins: list[Atom], source: str) -> list[Atom]:
         params = eqn.params

@@ -1,0 +1,194 @@
+"""Loops of a jaxpr as scopes of a graph: the body once, between the operations that lead into it and out of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from redistrib.backends.jax.trace.equation import At, Equation, Form, form_of
+from redistrib.backends.jax.trace.sums import passing, sum_identity
+from redistrib.programs.graph import Array, LoopScope, Operation, Role
+from redistrib.programs.nest import Access, Nest
+
+Atom: TypeAlias = Any  # the name of a value, or one that is known while tracing
+
+
+class Tracer(Protocol):
+    """What loops need of who traces."""
+
+    operations: list[Operation]
+    loops: list[LoopScope]
+    scope: int | None
+    exact: bool
+
+    def named(self, kind: str) -> str: ...
+
+    def inlined(self, inner: Any, ins: Sequence[Atom], source: str) -> list[Atom]: ...
+
+    def materialized(self, atom: Atom, form: Form) -> str: ...
+
+
+def scan(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[Atom]:
+    """Add a scan; returns what it carries at the end, then what it stacks."""
+    params = eqn.params
+    consts, carried = params["num_consts"], params["num_carry"]
+    forms = [form_of(var.aval) for var in eqn.invars]
+    starts = _materialized(tracer, ins[consts:], forms[consts:])
+    loop = _Loop(tracer, "scan", params["length"], source, reverse=params["reverse"])
+    carries = [loop.carry(*pair) for pair in zip(starts[:carried], forms[consts:], strict=False)]
+    entries = [loop.entry(*pair) for pair in zip(starts[carried:], forms[consts + carried :], strict=True)]
+    made = tracer.inlined(params["jaxpr"], [*ins[:consts], *carries, *entries], source)
+    ends = _materialized(tracer, made, [*forms[consts : consts + carried], *_entries_of(eqn.outvars[carried:])])
+    loop.close_carries(ends[:carried])
+    stacked = [
+        loop.stack(name, form_of(var.aval)) for name, var in zip(ends[carried:], eqn.outvars[carried:], strict=True)
+    ]
+    left = [loop.leave(name) for name in carries]
+    loop.end()
+    return [*left, *stacked]
+
+
+def while_loop(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str, trip_count: int) -> list[Atom]:
+    """Add a `while`; returns what it carries at the end."""
+    params = eqn.params
+    tests, consts = params["cond_nconsts"], params["body_nconsts"]
+    forms = [form_of(var.aval) for var in eqn.invars[tests + consts :]]
+    starts = _materialized(tracer, ins[tests + consts :], forms)
+    loop = _Loop(tracer, "while", trip_count, source, is_while=True)
+    carries = [loop.carry(name, form) for name, form in zip(starts, forms, strict=True)]
+    (goes_on,) = tracer.inlined(params["cond_jaxpr"], [*ins[:tests], *carries], source)
+    loop.test(tracer.materialized(goes_on, form_of(params["cond_jaxpr"].out_avals[0])))
+    made = tracer.inlined(params["body_jaxpr"], [*ins[tests : tests + consts], *carries], source)
+    loop.close_carries(_materialized(tracer, made, forms))
+    left = [loop.leave(name) for name in carries]
+    loop.end()
+    return left
+
+
+def _entries_of(variables: Sequence[Any]) -> list[Form]:
+    """The forms of one step of arrays that have an entry for each."""
+    forms = [form_of(var.aval) for var in variables]
+    return [form._replace(shape=form.shape[1:]) for form in forms]
+
+
+def _materialized(tracer: Tracer, atoms: Sequence[Atom], forms: Sequence[Form]) -> list[str]:
+    return [tracer.materialized(atom, form) for atom, form in zip(atoms, forms, strict=True)]
+
+
+class _Loop:
+    """A loop in the making: its operations are those that the tracer adds until `end`."""
+
+    def __init__(
+        self, tracer: Tracer, kind: str, steps: int, source: str, *, reverse: bool = False, is_while: bool = False
+    ) -> None:
+        self.tracer, self.kind, self.source, self.outer = tracer, kind, source, tracer.scope
+        self.number, first = len(tracer.loops), len(tracer.operations)
+        scope = LoopScope(tracer.named(kind), self.outer, first, first, steps, reverse, is_while, source)
+        tracer.loops.append(scope)
+        tracer.scope = self.number
+        self.carries: list[int] = []
+
+    def end(self) -> None:
+        """No more operations belong to it."""
+        operations, loops = self.tracer.operations, self.tracer.loops
+        first, stop = loops[self.number].first, len(operations)
+        invariant = self._invariant(first)
+        order = [*sorted(invariant), *(k for k in range(first, stop) if k not in invariant)]
+        place = {k: first + number for number, k in enumerate(order)}
+        operations[first:] = [operations[k] for k in order]
+        for number, inner in enumerate(loops[self.number + 1 :], self.number + 1):
+            if inner.first < inner.stop:
+                loops[number] = replace(inner, first=place[inner.first], stop=place[inner.stop - 1] + 1)
+        loops[self.number] = replace(loops[self.number], first=first + len(invariant), stop=stop)
+        self.tracer.scope = self.outer
+
+    def _invariant(self, first: int) -> set[int]:
+        """Operations that make the same at every step, which are done once, before the loop.
+
+        What makes a larger array of smaller ones is left inside, unless it combines: it is cheap, and held throughout
+        it would take memory.
+        """
+        operations = self.tracer.operations
+        inside = {k for inner in self.tracer.loops[self.number + 1 :] for k in range(inner.first, inner.stop)}
+        made = {array.name: array for operation in operations[first:] for array in operation.outs}
+        found = set[int]()
+        for k in range(first, len(operations)):
+            operation = operations[k]
+            varies = operation.role or operation.nest.effectful or k in inside or not operation.ins
+            if varies or any(name in made for name in operation.ins):
+                continue
+            nest = operation.nest
+            read, written = (sum(map(math.prod, map(nest.shape, side))) for side in (nest.reads, nest.writes))
+            if nest.combine or written <= read:
+                found.add(k)
+                for array in operation.outs:
+                    del made[array.name]
+        return found
+
+    def carry(self, name: str, form: Form) -> str:
+        """Something carried, from what it begins with; what it is at the end of a step is not known yet."""
+        self.carries.append(len(self.tracer.operations))
+        return self._add("carry", (name, name), form.shape, form.shape, form.dtype)
+
+    def close_carries(self, ends: Sequence[str]) -> None:
+        """What each carried value is at the end of a step."""
+        for number, name in zip(self.carries, ends, strict=True):
+            operation = self.tracer.operations[number]
+            self.tracer.operations[number] = replace(operation, ins=(operation.ins[0], name))
+
+    def entry(self, name: str, form: Form) -> str:
+        """What a step reads of an array that has an entry for each."""
+        return self._add("entry", (name,), form.shape, form.shape[1:], form.dtype)
+
+    def stack(self, name: str, form: Form) -> str:
+        """The array of what all steps make."""
+        return self._add("stack", (name,), form.shape[1:], form.shape, form.dtype)
+
+    def leave(self, name: str) -> str:
+        """What a carried value is after the last step."""
+        made = (self.tracer.operations[k].outs[0] for k in self.carries)
+        array = next(array for array in made if array.name == name)
+        return self._add("leave", (name,), array.shape, array.shape, array.dtype)
+
+    def test(self, name: str) -> None:
+        """The condition under which a step follows."""
+        nest = Nest("test", (), (Access("a0", ()),), (), flops=0)
+        self._append(nest, "test", (name,), ())
+
+    def _add(self, role: Role, ins: tuple[str, ...], read: Sequence[int], written: Sequence[int], dtype: str) -> str:
+        """An operation that is an identity of entries, or of arrays of which one side has one more dimension."""
+        shape = min(read, written, key=len)
+        dims = tuple((f"d{k}",) for k in range(len(shape)))
+        form = Form(tuple(shape), dtype)
+        sums = () if self.tracer.exact else passing(Equation(jax.lax.copy_p, {}, (form,), (form,), {}))
+
+        def access(name: str, own: Sequence[int]) -> Access:
+            return Access(name, ((), *dims), (own[0],)) if len(own) > len(shape) else Access(name, dims)
+
+        nest = Nest(
+            self.kind,
+            tuple((f"d{k}", range(size)) for k, size in enumerate(shape)),
+            tuple(access(f"a{k}", read) for k in range(len(ins))),
+            (access("out", written),),
+            linear=(tuple(range(len(ins))),) if sums else (),
+            body=first_summand if role == "carry" else None,
+            flops=0,
+        )
+        name = self.tracer.named(role)
+        self._append(nest, role, ins, (Array(name, tuple(written), dtype),))
+        return name
+
+    def _append(self, nest: Nest, role: Role, ins: tuple[str, ...], outs: tuple[Array, ...]) -> None:
+        name = outs[0].name if outs else self.tracer.named(role)
+        operation = Operation(replace(nest, name=name), role, ins, outs, self.source, role=role)
+        self.tracer.operations.append(operation)
+
+
+def first_summand(at: At, tile: Any) -> Any:
+    """An array as a sum: the array on the first device of those that hold summands, what adds nothing on the others."""
+    return jnp.where(jnp.asarray(at["summand"].start) == 0, tile, sum_identity(jnp.result_type(tile)))

@@ -1,0 +1,161 @@
+"""Loops of JAX as loops of programs: what moves inside, what is carried, what is printed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import redistrib as rd
+from redistrib.backends.jax.profiling.inspect import inspect
+from redistrib.errors import ProgramError
+from redistrib.programs.parse import parse
+from redistrib.programs.program import Loop, Program
+from redistrib.programs.reference import run_by_rank, run_whole
+from redistrib.programs.text import bodies_of, to_text
+from tests.distribution.models import whole
+
+LAYERS = 6
+CUTS = [rd.along("d", {"x": 0}), rd.along("d", {"up": 1, "down": 1})]
+
+
+def stack(params: Any, x: Any) -> Any:
+    """An MLP with residuals, its layers by scan."""
+    return lax.scan(lambda x, layer: (x + (x @ layer["up"]) @ layer["down"], None), x, params)[0]
+
+
+def loss(params: Any, x: Any) -> Any:
+    return stack(params, x).sum()
+
+
+def arguments(layers: int = LAYERS) -> tuple[Any, Any]:
+    """Small integers, whose sums and products are exact in the forward pass."""
+    return {"up": whole(layers, 8, 16) % 3, "down": whole(layers, 16, 8) % 2}, whole(16, 8) % 5
+
+
+def loops_of(program: Any) -> list[Loop]:
+    return [op for op in program.ops if isinstance(op, Loop)]
+
+
+def kinds(program: Any) -> list[str]:
+    return [step.kind for move in program.moves for step in move.plan.steps]
+
+
+def same(f: Any, function: Any, *args: Any, exact: bool = True) -> None:
+    """The values of `jax.jit`, and the bytes of the compiled text."""
+    tolerance = {"rtol": 0, "atol": 0} if exact else {"rtol": 1e-5, "atol": 1e-5}
+    for found, wanted in zip(*(jax.tree.leaves(run(*args)) for run in (f, jax.jit(function))), strict=True):
+        np.testing.assert_allclose(found, wanted, **tolerance)
+    assert inspect(f.lower().compile()).received_bytes == f.program.received_bytes
+
+
+def test_weights_are_gathered_in_the_step_that_reads_them() -> None:
+    args = arguments()
+    f = rd.distribute(stack, args, {"d": 8}, schedule=CUTS, cost_model="exact")
+    same(f, stack, *args)
+    (loop,) = loops_of(f.program)
+    assert (loop.steps, kinds(f.program), kinds(loop.program)) == (LAYERS, [], ["allgather", "allgather"])
+    gathered = 2 * 8 * 16 * 4  # bytes of the weights of one layer, of which each device lacks seven eighths
+    assert f.program.received_bytes == LAYERS * 8 * gathered * 7 // 8
+
+
+def test_gradients_are_scattered_in_the_step_that_makes_them() -> None:
+    args = arguments()
+    types = {"up": f"[{LAYERS}, 1{{d}}8, 16]", "down": f"[{LAYERS}, 2{{d}}16, 8]"}
+    function = jax.value_and_grad(loss)
+    f = rd.distribute(function, args, {"d": 8}, schedule=CUTS, out_shardings=(None, types), cost_model="exact")
+    same(f, function, *args, exact=False)
+    _, backward = loops_of(f.program)
+    assert backward.reverse
+    assert sorted(kinds(backward.program)) == ["allgather", "allgather", "reduce_scatter", "reduce_scatter"]
+
+
+def test_the_program_does_not_grow_with_the_layers() -> None:
+    few, many = (
+        rd.distribute(jax.grad(loss), arguments(layers), {"d": 8}, schedule=CUTS, cost_model="exact")
+        for layers in (2, 50)
+    )
+    assert len(few.program.ops) == len(many.program.ops)
+    assert many.program.received_bytes == 25 * few.program.received_bytes
+    assert str(many).count("\n") == str(few).count("\n")
+    assert "loop x 50" in str(many)
+
+
+def test_a_scan_is_unrolled_where_it_says_so() -> None:
+    def function(x: Any) -> Any:
+        return lax.scan(lambda c, _: (c * 2, None), x, length=4, unroll=4)[0]
+
+    f = rd.distribute(function, (whole(16, 3),), {"d": 8}, schedule=rd.along("d", {"x": 0}))
+    assert not loops_of(f.program)
+    same(f, function, whole(16, 3))
+
+
+def test_the_text_of_a_program_with_loops_reads_back() -> None:
+    function = jax.grad(loss)
+    f = rd.distribute(function, arguments(), {"d": 8}, schedule=CUTS, cost_model="exact")
+    text = to_text(f.program)
+    again = parse(text, bodies_of(f.program))
+    assert again == f.program
+    assert to_text(again) == text
+    leaves = jax.tree.leaves(arguments())
+    for run in (run_by_rank, run_whole):
+        for found, wanted in zip(run(again, leaves), jax.tree.leaves(jax.jit(function)(*arguments())), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_a_while_runs_by_rank_as_it_does_in_jax() -> None:
+    def until(x: Any) -> Any:
+        return lax.while_loop(lambda x: x.sum() < 10_000, lambda x: x * 2 + x.sum(), abs(x) + 1)
+
+    x = whole(16, 4)
+    f = rd.distribute(until, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    wanted = jax.jit(until)(x)
+    np.testing.assert_array_equal(f(x), wanted)
+    np.testing.assert_array_equal(run_by_rank(f.program, [x])[0], wanted)
+    text = to_text(f.program)
+    assert parse(text, bodies_of(f.program)) == f.program
+
+
+def test_what_no_step_changes_is_computed_before_the_loop() -> None:
+    def function(x: Any, w: Any) -> Any:
+        return lax.scan(lambda c, _: (c + x @ w, None), jnp.zeros((16, 4)), length=LAYERS)[0]
+
+    args = (whole(16, 8), whole(8, 4))
+    f = rd.distribute(function, args, {"d": 8}, schedule=rd.along("d", {"x": 1}), cost_model="exact")
+    assert kinds(f.program) == ["all_reduce"]
+    same(f, function, *args)
+
+
+def test_a_scan_of_no_steps() -> None:
+    def function(x: Any) -> Any:
+        return lax.scan(lambda c, e: (c + e, c.sum()), x, jnp.zeros((0, 16, 3)))
+
+    x = whole(16, 3)
+    f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}))
+    same(f, function, x)
+    assert run_by_rank(f.program, [x])[1].shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"steps": -1}, "-1 steps, 0 constants and 1 carried are no loop of 3 values"),
+        ({"steps": LAYERS + 1}, "as entries of a step"),
+        ({"carried": 0}, "as entries of a step"),
+        ({"outs": ()}, "at the end a step"),
+    ],
+)
+def test_loops_that_do_not_fit(change: dict[str, Any], says: str) -> None:
+    from dataclasses import replace
+
+    from redistrib.programs.check import check
+
+    program = rd.distribute(stack, arguments(), {"d": 8}, schedule=CUTS, cost_model="exact").program
+    (loop,) = loops_of(program)
+    broken = tuple(replace(op, **change) if op is loop else op for op in program.ops)
+    with pytest.raises(ProgramError, match=f"operation 'scan': .*{says}.*(rule Loop)"):
+        check(Program(program.inputs, broken, program.outputs))
