@@ -7,8 +7,20 @@ from typing import TypeVar
 
 from redistrib.errors import ProgramError, TypeFormError
 from redistrib.lang.types import require_even
-from redistrib.programs.check_loops import check_loop
-from redistrib.programs.data import Call, Compute, Loop, Move, Place, ProgramData, Value, made_by, name_of, used_by
+from redistrib.programs.check_calls import check_ends
+from redistrib.programs.data import (
+    Call,
+    Compute,
+    Loop,
+    Move,
+    Place,
+    ProgramData,
+    Value,
+    called_by,
+    made_by,
+    name_of,
+    used_by,
+)
 from redistrib.programs.groups import Group, group_of
 
 _Program = TypeVar("_Program", bound=ProgramData)
@@ -46,15 +58,11 @@ def _check(program: ProgramData, checked: set[int]) -> None:
                 _check_compute(op, group, live)
             case Move():
                 _check_move(op, live[op.value])
-            case Call():
-                if id(op.program) not in checked:
-                    _check(op.program, checked)
-                _check_call(op, live)
-            case Loop():
-                for inner in op.programs:
+            case Call() | Loop():
+                for inner in called_by(op):
                     if id(inner) not in checked:
                         _check(inner, checked)
-                check_loop(op, live)
+                check_ends(op, live)
         for value in made_by(op):
             _define(value, live, name)
     for output in program.outputs:
@@ -124,12 +132,3 @@ def _check_move(op: Move, value: Value) -> None:
     for end, plan_end in ((value, source), (out, target)):
         if not end.means(plan_end):
             raise ProgramError(name, end.name, "Move", f"the value is {end.type}, and its plan has {plan_end.type}")
-
-
-def _check_call(op: Call, live: dict[str, Value]) -> None:
-    ends = [op.program.values[name] for name in op.program.outputs]
-    pairs = [([live[name] for name in op.ins], op.program.inputs), (op.outs, ends)]
-    for given, wanted in pairs:
-        if len(given) != len(wanted) or not all(a.means(b) for a, b in zip(given, wanted, strict=True)):
-            have, need = (", ".join(f"{v.name}: {v.form}" for v in end) or "none" for end in (given, wanted))
-            raise ProgramError(op.program.name, "", "Call", f"values {have} stand for {need}")

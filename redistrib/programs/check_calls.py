@@ -1,4 +1,4 @@
-"""Whether a loop is right: what goes into a step, from step to step, and out of the last."""
+"""Whether the values of calls and loops fit the programs that these run."""
 
 from __future__ import annotations
 
@@ -7,15 +7,31 @@ from dataclasses import replace
 
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DimType
-from redistrib.programs.data import Loop, Value
+from redistrib.programs.data import Call, Loop, Value
 
 
-def check_loop(op: Loop, live: Mapping[str, Value]) -> None:
-    """Check that the values of a loop fit its step, one step the next, and the condition both.
+def check_ends(op: Call | Loop, live: Mapping[str, Value]) -> None:
+    """Check that values of a program fit the inputs and outputs of one that it runs, and the steps of a loop each other.
 
     Raises:
         ProgramError: if they do not.
     """
+    if isinstance(op, Call):
+        _check_call(op, live)
+    else:
+        _check_loop(op, live)
+
+
+def _check_call(op: Call, live: Mapping[str, Value]) -> None:
+    ends = [op.program.values[name] for name in op.program.outputs]
+    pairs = [([live[name] for name in op.ins], op.program.inputs), (op.outs, ends)]
+    for given, wanted in pairs:
+        if len(given) != len(wanted) or not all(a.means(b) for a, b in zip(given, wanted, strict=True)):
+            have, need = (", ".join(f"{v.name}: {v.form}" for v in end) or "none" for end in (given, wanted))
+            raise ProgramError(op.program.name, "", "Call", f"values {have} stand for {need}")
+
+
+def _check_loop(op: Loop, live: Mapping[str, Value]) -> None:
     step, split = op.program, op.constants + op.carried
     if op.steps < 0 or min(op.constants, op.carried) < 0 or split > len(op.ins):
         why = f"{op.steps} steps, {op.constants} constants and {op.carried} carried are no loop of {len(op.ins)} values"
