@@ -8,19 +8,7 @@ from typing import TypeVar
 from redistrib.errors import ProgramError, TypeFormError
 from redistrib.lang.types import require_even
 from redistrib.programs.check_calls import check_ends
-from redistrib.programs.data import (
-    Call,
-    Compute,
-    Loop,
-    Move,
-    Place,
-    ProgramData,
-    Value,
-    called_by,
-    made_by,
-    name_of,
-    used_by,
-)
+from redistrib.programs.data import Compute, Move, Place, ProgramData, Value, called_by, made_by, name_of, used_by
 from redistrib.programs.groups import Group, group_of
 
 _Program = TypeVar("_Program", bound=ProgramData)
@@ -58,7 +46,7 @@ def _check(program: ProgramData, checked: set[int]) -> None:
                 _check_compute(op, group, live)
             case Move():
                 _check_move(op, live[op.value])
-            case Call() | Loop():
+            case _:
                 for inner in called_by(op):
                     if id(inner) not in checked:
                         _check(inner, checked)

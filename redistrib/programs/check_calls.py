@@ -11,7 +11,7 @@ from redistrib.programs.data import Call, Loop, Value
 
 
 def check_ends(op: Call | Loop, live: Mapping[str, Value]) -> None:
-    """Check that values of a program fit the inputs and outputs of one that it runs, and the steps of a loop each other.
+    """Check that values of a program fit the ends of a program that it runs, and the steps of a loop each other.
 
     Raises:
         ProgramError: if they do not.
