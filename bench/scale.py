@@ -44,8 +44,8 @@ PROBLEMS = {
     for problem in (
         Problem("8B, 256 devices", "LLAMA_8B", "data=32,model=8", 256, 4096, "", "tpu"),
         Problem("8B, 256 devices, 16 GB", "LLAMA_8B", "data=32,model=8", 256, 4096, "16GB", "tpu"),
-        Problem("70B, 8,192 devices", "LLAMA_70B", "data=1024,model=8", 1024, 4096, "", "tpu"),
-        Problem("70B, 8,192 devices, 95 GB", "LLAMA_70B", "data=1024,model=8", 1024, 4096, "95GB", "tpu"),
+        Problem("70B, 8,192 devices", "LLAMA_70B", "data=1024,model=8", 1024, 4096, "", "v5p"),
+        Problem("70B, 8,192 devices, 95 GB", "LLAMA_70B", "data=1024,model=8", 1024, 4096, "95GB", "v5p"),
     )
 }
 

@@ -3,17 +3,20 @@
 The rules, a model of XLA on GPUs and TPUs that is not held against them program by program:
 
 - Operations element by element, with broadcasts, transposes, reshapes, slices and conversions among them, are computed
-  where they are read, if only such operations and reductions read them: a cheap one in every kernel that reads it, a
-  costly one (more than one operation a point, a quotient) only if one kernel does.
+  where they are read, if only such operations and reductions read them, and one kernel computes all of these. Several
+  kernels each compute an operation that is cheap (at most one operation a point, no quotient) and reads no more bytes
+  than it makes.
 - The result of a product that one such operation reads alone is not stored: the operation is its epilogue.
 - Everything else is a kernel of its own. It reads each stored array once.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.graph import Graph, Operation
 from redistrib.programs.nest import Access
 
@@ -46,6 +49,14 @@ def kernels_of(graph: Graph) -> list[Kernel]:
     loops = [is_loop(operation) for operation in graph.operations]
     inside: dict[int, set[int]] = {}  # for what is not stored the kernels that compute it
 
+    arrays = graph.arrays()
+
+    def size(name: str) -> int:
+        return math.prod(arrays[name].shape) * itemsize_of(arrays[name].dtype)
+
+    def read(operation: Operation) -> int:
+        return sum(size(name) for name in dict.fromkeys(operation.ins))
+
     def computed_by(name: str) -> set[int]:
         return {kernel for k, _ in readers.get(name, ()) for kernel in inside.get(k, {k})}
 
@@ -58,7 +69,7 @@ def kernels_of(graph: Graph) -> list[Kernel]:
         if name in outputs or not own or not all(loops[j] or is_reduction(graph.operations[j]) for j in own):
             continue
         kernels = computed_by(name)
-        if len(kernels) == 1 or not _is_costly(operation):
+        if len(kernels) == 1 or (not _is_costly(operation) and read(operation) <= size(name)):
             inside[k] = kernels
     ends: set[str] = set()  # results of products that are the start of an epilogue
     epilogues: set[int] = set()

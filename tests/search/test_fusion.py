@@ -74,11 +74,13 @@ def test_a_reduction_computes_what_it_reads() -> None:
     assert read_and_written(graph) == 256 * 512 * 4 + 4
 
 
-def test_what_is_costly_is_computed_once_and_what_is_cheap_wherever_it_is_read() -> None:
+def test_what_is_costly_or_reads_more_is_computed_once_and_what_is_cheap_wherever_it_is_read() -> None:
     cheap = graph_of(lambda x: (lambda y: (y - 1, jnp.sum(y)))(x + 1), X)
     costly = graph_of(lambda x: (lambda y: (y - 1, jnp.sum(y)))(x / 3), X)
+    both = graph_of(lambda x, z: (lambda y: (y - 1, jnp.sum(y)))(x + z), X, X)
     assert launched(cheap) == 2
     assert launched(costly) == 3
+    assert launched(both) == 3
 
 
 @pytest.mark.parametrize(
