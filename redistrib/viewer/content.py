@@ -26,7 +26,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Block:
+class TimelineBlock:
     """A stretch of time on a row of a timeline.
 
     Attributes:
@@ -57,7 +57,7 @@ class Timeline:
     """
 
     rows: Sequence[str]
-    blocks: Sequence[Block]
+    blocks: Sequence[TimelineBlock]
     memory: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
     peak: tuple[float, int] | None = None
 

@@ -25,7 +25,7 @@ _MAKERS = {
 }
 
 
-class View:
+class Page:
     """A page about one value. Notebooks show its short form; `save` writes the whole page.
 
     Attributes:
@@ -54,10 +54,10 @@ class View:
         return notebook(self._content)
 
     def __repr__(self) -> str:
-        return f"<View of {self._content.title}; save('page.html') writes the page>"
+        return f"<Page of {self._content.title}; save('page.html') writes the page>"
 
 
-def view(value: Any) -> View:
+def view(value: Any) -> Page:
     """A page that shows a value: tiles step by step, operations, timelines, and the bytes held.
 
     The page is one file without links to the network. Its slider goes through the steps and rounds of a plan; under the
@@ -72,9 +72,9 @@ def view(value: Any) -> View:
 
     >>> from redistrib.api import synthesize
     >>> view(synthesize("[4{x}8, 8]", "[8, 4{x}8]", {"x": 2}))
-    <View of [4{x}8, 8] -> [8, 4{x}8]; save('page.html') writes the page>
+    <Page of [4{x}8, 8] -> [8, 4{x}8]; save('page.html') writes the page>
     """
-    return View(value)
+    return Page(value)
 
 
 def content_of(value: Any) -> Content:

@@ -18,7 +18,7 @@ from redistrib.simulator.machine import Machine
 from redistrib.simulator.prices import prices_between
 from redistrib.theory.placement import Placement
 from redistrib.theory.topology import Topology
-from redistrib.viewer.content import Block, Content, Table, Timeline, megabytes, microseconds, number
+from redistrib.viewer.content import Content, Table, Timeline, TimelineBlock, megabytes, microseconds, number
 
 MOST_DEVICES = 1024  # whose tiles are drawn
 MOST_MESSAGES = 20_000  # of a step, that are drawn
@@ -152,20 +152,20 @@ def timeline_of(plan: Plan, profile: Machine) -> Timeline:
     """
     topology = profile.links.topology(plan.source_mesh)
     rows = ["between hosts", "inside a host"] if topology.hosts is not None else ["links"]
-    blocks: list[Block] = []
+    blocks: list[TimelineBlock] = []
     at = 0.0
     for k, (step, seconds) in enumerate(zip(plan.steps, step_seconds(plan, profile), strict=True)):
         most = max(step.received(), default=0) * plan.itemsize
         crosses, sizes = _rounds(step, topology)
         row = 0 if crosses or topology.hosts is None else 1
         text = f"{megabytes(most)} to a device at most, {seconds * 1e6:,.1f} µs; {groups(step) or 'no communication'}"
-        blocks.append(Block(row, f"{k + 1} {what(step)}", "step", at, seconds, text))
+        blocks.append(TimelineBlock(row, f"{k + 1} {what(step)}", "step", at, seconds, text))
         total = sum(sizes) or 1
         begin = at
         for number_, size in enumerate(sizes if len(sizes) > 1 else ()):
             length = seconds * size / total
             note = f"round {number_ + 1} of {len(sizes)}: shares of up to {megabytes(size * plan.itemsize)}"
-            blocks.append(Block(row, f"round {number_ + 1}", "round", begin, length, note))
+            blocks.append(TimelineBlock(row, f"round {number_ + 1}", "round", begin, length, note))
             begin += length
         at += seconds
     return Timeline(rows, blocks)

@@ -14,7 +14,7 @@ from redistrib.simulator.clocks import Event
 from redistrib.simulator.entry import simulate
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.result import Simulation
-from redistrib.viewer.content import Block, Cell, Content, Table, Timeline, megabytes, microseconds, number
+from redistrib.viewer.content import Cell, Content, Table, Timeline, TimelineBlock, megabytes, microseconds, number
 from redistrib.viewer.plans import plan_data
 
 MOST_PLANS = 24  # different plans of a program whose tiles are drawn
@@ -103,12 +103,12 @@ def timeline(simulation: Simulation) -> Timeline:
     events = simulation.events
     rows = sorted({(event.clock, event.stream) for event in events})
     place = {row: k for k, row in enumerate(rows)}
-    blocks: list[Block] = []
+    blocks: list[TimelineBlock] = []
     memory: dict[int, list[tuple[float, int]]] = defaultdict(list)
     for event in events:
         row = place[event.clock, event.stream]
         note = f"{(event.end - event.start) * 1e6:,.1f} µs, {megabytes(event.during)} held"
-        blocks.append(Block(row, event.name, event.kind, event.start, event.end - event.start, note))
+        blocks.append(TimelineBlock(row, event.name, event.kind, event.start, event.end - event.start, note))
         blocks += _steps(event, row)
         memory[event.clock] += [(event.start, event.during), (event.end, event.after)]
     names = {clock: _name(simulation, clock) for clock in dict.fromkeys(simulation.run.clock_of.values())}
@@ -120,14 +120,14 @@ def timeline(simulation: Simulation) -> Timeline:
     )
 
 
-def _steps(event: Event, row: int) -> list[Block]:
+def _steps(event: Event, row: int) -> list[TimelineBlock]:
     if event.kind != "move":
         return []
     blocks, at = [], event.start
     for stage in event.stages:
         length = max(0.0, min(stage.seconds, event.end - at))
         note = f"{length * 1e6:,.1f} µs, largest tile {stage.tile:,} elements"
-        blocks.append(Block(row, stage.name, "step", at, length, note))
+        blocks.append(TimelineBlock(row, stage.name, "step", at, length, note))
         at += length
     return blocks
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import redistrib as rd
-from redistrib.viewer.content import Block, Content, Table, Timeline
+from redistrib.viewer.content import Content, Table, Timeline, TimelineBlock
 from redistrib.viewer.page import page
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed; `make test-browser` does")
@@ -107,7 +107,7 @@ def test_a_timeline_zooms_by_the_wheel_and_tells_what_runs(browser: Any, tmp_pat
 
 def test_five_thousand_operations_scroll_and_sort(browser: Any, tmp_path: Path) -> None:
     rows = [[(str(k), k), f"dot_{k}", ("", (k * 37) % 5000)] for k in range(5000)]
-    blocks = [Block(0, f"dot_{k}", "compute", k * 1e-6, 1e-6) for k in range(5000)]
+    blocks = [TimelineBlock(0, f"dot_{k}", "compute", k * 1e-6, 1e-6) for k in range(5000)]
     memory = {"device 0": [(k * 1e-6, k % 100) for k in range(5000)]}
     content = Content(
         "many", (), [Table("Operations", ["#", "operation", "bytes"], rows)], (), Timeline(["device 0"], blocks, memory)
