@@ -69,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
 
     plan = commands.add_parser("plan", help="print the plan from one type to another")
     _add_problem(plan)
+    plan.add_argument("--against", choices=("dtensor",), help="also say what PyTorch's DTensor would do")
     plan.set_defaults(command=_plan)
 
     explain = commands.add_parser("explain", help="say where a plan's traffic goes, and draw it")
@@ -215,6 +216,10 @@ def _hosts(options: argparse.Namespace) -> Any:
 def _plan(options: argparse.Namespace) -> int:
     plan = _synthesize(options)
     print(plan.to_json() if options.json else plan)
+    if options.against == "dtensor" and not options.json:
+        from redistrib.dtensor.against import against_dtensor
+
+        print(f"\n{against_dtensor(plan)}")
     return 0
 
 

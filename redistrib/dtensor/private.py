@@ -5,14 +5,21 @@
 
 `AsyncCollectiveTensor`: the local tensor of a DTensor whose collective may still be under way. It is public that
 `to_local` may return one, and that it is to be waited for; the class is not.
+
+The planner of DTensor, and a process group that only pretends to have ranks: there is no public way to ask what
+`DTensor.redistribute` will do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
-from torch.distributed.tensor import Shard
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard
 
 
 def strided_shard(dim: int, split_factor: int) -> Any:
@@ -27,3 +34,59 @@ def strided_shard(dim: int, split_factor: int) -> Any:
 def finished(local: torch.Tensor) -> torch.Tensor:
     """A local tensor once its collective is done."""
     return local.wait() if type(local).__name__ == "AsyncCollectiveTensor" else local
+
+
+def planned_steps(
+    shape: Sequence[int],
+    mesh: Sequence[int],
+    source: Sequence[Sequence[int]],
+    target: Sequence[Sequence[int]],
+    *,
+    greedy: bool,
+) -> tuple[str, list[tuple[int, str, str]]]:
+    """The steps that DTensor's planner makes, without ranks: its planner has no public name.
+
+    Args:
+        shape: global shape, in elements.
+        mesh: sizes of the mesh dimensions.
+        source, target: for each tensor dimension the mesh dimensions that shard it, in the order in which they do.
+        greedy: whether the planner that is used by default plans, or the one of least cost.
+
+    Returns:
+        The version of PyTorch, and for each step the mesh dimension, and "shard" or "replicate" before and after.
+    """
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec, ShardOrderEntry, TensorMeta
+    from torch.distributed.tensor._redistribute import (
+        _gen_transform_infos_non_cached,
+        use_min_cost_redistribution_plan,
+    )
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    made = not dist.is_initialized()
+    if made:
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=prod(mesh))
+    try:
+        device_mesh = init_device_mesh("cpu", tuple(mesh))
+        empty = torch.empty(tuple(shape), device="meta")
+        meta = TensorMeta(empty.shape, empty.stride(), torch.float32)
+        specs = []
+        for axes in (source, target):
+            placements: list[Any] = [Replicate()] * len(mesh)
+            for dim, numbers in enumerate(axes):
+                for number in numbers:
+                    placements[number] = Shard(dim)
+            order = tuple(
+                ShardOrderEntry(tensor_dim=dim, mesh_dims=tuple(numbers)) for dim, numbers in enumerate(axes) if numbers
+            )
+            specs.append(DTensorSpec(device_mesh, tuple(placements), tensor_meta=meta, shard_order=order))
+        with use_min_cost_redistribution_plan(not greedy):
+            infos = _gen_transform_infos_non_cached(*specs)
+        steps = []
+        for info in infos:
+            before, after = info.src_dst_placements
+            kinds = ["replicate" if one.is_replicate() else "shard" for one in (before, after)]
+            steps.append((info.mesh_dim, kinds[0], kinds[1]))
+        return torch.__version__, steps
+    finally:
+        if made:
+            dist.destroy_process_group()
