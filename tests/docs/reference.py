@@ -17,7 +17,18 @@ PAGES = {
     "moving": (
         "Moving arrays",
         "Functions that move arrays and trees of arrays, and the plans of trees.",
-        ("reshard", "reshard_plan", "like", "TreePlan", "load", "save", "cache_info", "clear_caches"),
+        (
+            "reshard",
+            "reshard_plan",
+            "like",
+            "TreePlan",
+            "load",
+            "load_plan",
+            "LoadPlan",
+            "save",
+            "cache_info",
+            "clear_caches",
+        ),
     ),
     "programs": (
         "Functions over a mesh",
