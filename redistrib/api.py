@@ -302,6 +302,9 @@ def distribute(
     limit = None if memory_limit is None else parse_size(memory_limit)
     jax_mesh, axes = meshes(mesh)
     opens_loops = not isinstance(schedule, Schedule)  # a schedule names the operations of unrolled loops
-    given = prepare(fn, args, axes, in_shardings, out_shardings, rules, exact=exact, opens_loops=opens_loops)
+    platform = jax_mesh.devices.flat[0].platform
+    given = prepare(
+        fn, args, axes, in_shardings, out_shardings, rules, exact=exact, opens_loops=opens_loops, platform=platform
+    )
     names = (donate,) if isinstance(donate, str) else donate
     return distributed(given, jax_mesh, axes, schedule, cost_model, donate=names, memory_limit=limit)

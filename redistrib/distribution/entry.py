@@ -117,7 +117,7 @@ class Prepared:
 
 def prepare(
     function: Callable[..., Any], args: Any, mesh: Mesh, in_shardings: Any, out_shardings: Any,
-    rules: Mapping[str, Any] | None, *, exact: bool = False, opens_loops: bool = False,
+    rules: Mapping[str, Any] | None, *, exact: bool = False, opens_loops: bool = False, platform: str = "",
 ) -> Prepared:  # fmt: skip
     """Trace a function, and read what is asked of its arguments and results."""
     args = tuple(args) if isinstance(args, tuple | list) else (args,)
@@ -125,7 +125,9 @@ def prepare(
         raise ProgramError("", "", "Arguments", f"exact is {exact!r}; give True or False")
     known = {kind: rule for kind, rule in REGIONS.items() if not (opens_loops and kind in LOOPS)}
     names = leaf_names(function, args)
-    traced = trace(function, args, names, {**known, **(rules or {})}, exact=exact, opens_loops=opens_loops)
+    traced = trace(
+        function, args, names, {**known, **(rules or {})}, exact=exact, opens_loops=opens_loops, platform=platform
+    )
     arrays, graph = traced.graph.arrays(), traced.graph
     inputs = _types(in_shardings, args, [array.shape for array in graph.inputs], mesh)
     tree = jax.tree_util.tree_unflatten(traced.out_tree, traced.outputs)

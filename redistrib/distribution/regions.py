@@ -17,12 +17,22 @@ from jax import lax
 from jax.extend import core as jex
 
 from redistrib.backends.jax.program import TracedRange
-from redistrib.backends.jax.trace.equation import At, CallRule, Equation, Form, Rule, results
+from redistrib.backends.jax.trace.equation import (
+    At,
+    CallRule,
+    Equation,
+    Form,
+    Rule,
+    access,
+    letters,
+    results,
+    with_scalar_condition,
+)
 from redistrib.backends.jax.trace.inline import trace
 from redistrib.backends.jax.trace.sums import can_be_summed, sum_identity
 from redistrib.errors import ProgramError
 from redistrib.partitioning.factors import Factor, factors
-from redistrib.programs.graph import Graph
+from redistrib.programs.graph import Array, Graph, Operation
 from redistrib.programs.nest import Nest
 
 
@@ -177,7 +187,9 @@ def _scan(equation: Equation) -> Nest | None:
 
 
 def _while(equation: Equation) -> Nest | None:
-    params = equation.params
+    params, is_other = with_scalar_condition(equation.params)
+    if is_other:
+        return None
     tests, consts = params["cond_nconsts"], params["body_nconsts"]
     kept = len(equation.ins) - tests - consts
     ins = equation.ins[tests:]
@@ -214,27 +226,65 @@ def _cond(equation: Equation) -> Nest | None:
     _require_no_keys(equation)
     branches, rules, exact = equation.params["branches"], equation.rules, equation.exact
     regions = [_Region(jex.jaxpr_as_fun(branch), equation.ins[1:], rules, exact=exact) for branch in branches]
-    rows = []
-    for first in regions[0].factors:
-        row = [next((other for other in region.factors if _fit(first, other, region)), None) for region in regions]
-        rows += [[factor for factor in row if factor is not None]] if None not in row else []
-    for number, region in enumerate(regions):
-        region.factors = [row[number] for row in rows]
+    joined = _joined([region.graph for region in regions], len(equation.ins) - 1, equation.outs)
+    shared = [
+        replace(factor, ins=factor.ins[: len(equation.ins) - 1])
+        for factor in factors(joined)
+        if all(dim is None for dim in factor.ins[len(equation.ins) - 1 :])
+    ]
+    first = 0
+    for region in regions:
+        last = first + len(region.graph.operations)
+        region.factors = [
+            replace(factor, work={k - first: dim for k, dim in factor.work.items() if first <= k < last})
+            for factor in shared
+        ]
+        first = last
 
     def run(parts: At, operands: Sequence[Any]) -> Any:
         index, *given = operands
         return lax.switch(index, [lambda *own, one=region: one.run(parts, own) for region in regions], *given)
 
-    found = [replace(row[0], ins=(None, *row[0].ins)) for row in rows]
+    found = [
+        replace(factor, ins=(None, *factor.ins), begins=frozenset(k + 1 for k in factor.begins)) for factor in shared
+    ]
     return _nest(equation, found, run, max(region.flops for region in regions))
 
 
-def _fit(one: Factor, other: Factor, region: _Region) -> bool:
-    """Whether a factor of a branch is that of the first: what this branch does not read may be cut."""
-    read = {name for operation in region.graph.operations for name in operation.ins} | {*region.graph.outputs}
-    pairs = zip(one.ins, other.ins, region.graph.inputs, strict=False)
-    same_ins = all(a == b or (b is None and array.name not in read) for a, b, array in pairs)
-    return same_ins and (one.outs, one.summed) == (other.outs, other.summed)
+def _joined(graphs: Sequence[Graph], shared: int, outs: Sequence[Form]) -> Graph:
+    """Graphs that start from the same arrays as one, whose results join those of all: they are cut alike, or nowhere.
+
+    Args:
+        graphs: the branches.
+        shared: how many of their inputs, the first, are the same.
+        outs: what each ends with.
+    """
+    inputs = list(graphs[0].inputs[:shared])
+    operations: list[Operation] = []
+    ends: list[list[str]] = [[] for _ in outs]
+    for number, graph in enumerate(graphs):
+        names = {array.name: array.name for array in graph.inputs[:shared]}
+        names.update({name: f"{number}/{name}" for name in graph.arrays() if name not in names})
+        inputs += [replace(array, name=names[array.name]) for array in graph.inputs[shared:]]
+        for operation in graph.operations:
+            made = tuple(replace(array, name=names[array.name]) for array in operation.outs)
+            operations.append(replace(operation, ins=tuple(names[name] for name in operation.ins), outs=made))
+        for end, name in zip(ends, graph.outputs, strict=True):
+            end.append(names[name])
+    results = [Array(f"out{k}", form.shape, form.dtype) for k, form in enumerate(outs)]
+    for end, result in zip(ends, results, strict=True):
+        dims = letters("d", result.shape)
+        ins = tuple(access(f"a{k}", list(dims), result.shape) for k in range(len(end)))
+        linear = (tuple(range(len(end))),) if can_be_summed(result.dtype) else ()
+        nest = Nest(
+            result.name,
+            tuple((name, range(size)) for name, size in dims.items()),
+            ins,
+            (access("out", list(dims), result.shape),),
+            linear=linear,
+        )
+        operations.append(Operation(nest, "join", tuple(end), (result,)))
+    return Graph(tuple(inputs), tuple(operations), tuple(result.name for result in results))
 
 
 def proxy(pure: Callable[..., Any], run: Callable[..., Any] | None = None) -> CallRule:

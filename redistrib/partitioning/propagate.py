@@ -390,6 +390,10 @@ class Propagation:
                 at[axis] = dim
         return self.type_of(shape, at)
 
+    def asked_of_input(self, name: str, axis: str) -> int | None:
+        """The dimension that readers of an input want cut, of those that have decided; None if they do not agree."""
+        return self._asked(name, axis)
+
     def _asked_by_all(self, name: str, axis: str) -> int | None:
         for k, _ in self.readers.get(name, ()):
             if axis not in self.cuts[k]:

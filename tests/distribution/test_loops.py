@@ -159,3 +159,65 @@ def test_loops_that_do_not_fit(change: dict[str, Any], says: str) -> None:
     broken = tuple(replace(op, **change) if op is loop else op for op in program.ops)
     with pytest.raises(ProgramError, match=f"operation 'scan': .*{says}.*(rule Loop)"):
         check(Program(program.inputs, broken, program.outputs))
+
+
+def test_a_while_with_a_condition_for_each_row() -> None:
+    """Under `vmap` a step follows while any row wants one, and changes those rows alone."""
+
+    def function(x: Any, limit: Any) -> Any:
+        def row(x: Any, limit: Any) -> Any:
+            return lax.while_loop(lambda s: s[0].sum() < limit, lambda s: (s[0] * 2 + 1, s[1] + 1), (x, 0))
+
+        return jax.vmap(row)(x, limit)
+
+    args = (np.abs(whole(16, 3)) + 1, np.arange(16, dtype=np.float32) * 50)
+    f = rd.distribute(function, args, {"d": 8}, schedule=rd.along("d", {"x": 0, "limit": 0}), cost_model="exact")
+    assert f.opaque == ()
+    same(f, function, *args)
+
+
+def test_loops_in_loops() -> None:
+    def function(x: Any) -> Any:
+        return lax.scan(lambda c, _: (lax.fori_loop(0, 3, lambda k, d: d + k, c), c.sum()), x, length=5)
+
+    x = whole(16, 3)
+    f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact")
+    same(f, function, x)
+    (outer,) = loops_of(f.program)
+    assert [inner.steps for inner in loops_of(outer.program)] == [3]
+    assert kinds(outer.program) == ["all_reduce"]
+
+
+def test_layers_that_are_computed_again_in_the_backward_pass() -> None:
+    def remat(params: Any, x: Any) -> Any:
+        @jax.checkpoint
+        def layer(x: Any, layer: Any) -> Any:
+            return x + jnp.tanh(x @ layer["up"]) @ layer["down"], None
+
+        return lax.scan(layer, x, params)[0].sum()
+
+    args = arguments()
+    function = jax.grad(remat)
+    f = rd.distribute(function, args, {"d": 8}, schedule=CUTS, cost_model="exact")
+    same(f, function, *args, exact=False)
+    assert [loop.steps for loop in loops_of(f.program)] == [LAYERS, LAYERS]
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_branches_are_cut_by_the_join_of_their_layouts(flag: bool) -> None:
+    """The second branch ties no argument to the other; the first does."""
+
+    def function(flag: Any, x: Any, y: Any) -> Any:
+        return lax.cond(flag, lambda x, y: (x + y, 2 * y), lambda x, y: (x, y), x, y)
+
+    args = (np.bool_(flag), whole(16, 8), whole(16, 8))
+    f = rd.distribute(function, args, {"d": 8}, schedule=rd.along("d", {"x": 0}))
+    assert (f.opaque, f.program.moves) == ((), ())
+    same(f, function, *args)
+
+
+def test_a_function_with_a_form_for_each_platform_is_that_of_the_devices() -> None:
+    x = whole(16, 16)
+    f = rd.distribute(jnp.diagonal, (x,), {"d": 8}, schedule=rd.along("d", {"a": 0}), cost_model="exact")
+    assert not any(op.name.startswith(("cond", "platform")) for op in f.program.ops if hasattr(op, "name"))
+    same(f, jnp.diagonal, x)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend import core as jex
 
 from redistrib.programs.nest import Access, Nest
 
@@ -187,6 +188,34 @@ def access(array: str, dims: Dims, shape: Sequence[int]) -> Access:
     """An access by names of iteration dimensions."""
     names = tuple((dim,) if isinstance(dim, str) and dim else tuple(dim) for dim in dims)
     return Access(array, names, tuple(size for size, dim in zip(shape, names, strict=True) if not dim))
+
+
+def with_scalar_condition(params: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+    """The parameters of a `while` whose condition is one boolean, and whether they are others.
+
+    Under `vmap` a condition may have one boolean for each row: a step follows while any is true, and changes those rows
+    alone. The step then reads the constants of the condition too, before its own.
+    """
+    condition, body = params["cond_jaxpr"], params["body_jaxpr"]
+    shape = condition.out_avals[0].shape
+    if not shape:
+        return params, False
+    tests, consts = params["cond_nconsts"], params["body_nconsts"]
+    holds, change = jex.jaxpr_as_fun(condition), jex.jaxpr_as_fun(body)
+
+    def step(*operands: Any) -> list[Any]:
+        given, fixed, state = operands[:tests], operands[tests : tests + consts], operands[tests + consts :]
+        (rows,) = holds(*given, *state)
+        found = change(*fixed, *state)
+        return [
+            jax.lax.select(jax.lax.broadcast_in_dim(rows, new.shape, range(rows.ndim)), new, old)
+            for new, old in zip(found, state, strict=True)
+        ]
+
+    state = body.in_avals[consts:]
+    changed = jax.make_jaxpr(step)(*condition.in_avals[:tests], *body.in_avals)
+    any_holds = jax.make_jaxpr(lambda *operands: [holds(*operands)[0].any()])(*condition.in_avals[:tests], *state)
+    return {**params, "cond_jaxpr": any_holds, "body_jaxpr": changed, "body_nconsts": tests + consts}, True
 
 
 Rule: TypeAlias = Callable[[Equation], Nest | None]

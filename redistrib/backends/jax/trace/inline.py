@@ -80,6 +80,7 @@ def trace(
     *,
     exact: bool = False,
     opens_loops: bool = False,
+    platform: str = "",
 ) -> Traced:
     """Trace a function of arrays.
 
@@ -90,12 +91,13 @@ def trace(
         rules: rules of primitives that override the library's.
         exact: whether no partial sum may pass an operation.
         opens_loops: whether loops become loops of the graph; else each is one operation, or is unrolled if it is short.
+        platform: of the devices, as JAX calls it; by default its own.
 
     Raises:
         ProgramError: if the function has an unsupported effect, or reads or writes arrays in place.
     """
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
-    tracer = _Tracer({**RULES, **(rules or {})}, rules or {}, exact, opens_loops)
+    tracer = _Tracer({**RULES, **(rules or {})}, rules or {}, exact, opens_loops, platform or jax.default_backend())
     constants = tuple(closed.consts)
     effects.require_arrays("", [var.aval for var in (*closed.jaxpr.invars, *closed.jaxpr.constvars)])
     env: dict[Any, Atom] = {}
@@ -125,12 +127,21 @@ def trace(
     )
 
 
+def _of_platform(platforms: Sequence[tuple[str, ...] | None], platform: str) -> int:
+    """The number of the form for a platform; None stands for all others."""
+    names = {"gpu": ("gpu", "cuda", "rocm")}.get(platform, (platform,))
+    named = (k for k, form in enumerate(platforms) if form is not None and any(name in form for name in names))
+    others = (k for k, form in enumerate(platforms) if form is None)
+    return next(named, next(others, 0))
+
+
 @dataclass
 class _Tracer:
     rules: Mapping[str, Rule]
     given_rules: Mapping[str, Rule]  # without those of the library
     exact: bool = False
     opens_loops: bool = False
+    platform: str = ""
     operations: list[Operation] = field(default_factory=list)
     loops: list[LoopScope] = field(default_factory=list)
     scope: int | None = None  # the innermost loop that is being traced
@@ -174,6 +185,11 @@ class _Tracer:
         called = str(eqn.params.get("name", "")) if kind in ("jit", "pjit") else ""
         if isinstance(self.rules.get(called), CallRule):
             return self.equation(eqn, ins, source, called)
+        if kind == "platform_index" and kind not in self.rules:  # of a function with a form for each platform
+            return [Lit(np.int32(_of_platform(eqn.params["platforms"], self.platform)))]
+        if kind == "cond" and isinstance(ins[0], Lit):
+            branches = eqn.params["branches"]
+            return self.inlined(branches[min(max(int(ins[0].value), 0), len(branches) - 1)], ins[1:], source)
         if kind in INLINED and kind not in self.rules:
             inner = eqn.params[INLINED[kind]]
             if kind in ("remat2", "checkpoint") and eqn.params.get("differentiated") and eqn.params.get("prevent_cse"):

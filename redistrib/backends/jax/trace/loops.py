@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from redistrib.backends.jax.trace.equation import At, Equation, Form, form_of
+from redistrib.backends.jax.trace.equation import At, Equation, Form, form_of, with_scalar_condition
 from redistrib.backends.jax.trace.sums import passing, sum_identity
 from redistrib.programs.graph import Array, LoopScope, Operation, Role
 from redistrib.programs.nest import Access, Nest
@@ -55,10 +55,13 @@ def scan(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str) -> list[Ato
 
 def while_loop(tracer: Tracer, eqn: Any, ins: Sequence[Atom], source: str, trip_count: int) -> list[Atom]:
     """Add a `while`; returns what it carries at the end."""
-    params = eqn.params
+    params, is_other = with_scalar_condition(eqn.params)
     tests, consts = params["cond_nconsts"], params["body_nconsts"]
-    forms = [form_of(var.aval) for var in eqn.invars[tests + consts :]]
-    starts = _materialized(tracer, ins[tests + consts :], forms)
+    if is_other:  # its step reads the constants of the condition too
+        ins = [*ins[:tests], *ins]
+    start = len(ins) - len(eqn.outvars)
+    forms = [form_of(var.aval) for var in eqn.outvars]
+    starts = _materialized(tracer, ins[start:], forms)
     loop = _Loop(tracer, "while", trip_count, source, is_while=True)
     carries = [loop.carry(name, form) for name, form in zip(starts, forms, strict=True)]
     (goes_on,) = tracer.inlined(params["cond_jaxpr"], [*ins[:tests], *carries], source)
