@@ -75,7 +75,7 @@ class ThroughProgram:
         forms: Mapping[int, Sequence[Form]],
     ) -> None:
         self._devices, self._source, self._target, self._slots = tuple(devices), source, target, tuple(slots)
-        self._flat = [Side(self._devices, (), ()).rows(((slot.elements,), str(slot.wire))) for slot in slots]
+        self._groups = _grouped(self._slots)
         self._pack = self._packing(origins) if source.here and slots else None
         self._exchange = self._exchanging() if slots else None
         self._unpack = self._unpacking(arrivals, forms) if target.here else None
@@ -97,36 +97,63 @@ class ThroughProgram:
     ) -> list[jax.Array]:
         """The results, each of a global shape under a sharding."""
         source, target = self._source, self._target
-        boxes: list[Any] = []
+        buffers: list[Any] = []
         if self._pack is not None:
             rows = [
                 with_sharding(array, each.shape, each.sharding, weak=False)
                 for array, each in zip(arrays, map(source.rows, source.tiles), strict=True)
             ]
-            boxes = list(self._pack(*rows))
+            buffers = list(self._pack(*rows))
         else:
-            boxes = [without_shards(each.shape, each.dtype, each.sharding) for each in self._of_source()]
+            buffers = [without_shards(each.shape, each.dtype, each.sharding) for each in self._buffers(source)]
         if self._exchange is not None:
-            given = [over_all(box, each.shape, each.sharding) for box, each in zip(boxes, self._flat, strict=True)]
-            boxes = list(self._exchange(*given))
+            everywhere = self._buffers(self._all)
+            given = [over_all(each, to.shape, to.sharding) for each, to in zip(buffers, everywhere, strict=True)]
+            buffers = list(self._exchange(*given))
         if self._unpack is None:
             dtypes = [tile[1] for tile in target.tiles]
             return [
                 without_shards(shape, jnp.dtype(dtype), sharding)
                 for shape, dtype, sharding in zip(shapes, dtypes, targets, strict=True)
             ]
-        arrived = [on_some(box, each.shape, each.sharding) for box, each in zip(boxes, self._of_target(), strict=True)]
+        arrived = [
+            on_some(each, to.shape, to.sharding) for each, to in zip(buffers, self._buffers(target), strict=True)
+        ]
         made = self._unpack(*arrived)
         return [
             with_sharding(array, shape, sharding, weak=False)
             for array, shape, sharding in zip(made, shapes, targets, strict=True)
         ]
 
-    def _of_source(self) -> list[jax.ShapeDtypeStruct]:
-        return [self._source.rows(((slot.elements,), str(slot.wire))) for slot in self._slots]
+    @property
+    def _all(self) -> Side:
+        """All devices."""
+        return Side(self._devices, (), ())
 
-    def _of_target(self) -> list[jax.ShapeDtypeStruct]:
-        return [self._target.rows(((slot.elements,), str(slot.wire))) for slot in self._slots]
+    def _buffers(self, side: Side) -> list[jax.ShapeDtypeStruct]:
+        """The boxes of all slots end to end, one buffer for each type in which they travel."""
+        sizes: dict[str, int] = {}
+        for (_, wire), slots in self._groups.items():
+            sizes[wire] = sizes.get(wire, 0) + sum(self._slots[k].elements for k in slots)
+        return [side.rows(((size,), wire)) for wire, size in sizes.items()]
+
+    def _joined(self, boxes: Mapping[int, jax.Array]) -> tuple[jax.Array, ...]:
+        """Boxes, flat, as the buffers of a device."""
+        parts: dict[str, list[jax.Array]] = {}
+        for (_, wire), slots in self._groups.items():
+            parts.setdefault(wire, []).extend(boxes[k] for k in slots)
+        return tuple(each[0] if len(each) == 1 else lax.concatenate(each, 0) for each in parts.values())
+
+    def _parted(self, buffers: Sequence[jax.Array]) -> dict[int, jax.Array]:
+        """The boxes in the buffers of a device."""
+        by_wire = {str(buffer.dtype): buffer for buffer in buffers}
+        places = dict.fromkeys(by_wire, 0)
+        boxes = {}
+        for (_, wire), slots in self._groups.items():
+            for k in slots:
+                start, places[wire] = places[wire], places[wire] + self._slots[k].elements
+                boxes[k] = lax.slice(by_wire[wire], (start,), (places[wire],))
+        return boxes
 
     def _packing(self, origins: Sequence[Mapping[int, Sequence[int]]]) -> Any:
         """Each sender's boxes, with the steps that come before the move."""
@@ -140,8 +167,9 @@ class ThroughProgram:
             tables.append(table)
 
         def run(*tiles: jax.Array) -> tuple[jax.Array, ...]:
-            me, result = lax.axis_index(AXIS), []
-            for slot, table in zip(self._slots, tables, strict=True):
+            me = lax.axis_index(AXIS)
+            result = {}
+            for k, (slot, table) in enumerate(zip(self._slots, tables, strict=True)):
                 tile = tiles[slot.leaf]
                 bits = None if slot.steps else bits_of(tile.dtype)
                 part = as_dtype(tile, bits)
@@ -150,33 +178,29 @@ class ThroughProgram:
                 for step in slot.steps:
                     part = step(part)
                 part = part if bits is not None else as_dtype(part, bits_of(part.dtype))
-                result.append(lax.reshape(part, (slot.elements,)))
-            return tuple(result)
+                # Else XLA:CPU makes one loop over flat elements, and divides for each to find its place.
+                result[k] = lax.reshape(lax.optimization_barrier(part), (slot.elements,))
+            return self._joined(result)
 
-        return self._compiled(
-            run, self._source, [self._source.rows(tile) for tile in self._source.tiles], self._of_source()
-        )
+        ins = [self._source.rows(tile) for tile in self._source.tiles]
+        return self._compiled(run, self._source, ins, self._buffers(self._source))
 
     def _exchanging(self) -> Any:
         """Boxes from their senders to their receivers; those of the same pairs and type together."""
-        together: dict[Any, list[int]] = defaultdict(list)
-        for k, slot in enumerate(self._slots):
-            together[slot.pairs, slot.wire].append(k)
 
-        def run(*boxes: jax.Array) -> tuple[jax.Array, ...]:
-            result: dict[int, jax.Array] = {}
-            for (pairs, _), several in together.items():
-                flat = boxes[several[0]] if len(several) == 1 else lax.concatenate([boxes[k] for k in several], 0)
-                if any(a != b for a, b in pairs):
-                    flat = lax.ppermute(flat, AXIS, pairs)
-                start = 0
-                for k in several:
-                    result[k] = lax.slice(flat, (start,), (start + boxes[k].size,))
-                    start += boxes[k].size
-            return tuple(result[k] for k in range(len(boxes)))
+        def run(*buffers: jax.Array) -> tuple[jax.Array, ...]:
+            by_wire = {str(buffer.dtype): buffer for buffer in buffers}
+            places = dict.fromkeys(by_wire, 0)
+            moved: dict[str, list[jax.Array]] = {wire: [] for wire in by_wire}
+            for (pairs, wire), slots in self._groups.items():
+                start = places[wire]
+                places[wire] += sum(self._slots[k].elements for k in slots)
+                part = lax.slice(by_wire[wire], (start,), (places[wire],))
+                moved[wire].append(lax.ppermute(part, AXIS, pairs) if any(a != b for a, b in pairs) else part)
+            return tuple(each[0] if len(each) == 1 else lax.concatenate(each, 0) for each in moved.values())
 
-        side = Side(self._devices, (), ())
-        return self._compiled(run, side, self._flat, self._flat, donate=True)
+        there = self._buffers(self._all)
+        return self._compiled(run, self._all, there, there, donate=True)
 
     def _unpacking(self, arrivals: Mapping[int, Mapping[Fetch, Arrival]], forms: Mapping[int, Sequence[Form]]) -> Any:
         """Each receiver's results; devices whose results are made alike share a branch."""
@@ -190,28 +214,33 @@ class ThroughProgram:
                 branches.append(self._branch(forms[receiver], arrivals[receiver]))
             number.append(kinds[key])
 
-        def run(*boxes: jax.Array) -> tuple[jax.Array, ...]:
+        def run(*buffers: jax.Array) -> tuple[jax.Array, ...]:
             result: tuple[jax.Array, ...]
             if len(branches) == 1:
-                result = branches[0](*boxes)
+                result = branches[0](*buffers)
             else:
                 mine = jnp.asarray(np.array(number, np.int32))[lax.axis_index(AXIS)]
-                result = lax.switch(mine, branches, *boxes)
+                result = lax.switch(mine, branches, *buffers)
             return result
 
         outs = [self._target.rows(tile) for tile in self._target.tiles]
-        return self._compiled(run, self._target, self._of_target(), outs)
+        return self._compiled(run, self._target, self._buffers(self._target), outs)
 
     def _branch(self, forms: Sequence[Form], arrivals: Mapping[Fetch, Arrival]) -> Any:
         slots = self._slots
 
-        def run(*boxes: jax.Array) -> tuple[jax.Array, ...]:
+        def run(*buffers: jax.Array) -> tuple[jax.Array, ...]:
+            boxes = self._parted(buffers)
+
             def fetched(fetch: Fetch) -> jax.Array:
                 arrival = arrivals[fetch]
                 shape = tuple(b - a for a, b in fetch.box)
                 parts = [lax.reshape(boxes[k], slots[k].shape) for k in arrival.parts]
                 if len(parts) == 1 and parts[0].shape == shape:
                     whole = parts[0]
+                elif (dim := _stacked_along(arrival, parts)) is not None:
+                    ordered = sorted(range(len(parts)), key=lambda k: arrival.places[k][dim])
+                    whole = lax.concatenate([parts[k] for k in ordered], dim)
                 else:
                     wire = slots[arrival.parts[0]].wire if parts else jnp.dtype(arrival.dtype)
                     whole = jnp.zeros(shape, wire)
@@ -234,6 +263,28 @@ class ThroughProgram:
             mapped = over_tiles(run, mesh, *specs)
             given = tuple(range(len(ins))) if donate else ()
             return jax.jit(mapped, donate_argnums=given).lower(*ins).compile()
+
+
+def _stacked_along(arrival: Arrival, parts: Sequence[jax.Array]) -> int | None:
+    """The dimension along which parts lie end to end and make up the whole; None where they do not."""
+    shape = tuple(b - a for a, b in arrival.fetch.box)
+    for dim, size in enumerate(shape):
+        others = {(part.shape[:dim], part.shape[dim + 1 :]) for part in parts}
+        if others == {(shape[:dim], shape[dim + 1 :])}:
+            ends = sorted(
+                (place[dim], place[dim] + part.shape[dim]) for part, place in zip(parts, arrival.places, strict=True)
+            )
+            starts = [0, *(end for _, end in ends)]
+            return dim if [start for start, _ in ends] == starts[:-1] and starts[-1] == size else None
+    return None
+
+
+def _grouped(slots: Sequence[Slot]) -> dict[tuple[Any, str], list[int]]:
+    """Slots by their pairs and the type in which they travel."""
+    groups: dict[tuple[Any, str], list[int]] = defaultdict(list)
+    for k, slot in enumerate(slots):
+        groups[slot.pairs, str(slot.wire)].append(k)
+    return dict(groups)
 
 
 def _scratch(program: Any) -> int:
