@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 
 from redistrib.backends.jax.values import bits_of
 from redistrib.plans.dtypes import itemsize_of
@@ -18,41 +17,66 @@ from redistrib.synthesis.rounds import edge_colouring
 
 
 @dataclass(frozen=True)
-class Slot:
-    """Boxes of one input and one shape, of which no device sends or receives two.
+class Message:
+    """A box of an input that one device sends to another, or keeps.
 
     Attributes:
         leaf: the input.
-        shape: of the boxes.
-        steps: taken before they are sent.
-        dtype: in which they are sent.
-        pairs: senders and receivers, by their numbers; a device may be both.
-        boxes: of each pair, within the input.
+        box: within the input.
+        steps: taken before it is sent.
+        dtype: in which it is sent.
+        sender, receiver: numbers of devices.
     """
 
     leaf: int
-    shape: tuple[int, ...]
+    box: Box
     steps: tuple[Step, ...]
     dtype: str
-    pairs: tuple[tuple[int, int], ...]
-    boxes: tuple[Box, ...]
+    sender: int
+    receiver: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the box."""
+        return tuple(stop - start for start, stop in self.box)
 
     @property
     def elements(self) -> int:
-        """Elements of a box."""
+        """Elements of the box."""
         return math.prod(self.shape)
 
     @property
-    def wire(self) -> np.dtype[Any]:
+    def wire(self) -> str:
         """The type as which elements travel: small floats as integers of their bits."""
         dtype = jnp.dtype(self.dtype)
-        bits: np.dtype[Any] = bits_of(dtype) or dtype
-        return bits
+        return str(bits_of(dtype) or dtype)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a box."""
-        return math.prod(self.shape) * itemsize_of(self.dtype)
+        """Bytes of the box."""
+        return self.elements * itemsize_of(self.dtype)
+
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """What messages that are cut out alike have in common."""
+        return self.leaf, self.shape, self.steps, self.dtype
+
+
+@dataclass(frozen=True)
+class Round:
+    """Messages of as many elements of each sender to one receiver; no device sends or receives twice.
+
+    Attributes:
+        wire: the type in which elements travel.
+        size: elements that each sender sends.
+        pairs: senders and receivers; each with itself, or none.
+        messages: of each pair the numbers of its messages, end to end.
+    """
+
+    wire: str
+    size: int
+    pairs: tuple[tuple[int, int], ...]
+    messages: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -63,14 +87,14 @@ class Arrival:
         fetch: the box, and what steps are taken of it in all.
         early: how many of the steps are taken before it is sent.
         dtype: in which it is sent.
-        parts: for each part the number of the slot.
+        parts: for each part the number of the round, its first element in what arrives in that, and its shape.
         places: for each part where it stands in the box.
     """
 
     fetch: Fetch
     early: int
     dtype: str
-    parts: tuple[int, ...]
+    parts: tuple[tuple[int, int, tuple[int, ...]], ...]
     places: tuple[tuple[int, ...], ...]
 
 
@@ -122,51 +146,72 @@ class Senders:
 
 def scheduled(
     forms: Mapping[int, Sequence[Form]], dtypes: Sequence[str], senders: Senders
-) -> tuple[list[Slot], dict[int, dict[Fetch, Arrival]]]:
-    """The slots that bring devices what forms need, and what arrives in them.
+) -> tuple[list[Message], list[Round], dict[int, dict[Fetch, Arrival]]]:
+    """The messages that bring devices what forms need, in rounds, and what arrives in them.
 
     Args:
         forms: for each receiver its results.
         dtypes: of the inputs.
         senders: who has what.
     """
-    wanted: dict[Any, list[tuple[int, int, Box]]] = defaultdict(list)  # by kind: sender, receiver, box
-    taken: set[Any] = set()
+    messages: dict[Message, int] = {}
     for receiver, results in forms.items():
         for fetch in dict.fromkeys(fetch for form in results for fetch in fetches(form)):
             early, dtype = early_steps(fetch.steps, dtypes[fetch.leaf])
             for part, sender in senders.parts(fetch.leaf, fetch.box, receiver, itemsize_of(dtype)):
-                kind = (fetch.leaf, tuple(b - a for a, b in part), fetch.steps[:early], dtype)
-                message = (sender, receiver, part)
-                if (kind, message) not in taken:
-                    taken.add((kind, message))
-                    wanted[kind].append(message)
-    slots: list[Slot] = []
-    for kind, messages in wanted.items():
-        colours = edge_colouring([(sender, receiver) for sender, receiver, _ in messages])
-        for colour in range(max(colours) + 1):
-            some = [message for message, each in zip(messages, colours, strict=True) if each == colour]
-            pairs, boxes = tuple((a, b) for a, b, _ in some), tuple(box for _, _, box in some)
-            leaf, shape, steps, dtype = kind
-            slots.append(Slot(leaf, shape, steps, dtype, pairs, boxes))
+                message = Message(fetch.leaf, part, fetch.steps[:early], dtype, sender, receiver)
+                messages.setdefault(message, len(messages))
+    rounds = _rounds(list(messages))
+    where = {
+        number: (k, offset)
+        for k, each in enumerate(rounds)
+        for several in each.messages
+        for number, offset in _offsets(several, list(messages))
+    }
+    known: dict[tuple[int, int, tuple[Step, ...]], list[Message]] = defaultdict(list)
+    for message in messages:
+        known[message.receiver, message.leaf, message.steps].append(message)
     arrivals: dict[int, dict[Fetch, Arrival]] = defaultdict(dict)
-    by_receiver: dict[tuple[int, int, tuple[Step, ...]], list[tuple[Box, int]]] = defaultdict(list)
-    for k, slot in enumerate(slots):
-        for (_, receiver), box in zip(slot.pairs, slot.boxes, strict=True):
-            by_receiver[receiver, slot.leaf, slot.steps].append((box, k))
     for receiver, results in forms.items():
         for fetch in dict.fromkeys(fetch for form in results for fetch in fetches(form)):
             early, dtype = early_steps(fetch.steps, dtypes[fetch.leaf])
-            parts = [
-                (box, k)
-                for box, k in by_receiver[receiver, fetch.leaf, fetch.steps[:early]]
-                if all(a <= c and d <= b for (a, b), (c, d) in zip(fetch.box, box, strict=True))
+            inside = [
+                message
+                for message in known[receiver, fetch.leaf, fetch.steps[:early]]
+                if all(a <= c and d <= b for (a, b), (c, d) in zip(fetch.box, message.box, strict=True))
             ]
-            places = tuple(tuple(c - a for (a, _), (c, _) in zip(fetch.box, box, strict=True)) for box, _ in parts)
-            arrivals[receiver][fetch] = Arrival(fetch, early, dtype, tuple(k for _, k in parts), places)
-    return slots, arrivals
+            parts = tuple((*where[messages[message]], message.shape) for message in inside)
+            places = tuple(tuple(c - a for (a, _), (c, _) in zip(fetch.box, m.box, strict=True)) for m in inside)
+            arrivals[receiver][fetch] = Arrival(fetch, early, dtype, parts, places)
+    return list(messages), rounds, arrivals
 
 
-def received(slots: Sequence[Slot]) -> int:
+def _rounds(messages: Sequence[Message]) -> list[Round]:
+    """All messages of two devices travel at once; rounds are of pairs that send as many elements each."""
+    pairs: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+    for number, message in enumerate(messages):
+        pairs[message.wire, message.sender, message.receiver].append(number)
+    alike: dict[tuple[str, int, bool], list[tuple[int, int]]] = defaultdict(list)
+    for (wire, sender, receiver), numbers in pairs.items():
+        size = sum(messages[number].elements for number in numbers)
+        alike[wire, size, sender == receiver].append((sender, receiver))
+    rounds = []
+    for (wire, size, _), some in alike.items():
+        colours = edge_colouring(some)
+        for colour in range(max(colours) + 1):
+            chosen = tuple(pair for pair, each in zip(some, colours, strict=True) if each == colour)
+            rounds.append(Round(wire, size, chosen, tuple(tuple(pairs[wire, a, b]) for a, b in chosen)))
+    return rounds
+
+
+def _offsets(numbers: Sequence[int], messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
+    """Messages end to end: the number of each, and its first element."""
+    start = 0
+    for number in numbers:
+        yield number, start
+        start += messages[number].elements
+
+
+def received(messages: Sequence[Message]) -> int:
     """Bytes that devices take in from others, all together."""
-    return sum(slot.nbytes for slot in slots for sender, receiver in slot.pairs if sender != receiver)
+    return sum(message.nbytes for message in messages if message.sender != message.receiver)

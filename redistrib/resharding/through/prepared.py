@@ -23,7 +23,7 @@ from redistrib.resharding.leaves import Leaf, matched, on_devices
 from redistrib.resharding.packing.buckets import BUCKET_BYTES
 from redistrib.resharding.sharing import belongs_to_others, buffers
 from redistrib.resharding.through.boxes import Backwards, Box, Combination, Concatenation, Fetch, Form, View, fetches
-from redistrib.resharding.through.messages import Arrival, Senders, Slot, received, scheduled
+from redistrib.resharding.through.messages import Arrival, Message, Round, Senders, received, scheduled
 from redistrib.resharding.through.programs import Side, ThroughProgram
 
 _PLANS: Cache[Any] = Cache(64)  # by the jaxpr, the inputs' and the results' shardings
@@ -36,7 +36,8 @@ class ThroughBucket:
     Attributes:
         results: their numbers.
         inputs: numbers of the inputs that they are made of.
-        slots: boxes that are sent.
+        messages: boxes that are sent.
+        rounds: in which they are sent.
         program: what does it.
         given_up: inputs that nothing needs afterwards.
         peak_bytes: bytes on the fullest device meanwhile, all inputs and results counted.
@@ -44,7 +45,8 @@ class ThroughBucket:
 
     results: tuple[int, ...]
     inputs: tuple[int, ...]
-    slots: tuple[Slot, ...]
+    messages: tuple[Message, ...]
+    rounds: tuple[Round, ...]
     program: ThroughProgram
     given_up: tuple[int, ...]
     peak_bytes: int
@@ -74,7 +76,7 @@ class ThroughPlan:
     @property
     def received_bytes(self) -> int:
         """Bytes that devices receive from others, all together."""
-        return sum(received(bucket.slots) for bucket in self.buckets)
+        return sum(received(bucket.messages) for bucket in self.buckets)
 
     @property
     def peak_bytes(self) -> int:
@@ -86,7 +88,7 @@ class ThroughPlan:
         for number, bucket in enumerate(self.buckets, start=1):
             first = self.names[bucket.results[0]] or "the array"
             more = len(bucket.results) - 1
-            sent = sorted({slot.dtype for slot in bucket.slots})
+            sent = sorted({message.dtype for message in bucket.messages})
             rows.append(
                 [
                     str(number),
@@ -94,8 +96,8 @@ class ThroughPlan:
                     f"{self.dtypes[bucket.results[0]]}{list(self.shapes[bucket.results[0]])}",
                     str(len(bucket.inputs)),
                     ", ".join(sent),
-                    str(len({(slot.pairs, slot.dtype) for slot in bucket.slots})),
-                    f"{received(bucket.slots):,}",
+                    str(len(bucket.rounds)),
+                    f"{received(bucket.messages):,}",
                     f"{bucket.peak_bytes:,}",
                 ]
             )
@@ -322,7 +324,7 @@ def _bucket(
     made = dict(sorted(made.items()))
     dtypes = [str(inputs[k].dtype) for k in chosen]
     senders = Senders(tiles, {k: device.process_index for device, k in number.items()})
-    slots, arrivals = scheduled(made, dtypes, senders)
+    messages, rounds, arrivals = scheduled(made, dtypes, senders)
     sides = []
     for some, shapes in (
         (here, [(inputs[k].sharding.shard_shape(inputs[k].shape), str(inputs[k].dtype)) for k in chosen]),
@@ -332,13 +334,15 @@ def _bucket(
         sides.append(Side(tuple(ordered), tuple(number[device] for device in ordered), tuple(shapes)))
     origins = [{device: [a for a, _ in box] for device, box in each.items()} for each in tiles]
     source, target = sides
-    program = ThroughProgram(devices, source, target, origins, slots, arrivals, made)
+    program = ThroughProgram(devices, source, target, origins, messages, rounds, arrivals, made)
     after = dict(alive)
     for k in results:
         _account(after, wanted[k], leaves[k].value.dtype)
     peak = max(after.values(), default=0) + program.added_bytes
-    lacking = _lacking(made, arrivals, tiles, slots)
-    return ThroughBucket(tuple(results), tuple(chosen), tuple(slots), program, given_up, peak), lacking
+    lacking = _lacking(made, arrivals, tiles)
+    return ThroughBucket(
+        tuple(results), tuple(chosen), tuple(messages), tuple(rounds), program, given_up, peak
+    ), lacking
 
 
 def _size(box: Box) -> tuple[int, ...]:
@@ -363,7 +367,6 @@ def _lacking(
     made: Mapping[int, Sequence[Form]],
     arrivals: Mapping[int, Mapping[Fetch, Arrival]],
     tiles: Sequence[Mapping[int, Box]],
-    slots: Sequence[Slot],
 ) -> int:
     """Bytes of the boxes that devices need and do not have, each box once, in the type in which it is sent.
 

@@ -6,7 +6,7 @@ its own; only boxes on their way stand on both.
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ from redistrib.backends.jax.sharding import alone_on
 from redistrib.backends.jax.values import as_dtype, bits_of
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.resharding.through.boxes import Fetch, Form, evaluated
-from redistrib.resharding.through.messages import Arrival, Slot
+from redistrib.resharding.through.messages import Arrival, Message, Round
 
 Tile = tuple[tuple[int, ...], str]  # shape and element type
 
@@ -60,7 +60,7 @@ class ThroughProgram:
         devices: of inputs and results, in the order of their numbers.
         source, target: the inputs' and the results' side.
         origins: for each input the first element of each device's tile.
-        slots: what is sent.
+        messages, rounds: what is sent.
         arrivals, forms: for each receiver what arrives, and what its results are made of.
     """
 
@@ -70,20 +70,21 @@ class ThroughProgram:
         source: Side,
         target: Side,
         origins: Sequence[Mapping[int, Sequence[int]]],
-        slots: Sequence[Slot],
+        messages: Sequence[Message],
+        rounds: Sequence[Round],
         arrivals: Mapping[int, Mapping[Fetch, Arrival]],
         forms: Mapping[int, Sequence[Form]],
     ) -> None:
-        self._devices, self._source, self._target, self._slots = tuple(devices), source, target, tuple(slots)
-        self._groups = _grouped(self._slots)
-        self._pack = self._packing(origins) if source.here and slots else None
-        self._exchange = self._exchanging() if slots else None
+        self._devices, self._source, self._target = tuple(devices), source, target
+        self._messages, self._rounds = tuple(messages), tuple(rounds)
+        self._pack = self._packing(origins) if source.here and rounds else None
+        self._exchange = self._exchanging() if rounds else None
         self._unpack = self._unpacking(arrivals, forms) if target.here else None
 
     @property
     def added_bytes(self) -> int:
         """Bytes per device besides inputs and results: boxes on their way, and scratch as the compiler reports it."""
-        on_the_way = sum(slot.nbytes for slot in self._slots)
+        on_the_way = sum(each.size * jnp.dtype(each.wire).itemsize for each in self._rounds)
         scratch = [_scratch(program) for program in (self._pack, self._exchange, self._unpack) if program is not None]
         return 2 * on_the_way + max(scratch, default=0)
 
@@ -131,73 +132,97 @@ class ThroughProgram:
         return Side(self._devices, (), ())
 
     def _buffers(self, side: Side) -> list[jax.ShapeDtypeStruct]:
-        """The boxes of all slots end to end, one buffer for each type in which they travel."""
+        """What each device sends, or receives, in all rounds end to end: a buffer for each type of elements."""
         sizes: dict[str, int] = {}
-        for (_, wire), slots in self._groups.items():
-            sizes[wire] = sizes.get(wire, 0) + sum(self._slots[k].elements for k in slots)
+        for each in self._rounds:
+            sizes[each.wire] = sizes.get(each.wire, 0) + each.size
         return [side.rows(((size,), wire)) for wire, size in sizes.items()]
 
-    def _joined(self, boxes: Mapping[int, jax.Array]) -> tuple[jax.Array, ...]:
-        """Boxes, flat, as the buffers of a device."""
-        parts: dict[str, list[jax.Array]] = {}
-        for (_, wire), slots in self._groups.items():
-            parts.setdefault(wire, []).extend(boxes[k] for k in slots)
-        return tuple(each[0] if len(each) == 1 else lax.concatenate(each, 0) for each in parts.values())
-
-    def _parted(self, buffers: Sequence[jax.Array]) -> dict[int, jax.Array]:
-        """The boxes in the buffers of a device."""
+    def _parted(self, buffers: Sequence[jax.Array]) -> list[jax.Array]:
+        """The parts of a device's buffers, by round."""
         by_wire = {str(buffer.dtype): buffer for buffer in buffers}
         places = dict.fromkeys(by_wire, 0)
-        boxes = {}
-        for (_, wire), slots in self._groups.items():
-            for k in slots:
-                start, places[wire] = places[wire], places[wire] + self._slots[k].elements
-                boxes[k] = lax.slice(by_wire[wire], (start,), (places[wire],))
-        return boxes
+        parts = []
+        for each in self._rounds:
+            start, places[each.wire] = places[each.wire], places[each.wire] + each.size
+            parts.append(lax.slice(by_wire[each.wire], (start,), (places[each.wire],)))
+        return parts
+
+    def _joined(self, parts: Sequence[Sequence[jax.Array]]) -> tuple[jax.Array, ...]:
+        """Buffers of flat arrays, some for each round."""
+        by_wire: dict[str, list[jax.Array]] = {}
+        for each, some in zip(self._rounds, parts, strict=True):
+            by_wire.setdefault(each.wire, []).extend(some)
+        return tuple(each[0] if len(each) == 1 else lax.concatenate(each, 0) for each in by_wire.values())
 
     def _packing(self, origins: Sequence[Mapping[int, Sequence[int]]]) -> Any:
-        """Each sender's boxes, with the steps that come before the move."""
-        place = {number: k for k, number in enumerate(self._source.numbers)}
-        tables = []
-        for slot in self._slots:
-            table = np.zeros((len(place), len(slot.shape)), np.int32)
-            for (sender, _), box in zip(slot.pairs, slot.boxes, strict=True):
-                origin = origins[slot.leaf][sender]
-                table[place[sender]] = [start - first for (start, _), first in zip(box, origin, strict=True)]
-            tables.append(table)
+        """What each device sends, with the steps that come before the move. Devices that cut alike share a branch."""
+        sent: list[list[tuple[int, ...]]] = []  # for each device, by round, the numbers of its messages
+        for number in self._source.numbers:
+            mine = [dict(zip([a for a, _ in each.pairs], each.messages, strict=True)) for each in self._rounds]
+            sent.append([each.get(number, ()) for each in mine])
+        most = max(sum(map(len, each)) for each in sent)
+        rank = max((len(message.box) for message in self._messages), default=0)
+        table = np.zeros((len(sent), max(most, 1), max(rank, 1)), np.int32)
+        kinds: dict[Any, int] = {}
+        numbers: list[int] = []
+        branches: list[Any] = []
+        for k, (device, rounds) in enumerate(zip(self._source.numbers, sent, strict=True)):
+            flat = [self._messages[number] for several in rounds for number in several]
+            for place, message in enumerate(flat):
+                origin = origins[message.leaf][device]
+                starts = [start - first for (start, _), first in zip(message.box, origin, strict=True)]
+                table[k, place, : len(starts)] = starts
+            key = tuple(tuple(self._messages[number].form for number in several) for several in rounds)
+            if key not in kinds:
+                kinds[key] = len(branches)
+                branches.append(self._cutting(rounds))
+            numbers.append(kinds[key])
 
         def run(*tiles: jax.Array) -> tuple[jax.Array, ...]:
             me = lax.axis_index(AXIS)
-            result = {}
-            for k, (slot, table) in enumerate(zip(self._slots, tables, strict=True)):
-                tile = tiles[slot.leaf]
-                bits = None if slot.steps else bits_of(tile.dtype)
-                part = as_dtype(tile, bits)
-                if part.shape != slot.shape:
-                    part = lax.dynamic_slice(part, jnp.asarray(table)[me], slot.shape)
-                for step in slot.steps:
-                    part = step(part)
-                part = part if bits is not None else as_dtype(part, bits_of(part.dtype))
-                # Else XLA:CPU makes one loop over flat elements, and divides for each to find its place.
-                result[k] = lax.reshape(lax.optimization_barrier(part), (slot.elements,))
-            return self._joined(result)
+            return _chosen(branches, numbers, me, jnp.asarray(table)[me], *tiles)
 
         ins = [self._source.rows(tile) for tile in self._source.tiles]
         return self._compiled(run, self._source, ins, self._buffers(self._source))
 
+    def _cutting(self, rounds: Sequence[tuple[int, ...]]) -> Any:
+        """What a device that sends these messages does with the starts of their boxes and its tiles."""
+        messages = self._messages
+
+        def run(starts: jax.Array, *tiles: jax.Array) -> tuple[jax.Array, ...]:
+            parts, place = [], 0
+            for each, several in zip(self._rounds, rounds, strict=True):
+                flat = []
+                for number in several:
+                    message = messages[number]
+                    tile = tiles[message.leaf]
+                    bits = None if message.steps else bits_of(tile.dtype)
+                    part = as_dtype(tile, bits)
+                    if part.shape != message.shape:
+                        where = [starts[place, k] for k in range(len(message.shape))]
+                        part = lax.dynamic_slice(part, where, message.shape)
+                    for step in message.steps:
+                        part = step(part)
+                    part = part if bits is not None else as_dtype(part, bits_of(part.dtype))
+                    # Else XLA:CPU makes one loop over flat elements, and divides for each to find its place.
+                    flat.append(lax.reshape(lax.optimization_barrier(part), (message.elements,)))
+                    place += 1
+                parts.append(flat or [jnp.zeros(each.size, each.wire)])
+            return self._joined(parts)
+
+        return run
+
     def _exchanging(self) -> Any:
-        """Boxes from their senders to their receivers; those of the same pairs and type together."""
+        """One permute for each round, but for what devices keep."""
 
         def run(*buffers: jax.Array) -> tuple[jax.Array, ...]:
-            by_wire = {str(buffer.dtype): buffer for buffer in buffers}
-            places = dict.fromkeys(by_wire, 0)
-            moved: dict[str, list[jax.Array]] = {wire: [] for wire in by_wire}
-            for (pairs, wire), slots in self._groups.items():
-                start = places[wire]
-                places[wire] += sum(self._slots[k].elements for k in slots)
-                part = lax.slice(by_wire[wire], (start,), (places[wire],))
-                moved[wire].append(lax.ppermute(part, AXIS, pairs) if any(a != b for a, b in pairs) else part)
-            return tuple(each[0] if len(each) == 1 else lax.concatenate(each, 0) for each in moved.values())
+            parts = self._parted(buffers)
+            moved = [
+                [lax.ppermute(part, AXIS, each.pairs) if any(a != b for a, b in each.pairs) else part]
+                for each, part in zip(self._rounds, parts, strict=True)
+            ]
+            return self._joined(moved)
 
         there = self._buffers(self._all)
         return self._compiled(run, self._all, there, there, donate=True)
@@ -215,34 +240,29 @@ class ThroughProgram:
             number.append(kinds[key])
 
         def run(*buffers: jax.Array) -> tuple[jax.Array, ...]:
-            result: tuple[jax.Array, ...]
-            if len(branches) == 1:
-                result = branches[0](*buffers)
-            else:
-                mine = jnp.asarray(np.array(number, np.int32))[lax.axis_index(AXIS)]
-                result = lax.switch(mine, branches, *buffers)
-            return result
+            return _chosen(branches, number, lax.axis_index(AXIS), *buffers)
 
         outs = [self._target.rows(tile) for tile in self._target.tiles]
         return self._compiled(run, self._target, self._buffers(self._target), outs)
 
     def _branch(self, forms: Sequence[Form], arrivals: Mapping[Fetch, Arrival]) -> Any:
-        slots = self._slots
-
         def run(*buffers: jax.Array) -> tuple[jax.Array, ...]:
-            boxes = self._parted(buffers)
+            arrived = self._parted(buffers)
 
             def fetched(fetch: Fetch) -> jax.Array:
                 arrival = arrivals[fetch]
                 shape = tuple(b - a for a, b in fetch.box)
-                parts = [lax.reshape(boxes[k], slots[k].shape) for k in arrival.parts]
+                parts = [
+                    lax.reshape(lax.slice(arrived[k], (start,), (start + math.prod(size),)), size)
+                    for k, start, size in arrival.parts
+                ]
                 if len(parts) == 1 and parts[0].shape == shape:
                     whole = parts[0]
                 elif (dim := _stacked_along(arrival, parts)) is not None:
                     ordered = sorted(range(len(parts)), key=lambda k: arrival.places[k][dim])
                     whole = lax.concatenate([parts[k] for k in ordered], dim)
                 else:
-                    wire = slots[arrival.parts[0]].wire if parts else jnp.dtype(arrival.dtype)
+                    wire = parts[0].dtype if parts else jnp.dtype(arrival.dtype)
                     whole = jnp.zeros(shape, wire)
                     for part, place in zip(parts, arrival.places, strict=True):
                         whole = lax.dynamic_update_slice(whole, part, place)
@@ -279,12 +299,14 @@ def _stacked_along(arrival: Arrival, parts: Sequence[jax.Array]) -> int | None:
     return None
 
 
-def _grouped(slots: Sequence[Slot]) -> dict[tuple[Any, str], list[int]]:
-    """Slots by their pairs and the type in which they travel."""
-    groups: dict[tuple[Any, str], list[int]] = defaultdict(list)
-    for k, slot in enumerate(slots):
-        groups[slot.pairs, str(slot.wire)].append(k)
-    return dict(groups)
+def _chosen(branches: Sequence[Any], numbers: Sequence[int], me: jax.Array, *args: jax.Array) -> tuple[jax.Array, ...]:
+    """What the branch of this device makes of its arguments."""
+    result: tuple[jax.Array, ...]
+    if len(branches) == 1:
+        result = branches[0](*args)
+    else:
+        result = lax.switch(jnp.asarray(np.array(numbers, np.int32))[me], branches, *args)
+    return result
 
 
 def _scratch(program: Any) -> int:
