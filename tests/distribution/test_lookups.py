@@ -134,3 +134,20 @@ def test_searches_and_orders_beside_a_cut(special: float, axis: int) -> None:
         return jnp.concatenate([lax.bitcast_convert_type(one, jnp.int32).ravel() for one in made])
 
     agree(function, x)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16"])
+def test_rows_that_are_written_over_rows_of_the_same_array(dtype: str, axis: int) -> None:
+    """XLA for CPUs writes in place, and must see that what it reads is what it writes into."""
+    shape = (8, 2) if axis == 0 else (1, 8, 2)
+    x = np.arange(16).reshape(shape).astype(jnp.dtype(dtype))
+
+    def function(x: Any) -> Any:
+        first, there = (lax.slice_in_dim(x, start, start + 4, axis=axis) for start in (0, 2))
+        moved = lax.dynamic_update_slice_in_dim(x, first, 1, axis)
+        return jnp.stack([moved, lax.dynamic_update_slice_in_dim(x, there * 2, 3, axis)])
+
+    agree(function, x, schedule=rd.along("d", {"x": axis}))
+    agree(lambda x: lax.dynamic_update_slice_in_dim(x, lax.slice_in_dim(x, 0, 4, axis=axis), 1, axis), x,
+          schedule=rd.along("d", {"x": axis}))  # fmt: skip

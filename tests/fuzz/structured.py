@@ -126,7 +126,7 @@ def _taken_apart(function: Function) -> bool:
         ),
         f"write[{axis}, {start.dtype} {start}]": (
             lambda x, y: lax.dynamic_update_slice_in_dim(
-                x, lax.slice_in_dim(y * 1, 0, max(1, size // 2), axis=axis), jnp.asarray(start) + 0, axis
+                x, lax.slice_in_dim(y, 0, max(1, size // 2), axis=axis), jnp.asarray(start) + 0, axis
             ),
             (k, j),
             other.bound,
@@ -134,6 +134,8 @@ def _taken_apart(function: Function) -> bool:
         "stop": (lambda x: lax.stop_gradient(x) + lax.stop_gradient(x), (k,), value.bound),
     }
     name = rng.choice(sorted(kinds))
+    if name.startswith("write") and j == k >= len(function.arguments):
+        return False  # behind a reshape, `jax.jit` itself reads what it has already overwritten, on CPUs
     run, reads, more = kinds[name]
     grain = min([function.values[n].grain for n in reads])
     grain = min(grain, 1.0) if name.startswith("pad") and grain else grain

@@ -141,7 +141,7 @@ class Function:
         forms = [jax.ShapeDtypeStruct(self.values[k].shape, jnp.dtype(self.values[k].dtype)) for k in reads]
         try:
             made = jax.eval_shape(run, *forms)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return False
         if made.dtype == jax.dtypes.float0:
             return False

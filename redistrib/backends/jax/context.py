@@ -41,6 +41,9 @@ class LoweringContext:
             as that of TPUs does.
         ragged: whether the platform has a ragged all-to-all; without it, ragged exchanges go in rounds.
         batched: whether tiles may have a batch dimension, by `jax.vmap`; batched gathers are lowered differently.
+        gathers_in_shape: whether a gather of tiles that follow one another ends in the shape of the whole, with no
+            reshape behind it. XLA for CPUs writes a part of an array in place, and behind a reshape it does not see
+            that what is written is read off the same array: `x.at[1:5].set(x[:4])` then repeats its first row.
         quirks: of the platform.
         numbers: 0, 1, 2 and so on, as arguments of the program, whose values the compiler does not see.
         adding: how partial sums are added; None if there are none.
@@ -59,6 +62,7 @@ class LoweringContext:
     adds_up_lines: bool = False
     ragged: bool = False
     batched: bool = True
+    gathers_in_shape: bool = False
     quirks: Quirks = field(default_factory=Quirks)
     numbers: tuple[jax.Array, ...] = field(default=(), repr=False, compare=False)
     adding: Adding | None = None

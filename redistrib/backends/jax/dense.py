@@ -40,6 +40,10 @@ def gather(step: AllGather, tile: jax.Array, context: LoweringContext) -> jax.Ar
         if _in_rows(merged) and not context.batched and not _is_line(tile, context):
             whole: jax.Array = lax.all_gather(tile, tiled=True, **context.groups(step.groups))
             return whole
+        grown = [dim for dim, factor in enumerate(merged) if factor > 1]
+        if context.gathers_in_shape and straight and len(grown) == 1 and not _is_line(tile, context):
+            side_by_side: jax.Array = lax.all_gather(tile, axis=grown[0], tiled=True, **context.groups(step.groups))
+            return side_by_side
         # Gathering along a new leading dimension and transposing once is faster than tiled=True along an inner one.
         return joined(_gathered(tile, step.groups, context), merged)
 

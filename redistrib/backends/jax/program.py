@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import jax
@@ -168,4 +168,5 @@ def _compute(op: Compute, tiles: Mapping[str, jax.Array]) -> dict[str, jax.Array
 def _moved(plan: Plan, tile: jax.Array, platform: Platform, schedule: Schedule | None) -> jax.Array:
     mesh = plan.source_mesh
     context = context_of(plan, mesh.names, mesh.shape, mesh.devices, schedule, platform)
+    context = replace(context, gathers_in_shape=True)  # an operation of the program may write into what is moved
     return as_integer_bits(named(local_program(plan.steps, context), plan))(tile)
