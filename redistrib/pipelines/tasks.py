@@ -71,7 +71,11 @@ class Writer:
 
     def needed(self, key: Key, form: DistType) -> Value:
         """A value of the group in a layout, after a move if there is no such version yet."""
-        return self.builder.needed((self.group, key), replace(self.computed(key), type=form))
+        return self.builder.needed((self.group, key), self._layout(key, form))
+
+    def _layout(self, key: Key, form: DistType) -> Value:
+        value = self.computed(key)
+        return value if value.type == form else replace(value, type=form)
 
     def compute(self, number: int, microbatch: int = 0) -> None:
         """Add an operation, after the constants that it reads; partial sums in its results are reduced."""

@@ -153,12 +153,13 @@ class _Spreading:
 
     def _at(self, group: int, name: str, microbatch: int) -> Value:
         """A value, or its part with a microbatch, on a group of devices; it is sent if the group lacks it."""
-        key, here = self.key(name, microbatch), self.writers[group]
-        if not here.has(key):
-            source = self.writers[self.owner[name]].computed(key)
-            named = self.builder.new_name(f"{source.name}@{group}")
-            here.hold(key, self.builder.move(source, place=here.place, name=named))
-        return here.computed(key)
+        key = self.key(name, microbatch)
+        versions = self.builder.versions.get((group, key))
+        if versions:
+            return versions[0]
+        writer, source = self.writers[group], self.writers[self.owner[name]].computed(key)
+        named = self.builder.new_name(f"{source.name}@{group}")
+        return writer.hold(key, self.builder.move(source, place=writer.place, name=named))
 
     # ------------------------------------------------------------------------------------------ once
 
