@@ -58,7 +58,7 @@ def search(
 
     Each mesh axis is decided by an exact integer program, given the others: one cut of every operation, and one
     conversion of a value for all that read it so, at the price of its synthesized plan. Axes are taken in several
-    orders, and again until nothing changes. See docs/search.md.
+    orders, and again until nothing changes. See docs/schedule-search.md.
 
     Args:
         fn, args, mesh, in_shardings, out_shardings, rules, donate, exact: as for `rd.distribute`. The mesh may
