@@ -140,7 +140,10 @@ def project(program: Program) -> dict[int, RankProgram]:
                 _project_move(op, tag, flat, ops)
             case Loop():
                 raise ProgramError(
-                    op.name, "", "Loop", "loops are not run rank by rank yet; unroll it (`unroll=` of jax.lax.scan)"
+                    op.name,
+                    "",
+                    "Loop",
+                    "a rank's list of operations has no loops; unroll it (`unroll=` of jax.lax.scan), or run it by rd.to_mpi",
                 )
     return {
         device: RankProgram(

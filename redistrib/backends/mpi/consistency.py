@@ -16,8 +16,8 @@ from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
 from redistrib.programs.check import check as checked
 from redistrib.programs.data import ProgramData
-from redistrib.programs.inline import inlined
-from redistrib.programs.program import Compute, Loop, Program
+from redistrib.programs.inline import with_steps
+from redistrib.programs.program import Compute, Program
 
 
 def check(
@@ -67,12 +67,7 @@ def require(what: Plan | Program) -> None:
         dtype_of(what.dtype)
         return
     require_bodies(checked(what))
-    for op in inlined(what).ops:
-        if isinstance(op, Loop):
-            raise ProgramError(
-                op.name, "", "Loop", "loops do not run through MPI yet; unroll it (`unroll=` of jax.lax.scan), or run "
-                "the program in JAX",
-            )  # fmt: skip
+    for op in (op for inner in with_steps(what) for op in inner.ops):
         if isinstance(op, Compute) and any(part.nest.effectful for part in op.parts):
             raise ProgramError(
                 op.name, "", "Effect", "every rank would have the effect of the operation once; leave the operation "

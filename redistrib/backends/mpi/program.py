@@ -20,13 +20,15 @@ from redistrib.backends.mpi.owner import CommunicatorOwner
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import MemoryLimitError, ProgramError, RedistribError, TilesError
 from redistrib.plans.plan import Plan
+from redistrib.programs.data import ProgramData
 from redistrib.programs.inline import inlined
-from redistrib.programs.live import aliases, changes, moments, renames
-from redistrib.programs.program import Compute, Move, Program, Value
+from redistrib.programs.live import aliases, changes, moments
+from redistrib.programs.program import Compute, Loop, Move, Program, Value
 from redistrib.programs.project import TileWork, run_work, works
 
 Tile: TypeAlias = npt.NDArray[Any]
 Tiles: TypeAlias = dict[str, Tile]  # of this rank, by value
+Steps: TypeAlias = list[tuple[Callable[[Tiles], None], tuple[str, ...]]]  # each with the values that end with it
 
 
 def program_to_mpi(
@@ -89,7 +91,7 @@ class ProgramExecutor(CommunicatorOwner):
         self._direct: list[DirectMove] = []
         self._ends: dict[tuple[str, Value, int], DirectMove] = {}
         self._options = (memory_limit, model, transport)
-        self._steps: list[tuple[Callable[[Tiles], None], tuple[str, ...]]] = []
+        self._steps: Steps = []
         problems = self.comm.allgather(self._prepare())
         problem = next((problem for problem in problems if problem is not None), None)
         if problem is not None:
@@ -117,10 +119,7 @@ class ProgramExecutor(CommunicatorOwner):
         """
         env = self._accepted(tiles, self.program.inputs, self._tile)
         del tiles
-        for step, ended in self._steps:
-            step(env)
-            for name in ended:
-                env.pop(name, None)
+        _run_steps(self._steps, env)
         return [env.get(name) for name in self.program.outputs]
 
     def scatter(self, *arrays: Any, root: int = 0) -> list[Tile | None]:
@@ -202,34 +201,43 @@ class ProgramExecutor(CommunicatorOwner):
 
     def _prepare(self) -> RedistribError | None:
         """Prepare every operation, in order on all ranks; return the first error, or None."""
-        problem: RedistribError | None = None
-        ended = _ended(self._flat)
-        for k, op in enumerate(self._flat.ops):
+        problems: list[RedistribError] = []
+        self._steps = self._prepared(self._flat, problems)
+        return problems[0] if problems else None
+
+    def _prepared(self, program: ProgramData, problems: list[RedistribError]) -> Steps:
+        """The operations of a program, or of a step of a loop, with the values that end with each."""
+        steps: Steps = []
+        for op, ended in zip(program.ops, _ended(program), strict=True):
             step: Callable[[Tiles], None] | None = None
             try:
                 match op:
                     case Compute():
                         step = self._compute(op)
                     case Move():
-                        step = self._move(op, k)
+                        step = self._move(op, program.values)
+                    case Loop():
+                        inner = [self._prepared(one, problems) for one in op.programs]
+                        takes_part = any(self.comm.rank in one.devices for one in op.programs)
+                        step = partial(_run_loop, op, inner) if takes_part else None
             except RedistribError as error:  # go on: preparing the other operations is collective
-                problem = problem or error
+                problems.append(error)
             if step is not None:
-                self._steps.append((step, ended[k]))
-        return problem
+                steps.append((step, ended))
+        return steps
 
     def _compute(self, op: Compute) -> Callable[[Tiles], None] | None:
         work = dict(works(op)).get(self.comm.rank)
         dtypes = {value.name: dtype_of(value.dtype) for _, value in op.outs}
         return None if work is None else partial(_work, work, dtypes)
 
-    def _move(self, op: Move, number: int) -> Callable[[Tiles], None] | None:
-        value, out = self._flat.values[op.value], op.out
+    def _move(self, op: Move, values: Mapping[str, Value]) -> Callable[[Tiles], None] | None:
+        value, out = values[op.value], op.out
         takes_part = self.comm.rank in (*value.place.devices, *out.place.devices)
-        if renames(op, self._flat):
+        if op.plan is None and value.means(out):
             return partial(_rename, value.name, out.name) if takes_part else None
         if op.plan is not None:
-            plan = self._plan(op.plan, value.place.devices, number)
+            plan = self._plan(op.plan, value.place.devices, self._beside.get(id(op), 0))
             if plan is None:
                 return None
             self.calls[out.name] = tuple(plan.transports)
@@ -241,13 +249,12 @@ class ProgramExecutor(CommunicatorOwner):
         self.calls[out.name] = move.calls
         return partial(_run_direct, move, value.name, out.name)
 
-    def _plan(self, plan: Plan, members: tuple[int, ...], number: int) -> Executor | None:
+    def _plan(self, plan: Plan, members: tuple[int, ...], beside: int) -> Executor | None:
         """The executor of a plan on its members; equal moves share one."""
         group = self._groups.among([members])
         if group is None:
             return None
         limit, model, transport = self._options
-        beside = 0 if self._beside is None else self._beside[number]
         room = None if limit is None else limit - beside
         key = (digest_of(plan), members, room)
         if key not in self._plans:
@@ -284,6 +291,41 @@ def _work(work: TileWork, dtypes: Mapping[str, np.dtype[Any]], tiles: Tiles) -> 
         tiles[name] = np.ascontiguousarray(result, dtype).reshape(result.shape)
 
 
+def _run_steps(steps: Steps, tiles: Tiles) -> None:
+    for step, ended in steps:
+        step(tiles)
+        for name in ended:
+            tiles.pop(name, None)
+
+
+def _run_loop(op: Loop, parts: Sequence[Steps], tiles: Tiles) -> None:
+    """Run a loop on this rank, whose part of a step is the first of `parts`, and of the condition the second."""
+    split = op.constants + op.carried
+    given = [tiles.get(name) for name in op.ins]  # None where this rank has no tile
+    state = given[op.constants : split]
+    stacked = {out.name: np.empty(out.tile, dtype_of(out.dtype)) for out in op.outs[op.carried :]}
+
+    def run(program: ProgramData, part: Steps, entries: Sequence[Tile | None]) -> list[Tile | None]:
+        values = zip(program.inputs, [*given[: op.constants], *state, *entries], strict=True)
+        env = {value.name: tile for value, tile in values if tile is not None}
+        _run_steps(part, env)
+        return [env.get(name) for name in program.outputs]
+
+    if op.condition is not None:
+        while run(op.condition, parts[1], ())[0]:
+            state = run(op.program, parts[0], ())
+    else:
+        for step in reversed(range(op.steps)) if op.reverse else range(op.steps):
+            entries = [None if array is None else np.array(array[step]) for array in given[split:]]
+            made = run(op.program, parts[0], entries)
+            state = made[: op.carried]
+            for out, entry in zip(op.outs[op.carried :], made[op.carried :], strict=True):
+                if entry is not None:
+                    stacked[out.name][step] = entry
+    left = zip(op.outs, [*state, *stacked.values()], strict=True)
+    tiles.update({out.name: tile for out, tile in left if tile is not None})
+
+
 def _run_plan(plan: Executor, value: str, out: Value, tiles: Tiles) -> None:
     target = None if "shared" in plan.transports else np.empty(out.tile, plan.dtype)
     tiles[out.name] = plan(tiles[value], out=target)
@@ -298,7 +340,7 @@ def _run_direct(move: DirectMove, value: str, out: str, tiles: Tiles) -> None:
 # ---------------------------------------------------------------------------------------------------- memory
 
 
-def _ended(program: Program) -> list[tuple[str, ...]]:
+def _ended(program: ProgramData) -> list[tuple[str, ...]]:
     """For every operation the names of the values that end with it."""
     names: dict[str, list[str]] = {}
     for name, root in aliases(program).items():
@@ -306,25 +348,35 @@ def _ended(program: Program) -> list[tuple[str, ...]]:
     return [tuple(name for value in change.died for name in names[value.name]) for change in changes(program)]
 
 
-def _beside(program: Program, limit: int | None) -> list[int] | None:
-    """For every operation the most bytes of a device's other values, if there is a limit.
+def _beside(program: Program, limit: int | None) -> dict[int, int]:
+    """For every move with a plan, by its id, the most bytes of a device's other values, if there is a limit.
 
     Raises:
         MemoryLimitError: if live values and the scratch of computations do not fit.
     """
     if limit is None:
-        return None
-    beside, least = [], 0
-    for op, devices, live, scratch in moments(program):
-        most, own = max((live[device] for device in devices), default=0), 0
-        if isinstance(op, Move) and op.plan is not None:  # its executor checks its own memory
-            own = program.values[op.value].tile_bytes + op.out.tile_bytes
-        else:
-            least = max(least, most + scratch)
-        beside.append(most - own)
+        return {}
+    beside: dict[int, int] = {}
+    least = _count_beside(program, 0, beside)
     if least > limit:
         raise _too_little(limit, least)
     return beside
+
+
+def _count_beside(program: ProgramData, outside: int, beside: dict[int, int]) -> int:
+    """Fill in `beside` where so many bytes are held outside; returns the most bytes held, moves with plans left out."""
+    least = 0
+    for op, devices, live, scratch in moments(program):
+        most = outside + max((live[device] for device in devices), default=0)
+        if isinstance(op, Move) and op.plan is not None:  # its executor checks its own memory
+            beside[id(op)] = most - program.values[op.value].tile_bytes - op.out.tile_bytes
+        elif isinstance(op, Loop):
+            for inner in op.programs:  # which counts constants and what is carried once more
+                again = sum(value.tile_bytes for value in inner.inputs[: op.constants + op.carried])
+                least = max(least, _count_beside(inner, most - again, beside))
+        else:
+            least = max(least, most + scratch)
+    return least
 
 
 def _too_little(limit: int, least: int) -> MemoryLimitError:

@@ -27,6 +27,17 @@ def step(params: Any, x: Any) -> Any:
     return jax.tree.map(lambda p, g: p - g, params, jax.grad(loss)(params))
 
 
+def layers(params: Any, x: Any) -> Any:
+    """Gradients of layers by scan: cut weights gathered, and their gradients scattered, in every step; then a while."""
+
+    def loss(p: Any) -> Any:
+        y = jax.lax.scan(lambda y, w: (y + y @ w["a"] @ w["b"], y.sum()), x, p)
+        return y[0].sum() + y[1].sum()
+
+    grads = jax.grad(loss)(params)
+    return grads, jax.lax.while_loop(lambda x: x.sum() < 1000, lambda x: 2 * x, x)
+
+
 square = np.arange(64, dtype=np.float32).reshape(8, 8)
 args = ({"a": square % 3, "b": square % 5}, np.ones((8, 8), np.float32))  # small integers: sums are exact
 schedule = [rd.along("d", {"x": 0}), rd.along("t", {"params/a": 1})]
@@ -34,6 +45,16 @@ f = rd.distribute(step, args, {"d": 2, "t": 2}, schedule=schedule)
 with rd.to_mpi(f.program, comm) as execute:
     tiles = execute.scatter(*(jax.tree.leaves(args) if comm.rank == 0 else []))
     found = execute.gather(*execute(*tiles))
+stacked = {"a": np.stack([square % 2] * 3), "b": np.stack([square % 3] * 3)}
+cuts = [rd.along("d", {"x": 0}), rd.along("d", {"a": 1, "b": 2})]
+g = rd.distribute(layers, (stacked, args[1]), {"d": 4}, schedule=cuts)
+for limit in (None, "1 MiB"):
+    with rd.to_mpi(g.program, comm, memory_limit=limit) as execute:
+        tiles = execute.scatter(*(jax.tree.leaves((stacked, args[1])) if comm.rank == 0 else []))
+        looped = execute.gather(*execute(*tiles))
+    if comm.rank == 0:
+        for one, wanted in zip(looped, jax.tree.leaves(layers(stacked, args[1])), strict=True):
+            np.testing.assert_allclose(one, wanted, rtol=1e-5)
 if comm.rank == 0:
     for one, wanted in zip(found, jax.tree.leaves(step(*args)), strict=True):
         np.testing.assert_array_equal(one, wanted)
