@@ -143,7 +143,7 @@ def project(program: Program) -> dict[int, RankProgram]:
                     op.name,
                     "",
                     "Loop",
-                    "a rank's list of operations has no loops; unroll it (`unroll=` of jax.lax.scan), or run it by rd.to_mpi",
+                    "operations of a rank have no loops; unroll them (`unroll=` of jax.lax.scan), or use rd.to_mpi",
                 )
     return {
         device: RankProgram(
