@@ -19,7 +19,7 @@ from redistrib.lang.mesh import Axis, Mesh
 from redistrib.pipelines.entry import Pipelined, devices_of, on_one_device
 from redistrib.pipelines.grid import layouts
 from redistrib.pipelines.layout import Layout, Spread
-from redistrib.pipelines.roles import Batch, batch_of
+from redistrib.pipelines.roles import BatchedProgram, batch_of
 from redistrib.pipelines.stages import crossing, forward_of
 from redistrib.pipelines.transform import spread_over
 from redistrib.plans.dtypes import itemsize_of
@@ -67,7 +67,7 @@ class Staged(Timed):
     layout: Layout
     program: Program = field(repr=False)
     machine: Machine = field(repr=False)
-    batch: Batch = field(repr=False)
+    batch: BatchedProgram = field(repr=False)
     given: Prepared = field(repr=False)
     objective: Objective = "seconds"
 
@@ -116,7 +116,7 @@ def staged(
         yield Staged(chosen, program, on, seen, given, objective)
 
 
-def starts_of(seen: Batch, layout: Layout, on: Machine) -> tuple[str, ...]:
+def starts_of(seen: BatchedProgram, layout: Layout, on: Machine) -> tuple[str, ...]:
     """The values that stages begin at: contiguous, the longest of them, with what it sends, as short as can be."""
     forward, count = forward_of(seen), layout.pipeline * layout.chunks
     if count == 1 or len(forward) < count:

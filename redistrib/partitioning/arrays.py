@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from redistrib.lang.types import DistType
-from redistrib.partitioning.options import Options
+from redistrib.partitioning.options import PartitionOptions
 from redistrib.partitioning.versions import LayoutBuilder, distance, has_plan
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
@@ -50,7 +50,7 @@ class Arrays:
     def __init__(
         self,
         place: Place,
-        options: Options,
+        options: PartitionOptions,
         ends: Mapping[str, Any],
         plan: Callable[[Value, Value], Plan | None],
     ) -> None:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from redistrib.errors import CutError
 from redistrib.lang.types import DistType
 from redistrib.partitioning.arrays import ABSENT, Arrays, Need
-from redistrib.partitioning.grids import BoundKernel, Kernel, bind_axes, bindings, mesh_of
+from redistrib.partitioning.grids import BoundKernel, GriddedKernel, bind_axes, bindings, mesh_of
 from redistrib.programs.program import Place, Value
 
 MOST = 4096  # choices for a whole program up to which the best is found
@@ -41,7 +41,7 @@ class BindingProblem:
         arrays: the layout versions, and the moves between them.
     """
 
-    kernels: Sequence[Kernel]
+    kernels: Sequence[GriddedKernel]
     outs: Sequence[Sequence[str]]
     stands_for: Mapping[str, str]
     arrays: Arrays
@@ -85,7 +85,7 @@ def bind(problem: BindingProblem) -> list[BoundKernel]:
     return [way.bound for way in best]
 
 
-def _place_of(kernel: Kernel, place: Place) -> Place:
+def _place_of(kernel: GriddedKernel, place: Place) -> Place:
     """The place if its axes make the grids of a kernel; else another mesh, on as many devices as the grids take."""
     largest = max(kernel.grids, key=math.prod)
     for candidate in (place, Place(mesh_of(largest, kernel.ranks), place.devices[: kernel.ranks])):
@@ -96,7 +96,7 @@ def _place_of(kernel: Kernel, place: Place) -> Place:
     raise CutError(kernel.name, "", "Schedule", f"no one mesh makes the grids {grids} of its nests")
 
 
-def _choices(kernels: Sequence[Kernel], places: Sequence[Place]) -> int:
+def _choices(kernels: Sequence[GriddedKernel], places: Sequence[Place]) -> int:
     """The number of ways to bind all nests, with and without agreement; counted up to about `MOST`."""
     count = 1
     for kernel, place in zip(kernels, places, strict=True):

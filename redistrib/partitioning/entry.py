@@ -7,7 +7,7 @@ from typing import Any
 
 from redistrib.cost.model import CostModel
 from redistrib.partitioning.insert import partitioned
-from redistrib.partitioning.options import Options
+from redistrib.partitioning.options import PartitionOptions
 from redistrib.partitioning.pad import padded
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Program
@@ -67,5 +67,5 @@ def partition(
         operations = padded(operations, grids)
     kinds = dtype if isinstance(dtype, str) else dict(dtype)
     return partitioned(
-        operations, grids, groups or {}, Options(ranks, dict(inputs or {}), ends, root, kinds, cost_model)
+        operations, grids, groups or {}, PartitionOptions(ranks, dict(inputs or {}), ends, root, kinds, cost_model)
     )

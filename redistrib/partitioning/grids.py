@@ -145,7 +145,7 @@ def _products(parts: int, axes: tuple[Axis, ...]) -> Iterator[tuple[str, ...]]:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class GriddedKernel:
     """An operation before its axes are bound: its nests, several if they are fused, and a grid for each."""
 
     name: str
@@ -167,7 +167,7 @@ class BoundKernel(NamedTuple):
 
 
 def bind_axes(
-    kernel: Kernel, place: Place, layouts: Mapping[str, DistType], limit: int | None = None
+    kernel: GriddedKernel, place: Place, layouts: Mapping[str, DistType], limit: int | None = None
 ) -> Iterator[BoundKernel]:
     """Choices of axes with which the nests of a kernel agree on every array between them.
 
@@ -192,7 +192,7 @@ def bind_axes(
 
 
 def _choices(
-    kernel: Kernel, place: Place, earlier: tuple[Part, ...], layouts: Mapping[str, DistType]
+    kernel: GriddedKernel, place: Place, earlier: tuple[Part, ...], layouts: Mapping[str, DistType]
 ) -> Iterator[BoundKernel | RedistribError]:
     """The choices with agreement, and for every other the error."""
     nest, grid = kernel.nests[len(earlier)], kernel.grids[len(earlier)]

@@ -11,8 +11,8 @@ from redistrib.errors import CutError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.arrays import Arrays
 from redistrib.partitioning.bind import BindingProblem, bind
-from redistrib.partitioning.grids import BoundKernel, Kernel, bindings, grid_of, mesh_of
-from redistrib.partitioning.options import Options
+from redistrib.partitioning.grids import BoundKernel, GriddedKernel, bindings, grid_of, mesh_of
+from redistrib.partitioning.options import PartitionOptions
 from redistrib.partitioning.versions import LayoutBuilder
 from redistrib.programs.nest import Nest
 from redistrib.programs.program import Place, Program, Value
@@ -22,7 +22,7 @@ def partitioned(
     nests: tuple[Nest, ...],
     grids: Mapping[str, Sequence[int] | Mapping[str, int]],
     groups: Mapping[str, Sequence[str]],
-    options: Options,
+    options: PartitionOptions,
 ) -> Program:
     """A checked program; see `redistrib.partitioning.partition`."""
     _check_shapes(nests)
@@ -48,7 +48,7 @@ def partitioned(
 
 
 def _left_behind(
-    kernels: Sequence[Kernel], stands_for: Mapping[str, str], ends: Iterable[str], written: Sequence[str]
+    kernels: Sequence[GriddedKernel], stands_for: Mapping[str, str], ends: Iterable[str], written: Sequence[str]
 ) -> list[list[str]]:
     """For every kernel the arrays that it writes and that a later kernel reads, or that are outputs."""
     needed, outs = set(ends), []
@@ -92,7 +92,7 @@ def _kernels(
     nests: tuple[Nest, ...],
     grids: Mapping[str, Sequence[int] | Mapping[str, int]],
     groups: Mapping[str, Sequence[str]],
-) -> list[Kernel]:
+) -> list[GriddedKernel]:
     names = [nest.name for nest in nests]
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -104,12 +104,12 @@ def _kernels(
     order = dict.fromkeys(member_of.get(name, name) for name in names)
     members = {kernel: [nest for nest in nests if member_of.get(nest.name, nest.name) == kernel] for kernel in order}
     return [
-        Kernel(kernel, tuple(inside), tuple(grid_of(nest, grids) for nest in inside))
+        GriddedKernel(kernel, tuple(inside), tuple(grid_of(nest, grids) for nest in inside))
         for kernel, inside in members.items()
     ]
 
 
-def _machine(kernels: Sequence[Kernel], ranks: int) -> Mesh:
+def _machine(kernels: Sequence[GriddedKernel], ranks: int) -> Mesh:
     """The mesh of the devices: an axis for each number of the largest grid, or prime axes if other grids need them."""
     for kernel in kernels:
         if kernel.ranks > ranks:
@@ -138,7 +138,7 @@ class Insertion:
     """
 
     place: Place
-    options: Options
+    options: PartitionOptions
     stands_for: Mapping[str, str]
     builder: LayoutBuilder
 

@@ -14,7 +14,7 @@ DTYPE = "float32"
 
 
 @dataclass(frozen=True)
-class Options:
+class PartitionOptions:
     """The options; see `redistrib.partitioning.partition`."""
 
     ranks: int | None

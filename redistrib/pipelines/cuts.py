@@ -18,7 +18,7 @@ from typing import NamedTuple
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DistType
-from redistrib.pipelines.roles import Batch, Step
+from redistrib.pipelines.roles import BatchedProgram, BatchStep
 from redistrib.programs.nest import Access, Nest
 from redistrib.programs.pullback import Part, cut_of
 
@@ -53,7 +53,7 @@ class Cutter:
         types: of every value as it is made, once reduced; sums over examples keep their summands.
     """
 
-    batch: Batch
+    batch: BatchedProgram
     data: int
     tensor: int
     microbatches: int
@@ -120,7 +120,7 @@ class Cutter:
         axes = {k: [axis for axis in dim.axes if axis != DATA] for k, dim in enumerate(form.dims)}
         return DistType.cut(form.global_shape, axes, self.mesh)
 
-    def nest(self, step: Step, microbatch: int = 0) -> Nest:
+    def nest(self, step: BatchStep, microbatch: int = 0) -> Nest:
         """What an operation computes on one microbatch."""
         if not step.batch or self.microbatches == 1:
             return step.nest
@@ -138,7 +138,7 @@ class Cutter:
 
     # ------------------------------------------------------------------------------------------ choosing
 
-    def _cut(self, number: int, step: Step) -> None:
+    def _cut(self, number: int, step: BatchStep) -> None:
         given: dict[str, DistType | None] = {}
         for array, name in step.reads.items():
             given[array] = self.types.get(name)
@@ -175,7 +175,7 @@ class Cutter:
         assert cut is not None  # nothing is cut, or its examples, which is what they are for
         self._decided(number, cut)
 
-    def _chosen(self, step: Step, given: Mapping[str, DistType | None]) -> CutOperation:
+    def _chosen(self, step: BatchStep, given: Mapping[str, DistType | None]) -> CutOperation:
         nest = self.nest(step)
         axes: dict[str, tuple[str, ...]] = {}
         if step.batch:
@@ -195,7 +195,7 @@ class Cutter:
                     break
         return found
 
-    def _candidates(self, nest: Nest, given: Mapping[str, DistType | None], axis: str, step: Step) -> list[str]:
+    def _candidates(self, nest: Nest, given: Mapping[str, DistType | None], axis: str, step: BatchStep) -> list[str]:
         """Iteration dimensions that may be cut, the best first: those along which most of what is read is cut."""
         weight: dict[str, int] = {}
         for access in nest.reads:

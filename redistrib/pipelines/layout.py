@@ -11,7 +11,7 @@ import numpy.typing as npt
 from redistrib.arith import as_integer
 from redistrib.errors import ProgramError
 from redistrib.pipelines.orders import Order, one_f_one_b
-from redistrib.pipelines.roles import Batch
+from redistrib.pipelines.roles import BatchedProgram
 from redistrib.programs.program import Program
 from redistrib.programs.reference import Tile
 
@@ -79,7 +79,7 @@ class Spread:
     """
 
     program: Program
-    batch: Batch = field(repr=False)
+    batch: BatchedProgram = field(repr=False)
     layout: Layout
 
     def arguments(self, arrays: Sequence[npt.ArrayLike]) -> list[Tile]:

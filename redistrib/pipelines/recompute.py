@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from redistrib.errors import ProgramError
-from redistrib.pipelines.roles import Batch, batch_of
+from redistrib.pipelines.roles import BatchedProgram, batch_of
 from redistrib.pipelines.stages import forward_of
 from redistrib.programs.check import check
 from redistrib.programs.program import Compute, Program
@@ -36,12 +36,12 @@ def recomputed(program: Program, batch: Mapping[str, int], kept: Collection[str]
     return check(Program(seen.inputs, tuple(result.ops), seen.outputs, program.name))
 
 
-def _made(batch: Batch, number: int) -> list[str]:
+def _made(batch: BatchedProgram, number: int) -> list[str]:
     return [value.name for _, value in batch.steps[number].op.outs]
 
 
 class _Rematerialised:
-    def __init__(self, batch: Batch, makers: Mapping[str, int], kept: set[str]) -> None:
+    def __init__(self, batch: BatchedProgram, makers: Mapping[str, int], kept: set[str]) -> None:
         self.batch, self.makers, self.kept = batch, makers, kept
         self.ops: list[Compute] = []
         self.now: dict[str, str] = {}

@@ -29,7 +29,7 @@ class Role(NamedTuple):
     dim: int = 0
 
 
-class Step(NamedTuple):
+class BatchStep(NamedTuple):
     """An operation of the program.
 
     Attributes:
@@ -59,7 +59,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchedProgram:
     """A program whose values have roles.
 
     Attributes:
@@ -72,7 +72,7 @@ class Batch:
     """
 
     inputs: tuple[Value, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[BatchStep, ...]
     roles: dict[str, Role]
     outputs: tuple[str, ...]
     size: int
@@ -100,7 +100,7 @@ class Batch:
         return tuple(sources)
 
 
-def batch_of(program: Program, batch: Mapping[str, int]) -> Batch:
+def batch_of(program: Program, batch: Mapping[str, int]) -> BatchedProgram:
     """The roles of a program's values.
 
     Args:
@@ -125,7 +125,7 @@ def batch_of(program: Program, batch: Mapping[str, int]) -> Batch:
                 ins = tuple((array, called.get(name, name)) for array, name in op.ins)
                 rows.add(replace(op, ins=ins))
     outputs = tuple(called.get(name, name) for name in flat.outputs)
-    return Batch(flat.inputs, tuple(rows.steps), roles, outputs, size, rows.values)
+    return BatchedProgram(flat.inputs, tuple(rows.steps), roles, outputs, size, rows.values)
 
 
 def _size(program: Program, batch: Mapping[str, int]) -> int:
@@ -163,7 +163,7 @@ class _Steps:
 
     roles: dict[str, Role]
     values: dict[str, Value]
-    steps: list[Step] = field(default_factory=list)
+    steps: list[BatchStep] = field(default_factory=list)
     _makers: dict[str, Compute] = field(default_factory=dict)
     _rows: dict[tuple[str, int], str] = field(default_factory=dict)
 
@@ -204,12 +204,12 @@ class _Steps:
             new += "'"
         value = replace(self.values[name], name=new)
         self.values[new], self.roles[new] = value, Role("rows", dim)
-        self.steps.append(Step(replace(again, outs=((array, value),)), over[0], "constant"))
+        self.steps.append(BatchStep(replace(again, outs=((array, value),)), over[0], "constant"))
         self._rows[name, dim] = new
         return new
 
 
-def _step(op: Compute, roles: Mapping[str, Role]) -> Step:
+def _step(op: Compute, roles: Mapping[str, Role]) -> BatchStep:
     if len(op.parts) != 1:
         raise ProgramError(op.name, "", "Batch", "fused operations are not taken apart; give each nest its own")
     nest, given = op.parts[0].nest, dict(op.ins)
@@ -220,7 +220,7 @@ def _step(op: Compute, roles: Mapping[str, Role]) -> Step:
         ).at(op.source)  # fmt: skip
     kinds = {roles[name].kind for name in given.values()}
     if "batched" not in kinds:
-        return Step(op, "", "final" if kinds & {"summed", "final"} else "constant")
+        return BatchStep(op, "", "final" if kinds & {"summed", "final"} else "constant")
     if kinds & {"summed", "final"}:
         raise ProgramError(
             op.name, "", "Batch", "it reads a sum over all examples beside examples, so microbatches would wait for "
@@ -238,7 +238,7 @@ def _step(op: Compute, roles: Mapping[str, Role]) -> Step:
                 op.name, given[access.array], "Batch", "it has a row for each example, and is not named as an input "
                 "with examples",
             )  # fmt: skip
-    return Step(op, name, "batched")
+    return BatchStep(op, name, "batched")
 
 
 def _examples(op: Compute, nest: Nest, roles: Mapping[str, Role]) -> Iterator[str]:
@@ -252,7 +252,7 @@ def _examples(op: Compute, nest: Nest, roles: Mapping[str, Role]) -> Iterator[st
             yield names[0]
 
 
-def _made(step: Step) -> Iterator[tuple[str, Role]]:
+def _made(step: BatchStep) -> Iterator[tuple[str, Role]]:
     made = dict(step.op.outs)
     for access in step.nest.writes:
         if access.array not in made:

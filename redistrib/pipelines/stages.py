@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from redistrib.errors import ProgramError
-from redistrib.pipelines.roles import Batch
+from redistrib.pipelines.roles import BatchedProgram
 
 _SLACK = 0.05  # of a stage's work: how far a cut may move to where less has to be sent
 
@@ -27,7 +27,7 @@ class Stages:
     owners: dict[str, int]
 
 
-def stages_of(batch: Batch, count: int, starts: Sequence[str] = ()) -> Stages:
+def stages_of(batch: BatchedProgram, count: int, starts: Sequence[str] = ()) -> Stages:
     """Assign the operations to stages of about equal work.
 
     The forward pass ends with the last operation that reads an input for the first time: it is the layers and the loss.
@@ -70,7 +70,7 @@ def stages_of(batch: Batch, count: int, starts: Sequence[str] = ()) -> Stages:
     return Stages(of, owners)
 
 
-def forward_of(batch: Batch) -> list[int]:
+def forward_of(batch: BatchedProgram) -> list[int]:
     """Operations of the forward pass, by number: those on examples to the last first reader of an input."""
     batched = [k for k, step in enumerate(batch.steps) if step.kind == "batched"]
     inputs = {value.name for value in batch.inputs}
@@ -83,7 +83,7 @@ def forward_of(batch: Batch) -> list[int]:
     return [k for k in batched if k <= last]
 
 
-def _renewed(batch: Batch) -> dict[str, set[str]]:
+def _renewed(batch: BatchedProgram) -> dict[str, set[str]]:
     """For every sum over examples the inputs that are updated with it, directly or through other operations."""
     updated: dict[str, set[str]] = defaultdict(set)
     comes_of: dict[str, str] = {}
@@ -102,7 +102,12 @@ def _renewed(batch: Batch) -> dict[str, set[str]]:
 
 
 def _note_readers(
-    batch: Batch, number: int, stage: int, inputs: set[str], owners: dict[str, int], holders: dict[str, set[int]]
+    batch: BatchedProgram,
+    number: int,
+    stage: int,
+    inputs: set[str],
+    owners: dict[str, int],
+    holders: dict[str, set[int]],
 ) -> None:
     for name in batch.sources[number]:
         if name in inputs:
@@ -112,7 +117,7 @@ def _note_readers(
         holders[value.name] = {stage}
 
 
-def _nearest(batch: Batch, number: int, most: int, holders: dict[str, set[int]]) -> int:
+def _nearest(batch: BatchedProgram, number: int, most: int, holders: dict[str, set[int]]) -> int:
     """The stage from 0 to `most` that lacks the fewest elements of the operands; of equal ones `most` comes last."""
 
     def sent(stage: int) -> int:
@@ -122,7 +127,7 @@ def _nearest(batch: Batch, number: int, most: int, holders: dict[str, set[int]])
     return min(range(most + 1), key=lambda stage: (sent(stage), stage == most, -stage))
 
 
-def _cuts_at(batch: Batch, forward: Sequence[int], count: int, starts: Sequence[str]) -> list[int]:
+def _cuts_at(batch: BatchedProgram, forward: Sequence[int], count: int, starts: Sequence[str]) -> list[int]:
     makes = {value.name: k for k, n in enumerate(forward) for _, value in batch.steps[n].op.outs}
     for name in starts:
         if name not in makes:
@@ -133,7 +138,7 @@ def _cuts_at(batch: Batch, forward: Sequence[int], count: int, starts: Sequence[
     return cuts
 
 
-def _balanced(batch: Batch, forward: Sequence[int], count: int) -> list[int]:
+def _balanced(batch: BatchedProgram, forward: Sequence[int], count: int) -> list[int]:
     if len(forward) < count:
         raise ProgramError(
             "", "", "Stages", f"{len(forward)} operations go forward, and there are {count} stages; take fewer"
@@ -160,7 +165,7 @@ def _key_of_cut(
     return key
 
 
-def crossing(batch: Batch, forward: Sequence[int]) -> list[int]:
+def crossing(batch: BatchedProgram, forward: Sequence[int]) -> list[int]:
     """For every cut the elements with examples that operations before it compute and operations after it read."""
     made: dict[str, int] = {}
     change = [0] * (len(forward) + 2)

@@ -15,13 +15,13 @@ from redistrib.cost.model import CostModel
 from redistrib.errors import ProgramError
 from redistrib.pipelines.cuts import Cutter
 from redistrib.pipelines.layout import Layout
-from redistrib.pipelines.roles import Batch
+from redistrib.pipelines.roles import BatchedProgram
 from redistrib.pipelines.stages import Stages, stages_of
 from redistrib.pipelines.tasks import TaskProgram, Writer, builder_of, outside_of, task_program
 from redistrib.programs.program import Call, Place
 
 
-def cutter_of(batch: Batch, layout: Layout, microbatches: int) -> Cutter:
+def cutter_of(batch: BatchedProgram, layout: Layout, microbatches: int) -> Cutter:
     """The cuts of a program's operations in a layout, its examples in so many microbatches."""
     return Cutter(
         batch,

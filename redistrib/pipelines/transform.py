@@ -9,13 +9,15 @@ from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType
 from redistrib.pipelines.layout import Layout
 from redistrib.pipelines.orders import PipelineTask, ScheduledTask, forward_only, list_schedule
-from redistrib.pipelines.roles import Batch
+from redistrib.pipelines.roles import BatchedProgram
 from redistrib.pipelines.staging import Staging, cutter_of
 from redistrib.pipelines.tasks import Key, TaskProgram, Writer, builder_of
 from redistrib.programs.program import Call, Program, Value
 
 
-def spread_over(batch: Batch, layout: Layout, model: CostModel | str, staging: Staging | None = None) -> Program:
+def spread_over(
+    batch: BatchedProgram, layout: Layout, model: CostModel | str, staging: Staging | None = None
+) -> Program:
     """A program over the devices of a layout; it is not checked.
 
     Args:

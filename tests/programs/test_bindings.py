@@ -17,9 +17,9 @@ from redistrib.errors import InconsistentGroupError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType
 from redistrib.partitioning.bind import MOST
-from redistrib.partitioning.grids import BoundKernel, Kernel, bind_axes, mesh_of
+from redistrib.partitioning.grids import BoundKernel, GriddedKernel, bind_axes, mesh_of
 from redistrib.partitioning.insert import Insertion, _distinct_reads, _kernels, _left_behind, _machine
-from redistrib.partitioning.options import Options
+from redistrib.partitioning.options import PartitionOptions
 from redistrib.partitioning.versions import LayoutBuilder, distance
 from redistrib.plans.plan import Plan
 from redistrib.programs.groups import group_of
@@ -104,7 +104,7 @@ def _fuse(case: Case, rng: random.Random) -> None:
     case.options["groups"] = {"fused": ["before", name]}
 
 
-def program_place(case: Case) -> tuple[Place, list[Kernel], dict[str, str]]:
+def program_place(case: Case) -> tuple[Place, list[GriddedKernel], dict[str, str]]:
     """All devices, the operations with their grids, and what other names of arrays stand for."""
     stands_for: dict[str, str] = {}
     kernels = _kernels(
@@ -127,7 +127,7 @@ def cuts(nest: Nest, grid: Sequence[int], mesh: Mesh) -> Iterator[DistType]:
             yield cut
 
 
-def bounds_of(kernel: Kernel, place: Place) -> tuple[int, list[BoundKernel]]:
+def bounds_of(kernel: GriddedKernel, place: Place) -> tuple[int, list[BoundKernel]]:
     """How many choices of axes a kernel has, and those with which its nests agree."""
     pairs = list(zip(kernel.nests, kernel.grids, strict=True))
     own = Place(mesh_of(max(kernel.grids, key=math.prod), kernel.ranks))
@@ -150,7 +150,7 @@ def emitted(case: Case, bounds: Sequence[BoundKernel], plans: dict[Any, Plan], m
     written = [access.array for nest in case.nests for access in nest.writes]
     read = {access.array for nest in case.nests for access in nest.reads}
     ends = dict.fromkeys(case.options.get("outputs") or [array for array in written if array not in read])
-    options = Options(
+    options = PartitionOptions(
         None, case.options.get("inputs", {}), ends, case.options.get("root", False), case.options["dtype"], model
     )
     made = Insertion(place, options, stands_for, LayoutBuilder(model, plans=plans))
@@ -172,7 +172,7 @@ def least_received(case: Case, most: int, model: str = "exact") -> tuple[int, in
 def one_by_one(case: Case) -> list[BoundKernel]:
     """Every operation bound so that its arrays, as the earlier ones left them, have least to move; else the first."""
     place, kernels, stands_for = program_place(case)
-    options = Options(None, case.options.get("inputs", {}), {}, False, case.options["dtype"], "exact")
+    options = PartitionOptions(None, case.options.get("inputs", {}), {}, False, case.options["dtype"], "exact")
     made = Insertion(place, options, stands_for, LayoutBuilder("exact"))
 
     def apart(bound: BoundKernel) -> int:
