@@ -93,7 +93,7 @@ def refusals() -> list[str]:
         lambda: rd.torch.reshard(state, {"a": [Shard(1)]}, donate=True),
         lambda: rd.torch.reshard(state, {"a": [Shard(1)], "b": [Shard(2 if rank == 3 else 1)]}, donate=True),
         lambda: rd.torch.reshard(state, [Shard(1)], donate=True, memory_limit=100),
-        lambda: rd.torch.redistribute(state["a"], mesh, [Shard(1 if rank != 4 else 5)]),
+        lambda: rd.torch.redistribute(state["a"], mesh, [Shard(1 if rank != 4 else 5)], check=True),
     ):
         try:
             call()
