@@ -31,6 +31,7 @@ SUITES: tuple[tuple[str, float, float], ...] = (
     ("searched", 10, 20),
     ("searched-cluster", 12, 30),
     ("planning", 2, 2),
+    ("scale", 5, 10),
     ("distir", 5, 60),
     ("fuzz", 5, 60),
 )
