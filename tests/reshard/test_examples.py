@@ -20,6 +20,7 @@ def test_all_are_here() -> None:
     assert NAMES == [
         "embed_sentences",
         "gradients",
+        "load_and_fuse",
         "restore_checkpoint",
         "sequence_to_heads",
         "train_seven_ways",
