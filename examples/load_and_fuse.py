@@ -1,6 +1,6 @@
 """A training checkpoint in files, loaded for serving: fused, in bfloat16, tensor parallel, each byte read once.
 
-    python examples/load_and_fuse.py
+python examples/load_and_fuse.py
 """
 
 from __future__ import annotations
