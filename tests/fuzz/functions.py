@@ -20,6 +20,7 @@ import numpy as np
 import redistrib as rd
 from redistrib.backends.jax.trace.inline import trace
 from redistrib.distribution.arguments import leaf_names
+from redistrib.distribution.regions import LOOPS
 from redistrib.distribution.regions import RULES as REGIONS
 from tests.fuzz import operations, structured
 from tests.fuzz.guard import Failure, attempt
@@ -115,7 +116,9 @@ def _schedule(function: Function, mesh: dict[str, int], rng: random.Random) -> l
 def _work(function: Function, mesh: dict[str, int], rng: random.Random) -> list[Any]:
     """Cuts of the work of two operations, along any of their dimensions: those that are summed over among them."""
     with jax.enable_x64(function.wide):
-        graph = trace(function, function.arguments, leaf_names(function, function.arguments), REGIONS).graph
+        rules = {kind: rule for kind, rule in REGIONS.items() if kind not in LOOPS}
+        names = leaf_names(function, function.arguments)
+        graph = trace(function, function.arguments, names, rules, opens_loops=True).graph
     tactics = []
     for axis in rng.choices(sorted(mesh), k=2):
         options = [

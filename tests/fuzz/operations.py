@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -291,7 +292,53 @@ def _looped(function: Function) -> bool:
     return function.add("fori_loop", run, k, bound=value.bound * size * 130, grain=value.grain, sums=True)
 
 
+def _carried(function: Function) -> bool:
+    """Loops that carry what turns, what is added up beside what is read, and what other loops carry."""
+    k = function.pick(lambda value: bool(value.shape) and _numbers(value) and not value.is_complex)
+    if k is None:
+        return False
+    value, rng = function.values[k], function.rng
+    size, rows = value.shape[0], math.prod(value.shape)
+    kind = rng.choice(("turned", "added up", "loop of loops", "rows that stop", "unrolled"))
+    if kind == "turned" and len(value.shape) == 2 and value.shape[0] == value.shape[1]:
+        run = lambda x: lax.scan(lambda c, _: (c.T + x, None), x, length=3)[0]  # noqa: E731
+        return function.add(kind, run, k, bound=4 * value.bound, grain=value.grain, sums=True)
+    if kind == "added up":
+
+        def added(x: Any) -> Any:
+            def step(state: Any, row: Any) -> Any:
+                total, last = state
+                return (total + lax.reduce_sum(x, (0,)), row), last
+
+            (total, last), before = lax.scan(step, (jnp.zeros_like(x[0]), x[0]), x)
+            return total + last + lax.reduce_sum(before, (0,))
+
+        return function.add(kind, added, k, bound=(2 * size + 1) * size * value.bound, grain=value.grain, sums=True)
+    if kind == "loop of loops":
+        backwards = rng.random() < 0.5
+
+        def nested(x: Any) -> Any:
+            def step(c: Any, row: Any) -> Any:
+                return lax.fori_loop(0, 2, lambda _, c: c + row, c), c
+
+            last, before = lax.scan(step, jnp.zeros_like(x[0]), x, reverse=backwards)
+            return before + last
+
+        return function.add(kind, nested, k, bound=4 * size * value.bound, grain=value.grain, sums=True)
+    if kind == "rows that stop":
+
+        def stopped(x: Any) -> Any:
+            def row(x: Any, most: Any) -> Any:
+                return lax.while_loop(lambda s: s[0] < most, lambda s: (s[0] + 1, s[1] + x), (0, x))[1]
+
+            return jax.vmap(row)(x, jnp.arange(size) % 3)
+
+        return function.add(kind, stopped, k, bound=3 * value.bound, grain=value.grain, sums=True)
+    run = lambda x: lax.scan(lambda c, row: (c + row, None), jnp.zeros_like(x[0]), x, unroll=size)[0]  # noqa: E731
+    return function.add("unrolled", run, k, bound=rows * value.bound, grain=value.grain, sums=True)
+
+
 OPERATIONS: tuple[Callable[[Function], bool], ...] = (
     _reduced, _reduced, _reduced, _product, _product, _arithmetic, _arithmetic, _constant, _constant, _converted,
-    _moved, _moved, _selected, _looked_up, _looked_up, _scattered, _iota, _looped,
+    _moved, _moved, _selected, _looked_up, _looked_up, _scattered, _iota, _looped, _carried,
 )  # fmt: skip
