@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -89,3 +90,39 @@ def from_digits(digits: npt.ArrayLike, radices: Sequence[int]) -> Int64:
         numbers += weight * table[..., k]
         weight *= radix
     return numbers
+
+
+class DistinctRows(NamedTuple):
+    """The rows of a table without repetitions, in lexicographic order.
+
+    Attributes:
+        rows: `[n, columns]`, each once.
+        first: `[n]` number of the first row of the table that is equal to it.
+        inverse: for each row of the table the number of its equal in `rows`.
+        counts: `[n]` how often the table has it.
+    """
+
+    rows: Int64
+    first: Int64
+    inverse: Int64
+    counts: Int64
+
+
+def distinct_rows(table: Int64) -> DistinctRows:
+    """The distinct rows of an integer table.
+
+    `numpy.unique(axis=0)` does the same, but turns what a signal handler raises in it into a `TypeError`.
+
+    >>> distinct_rows(np.array([[2, 1], [0, 3], [2, 1]]))
+    DistinctRows(rows=array([[0, 3],
+           [2, 1]]), first=array([1, 0]), inverse=array([1, 0, 1]), counts=array([1, 2]))
+    """
+    length, columns = table.shape
+    order = np.lexsort(table.T[::-1]) if columns else np.arange(length)
+    ordered = table[order]
+    is_new = np.ones(length, dtype=bool)
+    is_new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    starts = np.flatnonzero(is_new)
+    inverse = np.empty(length, dtype=np.int64)
+    inverse[order] = np.cumsum(is_new) - 1
+    return DistinctRows(ordered[starts], order[starts], inverse, np.diff(np.append(starts, length)))

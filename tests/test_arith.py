@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redistrib.arith import as_integer, divisors, from_digits, prime_factors, to_digits
+from redistrib.arith import as_integer, distinct_rows, divisors, from_digits, prime_factors, to_digits
 
 
 @given(st.integers(1, 10**6))
@@ -55,3 +55,17 @@ def test_what_counts_as_an_integer(value: object, expected: int | None) -> None:
     result = as_integer(value)
     assert result == expected
     assert type(result) is type(expected)
+
+
+@given(st.integers(0, 4).flatmap(lambda n: st.lists(st.tuples(*[st.integers(-2, 2)] * n), min_size=1, max_size=12)))
+def test_distinct_rows_are_those_of_numpy(rows: list[tuple[int, ...]]) -> None:
+    table = np.array(rows, dtype=np.int64).reshape(len(rows), -1)
+    if table.shape[1] == 0:  # which NumPy does not take
+        assert distinct_rows(table).counts.tolist() == [len(rows)]
+        return
+    values, first, inverse, counts = np.unique(
+        table, axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
+    mine = distinct_rows(table)
+    for ours, theirs in zip(mine, (values, first, inverse.reshape(-1), counts), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

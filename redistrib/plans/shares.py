@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from redistrib.arith import Int64
+from redistrib.arith import Int64, distinct_rows
 from redistrib.errors import PlanFormError
 from redistrib.theory.boxes import volumes
 
@@ -101,7 +101,7 @@ class Shares:
         """Number of different shapes in each round."""
         if not self.mixed:
             return [1] * self.rounds
-        rows = np.unique(np.concatenate([self.round[:, None], self.size], axis=1), axis=0)
+        rows = distinct_rows(np.concatenate([self.round[:, None], self.size], axis=1)).rows
         counts: list[int] = np.bincount(rows[:, 0]).tolist()
         return counts
 

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from redistrib.arith import distinct_rows
 from redistrib.errors import VerificationError
 from redistrib.errors.base import shown
 from redistrib.plans._diagnostics import box, check_numbers, describe, fail_grids, first
@@ -197,10 +198,10 @@ def check_unreduce(number: int, step: Unreduce) -> None:
 def _check_parts(number: int, step: Unreduce) -> None:
     before, after = step.before, step.after
     part = np.concatenate([before.index, before.label[:, None]], axis=1)
-    part = np.unique(part, axis=0, return_inverse=True)[1].reshape(-1) + 1  # number of the part of each device
+    part = distinct_rows(part).inverse + 1  # number of the part of each device
     content = np.zeros_like(part)
     content[step.keeps] = part[step.keeps]  # 0: identity elements only
-    tile = np.unique(after.index, axis=0, return_inverse=True)[1].reshape(-1)
+    tile = distinct_rows(after.index).inverse
     summand = tile * after.summands + after.label
     holder = np.full(int(summand.max()) + 1, -1, dtype=np.int64)
     holder[summand] = np.arange(step.devices)
@@ -215,8 +216,8 @@ def _check_parts(number: int, step: Unreduce) -> None:
             device,
         )
     expected = before.tiles // after.tiles * before.summands
-    parts = np.unique(np.stack([tile, summand, content], axis=1)[content > 0], axis=0)
-    distinct = np.unique(parts[:, [0, 2]], axis=0)[:, 0]
+    parts = distinct_rows(np.stack([tile, summand, content], axis=1)[content > 0]).rows
+    distinct = distinct_rows(parts[:, [0, 2]]).rows[:, 0]
     tiles = int(tile.max()) + 1
     different = np.bincount(distinct, minlength=tiles)
     times = np.bincount(parts[:, 0], minlength=tiles)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from redistrib.arith import distinct_rows
 from redistrib.errors import PartialTypeError
 from redistrib.plans.messages import Messages, messages
 from redistrib.plans.steps import ReduceExchange, ReduceScatter, Step
@@ -155,14 +156,14 @@ class _Retained:
 def _round(before: Placement, after: Placement, table: Messages, number: int) -> list[Write]:
     """One write for each shape of the boxes in a round, in one padded transfer for several."""
     rows = np.flatnonzero(table.round == number)
-    shapes, shape = np.unique(table.box.size[rows], axis=0, return_inverse=True)
+    shapes, _, shape, _ = distinct_rows(table.box.size[rows])
     padded = None
     if len(shapes) > 1:
         pairs = np.stack([table.sender[rows], table.receiver[rows]], axis=1)
         padded = PaddedTransfer(max(math.prod(size) for size in shapes.tolist()), pairs)
     writes = []
     for k, size in enumerate(shapes.tolist()):
-        mine = rows[shape.reshape(-1) == k]
+        mine = rows[shape == k]
         sender, receiver, start = table.sender[mine], table.receiver[mine], table.box.start[mine]
         source, target = np.zeros_like(before.index), np.zeros_like(after.index)
         source[sender] = start - before.start[sender]

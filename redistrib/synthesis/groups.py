@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from redistrib.arith import distinct_rows
 from redistrib.synthesis.half_duplex import without_swaps
 from redistrib.synthesis.torus_neighbours import nearest_groups, nearest_senders
 from redistrib.theory.placement import Int64, Placement, number_of
@@ -176,9 +177,7 @@ def chunk_groups(
     order = np.lexsort((*reversed((*outer, *keys)), chunk, cell))
     table = order.reshape(math.prod(cells), members, -1)
     if topology is not None and topology.torus is not None and members > 1:
-        belongs = (
-            np.unique(np.stack(outer), axis=1, return_inverse=True)[1].reshape(-1) if outer else np.zeros_like(cell)
-        )
+        belongs = distinct_rows(np.stack(outer, axis=1)).inverse if outer else np.zeros_like(cell)
         table = nearest_groups(topology.torus, table, belongs)
     return np.ascontiguousarray(table.transpose(0, 2, 1)).reshape(-1, members)
 
@@ -190,8 +189,8 @@ def _incomplete_last(
     order = np.lexsort((*reversed(keys), chunk, *reversed(classes)))
     turn = np.empty_like(order)
     turn[order] = position_in_run(*(key[order] for key in (*classes, chunk)))
-    _, group, size = np.unique(np.stack([*classes, turn]), axis=1, return_inverse=True, return_counts=True)
-    incomplete = size[group.reshape(-1)] < members
+    _, _, group, size = distinct_rows(np.stack([*classes, turn], axis=1))
+    incomplete = size[group] < members
     return (incomplete.astype(np.int64),) if incomplete.any() and not incomplete.all() else ()
 
 

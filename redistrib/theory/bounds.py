@@ -26,6 +26,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from redistrib.arith import distinct_rows
 from redistrib.theory.placement import Int64, Placement, lower_bound
 
 _Row: TypeAlias = tuple[int, ...]
@@ -58,7 +59,7 @@ def least_received(source: Placement, target: Placement) -> int:
     """
     if source.summands == target.summands == 1:
         return sum(lower_bound(source, target))
-    wanted = len(np.unique(target.index, axis=0)) * target.tile_size
+    wanted = len(distinct_rows(target.index).rows) * target.tile_size
     if target.summands == 1:
         local = _overlap(source, target, [source.index, target.index])
         return (source.summands - 1) * wanted + target.devices * target.tile_size - local
@@ -69,7 +70,7 @@ def least_received(source: Placement, target: Placement) -> int:
 
 def _overlap(source: Placement, target: Placement, columns: list[Int64]) -> int:
     """Elements in both tiles of a device, summed over one device for each distinct row of the columns."""
-    devices = np.unique(np.concatenate(columns, axis=1), axis=0, return_index=True)[1]
+    devices = distinct_rows(np.concatenate(columns, axis=1)).first
     volume = source.boxes.meet(target.boxes).volumes()
     return sum(volume[device] for device in devices.tolist())
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from redistrib.arith import distinct_rows
 from redistrib.theory.boxes import Boxes
 from redistrib.theory.placement import Int64, Placement
 
@@ -35,8 +36,8 @@ def least_sent(source: Placement, target: Placement) -> list[int]:
 
 def _is_only_holder(placement: Placement) -> list[bool]:
     """For each device, whether it holds a tile that no other device holds."""
-    _, tile, holders = np.unique(placement.index, axis=0, return_inverse=True, return_counts=True)
-    only: list[bool] = ((holders[tile.reshape(-1)] == 1) & ~placement.nowhere).tolist()
+    tiles = distinct_rows(placement.index)
+    only: list[bool] = ((tiles.counts[tiles.inverse] == 1) & ~placement.nowhere).tolist()
     return only
 
 
@@ -66,6 +67,6 @@ def _missing(source: Placement, target: Placement, devices: Int64) -> int:
 
 def _distinct_tiles(placement: Placement, devices: Int64) -> Boxes:
     """The distinct tiles that these devices hold."""
-    first = np.unique(placement.index[devices], axis=0, return_index=True)[1]
+    first = distinct_rows(placement.index[devices]).first
     boxes = placement.boxes[devices[first]]
     return boxes[~boxes.empty]

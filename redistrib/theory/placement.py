@@ -43,7 +43,7 @@ import numpy as np
 import numpy.typing as npt
 
 from redistrib.arith import Int64 as Int64
-from redistrib.arith import from_digits
+from redistrib.arith import distinct_rows, from_digits
 from redistrib.errors import PlacementError
 from redistrib.errors.base import shown
 from redistrib.lang.mesh import Mesh
@@ -162,7 +162,7 @@ class Placement:
     @cached_property
     def ranked(self) -> Int64:
         """`[devices]` summand numbers in a normal form: in every tile, summands are numbered by their first holder."""
-        tile = np.unique(self.index, axis=0, return_inverse=True)[1].reshape(-1)
+        tile = distinct_rows(self.index).inverse
         _, first, pair = np.unique(tile * self.summands + self.label, return_index=True, return_inverse=True)
         order = np.lexsort((first, tile[first]))  # pairs of a tile and a summand: tile by tile, by first holder
         rank = np.empty(len(order), dtype=np.int64)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from redistrib.arith import distinct_rows
 from redistrib.theory.placement import Int64, Placement
 
 Weights = npt.NDArray[np.float64]
@@ -22,7 +23,7 @@ def assigned(weights: Weights) -> tuple[Int64, Int64]:
 
 def tiles_of(placement: Placement) -> Int64:
     """`[devices]` number, from 0, of the tile that each device holds."""
-    return np.unique(placement.index, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return distinct_rows(placement.index).inverse
 
 
 def overlap(before: Placement, after: Placement) -> Weights:
