@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from redistrib.plans.dtypes import dtype_of
-from redistrib.weights.reading import BoxPiece, Reader
+from redistrib.weights.reading import BoxPiece, PieceReader
 from redistrib.weights.runs import Box, box_of, shape_of
 from redistrib.weights.targets import WantedTensor
 
@@ -50,7 +50,7 @@ def direct_tensor(wanted: WantedTensor, most_bytes: int) -> DirectTensor:
     return DirectTensor(wanted, pieces, boxes)
 
 
-def put(each: DirectTensor, reader: Reader) -> jax.Array:
+def put(each: DirectTensor, reader: PieceReader) -> jax.Array:
     """Take what has been read of a tensor, and put it on the devices of this process."""
     stored, sharding = each.wanted.stored, each.wanted.sharding
     dtype, tiles = dtype_of(stored.dtype), {}

@@ -34,7 +34,7 @@ from redistrib.weights.headers import WeightFiles, folder_of, read_headers
 from redistrib.weights.layout import line_sharding
 from redistrib.weights.meeting import Meeting, packed, unpacked
 from redistrib.weights.names import named_leaves
-from redistrib.weights.reading import AHEAD_BYTES, Piece, Reader
+from redistrib.weights.reading import AHEAD_BYTES, Piece, PieceReader
 from redistrib.weights.targets import WantedTree, is_place, wanted_tree
 
 IN_FLIGHT = 2  # batches that move while the next one is put on devices
@@ -91,12 +91,12 @@ def load(
         CommunicatorError: if processes make different calls, or one does not come.
     """
     limit = None if memory_limit is None else parse_size(memory_limit)
-    call = _Call(Path(path), shardings, dtype, limit, local, Planner(cost_model))
+    call = _LoadCall(Path(path), shardings, dtype, limit, local, Planner(cost_model))
     return call.run(progress) if through is None else call.run_through(through, progress)
 
 
 @dataclass
-class _Call:
+class _LoadCall:
     """What one process does in a call of `load`."""
 
     path: Path
@@ -207,7 +207,7 @@ class _Call:
             tensors = {k: direct_tensor(wanted.tensors[k], most) for k in order}
             pieces = [piece for each in tensors.values() for piece in each.pieces]
             results: dict[int, jax.Array] = {}
-            with Reader(files, pieces, self.limit) as reader:
+            with PieceReader(files, pieces, self.limit) as reader:
                 for k, each in tensors.items():
                     results[k] = cast(put(each, reader), wanted.tensors[k].dtype)
                     advance(each.wanted.stored.nbytes)
@@ -224,7 +224,7 @@ class _Call:
         stored = {each.stored.name: each.stored for each in wanted.tensors}
         batches = in_batches(list(stored.values()), line)
         pieces: list[Piece] = [piece for batch in batches for piece in batch.pieces]
-        reader, _ = meeting.agreed(lambda: Reader(files, pieces, self.limit))
+        reader, _ = meeting.agreed(lambda: PieceReader(files, pieces, self.limit))
         results: dict[int, jax.Array] = {}
         moving: deque[list[jax.Array]] = deque()
         with reader:
@@ -269,13 +269,13 @@ class _Call:
         return results
 
 
-def _taken(batch: Batch, reader: Reader) -> tuple[list[jax.Array], jax.Array | None]:
+def _taken(batch: Batch, reader: PieceReader) -> tuple[list[jax.Array], jax.Array | None]:
     """What this process has read of a batch, as arrays in the layouts of reading."""
     arrays = [_cut_array(each, reader) for each in batch.cut]
     return arrays, None if batch.small is None else _blob(batch.small, reader)
 
 
-def _cut_array(each: CutTensor, reader: Reader) -> jax.Array:
+def _cut_array(each: CutTensor, reader: PieceReader) -> jax.Array:
     dtype, tiles = dtype_of(each.stored.dtype), []
     for device, piece in each.pieces.items():
         tiles.append(jax.device_put(reader.next().view(dtype).reshape(piece.shape), device))
@@ -284,7 +284,7 @@ def _cut_array(each: CutTensor, reader: Reader) -> jax.Array:
     return jax.make_array_from_single_device_arrays(each.layout.shape, each.layout.sharding, tiles, dtype=dtype)
 
 
-def _blob(small: SmallTensors, reader: Reader) -> jax.Array:
+def _blob(small: SmallTensors, reader: PieceReader) -> jax.Array:
     tiles = []
     for device, piece in small.pieces.items():
         tiles.append(jax.device_put(reader.next(), device))

@@ -118,7 +118,7 @@ class PartsPiece:
 Piece = BoxPiece | PartsPiece
 
 
-class Reader:
+class PieceReader:
     """Reads pieces in order, in a thread of its own, while those before are taken.
 
     Args:
@@ -142,7 +142,7 @@ class Reader:
         self._done: queue.SimpleQueue[np.ndarray | BaseException] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="redistrib-reader", daemon=True)
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> PieceReader:
         self._thread.start()
         return self
 

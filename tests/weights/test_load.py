@@ -118,14 +118,14 @@ def test_a_limit_on_host_memory_holds(tmp_path: Path, monkeypatch: pytest.Monkey
     path = written(tmp_path, tensors)
     most = 0
 
-    class Watched(reading.Reader):
+    class Watched(reading.PieceReader):
         def _reserve(self, size: int) -> bool:
             nonlocal most
             going_on = super()._reserve(size)
             most = max(most, self._used)
             return going_on
 
-    monkeypatch.setattr("redistrib.weights.loading.Reader", Watched)
+    monkeypatch.setattr("redistrib.weights.loading.PieceReader", Watched)
     loaded = rd.load(path, everywhere(), memory_limit=40_000)
     assert all(same_bits(loaded[name], tensors[name]) for name in tensors)
     assert 16_384 <= most <= 40_000

@@ -57,7 +57,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Step:
+class ElementwiseStep:
     """An element-wise primitive of one array, other operands being numbers.
 
     Attributes:
@@ -83,7 +83,7 @@ class Fetch:
 
     leaf: int
     box: Box
-    steps: tuple[Step, ...]
+    steps: tuple[ElementwiseStep, ...]
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Combination:
     params: tuple[tuple[str, Any], ...]
     operands: tuple[Any, ...]
     arrays: tuple[Form, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[ElementwiseStep, ...]
 
 
 Form: TypeAlias = Fetch | Number | View | Concatenation | Combination
@@ -207,7 +207,7 @@ class Backwards:
             self._known.update(zip(eqn.outvars, out if eqn.primitive.multiple_results else [out], strict=True))
         return self._known.get(atom)
 
-    def _form(self, atom: Any, box: Box, steps: tuple[Step, ...]) -> Form:
+    def _form(self, atom: Any, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         if not _is_literal(atom) and atom in self._inputs:
             return Fetch(self._inputs[atom], box, steps)
         value = self._value(atom)
@@ -230,7 +230,7 @@ class Backwards:
             "redistrib.distribute",
         )
 
-    def _elementwise(self, eqn: Any, box: Box, steps: tuple[Step, ...]) -> Form:
+    def _elementwise(self, eqn: Any, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         shape = tuple(eqn.outvars[0].aval.shape)
         operands: list[Number | None] = []
         arrays: list[tuple[Any, Box]] = []
@@ -243,28 +243,28 @@ class Backwards:
             arrays.append((atom, box if tuple(atom.aval.shape) == shape else tuple((0, n) for n in atom.aval.shape)))
         params = tuple(eqn.params.items())
         if len(arrays) == 1 and arrays[0][1] == box:
-            step = Step(eqn.primitive, params, tuple(operands), str(eqn.outvars[0].aval.dtype))
+            step = ElementwiseStep(eqn.primitive, params, tuple(operands), str(eqn.outvars[0].aval.dtype))
             return self._form(arrays[0][0], box, (step, *steps))
         forms = tuple(self._form(atom, part, ()) for atom, part in arrays)
         return Combination(eqn.primitive, params, tuple(operands), forms, steps)
 
     # ------------------------------------------------------------------------------------------ views
 
-    def _transpose(self, eqn: Any, _: int, box: Box, steps: tuple[Step, ...]) -> Form:
+    def _transpose(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         order = eqn.params["permutation"]
         inner = [(0, 0)] * len(box)
         for k, dim in enumerate(order):
             inner[dim] = box[k]
         return View("transpose", (tuple(order),), self._form(eqn.invars[0], tuple(inner), steps))
 
-    def _slice(self, eqn: Any, _: int, box: Box, steps: tuple[Step, ...]) -> Form:
+    def _slice(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         starts, strides = eqn.params["start_indices"], eqn.params["strides"]
         if strides is not None and any(stride != 1 for stride in strides):
             return self._strided(eqn, box, steps)
         moved = tuple((first + start, last + start) for (first, last), start in zip(box, starts, strict=True))
         return self._form(eqn.invars[0], moved, steps)
 
-    def _strided(self, eqn: Any, box: Box, steps: tuple[Step, ...]) -> Form:
+    def _strided(self, eqn: Any, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         """A slice with steps along one dimension, element by element."""
         starts, strides = eqn.params["start_indices"], eqn.params["strides"]
         dims = [k for k, stride in enumerate(strides) if stride != 1]
@@ -282,12 +282,12 @@ class Backwards:
             return self._form(eqn.invars[0], tuple((0, b - a) for a, b in box), steps)
         return _joined(dim, parts)
 
-    def _split(self, eqn: Any, number: int, box: Box, steps: tuple[Step, ...]) -> Form:
+    def _split(self, eqn: Any, number: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         dim, start = eqn.params["axis"], sum(eqn.params["sizes"][:number])
         moved = tuple((a + start, b + start) if k == dim else (a, b) for k, (a, b) in enumerate(box))
         return self._form(eqn.invars[0], moved, steps)
 
-    def _concatenate(self, eqn: Any, _: int, box: Box, steps: tuple[Step, ...]) -> Form:
+    def _concatenate(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         dim, start = eqn.params["dimension"], 0
         parts: list[Form] = []
         for atom in eqn.invars:
@@ -300,7 +300,7 @@ class Backwards:
             start += size
         return _joined(dim, parts)
 
-    def _stack(self, eqn: Any, _: int, box: Box, steps: tuple[Step, ...]) -> Form:
+    def _stack(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         dim = eqn.params["axis"]
         inner: Box = (*box[:dim], *box[dim + 1 :])
         parts: list[Form] = []
@@ -310,12 +310,12 @@ class Backwards:
             parts.append(View("reshape", ((*sizes[:dim], 1, *sizes[dim:]),), form))
         return _joined(dim, parts) if parts else self._nothing(eqn, box, steps)
 
-    def _unstack(self, eqn: Any, number: int, box: Box, steps: tuple[Step, ...]) -> Form:
+    def _unstack(self, eqn: Any, number: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         dim = eqn.params["axis"]
         inner: Box = (*box[:dim], (number, number + 1), *box[dim:])
         return View("reshape", (tuple(b - a for a, b in box),), self._form(eqn.invars[0], inner, steps))
 
-    def _tile(self, eqn: Any, _: int, box: Box, steps: tuple[Step, ...], dim: int = 0) -> Form:
+    def _tile(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...], dim: int = 0) -> Form:
         if dim == len(box):
             return self._form(eqn.invars[0], box, steps)
         size, (start, stop) = eqn.invars[0].aval.shape[dim], box[dim]
@@ -328,19 +328,19 @@ class Backwards:
             start = end
         return _joined(dim, parts) if parts else self._nothing(eqn, box, steps)
 
-    def _nothing(self, eqn: Any, box: Box, steps: tuple[Step, ...]) -> Form:
+    def _nothing(self, eqn: Any, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         """A box without elements."""
         part = jnp.zeros([b - a for a, b in box], eqn.outvars[0].aval.dtype)
         for step in steps:
             part = step(part)
         return Number.of(part)
 
-    def _rev(self, eqn: Any, _: int, box: Box, steps: tuple[Step, ...]) -> Form:
+    def _rev(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         dims, shape = eqn.params["dimensions"], eqn.invars[0].aval.shape
         inner = tuple((shape[k] - b, shape[k] - a) if k in dims else (a, b) for k, (a, b) in enumerate(box))
         return View("rev", (tuple(dims),), self._form(eqn.invars[0], inner, steps))
 
-    def _broadcast_in_dim(self, eqn: Any, _: int, box: Box, steps: tuple[Step, ...]) -> Form:
+    def _broadcast_in_dim(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         dims, shape = eqn.params["broadcast_dimensions"], eqn.invars[0].aval.shape
         full = eqn.outvars[0].aval.shape
         inner = tuple(
@@ -350,16 +350,16 @@ class Backwards:
         sizes = tuple(b - a for a, b in box)
         return View("broadcast", (sizes, tuple(dims)), self._form(eqn.invars[0], inner, steps))
 
-    def _copy(self, eqn: Any, _: int, box: Box, steps: tuple[Step, ...]) -> Form:
+    def _copy(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         return self._form(eqn.invars[0], box, steps)
 
-    def _squeeze(self, eqn: Any, _: int, box: Box, steps: tuple[Step, ...]) -> Form:
+    def _squeeze(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         return self._reshape(eqn, _, box, steps)
 
-    def _expand_dims(self, eqn: Any, _: int, box: Box, steps: tuple[Step, ...]) -> Form:
+    def _expand_dims(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         return self._reshape(eqn, _, box, steps)
 
-    def _reshape(self, eqn: Any, _: int, box: Box, steps: tuple[Step, ...]) -> Form:
+    def _reshape(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         before, after = tuple(eqn.invars[0].aval.shape), tuple(eqn.outvars[0].aval.shape)
         if eqn.primitive.name == "reshape" and eqn.params["dimensions"] is not None:
             raise ThroughError("reshape", "a reshape in another order of dimensions; transpose first")
@@ -375,7 +375,7 @@ class Backwards:
         count: int,
         inner: Box,
         box: Box,
-        steps: tuple[Step, ...],
+        steps: tuple[ElementwiseStep, ...],
     ) -> Form:
         """A box of which the dimensions of the first groups are those of the result, and of the others the operand's.
 
@@ -415,7 +415,7 @@ class Backwards:
                 f"boxes of its operand, more than {MOST_PARTS}; give its result a sharding that cuts another dimension",
             )
 
-    def _pad(self, eqn: Any, _: int, box: Box, steps: tuple[Step, ...]) -> Form:
+    def _pad(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         config, shape = eqn.params["padding_config"], eqn.invars[0].aval.shape
         value = self._value(eqn.invars[1])
         if value is None or any(inside or low < 0 or high < 0 for low, high, inside in config):
@@ -445,7 +445,7 @@ class Backwards:
             sizes[dim] = b - a
         return form
 
-    def _reduce_sum(self, eqn: Any, _: int, box: Box, steps: tuple[Step, ...]) -> Form:
+    def _reduce_sum(self, eqn: Any, _: int, box: Box, steps: tuple[ElementwiseStep, ...]) -> Form:
         axes, shape = eqn.params["axes"], eqn.invars[0].aval.shape
         rest = iter(box)
         inner = tuple((0, size) if k in axes else next(rest) for k, size in enumerate(shape))

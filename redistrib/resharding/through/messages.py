@@ -12,12 +12,12 @@ import jax.numpy as jnp
 
 from redistrib.backends.jax.values import bits_of
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.resharding.through.boxes import Box, Fetch, Form, Step, fetches
+from redistrib.resharding.through.boxes import Box, ElementwiseStep, Fetch, Form, fetches
 from redistrib.synthesis.rounds import edge_colouring
 
 
 @dataclass(frozen=True)
-class Message:
+class BoxMessage:
     """A box of an input that one device sends to another, or keeps.
 
     Attributes:
@@ -30,7 +30,7 @@ class Message:
 
     leaf: int
     box: Box
-    steps: tuple[Step, ...]
+    steps: tuple[ElementwiseStep, ...]
     dtype: str
     sender: int
     receiver: int
@@ -63,7 +63,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Round:
+class BoxRound:
     """Messages of as many elements of each sender to one receiver; no device sends or receives twice.
 
     Attributes:
@@ -98,7 +98,7 @@ class Arrival:
     places: tuple[tuple[int, ...], ...]
 
 
-def early_steps(steps: Sequence[Step], dtype: str) -> tuple[int, str]:
+def early_steps(steps: Sequence[ElementwiseStep], dtype: str) -> tuple[int, str]:
     """How many steps to take before sending, so that elements have the fewest bits; and their type then.
 
     The fewest steps that do; a cast to more bits comes after the move.
@@ -146,7 +146,7 @@ class Senders:
 
 def scheduled(
     forms: Mapping[int, Sequence[Form]], dtypes: Sequence[str], senders: Senders
-) -> tuple[list[Message], list[Round], dict[int, dict[Fetch, Arrival]]]:
+) -> tuple[list[BoxMessage], list[BoxRound], dict[int, dict[Fetch, Arrival]]]:
     """The messages that bring devices what forms need, in rounds, and what arrives in them.
 
     Args:
@@ -154,12 +154,12 @@ def scheduled(
         dtypes: of the inputs.
         senders: who has what.
     """
-    messages: dict[Message, int] = {}
+    messages: dict[BoxMessage, int] = {}
     for receiver, results in forms.items():
         for fetch in dict.fromkeys(fetch for form in results for fetch in fetches(form)):
             early, dtype = early_steps(fetch.steps, dtypes[fetch.leaf])
             for part, sender in senders.parts(fetch.leaf, fetch.box, receiver, itemsize_of(dtype)):
-                message = Message(fetch.leaf, part, fetch.steps[:early], dtype, sender, receiver)
+                message = BoxMessage(fetch.leaf, part, fetch.steps[:early], dtype, sender, receiver)
                 messages.setdefault(message, len(messages))
     rounds = _rounds(list(messages))
     where = {
@@ -168,7 +168,7 @@ def scheduled(
         for several in each.messages
         for number, offset in _offsets(several, list(messages))
     }
-    known: dict[tuple[int, int, tuple[Step, ...]], list[Message]] = defaultdict(list)
+    known: dict[tuple[int, int, tuple[ElementwiseStep, ...]], list[BoxMessage]] = defaultdict(list)
     for message in messages:
         known[message.receiver, message.leaf, message.steps].append(message)
     arrivals: dict[int, dict[Fetch, Arrival]] = defaultdict(dict)
@@ -186,7 +186,7 @@ def scheduled(
     return list(messages), rounds, arrivals
 
 
-def _rounds(messages: Sequence[Message]) -> list[Round]:
+def _rounds(messages: Sequence[BoxMessage]) -> list[BoxRound]:
     """All messages of two devices travel at once; rounds are of pairs that send as many elements each."""
     pairs: dict[tuple[str, int, int], list[int]] = defaultdict(list)
     for number, message in enumerate(messages):
@@ -200,11 +200,11 @@ def _rounds(messages: Sequence[Message]) -> list[Round]:
         colours = edge_colouring(some)
         for colour in range(max(colours) + 1):
             chosen = tuple(pair for pair, each in zip(some, colours, strict=True) if each == colour)
-            rounds.append(Round(wire, size, chosen, tuple(tuple(pairs[wire, a, b]) for a, b in chosen)))
+            rounds.append(BoxRound(wire, size, chosen, tuple(tuple(pairs[wire, a, b]) for a, b in chosen)))
     return rounds
 
 
-def _offsets(numbers: Sequence[int], messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
+def _offsets(numbers: Sequence[int], messages: Sequence[BoxMessage]) -> Iterator[tuple[int, int]]:
     """Messages end to end: the number of each, and its first element."""
     start = 0
     for number in numbers:
@@ -212,6 +212,6 @@ def _offsets(numbers: Sequence[int], messages: Sequence[Message]) -> Iterator[tu
         start += messages[number].elements
 
 
-def received(messages: Sequence[Message]) -> int:
+def received(messages: Sequence[BoxMessage]) -> int:
     """Bytes that devices take in from others, all together."""
     return sum(message.nbytes for message in messages if message.sender != message.receiver)

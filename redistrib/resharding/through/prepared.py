@@ -23,8 +23,8 @@ from redistrib.resharding.leaves import Leaf, matched, on_devices
 from redistrib.resharding.packing.buckets import BUCKET_BYTES
 from redistrib.resharding.sharing import belongs_to_others, buffers
 from redistrib.resharding.through.boxes import Backwards, Box, Combination, Concatenation, Fetch, Form, View, fetches
-from redistrib.resharding.through.messages import Arrival, Message, Round, Senders, received, scheduled
-from redistrib.resharding.through.programs import Side, ThroughProgram
+from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound, Senders, received, scheduled
+from redistrib.resharding.through.programs import ThroughProgram, ThroughSide
 
 _PLANS: Cache[Any] = Cache(64)  # by the jaxpr, the inputs' and the results' shardings
 
@@ -45,8 +45,8 @@ class ThroughBucket:
 
     results: tuple[int, ...]
     inputs: tuple[int, ...]
-    messages: tuple[Message, ...]
-    rounds: tuple[Round, ...]
+    messages: tuple[BoxMessage, ...]
+    rounds: tuple[BoxRound, ...]
     program: ThroughProgram
     given_up: tuple[int, ...]
     peak_bytes: int
@@ -331,7 +331,7 @@ def _bucket(
         (there, [(_size(next(iter(wanted[k].values()))), str(leaves[k].value.dtype)) for k in results]),
     ):
         ordered = [device for device in devices if device in some]
-        sides.append(Side(tuple(ordered), tuple(number[device] for device in ordered), tuple(shapes)))
+        sides.append(ThroughSide(tuple(ordered), tuple(number[device] for device in ordered), tuple(shapes)))
     origins = [{device: [a for a, _ in box] for device, box in each.items()} for each in tiles]
     source, target = sides
     program = ThroughProgram(devices, source, target, origins, messages, rounds, arrivals, made)

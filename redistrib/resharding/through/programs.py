@@ -23,13 +23,13 @@ from redistrib.backends.jax.sharding import alone_on
 from redistrib.backends.jax.values import as_dtype, bits_of
 from redistrib.backends.jax.with_sharding import with_sharding
 from redistrib.resharding.through.boxes import Fetch, Form, evaluated
-from redistrib.resharding.through.messages import Arrival, Message, Round
+from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound
 
 Tile = tuple[tuple[int, ...], str]  # shape and element type
 
 
 @dataclass(frozen=True)
-class Side:
+class ThroughSide:
     """Devices of the inputs or of the results, with a tile of each array on each.
 
     Attributes:
@@ -67,11 +67,11 @@ class ThroughProgram:
     def __init__(
         self,
         devices: Sequence[Any],
-        source: Side,
-        target: Side,
+        source: ThroughSide,
+        target: ThroughSide,
         origins: Sequence[Mapping[int, Sequence[int]]],
-        messages: Sequence[Message],
-        rounds: Sequence[Round],
+        messages: Sequence[BoxMessage],
+        rounds: Sequence[BoxRound],
         arrivals: Mapping[int, Mapping[Fetch, Arrival]],
         forms: Mapping[int, Sequence[Form]],
     ) -> None:
@@ -127,11 +127,11 @@ class ThroughProgram:
         ]
 
     @property
-    def _all(self) -> Side:
+    def _all(self) -> ThroughSide:
         """All devices."""
-        return Side(self._devices, (), ())
+        return ThroughSide(self._devices, (), ())
 
-    def _buffers(self, side: Side) -> list[jax.ShapeDtypeStruct]:
+    def _buffers(self, side: ThroughSide) -> list[jax.ShapeDtypeStruct]:
         """What each device sends, or receives, in all rounds end to end: a buffer for each type of elements."""
         sizes: dict[str, int] = {}
         for each in self._rounds:
@@ -276,7 +276,9 @@ class ThroughProgram:
 
         return run
 
-    def _compiled(self, run: Any, side: Side, ins: Sequence[Any], outs: Sequence[Any], donate: bool = False) -> Any:
+    def _compiled(
+        self, run: Any, side: ThroughSide, ins: Sequence[Any], outs: Sequence[Any], donate: bool = False
+    ) -> Any:
         mesh = line_of(side.devices)
         with alone_on(mesh):
             specs = tuple(each.sharding.spec for each in ins), tuple(each.sharding.spec for each in outs)
