@@ -239,6 +239,7 @@ def distribute(
     rules: Mapping[str, Any] | None = None,
     donate: Sequence[str] = (),
     exact: bool = False,
+    trip_count: int = 1,
 ) -> Distributed:
     """Distribute a JAX function: cut its operations by a schedule, derive every layout, plan every move.
 
@@ -265,6 +266,8 @@ def distribute(
         exact: whether partial sums are added where they are made. By default they pass operations that are linear in
             them, and are added later, where there is less to add; floats are then rounded otherwise. See
             docs/distribute.md.
+        trip_count: steps that every `while_loop` is counted with in bytes received, FLOPs and seconds; it takes as many
+            as it takes. A search does not look at it.
 
     Returns:
         A function of the same arguments, with `program`, `lower`, `cost`, `memory`, `choices` and `opaque`.
@@ -280,9 +283,10 @@ def distribute(
     (8, 2)
     """
     need("jax")
-    from redistrib.distribution.entry import distributed, meshes, prepare
+    from redistrib.distribution.entry import distributed, meshes, prepare, require_trip_count
     from redistrib.partitioning.schedule import Schedule
 
+    require_trip_count(trip_count)
     if isinstance(schedule, str) and schedule == "auto":
         from redistrib.autoshard.entry import search
 
@@ -302,9 +306,7 @@ def distribute(
     limit = None if memory_limit is None else parse_size(memory_limit)
     jax_mesh, axes = meshes(mesh)
     opens_loops = not isinstance(schedule, Schedule)  # a schedule names the operations of unrolled loops
-    platform = jax_mesh.devices.flat[0].platform
-    given = prepare(
-        fn, args, axes, in_shardings, out_shardings, rules, exact=exact, opens_loops=opens_loops, platform=platform
-    )
+    how: dict[str, Any] = {"exact": exact, "trip_count": trip_count, "platform": jax_mesh.devices.flat[0].platform}
+    given = prepare(fn, args, axes, in_shardings, out_shardings, rules, opens_loops=opens_loops, **how)
     names = (donate,) if isinstance(donate, str) else donate
     return distributed(given, jax_mesh, axes, schedule, cost_model, donate=names, memory_limit=limit)

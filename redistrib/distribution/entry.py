@@ -118,22 +118,33 @@ class Prepared:
 def prepare(
     function: Callable[..., Any], args: Any, mesh: Mesh, in_shardings: Any, out_shardings: Any,
     rules: Mapping[str, Any] | None, *, exact: bool = False, opens_loops: bool = False, platform: str = "",
+    trip_count: int = 1,
 ) -> Prepared:  # fmt: skip
     """Trace a function, and read what is asked of its arguments and results."""
     args = tuple(args) if isinstance(args, tuple | list) else (args,)
     if not isinstance(exact, bool):
         raise ProgramError("", "", "Arguments", f"exact is {exact!r}; give True or False")
+    require_trip_count(trip_count)
     known = {kind: rule for kind, rule in REGIONS.items() if not (opens_loops and kind in LOOPS)}
     names = leaf_names(function, args)
-    traced = trace(
-        function, args, names, {**known, **(rules or {})}, exact=exact, opens_loops=opens_loops, platform=platform
-    )
+    how: dict[str, Any] = {"exact": exact, "opens_loops": opens_loops, "platform": platform, "trip_count": trip_count}
+    traced = trace(function, args, names, {**known, **(rules or {})}, **how)
     arrays, graph = traced.graph.arrays(), traced.graph
     inputs = _types(in_shardings, args, [array.shape for array in graph.inputs], mesh)
     tree = jax.tree_util.tree_unflatten(traced.out_tree, traced.outputs)
     outputs = _types(out_shardings, tree, [arrays[name].shape for name in graph.outputs], mesh)
     starts = {graph.inputs[number].name: form for number, form in inputs.items()}
     return Prepared(getattr(function, "__name__", "main"), traced, args, starts, outputs)
+
+
+def require_trip_count(count: Any) -> None:
+    """Refuse what is no number of steps.
+
+    Raises:
+        ProgramError: if it is no integer from 0 on.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise ProgramError("", "", "Arguments", f"trip_count is {count!r}; give the steps of a while, an integer")
 
 
 def platform_of(mesh: JaxMesh) -> str:

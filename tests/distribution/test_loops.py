@@ -221,3 +221,21 @@ def test_a_function_with_a_form_for_each_platform_is_that_of_the_devices() -> No
     f = rd.distribute(jnp.diagonal, (x,), {"d": 8}, schedule=rd.along("d", {"a": 0}), cost_model="exact")
     assert not any(op.name.startswith(("cond", "platform")) for op in f.program.ops if hasattr(op, "name"))
     same(f, jnp.diagonal, x)
+
+
+def test_a_while_is_counted_with_the_steps_that_are_said() -> None:
+    def until(x: Any) -> Any:
+        return lax.while_loop(lambda x: x.sum() < 10_000, lambda x: x * 2, abs(x) + 1)
+
+    x = whole(16, 4)
+    once, often = (
+        rd.distribute(until, (x,), {"d": 8}, schedule=rd.along("d", {"x": 0}), cost_model="exact", trip_count=count)
+        for count in (1, 100)
+    )
+    assert often.program.received_bytes == 100 * once.program.received_bytes > 0
+    assert often.cost.flops > 50 * once.cost.flops
+    assert "while x 100" in str(often)
+    np.testing.assert_array_equal(often(x), jax.jit(until)(x))
+    for count in (-1, True, 2.0):
+        with pytest.raises(ProgramError, match=r"trip_count is .*; give the steps of a while, an integer"):
+            rd.distribute(until, (x,), {"d": 8}, trip_count=count)  # type: ignore[arg-type]

@@ -81,6 +81,7 @@ WRONG: dict[str, tuple[Any, type[Exception], str]] = {
     "rules": ({"tanh": refused}, ProgramError, "this rule is asked"),
     "donate": (["nothing"], CutError, "no argument is called so"),
     "exact": ("yes", ProgramError, "exact is 'yes'; give True or False"),
+    "trip_count": (-1, ProgramError, "trip_count is -1; give the steps of a while"),
 }
 
 

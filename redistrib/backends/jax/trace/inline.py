@@ -81,6 +81,7 @@ def trace(
     exact: bool = False,
     opens_loops: bool = False,
     platform: str = "",
+    trip_count: int = 1,
 ) -> Traced:
     """Trace a function of arrays.
 
@@ -92,12 +93,15 @@ def trace(
         exact: whether no partial sum may pass an operation.
         opens_loops: whether loops become loops of the graph; else each is one operation, or is unrolled if it is short.
         platform: of the devices, as JAX calls it; by default its own.
+        trip_count: steps that a `while` is counted with.
 
     Raises:
         ProgramError: if the function has an unsupported effect, or reads or writes arrays in place.
     """
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
-    tracer = _Tracer({**RULES, **(rules or {})}, rules or {}, exact, opens_loops, platform or jax.default_backend())
+    tracer = _Tracer(
+        {**RULES, **(rules or {})}, rules or {}, exact, opens_loops, platform or jax.default_backend(), trip_count
+    )
     constants = tuple(closed.consts)
     effects.require_arrays("", [var.aval for var in (*closed.jaxpr.invars, *closed.jaxpr.constvars)])
     env: dict[Any, Atom] = {}
@@ -142,6 +146,7 @@ class _Tracer:
     exact: bool = False
     opens_loops: bool = False
     platform: str = ""
+    trip_count: int = 1
     operations: list[Operation] = field(default_factory=list)
     loops: list[LoopScope] = field(default_factory=list)
     scope: int | None = None  # the innermost loop that is being traced
@@ -306,7 +311,7 @@ class _Tracer:
         """Add a loop as it is, unless the user has said that it is unrolled, or it has a single step."""
         params = eqn.params
         if eqn.primitive.name == "while":
-            return loops.while_loop(self, eqn, ins, source, 1)
+            return loops.while_loop(self, eqn, ins, source, self.trip_count)
         if params["length"] == 1 or params["unroll"] >= params["length"] > 0:
             return self.unrolled(eqn, ins, source)
         return loops.scan(self, eqn, ins, source)
