@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from redistrib.extras import need
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.programs.inline import inlined
+from redistrib.programs.data import ProgramData
+from redistrib.programs.inline import inlined, with_steps
 from redistrib.programs.live import renames
-from redistrib.programs.program import Compute, Move, Program
+from redistrib.programs.program import Compute, Loop, Move, Program
 from redistrib.programs.table import line_of, word_of
 from redistrib.report import counted
 
@@ -34,7 +35,7 @@ class Row(NamedTuple):
 
 
 def rows_of(program: Program) -> list[Row]:
-    """The rows of the picture; operations without a move between them share a row.
+    """The rows of the picture; operations without a move between them share a row. Those of a loop count all its steps.
 
     >>> from redistrib.partitioning.entry import partition
     >>> from redistrib.programs.spec import nest
@@ -44,7 +45,7 @@ def rows_of(program: Program) -> list[Row]:
     return list(_rows(inlined(program)))
 
 
-def _rows(program: Program) -> Iterator[Row]:
+def _rows(program: ProgramData) -> Iterator[Row]:
     pending: list[Compute] = []
     for op in program.ops:
         if isinstance(op, Compute):
@@ -55,6 +56,12 @@ def _rows(program: Program) -> Iterator[Row]:
                 pending = []
             received = sum(program.received(op).values()) * itemsize_of(op.out.dtype)
             yield Row(op.out.name, 0, received, word_of(op.plan))
+        elif isinstance(op, Loop):
+            if pending:
+                yield _compute_row(pending)
+                pending = []
+            for row in (row for inner in reversed(op.programs) for row in _rows(inner)):  # the condition first
+                yield Row(f"{row.label}, x {op.steps:,}", row.flops * op.steps, row.received * op.steps, row.plan)
     if pending:
         yield _compute_row(pending)
 
@@ -107,7 +114,8 @@ def draw_program(program: Program, path: str | Path) -> Path:
     handles = [matplotlib.patches.Patch(color=colours[kind], label=kind) for kind in kinds]
     if handles:
         bytes_panel.legend(handles=handles, fontsize=8, loc="lower right")
-    total = f"{program.received_bytes / 1e6:,.3f} MB received in {counted(len(program.moves), 'move', 'moves')}"
+    moves = sum(len(inner.moves) for inner in with_steps(program))
+    total = f"{program.received_bytes / 1e6:,.3f} MB received in {counted(moves, 'move', 'moves')}"
     omitted = f"; {left_out} short rows left out" if left_out > 0 else ""
     figure.suptitle(f"{program.name} on {counted(len(program.devices), 'device', 'devices')}: {total}{omitted}")
     figure.savefig(path, dpi=110)

@@ -13,6 +13,7 @@ from jax import lax
 import redistrib as rd
 from redistrib.backends.jax.profiling.inspect import inspect
 from redistrib.errors import ProgramError
+from redistrib.explain.programs import rows_of
 from redistrib.programs.parse import parse
 from redistrib.programs.program import Loop, Program
 from redistrib.programs.reference import run_by_rank, run_whole
@@ -83,6 +84,14 @@ def test_the_program_does_not_grow_with_the_layers() -> None:
     assert many.program.received_bytes == 25 * few.program.received_bytes
     assert str(many).count("\n") == str(few).count("\n")
     assert "loop x 50" in str(many)
+
+
+def test_a_picture_counts_all_steps_of_a_loop() -> None:
+    f = rd.distribute(jax.grad(loss), arguments(), {"d": 8}, schedule=CUTS, cost_model="exact")
+    rows = rows_of(f.program)
+    assert sum(row.received for row in rows) == f.program.received_bytes
+    assert sum(row.flops for row in rows) == f.program.flops == f.cost.flops
+    assert any(row.label.endswith(f", x {LAYERS}") for row in rows)
 
 
 def test_a_scan_is_unrolled_where_it_says_so() -> None:
