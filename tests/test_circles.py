@@ -55,11 +55,16 @@ def test_no_two_classes_have_one_name() -> None:
 
 
 def test_what_packages_say_they_have_is_there() -> None:
-    said = {
-        name: module.__all__
-        for path in (ROOT / "redistrib").rglob("__init__.py")
-        if hasattr(module := import_module(name := name_of(path)), "__all__")
-    }
+    said = {}
+    for path in (ROOT / "redistrib").rglob("__init__.py"):
+        name = name_of(path)
+        try:
+            module = import_module(name)
+        except ModuleNotFoundError as error:
+            assert error.name == "torch", name  # the tests of PyTorch have an environment of their own
+            continue
+        if hasattr(module, "__all__"):
+            said[name] = module.__all__
     assert {"redistrib", "redistrib.errors", "redistrib.explain"} <= set(said)
     missing = [(name, own) for name, names in said.items() for own in names if not hasattr(import_module(name), own)]
     assert missing == []

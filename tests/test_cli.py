@@ -244,7 +244,7 @@ def test_a_module_that_is_missing_is_named_with_its_extra(
         ("matplotlib", "'redistrib[plot]'"),
         ("jax", "'redistrib[jax]'"),
         ("mpi4py", "'redistrib[mpi]'"),
-        ("safetensors", "'redistrib[demo]'"),
+        ("safetensors", "'redistrib[weights]'"),
         ("other.part", "other"),
     ):
 

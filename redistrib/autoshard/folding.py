@@ -30,7 +30,7 @@ SWEEPS = 2  # in which runs are begun elsewhere, one after the other
 SLACK = 3  # layers by which readers of a run may look back or ahead
 
 
-class Run(NamedTuple):
+class Repetition(NamedTuple):
     """Operations that repeat.
 
     Attributes:
@@ -116,7 +116,7 @@ def folded(graph: Graph, marks: Mapping[Hashable, Hashable] = {}, tied: Mapping[
     return _Folding(graph, runs, removed, marks, tied).result() or unfolded(graph)
 
 
-def _runs(codes: Int64) -> list[Run]:
+def _runs(codes: Int64) -> list[Repetition]:
     """The stretches of operations that repeat, those first that cover most; no two overlap."""
     if len(codes) < FEWEST * WINDOW:
         return []
@@ -133,7 +133,7 @@ def _runs(codes: Int64) -> list[Run]:
         for start, stop in zip(edges[::2], edges[1::2], strict=True):
             count = int(stop - start) // period + 1
             if count >= FEWEST:
-                listed.append(Run(int(start), int(period), count))
+                listed.append(Repetition(int(start), int(period), count))
     listed.sort(key=lambda run: (-run.period * run.layers, run.period))
     taken = np.zeros(len(codes), dtype=bool)
     chosen = []
@@ -157,7 +157,7 @@ class Gone(NamedTuple):
     standing: int
 
 
-def _links(graph: Graph, runs: Sequence[Run]) -> dict[tuple[int, int], Int64]:
+def _links(graph: Graph, runs: Sequence[Repetition]) -> dict[tuple[int, int], Int64]:
     """For two runs `[pairs, 2]` operations with an array in common: one reads what the other makes, or both read it."""
     of_run = {run.start + k: number for number, run in enumerate(runs) for k in range(run.period * run.layers)}
     found: dict[tuple[int, int], set[tuple[int, int]]] = defaultdict(set)
@@ -173,7 +173,7 @@ def _links(graph: Graph, runs: Sequence[Run]) -> dict[tuple[int, int], Int64]:
     return {runs_: np.array(sorted(pairs)) for runs_, pairs in found.items()}
 
 
-def _agreement(run: Run, other: Run, pairs: Int64) -> tuple[float, int, int]:
+def _agreement(run: Repetition, other: Repetition, pairs: Int64) -> tuple[float, int, int]:
     """How many of all pairs agree on which layers go together, the direction, and the shift.
 
     Layer `i` of the first run goes with layer `sign * i + shift` of the other.
@@ -191,7 +191,7 @@ def _agreement(run: Run, other: Run, pairs: Int64) -> tuple[float, int, int]:
     return best
 
 
-def _aligned(runs: Sequence[Run], links: Mapping[tuple[int, int], Int64]) -> list[Run]:
+def _aligned(runs: Sequence[Repetition], links: Mapping[tuple[int, int], Int64]) -> list[Repetition]:
     """The runs, each begun where its repetitions are layers: where the same layers have their arrays in common."""
     found = list(runs)
     for _ in range(SWEEPS):
@@ -202,14 +202,14 @@ def _aligned(runs: Sequence[Run], links: Mapping[tuple[int, int], Int64]) -> lis
             ways = []
             for turn in range(run.period):
                 layers = (run.period * run.layers - turn) // run.period
-                turned = Run(run.start + turn, run.period, layers)
+                turned = Repetition(run.start + turn, run.period, layers)
                 shares = [_agreement(turned, found[other], pairs)[0] for other, pairs in own.items()]
                 ways.append((sum(shares), -turn, turned))
             found[number] = max(ways)[2]
     return found
 
 
-def _removed(graph: Graph, runs: Sequence[Run], links: Mapping[tuple[int, int], Int64]) -> dict[int, Gone]:
+def _removed(graph: Graph, runs: Sequence[Repetition], links: Mapping[tuple[int, int], Int64]) -> dict[int, Gone]:
     """For every run the layers that are taken out, the same of all; empty where runs do not go together."""
     placed: dict[int, tuple[int, int]] = {0: (1, 0)}  # the layer of repetition j is sign * j + shift
     pending = [0]
@@ -245,7 +245,7 @@ class _Folding:
     def __init__(
         self,
         graph: Graph,
-        runs: Sequence[Run],
+        runs: Sequence[Repetition],
         removed: Mapping[int, Gone],
         marks: Mapping[Hashable, Hashable],
         tied: Mapping[int, str],

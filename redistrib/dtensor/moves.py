@@ -33,7 +33,7 @@ from redistrib.theory.topology import Topology
 
 
 @dataclass(frozen=True)
-class Layout:
+class DTensorLayout:
     """Where a DTensor lies: its mesh and a placement for each mesh dimension."""
 
     mesh: Any
@@ -49,9 +49,9 @@ class Layout:
         """The mesh dimensions with partial placements."""
         return [k for k, one in enumerate(self.placements) if kind_of(one) == "partial"]
 
-    def with_placements(self, placements: Sequence[Any]) -> Layout:
+    def with_placements(self, placements: Sequence[Any]) -> DTensorLayout:
         """The same mesh with other placements."""
-        return Layout(self.mesh, tuple(placements))
+        return DTensorLayout(self.mesh, tuple(placements))
 
     def __str__(self) -> str:
         return f"{list(self.placements)} on ranks {self.mesh.mesh.tolist()}"
@@ -73,7 +73,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class MoveSpec:
+class RedistributeSpec:
     """Tensors of one spec share a move.
 
     Attributes:
@@ -82,8 +82,8 @@ class MoveSpec:
         dtype: element type.
     """
 
-    source: Layout
-    target: Layout
+    source: DTensorLayout
+    target: DTensorLayout
     shape: tuple[int, ...]
     dtype: torch.dtype
     options: Options = Options()
@@ -108,12 +108,12 @@ class MoveSpec:
         words = f"{list(self.shape)} of {self.dtype} from {self.source} to {self.target}"
         return " with ".join([words, *options])
 
-    def typed(self, layout: Layout) -> tuple[DistType, Mesh]:
+    def typed(self, layout: DTensorLayout) -> tuple[DistType, Mesh]:
         """A layout as a type on a mesh of devices."""
         mesh = from_device_mesh(layout.mesh, {rank: k for k, rank in enumerate(self.members)})
         return from_placements(layout.placements, self.planned_shape, mesh), mesh
 
-    def typed_placement(self, layout: Layout) -> Placement:
+    def typed_placement(self, layout: DTensorLayout) -> Placement:
         """The placement of a layout on the devices; the summands of partial sums are left out."""
         mesh = from_device_mesh(layout.mesh, {rank: k for k, rank in enumerate(self.members)})
         whole = [Replicate() if kind_of(one) == "partial" else one for one in layout.placements]
@@ -135,7 +135,7 @@ class Planned:
     members: tuple[int, ...]
 
 
-def steps_of(spec: MoveSpec) -> list[Planned | Reduce]:
+def steps_of(spec: RedistributeSpec) -> list[Planned | Reduce]:
     """The steps of a move, in order.
 
     Raises:
@@ -159,7 +159,7 @@ def steps_of(spec: MoveSpec) -> list[Planned | Reduce]:
     return steps
 
 
-def _require_target(source: Layout, target: Layout) -> None:
+def _require_target(source: DTensorLayout, target: DTensorLayout) -> None:
     """A partial target keeps partial sums that the source has; any other is refused, by DTensor too."""
     for k in target.partial:
         kept = source.mesh == target.mesh and source.placements[k] == target.placements[k]
@@ -167,11 +167,11 @@ def _require_target(source: Layout, target: Layout) -> None:
             raise SpecError("partial target", value=target.placements[k])
 
 
-def _uneven(spec: MoveSpec) -> bool:
+def _uneven(spec: RedistributeSpec) -> bool:
     return any(spec.typed_placement(layout).cuts for layout in (spec.source, spec.target))
 
 
-def _reduced(spec: MoveSpec) -> list[Any] | None:
+def _reduced(spec: RedistributeSpec) -> list[Any] | None:
     """The source's placements with partial sums reduced into shards, evenly; None where no dimension allows it.
 
     Raises:
@@ -194,7 +194,7 @@ def _reduced(spec: MoveSpec) -> list[Any] | None:
     return [Replicate() if kind_of(one) == "partial" else one for one in source.placements]
 
 
-def _planned(spec: MoveSpec) -> Planned:
+def _planned(spec: RedistributeSpec) -> Planned:
     (source_type, source_mesh), (target_type, target_mesh) = spec.typed(spec.source), spec.typed(spec.target)
     model = spec.options.cost_model
     if model is None:
@@ -208,7 +208,7 @@ def _planned(spec: MoveSpec) -> Planned:
     return Planned(plan, spec.members)
 
 
-class Move:
+class PreparedRedistribute:
     """A move, prepared by all its ranks together when it first runs.
 
     Attributes:
@@ -219,7 +219,7 @@ class Move:
         problem: why the move cannot be made; None where it can.
     """
 
-    def __init__(self, spec: MoveSpec) -> None:
+    def __init__(self, spec: RedistributeSpec) -> None:
         self.spec = spec
         rank = dist.get_rank()
         self.takes_part = rank in spec.members
@@ -325,14 +325,14 @@ class Move:
 
 
 # The most recently used moves; a model's state has a few dozen specs.
-MOVES: Cache[Move] = Cache(1 << 10)
+MOVES: Cache[PreparedRedistribute] = Cache(1 << 10)
 _LINKS: dict[tuple[int, ...], Links] = {}
 _AGREEMENTS: dict[tuple[int, ...], Agreement] = {}
 
 
-def move_of(spec: MoveSpec) -> Move:
+def move_of(spec: RedistributeSpec) -> PreparedRedistribute:
     """The move of a spec."""
-    return MOVES.get(spec, lambda: Move(spec))
+    return MOVES.get(spec, lambda: PreparedRedistribute(spec))
 
 
 def _links(members: tuple[int, ...]) -> Links:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from redistrib.cache import Cache
-from redistrib.dtensor.moves import Layout, Move, MoveSpec, Options, move_of, tell
+from redistrib.dtensor.moves import DTensorLayout, Options, PreparedRedistribute, RedistributeSpec, move_of, tell
 from redistrib.dtensor.private import finished, strided_shard
 from redistrib.errors import CommunicatorError, LeafError, RedistribError, SpecError
 from redistrib.errors.base import shown
@@ -87,7 +87,7 @@ def redistribute(
 
 
 # The moves of calls; None for calls that move nothing.
-_PLANNED: Cache[Move | None] = Cache(1 << 10)
+_PLANNED: Cache[PreparedRedistribute | None] = Cache(1 << 10)
 
 
 def _planned(
@@ -98,23 +98,23 @@ def _planned(
     memory_limit: int | str | None,
     cost_model: Any,
     topology: Sequence[Hashable] | None,
-) -> Move | None:
+) -> PreparedRedistribute | None:
     """The move of a call of `redistribute`; None if it moves nothing."""
     if not dist.is_initialized():
         raise CommunicatorError("there is no process group; call torch.distributed.init_process_group first")
     mesh = x.device_mesh if device_mesh is None else device_mesh
     target = target_layout(mesh, placements, x.ndim, shard_order)
-    source = Layout(x.device_mesh, x.placements)
+    source = DTensorLayout(x.device_mesh, x.placements)
     if source == target:
         return None
     if source.mesh.device_type != mesh.device_type:
         raise SpecError("device type", source=source.mesh.device_type, target=mesh.device_type)
     limit = None if memory_limit is None else parse_size(memory_limit)
     options = Options(limit, cost_model, None if topology is None else tuple(topology))
-    return move_of(MoveSpec(source, target, tuple(x.shape), x.dtype, options))
+    return move_of(RedistributeSpec(source, target, tuple(x.shape), x.dtype, options))
 
 
-def _moved(local: torch.Tensor, move: Move, check: bool | None) -> torch.Tensor:
+def _moved(local: torch.Tensor, move: PreparedRedistribute, check: bool | None) -> torch.Tensor:
     if move.takes_part:
         if check or (check is None and not move.compared):
             move.agree(move.wrong(local))
@@ -130,7 +130,7 @@ class _Moved(torch.autograd.Function):  # type: ignore[misc]
     """The move of a local tensor; its gradient goes the way back, between the layouts that gradients have."""
 
     @staticmethod
-    def forward(ctx: Any, local: torch.Tensor, move: Move, check: bool | None) -> torch.Tensor:
+    def forward(ctx: Any, local: torch.Tensor, move: PreparedRedistribute, check: bool | None) -> torch.Tensor:
         ctx.move, ctx.check = move, check
         return _moved(local, move, check)
 
@@ -138,20 +138,20 @@ class _Moved(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         spec = ctx.move.spec
         source, target = gradient_layout(spec.target), gradient_layout(spec.source)
-        back = MoveSpec(source, target, spec.shape, gradient.dtype, spec.options)
+        back = RedistributeSpec(source, target, spec.shape, gradient.dtype, spec.options)
         if source == target:
             return gradient, None, None
         return _Moved.apply(gradient.contiguous(), move_of(back), ctx.check), None, None
 
 
-def gradient_layout(layout: Layout) -> Layout:
+def gradient_layout(layout: DTensorLayout) -> DTensorLayout:
     """The layout of the gradient of a DTensor: replicated where the DTensor has partial sums."""
     return layout.with_placements([Replicate() if kind_of(one) == "partial" else one for one in layout.placements])
 
 
 def target_layout(
     mesh: Any, placements: Sequence[Any] | None, rank: int, shard_order: ShardOrder | None = None
-) -> Layout:
+) -> DTensorLayout:
     """A layout from what a caller gives: dimensions counted from the front, and shard orders as strided shards.
 
     Raises:
@@ -177,10 +177,10 @@ def target_layout(
             raise SpecError("shard order", value=shown(tuple(dims)), dim=dim, expected=tuple(map(str, expected)))
         for k, factor in split_factors([int(k) for k in names], axes).items():
             given[k] = strided_shard(dim, factor)
-    return Layout(mesh, tuple(given))
+    return DTensorLayout(mesh, tuple(given))
 
 
-def as_dtensor(local: torch.Tensor, layout: Layout, shape: tuple[int, ...]) -> DTensor:
+def as_dtensor(local: torch.Tensor, layout: DTensorLayout, shape: tuple[int, ...]) -> DTensor:
     """The DTensor of a local tensor and its global shape."""
     size, stride = _size_and_stride(shape)
     return DTensor.from_local(local, layout.mesh, layout.placements, run_check=False, shape=size, stride=stride)

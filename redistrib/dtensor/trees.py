@@ -16,7 +16,7 @@ from redistrib.backends.torch.agreement import Agreement, Call
 from redistrib.backends.torch.links import Links
 from redistrib.cache import Cache
 from redistrib.dtensor.buckets import Bucket, can_share_a_launch
-from redistrib.dtensor.moves import Layout, MoveSpec, Options, Planned, move_of, steps_of
+from redistrib.dtensor.moves import DTensorLayout, Options, Planned, RedistributeSpec, move_of, steps_of
 from redistrib.dtensor.private import finished
 from redistrib.dtensor.redistribute import as_dtensor, target_layout
 from redistrib.errors import CommunicatorError, LeafError, MemoryLimitError, RedistribError
@@ -169,7 +169,7 @@ class _Leaf:
 
     path: str
     value: Any
-    spec: MoveSpec | None
+    spec: RedistributeSpec | None
     holder: Any = None
     key: Any = None
 
@@ -200,13 +200,13 @@ def _is_target(value: Any) -> bool:
     return pair or are_placements(value)
 
 
-def _spec(value: Any, target: Any, options: Options, path: str) -> MoveSpec | None:
+def _spec(value: Any, target: Any, options: Options, path: str) -> RedistributeSpec | None:
     """What a leaf is moved by; None where it stays."""
     if target is None or not isinstance(value, torch.Tensor):
         return None
     try:
         if isinstance(target, DTensor):
-            layout = Layout(target.device_mesh, target.placements)
+            layout = DTensorLayout(target.device_mesh, target.placements)
         elif isinstance(target, tuple) and len(target) == 2 and is_device_mesh(target[0]):
             layout = target_layout(target[0], target[1], value.ndim)
         elif are_placements(target) and isinstance(value, DTensor):
@@ -214,7 +214,7 @@ def _spec(value: Any, target: Any, options: Options, path: str) -> MoveSpec | No
         else:
             raise LeafError(path, f"{target!r} is no target; give (mesh, placements), placements, or a DTensor")
         if isinstance(value, DTensor):
-            source = Layout(value.device_mesh, value.placements)
+            source = DTensorLayout(value.device_mesh, value.placements)
         else:
             source = layout.with_placements([Replicate()] * len(layout.placements))
     except LeafError:
@@ -223,7 +223,7 @@ def _spec(value: Any, target: Any, options: Options, path: str) -> MoveSpec | No
         raise LeafError(path, str(error)) from None
     if source == layout and isinstance(value, DTensor):
         return None
-    return MoveSpec(source, layout, tuple(value.shape), value.dtype, options)
+    return RedistributeSpec(source, layout, tuple(value.shape), value.dtype, options)
 
 
 @dataclass(frozen=True)
@@ -334,7 +334,7 @@ def _planning(leaves: list[_Leaf], stays: tuple[int, ...], donate: bool, limit: 
     moving = {k: leaf.spec for k, leaf in enumerate(leaves) if leaf.spec is not None}
     members = tuple(sorted({rank for spec in moving.values() for rank in spec.members}))
     place = {rank: k for k, rank in enumerate(members)}
-    steps: dict[MoveSpec, Any] = {}
+    steps: dict[RedistributeSpec, Any] = {}
     for k, spec in moving.items():
         try:
             if spec not in steps:
@@ -417,7 +417,7 @@ def _take(
     return taken
 
 
-def _needed(specs: Sequence[MoveSpec], steps: Any, after: Any, place: Mapping[int, int]) -> Any:
+def _needed(specs: Sequence[RedistributeSpec], steps: Any, after: Any, place: Mapping[int, int]) -> Any:
     """`[ranks]` bytes that a launch adds: targets, tiles between, and messages both ways."""
     total: Any = 0
     for spec in specs:
@@ -435,7 +435,7 @@ def _needed(specs: Sequence[MoveSpec], steps: Any, after: Any, place: Mapping[in
     return total
 
 
-def _bytes_on(spec: MoveSpec, layout: Layout, place: Mapping[int, int]) -> Any:
+def _bytes_on(spec: RedistributeSpec, layout: DTensorLayout, place: Mapping[int, int]) -> Any:
     """`[ranks]` bytes of a tensor on every rank of the tree."""
     result = np.zeros(len(place), dtype=np.int64)
     volumes = spec.typed_placement(layout).boxes.volumes()

@@ -14,6 +14,6 @@ reads and writes; `executor` runs; `agreement` compares the calls of all ranks b
 """
 
 from redistrib.backends.torch.doors import can, measure, run
-from redistrib.backends.torch.executor import Executor, to_torch
+from redistrib.backends.torch.executor import TorchExecutor, to_torch
 
-__all__ = ["Executor", "can", "measure", "run", "to_torch"]
+__all__ = ["TorchExecutor", "can", "measure", "run", "to_torch"]

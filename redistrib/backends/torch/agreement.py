@@ -14,7 +14,7 @@ _BYTES = 16  # of the digest of a call; the first is 0 where a rank has found a 
 _RAISED: dict[str, type[RedistribError]] = {"CommunicatorError": CommunicatorError}
 
 
-class Call:
+class GroupCall:
     """What a rank is about to do, to be compared.
 
     Attributes:
@@ -42,7 +42,7 @@ class Agreement:
         self._others = torch.zeros(links.size, _BYTES, dtype=torch.uint8, device=device)
         self._refusal = torch.zeros_like(self._others)
 
-    def require(self, call: Call, problem: RedistribError | None = None) -> None:
+    def require(self, call: GroupCall, problem: RedistribError | None = None) -> None:
         """Go on if all ranks make the same call and none has found a problem; collective.
 
         Args:

@@ -14,7 +14,7 @@ from redistrib.programs.data import ProgramData
 from redistrib.programs.program import Program
 
 
-def run(what: Plan | Program, where: Any = None, **options: Any) -> executors.Executor:
+def run(what: Plan | Program, where: Any = None, **options: Any) -> executors.TorchExecutor:
     """The function of local tensors that carries out a plan on a process group; collective.
 
     Args:

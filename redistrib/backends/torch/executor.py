@@ -9,12 +9,12 @@ import torch.distributed as dist
 
 from redistrib.backends.digests import digest_of
 from redistrib.backends.stages import StagedPlan, staged
-from redistrib.backends.torch.agreement import Agreement, Call
+from redistrib.backends.torch.agreement import Agreement, GroupCall
 from redistrib.backends.torch.copies import Copy
 from redistrib.backends.torch.dtypes import torch_dtype, word_of, words
 from redistrib.backends.torch.links import Links
 from redistrib.backends.torch.reductions import reducing
-from redistrib.backends.torch.transports import Runner, moving
+from redistrib.backends.torch.transports import TensorRunner, moving
 from redistrib.errors import CommunicatorError, MemoryLimitError, RedistribError, TilesError
 from redistrib.plans.dtypes import dtype_of
 from redistrib.plans.plan import Plan
@@ -24,7 +24,7 @@ from redistrib.plans.strided import runs_in_both
 _STAYS = 1 << 16
 
 
-def to_torch(plan: Plan, group: Any = None, *, memory_limit: int | None = None, check: bool = True) -> Executor:
+def to_torch(plan: Plan, group: Any = None, *, memory_limit: int | None = None, check: bool = True) -> TorchExecutor:
     """Prepare a plan to run on a process group; to be called on all its ranks together, with equal arguments.
 
     Rank r of the group is device number r of the plan's meshes. Between meshes of other devices, ranks that hold
@@ -50,7 +50,7 @@ def to_torch(plan: Plan, group: Any = None, *, memory_limit: int | None = None, 
     group = dist.group.WORLD if group is None else group
     if not isinstance(group, dist.ProcessGroup):
         raise CommunicatorError(f"{group!r} is no process group of this rank; pass one such as dist.group.WORLD")
-    return Executor(plan, Links(group), memory_limit=memory_limit, check=check)
+    return TorchExecutor(plan, Links(group), memory_limit=memory_limit, check=check)
 
 
 def require(plan: Plan) -> None:
@@ -63,7 +63,7 @@ def require(plan: Plan) -> None:
     dtype_of(plan.dtype)
 
 
-class Executor:
+class TorchExecutor:
     """A plan ready to run; see `to_torch`. Calling it is collective.
 
     Attributes:
@@ -81,7 +81,7 @@ class Executor:
         self.plan, self._links, self._check = plan, links, check
         if not compared:
             words = f"{plan.source} on {plan.source_mesh!r} to {plan.target} on {plan.target_mesh!r}, {plan.dtype}"
-            self._call = Call(words, links.size, f"{digest_of(plan)}|{memory_limit}|{check}")
+            self._call = GroupCall(words, links.size, f"{digest_of(plan)}|{memory_limit}|{check}")
             self._agreement = Agreement(links)
             self._agreement.require(self._call, _problem(plan, links))
         self.dtype = torch_dtype(plan.dtype)
@@ -95,7 +95,9 @@ class Executor:
         word = min(8, plan.itemsize)
         self.middle_bytes = sum(self._staged.middle)
         self._middle_words = [nbytes // word for nbytes in self._staged.middle]
-        self._runners: list[Runner] = [reducing(stage, links) or moving(stage, links) for stage in self._staged.stages]
+        self._runners: list[TensorRunner] = [
+            reducing(stage, links) or moving(stage, links) for stage in self._staged.stages
+        ]
         self.scratch_bytes = max((runner.scratch for runner in self._runners), default=0)
         self._staging_words = self.scratch_bytes // word
         self._last: Copy | None = None

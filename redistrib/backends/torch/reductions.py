@@ -19,7 +19,7 @@ from redistrib.backends.torch.copies import Copy, Message
 from redistrib.backends.torch.dtypes import as_numpy, torch_dtype, words
 from redistrib.backends.torch.links import Links, can_go_native
 from redistrib.backends.torch.sums import TensorAccumulator
-from redistrib.backends.torch.transports import LONG, PointToPoint, Runner
+from redistrib.backends.torch.transports import LONG, PointToPoint, TensorRunner
 from redistrib.lang.notation import Reduction
 from redistrib.plans.reduction import Accumulator, identity
 from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter, Unreduce
@@ -135,7 +135,7 @@ class Sum(PointToPoint):
         self.result.unpack(into, target)
 
 
-class NativeReduceScatter(Runner):
+class NativeReduceScatter(TensorRunner):
     """`reduce_scatter_tensor` of parts packed in the order of the members."""
 
     name = "native"
@@ -169,7 +169,7 @@ def reduce_scatter(into: torch.Tensor, out: torch.Tensor, operation: object, gro
     _REDUCE_SCATTER(into, out, op=operation, group=group)
 
 
-class NativeAllReduce(Runner):
+class NativeAllReduce(TensorRunner):
     """`all_reduce` of a tile."""
 
     name = "native"
@@ -191,7 +191,7 @@ class NativeAllReduce(Runner):
         self.into.unpack(into, target)
 
 
-class AllReduceInParts(Runner):
+class AllReduceInParts(TensorRunner):
     """Every member adds up a part of the tile and sends it to the others: what the step counts, message by message."""
 
     name = "point_to_point"
@@ -243,7 +243,7 @@ class AllReduceInParts(Runner):
         self.into.unpack(into, target)
 
 
-class IdentityFill(Runner):
+class TensorIdentityFill(TensorRunner):
     """The identity of the reduction, and the own tile where the device keeps it: nothing travels."""
 
     name = "local"
@@ -267,11 +267,11 @@ class IdentityFill(Runner):
             copy.run(source, target)
 
 
-def reducing(stage: Stage, links: Links) -> Runner | None:
+def reducing(stage: Stage, links: Links) -> TensorRunner | None:
     """The runner of a stage that adds or makes partial sums; None for any other stage."""
     step = stage.step
     if isinstance(step, Unreduce):
-        return IdentityFill(stage)
+        return TensorIdentityFill(stage)
     if isinstance(step, AllReduce):
         return NativeAllReduce(stage, step, links) if is_native(stage, links) else AllReduceInParts(stage, step, links)
     if isinstance(step, ReduceScatter) and is_native(stage, links):

@@ -24,7 +24,7 @@ from redistrib.plans.steps import AllGather, Step
 LONG = 1 << 16
 
 
-class Runner(ABC):
+class TensorRunner(ABC):
     """One stage, ready to run.
 
     Attributes:
@@ -47,7 +47,7 @@ class Runner(ABC):
         return [Copy.of(source, target, self.word) for source, target in self.stage.local_copies()]
 
 
-class PointToPoint(Runner):
+class PointToPoint(TensorRunner):
     """One message between each two devices that share data."""
 
     name = "point_to_point"
@@ -80,7 +80,7 @@ class PointToPoint(Runner):
             message.unpack(place, target)
 
 
-class AllToAllOnce(Runner):
+class AllToAllOnce(TensorRunner):
     """One `all_to_all_single` of the whole group, with whatever lengths."""
 
     name = "all_to_all"
@@ -118,7 +118,7 @@ class AllToAllOnce(Runner):
             at += message.count
 
 
-class NativeGather(Runner):
+class NativeGather(TensorRunner):
     """`all_gather_into_tensor` of a group of devices."""
 
     name = "native"
@@ -156,7 +156,7 @@ def everyone_shares(step: Step) -> bool:
     return step.devices > 1 and len(pairs) == step.devices * (step.devices - 1)
 
 
-def moving(stage: Stage, links: Links) -> Runner:
+def moving(stage: Stage, links: Links) -> TensorRunner:
     """The runner of a stage that moves tiles."""
     step = stage.step
     if isinstance(step, AllGather) and can_go_native(links, step.groups):
