@@ -16,7 +16,7 @@ import redistrib as rd
 from redistrib.autoshard.grid import Staged
 from redistrib.backends.jax.trace.equation import RULES, Equation
 from redistrib.cost.presets import PRESETS
-from redistrib.errors import ChoiceError, CutError, MemoryLimitError, ProgramError, RedistribError
+from redistrib.errors import ChoiceError, CutError, MemoryLimitError, MeshError, ProgramError, RedistribError
 from redistrib.pipelines.layout import Layout
 from redistrib.programs.inline import inlined
 from redistrib.programs.program import Compute
@@ -72,7 +72,7 @@ def refused(equation: Equation) -> None:
 WRONG: dict[str, tuple[Any, type[Exception], str]] = {
     "fn": (lambda x: x, TypeError, "takes 1 positional argument"),
     "args": ((X,), TypeError, "missing 1 required positional argument"),
-    "mesh": ({"d": 3}, ProgramError, "devices"),
+    "mesh": ({"d": 0}, MeshError, "positive integer number of devices"),
     "schedule": ("best", CutError, "tactic"),
     "in_shardings": ("[2{e}2]", RedistribError, "e"),
     "out_shardings": ("[2{e}2]", RedistribError, "e"),
