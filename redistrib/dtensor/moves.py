@@ -16,9 +16,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import Replicate, Shard
 
-from redistrib.backends.torch.agreement import Agreement, Call
+from redistrib.backends.torch.agreement import Agreement, GroupCall
 from redistrib.backends.torch.dtypes import name_of
-from redistrib.backends.torch.executor import Executor
+from redistrib.backends.torch.executor import TorchExecutor
 from redistrib.backends.torch.links import Links
 from redistrib.backends.torch.reductions import reduce_over
 from redistrib.cache import Cache
@@ -236,7 +236,7 @@ class PreparedRedistribute:
             return
         self._links = _links(spec.members)
         self._agreement = _agreement(spec.members)
-        self.call = Call(str(spec), self._links.size)
+        self.call = GroupCall(str(spec), self._links.size)
         try:
             device = spec.members.index(rank)
             if self.has_source:
@@ -290,11 +290,11 @@ class PreparedRedistribute:
                 self._steps.append(groups)
         self._ready = True
 
-    def _executor(self, step: Planned) -> Executor | None:
+    def _executor(self, step: Planned) -> TorchExecutor | None:
         """The executor of a plan; None where it moves nothing, or nothing of this rank's."""
         if step.plan.before == step.plan.after or dist.get_rank() not in step.members:
             return None
-        return Executor(step.plan, _links(step.members), check=False, compared=True)
+        return TorchExecutor(step.plan, _links(step.members), check=False, compared=True)
 
     def __call__(self, local: torch.Tensor) -> torch.Tensor:
         """The local tensor after the move, from the one before, which is ignored where the rank holds nothing."""
@@ -350,7 +350,7 @@ def _agreement(members: tuple[int, ...]) -> Agreement:
 def tell(members: Sequence[int], problem: RedistribError) -> None:
     """Let the other ranks of a call know what is wrong with it here, and raise the error that all of them raise."""
     if dist.is_initialized() and dist.get_rank() in members:
-        _agreement(tuple(members)).require(Call("a call that is wrong", len(members)), problem)
+        _agreement(tuple(members)).require(GroupCall("a call that is wrong", len(members)), problem)
 
 
 def clear() -> None:

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate
 
-from redistrib.backends.torch.agreement import Agreement, Call
+from redistrib.backends.torch.agreement import Agreement, GroupCall
 from redistrib.backends.torch.links import Links
 from redistrib.cache import Cache
 from redistrib.dtensor.buckets import Bucket, can_share_a_launch
@@ -66,13 +66,13 @@ def reshard(
     try:
         tree = _prepared(state, targets, donate, memory_limit, cost_model, topology)
     except RedistribError as error:
-        _agree(Call("reshard", dist.get_world_size()), error)
+        _agree(GroupCall("reshard", dist.get_world_size()), error)
         raise
     _agree(tree.call)
     return tree.run(progress)
 
 
-def _agree(call: Call, problem: RedistribError | None = None) -> None:
+def _agree(call: GroupCall, problem: RedistribError | None = None) -> None:
     """Compare calls on all ranks of the default group."""
     Agreement(Links(dist.group.WORLD)).require(call, problem)
 
@@ -233,7 +233,7 @@ class _Known:
     members: tuple[int, ...]
     groups: tuple[tuple[tuple[int, ...], Any], ...]  # numbers of leaves, and what moves them
     plan: StatePlan
-    call: Call
+    call: GroupCall
 
 
 _TREES: Cache[_Known] = Cache(64)
@@ -378,7 +378,7 @@ def _planning(leaves: list[_Leaf], stays: tuple[int, ...], donate: bool, limit: 
     plan = StatePlan(tuple(shown), kept, bound, start, limit, donate)
     words = f"reshard of {len(moving)} tensors in {len(groups)} launches, donate={donate}, memory_limit={limit}"
     text = "\n".join([words, *(f"{leaf.path} {leaf.spec}" for leaf in leaves)])
-    return _Known(members, tuple(groups), plan, Call(words, dist.get_world_size(), text))
+    return _Known(members, tuple(groups), plan, GroupCall(words, dist.get_world_size(), text))
 
 
 def _order(before: Any, after: Any, donate: bool) -> tuple[int, int]:
