@@ -7,14 +7,14 @@ import pytest
 
 pytest.importorskip("mpi4py")
 
-from redistrib.backends.mpi.arrays import nothing_of
+from redistrib.backends.mpi.arrays import absent_tile
 from redistrib.errors import TilesError
 from tests.messages import exactly
 
 
 @pytest.mark.parametrize("dtype", ["int16", "float64", "complex64"])
 def test_a_rank_that_holds_nothing_has_no_elements_of_the_type(dtype: str) -> None:
-    found = nothing_of(None, "the tile", np.dtype(dtype))
+    found = absent_tile(None, "the tile", np.dtype(dtype))
     assert (found.size, found.dtype) == (0, np.dtype(dtype))
     with pytest.raises(TilesError, match=exactly("the tile is given where this rank holds nothing; pass None")):
-        nothing_of(np.zeros(0), "the tile", np.dtype(dtype))
+        absent_tile(np.zeros(0), "the tile", np.dtype(dtype))

@@ -35,13 +35,13 @@ class Mixed(executor.Executor):
         return ["packed", "packed", "shared", "packed"]
 
 
-def late(self: transports.Runner, *memory: Any, keep: Any = transports.Runner._keep) -> None:
+def late(self: transports.Runner, *memory: Any, copy: Any = transports.Runner._copy_locally) -> None:
     if comm.rank == 1:  # what others send it next goes where this still lies
         time.sleep(0.2)
-    keep(self, *memory)
+    copy(self, *memory)
 
 
-transports.Runner._keep = late  # type: ignore[method-assign]
+transports.Runner._copy_locally = late  # type: ignore[method-assign]
 with Mixed(plan, comm) as execute:
     memories = [(stage.reads, stage.writes) for stage in execute._staged.stages]
     assert memories[1][0] == memories[2][1], memories
