@@ -8,21 +8,30 @@ the inputs, past all views, so that each may run before or after its box moves.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.extend import core as jex
 
 from redistrib.backends.jax.private import source_line
 from redistrib.backends.jax.trace.inline import INLINED
 from redistrib.errors import ThroughError
+from redistrib.resharding.through.forms import (
+    Box,
+    Combination,
+    Concatenation,
+    ElementwiseStep,
+    Fetch,
+    Form,
+    Number,
+    View,
+    fetches,
+)
+from redistrib.resharding.through.reshapes import boxes_of_run, dimension_groups, flat_runs
 
-Box: TypeAlias = tuple[tuple[int, int], ...]
 MOST_PARTS = 512  # boxes of an input that a reshape may make of one box of a result
 
 # Primitives of which element i of the result depends on element i of each operand.
@@ -34,129 +43,6 @@ _ELEMENTWISE = frozenset([
     "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "sqrt", "square", "sub", "tan", "tanh",
     "xor",
 ])  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number or a constant array, as bytes."""
-
-    data: bytes
-    dtype: str
-    shape: tuple[int, ...]
-
-    @staticmethod
-    def of(value: Any) -> Number:
-        """The number of a value of JAX or NumPy."""
-        host = np.asarray(value)
-        return Number(host.tobytes(), str(host.dtype), host.shape)
-
-    @property
-    def array(self) -> jax.Array:
-        """The value."""
-        return jnp.asarray(np.frombuffer(self.data, jnp.dtype(self.dtype)).reshape(self.shape))
-
-
-@dataclass(frozen=True)
-class ElementwiseStep:
-    """An element-wise primitive of one array, other operands being numbers.
-
-    Attributes:
-        primitive, params: of JAX.
-        operands: the numbers, and None where the array stands.
-        dtype: of the result.
-    """
-
-    primitive: Any
-    params: tuple[tuple[str, Any], ...]
-    operands: tuple[Any, ...]
-    dtype: str
-
-    def __call__(self, array: jax.Array) -> jax.Array:
-        values = [array if value is None else value.array for value in self.operands]
-        result: jax.Array = self.primitive.bind(*values, **dict(self.params))
-        return result
-
-
-@dataclass(frozen=True)
-class Fetch:
-    """A box of an input, of which some steps are taken."""
-
-    leaf: int
-    box: Box
-    steps: tuple[ElementwiseStep, ...]
-
-
-@dataclass(frozen=True)
-class View:
-    """A transpose, reshape, reverse or broadcast of an array."""
-
-    kind: str
-    args: tuple[Any, ...]
-    of: Form
-
-
-@dataclass(frozen=True)
-class Concatenation:
-    """Arrays end to end along a dimension."""
-
-    dim: int
-    parts: tuple[Form, ...]
-
-
-@dataclass(frozen=True)
-class Combination:
-    """A primitive of several arrays, or a sum, and steps after it; None stands for arrays among the operands."""
-
-    primitive: Any
-    params: tuple[tuple[str, Any], ...]
-    operands: tuple[Any, ...]
-    arrays: tuple[Form, ...]
-    steps: tuple[ElementwiseStep, ...]
-
-
-Form: TypeAlias = Fetch | Number | View | Concatenation | Combination
-
-
-def fetches(form: Form) -> list[Fetch]:
-    """All boxes of inputs in a form, in order."""
-    match form:
-        case Fetch():
-            return [form]
-        case View():
-            return fetches(form.of)
-        case Concatenation():
-            return [fetch for part in form.parts for fetch in fetches(part)]
-        case Combination():
-            return [fetch for part in form.arrays for fetch in fetches(part)]
-    return []
-
-
-_VIEWS: dict[str, Any] = {
-    "transpose": lax.transpose, "reshape": lax.reshape, "rev": lax.rev, "broadcast": lax.broadcast_in_dim,
-}  # fmt: skip
-
-
-def evaluated(form: Form, fetched: Callable[[Fetch], jax.Array]) -> jax.Array:
-    """The array of a form, from boxes of inputs of which all steps are taken."""
-    match form:
-        case Fetch():
-            return fetched(form)
-        case Number():
-            return form.array
-        case View():
-            inner = evaluated(form.of, fetched)
-            view: jax.Array = _VIEWS[form.kind](inner, *form.args)
-            return view
-        case Concatenation():
-            return lax.concatenate([evaluated(part, fetched) for part in form.parts], form.dim)
-    arrays = iter([evaluated(part, fetched) for part in form.arrays])
-    values = [next(arrays) if value is None else value.array for value in form.operands]
-    result: jax.Array = form.primitive.bind(*values, **dict(form.params))
-    if form.primitive.multiple_results:
-        (result,) = result
-    for step in form.steps:
-        result = step(result)
-    return result
 
 
 class Backwards:
@@ -365,7 +251,7 @@ class Backwards:
             raise ThroughError("reshape", "a reshape in another order of dimensions; transpose first")
         if 0 in after or any(a == b for a, b in box):
             return self._nothing(eqn, box, steps)
-        groups = _groups(before, after)
+        groups = dimension_groups(before, after)
         return self._regrouped(eqn, groups, len(groups), (), box, steps)
 
     def _regrouped(
@@ -391,7 +277,7 @@ class Backwards:
         outer, part = box[: len(box) - len(after)], box[len(box) - len(after) :]
         if before == after:
             return self._regrouped(eqn, groups, count - 1, (*part, *inner), outer, steps)
-        pieces = [piece for run in _flat_runs(after, part) for piece in _boxes_of_run(before, *run)]
+        pieces = [piece for run in flat_runs(after, part) for piece in boxes_of_run(before, *run)]
         self._require_few(eqn, len(pieces))
         heads = tuple(b - a for a, b in outer)
         tails = tuple(b - a for a, b in inner)
@@ -459,71 +345,6 @@ def _is_literal(atom: Any) -> bool:
 
 def _joined(dim: int, parts: Sequence[Form]) -> Form:
     return parts[0] if len(parts) == 1 else Concatenation(dim, tuple(parts))
-
-
-def _groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Dimensions of two shapes in the shortest groups of equal product, in order.
-
-    >>> _groups((6, 4, 5), (2, 3, 20))
-    [((6,), (2, 3)), ((4, 5), (20,))]
-    """
-    groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-    i = j = 0
-    while i < len(before) or j < len(after):
-        left, right = [i], [j]
-        here, there = 1, 1
-        while True:
-            if here == there and (i > left[0] or j > right[0]):
-                break
-            if (here <= there and i < len(before)) or j == len(after):
-                here *= before[i]
-                i += 1
-            else:
-                there *= after[j]
-                j += 1
-        groups.append((tuple(before[left[0] : i]), tuple(after[right[0] : j])))
-    return groups
-
-
-def _flat_runs(shape: Sequence[int], box: Box) -> list[tuple[int, int]]:
-    """The runs of a box in an array that lies row by row: the first element, and the one behind the last."""
-    whole = len(shape)
-    while whole and box[whole - 1] == (0, shape[whole - 1]):
-        whole -= 1
-    last = max(0, whole - 1)
-    strides = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
-    starts = [0]
-    for k in range(last):
-        starts = [start + place * strides[k] for start in starts for place in range(*box[k])]
-    if not shape:
-        return [(0, 1)]
-    first, stop = box[last]
-    return [(start + first * strides[last], start + stop * strides[last]) for start in starts]
-
-
-def _boxes_of_run(shape: Sequence[int], start: int, stop: int) -> list[Box]:
-    """A run of an array that lies row by row, as boxes one behind the other.
-
-    >>> _boxes_of_run((4, 6), 8, 21)
-    [((1, 2), (2, 6)), ((2, 3), (0, 6)), ((3, 4), (0, 3))]
-    """
-    if start == stop:
-        return []
-    if not shape:
-        return [()]
-    if len(shape) == 1:
-        return [((start, stop),)]
-    row = math.prod(shape[1:])
-    first, last = -(-start // row), stop // row
-    whole = tuple((0, size) for size in shape[1:])
-    if first > last:  # inside one row
-        return [((last, last + 1), *box) for box in _boxes_of_run(shape[1:], start - last * row, stop - last * row)]
-    head = _boxes_of_run(shape[1:], start - (first - 1) * row, row) if start < first * row else []
-    tail = _boxes_of_run(shape[1:], 0, stop - last * row) if stop > last * row else []
-    result: list[Box] = [((first - 1, first), *box) for box in head]
-    if first < last:
-        result.append(((first, last), *whole))
-    return result + [((last, last + 1), *box) for box in tail]
 
 
 def _inlined(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], lines: list[str], where: str) -> list[Any]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from redistrib.backends.jax.values import bits_of
 from redistrib.plans.dtypes import itemsize_of
-from redistrib.resharding.through.boxes import Box, ElementwiseStep, Fetch, Form, fetches
+from redistrib.resharding.through.forms import Box, ElementwiseStep, Fetch, Form, fetches
 from redistrib.synthesis.rounds import edge_colouring
 
 

@@ -22,7 +22,8 @@ from redistrib.resharding.interrupts import SignalsPutOff
 from redistrib.resharding.leaves import Leaf, matched, on_devices
 from redistrib.resharding.packing.buckets import BUCKET_BYTES
 from redistrib.resharding.sharing import belongs_to_others, buffers
-from redistrib.resharding.through.boxes import Backwards, Box, Combination, Concatenation, Fetch, Form, View, fetches
+from redistrib.resharding.through.boxes import Backwards
+from redistrib.resharding.through.forms import Box, Combination, Concatenation, Fetch, Form, View, fetches
 from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound, Senders, received, scheduled
 from redistrib.resharding.through.programs import ThroughProgram, ThroughSide
 

@@ -22,7 +22,7 @@ from redistrib.backends.jax.rows import AXIS, line_of, over_tiles, rows_shape, r
 from redistrib.backends.jax.sharding import alone_on
 from redistrib.backends.jax.values import as_dtype, bits_of
 from redistrib.backends.jax.with_sharding import with_sharding
-from redistrib.resharding.through.boxes import Fetch, Form, evaluated
+from redistrib.resharding.through.forms import Fetch, Form, evaluated
 from redistrib.resharding.through.messages import Arrival, BoxMessage, BoxRound
 
 Tile = tuple[tuple[int, ...], str]  # shape and element type

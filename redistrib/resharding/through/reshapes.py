@@ -1,0 +1,73 @@
+"""Boxes through a reshape: a box as runs of elements, row by row, and a run as boxes of another shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from redistrib.resharding.through.forms import Box
+
+
+def dimension_groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Dimensions of two shapes in the shortest groups of equal product, in order.
+
+    >>> dimension_groups((6, 4, 5), (2, 3, 20))
+    [((6,), (2, 3)), ((4, 5), (20,))]
+    """
+    groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    i = j = 0
+    while i < len(before) or j < len(after):
+        left, right = [i], [j]
+        here, there = 1, 1
+        while True:
+            if here == there and (i > left[0] or j > right[0]):
+                break
+            if (here <= there and i < len(before)) or j == len(after):
+                here *= before[i]
+                i += 1
+            else:
+                there *= after[j]
+                j += 1
+        groups.append((tuple(before[left[0] : i]), tuple(after[right[0] : j])))
+    return groups
+
+
+def flat_runs(shape: Sequence[int], box: Box) -> list[tuple[int, int]]:
+    """The runs of a box in an array that lies row by row: the first element, and the one behind the last."""
+    whole = len(shape)
+    while whole and box[whole - 1] == (0, shape[whole - 1]):
+        whole -= 1
+    last = max(0, whole - 1)
+    strides = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+    starts = [0]
+    for k in range(last):
+        starts = [start + place * strides[k] for start in starts for place in range(*box[k])]
+    if not shape:
+        return [(0, 1)]
+    first, stop = box[last]
+    return [(start + first * strides[last], start + stop * strides[last]) for start in starts]
+
+
+def boxes_of_run(shape: Sequence[int], start: int, stop: int) -> list[Box]:
+    """A run of an array that lies row by row, as boxes one behind the other.
+
+    >>> boxes_of_run((4, 6), 8, 21)
+    [((1, 2), (2, 6)), ((2, 3), (0, 6)), ((3, 4), (0, 3))]
+    """
+    if start == stop:
+        return []
+    if not shape:
+        return [()]
+    if len(shape) == 1:
+        return [((start, stop),)]
+    row = math.prod(shape[1:])
+    first, last = -(-start // row), stop // row
+    whole = tuple((0, size) for size in shape[1:])
+    if first > last:  # inside one row
+        return [((last, last + 1), *box) for box in boxes_of_run(shape[1:], start - last * row, stop - last * row)]
+    head = boxes_of_run(shape[1:], start - (first - 1) * row, row) if start < first * row else []
+    tail = boxes_of_run(shape[1:], 0, stop - last * row) if stop > last * row else []
+    result: list[Box] = [((first - 1, first), *box) for box in head]
+    if first < last:
+        result.append(((first, last), *whole))
+    return result + [((last, last + 1), *box) for box in tail]
