@@ -17,12 +17,12 @@ from jax.sharding import PartitionSpec as P
 
 import redistrib as rd
 
-LAYERS, WIDTH = 4, 64
+DEVICES, LAYERS, WIDTH = 8, 4, 64
 
 
 def save(path: Path) -> dict[str, jax.Array]:
-    """Training: float32, cut over all devices; saved in several files."""
-    train = Mesh(np.array(jax.devices()), ("fsdp",))
+    """Training: float32, cut over the devices; saved in several files."""
+    train = Mesh(np.array(jax.devices()[:DEVICES]), ("fsdp",))
     keys = iter(jax.random.split(jax.random.key(0), 4 * LAYERS))
     params = {
         f"layers.{layer}.{name}": jax.device_put(
@@ -43,7 +43,7 @@ def serving(tensors: dict[str, Any]) -> list[dict[str, jax.Array]]:
 
 
 def main() -> None:
-    mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("replica", "tensor"))
+    mesh = Mesh(np.array(jax.devices()[:DEVICES]).reshape(2, 4), ("replica", "tensor"))
     cuts = [{"qkv": NamedSharding(mesh, P(None, "tensor")), "o": NamedSharding(mesh, P("tensor"))}] * LAYERS
     with tempfile.TemporaryDirectory() as folder:
         params = save(Path(folder))
@@ -57,5 +57,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    jax.config.update("jax_num_cpu_devices", 8)
+    jax.config.update("jax_num_cpu_devices", DEVICES)
     main()

@@ -283,6 +283,7 @@ def distribute(
     (8, 2)
     """
     need("jax")
+    from redistrib.backends.jax.context import Platform
     from redistrib.distribution.entry import distributed, meshes, prepare, require_trip_count
     from redistrib.partitioning.schedule import Schedule
 
@@ -306,7 +307,7 @@ def distribute(
     limit = None if memory_limit is None else parse_size(memory_limit)
     jax_mesh, axes = meshes(mesh)
     opens_loops = not isinstance(schedule, Schedule)  # a schedule names the operations of unrolled loops
-    how: dict[str, Any] = {"exact": exact, "trip_count": trip_count, "platform": jax_mesh.devices.flat[0].platform}
+    how: dict[str, Any] = {"exact": exact, "trip_count": trip_count, "platform": Platform.of(jax_mesh).name}
     given = prepare(fn, args, axes, in_shardings, out_shardings, rules, opens_loops=opens_loops, **how)
     names = (donate,) if isinstance(donate, str) else donate
     return distributed(given, jax_mesh, axes, schedule, cost_model, donate=names, memory_limit=limit)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from itertools import islice
+import re
+from html import unescape
+from itertools import islice, pairwise
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import pytest
@@ -101,33 +104,72 @@ def test_a_graph_as_large_as_may_be_is_made(monkeypatch: pytest.MonkeyPatch) -> 
         weak_graph(plan)
 
 
-def test_nodes_stand_in_columns_by_their_tiles_centred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+GATHER = ("[2{x}8, 8]", "[8, 8]", {"x": 4})
+
+
+@pytest.mark.parametrize(("problem", "columns"), [(GATHER, [1, 2, 3]), (SWAP, [4])], ids=["gather", "swap"])
+def test_nodes_stand_in_columns_by_their_tiles_centred_and_left_and_right_in_turn(
+    problem: tuple[str, str, dict[str, int]], columns: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a column of three or more, an edge from a node to the next but one passes beside the node between them."""
     drawn: list[dict[tuple[int, ...], tuple[float, float]]] = []
     own = nx.draw_networkx_nodes
 
     def nodes(graph: nx.Graph, place: dict[tuple[int, ...], tuple[float, float]], **rest: object) -> object:
+        assert set(place) == set(graph)
         drawn.append(place)
         return own(graph, place, **rest)
 
     monkeypatch.setattr(nx, "draw_networkx_nodes", nodes)
-    draw_graph(rd.synthesize(*SWAP), tmp_path / "graph.png")
+    draw_graph(rd.synthesize(*problem), tmp_path / "graph.png")
     (place,) = drawn
     tiles = sorted({math.prod(grid) for grid in place})
-    for column, count in enumerate(tiles):
-        heights = [y for grid, (x, y) in place.items() if math.prod(grid) == count and x == column]
-        assert len(heights) == sum(math.prod(grid) == count for grid in place) and sum(heights) == 0
+    by_tiles = [[place[grid] for grid in sorted(place) if math.prod(grid) == count] for count in tiles]
+    assert [len(nodes) for nodes in by_tiles] == columns
+    for column, nodes in enumerate(by_tiles):
+        heights = [y for _, y in nodes]
+        assert sum(heights) == 0 and all(upper - lower == 1 for upper, lower in pairwise(heights))
+        sides = [-0.15 if number % 2 == 0 else 0.15 for number in range(len(nodes))] if len(nodes) > 2 else [0, 0]
+        assert [x - column for x, _ in nodes] == pytest.approx(sides[: len(nodes)])
 
 
 @pytest.mark.parametrize(
-    ("problem", "label"),
-    [(("[2{x}8, 8]", "[8, 8]", {"x": 4}), "allgather 192"), (SWAP, "exchange")],
+    ("problem", "model", "steps", "arrows"),
+    [
+        (GATHER, "exact", ["1 allgather 0, 192 elements"], {((4, 1), (1, 1)): "1"}),
+        (SWAP, "exact", ["1 exchange 1->0, 124 elements"], {((4, 6), (6, 4)): "1"}),
+        (
+            SWAP,
+            "tpu",
+            ["1 alltoall 0->1, 6.0 µs", "2 alltoall 1->0, 7.0 µs", "3 allpermute, 5.0 µs"],
+            {((4, 6), (2, 12)): "1", ((2, 12), (6, 4)): "2"},
+        ),
+    ],
+    ids=["gather", "exchange", "permute"],
 )
-def test_a_step_is_labelled_with_its_price(
-    problem: tuple[str, str, dict[str, int]], label: str, tmp_path: Path
+def test_a_step_has_a_number_in_the_graph_and_a_price_below_it(
+    problem: tuple[str, str, dict[str, int]],
+    model: str,
+    steps: list[str],
+    arrows: dict[tuple[tuple[int, ...], tuple[int, ...]], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In elements over all devices; an exchange is no edge of the graph."""
-    drawn = draw_graph(rd.synthesize(*problem, cost_model="exact"), tmp_path / "graph.svg").read_text()
-    assert f"<!-- {label} -->" in drawn
+    """In elements over all devices, or in time. An exchange is no edge of the graph; a permute stays at its node."""
+    labels: dict[tuple[tuple[int, ...], tuple[int, ...]], str] = {}
+    own = nx.draw_networkx_edge_labels
+
+    def edge_labels(graph: nx.Graph, place: object, numbers: dict[Any, str], **rest: object) -> object:
+        assert set(numbers) == set(graph.edges) and not labels.keys() & numbers.keys()
+        labels.update(numbers)
+        return own(graph, place, numbers, **rest)
+
+    monkeypatch.setattr(nx, "draw_networkx_edge_labels", edge_labels)
+    drawn = draw_graph(rd.synthesize(*problem, cost_model=model), tmp_path / "graph.svg").read_text()
+    texts = [unescape(text) for text in re.findall("<!-- (.*) -->", drawn)]
+    assert texts[-len(steps) :] == steps
+    assert sorted(text for text in texts if text.isdecimal()) == [str(k) for k in range(1, len(steps) + 1)]
+    assert labels == arrows
 
 
 def test_the_command_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,10 @@ SMALLER = {
     "train_seven_ways": {"ways": ["ZeRO x Megatron"]},
     "weight_sync": {"name": "small", "processes": 2, "updates": 2},
 }
-NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in ("jobs", "transformer", "sparse_rows"))
+PARTS = {"jobs", "transformer", "sparse_rows"}  # of other examples
+# On ranks of PyTorch, which has an environment of its own: tests/torch/test_pages.py runs them there.
+OF_TORCH = {"torch_fsdp_to_tp", "torch_trainers_to_samplers"}
+NAMES = sorted({path.stem for path in EXAMPLES.glob("*.py")} - PARTS - OF_TORCH)
 
 
 def test_all_are_here() -> None:
