@@ -17,12 +17,13 @@ from itertools import chain, combinations
 from typing import NamedTuple
 
 from redistrib.autoshard.alike import Classes
-from redistrib.autoshard.axes import AxesProblem, Decisions, Task, classes_of, marks_of
+from redistrib.autoshard.axes import AxesProblem, Decisions, Task
 from redistrib.autoshard.deadline import NEVER, Deadline, OutOfTime
 from redistrib.autoshard.descent import Found, bounded
 from redistrib.autoshard.evaluation import Evaluation, evaluated
 from redistrib.autoshard.exact import solved
 from redistrib.autoshard.folding import Folded, folded
+from redistrib.autoshard.isomorphism import classes_of, marks_of
 from redistrib.autoshard.memory import least_held
 from redistrib.autoshard.starting import is_spread, starting
 from redistrib.distribution.entry import KEPT

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from itertools import islice, permutations
 
 from redistrib.autoshard.alike import Classes
-from redistrib.autoshard.axes import AxesProblem, Decisions, Task, classes_of, one_by_one
+from redistrib.autoshard.axes import AxesProblem, Decisions, Task
 from redistrib.autoshard.deadline import NEVER, Deadline, OutOfTime
 from redistrib.autoshard.exact import MANY, lower_bound, solved
+from redistrib.autoshard.isomorphism import classes_of, one_by_one
 from redistrib.autoshard.starting import propagated
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from redistrib.autoshard.axes import AxesProblem, Task, classes_of
+from redistrib.autoshard.axes import AxesProblem, Task
 from redistrib.autoshard.candidates import Option
 from redistrib.autoshard.deadline import NEVER, Deadline, OutOfTime
 from redistrib.autoshard.descent import Found
 from redistrib.autoshard.elimination import Elimination, ball
 from redistrib.autoshard.exact import BALL, WITHIN
 from redistrib.autoshard.fitting import Fitted, fitted
+from redistrib.autoshard.isomorphism import classes_of
 from redistrib.autoshard.moves import Objective
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.program import Program

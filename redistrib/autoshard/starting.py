@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal, NamedTuple, TypeAlias
 
-from redistrib.autoshard.axes import Decisions, Task, classes_of, dim_of
+from redistrib.autoshard.axes import Decisions, Task, dim_of
 from redistrib.autoshard.candidates import Option, of_decided
 from redistrib.autoshard.deadline import NEVER, Deadline
+from redistrib.autoshard.isomorphism import classes_of
 from redistrib.cost.latency import LatencyBandwidth
 from redistrib.errors import ProgramError
 from redistrib.lang.types import DistType

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor
 
 from redistrib.backends.torch.agreement import Agreement, GroupCall
 from redistrib.backends.torch.links import Links
 from redistrib.cache import Cache
 from redistrib.dtensor.buckets import Bucket, can_share_a_launch
+from redistrib.dtensor.leaves import StateLeaf, leaves_of
 from redistrib.dtensor.moves import DTensorLayout, Options, Planned, RedistributeSpec, move_of, steps_of
 from redistrib.dtensor.private import finished
-from redistrib.dtensor.redistribute import as_dtensor, target_layout
+from redistrib.dtensor.redistribute import as_dtensor
 from redistrib.errors import CommunicatorError, LeafError, MemoryLimitError, RedistribError
-from redistrib.lang.placements import are_placements, is_device_mesh
 from redistrib.sizes import parse_size
 
 BUCKET_BYTES = 64 * 2**20  # bytes of source and target tiles in a launch, unless one tensor has more
@@ -157,76 +157,6 @@ class StatePlan:
 
 
 @dataclass(frozen=True)
-class _Leaf:
-    """A tensor of the tree, or another leaf.
-
-    Attributes:
-        path: where it is in the tree.
-        value: the leaf.
-        spec: what it is moved by; None where it stays.
-        holder, key: the dict, list or tuple that holds it, and under which key.
-    """
-
-    path: str
-    value: Any
-    spec: RedistributeSpec | None
-    holder: Any = None
-    key: Any = None
-
-
-def _leaves(
-    state: Any, targets: Any, options: Options, path: str = "", holder: Any = None, at: Any = None
-) -> Iterator[_Leaf]:
-    if isinstance(state, Mapping):
-        for key, value in state.items():
-            inner = targets
-            if isinstance(targets, Mapping):
-                if key not in targets:
-                    raise LeafError(f"{path}[{key!r}]", "it has no target; give one, or None to keep it")
-                inner = targets[key]
-            yield from _leaves(value, inner, options, f"{path}[{key!r}]", state, key)
-    elif isinstance(state, list | tuple):
-        apart = isinstance(targets, list | tuple) and not _is_target(targets)
-        if apart and len(targets) != len(state):
-            raise LeafError(path, f"{len(targets)} targets for {len(state)} tensors; give one for each")
-        for k, value in enumerate(state):
-            yield from _leaves(value, targets[k] if apart else targets, options, f"{path}[{k}]", state, k)
-    else:
-        yield _Leaf(path, state, _spec(state, targets, options, path), holder, at)
-
-
-def _is_target(value: Any) -> bool:
-    pair = isinstance(value, tuple) and len(value) == 2 and is_device_mesh(value[0])
-    return pair or are_placements(value)
-
-
-def _spec(value: Any, target: Any, options: Options, path: str) -> RedistributeSpec | None:
-    """What a leaf is moved by; None where it stays."""
-    if target is None or not isinstance(value, torch.Tensor):
-        return None
-    try:
-        if isinstance(target, DTensor):
-            layout = DTensorLayout(target.device_mesh, target.placements)
-        elif isinstance(target, tuple) and len(target) == 2 and is_device_mesh(target[0]):
-            layout = target_layout(target[0], target[1], value.ndim)
-        elif are_placements(target) and isinstance(value, DTensor):
-            layout = target_layout(value.device_mesh, target, value.ndim)
-        else:
-            raise LeafError(path, f"{target!r} is no target; give (mesh, placements), placements, or a DTensor")
-        if isinstance(value, DTensor):
-            source = DTensorLayout(value.device_mesh, value.placements)
-        else:
-            source = layout.with_placements([Replicate()] * len(layout.placements))
-    except LeafError:
-        raise
-    except RedistribError as error:
-        raise LeafError(path, str(error)) from None
-    if source == layout and isinstance(value, DTensor):
-        return None
-    return RedistributeSpec(source, layout, tuple(value.shape), value.dtype, options)
-
-
-@dataclass(frozen=True)
 class _Known:
     """The plans of a tree whose tensors have certain specs."""
 
@@ -242,7 +172,7 @@ _TREES: Cache[_Known] = Cache(64)
 class _Prepared:
     """A tree that has been checked and planned."""
 
-    def __init__(self, state: Any, leaves: list[_Leaf], known: _Known, donate: bool) -> None:
+    def __init__(self, state: Any, leaves: list[StateLeaf], known: _Known, donate: bool) -> None:
         self._state, self._known, self._donate = state, known, donate
         self._specs = [leaf.spec for leaf in leaves]
         self._places = [(leaf.holder, leaf.key) for leaf in leaves]
@@ -314,14 +244,14 @@ def _prepared(
 ) -> _Prepared:
     limit = None if memory_limit is None else parse_size(memory_limit)
     options = Options(None, cost_model, None if topology is None else tuple(topology))
-    leaves = list(_leaves(state, targets, options))
+    leaves = list(leaves_of(state, targets, options))
     stays = tuple(_stays(leaf) for leaf in leaves)
     key = (tuple((leaf.path, leaf.spec) for leaf in leaves), stays, donate, limit)
     known = _TREES.get(key, lambda: _planning(leaves, stays, donate, limit))
     return _Prepared(state, leaves, known, donate)
 
 
-def _stays(leaf: _Leaf) -> int:
+def _stays(leaf: StateLeaf) -> int:
     """Bytes of a tensor that stays."""
     if leaf.spec is not None or not isinstance(leaf.value, torch.Tensor):
         return 0
@@ -329,7 +259,7 @@ def _stays(leaf: _Leaf) -> int:
     return int(local.nbytes)
 
 
-def _planning(leaves: list[_Leaf], stays: tuple[int, ...], donate: bool, limit: int | None) -> _Known:
+def _planning(leaves: list[StateLeaf], stays: tuple[int, ...], donate: bool, limit: int | None) -> _Known:
     """Plans and launches, the same on every rank: bytes are counted for all of them."""
     moving = {k: leaf.spec for k, leaf in enumerate(leaves) if leaf.spec is not None}
     members = tuple(sorted({rank for spec in moving.values() for rank in spec.members}))

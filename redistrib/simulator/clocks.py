@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
@@ -25,7 +25,6 @@ from redistrib.programs.data import (
     Op,
     ProgramData,
     Value,
-    called_by,
     made_by,
     name_of,
     used_by,
@@ -33,6 +32,7 @@ from redistrib.programs.data import (
 from redistrib.programs.live import Change, Context, Liveness, devices_of, renames
 from redistrib.simulator.machine import Machine
 from redistrib.simulator.prices import PricedStage, compute_stages, move_stages
+from redistrib.simulator.sharing import shared_clocks
 
 Streams: TypeAlias = Callable[[Op], str]
 Ready: TypeAlias = dict[str, dict[int, float]]  # of every value, when each clock has it
@@ -141,28 +141,6 @@ def _by_time(made: Run) -> None:
     made.events = [
         event._replace(during=at(event.clock, event.start), after=at(event.clock, event.end)) for event in made.events
     ]
-
-
-def shared_clocks(program: ProgramData) -> dict[int, int]:
-    """For every device the lowest that is in the same places as it."""
-    member: dict[int, list[int]] = {device: [] for device in program.devices}
-    for k, devices in enumerate(dict.fromkeys(_places(program, set()))):
-        for device in devices:
-            member[device].append(k)
-    lowest: dict[tuple[int, ...], int] = {}
-    return {device: lowest.setdefault(tuple(places), device) for device, places in sorted(member.items())}
-
-
-def _places(program: ProgramData, seen: set[int]) -> Iterator[frozenset[int]]:
-    seen.add(id(program))
-    for place in program.places:
-        yield frozenset(place.devices)
-    for op in program.ops:
-        if isinstance(op, Compute):
-            yield frozenset(op.place.devices)
-        for inner in called_by(op):
-            if id(inner) not in seen:
-                yield from _places(inner, seen)
 
 
 class _Item(NamedTuple):

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 from redistrib.autoshard.anytime import fold, harmonized, unfold
-from redistrib.autoshard.axes import Task, classes_of
+from redistrib.autoshard.axes import Task
 from redistrib.autoshard.descent import Found
 from redistrib.autoshard.entry import task_of, tied
 from redistrib.autoshard.evaluation import evaluated
 from redistrib.autoshard.fusion import kernels_of
+from redistrib.autoshard.isomorphism import classes_of
 from redistrib.autoshard.starting import starting
 from redistrib.distribution.entry import prepare
 from redistrib.lang.mesh import Mesh

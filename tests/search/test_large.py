@@ -13,13 +13,14 @@ import pytest
 import redistrib as rd
 from redistrib.autoshard import moves as moves_module
 from redistrib.autoshard.anytime import fold, harmonized, searched_anytime, unfold
-from redistrib.autoshard.axes import Decisions, Task, classes_of
+from redistrib.autoshard.axes import Decisions, Task
 from redistrib.autoshard.axis_prices import AxisPrices
 from redistrib.autoshard.deadline import Deadline
 from redistrib.autoshard.descent import Found, program_of
 from redistrib.autoshard.entry import task_of, tied
 from redistrib.autoshard.evaluation import evaluated
 from redistrib.autoshard.fitting import peak
+from redistrib.autoshard.isomorphism import classes_of
 from redistrib.autoshard.moves import Moves
 from redistrib.autoshard.starting import starting
 from redistrib.cost.presets import PRESETS

@@ -1,0 +1,90 @@
+"""Leaves of a model state: every tensor with its path, its target, and what it is moved by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor, Replicate
+
+from redistrib.dtensor.moves import DTensorLayout, Options, RedistributeSpec
+from redistrib.dtensor.redistribute import target_layout
+from redistrib.errors import LeafError, RedistribError
+from redistrib.lang.placements import are_placements, is_device_mesh
+
+
+@dataclass(frozen=True)
+class StateLeaf:
+    """A tensor of the tree, or another leaf.
+
+    Attributes:
+        path: where it is in the tree.
+        value: the leaf.
+        spec: what it is moved by; None where it stays.
+        holder, key: the dict, list or tuple that holds it, and under which key.
+    """
+
+    path: str
+    value: Any
+    spec: RedistributeSpec | None
+    holder: Any = None
+    key: Any = None
+
+
+def leaves_of(
+    state: Any, targets: Any, options: Options, path: str = "", holder: Any = None, at: Any = None
+) -> Iterator[StateLeaf]:
+    """The leaves of a tree, each with the move to its target.
+
+    Raises:
+        LeafError: if a leaf has no target, or its target is none for it.
+    """
+    if isinstance(state, Mapping):
+        for key, value in state.items():
+            inner = targets
+            if isinstance(targets, Mapping):
+                if key not in targets:
+                    raise LeafError(f"{path}[{key!r}]", "it has no target; give one, or None to keep it")
+                inner = targets[key]
+            yield from leaves_of(value, inner, options, f"{path}[{key!r}]", state, key)
+    elif isinstance(state, list | tuple):
+        one_each = isinstance(targets, list | tuple) and not _is_target(targets)
+        if one_each and len(targets) != len(state):
+            raise LeafError(path, f"{len(targets)} targets for {len(state)} tensors; give one for each")
+        for k, value in enumerate(state):
+            yield from leaves_of(value, targets[k] if one_each else targets, options, f"{path}[{k}]", state, k)
+    else:
+        yield StateLeaf(path, state, _spec(state, targets, options, path), holder, at)
+
+
+def _is_target(value: Any) -> bool:
+    pair = isinstance(value, tuple) and len(value) == 2 and is_device_mesh(value[0])
+    return pair or are_placements(value)
+
+
+def _spec(value: Any, target: Any, options: Options, path: str) -> RedistributeSpec | None:
+    """What a leaf is moved by; None where it stays."""
+    if target is None or not isinstance(value, torch.Tensor):
+        return None
+    try:
+        if isinstance(target, DTensor):
+            layout = DTensorLayout(target.device_mesh, target.placements)
+        elif isinstance(target, tuple) and len(target) == 2 and is_device_mesh(target[0]):
+            layout = target_layout(target[0], target[1], value.ndim)
+        elif are_placements(target) and isinstance(value, DTensor):
+            layout = target_layout(value.device_mesh, target, value.ndim)
+        else:
+            raise LeafError(path, f"{target!r} is no target; give (mesh, placements), placements, or a DTensor")
+        if isinstance(value, DTensor):
+            source = DTensorLayout(value.device_mesh, value.placements)
+        else:
+            source = layout.with_placements([Replicate()] * len(layout.placements))
+    except LeafError:
+        raise
+    except RedistribError as error:
+        raise LeafError(path, str(error)) from None
+    if source == layout and isinstance(value, DTensor):
+        return None
+    return RedistributeSpec(source, layout, tuple(value.shape), value.dtype, options)
