@@ -4,7 +4,7 @@ An axis of the mesh cuts each operation along one iteration dimension or none. F
 reads is. Backward, it is cut as all agree that read what it makes. What an earlier tactic has decided stays. Where two
 reads ask for different cuts, the one that has less to move is taken, and a note says so.
 
-The module is longer than others: both directions, partial sums and loops read and change the same decisions at each step.
+Both directions, partial sums and loops read and change the same decisions at each step, so the module is long.
 """
 
 from __future__ import annotations
