@@ -10,6 +10,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALLER = {
     "gradients": {"layers": 0, "words": 64, "time": 4, "rounds": 1},
+    "load_and_fuse": {"layers": 2},
     "train_seven_ways": {"ways": ["ZeRO x Megatron"]},
     "weight_sync": {"name": "small", "processes": 2, "updates": 2},
 }
