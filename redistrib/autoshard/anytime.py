@@ -30,7 +30,7 @@ from redistrib.distribution.entry import KEPT
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.types import DistType
 
-OPERATIONS = 1500  # of a graph, above which its repeated layers are decided once whatever the mesh
+OPERATIONS = 2_000  # of a graph, above which its repeated layers are decided once whatever the mesh
 DECIDING = 0.85  # of the time that there is; the rest is for the bound
 DERIVING = 0.5  # of it at most, for the schedules that people write
 RATES = (0.0, 0.03, 0.3, 3.0)  # of a byte, times the seconds of the best schedule over the limit
