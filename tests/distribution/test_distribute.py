@@ -96,11 +96,7 @@ def test_a_training_step_with_scan_recomputation_dropout_and_clipping(name: str)
     args = (params, models.state_of(params), tokens[:, :-1], tokens[:, 1:], jax.random.key(7))
     f = rd.distribute(models.step_by_scan, args, mesh, schedule=schedule, cost_model="exact")
     agree(f(*args), jax.jit(models.step_by_scan)(*args))
-    # XLA:CPU drops barriers, and then takes permutes that recomputation needs again from the first, and two scales
-    again = [m.plan for m in f.program.moves if m.plan and m.value.startswith("optimization_barrier")]
-    permuted = [plan for plan in again if {step.kind for step in plan.steps} == {"exchange"}]
-    assert bool(permuted) == name.startswith("ZeRO x")
-    predicted(f, dropped=4 * sum(sum(plan.received) for plan in permuted) + (2 * 896 if name == "ZeRO" else 0))
+    predicted(f)
     assert f.opaque == ()
 
 
