@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
@@ -113,25 +113,34 @@ class _Loop:
     def _invariant(self, first: int) -> set[int]:
         """Operations that make the same at every step, which are done once, before the loop.
 
-        What makes a larger array of smaller ones is left inside, unless it combines: it is cheap, and held throughout
-        it would take memory.
+        What combines is among them, with all that it reads. Else what makes a larger array of smaller ones is left
+        inside, with what reads it: it is cheap, and held throughout it would take memory.
         """
         operations = self.tracer.operations
         inside = {k for inner in self.tracer.loops[self.number + 1 :] for k in range(inner.first, inner.stop)}
-        made = {array.name: array for operation in operations[first:] for array in operation.outs}
-        found = set[int]()
+        maker = {array.name: k for k in range(first, len(operations)) for array in operations[k].outs}
+        steady, chosen = set[int](), set[int]()
         for k in range(first, len(operations)):
-            operation = operations[k]
-            varies = operation.role or operation.nest.effectful or k in inside or not operation.ins
-            if varies or any(name in made for name in operation.ins):
+            operation, nest = operations[k], operations[k].nest
+            read_of = {maker[name] for name in operation.ins if name in maker}
+            if operation.role or nest.effectful or k in inside or not read_of <= steady:
                 continue
-            nest = operation.nest
+            steady.add(k)
             read, written = (sum(map(math.prod, map(nest.shape, side))) for side in (nest.reads, nest.writes))
-            if nest.combine or written <= read:
-                found.add(k)
-                for array in operation.outs:
-                    del made[array.name]
-        return found
+            if nest.combine:
+                chosen |= {k, *self._all_read(read_of - chosen, maker)}
+            elif operation.ins and written <= read and read_of <= chosen:
+                chosen.add(k)
+        return chosen
+
+    def _all_read(self, numbers: set[int], maker: Mapping[str, int]) -> set[int]:
+        """These operations of the loop, and all of it that they read, directly or not."""
+        reached, left = set(numbers), list(numbers)
+        while left:
+            read_of = {maker[name] for name in self.tracer.operations[left.pop()].ins if name in maker}
+            left += read_of - reached
+            reached |= read_of
+        return reached
 
     def carry(self, name: str, form: Form) -> str:
         """Something carried, from what it begins with; what it is at the end of a step is not known yet."""
