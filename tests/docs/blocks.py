@@ -22,7 +22,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 # PyTorch has an environment of its own, and tests/torch runs its page there.
-PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {ROOT / "docs" / "torch.md"})]
+PAGES = [
+    ROOT / "README.md",
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts and page.name != "torch.md"),
+]
 LANGUAGES = ("python", "sh", "text", "json")
 ONE_SESSION = "The `>>>` examples of this page are one session"
 
