@@ -151,3 +151,26 @@ def test_rows_that_are_written_over_rows_of_the_same_array(dtype: str, axis: int
     agree(function, x, schedule=rd.along("d", {"x": axis}))
     agree(lambda x: lax.dynamic_update_slice_in_dim(x, lax.slice_in_dim(x, 0, 4, axis=axis), 1, axis), x,
           schedule=rd.along("d", {"x": axis}))  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["slice", "rows"])
+@pytest.mark.parametrize("around", ["product", "branch"])
+def test_rows_written_over_rows_of_the_same_array_that_is_then_reshaped(how: str, around: str) -> None:
+    """XLA for CPUs moves the reshape ahead of the write, in `jax.jit` too, so NumPy says what is right."""
+
+    def write(x: Any) -> Any:
+        part = lax.slice_in_dim(x, 0, 4, axis=1)
+        written = lax.dynamic_update_slice_in_dim(x, part, 1, 1) if how == "slice" else x.at[:, 1:5].set(part)
+        return lax.reshape(written, (8, 8, 1))
+
+    def function(x: Any) -> Any:
+        if around == "branch":
+            return lax.cond(x[0, 0] < 1, write, lambda x: lax.reshape(x, (8, 8, 1)), x) * 2
+        return write(x * 2)
+
+    x = np.arange(64, dtype=np.int32).reshape(8, 8)
+    wanted = x * 2
+    wanted[:, 1:5] = x[:, :4] * 2
+    for dim in (0, 1):
+        f = rd.distribute(function, (x,), {"d": 8}, schedule=rd.along("d", {"x": dim}))
+        np.testing.assert_array_equal(np.asarray(f(x))[..., 0], wanted)

@@ -14,6 +14,9 @@ from jax.extend import core as jex
 
 from redistrib.programs.nest import Access, Nest
 
+WRITES = ("dynamic_update_slice", "scatter", "scatter-add", "scatter_add", "scatter-mul", "scatter_mul", "scatter-min",
+          "scatter-max")  # fmt: skip
+
 At: TypeAlias = Mapping[str, Any]  # of every iteration dimension the part that runs, with a length and a start
 Dims: TypeAlias = Sequence[str | tuple[str, ...]]  # for each array dimension an iteration dimension; "" reads it whole
 
@@ -95,7 +98,12 @@ class Equation:
         """The primitive on tiles, with parameters of tiles in the place of those of whole arrays."""
         bound = self.primitive.get_bind_params({**self.params, **params})
         functions, named = bound if isinstance(bound, tuple) else ((), bound)  # which of the two depends on the JAX
-        outputs = self.primitive.bind(*functions, *self.operands(tiles), **named)
+        operands = self.operands(tiles)
+        if self.kind in WRITES:
+            return results(
+                [written_in_place(lambda base: self.primitive.bind(base, *operands[1:], **named), operands[0])]
+            )
+        outputs = self.primitive.bind(*functions, *operands, **named)
         return results(outputs if self.primitive.multiple_results else [outputs])
 
     def nest(
@@ -151,6 +159,24 @@ class Primitive:
 
     def __hash__(self) -> int:
         return hash(self._key)
+
+
+def written_in_place(write: Callable[[Any], Any], base: Any) -> Any:
+    """What a part of an array is written into, with no reshape of it moved in between, on CPUs.
+
+    XLA for CPUs writes in place. Behind a reshape, and a later reshape is moved ahead of the write, it does not see
+    that what it writes is read off the array itself: `jax.jit(lambda x: x.at[1:5].set(x[:4]).reshape(-1))` reads what
+    it has overwritten.
+    """
+    return _barrier(write(_barrier(base)))
+
+
+def _barrier(array: Any) -> Any:
+    return jax.lax.platform_dependent(array, cpu=jax.lax.optimization_barrier, default=_unchanged)
+
+
+def _unchanged(array: Any) -> Any:
+    return array
 
 
 def _plain(equation: Equation) -> list[tuple[int, Any]]:

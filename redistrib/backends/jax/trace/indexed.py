@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.random import threefry2x32_p
 
-from redistrib.backends.jax.trace.equation import At, Equation, letters, rule
+from redistrib.backends.jax.trace.equation import At, Equation, letters, rule, written_in_place
 from redistrib.backends.jax.trace.sums import sum_identity
 from redistrib.programs.nest import Nest
 
@@ -255,7 +255,7 @@ def _scatter(equation: Equation) -> Nest | None:
             rows = jnp.where(inside, index - start, count)  # beyond the end: dropped
             drop = lax.GatherScatterMode.FILL_OR_DROP
             params |= {"mode": drop, "indices_are_sorted": False, "unique_indices": False}
-        return equation.primitive.bind(base, rows, parts, **params)
+        return written_in_place(lambda base: equation.primitive.bind(base, rows, parts, **params), base)
 
     combine: Mapping[str, str] = dict.fromkeys(summed, "sum") if adds else {}
     return equation.nest(
