@@ -102,18 +102,26 @@ class _Reader:
             if places and self.size[root] > 1 and not kinds[root] & whole
         }
 
-    def walk(self, block: Any, args: list[Any]) -> list[Any]:
-        """What a block returns, called with values."""
-        known = dict(zip(block.arguments, args, strict=True))
+    def walk(self, block: Any, args: list[Any], outer: dict[Any, Any] | None = None) -> list[Any]:
+        """What a block returns, called with values; a branch reads those around it too."""
+        known = {**(outer or {}), **dict(zip(block.arguments, args, strict=True))}
         for each in block.operations:
             op = each.operation
             ins = [known[value] for value in op.operands]
-            if op.name == "func.return":
+            if op.name in ("func.return", "stablehlo.return"):
                 return ins
             if op.name == "func.call":
                 inner = self.functions[str(op.attributes["callee"]).removeprefix("@")]
                 known.update(zip(op.results, self.walk(inner.regions[0].blocks[0], ins), strict=True))
                 continue
+            if op.name == "stablehlo.optimization_barrier":  # its results are its operands
+                known.update(zip(op.results, ins, strict=True))
+                continue
+            if op.name == "stablehlo.case":  # by platform, where all branches return what they read
+                branches = [self.walk(region.blocks[0], [], known) for region in op.regions]
+                if all(branch == branches[0] for branch in branches):
+                    known.update(zip(op.results, branches[0], strict=True))
+                    continue
             outs = []
             for value in op.results:
                 self.count += 1
