@@ -73,11 +73,11 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
             *files("tests/synthesis", "test_exhaustive.py"),
         ),
     ),
-    "partition": (
-        "partition",
-        ("redistrib/partition", *files("tests/programs"), PROGRAMS, *files("tests/distribution")),
+    "partitioning": (
+        "partitioning",
+        ("redistrib/partitioning", *files("tests/programs"), PROGRAMS, *files("tests/distribution")),
     ),
-    "packing": ("packing", ("redistrib/resharding/packing", *files("tests/reshard", *SLOW_RESHARDING))),
+    "packing": ("resharding/packing", ("redistrib/resharding/packing", *files("tests/reshard", *SLOW_RESHARDING))),
     "resharding": ("resharding", ("redistrib/resharding", *files("tests/reshard", *SLOW_RESHARDING))),
     "jax": (
         "backends/jax",
@@ -97,10 +97,10 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         "pipelines",
         ("redistrib/pipelines", *files("tests/pipelines"), *files("tests/simulate", "test_mlp.py")),
     ),
-    "search": ("search", ("redistrib/search", "tests/search/test_kept_searches.py", *files("tests/search"))),
-    "simulate": (
-        "simulate",
-        ("redistrib/simulate", OUTPUTS, CIRCLES, *files("tests/simulate", "test_mlp.py"), PROGRAMS),
+    "autoshard": ("autoshard", ("redistrib/autoshard", "tests/search/test_kept_searches.py", *files("tests/search"))),
+    "simulator": (
+        "simulator",
+        ("redistrib/simulator", OUTPUTS, CIRCLES, *files("tests/simulate", "test_mlp.py"), PROGRAMS),
     ),
     "explain": (
         "explain",
@@ -116,7 +116,8 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "top": (
         ".",
         (
-            *(f"redistrib/{name}.py" for name in ("api", "arith", "report", "sizes", "testing")),  # their doctests
+            *(f"redistrib/{name}.py" for name in ("api", "arith", "report", "sizes")),  # their doctests
+            "redistrib/testing",
             OUTPUTS,
             *(
                 f"tests/test_{name}.py"

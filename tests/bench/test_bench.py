@@ -376,3 +376,9 @@ def total(pairs: "list[int]") -> int:
     assert all("strict=True" in mutant.code or "sum(None)" in mutant.code for mutant in found)
     assert found[:3] == list(mutants(tmp_path, ["module.py"], 3, 1))
     assert (tmp_path / "module.py").read_text() == source
+
+
+def test_rooms_of_mutants_and_their_tests_are_there() -> None:
+    for folder, tests in bench_mutants.ROOMS.values():
+        assert (bench_mutants.ROOT / "redistrib" / folder).is_dir(), folder
+        assert [name for name in tests if not (bench_mutants.ROOT / name.split("::")[0]).exists()] == []
