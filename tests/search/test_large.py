@@ -172,7 +172,7 @@ def test_an_evaluation_is_that_of_the_program() -> None:
 
 @pytest.mark.usefixtures("closed")
 def test_bounds_hold_at_any_precision() -> None:
-    """No schedule that is found, and none by trying everything, is below a bound."""
+    """No schedule that the search finds is below its bound."""
     for seed in range(60):
         own = oracle.task(oracle.program(Random(seed)), "x=2,y=2")
         assert own.moves.by_axes is not None
