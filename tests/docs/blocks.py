@@ -7,7 +7,7 @@ What a block is, its language says:
 | `python` with `>>>` | a session | as a doctest, output compared |
 | `python` | a file | it runs alone; if its first line is `# NAME.py`, it is also saved under this name |
 | `python`, first line `# mpiexec -n N ...` | an MPI program | it runs on N ranks |
-| `sh` | commands, one a line | each runs in the page's folder, or is matched: see `commands.py` |
+| `sh` | commands, one a line | each runs in the page's folder, or in the long tests: see `commands.py` |
 | `text`, `json` | the output of the block before it | compared; `...` stands for what varies |
 
 The folder is empty but for the files that the page's blocks are saved to.

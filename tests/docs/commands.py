@@ -1,6 +1,6 @@
-"""Commands of pages that would take minutes or change the machine: what they name must exist, and options must parse.
+"""Commands of pages: which run with their page, and of all of them what they name must exist and options must parse.
 
-| command | what is checked instead of running it |
+| command | what is checked before it runs |
 | --- | --- |
 | `make TARGET` | the Makefile has the target |
 | `pip install REQUIREMENT` | the extras are extras of this package |
@@ -9,7 +9,7 @@
 | `redistrib calibrate`, `redistrib demo` | the command parses the options |
 | any command between the words of a page | the same, but values may be words such as FILE: the help names the options |
 
-Every other command of a block of `sh` runs.
+Commands of a block of `sh` run too: most with their page, those that take minutes in the long tests.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from bench.__main__ import parser_for
 from redistrib.cli import parser
 from tests.docs.blocks import ROOT
 
-_MEASURED = ("calibrate", "demo")  # they measure the machine, or need a model's weights
+_MEASURED = ("calibrate", "demo")  # they take minutes, or need a model's weights
 
 
 def runs(command: str) -> bool:
-    """Whether a command of a block is run, and not matched."""
+    """Whether a command of a block runs with its page, and not in the long tests."""
     words = _words(command)
     return words[0] == "redistrib" and words[1] not in _MEASURED
 

@@ -7,8 +7,11 @@ import functools
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
+import venv
 from itertools import pairwise
 from pathlib import Path
 
@@ -114,6 +117,44 @@ def test_commands_exist_and_their_options_parse(page: Path) -> None:
                 commands.match(command)
     for command in inline_commands(text):
         commands.match(command, inline=True)
+
+
+LATER = [
+    pytest.param(command, id=f"{page.name}: {command.partition('#')[0].strip()}")
+    for page in PAGES
+    for block in blocks_of(page.read_text())
+    if block.language == "sh"
+    for command in shell_lines(block.text)
+    if not commands.runs(command)
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("command", LATER)
+def test_commands_that_take_long_do_what_they_say(command: str, tmp_path: Path) -> None:
+    """`make` is a step of what every change must pass; `pip` fills an empty environment; the others run."""
+    words = shlex.split(command, comments=True)
+    if words[0] == "make":
+        steps = (ROOT / ".ci" / "run").read_text().splitlines()
+        assert shlex.join(words) in steps, f"no step of .ci/run is {shlex.join(words)}"
+        return
+    folder, environment = tmp_path, _environment(0)
+    if words[0] == "pip":
+        folder = tmp_path / "checkout"
+        shutil.copytree(ROOT / "redistrib", folder / "redistrib", ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, folder)
+        venv.create(tmp_path / "empty", with_pip=True)
+        del environment["PYTHONPATH"]
+        environment["PATH"] = os.pathsep.join([str(tmp_path / "empty" / "bin"), environment["PATH"]])
+        command += " && cd / && python -c 'import redistrib as rd; rd.reshard'"
+    elif words[-1].startswith("examples/"):
+        folder = ROOT
+    elif words[0] == "mpiexec":
+        pytest.importorskip("mpi4py")
+    done = _shell(command, folder, environment, seconds=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout or words[0] == "pip"
 
 
 @every_page
