@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from redistrib.extras import need
+from redistrib.report import render_in_notebooks_with
 
 if TYPE_CHECKING:
     from redistrib.api import (
@@ -150,3 +151,12 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+def _notebook_html(value: object) -> str:
+    from redistrib.viewer.entry import html_of
+
+    return html_of(value)
+
+
+render_in_notebooks_with(_notebook_html)

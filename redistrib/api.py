@@ -25,7 +25,7 @@ from redistrib.theory.topology import Topology, topology_of_mesh
 if TYPE_CHECKING:
     from redistrib.cost.fit import Fit
     from redistrib.cost.model import CostModel
-    from redistrib.distribution.entry import Distributed
+    from redistrib.distribution.distributed import Distributed
     from redistrib.programs.program import Program
 
 _Verified = TypeVar("_Verified", bound="Plan | Program")
@@ -284,7 +284,9 @@ def distribute(
     """
     need("jax")
     from redistrib.backends.jax.context import Platform
-    from redistrib.distribution.entry import distributed, meshes, prepare, require_trip_count
+    from redistrib.distribution.devices import meshes
+    from redistrib.distribution.entry import distributed
+    from redistrib.distribution.prepared import prepare, require_trip_count
     from redistrib.partitioning.schedule import Schedule
 
     require_trip_count(trip_count)

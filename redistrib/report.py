@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.box import Box
 
 
-class ShownInNotebooks:
-    """A value of which a notebook shows tables and drawings; `redistrib.viewer` makes them.
+_renderers: list[Callable[[object], str]] = []
 
-    That folder lies above the classes of these values, and so is found by its name when a notebook asks.
-    """
+
+def render_in_notebooks_with(renderer: Callable[[object], str]) -> None:
+    """Set what makes the HTML of a value in a notebook; the package's `__init__` sets the viewer, which lies above."""
+    _renderers[:] = [renderer]
+
+
+class ShownInNotebooks:
+    """A value of which a notebook shows tables and drawings, made by the renderer that is set."""
 
     def _repr_html_(self) -> str:
-        return str(import_module("redistrib.viewer.entry").html_of(self))
+        (renderer,) = _renderers
+        return renderer(self)
 
 
 def rendered(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int = 118) -> str:

@@ -1,9 +1,12 @@
-"""No files import each other, which import-linter says of the package, but not of a folder's `__init__` and its files.
-And no two classes of the package have one name."""
+"""No files import each other, which import-linter says of the package, but not of a folder's `__init__` and its files,
+nor of modules that are imported by a name in a string. No two classes of the package have one name.
+No file but one of tests has more than 400 lines unless its docstring says why."""
 
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
@@ -17,9 +20,15 @@ def name_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
+NAMED = re.compile(r"(redistrib(?:\.\w+)+)(?::\w+)?")  # a module, or a module and what it defines, in a string
+
+
 def imported(name: str, text: str) -> Iterator[tuple[str, str]]:
-    """Modules, each with the name that is taken from it; those imported for types alone or inside functions as well."""
+    """Modules, each with the name that is taken from it; those imported for types alone, inside functions, or by a
+    string as well."""
     for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and (named := NAMED.fullmatch(node.value)):
+            yield named[1], ""
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -28,10 +37,9 @@ def imported(name: str, text: str) -> Iterator[tuple[str, str]]:
             yield from ((module, alias.name) for alias in node.names)
 
 
-def test_no_circle_among_files() -> None:
-    folders = ("redistrib", "tests", "bench", "proofs")
+def import_graph(*folders: str) -> dict[str, set[str]]:
     files = {name_of(path): path for folder in folders for path in (ROOT / folder).rglob("*.py")}
-    graph = {
+    return {
         name: {
             found
             for module, taken in imported(name, path.read_text())
@@ -39,9 +47,42 @@ def test_no_circle_among_files() -> None:
         }
         for name, path in files.items()
     }
+
+
+def test_no_circle_among_files() -> None:
+    graph = import_graph("redistrib", "tests", "bench", "proofs")
     assert "redistrib.plans.data" in graph["redistrib.plans.verify"]
     assert "tests.reshard.cases" in graph["tests.reshard.arrays"]
     TopologicalSorter(graph).prepare()  # raises a CycleError, which names the files
+
+
+def test_a_module_named_in_a_string_lies_no_higher_than_its_importer() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [each["layers"] for each in settings if each.get("containers") == ["redistrib"]]
+    height = {room: -level for level, rooms in enumerate(layers) for room in re.split(r" [|:] ", rooms)}
+    graph = import_graph("redistrib")
+    assert "redistrib.viewer.trees" in graph["redistrib.viewer.entry"]  # a string says so
+    upward = [
+        (name, other)
+        for name, others in graph.items()
+        for other in others
+        if "redistrib" not in (name, other) and height[name.split(".")[1]] < height[other.split(".")[1]]
+    ]
+    assert upward == []
+
+
+LONGEST = 400
+
+
+def test_a_long_file_says_why_it_is_long() -> None:
+    shared = [path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_")]
+    texts = {
+        path: path.read_text()
+        for path in (*(ROOT / "redistrib").rglob("*.py"), *(ROOT / "bench").rglob("*.py"), *shared)
+    }
+    long = {path: text for path, text in texts.items() if len(text.splitlines()) > LONGEST}
+    assert ROOT / "redistrib" / "partitioning" / "propagate.py" in long
+    assert [path for path, text in long.items() if " long" not in (ast.get_docstring(ast.parse(text)) or "")] == []
 
 
 def test_no_two_classes_have_one_name() -> None:

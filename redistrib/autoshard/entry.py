@@ -19,7 +19,8 @@ from redistrib.autoshard.result import Candidate, Searched
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
 from redistrib.distribution.arguments import leaf_names
-from redistrib.distribution.entry import Prepared, donated_by, prepare
+from redistrib.distribution.entry import donated_by
+from redistrib.distribution.prepared import Prepared, prepare
 from redistrib.errors import ChoiceError, CutError, MemoryLimitError, ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.propagate import Propagation

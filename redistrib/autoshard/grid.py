@@ -13,7 +13,7 @@ import numpy as np
 from redistrib.arith import divisors
 from redistrib.autoshard.moves import Objective
 from redistrib.autoshard.timed import Timed
-from redistrib.distribution.entry import Prepared
+from redistrib.distribution.prepared import Prepared
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.pipelines.entry import Pipelined, devices_of, on_one_device

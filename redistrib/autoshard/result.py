@@ -18,7 +18,9 @@ from redistrib.autoshard.fitting import Fitted
 from redistrib.autoshard.grid import Staged
 from redistrib.autoshard.report import Decision, PinCost, decisions, pin_costs, table
 from redistrib.autoshard.timed import Measured, Timed
-from redistrib.distribution.entry import Distributed, Prepared, meshes
+from redistrib.distribution.devices import meshes
+from redistrib.distribution.distributed import Distributed
+from redistrib.distribution.prepared import Prepared
 from redistrib.partitioning.schedule import Schedule
 from redistrib.programs.program import Program
 from redistrib.report import ShownInNotebooks, counted, rendered

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from redistrib.distribution.entry import Prepared
+from redistrib.distribution.prepared import Prepared
 from redistrib.programs.program import Program
 from redistrib.report import ShownInNotebooks
 from redistrib.simulator.entry import simulate

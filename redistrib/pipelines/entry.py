@@ -18,7 +18,7 @@ from redistrib.backends.jax.xla_cpu.quirks import quirks_of
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
 from redistrib.distribution.arguments import forms_of, leaves_like
-from redistrib.distribution.entry import Prepared, prepare
+from redistrib.distribution.prepared import Prepared, prepare
 from redistrib.errors import ProgramError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DimType, DistType

@@ -285,3 +285,8 @@ def _add(values: Iterable[Value], held: dict[int, int], sign: int) -> None:
     for value in values:
         for device in value.place.devices:
             held[device] += sign * value.tile_bytes
+
+
+def highest_peak_bytes(program: ProgramData) -> int:
+    """Bytes that the fullest device holds at the worst moment."""
+    return max(peak_bytes(program).values(), default=0)

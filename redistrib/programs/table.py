@@ -9,7 +9,7 @@ from redistrib.plans.dtypes import itemsize_of
 from redistrib.plans.plan import Plan
 from redistrib.programs.data import Call, Compute, Loop, Move, Op, ProgramData
 from redistrib.programs.inline import inlined
-from redistrib.programs.live import peak_bytes, renames
+from redistrib.programs.live import highest_peak_bytes, renames
 from redistrib.programs.pullback import Part
 from redistrib.report import counted, rendered
 
@@ -49,7 +49,7 @@ def render(program: ProgramData) -> str:
         "",
         _price(sum(prices), units.pop()) if prices and len(units) == 1 else "",
     ]
-    peak = max(peak_bytes(program).values(), default=0)
+    peak = highest_peak_bytes(program)
     title = f"{program.name} on {counted(len(program.devices), 'device', 'devices')}"
     return (
         f"{rendered(title, COLUMNS, [*rows, total], width=132)}\n"

@@ -13,7 +13,7 @@ import numpy as np
 from redistrib.autoshard.axes import Task
 from redistrib.autoshard.moves import Moves
 from redistrib.autoshard.problem import ChoiceGraph, Flow, Node, Reader
-from redistrib.distribution.entry import prepare
+from redistrib.distribution.prepared import prepare
 from redistrib.lang.mesh import Mesh
 from redistrib.programs.graph import Array, Graph, Operation
 from redistrib.programs.spec import nest

@@ -20,7 +20,7 @@ from redistrib.autoshard.evaluation import evaluated
 from redistrib.autoshard.fusion import kernels_of
 from redistrib.autoshard.isomorphism import classes_of
 from redistrib.autoshard.starting import starting
-from redistrib.distribution.entry import prepare
+from redistrib.distribution.prepared import prepare
 from redistrib.lang.mesh import Mesh
 from redistrib.plans.dtypes import itemsize_of
 from redistrib.programs.graph import Graph

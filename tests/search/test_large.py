@@ -24,7 +24,7 @@ from redistrib.autoshard.isomorphism import classes_of
 from redistrib.autoshard.moves import Moves
 from redistrib.autoshard.starting import starting
 from redistrib.cost.presets import PRESETS
-from redistrib.distribution.entry import prepare
+from redistrib.distribution.prepared import prepare
 from redistrib.errors import MemoryLimitError, RedistribError
 from redistrib.lang.mesh import Mesh
 from redistrib.lang.types import DistType

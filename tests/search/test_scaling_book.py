@@ -17,7 +17,7 @@ import redistrib as rd
 from redistrib.autoshard.entry import task_of
 from redistrib.autoshard.evaluation import Evaluation, evaluated
 from redistrib.autoshard.starting import propagated
-from redistrib.distribution.entry import prepare
+from redistrib.distribution.prepared import prepare
 from redistrib.lang.mesh import Mesh
 from redistrib.simulator.constants import machine
 

@@ -17,7 +17,7 @@ from redistrib.autoshard.fitting import fitted, peak
 from redistrib.autoshard.memory import least_held
 from redistrib.autoshard.moves import Moves
 from redistrib.autoshard.starting import estimate, starting
-from redistrib.distribution.entry import prepare
+from redistrib.distribution.prepared import prepare
 from redistrib.errors import MemoryLimitError
 from redistrib.lang.mesh import Mesh
 from redistrib.partitioning.propagate import Propagation

@@ -1,0 +1,180 @@
+"""A distributed function: its program, what it costs, and calls of it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from redistrib.backends.jax.context import Platform
+from redistrib.backends.jax.program import mapped, shardings
+from redistrib.backends.jax.sharding import JaxMesh
+from redistrib.distribution.arguments import forms_of, leaves_like
+from redistrib.distribution.devices import platform_of, require_devices
+from redistrib.distribution.prepared import Prepared
+from redistrib.lang.mesh import Mesh
+from redistrib.partitioning.conflicts import replicated_operations
+from redistrib.partitioning.propagate import Choice, Propagation
+from redistrib.programs.buffers import compiled_peak_bytes
+from redistrib.programs.live import highest_peak_bytes
+from redistrib.programs.program import Program
+from redistrib.simulator.entry import simulate
+
+
+class Cost(NamedTuple):
+    """What a call takes.
+
+    Attributes:
+        flops: floating-point operations of one device, of the operations that have some.
+        received_bytes: bytes that all devices together receive from others.
+        seconds: on devices and links as the preset of the platform has them.
+    """
+
+    flops: int
+    received_bytes: int
+    seconds: float
+
+
+class Distributed:
+    """A function of arrays, distributed: what `rd.distribute` returns.
+
+    Attributes:
+        program: what every device computes and moves; print it for a table.
+        mesh: the JAX mesh; abstract where there are too few devices to run it.
+        choices: where propagation had to choose, and why it took what it did; and where a cut ends.
+        opaque: operations that every device runs whole, since nothing is known of them.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        given: Prepared,
+        found: Propagation,
+        mesh: JaxMesh,
+        *,
+        in_order: bool,
+    ) -> None:
+        self.program, self.mesh, self._in_order = program, mesh, in_order
+        traced = given.traced
+        self.choices: tuple[Choice, ...] = (*found.choices, *replicated_operations(found))
+        self.opaque = tuple((op.name, op.source, op.opaque) for op in traced.graph.operations if op.opaque)
+        self._traced = traced
+        leaves, self._tree = jax.tree_util.tree_flatten(given.args)
+        self._forms = forms_of(leaves)
+        values = [program.values[name] for name in program.outputs]
+        self._ins, self._outs = shardings(program.inputs, mesh), shardings(values, mesh)
+
+    def __repr__(self) -> str:
+        return f"Distributed({self.program.name} on {Mesh.of(self.mesh)})"
+
+    def __str__(self) -> str:
+        """The table of the program, then what was chosen and what every device runs whole."""
+        chosen = [f"{choice.operation}, axis {choice.axis!r}: {choice.why}" for choice in self.choices]
+        whole = [f"{name} ({source}) is run whole by every device: {why}" for name, source, why in self.opaque]
+        return "\n".join([str(self.program), *chosen, *whole])
+
+    @property
+    def in_shardings(self) -> Any:
+        """How the arguments begin, as a tree like them."""
+        known = self._traced.in_keys
+        ends = [_of_keys(each) if k in known else each for k, each in enumerate(self._ins[: len(self._forms)])]
+        return jax.tree_util.tree_unflatten(self._tree, ends)
+
+    @property
+    def out_shardings(self) -> Any:
+        """How the results end, as a tree like them."""
+        known = self._traced.out_keys
+        ends = [_of_keys(each) if k in known else each for k, each in enumerate(self._outs)]
+        return jax.tree_util.tree_unflatten(self._traced.out_tree, ends)
+
+    def __call__(self, *args: Any) -> Any:
+        """The results of the function, each placed as `out_shardings` says.
+
+        Arguments that lie elsewhere are put where the program needs them first.
+        """
+        require_devices(self.program.name, self.mesh)
+        leaves = self._leaves(args)
+        placed = [
+            jax.device_put(self._data(k, leaf), to) for k, (leaf, to) in enumerate(zip(leaves, self._ins, strict=False))
+        ]
+        return self._compiled(*placed, *self._constants)
+
+    def lower(self, *args: Any, platform: str | None = None) -> Any:
+        """As `jax.jit(f).lower`: for arrays, or shapes, or the arguments that the function was distributed for.
+
+        Args:
+            args: see above.
+            platform: to lower for, such as `"tpu"`; by default that of the devices. On an abstract mesh what is lowered
+                has a text, and cannot be compiled here.
+        """
+        if args:
+            self._leaves(args, shapes=True)
+        forms = [
+            jax.ShapeDtypeStruct(value.type.global_shape, value.dtype, sharding=to)
+            for value, to in zip(self.program.inputs, self._ins, strict=True)
+        ]
+        if platform is None and isinstance(self.mesh, jax.sharding.Mesh):
+            return self._compiled.lower(*forms)
+        chosen = platform or Platform.of(self.mesh).name
+        return self._compiled.trace(*forms).lower(lowering_platforms=(chosen,))
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What a call takes, as the program predicts."""
+        return Cost(
+            self.program.flops, self.program.received_bytes, simulate(self.program, platform_of(self.mesh)).seconds
+        )
+
+    @cached_property
+    def memory(self) -> int:
+        """Bytes that the fullest device holds at the worst moment, as the program predicts."""
+        return highest_peak_bytes(self.program)
+
+    @cached_property
+    def compiled_memory(self) -> int:
+        """The same where the compiler fuses what works element by element, as those of XLA do."""
+        return max(compiled_peak_bytes(self.program).values(), default=0)
+
+    def picture(self, path: str | Path) -> Path:
+        """Draw the program into a file; see `redistrib.explain.draw_program`."""
+        from redistrib.explain import draw_program
+
+        return draw_program(self.program, path)
+
+    def _leaves(self, args: tuple[Any, ...], *, shapes: bool = False) -> list[Any]:
+        names = [value.name for value in self.program.inputs]
+        return leaves_like(self.program.name, args, self._tree, self._forms, names, shapes=shapes)
+
+    def _data(self, number: int, leaf: Any) -> Any:
+        return jax.random.key_data(leaf) if number in self._traced.in_keys else leaf
+
+    @cached_property
+    def _constants(self) -> list[Any]:
+        places = self._ins[len(self._forms) :]
+        first = len(self._forms)
+        data = [self._data(first + k, constant) for k, constant in enumerate(self._traced.constants)]
+        return [jax.device_put(array, to) for array, to in zip(data, places, strict=True)]
+
+    @cached_property
+    def _compiled(self) -> Any:
+        run = mapped(self.program, self.mesh, in_order=self._in_order)
+
+        def call(*arrays: Any) -> Any:
+            found = run(*arrays)
+            keys = self._traced.out_keys
+            found = [
+                jax.random.wrap_key_data(array, impl=keys[k]) if k in keys else array for k, array in enumerate(found)
+            ]
+            return jax.tree_util.tree_unflatten(self._traced.out_tree, found)
+
+        call.__name__ = self.program.name
+        names = [value.name for value in self.program.inputs]
+        return jax.jit(call, donate_argnums=[names.index(name) for name in self.program.donated])
+
+
+def _of_keys(sharding: NamedSharding) -> NamedSharding:
+    """How keys lie whose integers lie so: these have one more dimension."""
+    return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:-1]))

@@ -1,0 +1,109 @@
+"""A function before anything is cut: traced to a graph, with the types that its shardings ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from redistrib.backends.jax.trace.inline import Traced, trace
+from redistrib.distribution.arguments import leaf_names
+from redistrib.distribution.regions import LOOPS
+from redistrib.distribution.regions import RULES as REGIONS
+from redistrib.errors import ProgramError
+from redistrib.lang.mesh import Mesh
+from redistrib.lang.specs import from_named_sharding, from_partition_spec
+from redistrib.lang.types import DistType, require_even
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A function before anything is cut.
+
+    Attributes:
+        name: of the function.
+        traced: the function as a graph.
+        args: its arguments.
+        starts: types of inputs that are given, by name.
+        ends: types of outputs that are given, by number.
+    """
+
+    name: str
+    traced: Traced
+    args: tuple[Any, ...]
+    starts: dict[str, DistType]
+    ends: dict[int, DistType]
+
+
+def prepare(
+    function: Callable[..., Any], args: Any, mesh: Mesh, in_shardings: Any, out_shardings: Any,
+    rules: Mapping[str, Any] | None, *, exact: bool = False, opens_loops: bool = False, platform: str = "",
+    trip_count: int = 1,
+) -> Prepared:  # fmt: skip
+    """Trace a function, and read what is asked of its arguments and results."""
+    args = tuple(args) if isinstance(args, tuple | list) else (args,)
+    if not isinstance(exact, bool):
+        raise ProgramError("", "", "Arguments", f"exact is {exact!r}; give True or False")
+    require_trip_count(trip_count)
+    known = {kind: rule for kind, rule in REGIONS.items() if not (opens_loops and kind in LOOPS)}
+    names = leaf_names(function, args)
+    how: dict[str, Any] = {"exact": exact, "opens_loops": opens_loops, "platform": platform, "trip_count": trip_count}
+    traced = trace(function, args, names, {**known, **(rules or {})}, **how)
+    arrays, graph = traced.graph.arrays(), traced.graph
+    inputs = _types(in_shardings, args, [array.shape for array in graph.inputs], mesh)
+    tree = jax.tree_util.tree_unflatten(traced.out_tree, traced.outputs)
+    outputs = _types(out_shardings, tree, [arrays[name].shape for name in graph.outputs], mesh)
+    starts = {graph.inputs[number].name: form for number, form in inputs.items()}
+    return Prepared(getattr(function, "__name__", "main"), traced, args, starts, outputs)
+
+
+def require_trip_count(count: Any) -> None:
+    """Refuse what is no number of steps.
+
+    Raises:
+        ProgramError: if it is no integer from 0 on.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise ProgramError("", "", "Arguments", f"trip_count is {count!r}; give the steps of a while, an integer")
+
+
+def _types(given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], mesh: Mesh) -> dict[int, DistType]:
+    """The types that a tree of shardings, or a prefix of one, asks for, by number of the leaf."""
+    if given is None:
+        return {}
+
+    def is_leaf(value: Any) -> bool:
+        return value is None or isinstance(value, PartitionSpec | NamedSharding | str | DistType)
+
+    flat = jax.tree_util.tree_leaves(
+        jax.tree.map(
+            lambda spec, below: [_Asked(spec)] * len(jax.tree_util.tree_leaves(below)), given, tree, is_leaf=is_leaf
+        ),
+        is_leaf=lambda value: isinstance(value, _Asked),
+    )
+    return {k: _type(one.spec, shapes[k], mesh) for k, one in enumerate(flat) if one.spec is not None}
+
+
+class _Asked:
+    def __init__(self, spec: Any) -> None:
+        self.spec = spec
+
+
+def _type(spec: Any, shape: tuple[int, ...], mesh: Mesh) -> DistType:
+    if isinstance(spec, str | DistType):
+        form = DistType.of(spec)
+        require_even("distribute", form)
+        return form
+    if isinstance(spec, NamedSharding):
+        form, other = from_named_sharding(spec, shape)
+        for axis in form.axes:
+            if axis not in mesh.names or mesh.axis(axis).size != other.axis(axis).size:
+                raise ProgramError(
+                    "", "", "Place", f"a sharding of {form} is over the mesh {other}, and the function is distributed "
+                    f"over {mesh}; give shardings over axes of that mesh",
+                )  # fmt: skip
+        return form
+    return from_partition_spec(spec, shape, mesh)
