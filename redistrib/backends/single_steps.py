@@ -1,21 +1,27 @@
-"""Plans of a single step, which the calibration of a backend measures."""
+"""Plans of a single step, which the calibration of a backend measures, and the sample that its seconds give."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.lang.types import DimType, DistType
 from redistrib.plans.plan import Plan
+from redistrib.plans.samples import Sample
 from redistrib.plans.steps import AllGather, AllPermute, AllToAll, Step
 from redistrib.theory.placement import placement_of
 
 
-def copied(step: Step) -> int:
-    """Elements that the cost model counts as copied on each device."""
-    return step.after.tile_size + (step.before.tile_size if isinstance(step, AllToAll) else 0)
+def sample_of(plan: Plan, seconds: Sequence[float], transport: str = "") -> Sample:
+    """The sample of a plan of one step, from the seconds of each of its runs on the slowest rank."""
+    (step,) = plan.steps
+    members = step.group_size if isinstance(step, AllGather | AllToAll) else 2
+    copied = step.after.tile_size + (step.before.tile_size if isinstance(step, AllToAll) else 0)
+    quarter, middle, three = (float(q) for q in np.quantile(seconds, (0.25, 0.5, 0.75)))
+    received = max(step.received()) * plan.itemsize
+    return Sample(step.kind, members, received, copied * plan.itemsize, middle, (three - quarter) / 2, transport)
 
 
 def single_steps(ranks: int, tile_bytes: int) -> Iterator[Plan]:

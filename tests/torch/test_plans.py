@@ -22,7 +22,7 @@ def test_other_devices(ranks: Ranks) -> None:
 
 
 def test_errors_are_the_same_on_every_rank(ranks: Ranks) -> None:
-    said = ranks.run("plans.errors")
+    said = ranks.run("plans.refusals")
     assert all(one == said[0] for one in said)
     for text, word in zip(
         said[0],

@@ -13,11 +13,10 @@ from mpi4py import MPI
 
 from redistrib.backends.mpi.executor import to_mpi
 from redistrib.backends.mpi.selection import TRANSPORTS
-from redistrib.backends.single_steps import copied, single_steps
+from redistrib.backends.single_steps import sample_of, single_steps
 from redistrib.errors import CommunicatorError
 from redistrib.plans.plan import Plan
 from redistrib.plans.samples import Sample
-from redistrib.plans.steps import AllGather, AllToAll
 
 
 def measure(
@@ -61,8 +60,4 @@ def _measured(plan: Plan, comm: MPI.Intracomm, transport: str, repeats: int) -> 
             start = time.perf_counter()
             execute(tile)
             taken.append(comm.allreduce(time.perf_counter() - start, MPI.MAX))
-    step = plan.steps[0]
-    members = step.group_size if isinstance(step, AllGather | AllToAll) else 2
-    received = max(step.received()) * plan.itemsize
-    quarter, middle, three = (float(q) for q in np.quantile(taken, (0.25, 0.5, 0.75)))
-    return Sample(step.kind, members, received, copied(step) * plan.itemsize, middle, (three - quarter) / 2, transport)
+    return sample_of(plan, taken, transport)

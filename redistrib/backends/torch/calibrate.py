@@ -9,17 +9,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
-from redistrib.backends.single_steps import copied, single_steps
+from redistrib.backends.single_steps import sample_of, single_steps
 from redistrib.backends.torch.dtypes import torch_dtype
 from redistrib.backends.torch.executor import to_torch
 from redistrib.errors import CommunicatorError
 from redistrib.plans.plan import Plan
 from redistrib.plans.samples import Sample
-from redistrib.plans.steps import AllGather, AllToAll
 
 
 def measure(
@@ -64,8 +62,4 @@ def _measured(plan: Plan, group: Any, repeats: int) -> Sample:
         seconds = torch.tensor(time.perf_counter() - start, dtype=torch.float64, device=device)
         dist.all_reduce(seconds, dist.ReduceOp.MAX, group=group)
         taken.append(float(seconds))
-    step = plan.steps[0]
-    members = step.group_size if isinstance(step, AllGather | AllToAll) else 2
-    received = max(step.received()) * plan.itemsize
-    quarter, middle, three = (float(q) for q in np.quantile(taken, (0.25, 0.5, 0.75)))
-    return Sample(step.kind, members, received, copied(step) * plan.itemsize, middle, (three - quarter) / 2)
+    return sample_of(plan, taken)

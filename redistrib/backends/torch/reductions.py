@@ -19,7 +19,7 @@ from redistrib.backends.torch.copies import Copy, Message
 from redistrib.backends.torch.dtypes import as_numpy, torch_dtype, words
 from redistrib.backends.torch.links import Links, can_go_native
 from redistrib.backends.torch.sums import TensorAccumulator
-from redistrib.backends.torch.transports import LONG, PointToPoint, TensorRunner
+from redistrib.backends.torch.transports import LONG, NativeCollective, PointToPoint, TensorRunner, boxes_by_member
 from redistrib.lang.notation import Reduction
 from redistrib.plans.reduction import Accumulator, identity
 from redistrib.plans.steps import AllReduce, ReduceExchange, ReduceScatter, Unreduce
@@ -135,29 +135,17 @@ class Sum(PointToPoint):
         self.result.unpack(into, target)
 
 
-class NativeReduceScatter(TensorRunner):
-    """`reduce_scatter_tensor` of parts packed in the order of the members."""
-
-    name = "native"
+class NativeReduceScatter(NativeCollective):
+    """`reduce_scatter_tensor`."""
 
     def __init__(self, stage: Stage, step: ReduceScatter, links: Links) -> None:
-        super().__init__(stage)
-        members = sorted(step.group_of(stage.device))
-        self.group = links.subgroup(step.groups)
-        own, sent = stage.step.after.box(stage.device), dict(stage.sends)
-        size, word = stage.itemsize, self.word
-        self.out = Message(stage.device, [sent.get(m, own) for m in members], stage.source, size, word)
-        self.into = Message(stage.device, [own], stage.target(), size, word)
+        own = stage.step.after.box(stage.device)
+        super().__init__(stage, step, boxes_by_member(stage, step, stage.sends, own), [own], links)
+        self.dtype = torch_dtype(stage.dtype.name)
         self.operation = _OPERATIONS[reduction_of(stage)]
-        self.scratch = (self.out.staged + self.into.staged) * word
 
-    def run(self, source: torch.Tensor, target: torch.Tensor, staging: torch.Tensor) -> None:
-        dtype = torch_dtype(self.stage.dtype.name)
-        out = self.out.place(source, staging, 0)
-        self.out.pack(source, out)
-        into = self.into.place(target, staging, self.out.staged)
-        reduce_scatter(into.view(dtype), out.view(dtype), self.operation, self.group)
-        self.into.unpack(into, target)
+    def collective(self, into: torch.Tensor, out: torch.Tensor, spare: torch.Tensor) -> None:
+        reduce_scatter(into.view(self.dtype), out.view(self.dtype), self.operation, self.group)
 
 
 # PyTorch 2.13 has renamed the function.

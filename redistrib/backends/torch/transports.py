@@ -7,6 +7,7 @@ words. What a device keeps is copied while messages are under way.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -17,11 +18,15 @@ from redistrib.backends.stages import Stage, by_device
 from redistrib.backends.torch.copies import Copy, Message
 from redistrib.backends.torch.links import Links, can_go_native
 from redistrib.plans.messages import messages
-from redistrib.plans.steps import AllGather, Step
+from redistrib.plans.steps import AllGather, ReduceScatter, Step
+from redistrib.theory.boxes import Box
 
 # Bytes of a tile from which on gloo's own collectives are used. They go around a ring, which takes as many turns as
 # there are ranks, and so they are slow for short messages; but they cross the link between two hosts least often.
 LONG = 1 << 16
+
+
+GroupStep = AllGather | ReduceScatter
 
 
 class TensorRunner(ABC):
@@ -118,35 +123,53 @@ class AllToAllOnce(TensorRunner):
             at += message.count
 
 
-class NativeGather(TensorRunner):
-    """`all_gather_into_tensor` of a group of devices."""
+class NativeCollective(TensorRunner):
+    """A collective of the platform in a group of devices: boxes are packed into one tensor, and another is unpacked."""
 
     name = "native"
 
-    def __init__(self, stage: Stage, step: AllGather, links: Links) -> None:
+    def __init__(
+        self, stage: Stage, step: GroupStep, sent: Sequence[Box], received: Sequence[Box], links: Links
+    ) -> None:
         super().__init__(stage)
-        members = sorted(step.group_of(stage.device))
         self.group = links.subgroup(step.groups)
-        size, word = stage.itemsize, self.word
-        own, received = stage.retained[0], dict(stage.receives)
-        boxes = [received.get(member, own) for member in members]
-        self.out = Message(stage.device, [own], stage.source, size, word)
-        self.into = Message(stage.device, boxes, stage.target(), size, word)
-        self.scratch = (self.out.staged + self.into.staged) * word
-        # In place, the part that is sent and the memory that is received into would be one.
-        if stage.reads == stage.writes and self.into.start is not None:
-            self.scratch += self.out.count * word
+        self.out = Message(stage.device, sent, stage.source, stage.itemsize, self.word)
+        self.into = Message(stage.device, received, stage.target(), stage.itemsize, self.word)
+        self.scratch = (self.out.staged + self.into.staged) * self.word
+
+    @abstractmethod
+    def collective(self, into: torch.Tensor, out: torch.Tensor, spare: torch.Tensor) -> None:
+        """Call the platform; `spare` is the staging memory that neither tensor takes."""
 
     def run(self, source: torch.Tensor, target: torch.Tensor, staging: torch.Tensor) -> None:
         out = self.out.place(source, staging, 0)
         self.out.pack(source, out)
         into = self.into.place(target, staging, self.out.staged)
-        if self.stage.reads == self.stage.writes and self.into.start is not None:
-            copied = staging[self.out.staged : self.out.staged + self.out.count]
-            copied.copy_(out)
-            out = copied
-        dist.all_gather_into_tensor(into, out, group=self.group)
+        self.collective(into, out, staging[self.out.staged + self.into.staged :])
         self.into.unpack(into, target)
+
+
+def boxes_by_member(stage: Stage, step: GroupStep, shared: Sequence[tuple[int, Box]], own: Box) -> list[Box]:
+    """The box shared with each member of the device's group, ranks ascending; its own for itself."""
+    boxes = dict(shared)
+    return [boxes.get(member, own) for member in sorted(step.group_of(stage.device))]
+
+
+class NativeGather(NativeCollective):
+    """`all_gather_into_tensor`."""
+
+    def __init__(self, stage: Stage, step: AllGather, links: Links) -> None:
+        own = stage.retained[0]
+        super().__init__(stage, step, [own], boxes_by_member(stage, step, stage.receives, own), links)
+        # In place, the part that is sent and the memory that is received into would be one.
+        self.in_place = stage.reads == stage.writes and self.into.start is not None
+        if self.in_place:
+            self.scratch += self.out.count * self.word
+
+    def collective(self, into: torch.Tensor, out: torch.Tensor, spare: torch.Tensor) -> None:
+        if self.in_place:
+            out = spare[: self.out.count].copy_(out)
+        dist.all_gather_into_tensor(into, out, group=self.group)
 
 
 def everyone_shares(step: Step) -> bool:

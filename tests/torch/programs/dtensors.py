@@ -15,6 +15,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 
 import redistrib as rd
 from programs.plans import bits
+from programs.refusals import errors_of
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.int64, torch.uint8,
           torch.bool, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.int8]  # fmt: skip
@@ -237,26 +238,20 @@ def orders() -> list[str]:
             [Shard(1), Shard(0), Replicate()],
             order,
         )
-    said = []
-    for call in (
-        lambda: rd.torch.redistribute(x, mesh, [Shard(0)] * 3, shard_order={0: (0, 1)}),
-        lambda: rd.torch.redistribute(x, mesh, [Shard(0)] * 2),
-        lambda: rd.torch.redistribute(x, mesh, [Shard(2)] * 3),
-        lambda: rd.torch.redistribute(x, mesh, [Partial()] * 3),
-        lambda: rd.torch.redistribute(x, mesh, [_StridedShard(0, split_factor=3), Shard(0), Shard(0)]),
-        lambda: rd.torch.redistribute(
-            make(torch.arange(5.0), mesh, [Replicate()] * 3), mesh, [Shard(0)] * 3, shard_order={0: (2, 1, 0)}
-        ),
-        lambda: rd.torch.redistribute(x, mesh, [Shard(0)] * 3, memory_limit="10B"),
-        lambda: rd.torch.redistribute(torch.ones(3)),
-    ):
-        try:
-            call()
-        except rd.RedistribError as error:
-            said.append(f"{type(error).__name__}: {error}")
-        else:
-            raise AssertionError("no error")
-    return said
+    return errors_of(
+        (
+            lambda: rd.torch.redistribute(x, mesh, [Shard(0)] * 3, shard_order={0: (0, 1)}),
+            lambda: rd.torch.redistribute(x, mesh, [Shard(0)] * 2),
+            lambda: rd.torch.redistribute(x, mesh, [Shard(2)] * 3),
+            lambda: rd.torch.redistribute(x, mesh, [Partial()] * 3),
+            lambda: rd.torch.redistribute(x, mesh, [_StridedShard(0, split_factor=3), Shard(0), Shard(0)]),
+            lambda: rd.torch.redistribute(
+                make(torch.arange(5.0), mesh, [Replicate()] * 3), mesh, [Shard(0)] * 3, shard_order={0: (2, 1, 0)}
+            ),
+            lambda: rd.torch.redistribute(x, mesh, [Shard(0)] * 3, memory_limit="10B"),
+            lambda: rd.torch.redistribute(torch.ones(3)),
+        )
+    )
 
 
 def other_calls() -> list[str]:
@@ -266,20 +261,17 @@ def other_calls() -> list[str]:
     x = make(whole, mesh, [Shard(0)])
     for end in ([Shard(1)], [Replicate()]):
         rd.torch.redistribute(x, mesh, end)
-    said = []
     wrong = DTensor.from_local(
         torch.ones(1 + (rank == 3), 8), mesh, [Shard(0)], shape=whole.shape, stride=whole.stride()
     )
-    for call in (
-        lambda: rd.torch.redistribute(x, mesh, [Shard(1)] if rank != 2 else [Replicate()], check=True),
-        lambda: rd.torch.redistribute(x, mesh, [Shard(1)], memory_limit=(1 << 30) if rank == 4 else None, check=True),
-        lambda: rd.torch.redistribute(wrong, mesh, [Shard(1)], check=True),
-    ):
-        try:
-            call()
-        except rd.RedistribError as error:
-            said.append(f"{type(error).__name__}: {error}")
-        else:
-            raise AssertionError("no error")
+    errors = errors_of(
+        (
+            lambda: rd.torch.redistribute(x, mesh, [Shard(1)] if rank != 2 else [Replicate()], check=True),
+            lambda: rd.torch.redistribute(
+                x, mesh, [Shard(1)], memory_limit=(1 << 30) if rank == 4 else None, check=True
+            ),
+            lambda: rd.torch.redistribute(wrong, mesh, [Shard(1)], check=True),
+        )
+    )
     hold(rd.torch.redistribute(x, mesh, [Shard(1)]), whole, mesh, [Shard(1)], "afterwards")
-    return said
+    return errors

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 import redistrib as rd
 from programs.groups import first, outside
+from programs.refusals import errors_of
 from redistrib.backends.torch.dtypes import torch_dtype
 from redistrib.lang.mesh import Axis, Mesh
 from redistrib.plans.dtypes import dtype_of
@@ -174,37 +175,31 @@ def other_devices(seed: int, cases: int) -> None:
             assert bits(result) == bits(expected)
 
 
-def errors() -> list[str]:
+def refusals() -> list[str]:
     """Wrong calls: every rank raises the same error, and the group works on."""
     rank = dist.get_rank()
-    said: list[str] = []
-
-    def refused(call: Any) -> None:
-        try:
-            call()
-        except rd.RedistribError as error:
-            said.append(f"{type(error).__name__}: {error}")
-        else:
-            raise AssertionError("no error")
-
     plan = rd.synthesize("[1{x}8, 8]", "[8, 1{x}8]", "x=8")
     other = rd.synthesize("[1{x}8, 8]", "[8, 8]", "x=8")
-    refused(lambda: rd.to_torch(plan if rank else other))
-    refused(lambda: rd.to_torch(plan, memory_limit=1 << 20 if rank == 3 else None))
-    refused(lambda: rd.to_torch(plan, memory_limit="65B"))
-    refused(lambda: rd.to_torch(rd.synthesize("[1{x}4]", "[4]", "x=4")))
     execute, gather = rd.to_torch(plan), rd.to_torch(other)
     x = torch.arange(8.0).reshape(1, 8)
-    refused(lambda: execute(x if rank != 5 else x.double()))
-    refused(lambda: execute(x if rank != 2 else x.reshape(8, 1)))
-    refused(lambda: execute(x if rank != 1 else None))
-    refused(lambda: (execute if rank < 4 else gather)(x))
     both = torch.zeros(9)
-    refused(lambda: execute(both[:8].reshape(1, 8), both[1:].reshape(8, 1) if rank == 6 else None))
-    refused(lambda: rd.to_torch(plan, "gloo"))
+    errors = errors_of(
+        (
+            lambda: rd.to_torch(plan if rank else other),
+            lambda: rd.to_torch(plan, memory_limit=1 << 20 if rank == 3 else None),
+            lambda: rd.to_torch(plan, memory_limit="65B"),
+            lambda: rd.to_torch(rd.synthesize("[1{x}4]", "[4]", "x=4")),
+            lambda: execute(x if rank != 5 else x.double()),
+            lambda: execute(x if rank != 2 else x.reshape(8, 1)),
+            lambda: execute(x if rank != 1 else None),
+            lambda: (execute if rank < 4 else gather)(x),
+            lambda: execute(both[:8].reshape(1, 8), both[1:].reshape(8, 1) if rank == 6 else None),
+            lambda: rd.to_torch(plan, "gloo"),
+        )
+    )
     result = execute(x + rank)
     assert result is not None and torch.equal(result[:, 0], torch.arange(8.0) + rank)
-    return said
+    return errors
 
 
 def measured() -> int:

@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 import redistrib as rd
 from programs.dtensors import hold, make, mesh_of, whole_of
+from programs.refusals import errors_of
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex128, torch.float8_e4m3fn]
 
@@ -87,19 +88,14 @@ def refusals() -> list[str]:
     mesh, rank = mesh_of(tuple(range(8)), (8,)), dist.get_rank()
     whole = torch.arange(64.0).reshape(8, 8)
     state = {"a": make(whole, mesh, [Shard(0)]), "b": make(whole, mesh, [Shard(0)])}
-    said = []
-    for call in (
-        lambda: rd.torch.reshard(state, [Shard(1)] if rank != 5 else [Replicate()], donate=True),
-        lambda: rd.torch.reshard(state, {"a": [Shard(1)]}, donate=True),
-        lambda: rd.torch.reshard(state, {"a": [Shard(1)], "b": [Shard(2 if rank == 3 else 1)]}, donate=True),
-        lambda: rd.torch.reshard(state, [Shard(1)], donate=True, memory_limit=100),
-        lambda: rd.torch.redistribute(state["a"], mesh, [Shard(1 if rank != 4 else 5)], check=True),
-    ):
-        try:
-            call()
-        except rd.RedistribError as error:
-            said.append(f"{type(error).__name__}: {error}")
-        else:
-            raise AssertionError("no error")
+    errors = errors_of(
+        (
+            lambda: rd.torch.reshard(state, [Shard(1)] if rank != 5 else [Replicate()], donate=True),
+            lambda: rd.torch.reshard(state, {"a": [Shard(1)]}, donate=True),
+            lambda: rd.torch.reshard(state, {"a": [Shard(1)], "b": [Shard(2 if rank == 3 else 1)]}, donate=True),
+            lambda: rd.torch.reshard(state, [Shard(1)], donate=True, memory_limit=100),
+            lambda: rd.torch.redistribute(state["a"], mesh, [Shard(1 if rank != 4 else 5)], check=True),
+        )
+    )
     hold(rd.torch.reshard(state, [Shard(1)])["b"], whole, mesh, [Shard(1)], "afterwards")
-    return said
+    return errors
