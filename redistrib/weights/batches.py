@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax.rows import AXIS
 from redistrib.weights.headers import StoredTensor
 from redistrib.weights.layout import ReadingLayout, reading_layout
 from redistrib.weights.reading import BoxPiece, PartsPiece, Piece
+from redistrib.weights.targets import WantedTensor
 
 BATCH_BYTES = 8 * 2**20  # of each device; while a batch moves the next one is read
 SMALL_BYTES = 64 * 2**20  # of small tensors that are gathered on every process at a time
@@ -76,42 +77,37 @@ class Batch:
         return sum(each.stored.nbytes for each in self.cut) + sum(stored.nbytes for stored in small)
 
 
-def in_batches(tensors: Sequence[StoredTensor], line: Mesh) -> list[Batch]:
-    """Tensors in the order of their bytes, in batches.
+def in_batches(wanted: Sequence[WantedTensor], line: Mesh) -> list[Batch]:
+    """The tensors that are wanted, each once, in batches: small ones first, then those that are cut, in file order.
 
     Args:
-        tensors: each once.
+        wanted: what is asked for; a tensor may be there under several shardings.
         line: the devices of all processes that take part.
     """
-    batches: list[Batch] = []
-    cut: list[CutTensor] = []
-    small: list[StoredTensor] = []
-
-    def close() -> None:
-        if cut or small:
-            batches.append(Batch(tuple(cut), _small(small, line) if small else None))
-        cut.clear()
-        small.clear()
-
-    size = least = 0
-    for stored in sorted(tensors, key=lambda stored: (stored.file, stored.start)):
-        layout = reading_layout(stored, line)
-        if size and (
-            size + stored.nbytes > BATCH_BYTES * line.size or (layout is None and least + stored.nbytes > SMALL_BYTES)
-        ):
-            close()
-            size = least = 0
-        size += stored.nbytes
+    targets: dict[StoredTensor, list[Sharding]] = {}
+    for each in wanted:
+        targets.setdefault(each.stored, []).append(each.sharding)
+    cut: list[list[CutTensor]] = [[]]
+    small: list[list[StoredTensor]] = [[]]
+    filled = filled_small = 0
+    for stored in sorted(targets, key=lambda stored: (stored.file, stored.start)):
+        layout = reading_layout(stored, line, targets[stored])
         if layout is None:
-            small.append(stored)
-            least += stored.nbytes
-        else:
-            tile = layout.sharding.shard_shape(layout.shape)
-            cut.append(
-                CutTensor(stored, layout, {d: BoxPiece(stored, box, tile) for d, box in layout.boxes(stored).items()})
-            )
-    close()
-    return batches
+            if small[-1] and filled_small + stored.nbytes > SMALL_BYTES:
+                small.append([])
+                filled_small = 0
+            small[-1].append(stored)
+            filled_small += stored.nbytes
+            continue
+        if cut[-1] and filled + stored.nbytes > BATCH_BYTES * line.size:
+            cut.append([])
+            filled = 0
+        tile = layout.sharding.shard_shape(layout.shape)
+        pieces = {device: BoxPiece(stored, box, tile) for device, box in layout.boxes(stored).items()}
+        cut[-1].append(CutTensor(stored, layout, pieces))
+        filled += stored.nbytes
+    together = [Batch((), _small(each, line)) for each in small if each]
+    return together + [Batch(tuple(each), None) for each in cut if each]
 
 
 def _small(stored: Sequence[StoredTensor], line: Mesh) -> SmallTensors:

@@ -7,7 +7,6 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,8 @@ from redistrib.resharding.planning import Planner
 from redistrib.resharding.through.boxes import Backwards
 from redistrib.resharding.through.prepared import PreparedThrough
 from redistrib.sizes import parse_size
-from redistrib.weights.batches import Batch, CutTensor, SmallTensors, in_batches
+from redistrib.weights.ahead import BatchesAhead
+from redistrib.weights.batches import Batch, SmallTensors, in_batches
 from redistrib.weights.direct import direct_tensor, from_host, put
 from redistrib.weights.headers import WeightFiles, folder_of, read_headers
 from redistrib.weights.layout import line_sharding
@@ -221,15 +221,14 @@ class _LoadCall:
         self, meeting: Meeting, files: WeightFiles, wanted: WantedTree, line: Any, advance: Callable[[int], None]
     ) -> list[jax.Array]:
         """Every tensor read in parts by all processes, and moved by plans."""
-        stored = {each.stored.name: each.stored for each in wanted.tensors}
-        batches = in_batches(list(stored.values()), line)
+        batches = in_batches(wanted.tensors, line)
         pieces: list[Piece] = [piece for batch in batches for piece in batch.pieces]
         reader, _ = meeting.agreed(lambda: PieceReader(files, pieces, self.limit))
         results: dict[int, jax.Array] = {}
         moving: deque[list[jax.Array]] = deque()
-        with reader:
+        with reader, BatchesAhead(meeting, batches, reader) as ahead:
             for batch in batches:
-                (arrays, blob), _ = meeting.agreed(partial(_taken, batch, reader))
+                arrays, blob = ahead.next()
                 if len(moving) == IN_FLIGHT:
                     jax.block_until_ready(moving.popleft())
                 moved = self._moved(batch, arrays, blob, wanted)
@@ -267,31 +266,6 @@ class _LoadCall:
         if blob is not None and batch.small is not None:
             results |= _small_results(batch.small, np.asarray(moved[-1].addressable_shards[0].data), by_name, wanted)
         return results
-
-
-def _taken(batch: Batch, reader: PieceReader) -> tuple[list[jax.Array], jax.Array | None]:
-    """What this process has read of a batch, as arrays in the layouts of reading."""
-    arrays = [_cut_array(each, reader) for each in batch.cut]
-    return arrays, None if batch.small is None else _blob(batch.small, reader)
-
-
-def _cut_array(each: CutTensor, reader: PieceReader) -> jax.Array:
-    dtype, tiles = dtype_of(each.stored.dtype), []
-    for device, piece in each.pieces.items():
-        tiles.append(jax.device_put(reader.next().view(dtype).reshape(piece.shape), device))
-        tiles[-1].block_until_ready()
-        reader.release(piece.nbytes)
-    return jax.make_array_from_single_device_arrays(each.layout.shape, each.layout.sharding, tiles, dtype=dtype)
-
-
-def _blob(small: SmallTensors, reader: PieceReader) -> jax.Array:
-    tiles = []
-    for device, piece in small.pieces.items():
-        tiles.append(jax.device_put(reader.next(), device))
-        tiles[-1].block_until_ready()
-        reader.release(piece.nbytes)
-    shape = (small.part * small.sharding.mesh.size,)
-    return jax.make_array_from_single_device_arrays(shape, small.sharding, tiles, dtype=np.uint8)
 
 
 def _small_results(

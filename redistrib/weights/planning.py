@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from redistrib.backends.jax.rows import line_of
 from redistrib.cost.latency import LatencyBandwidth
@@ -23,7 +23,7 @@ from redistrib.resharding.padding import padding_of
 from redistrib.resharding.planning import Planner, route_of
 from redistrib.theory.topology import Topology
 from redistrib.weights.headers import StoredTensor, read_headers
-from redistrib.weights.layout import reading_layout
+from redistrib.weights.layout import ReadingLayout, reading_layout
 from redistrib.weights.runs import box_of
 from redistrib.weights.targets import WantedTensor, wanted_tree
 
@@ -110,9 +110,11 @@ def load_plan(
     moved = bound = 0
     seconds = 0.0
     small: list[StoredTensor] = []
-    stored = {tensor.stored.name: tensor.stored for tensor in wanted.tensors}
-    for each in stored.values():
-        layout = reading_layout(each, line)
+    targets: dict[StoredTensor, list[Sharding]] = {}
+    for tensor in wanted.tensors:
+        targets.setdefault(tensor.stored, []).append(tensor.sharding)
+    layouts = {each: reading_layout(each, line, shardings, host) for each, shardings in targets.items()}
+    for each, layout in layouts.items():
         if layout is None:
             small.append(each)
             continue
@@ -126,11 +128,11 @@ def load_plan(
     moved += total * (len(ordered) - 1)
     bound += total * (len(ordered) - 1)
     for tensor in wanted.tensors:
-        received, least, time = _moving(tensor, line, planner, hosts)
+        received, least, time = _moving(tensor, layouts[tensor.stored], planner, None if hosts is None else host)
         moved, bound, seconds = moved + received, bound + least, seconds + time
     speed = model.storage_bandwidth if isinstance(model, LatencyBandwidth) else None
     return LoadPlan(
-        len(stored),
+        len(targets),
         tuple(read.values()),
         moved,
         bound,
@@ -147,10 +149,11 @@ def _hosts(devices: Sequence[Any], hosts: int | None) -> dict[Any, int]:
     return {device: k * hosts // len(devices) for k, device in enumerate(devices)}
 
 
-def _moving(tensor: WantedTensor, line: Mesh, planner: Planner, hosts: int | None) -> tuple[int, int, float]:
+def _moving(
+    tensor: WantedTensor, layout: ReadingLayout | None, planner: Planner, hosts: dict[Any, int] | None
+) -> tuple[int, int, float]:
     """Bytes that devices receive, the least of it, and seconds."""
     stored = tensor.stored
-    layout = reading_layout(stored, line)
     if layout is None:
         return 0, 0, 0.0
     smaller = min((stored.dtype, tensor.dtype), key=itemsize_of)
@@ -164,8 +167,8 @@ def _moving(tensor: WantedTensor, line: Mesh, planner: Planner, hosts: int | Non
             return count * len(tensor.sharding.device_set), count * len(tensor.sharding.device_set), 0.0
         return 0, 0, 0.0
     ends = route.ends
-    if hosts is not None and len(route.devices) % hosts == 0:
-        ends = replace(ends, topology=Topology.consecutive(len(route.devices), len(route.devices) // hosts))
+    if hosts is not None:
+        ends = replace(ends, topology=Topology.of(hosts[device] for device in route.devices))
     plan = planner.plan(ends, smaller, str(route.devices[0].platform))
     return sum(plan.received) * plan.itemsize, sum(plan.lower_bound) * plan.itemsize, float(plan.cost)
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from redistrib.errors import MemoryLimitError, WeightsFileError
+from redistrib.errors import CommunicatorError, MemoryLimitError, WeightsFileError
 from redistrib.weights.headers import StoredTensor, WeightFiles
 from redistrib.weights.runs import Box, runs_of, shape_of
 
@@ -174,6 +174,8 @@ class PieceReader:
         try:
             for buffer in self._buffers():
                 self._done.put(buffer)
+            if self._stopped:  # nobody waits in vain
+                raise CommunicatorError("reading was broken off in this process; see its own error")
         except BaseException as error:
             self._done.put(error)
 

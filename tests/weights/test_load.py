@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
+import queue
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,15 @@ from jax.sharding import PartitionSpec as P
 from safetensors.numpy import save_file
 
 import redistrib as rd
+from redistrib.backends.jax.rows import line_of
 from redistrib.errors import LeafError, MemoryLimitError, ThroughError, WeightsFileError
 from redistrib.weights import reading
+from redistrib.weights.ahead import BatchesAhead
+from redistrib.weights.batches import in_batches
+from redistrib.weights.headers import read_headers
+from redistrib.weights.reading import PieceReader
 from redistrib.weights.runs import runs_of
+from redistrib.weights.targets import wanted_tree
 from tests.weights.files import CountingFile, arrays, same_bits, written
 
 
@@ -261,3 +269,31 @@ def test_runs_are_those_of_numpy(shape: list[int], data: st.DataObject) -> None:
     assert [k for start in starts.tolist() for k in range(start, start + length)] == inside.tolist()
     if len(starts) > 1:  # no longer runs are possible
         assert min(np.diff(starts)) > length
+
+
+class _Told:
+    """Other processes, of which there are none; keeps what they are told."""
+
+    def __init__(self) -> None:
+        self.errors: queue.SimpleQueue[Exception] = queue.SimpleQueue()
+
+    def agreed(self, act: Any, note: Any = None) -> Any:
+        try:
+            return act(), [""]
+        except Exception as error:
+            self.errors.put(error)
+            raise
+
+
+def test_other_processes_are_told_that_a_load_has_been_broken_off(tmp_path: Path) -> None:
+    files = read_headers(written(tmp_path, {f"w{k}": np.full((4096, 1024), k, np.float32) for k in range(6)}))
+    wanted = wanted_tree(files, everywhere(), None).tensors
+    batches = in_batches(wanted, line_of(jax.devices()[:8]))
+    assert len(batches) == 2
+    told: Any = _Told()
+    reader = PieceReader(files, [piece for batch in batches for piece in batch.pieces], None)
+    with contextlib.suppress(KeyboardInterrupt), reader, BatchesAhead(told, [*batches, batches[-1]], reader) as ahead:
+        arrays, _ = ahead.next()
+        assert same_bits(arrays[1], np.ones((4096, 1024), np.float32))
+        raise KeyboardInterrupt
+    assert "broken off in this process" in str(told.errors.get(timeout=60))

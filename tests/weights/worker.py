@@ -69,6 +69,11 @@ def loads() -> None:
             expected = np.asarray(jax.numpy.asarray(values[tensor]).astype(dtype))
         bad += loaded[tensor].dtype != dtype or wrong(loaded[tensor], expected)
     print("RESULT", json.dumps(["cast", False, int(bad), []]))
+    wide, folder = np.arange(2**16, dtype=np.float64).reshape(256, 256), PATH if PATH.is_dir() else PATH.parent
+    with jax.enable_x64(True):
+        loaded = rd.load(folder / "wide.safetensors", {"wide": NamedSharding(grid, P(None, "fsdp"))})
+        bad = wrong(loaded["wide"], wide + 1 / 3)
+    print("RESULT", json.dumps(["wide", False, bad, []]))
     fused_spec = NamedSharding(grid, P(None, ("tp", "fsdp")))
 
     def fused(tensors: dict[str, jax.Array]) -> jax.Array:
