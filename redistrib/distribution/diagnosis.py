@@ -17,6 +17,7 @@ from jax.sharding import NamedSharding
 from redistrib.backends.jax.profiling.annotations import Lines, dtype_of, label, sharded
 from redistrib.backends.jax.profiling.hlo import HloModule, Instruction, parse_module
 from redistrib.backends.jax.profiling.inspect import HloCollective, inspect
+from redistrib.backends.jax.virtual import over_virtual_devices
 from redistrib.cost.model import CostModel
 from redistrib.cost.presets import preset_of
 from redistrib.errors import ProgramError, RedistribError
@@ -182,13 +183,15 @@ def diagnose(fn: Callable[..., Any], *args: Any, cost_model: CostModel | str | N
 
     Args:
         fn: what `jax.jit` returned, or what `.lower(...)` or `.compile()` of it did.
-        args: its arguments, placed as they are when it runs: arrays, or `jax.ShapeDtypeStruct` with shardings.
+        args: its arguments, placed as they are when it runs: arrays, or `jax.ShapeDtypeStruct` with shardings. Those
+            over an `AbstractMesh` need no devices: the function is compiled for as many virtual CPU devices.
         cost_model: what our plans minimise; by default the preset of the devices' platform.
 
     Returns:
         Every collective with its source line, bytes received and largest temporary, the involuntary gathers first.
         Print it for a table; `as_dict()` is for JSON.
     """
+    (args,) = over_virtual_devices(args)
     compiled, before = _compiled(fn, args)
     text = compiled.as_text() or ""
     module, seen, lines = parse_module(text), inspect(compiled), Lines.read(text)

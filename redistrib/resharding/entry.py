@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from redistrib.arguments import dtype_name
+from redistrib.backends.jax.virtual import over_virtual_devices
 from redistrib.cost.model import CostModel
 from redistrib.errors import ThroughError, TracedError
 from redistrib.plans.data import Order
@@ -169,6 +170,9 @@ def reshard_plan(
 
     Plans and compiles, which `reshard` then need not do again. Print it for a table.
 
+    Needs no devices: for `jax.ShapeDtypeStruct`s over an `AbstractMesh` it compiles for virtual CPU devices, and device
+    `k` of every `AbstractMesh`, in row-major order, is the same one. `cost_model` then says what plans minimise.
+
     Args:
         tree: of arrays, or of `jax.ShapeDtypeStruct` with shardings.
         shardings, mesh, logical_shape, through, donate, memory_limit, cost_model, accumulate, order: as for `reshard`.
@@ -178,6 +182,7 @@ def reshard_plan(
     """
     planner = Planner(cost_model, None if accumulate is None else dtype_name(accumulate), order)
     limit = None if memory_limit is None else parse_size(memory_limit)
+    tree, shardings, mesh = over_virtual_devices(tree, shardings, mesh)
     if through is not None:
         _refuse_with_through(None, logical_shape)
         return PreparedThrough(tree, shardings, through, mesh=mesh, donate=donate, memory_limit=limit).plan

@@ -197,7 +197,8 @@ def present(leaf: Leaf) -> Leaf:
     """A leaf whose values other processes have, described by a `jax.ShapeDtypeStruct`, as an array of this process."""
     value: Any = leaf.value
     sharding = getattr(value, "sharding", None)
-    if not isinstance(value, jax.ShapeDtypeStruct) or sharding is None or not getattr(sharding, "device_set", None):
+    abstract = isinstance(getattr(sharding, "mesh", None), AbstractMesh)
+    if not isinstance(value, jax.ShapeDtypeStruct) or sharding is None or abstract:
         return leaf
     if any(device.process_index == jax.process_index() for device in sharding.device_set):
         return leaf

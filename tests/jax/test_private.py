@@ -198,6 +198,7 @@ def test_every_private_name_may_be_missing(monkeypatch: pytest.MonkeyPatch, modu
     assert isinstance(lacking.source_line(equation), str)
     assert lacking.batch_axes() == frozenset()
     assert lacking.notes_of_processes() is None
+    assert (lacking.virtual_devices(16) is None) == (name == "xla_client")
     assert jax.jit(lacking.weakly_typed).eval_shape(jnp.ones(2)).weak_type
     with jax.set_mesh(MESH):
         if hasattr(jax.sharding, "get_mesh") or name != "get_concrete_mesh":

@@ -6,6 +6,7 @@ The docstring of each function says why the public way is not enough.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,12 @@ try:
     from jax._src.mesh import get_concrete_mesh as _concrete_mesh
 except ImportError:
     _concrete_mesh = None
+
+_xla_client: Any
+try:
+    from jax._src.lib import xla_client as _xla_client  # type: ignore[attr-defined]  # exported by name alone
+except ImportError:
+    _xla_client = None
 
 Buffer = tuple[int, int]  # device id, address
 
@@ -153,6 +160,18 @@ def mesh_of_devices() -> jax.sharding.Mesh | None:
     except ValueError:
         return None
     return None if mesh.empty else mesh
+
+
+@functools.lru_cache(maxsize=8)
+def virtual_devices(count: int) -> tuple[jax.Device, ...] | None:
+    """At least so many virtual CPU devices, beside those of `jax.devices()`; None if JAX cannot have them.
+
+    The public ways, `JAX_NUM_CPU_DEVICES` and `jax.config`, count only before the first use of JAX.
+    """
+    try:
+        return tuple(_xla_client.make_cpu_client(asynchronous=True, num_devices=count).devices())
+    except (AttributeError, TypeError):  # no such function, or no such argument
+        return None
 
 
 def source_line(eqn: Any) -> str:

@@ -1,0 +1,68 @@
+"""Virtual devices in place of those that an `AbstractMesh` does not name, to plan and compile for, never to run on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh, NamedSharding
+
+from redistrib.backends.jax import private
+from redistrib.errors import MeshError
+from redistrib.lang.mesh import Mesh
+
+MOST_DEVICES = 2048  # XLA's client takes the 2,049th for one of a second process
+
+
+def over_virtual_devices(tree: Any, *others: Any) -> tuple[Any, ...]:
+    """A tree and what goes with it, with virtual CPU devices in all their shardings over an `AbstractMesh`.
+
+    Device `k` of every mesh, in row-major order, is the same one: a smaller mesh has the first devices of a larger. All
+    stay as they are where JAX has no virtual devices, and where no leaf of the tree is a `jax.ShapeDtypeStruct` over an
+    `AbstractMesh`.
+
+    Args:
+        tree: of arrays and `jax.ShapeDtypeStruct`s.
+        others: trees with shardings and meshes among their leaves.
+
+    Raises:
+        MeshError: if a mesh has more devices than XLA's client of CPU devices.
+    """
+    trees = (tree, *others)
+    if all(_abstract(leaf) is None for leaf in jax.tree.leaves(tree)):
+        return trees
+    meshes = [mesh for leaf in jax.tree.leaves(trees) if (mesh := _abstract(leaf)) is not None]
+    largest = max(meshes, key=lambda mesh: int(mesh.size))
+    size = largest.size
+    if size > MOST_DEVICES:
+        name = str(Mesh.of(largest))
+        raise MeshError("mesh size", mesh=name, size=size, what="devices to compile for", most=MOST_DEVICES)
+    devices = private.virtual_devices(size)
+    if devices is None:
+        return trees
+    everyone = np.array(devices)
+
+    def concrete(mesh: AbstractMesh) -> jax.sharding.Mesh:
+        first = everyone[: mesh.size].reshape(mesh.axis_sizes)
+        return jax.sharding.Mesh(first, mesh.axis_names, axis_types=mesh.axis_types)
+
+    def placed(leaf: Any) -> Any:
+        mesh = _abstract(leaf)
+        if mesh is None:
+            return leaf
+        if leaf is mesh:
+            return concrete(mesh)
+        sharding = leaf if isinstance(leaf, NamedSharding) else leaf.sharding
+        there = NamedSharding(concrete(mesh), sharding.spec, memory_kind=sharding.memory_kind)
+        return there if sharding is leaf else leaf.update(sharding=there)
+
+    return tuple(jax.tree.map(placed, trees))
+
+
+def _abstract(leaf: Any) -> AbstractMesh | None:
+    """The mesh without devices that a leaf is, or is placed over."""
+    if not isinstance(leaf, AbstractMesh | NamedSharding | jax.ShapeDtypeStruct):
+        return None
+    mesh = leaf if isinstance(leaf, AbstractMesh) else getattr(getattr(leaf, "sharding", leaf), "mesh", None)
+    return mesh if isinstance(mesh, AbstractMesh) else None

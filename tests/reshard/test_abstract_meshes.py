@@ -1,0 +1,92 @@
+"""`reshard_plan` and `diagnose` without devices: of descriptions of arrays over an `AbstractMesh`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import redistrib as rd
+from redistrib.backends.jax import private
+from redistrib.errors import LeafError, MeshError, ProgramError
+
+ALL = np.array(jax.devices()[:8])
+TRAIN = AbstractMesh((4, 2), ("data", "model"))
+SERVE = AbstractMesh((4,), ("tp",))
+LARGE = AbstractMesh((64, 8), ("data", "model"))
+
+
+def shaped(mesh: Any, spec: P, shape: tuple[int, ...] = (512, 256), dtype: Any = jnp.bfloat16) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
+
+
+def concrete(mesh: AbstractMesh) -> jax.sharding.Mesh:
+    return jax.sharding.Mesh(ALL[: mesh.size].reshape(mesh.axis_sizes), mesh.axis_names)
+
+
+def tree(mesh: Any) -> dict[str, Any]:
+    return {"w": shaped(mesh, P("data")), "b": shaped(mesh, P(), (256,), jnp.float32)}
+
+
+def targets(mesh: Any) -> dict[str, Any]:
+    return {"w": NamedSharding(mesh, P(None, "tp")), "b": NamedSharding(mesh, P("tp"))}
+
+
+def test_a_plan_over_abstract_meshes_is_that_over_devices() -> None:
+    there = rd.reshard_plan(tree(concrete(TRAIN)), targets(concrete(SERVE)), donate=True)
+    found = rd.reshard_plan(tree(TRAIN), targets(SERVE), donate=True)
+    assert str(found) == str(there)
+
+
+def test_specs_and_specs_by_path_over_an_abstract_mesh() -> None:
+    by_leaf = rd.reshard_plan(tree(LARGE), {"w": P(None, "model"), "b": P("model")}, mesh=LARGE)
+    by_path = rd.reshard_plan(tree(LARGE), {"w": P(None, "model"), "*": P("model")}, mesh=LARGE)
+    assert str(by_leaf) == str(by_path)
+    assert "512{" in str(by_leaf) or "8{data}512" in str(by_leaf)
+
+
+def test_a_function_on_the_way_over_an_abstract_mesh() -> None:
+    def cast(params: dict[str, Any]) -> dict[str, Any]:
+        return {"w": params["w"].T, "b": params["b"].astype(jnp.bfloat16)}
+
+    there = rd.reshard_plan(tree(concrete(TRAIN)), targets(concrete(SERVE)), through=cast)
+    assert str(rd.reshard_plan(tree(TRAIN), targets(SERVE), through=cast)) == str(there)
+
+
+def test_what_is_planned_without_devices_does_not_move() -> None:
+    with pytest.raises(LeafError, match="AbstractMesh"):
+        rd.reshard(tree(TRAIN), targets(SERVE))
+
+
+def test_a_diagnosis_without_devices_is_that_with_them() -> None:
+    def product(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jnp.tanh(x @ w)
+
+    def arguments(mesh: Any) -> tuple[Any, Any]:
+        return shaped(mesh, P("data")), shaped(mesh, P("model"), (256, 128))
+
+    there = rd.diagnose(jax.jit(product), *arguments(concrete(TRAIN)))
+    found = rd.diagnose(product, *arguments(TRAIN))
+    assert found.as_dict() == there.as_dict()
+    assert there.received > 0
+    assert rd.diagnose(product, *arguments(LARGE)).devices == 512
+
+
+def test_more_devices_than_can_be_compiled_for() -> None:
+    mesh = AbstractMesh((4096,), ("data",))
+    message = r"^mesh \{data:4096\} has 4096 devices to compile for and at most 2048 are possible; take a smaller mesh$"
+    with pytest.raises(MeshError, match=message):
+        rd.reshard_plan(shaped(mesh, P("data"), (8192, 8)), NamedSharding(mesh, P()))
+
+
+def test_a_jax_without_virtual_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private, "virtual_devices", lambda count: None)
+    with pytest.raises(LeafError, match="AbstractMesh, which names no devices"):
+        rd.reshard_plan(tree(TRAIN), targets(SERVE))
+    with pytest.raises(ProgramError, match="AbstractMesh names none"):
+        rd.diagnose(jnp.sin, shaped(TRAIN, P("data")))
